@@ -14,6 +14,8 @@ add_gate(picture
   ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/draw_rooms.py --check)
 add_gate(circles ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/check_circles.py)
 add_gate(bindgen ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/bindgen.py --check)
+add_gate(format ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/format.py --check)
+set_tests_properties(gate_format PROPERTIES SKIP_RETURN_CODE 77)
 add_gate(failpoints
   ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/check_failpoints.py)
 add_gate(layout ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/abi/check_layout.py)

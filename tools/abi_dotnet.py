@@ -2,20 +2,45 @@
 
 Structs are NativeX, handles XHandle (classes of Handles.cs), numbers with a typedef the enums of
 Enums.cs. Texts are UTF-8 addresses, so that the marshaller never copies or frees one.
+
+RuleKinds.cs has what users see of the update rules: their kinds, and a class of options for each.
 """
 
 from __future__ import annotations
 
+import os
+import re
+
 from abi_headers import (
-    Alias, Callback, Function, Header, HeaderError, Headers, Struct, Type, Variable,
+    Alias,
+    Callback,
+    Constant,
+    Enum,
+    Function,
+    Header,
+    HeaderError,
+    Headers,
+    Rule,
+    Struct,
+    Type,
+    Variable,
 )
-from abi_text import WIDTH, brief, camel, first_line, pascal, prose, wrapped
+from abi_text import RULE_NAMES, WIDTH, brief, camel, first_line, pascal, prose, wrapped
 
 FOLDER = "bindings/dotnet/src/Abi"
 NUMBERS = {
-    "int8_t": "sbyte", "uint8_t": "byte", "int16_t": "short", "uint16_t": "ushort",
-    "int32_t": "int", "uint32_t": "uint", "int64_t": "long", "uint64_t": "ulong",
-    "double": "double", "float": "float", "char": "byte", "void": "void",
+    "int8_t": "sbyte",
+    "uint8_t": "byte",
+    "int16_t": "short",
+    "uint16_t": "ushort",
+    "int32_t": "int",
+    "uint32_t": "uint",
+    "int64_t": "long",
+    "uint64_t": "ulong",
+    "double": "double",
+    "float": "float",
+    "char": "byte",
+    "void": "void",
 }
 
 # ---- exceptions ---------------------------------------------------------------------------------
@@ -23,7 +48,7 @@ NUMBERS = {
 # The public name says what it is to somebody who does not know the ABI.
 ENUMS = {"trireme_dtype": "ElementType"}
 
-# Handed through as they are: addresses nobody looks behind.
+# Handed through as they are: opaque addresses.
 OPAQUE = {"user_data", "batch"}
 
 # Structs that callers leave out, so a `ref` would not do.
@@ -31,9 +56,15 @@ MAY_BE_NULL = {"trireme_operation_options", "trireme_message_info"}
 
 # These call back, and Mono loses a SafeHandle that is an argument of such a call (see HeldHandle).
 CALLING_BACK = {
-    "trireme_model_gradient_ready", "trireme_model_end_backward", "trireme_model_accumulate_flat",
-    "trireme_model_discard_gradients", "trireme_optimizer_step", "trireme_optimizer_join",
-    "trireme_optimizer_get_step_rate", "trireme_trainer_step", "trireme_trainer_evaluate",
+    "trireme_model_gradient_ready",
+    "trireme_model_end_backward",
+    "trireme_model_accumulate_flat",
+    "trireme_model_discard_gradients",
+    "trireme_optimizer_step",
+    "trireme_optimizer_join",
+    "trireme_optimizer_get_step_rate",
+    "trireme_trainer_step",
+    "trireme_trainer_evaluate",
 }
 
 PARAMETERS = {
@@ -52,7 +83,11 @@ PARAMETERS = {
 
 def files(headers: Headers) -> dict[str, str]:
     check_exceptions(headers)
-    return {f"{pascal(header.stem)}.cs": File(headers, header).text() for header in headers.all}
+    found = {f"{pascal(header.stem)}.cs": File(headers, header).text() for header in headers.all}
+    for header in headers.all:
+        if header.rules:
+            found["RuleKinds.cs"] = RuleKinds(headers, header).text()
+    return found
 
 
 def check_exceptions(headers: Headers) -> None:
@@ -67,6 +102,9 @@ def check_exceptions(headers: Headers) -> None:
         known = functions[name].parameters if name in functions else []
         if parameter not in [each.name for each in known]:
             raise HeaderError(f"an exception of abi_dotnet.py names {name}({parameter}), unknown")
+    rules = {rule.name for header in headers.all for rule in header.rules}
+    for name in RULE_NAMES.keys() - rules:
+        raise HeaderError(f"RULE_NAMES names {name}, which is no rule")
 
 
 class File:
@@ -196,6 +234,122 @@ class File:
         if out:
             return f"{number}*" if behind == "capacity" else f"out {number}"
         return f"{number}*" if kind.constant[0] else f"ref {number}"
+
+
+class RuleKinds:
+    """The enum RuleKind, and a class for each rule; one that calls back is written by hand."""
+
+    def __init__(self, headers: Headers, header: Header):
+        self.headers = headers
+        self.header = header
+        self.constants = {constant.name: constant for constant, _ in header.constants()}
+
+    def text(self) -> str:
+        lines = [first_line("//", self.header.name), "namespace Trireme", "{", *self.kinds()]
+        for rule in self.header.rules:
+            if not self.calls_back(rule):
+                lines += ["", *self.rule(rule, self.headers.declared[rule.struct])]
+        return "\n".join([*lines, "}", ""])
+
+    def kinds(self) -> list[str]:
+        lines = ["    /// <summary>An update rule.</summary>", "    public enum RuleKind", "    {"]
+        by_hand = {rule.kind: rule for rule in self.header.rules if self.calls_back(rule)}
+        for name, constant in self.constants.items():
+            if name.startswith("TRIREME_RULE_"):
+                text = self.prose(constant)
+                if name in by_hand:
+                    struct = pascal(by_hand[name].struct).removesuffix("Options")
+                    text = f"The caller's own rule: {struct} has its delegate."
+                blank = [""] if text and not lines[-1].endswith("{") else []
+                lines += [*blank, *summary(text, "        ")]
+                lines.append(f"        {spelled(name)} = NativeMethods.{name},")
+        return [*lines, "    }"]
+
+    def calls_back(self, rule: Rule) -> bool:
+        fields = self.headers.declared[rule.struct].fields
+        return any(self.headers.is_callback(field.type) for field in fields)
+
+    def rule(self, rule: Rule, struct: Struct) -> list[str]:
+        name, fields = spelled(rule.kind), struct.fields[1:]
+        about = re.sub(r"^[^.]*\.\s*", "", self.prose(struct))  # the names of its rules come first
+        for field in fields:
+            about = re.sub(rf"\b{field.name}\b", pascal(field.name), about)
+        parts = [f"The rule {name}. In each option 0 means the default.", about]
+        parts.append(self.prose(self.constants[rule.kind]))
+        native = f"Native{pascal(struct.name)}"
+        members: list[str] = []
+        settings = [f"Base = Base<{native}>(),"]
+        for field in fields:
+            if field.name == "flags":
+                flags = self.flags(rule)
+                for flag, member in flags.items():
+                    members += ["", *summary(self.prose(self.constants[flag]), "        ")]
+                    members.append(f"        public bool {member} {{ get; set; }}")
+                bits = [f"({each} ? NativeMethods.{flag} : 0)" for flag, each in flags.items()]
+                settings.append(f"Flags = (uint){' | (uint)'.join(bits)},")
+            elif field.name != "reserved":
+                kind, member = self.kind(struct, field), pascal(field.name)
+                text = re.sub(
+                    r"[a-z]\w*_\w+", lambda found: pascal(found.group()), self.prose(field)
+                )
+                members += ["", *summary(text, "        ")]
+                members.append(f"        public {kind} {member} {{ get; set; }}")
+                cast = "" if kind in NUMBERS.values() else "(int)"
+                settings.append(f"{member} = {cast}{member},")
+        return [
+            *summary(" ".join(part for part in parts if part), "    "),
+            f"    public sealed class {name} : Rule",
+            "    {",
+            "        /// <summary>With all defaults.</summary>",
+            f"        public {name}() : base(RuleKind.{name})",
+            "        {",
+            "        }",
+            *members,
+            "",
+            "        internal override System.IntPtr Put(CallMemory memory)",
+            "        {",
+            f"            return memory.Put(new {native}",
+            "            {",
+            *(f"                {setting}" for setting in settings),
+            "            });",
+            "        }",
+            "    }",
+        ]
+
+    def flags(self, rule: Rule) -> dict[str, str]:
+        """The flags of a rule, and the properties that they are."""
+        prefix = f"TRIREME_{rule.name}_FLAG_"
+        return {
+            name: pascal(name.removeprefix(prefix))
+            for name in self.constants
+            if name.startswith(prefix)
+        }
+
+    def kind(self, struct: Struct, field: Variable) -> str:
+        declared = self.headers.declared.get(field.type.base)
+        if field.type.depth or field.type.array or isinstance(declared, Struct):
+            raise HeaderError(f"{struct.name}.{field.name}: classes of rules have numbers only")
+        return pascal(field.type.base) if isinstance(declared, Alias) else NUMBERS[field.type.base]
+
+    def prose(self, item: Constant | Struct | Variable) -> str:
+        """A comment with the names of C#."""
+        text = re.sub(r"TRIREME_\w+_\*\. ", "", " ".join(prose(item.doc)))
+        for enum in self.header.of(Enum):
+            if enum.name:
+                names = [constant.name for constant in enum.constants]
+                prefix = os.path.commonprefix(names)
+                for name in names:
+                    member = f"{pascal(enum.name)}.{pascal(name.removeprefix(prefix))}"
+                    text = text.replace(name, member)
+        for rule in self.header.rules:
+            text = re.sub(rf"\b{rule.name}\b", spelled(rule.kind), text)
+        return text
+
+
+def spelled(kind: str) -> str:
+    """TRIREME_RULE_ADAMW as AdamW."""
+    name = kind.removeprefix("TRIREME_RULE_")
+    return RULE_NAMES.get(name, pascal(name))
 
 
 def summary(text: str, indent: str, outer: int = 0) -> list[str]:

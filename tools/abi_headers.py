@@ -1,7 +1,7 @@
 """Reads the public headers: their declarations, with types and comments.
 
-It knows the C that include/trireme/*.h is written in and no more. What it does not understand is a
-HeaderError with file and line, never something left out.
+It knows the C that include/trireme/*.h is written in and no more. A declaration that it does not
+understand is a HeaderError with file and line, and is never left out.
 """
 
 from __future__ import annotations
@@ -17,13 +17,23 @@ INCLUDE = ROOT / "include" / "trireme"
 # Declares nothing that another language could bind: linkage, and the header of all headers.
 NOT_BOUND = {"export.h", "trireme.h"}
 PRIMITIVES = {
-    "void", "char", "double", "float", "int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t",
-    "uint32_t", "int64_t", "uint64_t",
+    "void",
+    "char",
+    "double",
+    "float",
+    "int8_t",
+    "uint8_t",
+    "int16_t",
+    "uint16_t",
+    "int32_t",
+    "uint32_t",
+    "int64_t",
+    "uint64_t",
 }
 
 
 class HeaderError(Exception):
-    """What a header says is not C of our style."""
+    """A header has text that is not C of the house's style."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +67,9 @@ class Variable(Declaration):
     """A field or a parameter."""
 
     type: Type
+
+
+RULE = r"#define TRIREME_(\w+)_OPTIONS_INIT\s+TRIREME_INIT_RULE\((\w+), (\w+)\)$"
 
 
 @dataclasses.dataclass
@@ -109,12 +122,22 @@ class Function(Declaration):
 
 
 @dataclasses.dataclass
+class Rule:
+    """#define TRIREME_<name>_OPTIONS_INIT TRIREME_INIT_RULE(<struct>, <kind>)"""
+
+    name: str  # "ADAMW"
+    struct: str  # "trireme_adam_options"
+    kind: str  # "TRIREME_RULE_ADAMW"
+
+
+@dataclasses.dataclass
 class Header:
     name: str  # "model.h"
     doc: list[Block]
     includes: list[str]
     items: list[Declaration]
     initial: list[str]  # the structs that have an _INIT macro
+    rules: list[Rule]  # the update rules whose options it declares
 
     @property
     def stem(self) -> str:
@@ -178,7 +201,7 @@ class Parser:
         self.text = path.read_text()
         self.at = 0
         self.last: Declaration | None = None  # the owner of a comment that follows it
-        self.header = Header(path.name, [], [], [], [])
+        self.header = Header(path.name, [], [], [], [], [])
         self.tokens = list(self.tokenize())
 
     def fail(self, message: str, offset: int) -> HeaderError:
@@ -265,13 +288,16 @@ class Parser:
         _, text, offset = self.tokens[self.at]
         self.at += 1
         text = text.replace("\\\n", " ")
-        if included := re.match(r'#\s*include <trireme/(\w+\.h)>', text):
+        if included := re.match(r"#\s*include <trireme/(\w+\.h)>", text):
             self.header.includes.append(included.group(1))
             return None
         if number := re.match(r"#define (TRIREME_\w+) (-?\d+)\s*$", text):
             return Constant(number.group(1), doc, int(number.group(2)))
-        if initial := re.match(r"#define (TRIREME_\w+)_INIT\s+\{", text):
-            self.header.initial.append(initial.group(1).lower())
+        if initial := re.match(r"#define TRIREME_\w+_INIT\s+TRIREME_INIT\((\w+)\)$", text):
+            self.header.initial.append(initial.group(1))
+            return None
+        if rule := re.match(RULE, text):
+            self.header.rules.append(Rule(rule.group(1), rule.group(2), rule.group(3)))
             return None
         if not re.match(r"#(include <std\w+\.h>|ifndef \w+_H$|define \w+_H$|endif)", text):
             raise self.fail(f"what does '{text.strip()}' mean for other languages?", offset)
@@ -307,7 +333,7 @@ class Parser:
 
     def callback(self, result: Type, doc: list[Block]) -> Callback:
         self.take("(")
-        if self.peek() == "TRIREME_CALL":
+        if self.peek() == "TRIREME_CALLCONV":
             self.take()
         self.take("*")
         name = self.take()
@@ -317,7 +343,7 @@ class Parser:
     def function(self, doc: list[Block]) -> Function:
         self.take()
         result = self.type()
-        self.take("TRIREME_CALL")
+        self.take("TRIREME_CALLCONV")
         return Function(self.take(), doc, result, self.parameters())
 
     def parameters(self) -> list[Variable]:
@@ -439,7 +465,7 @@ class Headers:
         return isinstance(self.declared.get(kind.base), Callback)
 
     def primitive(self, kind: Type) -> str:
-        """What a number's type is called in C, typedefs resolved; "" for other types."""
+        """The name of a number's type in C, typedefs resolved; "" for other types."""
         declared = self.declared.get(kind.base)
         if isinstance(declared, Alias):
             return declared.base

@@ -1,9 +1,12 @@
-"""The ground layer of Python: a module of ctypes for each header, in trireme/_abi."""
+"""The ground layer of Python: a module of ctypes for each header, in trireme/_abi, and the classes of
+options.
+"""
 
 from __future__ import annotations
 
+import abi_python_options
 from abi_headers import Callback, Function, Header, Headers, Struct, Type, types_of
-from abi_text import WIDTH, brief, call, first_line, prose, wrapped
+from abi_text import WIDTH, brief, call, first_line, import_from, prose, wrapped
 
 FOLDER = "bindings/python/trireme/_abi"
 
@@ -11,6 +14,7 @@ FOLDER = "bindings/python/trireme/_abi"
 def files(headers: Headers) -> dict[str, str]:
     made = {f"{header.stem}.py": Module(headers, header).text() for header in headers.all}
     made["__init__.py"] = package(headers)
+    made.update(abi_python_options.files(headers))
     return made
 
 
@@ -59,7 +63,7 @@ class Module:
         return "\n".join([*lines, *body, ""])
 
     def imports(self) -> list[str]:
-        """What other headers declare and this one uses."""
+        """Declarations of other headers that this one uses."""
         used: dict[str, set[str]] = {}
         for item in self.header.items:
             for kind in types_of(item):
@@ -144,19 +148,6 @@ class Module:
         for _ in range(depth):
             name = self.pointer_to(name)
         return f"{name} * {kind.array}" if kind.array else name
-
-
-def import_from(module: str, names: set[str]) -> list[str]:
-    listed = sorted(names, key=sort_key)
-    line = f"from {module} import {', '.join(listed)}"
-    if len(line) <= WIDTH:
-        return [line] if listed else []
-    return [f"from {module} import (", *(f"    {name}," for name in listed), ")"]
-
-
-def sort_key(name: str) -> tuple[int, str]:
-    """Constants, classes, functions: as import sorters want it."""
-    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
 
 
 def docstring(doc: list, indent: str) -> list[str]:

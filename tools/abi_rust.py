@@ -1,6 +1,7 @@
 """The ground layer of Rust: a module for each header, in trireme-sys/src/abi.
 
-The macros `handles`, `constants`, `structs` and `inits` are those of trireme-sys/src/macros.rs.
+The macros `handles`, `constants`, `structs`, `inits` and `rules` are those of
+trireme-sys/src/macros.rs.
 """
 
 from __future__ import annotations
@@ -8,7 +9,17 @@ from __future__ import annotations
 import re
 
 from abi_headers import (
-    Alias, Block, Callback, Enum, Function, Handle, Header, Headers, Struct, Type, Variable,
+    Alias,
+    Block,
+    Callback,
+    Enum,
+    Function,
+    Handle,
+    Header,
+    Headers,
+    Struct,
+    Type,
+    Variable,
     types_of,
 )
 from abi_text import WIDTH, brief, first_line, prose, wrapped
@@ -55,6 +66,7 @@ class Module:
             body += ["", *doc(item.doc, "/// "), *self.callback(item)]
         body += self.block("structs", self.each(Struct, self.struct))
         body += self.block("inits", [f"    {name}" for name in self.header.initial])
+        body += self.block("rules", self.rules())
         functions = self.each(Function, self.function)
         body += ["", 'extern "C" {', *functions, "}"] if functions else []
         lines = [first_line("//", self.header.name), *doc(self.header.doc, "//! "), ""]
@@ -108,6 +120,12 @@ class Module:
             lines += [line[4:] for line in doc(field.doc, "        /// ")]
             lines.append(f"    {field.name}: {self.type(field.type)},")
         return [*lines, "}"]
+
+    def rules(self) -> list[str]:
+        return [
+            f"    TRIREME_{rule.name}_OPTIONS_INIT: {rule.struct} = {rule.kind};"
+            for rule in self.header.rules
+        ]
 
     def callback(self, item: Callback) -> list[str]:
         parts = self.variables(item.parameters)

@@ -14,8 +14,9 @@ import abi_dotnet
 import abi_headers
 import abi_python
 import abi_rust
+import abi_rust_rules
 
-LANGUAGES = (abi_python, abi_dotnet, abi_rust)
+LANGUAGES = (abi_python, abi_dotnet, abi_rust, abi_rust_rules)
 
 
 def generated(include: pathlib.Path = abi_headers.INCLUDE) -> dict[str, str]:
@@ -29,7 +30,7 @@ def generated(include: pathlib.Path = abi_headers.INCLUDE) -> dict[str, str]:
 
 
 def present(root: pathlib.Path = abi_headers.ROOT) -> dict[str, str]:
-    """What lies in the folders of generated files."""
+    """The contents of the folders of generated files."""
     return {
         path.relative_to(root).as_posix(): path.read_text()
         for language in LANGUAGES

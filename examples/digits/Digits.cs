@@ -250,7 +250,7 @@ internal static class Digits
         var classifier = new Classifier(data, ref random);
         var rule = new OptimizerOptions
         {
-            Kind = RuleKind.Adamw, LearningRate = 0.003, WeightDecay = 0.01, MaxNorm = 1,
+            Rule = RuleKind.AdamW, LearningRate = 0.003, WeightDecay = 0.01, Clipping = 1,
         };
         using (communicator)
         {

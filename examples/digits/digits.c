@@ -77,8 +77,8 @@ static void initial_values(float *values, uint64_t *random) {
 }
 
 /* One layer of one sample: out = bias + in * weight, then ReLU except for the last. */
-static void forward(int layer, const float *weight, const float *bias, const float *in,
-                    float *out) {
+static void
+forward(int layer, const float *weight, const float *bias, const float *in, float *out) {
     const int columns = width[layer + 1];
     for (int j = 0; j < columns; ++j) out[j] = bias[j];
     for (int k = 0; k < width[layer]; ++k)
@@ -96,8 +96,8 @@ static void output_delta(const float *scores, int label, float *delta) {
         delta[c] = (float)((exponential[c] / sum - (c == label ? 1.0 : 0.0)) * (1.0 / BATCH));
 }
 
-static void parameters_of(trireme_model *model, int layer, const float **weight,
-                          const float **bias) {
+static void
+parameters_of(trireme_model *model, int layer, const float **weight, const float **bias) {
     void *data[2];
     for (int i = 0; i < 2; ++i)
         check(trireme_model_get_parameter_data(model, (uint64_t)(2 * layer + i), &data[i], NULL));
@@ -206,23 +206,23 @@ static trireme_model *make_model(trireme_communicator *communicator) {
     return model;
 }
 
-static void report(trireme_model *model, const char *mode, double seconds,
-                   const float *parameters) {
+static void
+report(trireme_model *model, const char *mode, double seconds, const float *parameters) {
     trireme_model_info info = TRIREME_MODEL_INFO_INIT;
     trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
     check(trireme_model_get_info(model, &info));
     check(trireme_model_get_memory(model, &memory));
-    printf("language=c strategy=%s ranks=%d mode=%s accuracy=%.2f seconds=%.3f "
-           "parameters=%llu/%llu gradients=%llu/%llu state=%llu/%llu working=%llu/%llu\n",
-           trireme_strategy_name(info.strategy), info.world_size, mode, accuracy(parameters),
-           seconds, (unsigned long long)memory.planned_parameters,
-           (unsigned long long)memory.allocated_parameters,
-           (unsigned long long)memory.planned_gradients,
-           (unsigned long long)memory.allocated_gradients,
-           (unsigned long long)memory.planned_optimizer_state,
-           (unsigned long long)memory.allocated_optimizer_state,
-           (unsigned long long)memory.planned_working,
-           (unsigned long long)memory.allocated_working);
+    printf(
+        "language=c strategy=%s ranks=%d mode=%s accuracy=%.2f seconds=%.3f "
+        "parameters=%llu/%llu gradients=%llu/%llu state=%llu/%llu working=%llu/%llu\n",
+        trireme_strategy_name(info.strategy), info.world_size, mode, accuracy(parameters), seconds,
+        (unsigned long long)memory.planned_parameters,
+        (unsigned long long)memory.allocated_parameters,
+        (unsigned long long)memory.planned_gradients,
+        (unsigned long long)memory.allocated_gradients,
+        (unsigned long long)memory.planned_optimizer_state,
+        (unsigned long long)memory.allocated_optimizer_state,
+        (unsigned long long)memory.planned_working, (unsigned long long)memory.allocated_working);
     if (job.out != NULL) {
         FILE *file = fopen(job.out, "wb");
         if (file == NULL || fwrite(parameters, sizeof *parameters, ELEMENTS, file) != ELEMENTS ||
@@ -244,7 +244,9 @@ static void train(trireme_communicator *communicator, const char *mode) {
     rule.kind = TRIREME_RULE_ADAMW;
     rule.learning_rate = 0.003;
     rule.weight_decay = 0.01;
-    rule.max_norm = 1.0;
+    trireme_clipping_options clipping = TRIREME_CLIPPING_OPTIONS_INIT;
+    clipping.max_norm = 1.0;
+    rule.clipping = &clipping;
     trireme_optimizer *optimizer = NULL;
     check(trireme_optimizer_create(model, &rule, &optimizer));
 
@@ -305,12 +307,18 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (value == NULL) fail("every option takes a value");
-        if (strcmp(argv[i], "--strategy") == 0) check(trireme_strategy_parse(value, &job.strategy));
-        else if (strcmp(argv[i], "--threads") == 0) job.threads = atoi(value);
-        else if (strcmp(argv[i], "--passes") == 0) job.passes = atoi(value);
-        else if (strcmp(argv[i], "--data") == 0) job.data = value;
-        else if (strcmp(argv[i], "--out") == 0) job.out = value;
-        else fail("options: --strategy --threads --passes --data --out");
+        if (strcmp(argv[i], "--strategy") == 0)
+            check(trireme_strategy_parse(value, &job.strategy));
+        else if (strcmp(argv[i], "--threads") == 0)
+            job.threads = atoi(value);
+        else if (strcmp(argv[i], "--passes") == 0)
+            job.passes = atoi(value);
+        else if (strcmp(argv[i], "--data") == 0)
+            job.data = value;
+        else if (strcmp(argv[i], "--out") == 0)
+            job.out = value;
+        else
+            fail("options: --strategy --threads --passes --data --out");
     }
     read_data();
 

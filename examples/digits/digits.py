@@ -99,10 +99,13 @@ def layer_forward(call):
     output[:] = forward(call.layer, weight, bias, inputs_of(call))
     if call.layer == 2:
         labels = call.batch.of(call)[1]
-        call.loss = sum(
-            math.log(sum(math.exp(score - row[label]) for score in row))
-            for row, label in zip(output.tolist(), labels)
-        ) / LEAF
+        call.loss = (
+            sum(
+                math.log(sum(math.exp(score - row[label]) for score in row))
+                for row, label in zip(output.tolist(), labels)
+            )
+            / LEAF
+        )
 
 
 def layer_backward(call):
@@ -180,7 +183,7 @@ def train(group, mode, options, images, labels):
     model = make_model(group, options.strategy)
     model.set_parameters(initial_values(random), root=0)
     optimizer = trireme.Optimizer(
-        model, "adamw", learning_rate=0.003, weight_decay=0.01, max_norm=1.0
+        model, "adamw", learning_rate=0.003, weight_decay=0.01, clipping=1.0
     )
     trainer = make_trainer(optimizer, options.checkpoint_every)
     order = [row for row in range(len(labels)) if row % 5 != 4]

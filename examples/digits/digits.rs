@@ -11,8 +11,8 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use trireme::{
-    Communicator, CommunicatorOptions, Dtype, Gradients, Kind, Model, ModelOptions, Optimizer,
-    OptimizerOptions, Parameter, Strategy,
+    Communicator, CommunicatorOptions, Dtype, Gradients, Model, ModelOptions, Optimizer,
+    OptimizerOptions, Parameter, RuleKind, Strategy,
 };
 
 const WIDTH: [usize; 4] = [64, 128, 64, 10];
@@ -200,11 +200,7 @@ fn accuracy(job: &Job, parameters: &[f32]) -> f64 {
 }
 
 fn make_model(communicator: &Communicator, job: &Job) -> trireme::Result<Model> {
-    let options = ModelOptions {
-        leaves: LEAVES as u32,
-        gradients: Gradients::Sum,
-        ..ModelOptions::new(job.strategy)
-    };
+    let options = ModelOptions::new(job.strategy).leaves(LEAVES as u32).gradients(Gradients::Sum);
     let mut model = Model::new(communicator, &options)?;
     for (layer, unit) in ["layer1", "layer2", "layer3"].into_iter().enumerate() {
         let shape = [WIDTH[layer] as u64, WIDTH[layer + 1] as u64];
@@ -222,9 +218,11 @@ fn train(communicator: &Communicator, mode: &str, job: &Job) -> Outcome<()> {
     let mut random = Random(2026);
     let mut model = make_model(communicator, job)?;
     model.set_parameters(Some(&initial_values(&mut random)), 0)?;
-    let mut rule = OptimizerOptions::default();
-    (rule.learning_rate, rule.weight_decay, rule.max_norm) = (0.003, 0.01, 1.0);
-    let mut optimizer = Optimizer::new(&mut model, Kind::AdamW, &rule)?;
+    let options = OptimizerOptions::new(RuleKind::AdamW)
+        .learning_rate(0.003)
+        .weight_decay(0.01)
+        .max_norm(1.0);
+    let mut optimizer = Optimizer::new(&mut model, &options)?;
 
     let info = model.info()?;
     let mut order: Vec<usize> = (0..job.images.len()).filter(|row| row % 5 != 4).collect();

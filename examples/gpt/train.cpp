@@ -32,9 +32,13 @@ Model make_model(trireme_communicator* communicator, const Training& training,
   trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
   options.strategy = training.strategy;
   options.leaves = static_cast<std::uint32_t>(training.leaves);
-  options.shard_ranks = training.shard_ranks;
-  options.minimum_unit_bytes = training.minimum_unit_bytes;
-  options.share_parameters = training.share ? TRIREME_SHARE_AUTO : TRIREME_SHARE_NEVER;
+  trireme_shard_options shards = TRIREME_SHARD_OPTIONS_INIT;
+  shards.ranks = training.shard_ranks;
+  shards.share = training.share ? TRIREME_SHARE_AUTO : TRIREME_SHARE_NEVER;
+  options.shards = &shards;
+  trireme_unit_options units = TRIREME_UNIT_OPTIONS_INIT;
+  units.minimum_bytes = training.minimum_unit_bytes;
+  options.units = &units;
   trireme_model* made = nullptr;
   check(trireme_model_create(communicator, &options, &made));
   Model model(made);
@@ -51,7 +55,8 @@ Model make_model(trireme_communicator* communicator, const Training& training,
   }
   check(trireme_model_seal(made));
   const std::vector<float> values = initial_values(layers, training.seed);
-  check(trireme_model_broadcast_parameters(made, values.data(), values.size(), TRIREME_DTYPE_F32, 0));
+  check(
+      trireme_model_broadcast_parameters(made, values.data(), values.size(), TRIREME_DTYPE_F32, 0));
   return model;
 }
 
@@ -60,7 +65,9 @@ Optimizer make_optimizer(trireme_model* model, const Training& training) {
   options.kind = TRIREME_RULE_ADAMW;
   options.learning_rate = training.rate;
   options.weight_decay = training.weight_decay;
-  options.max_norm = training.max_norm;
+  trireme_clipping_options clipping = TRIREME_CLIPPING_OPTIONS_INIT;
+  clipping.max_norm = training.max_norm;
+  options.clipping = &clipping;
   trireme_optimizer* made = nullptr;
   check(trireme_optimizer_create(model, &options, &made));
   Optimizer optimizer(made);
@@ -73,12 +80,12 @@ Optimizer make_optimizer(trireme_model* model, const Training& training) {
   return optimizer;
 }
 
-std::int32_t TRIREME_CALL forward(const trireme_layer_call* call, void* network) {
+std::int32_t TRIREME_CALLCONV forward(const trireme_layer_call* call, void* network) {
   static_cast<Network<float>*>(network)->forward(*call);
   return 0;
 }
 
-std::int32_t TRIREME_CALL backward(const trireme_layer_call* call, void* network) {
+std::int32_t TRIREME_CALLCONV backward(const trireme_layer_call* call, void* network) {
   static_cast<Network<float>*>(network)->backward(*call);
   return 0;
 }
@@ -197,7 +204,7 @@ Outcome train(trireme_communicator* communicator, const Training& training, cons
 
   outcome.values.resize(element_count(layers));
   check(trireme_model_gather_parameters(model.get(), outcome.values.data(), outcome.values.size(),
-                                     TRIREME_DTYPE_F32));
+                                        TRIREME_DTYPE_F32));
   check(trireme_model_get_memory(model.get(), &outcome.memory));
   check(trireme_model_get_statistics(model.get(), &outcome.statistics));
   return outcome;

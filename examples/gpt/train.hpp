@@ -16,7 +16,7 @@ struct Training {
   Config config;
   trireme_strategy strategy = TRIREME_STRATEGY_ZERO3;
   std::uint32_t shard_ranks = 0;         // hybrid_shard
-  std::uint64_t minimum_unit_bytes = 0;  // as of trireme_model_options
+  std::uint64_t minimum_unit_bytes = 0;  // minimum_bytes of trireme_unit_options
   bool share = true;                     // ranks of one host may keep one copy of the parameters
   // As of trireme_trainer_options: what backward needs is computed again where it is not kept.
   std::uint64_t checkpoint_every = 0, activation_budget = 0;

@@ -80,7 +80,9 @@ def load(folder, optimizer):
     for path in sorted(snapshots[-1].glob("*.*.*.*"), key=lambda path: int(path.suffix[1:])):
         vectors.setdefault(path.stem, bytearray()).extend(path.read_bytes())
     for index, piece in enumerate(optimizer.ranges()):
-        values = np.frombuffer(vectors[f"{piece.kind}.{piece.vector}.{piece.parameter}"], np.float32)
+        values = np.frombuffer(
+            vectors[f"{piece.kind}.{piece.vector}.{piece.parameter}"], np.float32
+        )
         optimizer.write_range(index, values[piece.first : piece.first + piece.count])
     counters = json.loads((snapshots[-1] / "counters").read_text())
     optimizer.restore(trireme.OptimizerCounters(**counters))
@@ -110,7 +112,9 @@ def main():
             model, optimizer = make(group)
             load(options.folder, optimizer)
             if cause:
-                print(f"rank {group.rank} of {group.world_size} goes on from step {optimizer.step_count}: {cause}")
+                print(
+                    f"rank {group.rank} of {group.world_size} goes on from step {optimizer.step_count}: {cause}"
+                )
                 sys.stdout.flush()
             while optimizer.step_count < STEPS:
                 if me == options.kill_rank and optimizer.step_count == options.kill_step:
@@ -126,7 +130,9 @@ def main():
     values = np.empty(16 * 4 + 4, np.float32)
     model.get_parameters(values)
     if group.rank == 0:
-        print(f"steps={optimizer.step_count} ranks={group.world_size} parameters={zlib.crc32(values.tobytes()):08x}")
+        print(
+            f"steps={optimizer.step_count} ranks={group.world_size} parameters={zlib.crc32(values.tobytes()):08x}"
+        )
 
 
 if __name__ == "__main__":

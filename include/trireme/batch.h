@@ -37,7 +37,7 @@ TRIREME_BEGIN_C
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_batch_begin(void);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_batch_begin(void);
 
 /**
  * Closes a batch and waits for all operations that this thread called in it.
@@ -51,7 +51,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_batch_begin(void);
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_batch_end(void);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_batch_end(void);
 
 /**
  * Reduces several buffers over all ranks and gives every rank the results.
@@ -74,11 +74,10 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_batch_end(void);
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_all_reduce_list(trireme_communicator *communicator, const void *const *sends,
-                        void *const *receives, const uint64_t *counts, uint64_t length,
-                        trireme_dtype dtype, trireme_reduction reduction,
-                        const trireme_operation_options *options);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_reduce_list(
+    trireme_communicator *communicator, const void *const *sends, void *const *receives,
+    const uint64_t *counts, uint64_t length, trireme_dtype dtype, trireme_reduction reduction,
+    const trireme_operation_options *options);
 
 /**
  * Starts trireme_all_reduce_list() and returns at once.
@@ -102,12 +101,10 @@ trireme_all_reduce_list(trireme_communicator *communicator, const void *const *s
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_all_reduce_list_start(trireme_communicator *communicator, const void *const *sends,
-                              void *const *receives, const uint64_t *counts, uint64_t length,
-                              trireme_dtype dtype, trireme_reduction reduction,
-                              const trireme_operation_options *options,
-                              trireme_request **out_request);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_reduce_list_start(
+    trireme_communicator *communicator, const void *const *sends, void *const *receives,
+    const uint64_t *counts, uint64_t length, trireme_dtype dtype, trireme_reduction reduction,
+    const trireme_operation_options *options, trireme_request **out_request);
 
 /**
  * Reduces several buffers and gives rank r block r of each.
@@ -131,11 +128,10 @@ trireme_all_reduce_list_start(trireme_communicator *communicator, const void *co
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_reduce_scatter_list(trireme_communicator *communicator, const void *const *sends,
-                            void *const *receives, const uint64_t *counts, uint64_t length,
-                            trireme_dtype dtype, trireme_reduction reduction,
-                            const trireme_operation_options *options);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_reduce_scatter_list(
+    trireme_communicator *communicator, const void *const *sends, void *const *receives,
+    const uint64_t *counts, uint64_t length, trireme_dtype dtype, trireme_reduction reduction,
+    const trireme_operation_options *options);
 
 /**
  * Starts trireme_reduce_scatter_list() and returns at once.
@@ -159,12 +155,10 @@ trireme_reduce_scatter_list(trireme_communicator *communicator, const void *cons
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_reduce_scatter_list_start(trireme_communicator *communicator, const void *const *sends,
-                                  void *const *receives, const uint64_t *counts, uint64_t length,
-                                  trireme_dtype dtype, trireme_reduction reduction,
-                                  const trireme_operation_options *options,
-                                  trireme_request **out_request);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_reduce_scatter_list_start(
+    trireme_communicator *communicator, const void *const *sends, void *const *receives,
+    const uint64_t *counts, uint64_t length, trireme_dtype dtype, trireme_reduction reduction,
+    const trireme_operation_options *options, trireme_request **out_request);
 
 /**
  * Gives every rank the blocks of all ranks, for several buffers.
@@ -187,7 +181,7 @@ trireme_reduce_scatter_list_start(trireme_communicator *communicator, const void
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_all_gather_list(trireme_communicator *communicator, const void *const *sends,
                         void *const *receives, const uint64_t *counts, uint64_t length,
                         trireme_dtype dtype, const trireme_operation_options *options);
@@ -213,11 +207,10 @@ trireme_all_gather_list(trireme_communicator *communicator, const void *const *s
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_all_gather_list_start(trireme_communicator *communicator, const void *const *sends,
-                              void *const *receives, const uint64_t *counts, uint64_t length,
-                              trireme_dtype dtype, const trireme_operation_options *options,
-                              trireme_request **out_request);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_gather_list_start(
+    trireme_communicator *communicator, const void *const *sends, void *const *receives,
+    const uint64_t *counts, uint64_t length, trireme_dtype dtype,
+    const trireme_operation_options *options, trireme_request **out_request);
 
 /**
  * Gives every rank the root's elements, for several buffers.
@@ -239,10 +232,9 @@ trireme_all_gather_list_start(trireme_communicator *communicator, const void *co
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_broadcast_list(trireme_communicator *communicator, void *const *data,
-                       const uint64_t *counts, uint64_t length, trireme_dtype dtype, int32_t root,
-                       const trireme_operation_options *options);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_broadcast_list(
+    trireme_communicator *communicator, void *const *data, const uint64_t *counts, uint64_t length,
+    trireme_dtype dtype, int32_t root, const trireme_operation_options *options);
 
 /**
  * Starts trireme_broadcast_list() and returns at once.
@@ -265,11 +257,10 @@ trireme_broadcast_list(trireme_communicator *communicator, void *const *data,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_broadcast_list_start(trireme_communicator *communicator, void *const *data,
-                             const uint64_t *counts, uint64_t length, trireme_dtype dtype,
-                             int32_t root, const trireme_operation_options *options,
-                             trireme_request **out_request);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_broadcast_list_start(
+    trireme_communicator *communicator, void *const *data, const uint64_t *counts, uint64_t length,
+    trireme_dtype dtype, int32_t root, const trireme_operation_options *options,
+    trireme_request **out_request);
 
 /**
  * Gives every rank the root's elements in new memory. Only the root knows how many there are.
@@ -292,10 +283,9 @@ trireme_broadcast_list_start(trireme_communicator *communicator, void *const *da
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_broadcast_to_buffer(trireme_communicator *communicator, const void *data, uint64_t count,
-                            trireme_dtype dtype, int32_t root,
-                            const trireme_operation_options *options, trireme_buffer **out_buffer);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_broadcast_to_buffer(
+    trireme_communicator *communicator, const void *data, uint64_t count, trireme_dtype dtype,
+    int32_t root, const trireme_operation_options *options, trireme_buffer **out_buffer);
 
 /**
  * Gives rank r block r of the root's elements, in new memory. Only the root knows the lengths.
@@ -319,7 +309,7 @@ trireme_broadcast_to_buffer(trireme_communicator *communicator, const void *data
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_scatter_to_buffer(trireme_communicator *communicator, const void *send,
                           const uint64_t *counts, trireme_dtype dtype, int32_t root,
                           const trireme_operation_options *options, trireme_buffer **out_buffer);
@@ -344,11 +334,9 @@ trireme_scatter_to_buffer(trireme_communicator *communicator, const void *send,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_all_gather_to_buffer(trireme_communicator *communicator, const void *send,
-                             uint64_t send_count, trireme_dtype dtype,
-                             const trireme_operation_options *options, uint64_t *out_counts,
-                             trireme_buffer **out_buffer);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_gather_to_buffer(
+    trireme_communicator *communicator, const void *send, uint64_t send_count, trireme_dtype dtype,
+    const trireme_operation_options *options, uint64_t *out_counts, trireme_buffer **out_buffer);
 
 TRIREME_END_C
 

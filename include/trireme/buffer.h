@@ -35,13 +35,11 @@ TRIREME_BEGIN_C
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_buffer_alloc(trireme_communicator *communicator, uint64_t bytes,
-                     trireme_buffer **out_buffer);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_buffer_alloc(
+    trireme_communicator *communicator, uint64_t bytes, trireme_buffer **out_buffer);
 
 /**
- * Gives the memory back. Operations that still run on it end first in the library's own eyes:
- * the memory itself is released when the last of them is done.
+ * Destroys the handle. The library frees the memory once no operation uses it any more.
  *
  * Never waits for a peer.
  *
@@ -50,7 +48,7 @@ trireme_buffer_alloc(trireme_communicator *communicator, uint64_t bytes,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API void TRIREME_CALL trireme_buffer_destroy(trireme_buffer *buffer);
+TRIREME_API void TRIREME_CALLCONV trireme_buffer_destroy(trireme_buffer *buffer);
 
 /**
  * Gives the address of a buffer's memory.
@@ -66,8 +64,8 @@ TRIREME_API void TRIREME_CALL trireme_buffer_destroy(trireme_buffer *buffer);
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_buffer_data(const trireme_buffer *buffer,
-                                                                 void **out_data);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
+trireme_buffer_get_data(const trireme_buffer *buffer, void **out_data);
 
 /**
  * Gives the size of a buffer's memory.
@@ -83,8 +81,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_buffer_data(const trireme_b
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_buffer_size(const trireme_buffer *buffer,
-                                                                 uint64_t *out_bytes);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
+trireme_buffer_get_bytes(const trireme_buffer *buffer, uint64_t *out_bytes);
 
 TRIREME_END_C
 

@@ -65,7 +65,7 @@ typedef int32_t trireme_algorithm;
  * operation that lacks an algorithm answers TRIREME_ERROR_UNSUPPORTED and names those it has.
  */
 enum {
-    TRIREME_ALGORITHM_AUTOMATIC        = 0,
+    TRIREME_ALGORITHM_AUTOMATIC = 0,
     /** Every pair exchanges once; sums in rank order. */
     TRIREME_ALGORITHM_DIRECT = 1,
     /** Neighbours pass pieces on: least traffic. */
@@ -75,13 +75,13 @@ enum {
     /** One binomial tree. */
     TRIREME_ALGORITHM_BINOMIAL = 4,
     /** Two complementary trees (Sanders, Speck, Traeff 2009). */
-    TRIREME_ALGORITHM_DOUBLE_TREE      = 5,
+    TRIREME_ALGORITHM_DOUBLE_TREE = 5,
     /** Blocks over distances of powers of two (Bruck 1997). */
-    TRIREME_ALGORITHM_BRUCK            = 6,
+    TRIREME_ALGORITHM_BRUCK = 6,
     /** One partner after the other. */
     TRIREME_ALGORITHM_PAIRWISE = 7,
     /** The backend's own. Over tcp:// also a started call waits until all ranks have joined. */
-    TRIREME_ALGORITHM_NATIVE           = 8
+    TRIREME_ALGORITHM_NATIVE = 8
 };
 
 /**
@@ -95,7 +95,7 @@ enum {
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API const char *TRIREME_CALL trireme_algorithm_name(trireme_algorithm algorithm);
+TRIREME_API const char *TRIREME_CALLCONV trireme_algorithm_name(trireme_algorithm algorithm);
 
 /** How urgent an operation is. 0 is normal. */
 typedef int32_t trireme_priority;
@@ -104,7 +104,7 @@ typedef int32_t trireme_priority;
 enum {
     TRIREME_PRIORITY_NORMAL = 0,
     /** Operations do not wait behind normal ones: they have a queue of their own. */
-    TRIREME_PRIORITY_HIGH   = 1
+    TRIREME_PRIORITY_HIGH = 1
 };
 
 /** Options of one call. NULL in place of a pointer to them means all defaults. */
@@ -140,8 +140,7 @@ typedef struct trireme_operation_options {
 } trireme_operation_options; /* since 1.0 */
 
 /** Options that change nothing. */
-#define TRIREME_OPERATION_OPTIONS_INIT \
-    { sizeof(trireme_operation_options), 0, 0, 0, {0, 0, 0}, 0, 0, 0, 0 }
+#define TRIREME_OPERATION_OPTIONS_INIT TRIREME_INIT(trireme_operation_options)
 
 /**
  * Reduces `count` elements over all ranks and gives every rank the result.
@@ -162,10 +161,9 @@ typedef struct trireme_operation_options {
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_all_reduce(trireme_communicator *communicator, const void *send, void *receive,
-                   uint64_t count, trireme_dtype dtype, trireme_reduction reduction,
-                   const trireme_operation_options *options);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_reduce(
+    trireme_communicator *communicator, const void *send, void *receive, uint64_t count,
+    trireme_dtype dtype, trireme_reduction reduction, const trireme_operation_options *options);
 
 /**
  * Starts trireme_all_reduce() and returns at once.
@@ -188,7 +186,7 @@ trireme_all_reduce(trireme_communicator *communicator, const void *send, void *r
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_all_reduce_start(trireme_communicator *communicator, const void *send, void *receive,
                          uint64_t count, trireme_dtype dtype, trireme_reduction reduction,
                          const trireme_operation_options *options, trireme_request **out_request);
@@ -212,10 +210,9 @@ trireme_all_reduce_start(trireme_communicator *communicator, const void *send, v
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_reduce_scatter(trireme_communicator *communicator, const void *send, void *receive,
-                       uint64_t receive_count, trireme_dtype dtype, trireme_reduction reduction,
-                       const trireme_operation_options *options);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_reduce_scatter(
+    trireme_communicator *communicator, const void *send, void *receive, uint64_t receive_count,
+    trireme_dtype dtype, trireme_reduction reduction, const trireme_operation_options *options);
 
 /**
  * Starts trireme_reduce_scatter() and returns at once.
@@ -238,11 +235,10 @@ trireme_reduce_scatter(trireme_communicator *communicator, const void *send, voi
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_reduce_scatter_start(trireme_communicator *communicator, const void *send, void *receive,
-                             uint64_t receive_count, trireme_dtype dtype,
-                             trireme_reduction reduction, const trireme_operation_options *options,
-                             trireme_request **out_request);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_reduce_scatter_start(
+    trireme_communicator *communicator, const void *send, void *receive, uint64_t receive_count,
+    trireme_dtype dtype, trireme_reduction reduction, const trireme_operation_options *options,
+    trireme_request **out_request);
 
 /**
  * Reduces blocks of different lengths and gives rank r block r.
@@ -263,10 +259,9 @@ trireme_reduce_scatter_start(trireme_communicator *communicator, const void *sen
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_reduce_scatter_v(trireme_communicator *communicator, const void *send, void *receive,
-                         const uint64_t *counts, trireme_dtype dtype, trireme_reduction reduction,
-                         const trireme_operation_options *options);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_reduce_scatter_v(
+    trireme_communicator *communicator, const void *send, void *receive, const uint64_t *counts,
+    trireme_dtype dtype, trireme_reduction reduction, const trireme_operation_options *options);
 
 /**
  * Starts trireme_reduce_scatter_v() and returns at once.
@@ -289,12 +284,10 @@ trireme_reduce_scatter_v(trireme_communicator *communicator, const void *send, v
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_reduce_scatter_v_start(trireme_communicator *communicator, const void *send, void *receive,
-                               const uint64_t *counts, trireme_dtype dtype,
-                               trireme_reduction reduction,
-                               const trireme_operation_options *options,
-                               trireme_request **out_request);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_reduce_scatter_v_start(
+    trireme_communicator *communicator, const void *send, void *receive, const uint64_t *counts,
+    trireme_dtype dtype, trireme_reduction reduction, const trireme_operation_options *options,
+    trireme_request **out_request);
 
 /**
  * Gives every rank the blocks of all ranks, in rank order.
@@ -314,10 +307,9 @@ trireme_reduce_scatter_v_start(trireme_communicator *communicator, const void *s
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_all_gather(trireme_communicator *communicator, const void *send, void *receive,
-                   uint64_t send_count, trireme_dtype dtype,
-                   const trireme_operation_options *options);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_gather(
+    trireme_communicator *communicator, const void *send, void *receive, uint64_t send_count,
+    trireme_dtype dtype, const trireme_operation_options *options);
 
 /**
  * Starts trireme_all_gather() and returns at once.
@@ -339,10 +331,9 @@ trireme_all_gather(trireme_communicator *communicator, const void *send, void *r
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_all_gather_start(trireme_communicator *communicator, const void *send, void *receive,
-                         uint64_t send_count, trireme_dtype dtype,
-                         const trireme_operation_options *options, trireme_request **out_request);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_gather_start(
+    trireme_communicator *communicator, const void *send, void *receive, uint64_t send_count,
+    trireme_dtype dtype, const trireme_operation_options *options, trireme_request **out_request);
 
 /**
  * Gives every rank the blocks of all ranks, of different lengths, in rank order.
@@ -362,10 +353,9 @@ trireme_all_gather_start(trireme_communicator *communicator, const void *send, v
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_all_gather_v(trireme_communicator *communicator, const void *send, void *receive,
-                     const uint64_t *counts, trireme_dtype dtype,
-                     const trireme_operation_options *options);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_gather_v(
+    trireme_communicator *communicator, const void *send, void *receive, const uint64_t *counts,
+    trireme_dtype dtype, const trireme_operation_options *options);
 
 /**
  * Starts trireme_all_gather_v() and returns at once.
@@ -387,10 +377,9 @@ trireme_all_gather_v(trireme_communicator *communicator, const void *send, void 
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_all_gather_v_start(trireme_communicator *communicator, const void *send, void *receive,
-                           const uint64_t *counts, trireme_dtype dtype,
-                           const trireme_operation_options *options, trireme_request **out_request);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_gather_v_start(
+    trireme_communicator *communicator, const void *send, void *receive, const uint64_t *counts,
+    trireme_dtype dtype, const trireme_operation_options *options, trireme_request **out_request);
 
 /**
  * Gives every rank the root's elements.
@@ -410,7 +399,7 @@ trireme_all_gather_v_start(trireme_communicator *communicator, const void *send,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_broadcast(trireme_communicator *communicator, void *data, uint64_t count,
                   trireme_dtype dtype, int32_t root, const trireme_operation_options *options);
 
@@ -434,10 +423,9 @@ trireme_broadcast(trireme_communicator *communicator, void *data, uint64_t count
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_broadcast_start(trireme_communicator *communicator, void *data, uint64_t count,
-                        trireme_dtype dtype, int32_t root, const trireme_operation_options *options,
-                        trireme_request **out_request);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_broadcast_start(
+    trireme_communicator *communicator, void *data, uint64_t count, trireme_dtype dtype,
+    int32_t root, const trireme_operation_options *options, trireme_request **out_request);
 
 /**
  * Gives rank r block r of every rank: a transposition of blocks.
@@ -457,10 +445,9 @@ trireme_broadcast_start(trireme_communicator *communicator, void *data, uint64_t
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_all_to_all(trireme_communicator *communicator, const void *send, void *receive,
-                   uint64_t block_count, trireme_dtype dtype,
-                   const trireme_operation_options *options);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_to_all(
+    trireme_communicator *communicator, const void *send, void *receive, uint64_t block_count,
+    trireme_dtype dtype, const trireme_operation_options *options);
 
 /**
  * Starts trireme_all_to_all() and returns at once.
@@ -482,10 +469,9 @@ trireme_all_to_all(trireme_communicator *communicator, const void *send, void *r
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_all_to_all_start(trireme_communicator *communicator, const void *send, void *receive,
-                         uint64_t block_count, trireme_dtype dtype,
-                         const trireme_operation_options *options, trireme_request **out_request);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_to_all_start(
+    trireme_communicator *communicator, const void *send, void *receive, uint64_t block_count,
+    trireme_dtype dtype, const trireme_operation_options *options, trireme_request **out_request);
 
 /**
  * Gives rank r block r of every rank; blocks may differ in length.
@@ -508,7 +494,7 @@ trireme_all_to_all_start(trireme_communicator *communicator, const void *send, v
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_all_to_all_v(trireme_communicator *communicator, const void *send,
                      const uint64_t *send_counts, void *receive, const uint64_t *receive_counts,
                      trireme_dtype dtype, const trireme_operation_options *options);
@@ -534,11 +520,10 @@ trireme_all_to_all_v(trireme_communicator *communicator, const void *send,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_all_to_all_v_start(trireme_communicator *communicator, const void *send,
-                           const uint64_t *send_counts, void *receive,
-                           const uint64_t *receive_counts, trireme_dtype dtype,
-                           const trireme_operation_options *options, trireme_request **out_request);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_to_all_v_start(
+    trireme_communicator *communicator, const void *send, const uint64_t *send_counts,
+    void *receive, const uint64_t *receive_counts, trireme_dtype dtype,
+    const trireme_operation_options *options, trireme_request **out_request);
 
 /**
  * Waits until every rank has called it.
@@ -554,7 +539,7 @@ trireme_all_to_all_v_start(trireme_communicator *communicator, const void *send,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_barrier(trireme_communicator *communicator, const trireme_operation_options *options);
 
 /**
@@ -573,7 +558,7 @@ trireme_barrier(trireme_communicator *communicator, const trireme_operation_opti
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_barrier_start(trireme_communicator *communicator, const trireme_operation_options *options,
                       trireme_request **out_request);
 

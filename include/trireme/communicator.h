@@ -16,7 +16,7 @@
  * - "host://NAME": ranks are processes of this host.
  * - "tcp://ADDRESS:PORT[/NAME][?interface=NAME][&host=LABEL][&silence_ms=N]": ranks are processes
  *   of any hosts that know the job's token.
- * - "host-transport://NAME": the caller's `transport` carries the bytes.
+ * - "transport://NAME": the caller's `transport` carries the bytes.
  * - "mpi://": all ranks of mpirun. Ranks that all share one host use its memory. If the program has
  *   not initialised MPI, the library does so, and finalises it when the process exits.
  * - "env://": the launcher's environment variables name the rendezvous and this rank's place.
@@ -59,15 +59,15 @@
  * A lost rank that still lives gets TRIREME_ERROR_PEER_LOST from both calls.
  *
  * Majority: over tcp:// a dead rank looks like a rank that others do not reach. So each of the two
- * calls needs enough ranks. Of the ranks that the last such call went on with (at first: of all
- * ranks), it needs either of these:
+ * calls needs enough ranks that reach each other. The ranks of the last such call count, at first
+ * all ranks. A call needs either of these:
  *
  * - more than half of them,
  * - exactly half of them, and the lowest one among these.
  *
- * Only ranks that reach each other count, whether they stay or go. Ranks that are too few get
- * TRIREME_ERROR_PEER_LOST from both calls from then on, also when they reach the others again. The
- * ranks that go on need neither rank 0 nor the address where they met at first.
+ * Ranks that are too few get TRIREME_ERROR_PEER_LOST from both calls from then on, also when they
+ * reach the others again. The ranks that go on need neither rank 0 nor the address where they met
+ * at first.
  */
 #ifndef TRIREME_COMMUNICATOR_H
 #define TRIREME_COMMUNICATOR_H
@@ -94,20 +94,20 @@ typedef struct trireme_communicator_options {
      * Where the ranks meet, for example "host://training" or "env://". See "Rendezvous" at the top
      * of this file. Required.
      */
-    const char    *rendezvous;
+    const char *rendezvous;
     /**
-     * "local"; "host", over sockets or a transport; "mpi", where MPI moves everything, on one host,
-     * too; or "gloo", with tcp:// alone. The same on all ranks. Default: the best one for the
+     * "local"; "frames", over sockets or a transport; "mpi", where MPI moves everything, on one
+     * host, too; or "gloo", with tcp:// alone. The same on all ranks. Default: the best one for the
      * rendezvous, which is never "gloo".
      */
-    const char    *backend;
+    const char *backend;
     /** Name in messages, at most 63 bytes. Default: the rendezvous. */
     const char *name;
     /** Longest time in ns that any blocking call may wait. Default: 300 s. */
     uint64_t timeout_ns;
     /** Where buffers live. Default: the host. */
     trireme_device device;
-    /** Functions that carry the bytes of "host-transport://NAME"; copied. Default: NULL. */
+    /** Functions that carry the bytes of "transport://NAME"; copied. Default: NULL. */
     const trireme_transport *transport;
     /**
      * When a wait for a peer has lasted this many ns, the log tells it (TRIREME_LOG_WARNING), and
@@ -116,8 +116,7 @@ typedef struct trireme_communicator_options {
     uint64_t stall_warning_ns;
 } trireme_communicator_options; /* since 1.0 */
 
-#define TRIREME_COMMUNICATOR_OPTIONS_INIT \
-    { sizeof(trireme_communicator_options), 0, 0, 0, 0, 0, 0, 0, {0, 0}, 0, 0 }
+#define TRIREME_COMMUNICATOR_OPTIONS_INIT TRIREME_INIT(trireme_communicator_options)
 
 /**
  * Counts of a communicator's work so far. Set struct_size before the call.
@@ -138,14 +137,13 @@ typedef struct trireme_communicator_statistics {
      * Bytes of this rank that peers were given to read, by collectives and messages. Leaves out
      * bytes that MPI moves, or that go through the memory of a host in a hierarchical group.
      */
-    uint64_t bytes_sent;
+    uint64_t sent_bytes;
     /** Bytes of peers that this rank read. */
-    uint64_t bytes_received;
+    uint64_t received_bytes;
 } trireme_communicator_statistics; /* since 1.0 */
 
 /** Statistics ready for trireme_communicator_get_statistics(). */
-#define TRIREME_COMMUNICATOR_STATISTICS_INIT \
-    { sizeof(trireme_communicator_statistics), 0, 0, 0, 0, 0 }
+#define TRIREME_COMMUNICATOR_STATISTICS_INIT TRIREME_INIT(trireme_communicator_statistics)
 
 /** How to make a child. Start from TRIREME_CHILD_OPTIONS_INIT. 0 or NULL means the default. */
 typedef struct trireme_child_options {
@@ -163,7 +161,7 @@ typedef struct trireme_child_options {
 } trireme_child_options; /* since 1.0 */
 
 /** Options that change nothing. */
-#define TRIREME_CHILD_OPTIONS_INIT { sizeof(trireme_child_options), 0, 0, 0 }
+#define TRIREME_CHILD_OPTIONS_INIT TRIREME_INIT(trireme_child_options)
 
 /**
  * Claims this rank's place in a group.
@@ -199,9 +197,8 @@ typedef struct trireme_child_options {
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_create(const trireme_communicator_options *options,
-                            trireme_communicator **out_communicator);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_communicator_create(
+    const trireme_communicator_options *options, trireme_communicator **out_communicator);
 
 /**
  * Leaves the group and gives the handle back.
@@ -221,7 +218,7 @@ trireme_communicator_create(const trireme_communicator_options *options,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API void TRIREME_CALL trireme_communicator_destroy(trireme_communicator *communicator);
+TRIREME_API void TRIREME_CALLCONV trireme_communicator_destroy(trireme_communicator *communicator);
 
 /**
  * Waits until every rank has joined.
@@ -248,7 +245,7 @@ TRIREME_API void TRIREME_CALL trireme_communicator_destroy(trireme_communicator 
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_communicator_wait_ready(const trireme_communicator *communicator, uint64_t timeout_ns);
 
 /**
@@ -265,7 +262,7 @@ trireme_communicator_wait_ready(const trireme_communicator *communicator, uint64
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_communicator_get_rank(const trireme_communicator *communicator, int32_t *out_rank);
 
 /**
@@ -282,9 +279,8 @@ trireme_communicator_get_rank(const trireme_communicator *communicator, int32_t 
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_get_world_size(const trireme_communicator *communicator,
-                                    int32_t *out_world_size);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_communicator_get_world_size(
+    const trireme_communicator *communicator, int32_t *out_world_size);
 
 /**
  * Tells which backend and transport carry the bytes, for example "local (processes)".
@@ -306,9 +302,8 @@ trireme_communicator_get_world_size(const trireme_communicator *communicator,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_get_backend(const trireme_communicator *communicator, char *text,
-                             uint64_t capacity, uint64_t *out_length);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_communicator_get_backend(
+    const trireme_communicator *communicator, char *text, uint64_t capacity, uint64_t *out_length);
 
 /**
  * Makes the group fail on every rank, now.
@@ -326,7 +321,7 @@ trireme_communicator_get_backend(const trireme_communicator *communicator, char 
  * Thread safety: any thread, any time.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_communicator_abort(trireme_communicator *communicator, const char *reason);
 
 /**
@@ -343,9 +338,8 @@ trireme_communicator_abort(trireme_communicator *communicator, const char *reaso
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_get_statistics(const trireme_communicator *communicator,
-                                    trireme_communicator_statistics *out_statistics);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_communicator_get_statistics(
+    const trireme_communicator *communicator, trireme_communicator_statistics *out_statistics);
 
 /**
  * Writes the flight record: the last 2,048 operations of this rank, oldest first.
@@ -365,9 +359,8 @@ trireme_communicator_get_statistics(const trireme_communicator *communicator,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_get_flight_record(const trireme_communicator *communicator, char *text,
-                                   uint64_t capacity, uint64_t *out_length);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_communicator_get_flight_record(
+    const trireme_communicator *communicator, char *text, uint64_t capacity, uint64_t *out_length);
 
 /**
  * Writes the last calls of each rank, as far as this rank can see them.
@@ -398,9 +391,8 @@ trireme_communicator_get_flight_record(const trireme_communicator *communicator,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_get_last_calls(const trireme_communicator *communicator, char *text,
-                                uint64_t capacity, uint64_t *out_length);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_communicator_get_last_calls(
+    const trireme_communicator *communicator, char *text, uint64_t capacity, uint64_t *out_length);
 
 /**
  * Gives each rank's number in the group this communicator descends from.
@@ -418,9 +410,8 @@ trireme_communicator_get_last_calls(const trireme_communicator *communicator, ch
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_get_original_ranks(const trireme_communicator *communicator,
-                                        int32_t *out_ranks, uint64_t capacity);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_communicator_get_original_ranks(
+    const trireme_communicator *communicator, int32_t *out_ranks, uint64_t capacity);
 
 /**
  * Splits the group: ranks of one color become a new group.
@@ -454,10 +445,9 @@ trireme_communicator_get_original_ranks(const trireme_communicator *communicator
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_split(trireme_communicator *communicator, int32_t color, int32_t key,
-                           const trireme_child_options *options,
-                           trireme_communicator **out_communicator);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_communicator_split(
+    trireme_communicator *communicator, int32_t color, int32_t key,
+    const trireme_child_options *options, trireme_communicator **out_communicator);
 
 /**
  * Makes a group of some ranks, in the order of a list.
@@ -489,10 +479,9 @@ trireme_communicator_split(trireme_communicator *communicator, int32_t color, in
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_subgroup(trireme_communicator *communicator, const int32_t *ranks,
-                              uint64_t count, const trireme_child_options *options,
-                              trireme_communicator **out_communicator);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_communicator_subgroup(
+    trireme_communicator *communicator, const int32_t *ranks, uint64_t count,
+    const trireme_child_options *options, trireme_communicator **out_communicator);
 
 /**
  * Makes a second group of the same ranks, so that two parts of a program need no common order.
@@ -520,10 +509,9 @@ trireme_communicator_subgroup(trireme_communicator *communicator, const int32_t 
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_duplicate(trireme_communicator *communicator,
-                               const trireme_child_options *options,
-                               trireme_communicator **out_communicator);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_communicator_duplicate(
+    trireme_communicator *communicator, const trireme_child_options *options,
+    trireme_communicator **out_communicator);
 
 /**
  * Agrees on flags with all ranks that are there, whatever has failed and whoever dies meanwhile.
@@ -555,9 +543,8 @@ trireme_communicator_duplicate(trireme_communicator *communicator,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_agree(trireme_communicator *communicator, uint64_t *flags,
-                           uint64_t timeout_ns);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_communicator_agree(
+    trireme_communicator *communicator, uint64_t *flags, uint64_t timeout_ns);
 
 /**
  * Makes a group of the ranks that are there, after others were lost.
@@ -592,10 +579,9 @@ trireme_communicator_agree(trireme_communicator *communicator, uint64_t *flags,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_communicator_shrink(trireme_communicator *communicator,
-                            const trireme_child_options *options,
-                            trireme_communicator **out_communicator);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_communicator_shrink(
+    trireme_communicator *communicator, const trireme_child_options *options,
+    trireme_communicator **out_communicator);
 
 TRIREME_END_C
 

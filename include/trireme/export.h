@@ -1,6 +1,7 @@
 /**
  * @file export.h
- * @brief Linkage and calling convention of every public function.
+ * @brief Linkage and calling convention of public functions and callbacks, and helpers of _INIT
+ * macros.
  *
  * Ownership: none. Thread safety: none needed.
  */
@@ -15,7 +16,10 @@
 #define TRIREME_END_C
 #endif
 
-/** Set while the library itself is compiled; users leave it alone. */
+/**
+ * Exports a public function. TRIREME_FALLIBLE also makes the compiler warn of a caller that ignores
+ * the status.
+ */
 #if defined(__GNUC__)
 #define TRIREME_API __attribute__((visibility("default")))
 #define TRIREME_FALLIBLE __attribute__((visibility("default"), warn_unused_result))
@@ -24,7 +28,45 @@
 #define TRIREME_FALLIBLE
 #endif
 
-/** The calling convention. Empty: the platform's default for C. */
-#define TRIREME_CALL
+/**
+ * Makes a struct with struct_size set and all other fields 0. The _INIT macros use it. In C++ it
+ * calls a function, because C++ compilers warn of fields that an initialiser leaves out.
+ */
+#ifdef __cplusplus
+#define TRIREME_INIT(type) (trireme_init<type>())
+extern "C++" {
+template <class Struct>
+inline Struct trireme_init() {
+    Struct value = Struct();
+    value.struct_size = sizeof(Struct);
+    return value;
+}
+}
+#else
+#define TRIREME_INIT(type) \
+    { .struct_size = sizeof(type) }
+#endif
+
+/** As TRIREME_INIT(), for the options of an update rule: it also sets base.kind. */
+#ifdef __cplusplus
+#define TRIREME_INIT_RULE(type, rule) (trireme_init_rule<type>(rule))
+extern "C++" {
+template <class Struct>
+inline Struct trireme_init_rule(int rule) {
+    Struct value = Struct();
+    value.base.struct_size = sizeof(Struct);
+    value.base.kind = rule;
+    return value;
+}
+}
+#else
+#define TRIREME_INIT_RULE(type, rule)  \
+    {                                  \
+        .base = { sizeof(type), rule } \
+    }
+#endif
+
+/** The calling convention of functions and callbacks. Empty: the platform's default for C. */
+#define TRIREME_CALLCONV
 
 #endif

@@ -27,7 +27,7 @@ TRIREME_BEGIN_C
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API uint32_t TRIREME_CALL trireme_failpoint_count(void);
+TRIREME_API uint32_t TRIREME_CALLCONV trireme_failpoint_count(void);
 
 /**
  * Names a failpoint, for example "all_reduce.after_publish".
@@ -40,7 +40,7 @@ TRIREME_API uint32_t TRIREME_CALL trireme_failpoint_count(void);
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API const char *TRIREME_CALL trireme_failpoint_name(uint32_t index);
+TRIREME_API const char *TRIREME_CALLCONV trireme_failpoint_name(uint32_t index);
 
 /**
  * Sets the actions of this process's failpoints, in place of all actions set before.
@@ -70,7 +70,7 @@ TRIREME_API const char *TRIREME_CALL trireme_failpoint_name(uint32_t index);
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_failpoint_set(const char *text);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_failpoint_set(const char *text);
 
 /**
  * Tells how often the library has visited a failpoint since it was set.
@@ -85,8 +85,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_failpoint_set(const char *t
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_failpoint_hits(const char *name,
-                                                                    uint64_t *out_hits);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_failpoint_get_hits(const char *name,
+                                                                            uint64_t *out_hits);
 
 TRIREME_END_C
 

@@ -19,18 +19,18 @@ typedef int32_t trireme_log_level;
 
 /** Numbers of the levels. */
 enum {
-    TRIREME_LOG_ERROR   = 1,
+    TRIREME_LOG_ERROR = 1,
     TRIREME_LOG_WARNING = 2,
-    TRIREME_LOG_INFO    = 3,
-    TRIREME_LOG_DEBUG   = 4
+    TRIREME_LOG_INFO = 3,
+    TRIREME_LOG_DEBUG = 4
 };
 
 /**
  * Called with each message: one line of UTF-8 without a line end. It must not call the library,
  * except to read names and the last error.
  */
-typedef void(TRIREME_CALL *trireme_log_callback)(trireme_log_level level, const char *message,
-                                                 void *user_data);
+typedef void(TRIREME_CALLCONV *trireme_log_callback)(trireme_log_level level, const char *message,
+                                                     void *user_data);
 
 /**
  * Sets the function that gets log messages, for the whole process.
@@ -49,7 +49,7 @@ typedef void(TRIREME_CALL *trireme_log_callback)(trireme_log_level level, const 
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_set_log_callback(trireme_log_callback callback, trireme_log_level level, void *user_data);
 
 TRIREME_END_C

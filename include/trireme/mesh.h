@@ -9,6 +9,22 @@
  * communicators of its axes belong to it. A mesh keeps the parts of its communicator that it needs,
  * so the caller may destroy handles in any order.
  *
+ * A model on a mesh (trireme_mesh_create_model()): the names of the axes tell how the model lies.
+ * - "data": along it lie copies of the model, and each rank has data of its own.
+ * - "shard": the ranks along it keep one copy between them.
+ * - "tensor" and "pipeline": each rank along them has a model of its own, such as parts of the same
+ *   layers, or other layers. Gradients are never added up along these axes.
+ *
+ * The axes decide about these options, so each may stay at its default:
+ * - data_parallel, zero1, zero2 and zero3 spread a model over "data". zero1, zero2 and zero3 may
+ *   spread it over "shard" instead.
+ * - hybrid_shard takes both axes. The size of "shard" is shards.ranks, and the distance of
+ *   neighbours along it is shards.stride.
+ * - The models along "tensor" and "pipeline" step together. So norm_ranks of an optimizer are all
+ *   ranks of the mesh, if the optimizer has a max_norm or a loss_scale.
+ * - A parameter that ranks of such an axis hold whole says so (trireme_parameter_placement). Its
+ *   `replicas` are the ranks along these axes.
+ *
  * Thread safety: every function here may run on any thread concurrently with other calls on the
  * same mesh. All ranks must make collective calls in the same order.
  */
@@ -18,6 +34,7 @@
 #include <stdint.h>
 #include <trireme/communicator.h>
 #include <trireme/export.h>
+#include <trireme/model_options.h>
 #include <trireme/status.h>
 #include <trireme/types.h>
 
@@ -35,7 +52,7 @@ enum {
      * "tensor" is fastest, then "context", "expert", "shard", "data", "pipeline". Other names are
      * slower than these. Of the other names the last one is fastest.
      */
-    TRIREME_MESH_ORDER_BY_NAME       = 0,
+    TRIREME_MESH_ORDER_BY_NAME = 0,
     /** The last axis of the list is fastest. */
     TRIREME_MESH_ORDER_LAST_FASTEST = 1,
     /** The first axis of the list is fastest. */
@@ -55,13 +72,13 @@ typedef struct trireme_mesh_options {
     /** Names of the axes, any text, each once; UTF-8, at most 31 bytes. Required. */
     const char *const *axis_names;
     /** Ranks along each axis. One of them may be 0: that axis gets the rest. Required. */
-    const int32_t     *axis_sizes;
+    const int32_t *axis_sizes;
     /** Longest that the creation may wait, in nanoseconds. Default: the communicator's timeout. */
     uint64_t timeout_ns;
 } trireme_mesh_options; /* since 1.0 */
 
 /** No axes yet. */
-#define TRIREME_MESH_OPTIONS_INIT { sizeof(trireme_mesh_options), 0, 0, 0, 0, 0, 0 }
+#define TRIREME_MESH_OPTIONS_INIT TRIREME_INIT(trireme_mesh_options)
 
 /**
  * Arranges the ranks of a communicator in axes and makes a communicator for each axis.
@@ -88,7 +105,7 @@ typedef struct trireme_mesh_options {
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_mesh_create(trireme_communicator *communicator, const trireme_mesh_options *options,
                     trireme_mesh **out_mesh);
 
@@ -103,7 +120,7 @@ trireme_mesh_create(trireme_communicator *communicator, const trireme_mesh_optio
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API void TRIREME_CALL trireme_mesh_destroy(trireme_mesh *mesh);
+TRIREME_API void TRIREME_CALLCONV trireme_mesh_destroy(trireme_mesh *mesh);
 
 /**
  * Gives the size of an axis, also of the one whose size was given as 0.
@@ -120,9 +137,8 @@ TRIREME_API void TRIREME_CALL trireme_mesh_destroy(trireme_mesh *mesh);
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_mesh_axis_size(const trireme_mesh *mesh,
-                                                                    const char *axis,
-                                                                    int32_t *out_size);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
+trireme_mesh_get_axis_size(const trireme_mesh *mesh, const char *axis, int32_t *out_size);
 
 /**
  * Gives a rank's place on every axis.
@@ -141,9 +157,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_mesh_axis_size(const trirem
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_mesh_get_coordinates(const trireme_mesh *mesh, int32_t rank, int32_t *out_coordinates,
-                         uint64_t capacity);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_mesh_get_coordinates(
+    const trireme_mesh *mesh, int32_t rank, int32_t *out_coordinates, uint64_t capacity);
 
 /**
  * Gives the rank with these coordinates.
@@ -161,9 +176,10 @@ trireme_mesh_get_coordinates(const trireme_mesh *mesh, int32_t rank, int32_t *ou
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_mesh_get_rank(const trireme_mesh *mesh,
-                                                               const int32_t *coordinates,
-                                                               uint64_t count, int32_t *out_rank);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_mesh_get_rank(const trireme_mesh *mesh,
+                                                                       const int32_t *coordinates,
+                                                                       uint64_t count,
+                                                                       int32_t *out_rank);
 
 /**
  * Lists the ranks that differ from a rank on the given axes only: its group along these axes.
@@ -187,9 +203,9 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_mesh_get_rank(const trireme
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_mesh_get_group(const trireme_mesh *mesh, const char *const *axes, uint32_t axis_count,
-                   int32_t rank, int32_t *out_ranks, uint64_t capacity, uint64_t *out_count);
+                       int32_t rank, int32_t *out_ranks, uint64_t capacity, uint64_t *out_count);
 
 /**
  * Gives the communicator of the ranks along one axis that this rank is in. A rank's number there is
@@ -208,9 +224,8 @@ trireme_mesh_get_group(const trireme_mesh *mesh, const char *const *axes, uint32
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_mesh_get_axis_communicator(const trireme_mesh *mesh, const char *axis,
-                               trireme_communicator **out_communicator);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_mesh_get_axis_communicator(
+    const trireme_mesh *mesh, const char *axis, trireme_communicator **out_communicator);
 
 /**
  * Makes a communicator over several axes together, for example "data" and "shard".
@@ -240,10 +255,40 @@ trireme_mesh_get_axis_communicator(const trireme_mesh *mesh, const char *axis,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_mesh_create_communicator(const trireme_mesh *mesh, const char *const *axes,
-                               uint32_t axis_count, const trireme_child_options *options,
-                               trireme_communicator **out_communicator);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_mesh_create_communicator(
+    const trireme_mesh *mesh, const char *const *axes, uint32_t axis_count,
+    const trireme_child_options *options, trireme_communicator **out_communicator);
+
+/**
+ * Begins the description of a model on a mesh: as trireme_model_create(), on the ranks that the
+ * axes "data" and "shard" give this rank.
+ *
+ * Local: does not wait for the peers. Keeps no pointer into `options`.
+ *
+ * All ranks of the mesh make these calls in one order, with any options. trireme_model_seal() is
+ * then collective over the whole mesh. Along "tensor" and "pipeline" it compares the parameters
+ * that are whole there. The model trains as long as the mesh lives.
+ *
+ * @param mesh     The mesh. It needs an axis "data" or "shard", of 1 rank at least.
+ * @param options  How to spread the model. Required.
+ * @param[out] out_model  The new model; free it with trireme_model_destroy(). Not written on
+ *                 failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live mesh of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  As for trireme_model_create(). Or the mesh has neither
+ *                 "data" nor "shard", or more than one rank on an axis of an unknown name. Or an
+ *                 option contradicts an axis; the message names both. data_parallel needs 1 rank on
+ *                 "shard". zero1, zero2 and zero3 need 1 rank on "data" or on "shard". hybrid_shard
+ *                 needs the axis "shard".
+ * @retval TRIREME_ERROR_UNSUPPORTED  As for trireme_model_create(). Or the mesh has more than one
+ *                 rank on "context" or "expert".
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_mesh_create_model(
+    const trireme_mesh *mesh, const trireme_model_options *options, trireme_model **out_model);
 
 TRIREME_END_C
 

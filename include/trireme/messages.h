@@ -41,7 +41,7 @@ typedef struct trireme_message_info {
     uint32_t reserved;
 } trireme_message_info; /* since 1.0 */
 
-#define TRIREME_MESSAGE_INFO_INIT { sizeof(trireme_message_info), 0, 0, 0, 0, 0 }
+#define TRIREME_MESSAGE_INFO_INIT TRIREME_INIT(trireme_message_info)
 
 /**
  * Sends elements to one rank.
@@ -70,10 +70,9 @@ typedef struct trireme_message_info {
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_send(trireme_communicator *communicator, const void *data, uint64_t count,
-             trireme_dtype dtype, int32_t to, uint64_t tag,
-             const trireme_operation_options *options);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_send(
+    trireme_communicator *communicator, const void *data, uint64_t count, trireme_dtype dtype,
+    int32_t to, uint64_t tag, const trireme_operation_options *options);
 
 /**
  * Starts trireme_send() and returns at once.
@@ -96,7 +95,7 @@ trireme_send(trireme_communicator *communicator, const void *data, uint64_t coun
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_send_start(trireme_communicator *communicator, const void *data, uint64_t count,
                    trireme_dtype dtype, int32_t to, uint64_t tag,
                    const trireme_operation_options *options, trireme_request **out_request);
@@ -122,7 +121,7 @@ trireme_send_start(trireme_communicator *communicator, const void *data, uint64_
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_receive(trireme_communicator *communicator, void *data, uint64_t count, trireme_dtype dtype,
                 int32_t from, uint64_t tag, const trireme_operation_options *options);
 
@@ -147,7 +146,7 @@ trireme_receive(trireme_communicator *communicator, void *data, uint64_t count, 
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_receive_start(trireme_communicator *communicator, void *data, uint64_t count,
                       trireme_dtype dtype, int32_t from, uint64_t tag,
                       const trireme_operation_options *options, trireme_request **out_request);
@@ -174,7 +173,7 @@ trireme_receive_start(trireme_communicator *communicator, void *data, uint64_t c
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_receive_message(trireme_communicator *communicator, void *data, uint64_t capacity,
                         trireme_dtype dtype, int32_t from, uint64_t tag,
                         const trireme_operation_options *options, trireme_message_info *out_info);
@@ -201,11 +200,10 @@ trireme_receive_message(trireme_communicator *communicator, void *data, uint64_t
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_receive_message_start(trireme_communicator *communicator, void *data, uint64_t capacity,
-                              trireme_dtype dtype, int32_t from, uint64_t tag,
-                              const trireme_operation_options *options,
-                              trireme_request **out_request);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_receive_message_start(
+    trireme_communicator *communicator, void *data, uint64_t capacity, trireme_dtype dtype,
+    int32_t from, uint64_t tag, const trireme_operation_options *options,
+    trireme_request **out_request);
 
 /**
  * Receives a message of any size into new memory.
@@ -229,7 +227,7 @@ trireme_receive_message_start(trireme_communicator *communicator, void *data, ui
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_receive_to_buffer(trireme_communicator *communicator, trireme_dtype dtype, int32_t from,
                           uint64_t tag, const trireme_operation_options *options,
                           trireme_message_info *out_info, trireme_buffer **out_buffer);
@@ -252,7 +250,7 @@ trireme_receive_to_buffer(trireme_communicator *communicator, trireme_dtype dtyp
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_probe(trireme_communicator *communicator, int32_t from, uint64_t tag,
               const trireme_operation_options *options, trireme_message_info *out_info);
 
@@ -274,7 +272,7 @@ trireme_probe(trireme_communicator *communicator, int32_t from, uint64_t tag,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_probe_start(trireme_communicator *communicator, int32_t from, uint64_t tag,
                     const trireme_operation_options *options, trireme_request **out_request);
 
@@ -302,11 +300,10 @@ trireme_probe_start(trireme_communicator *communicator, int32_t from, uint64_t t
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_send_receive(trireme_communicator *communicator, const void *send, uint64_t send_count,
-                     int32_t to, uint64_t send_tag, void *receive, uint64_t receive_count,
-                     int32_t from, uint64_t receive_tag, trireme_dtype dtype,
-                     const trireme_operation_options *options);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_send_receive(
+    trireme_communicator *communicator, const void *send, uint64_t send_count, int32_t to,
+    uint64_t send_tag, void *receive, uint64_t receive_count, int32_t from, uint64_t receive_tag,
+    trireme_dtype dtype, const trireme_operation_options *options);
 
 TRIREME_END_C
 

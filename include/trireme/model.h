@@ -4,13 +4,23 @@
  *
  * The caller registers named parameters in units, usually one unit a layer. It seals the model and
  * then trains in steps. A step is one or more micro-batches, followed by trireme_optimizer_step().
- * A micro-batch is a backward pass that hands in one gradient for every trainable parameter. All
- * ranks make the same calls in the same order. There are two ways to train:
+ * A micro-batch is a backward pass (short: pass) that hands in one gradient for every trainable
+ * parameter. All ranks make the same calls in the same order. There are two ways to train:
  * - Flat: trireme_model_accumulate_flat() takes one vector with all gradients.
  *   trireme_model_gather_parameters() gives one vector with all parameters.
  * - Hooks: trireme_model_gather_unit() and trireme_model_release_unit() enclose the caller's
  *   compute. The caller calls trireme_model_gradient_ready() as backward produces gradients. The
  *   reduction of full buckets overlaps with the rest of backward. The next unit is prefetched.
+ *
+ * Words in these headers:
+ * - Unit: parameters that are gathered for use together. Unit group: neighbouring units that are
+ *   gathered as one. A parameter group of an optimizer is something else.
+ * - Bucket: gradients that are reduced together. In flight: under way between ranks.
+ * - Flat vector: all parameters, or all gradients, in the order added and without aliases.
+ * - Alias: another name of a parameter, by tied_to.
+ * - Leaf: a part of the global batch that one pass computes, for reproducible training.
+ * - Persistent unit: a unit that stays whole on every rank (units.persistent_bytes).
+ * - Owner: the rank that updates an element. With data_parallel every rank updates all of them.
  *
  * Strategies: each of N ranks holds these elements per parameter (ZeRO: Rajbhandari et al. 2020,
  * arXiv 1910.02054):
@@ -22,27 +32,27 @@
  * - hybrid_shard: parameters 1/S and units in flight, gradients 1/N and buckets in flight,
  *   optimizer state 1/N.
  *
- * hybrid_shard: S = shard_ranks neighbouring ranks, such as those of one host, keep one copy of the
- * parameters between them. With shard_stride these ranks are shard_stride apart. Gathers stay among
- * them. The N/S such groups are replicas. All N ranks spread gradients and state between them. Each
- * replica updates its part of a shard and gives it to the others. That moves as many bytes as an
- * all-reduce of the shard's gradients, and takes S/N of their memory. With 16-bit parameters it
- * moves fewer bytes, as replicas give these back in 2 bytes.
+ * hybrid_shard: S = shards.ranks neighbouring ranks, such as those of one host, keep one copy of
+ * the parameters between them. With shards.stride these ranks are that far apart. Gathers stay
+ * among them. The N/S such groups are replicas. All N ranks spread gradients and state between
+ * them. Each replica updates its part of a shard and gives it to the others. That moves as many
+ * bytes as an all-reduce of the shard's gradients, and takes S/N of their memory. With 16-bit
+ * parameters it moves fewer bytes, as replicas give these back in 2 bytes.
  *
- * Groups: units are gathered in groups. Neighbouring units of one type are joined until they have
- * minimum_unit_bytes, so that a model of many tiny layers needs few gathers. A group is one flat
- * vector of n elements. Ranks own parts of it (all divisions here are of integers):
+ * Unit groups: units are gathered in groups. Neighbouring units of one type are joined until they
+ * have units.minimum_bytes, so that a model of many tiny layers needs few gathers. A unit group is
+ * one flat vector of n elements. Ranks own parts of it (all divisions here are of integers):
  * - Rank r owns n/N elements, and each of the first n%N ranks one more.
- * - hybrid_shard cuts the same way, twice. Rank r keeps part r mod S of S. It owns part r / S of
- *   the N/S parts of the part that it keeps.
- * - hybrid_shard with shard_stride t: rank r keeps part r / t mod S. It owns part
- *   r / (S t) * t + r mod t of the N/S parts of the part that it keeps.
+ * - hybrid_shard cuts the same way, twice: into S parts, and each part into N/S pieces.
+ *   Rank r keeps part r mod S. It owns piece r / S of that part.
+ * - hybrid_shard with shards.stride t: rank r keeps part r / t mod S. It owns piece
+ *   r / (S t) * t + r mod t of that part.
  * - TRIREME_MODEL_FLAG_WHOLE_ROWS moves these cuts to where a row of a parameter ends.
  *
  * Memory: gradients and optimizer state exist for trainable parameters only. The memory report
  * counts these as working memory:
  * - Two of the largest bucket; all buckets, if there are more ranks than leaves.
- * - Groups of units in flight, up to the largest group plus prefetch_bytes.
+ * - Unit groups in flight, up to the largest one plus units.prefetch_bytes.
  * - The partial sums of reproducible training.
  * - Contributions rounded to reduce_dtype.
  * - Gradients of aliases until their turn.
@@ -65,8 +75,8 @@
  * Parameters of 16 bits: f16 and bf16 parameters are stored, gathered, saved and handed out in 2
  * bytes an element. Gradients, their sums and optimizer state are f32, 4 bytes an element. The
  * caller hands in a gradient as its parameter's type or as f32. It becomes f32 in the bucket. Sums
- * never round to 16 bits. So trained bits depend on strategy, ranks and buckets as little as with
- * f32. A change below half the distance to the next number is lost, unless the optimizer has
+ * never round to 16 bits. So reproducible training stays reproducible. A change below half the
+ * distance to the next number is lost, unless the optimizer has
  * TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS. f16 ends at 65,504; beyond it a parameter becomes inf.
  *
  * One copy a host: ranks that share memory need no copies of what they gather. They map the same
@@ -75,7 +85,7 @@
  * only looks at a table: 0 bytes, no wait, no working memory. The caller must not write to
  * parameters of such a model. trireme_model_get_info() tells whether ranks share.
  * - zero3 and hybrid_shard share by themselves.
- * - zero1 and zero2 share on demand (share_parameters).
+ * - zero1 and zero2 share on demand (shards.share).
  * - data_parallel cannot share, because every rank updates everything. zero1 with
  *   TRIREME_SHARE_ALWAYS is the same training in less memory.
  *
@@ -121,16 +131,16 @@
  * - No gradient has a view.
  * - It does not go with NO_SYNC, as there is no place for sums.
  * - It does not go with anything that must know all gradients first. In the model these are
- *   TRIREME_MODEL_FLAG_UNEVEN and TRIREME_UNUSED_SKIP. In the optimizer these are max_norm,
- *   group_max_norms, loss_scale, ONE_SWEEP and rules that look at whole parameters (LAMB, LARS,
+ *   TRIREME_MODEL_FLAG_UNEVEN and TRIREME_UNUSED_SKIP. In the optimizer these are max_norm of
+ *   all or of a group, loss_scale, ONE_SWEEP and rules that look at whole parameters (LAMB, LARS,
  *   ADAFACTOR, MUON).
  *
  * Parameters in a file (ZeRO-Infinity: Rajbhandari et al. 2021, arXiv 2104.07857): with
- * offload_path each rank's part of the parameters lies in a file, except for units that stay whole.
+ * offload, each rank's part of the parameters lies in a file, except for units that stay whole.
  * Each rank makes its own file in the directory. The file has no name, so nothing is left of it
  * when the process ends. The bits are those of parameters in memory.
  * - A gather reads this rank's part to where the unit will be whole. The peers read it there. Units
- *   that followed the last time are read ahead, within offload_buffer_bytes.
+ *   that followed the last time are read ahead, within buffer_bytes of offload.
  * - trireme_optimizer_step() reads, updates and writes block by block. hybrid_shard goes through
  *   the blocks once more, to give the other copies what was updated. The caller's rule
  *   (TRIREME_RULE_USER) gets pieces that end where a block of the file does.
@@ -140,7 +150,7 @@
  * - In a world of 1 parameters lie in a file, too. The caller must then gather units there, too.
  * - Every rule, flag and feature works. Ranges of parameters have no address:
  *   trireme_optimizer_read_range() copies them.
- * - With optimizer state in a file, too (offload_path of the optimizer), each has its own file.
+ * - With optimizer state in a file, too (offload of the optimizer), each has its own file.
  *
  * When a disk fails, this happens on all ranks (see docs/offload.md):
  * - If no file can be made, trireme_model_seal() fails with TRIREME_ERROR_SYSTEM. The communicator
@@ -184,9 +194,9 @@ enum {
     TRIREME_BACKWARD_FLAG_ABSENT = 2,
     /**
      * This is not the last pass of a step: the next one adds to it. data_parallel and zero1 keep
-     * the sum on this rank and reduce it with the last pass. zero2 and zero3 have no room for that.
-     * They reduce every pass and add to the owned shard, so the bits may differ from those of the
-     * other two.
+     * the sum on this rank and reduce it with the last pass. zero2, zero3 and hybrid_shard have no
+     * room for that. They reduce every pass and add to the owned shard. So the bits may differ from
+     * those of data_parallel and zero1.
      */
     TRIREME_BACKWARD_FLAG_NO_SYNC = 1
 };
@@ -202,7 +212,7 @@ enum {
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API const char *TRIREME_CALL trireme_strategy_name(trireme_strategy strategy);
+TRIREME_API const char *TRIREME_CALLCONV trireme_strategy_name(trireme_strategy strategy);
 
 /**
  * Finds a strategy by name. Synonyms: ddp, no_shard (data_parallel); shard_grad_op (zero2);
@@ -219,7 +229,7 @@ TRIREME_API const char *TRIREME_CALL trireme_strategy_name(trireme_strategy stra
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_strategy_parse(const char *text, trireme_strategy *out_strategy);
 
 /**
@@ -244,10 +254,15 @@ trireme_strategy_parse(const char *text, trireme_strategy *out_strategy);
  * @param[out] out_model  The new model; free it with trireme_model_destroy(). Not written on
  * failure.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL or a field is out of range.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL or a field is out of range. Or an
+ * option is not for this strategy: TRIREME_MODEL_FLAG_KEEP_GATHERED and units.reshard_ranks are for
+ * zero3 and hybrid_shard. shards.ranks and shards.stride are for hybrid_shard alone.
+ * TRIREME_SHARE_ALWAYS is not for data_parallel. Or an option has no use without another one:
+ * shards.stride above 1 without shards.ranks, or planned_rule without memory_limit_bytes. The
+ * message names the option.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library. Or it asks for
- * TRIREME_SHARE_ALWAYS of ranks that share no memory. Or it asks for offload_path with a strategy
+ * TRIREME_SHARE_ALWAYS of ranks that share no memory. Or it asks for offload with a strategy
  * whose ranks hold whole parameters, or with TRIREME_SHARE_ALWAYS. Or it asks for
  * TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD with TRIREME_MODEL_FLAG_UNEVEN or TRIREME_UNUSED_SKIP.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
@@ -255,7 +270,7 @@ trireme_strategy_parse(const char *text, trireme_strategy *out_strategy);
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_model_create(trireme_communicator *communicator, const trireme_model_options *options,
                      trireme_model **out_model);
 
@@ -269,7 +284,7 @@ trireme_model_create(trireme_communicator *communicator, const trireme_model_opt
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_API void TRIREME_CALL trireme_model_destroy(trireme_model *model);
+TRIREME_API void TRIREME_CALLCONV trireme_model_destroy(trireme_model *model);
 
 /**
  * Adds a parameter.
@@ -284,7 +299,8 @@ TRIREME_API void TRIREME_CALL trireme_model_destroy(trireme_model *model);
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL. A name is empty, too long or taken.
  * The shape overflows. The unit has another dtype, or parameters of another unit came since. Or
- * tied_to names no matching parameter.
+ * tied_to names no matching parameter. Or placements name no axis of the model's mesh, "data" or
+ * "shard", or an axis twice, or contradict replicas.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is sealed.
  * @retval TRIREME_ERROR_UNSUPPORTED  A parameter cannot have this dtype. Or the parameter is
  * trained, has f64, and the model has reduce_dtype. Or `options` sets a field newer than this
@@ -294,28 +310,32 @@ TRIREME_API void TRIREME_CALL trireme_model_destroy(trireme_model *model);
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_add_parameter(trireme_model *model, const trireme_parameter_options *options,
-                            uint64_t *out_parameter);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_model_add_parameter(
+    trireme_model *model, const trireme_parameter_options *options, uint64_t *out_parameter);
 
 /**
  * Ends the description: checks that all ranks registered the same, lays out the shards and
  * allocates memory as planned. Parameters are 0 afterwards.
  *
- * Collective: blocks until all ranks have called it or the deadline passes.
+ * Collective: blocks until all ranks have called it or the deadline passes. For a model of
+ * trireme_mesh_create_model() these are all ranks of the mesh.
  *
  * @param model  The model.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_STATE  The model is sealed, or has no parameter.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  hybrid_shard with shards.ranks 0: hosts have different
+ * numbers of ranks, or ranks that are no neighbours. Or units.reshard_ranks does not divide the
+ * ranks of a host. This model can only be destroyed.
  * @retval TRIREME_ERROR_MISMATCH  Ranks registered different parameters or options; the message
- * names the first difference and both sides. The communicator lives on; this model can only be
- * destroyed.
+ * names the first difference and both sides. Or ranks along an axis of the mesh registered
+ * different parameters that are whole there; the message names the axis, too. The communicator
+ * lives on; this model can only be destroyed.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out, or a rank would hold more than
  * memory_limit_bytes. Optimizer state counts if planned_rule is set. Above the limit all ranks have
  * the same message, and nothing was allocated. The message names the rank and its bytes by kind. It
  * tells the need of each other strategy with the same options, the least that works, and how many
  * ranks would be enough. The communicator lives on; this model can only be destroyed.
- * @retval TRIREME_ERROR_SYSTEM  Also: on this rank or another no file can be made in offload_path,
+ * @retval TRIREME_ERROR_SYSTEM  Also: on this rank or another no file can be made in offload.path,
  * or it has no room. The message names the directory. The communicator lives on; this model can
  * only be destroyed.
  * @return Any other status as listed at the top of this file.
@@ -323,8 +343,7 @@ trireme_model_add_parameter(trireme_model *model, const trireme_parameter_option
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_seal(trireme_model *model);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_model_seal(trireme_model *model);
 
 /**
  * Describes a sealed model.
@@ -341,7 +360,7 @@ trireme_model_seal(trireme_model *model);
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_model_get_info(const trireme_model *model, trireme_model_info *out_info);
 
 /**
@@ -361,7 +380,7 @@ trireme_model_get_info(const trireme_model *model, trireme_model_info *out_info)
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_model_get_unit_info(const trireme_model *model, uint64_t unit, trireme_unit_info *out_info);
 
 /**
@@ -379,11 +398,11 @@ trireme_model_get_unit_info(const trireme_model *model, uint64_t unit, trireme_u
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_model_get_memory(const trireme_model *model, trireme_model_memory *out_memory);
 
 /**
- * Tells how the parameters of a model with offload_path lie on this rank, and counts the transfers
+ * Tells how the parameters of a model with offload lie on this rank, and counts the transfers
  * of its disk.
  *
  * Does not block.
@@ -394,12 +413,12 @@ trireme_model_get_memory(const trireme_model *model, trireme_model_memory *out_m
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL or its struct_size is too small.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, or was created without
- * offload_path.
+ * offload.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_model_get_offload_info(const trireme_model *model, trireme_offload_info *out_info);
 
 /**
@@ -417,7 +436,7 @@ trireme_model_get_offload_info(const trireme_model *model, trireme_offload_info 
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_model_get_statistics(const trireme_model *model, trireme_model_statistics *out_statistics);
 
 /**
@@ -427,24 +446,26 @@ trireme_model_get_statistics(const trireme_model *model, trireme_model_statistic
  * - With zero3 persistent units only, as it holds every other element once.
  * - The state of an optimizer with data_parallel, masters included.
  * - The counters of an optimizer (trireme_optimizer_counters) with every strategy.
+ * - Parameters that are whole on an axis of the model's mesh, along that axis.
  *
- * Collective: blocks until it is done or the deadline passes.
+ * Collective: blocks until it is done or the deadline passes. Where parameters are whole on an axis
+ * of the mesh, all ranks along that axis make the call.
  *
  * @param model  The model.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a step is under way, or a unit is
  * gathered (zero3, hybrid_shard).
- * @retval TRIREME_ERROR_MISMATCH  Copies differ; all ranks get this. The message names the first
- * parameter and the ranks that differ from most. Or it names the first counter that differs, with
- * both sides. The communicator and the model live on. trireme_model_broadcast_parameters() makes
- * the parameters the same again, trireme_optimizer_restore() everything.
+ * @retval TRIREME_ERROR_MISMATCH  Copies differ; all ranks that hold one get this. The message
+ * names the first parameter and the ranks that differ from most. Along an axis of a mesh, ranks are
+ * coordinates. Or it names the first counter that differs, with both sides. The communicator and
+ * the model live on. trireme_model_broadcast_parameters() makes the parameters the same again,
+ * trireme_optimizer_restore() everything.
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_check_replicas(trireme_model *model);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_model_check_replicas(trireme_model *model);
 
 /**
  * Gives every rank the parameters of one rank, such as the initial values.
@@ -463,15 +484,14 @@ trireme_model_check_replicas(trireme_model *model);
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  values is NULL on the root, or count, dtype or root is
  * wrong.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a step is under way, or a unit is
- * gathered (zero3).
+ * gathered (zero3, hybrid_shard).
  * @return Any other status as listed at the top of this file.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_broadcast_parameters(trireme_model *model, const void *values, uint64_t count,
-                             trireme_dtype dtype, int32_t root);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_model_broadcast_parameters(
+    trireme_model *model, const void *values, uint64_t count, trireme_dtype dtype, int32_t root);
 
 /**
  * Gives every rank all parameters, whole.
@@ -490,13 +510,12 @@ trireme_model_broadcast_parameters(trireme_model *model, const void *values, uin
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_gather_parameters(trireme_model *model, void *values, uint64_t count,
-                             trireme_dtype dtype);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_model_gather_parameters(
+    trireme_model *model, void *values, uint64_t count, trireme_dtype dtype);
 
 /**
  * Makes a unit's parameters whole on this rank. It also begins to gather the next unit in the order
- * of the last pass. It does so as long as that order goes on up or down through the units.
+ * of the last pass. It stops where that order turns, from forward to backward or back.
  *
  * Collective for zero3 and hybrid_shard: blocks until it is done or the deadline passes. All ranks
  * gather the same units in the same order, also a rank that has no leaf for this micro-batch. The
@@ -513,8 +532,8 @@ trireme_model_gather_parameters(trireme_model *model, void *values, uint64_t cou
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_gather_unit(trireme_model *model, uint64_t unit);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_model_gather_unit(trireme_model *model,
+                                                                           uint64_t unit);
 
 /**
  * Releases a unit that trireme_model_gather_unit() made whole.
@@ -531,14 +550,14 @@ trireme_model_gather_unit(trireme_model *model, uint64_t unit);
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_release_unit(trireme_model *model, uint64_t unit);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_model_release_unit(trireme_model *model,
+                                                                            uint64_t unit);
 
 /**
  * Gives the address of a parameter's elements, inside the library's own memory.
  *
- * Does not block. The address is good until the unit is released (zero3) or the model is
- * destroyed (the other strategies). A caller that writes there between steps changes this rank's
+ * Does not block. The address is good until the unit is released (zero3, hybrid_shard) or the model
+ * is destroyed (the other strategies). A caller that writes there between steps changes this rank's
  * copy only. It must not write where ranks share the parameters.
  *
  * @param model  The model.
@@ -548,15 +567,14 @@ trireme_model_release_unit(trireme_model *model, uint64_t unit);
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_data is NULL, or there is no such parameter.
- * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, or the unit is not gathered
- * (zero3).
+ * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, or the unit is not gathered (zero3,
+ * hybrid_shard).
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_get_parameter_data(const trireme_model *model, uint64_t parameter, void **out_data,
-                             uint64_t *out_count);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_model_get_parameter_data(
+    const trireme_model *model, uint64_t parameter, void **out_data, uint64_t *out_count);
 
 /**
  * Tells which leaf of the global batch this rank computes as its micro-batch number
@@ -576,8 +594,9 @@ trireme_model_get_parameter_data(const trireme_model *model, uint64_t parameter,
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_get_leaf(const trireme_model *model, uint32_t micro_batch, uint32_t *out_leaf);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_model_get_leaf(const trireme_model *model,
+                                                                        uint32_t micro_batch,
+                                                                        uint32_t *out_leaf);
 
 /**
  * Begins the backward pass of one micro-batch.
@@ -602,8 +621,8 @@ trireme_model_get_leaf(const trireme_model *model, uint32_t micro_batch, uint32_
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_begin_backward(trireme_model *model, uint32_t flags);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_model_begin_backward(trireme_model *model,
+                                                                              uint32_t flags);
 
 /**
  * Gives a view of one parameter's gradient: the memory in which ranks exchange it. Backward writes
@@ -612,8 +631,8 @@ trireme_model_begin_backward(trireme_model *model, uint32_t flags);
  *
  * A view exists where the gradient is one stretch of memory that the model keeps:
  * - data_parallel: always.
- * - zero1: if the parameter's group is alone in its bucket, if one rank owns all of it, or in a
- *   world of one rank. bucket_bytes 1 leaves every group alone in its bucket.
+ * - zero1: if the parameter's unit group is alone in its bucket, if one rank owns all of it, or in
+ *   a world of one rank. buckets.bytes 1 leaves every unit group alone in its bucket.
  * - zero2, zero3 and hybrid_shard: never, as they keep shards only.
  * - With TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD: never, with any strategy.
  * - A parameter with aliases: one view for each name in its turn, once the caller has handed in the
@@ -649,16 +668,16 @@ trireme_model_begin_backward(trireme_model *model, uint32_t flags);
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_model_get_gradient_data(trireme_model *model, uint64_t parameter, void **out_data,
-                            uint64_t *out_count, trireme_dtype *out_dtype, int32_t *out_adds);
+                                uint64_t *out_count, trireme_dtype *out_dtype, int32_t *out_adds);
 
 /**
  * Hands in the gradient of one parameter. Full buckets are reduced while backward goes on.
  *
  * Local: copies the elements and does not wait for the peers, except in these cases:
- * - zero2 and zero3 wait when two buckets are in flight. With TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD
- *   all strategies do.
+ * - zero2, zero3 and hybrid_shard wait when two buckets are in flight. With
+ *   TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD all strategies do.
  * - A later leaf of a reproducible step waits until its bucket is reduced for the leaf before.
  *
  * The caller hands in a parameter with aliases once for each name.
@@ -681,9 +700,11 @@ trireme_model_get_gradient_data(trireme_model *model, uint64_t parameter, void *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_gradient_ready(trireme_model *model, uint64_t parameter, const void *gradient,
-                             uint64_t count, trireme_dtype dtype);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_model_gradient_ready(trireme_model *model,
+                                                                              uint64_t parameter,
+                                                                              const void *gradient,
+                                                                              uint64_t count,
+                                                                              trireme_dtype dtype);
 
 /**
  * Ends the backward pass of one micro-batch.
@@ -700,8 +721,7 @@ trireme_model_gradient_ready(trireme_model *model, uint64_t parameter, const voi
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_model_end_backward(trireme_model *model);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_model_end_backward(trireme_model *model);
 
 /**
  * Hands in the gradients of all parameters as one vector: a whole backward pass in one call.
@@ -726,7 +746,7 @@ trireme_model_end_backward(trireme_model *model);
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_model_accumulate_flat(trireme_model *model, const void *gradients, uint64_t count,
                               trireme_dtype dtype, uint32_t flags);
 
@@ -747,7 +767,7 @@ trireme_model_accumulate_flat(trireme_model *model, const void *gradients, uint6
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_model_discard_gradients(trireme_model *model);
 
 TRIREME_END_C

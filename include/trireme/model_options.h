@@ -2,6 +2,8 @@
  * @file model_options.h
  * @brief The structs of model.h: the options of a model and of its parameters, and its reports.
  *
+ * The top of model.h explains units, groups, buckets, passes and leaves.
+ *
  * Memory limit (memory_limit_bytes): the most that any rank may plan to hold. Two calls compare
  * their plan with it:
  * - trireme_model_seal() counts parameters, gradients and working memory. With planned_rule it
@@ -10,34 +12,34 @@
  *
  * Above the limit both fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks. Nothing is allocated
  * then. The limit does not count:
- * - Memory beyond the plan that two usage patterns take: see "Memory" in model.h.
- * - The words of an optimizer with norm_ranks. They take 552 bytes for each group of
- *   group_max_norms, times the number of different counts of replicas.
- * - On ranks of a transport, one more group. A gather of hybrid_shard or reshard_ranks sends from
- *   this copy.
+ * - Memory beyond the plan. "Memory" in model.h lists the usage patterns that need it.
+ * - The sums that an optimizer with norm_ranks exchanges: 8 bytes, and 552 bytes for each norm. All
+ *   gradients have one norm, or each group of parameters has one. If parameters have k different
+ *   values of `replicas`, each norm takes k times as much.
+ * - A copy of one unit group, from which hybrid_shard and units.reshard_ranks send where a
+ *   transport carries the bytes.
  *
  * Planned rule (planned_rule): trireme_model_seal() counts the state and the working memory of this
  * rule with its default options. The optimizer may have another rule, because planned_rule only
  * plans. trireme_optimizer_create() compares what the optimizer's own rule takes. The options of an
  * optimizer may take more memory, such as momentum of SGD and master weights.
  *
- * Resharding (reshard_ranks = R, for zero3 and hybrid_shard): the first gather of a unit comes from
- * all ranks that keep a copy of the parameters. Then R neighbouring ranks, such as those of one
- * host, spread the unit between them until the parameters change. Later gathers, such as those for
- * backward, come from these R ranks alone.
+ * Resharding (units.reshard_ranks = R, for zero3 and hybrid_shard): the first gather of a unit
+ * comes from all ranks that keep a copy of the parameters. Then R neighbouring ranks, such as those
+ * of one host, spread the unit between them until the parameters change. Later gathers, such as
+ * those for backward, come from these R ranks alone.
  * - Working memory then holds 1/R of each unit.
  * - R divides the number of ranks that keep a copy.
- * - R = 1: each rank keeps the whole unit, which is TRIREME_MODEL_FLAG_KEEP_GATHERED. With that
- *   flag R is at most 1.
+ * - R = 1: each rank keeps the whole unit, as with TRIREME_MODEL_FLAG_KEEP_GATHERED. With that flag
+ *   R must be 0 or 1.
  * - R = 0, or the number of ranks that keep a copy: a unit comes from all of them each time.
  * - Where ranks share the parameters, R has no effect.
  *
  * Gradients of 2 bytes (reduce_dtype): a rank rounds each contribution once, to nearest even, and
  * sends 2 bytes an element. A number beyond the range of the type becomes inf. f16 has that from
- * 65,520 on. Ranks add in f32 and sums stay f32. So trained bits depend on strategy, ranks and
- * buckets as little as without it.
- * - A contribution is what is reduced at once: that of a leaf or of a pass. Where NO_SYNC keeps the
- *   sum, it is that of all passes.
+ * 65,520 on. Ranks add in f32 and sums stay f32. Reproducible training stays reproducible.
+ * - A contribution is the gradient of one leaf, or of one pass. Where NO_SYNC keeps a sum of
+ *   passes, it is that sum.
  * - data_parallel gives the sums to all ranks in f32.
  * - The rounded copy takes working memory. With data_parallel and zero1 that is half of the
  *   gradients, else half of the buckets in flight.
@@ -51,6 +53,8 @@
 
 #include <stdint.h>
 #include <trireme/export.h>
+#include <trireme/offload.h>
+#include <trireme/rules.h>
 #include <trireme/types.h>
 
 TRIREME_BEGIN_C
@@ -69,8 +73,8 @@ enum {
     /** Ranks shard the parameters, too (fully sharded). */
     TRIREME_STRATEGY_ZERO3 = 4,
     /**
-     * Groups of shard_ranks ranks shard the parameters. All ranks shard the gradients and the
-     * optimizer state.
+     * Groups of shards.ranks ranks shard the parameters (HSDP). All ranks shard the gradients and
+     * the optimizer state.
      */
     TRIREME_STRATEGY_HYBRID_SHARD = 5
 };
@@ -93,9 +97,9 @@ enum {
     /** They count as zero. Optimizer state and weight decay go on. */
     TRIREME_UNUSED_ZERO = 1,
     /**
-     * They count as zero where another rank or pass has one. A parameter that has none anywhere in
-     * the step is not updated, and the step does not count for its ADAM correction. The ranks agree
-     * at the step which parameters these are.
+     * They count as zero where another rank or pass has one. A parameter without any gradient in
+     * the step is not updated. Such a step does not count for the bias corrections of its rule. The
+     * ranks agree in the step which parameters these are.
      */
     TRIREME_UNUSED_SKIP = 2
 };
@@ -105,8 +109,9 @@ enum {
     /** zero3 and hybrid_shard share, if the ranks of the communicator share memory. */
     TRIREME_SHARE_AUTO = 0,
     /**
-     * zero1 and zero2 share, too. If sharing is not possible, trireme_model_create() fails. A rank
-     * that holds a whole copy alone (a world of 1, or shard_ranks 1) has no peer to share with.
+     * zero1 and zero2 share, too. data_parallel refuses it. If sharing is not possible,
+     * trireme_model_create() fails. A rank that holds a whole copy alone (a world of 1, or
+     * shards.ranks 1) has no peer to share with.
      */
     TRIREME_SHARE_ALWAYS = 1,
     /** Every rank has memory of its own, and gathers copy. */
@@ -131,10 +136,10 @@ enum {
      */
     TRIREME_MODEL_FLAG_WHOLE_ROWS = 4,
     /**
-     * zero3, hybrid_shard: a gathered unit stays whole after its release until the parameters
-     * change. So a step gathers each unit once and not twice. Another micro-batch or an evaluation
-     * does not gather it again. Working memory then holds all units. Where ranks share the
-     * parameters, the flag has no effect.
+     * Only for zero3 and hybrid_shard: a gathered unit stays whole after its release until the
+     * parameters change. So a step gathers each unit once and not twice. Another micro-batch or an
+     * evaluation does not gather it again. Working memory then holds all units. Where ranks share
+     * the parameters, the flag has no effect.
      */
     TRIREME_MODEL_FLAG_KEEP_GATHERED = 8,
     /**
@@ -180,7 +185,7 @@ typedef struct trireme_bucket {
     /** Number of the bucket, from 0 in the order of reduction of the first step. */
     uint64_t bucket;
     /** Elements at `data`. */
-    uint64_t elements;
+    uint64_t count;
     /** The gradients. The hook may change them until it returns. */
     void *data;
     /** `part_count` stretches of parameters, in the order of `data`. */
@@ -209,10 +214,95 @@ typedef struct trireme_bucket {
  * The callback may destroy the model and its optimizer. Both live on until the call under way is
  * over. Any other call on them answers TRIREME_ERROR_INVALID_STATE.
  */
-typedef int32_t(TRIREME_CALL *trireme_bucket_callback)(const trireme_bucket *bucket,
-                                                       void *user_data);
+typedef int32_t(TRIREME_CALLCONV *trireme_bucket_callback)(const trireme_bucket *bucket,
+                                                           void *user_data);
 
-/** Start from TRIREME_MODEL_OPTIONS_INIT. In every field 0 means the default. */
+/** When gradients are reduced. Start from TRIREME_BUCKET_OPTIONS_INIT. */
+typedef struct trireme_bucket_options {
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /** Must be 0. */
+    uint32_t flags;
+    /**
+     * Gradients are reduced once this many bytes are ready; 1 or more. A unit group is never cut.
+     * Default: 25 MiB.
+     */
+    uint64_t bytes;
+    /**
+     * As `bytes`, for the bucket that backward fills first. A small one begins the exchange early.
+     * Default: 1 MiB, or `bytes` if that is less.
+     */
+    uint64_t first_bytes;
+    /** Called for each bucket. All ranks have one or none has. Default: NULL, none. */
+    trireme_bucket_callback hook;
+    /** Handed to `hook`. Default: NULL. */
+    void *user_data;
+} trireme_bucket_options; /* since 1.0 */
+
+/** Options with all defaults. */
+#define TRIREME_BUCKET_OPTIONS_INIT TRIREME_INIT(trireme_bucket_options)
+
+/**
+ * How units are gathered for use. Start from TRIREME_UNIT_OPTIONS_INIT.
+ *
+ * Only zero3 and hybrid_shard gather units. The other strategies refuse reshard_ranks, and the
+ * other fields have no effect there.
+ */
+typedef struct trireme_unit_options {
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /**
+     * This many neighbouring ranks keep each unit spread between them after its first gather. It
+     * must divide the number of ranks that keep a copy. See "Resharding" at the top of this file.
+     * Default: 0, each gather comes from all ranks that keep a copy.
+     */
+    uint32_t reshard_ranks;
+    /**
+     * Neighbouring units are gathered together, as one unit group, until they have this many bytes.
+     * 1 joins none. Default: 1 MiB.
+     */
+    uint64_t minimum_bytes;
+    /**
+     * Units below this many bytes are persistent: they stay whole on every rank and need no gather.
+     * Default: 0, no unit is persistent.
+     */
+    uint64_t persistent_bytes;
+    /**
+     * Bytes that gathered unit groups may take beyond those of the largest one. Default: the bytes
+     * of the largest one, so that one unit group is prefetched.
+     */
+    uint64_t prefetch_bytes;
+} trireme_unit_options; /* since 1.0 */
+
+/** Options with all defaults. */
+#define TRIREME_UNIT_OPTIONS_INIT TRIREME_INIT(trireme_unit_options)
+
+/**
+ * The ranks that keep a copy of the parameters between them. Start from TRIREME_SHARD_OPTIONS_INIT.
+ */
+typedef struct trireme_shard_options {
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /**
+     * hybrid_shard: S, the ranks that keep one copy between them. S divides the world size. Must be
+     * 0 for other strategies. Default: 0, the ranks of a host. All hosts then need equally many
+     * ranks, neighbours each; else trireme_model_seal() answers INVALID_ARGUMENT.
+     */
+    uint32_t ranks;
+    /**
+     * hybrid_shard: the ranks of a copy are this far apart. Above 1 it needs `ranks`, and ranks *
+     * stride divides the world size. World size / ranks suits a copy with one rank on each host.
+     * Must be 0 for other strategies. Default: 1, neighbours.
+     */
+    uint32_t stride;
+    /** Whether the ranks of a host share one copy: TRIREME_SHARE_*. Default: TRIREME_SHARE_AUTO. */
+    int32_t share;
+} trireme_shard_options; /* since 1.0 */
+
+/** Options with all defaults. */
+#define TRIREME_SHARD_OPTIONS_INIT TRIREME_INIT(trireme_shard_options)
+
+/** Start from TRIREME_MODEL_OPTIONS_INIT. In every field 0 or NULL means the default. */
 typedef struct trireme_model_options {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
@@ -225,68 +315,10 @@ typedef struct trireme_model_options {
      * reduce in rank order.
      */
     uint32_t leaves;
-    /**
-     * Gradients are reduced once this many bytes are ready. A group of units is never cut. Default:
-     * 25 MiB.
-     */
-    uint64_t bucket_bytes;
-    /**
-     * zero3: bytes that gathered units may take beyond the unit in use. Default: those of the
-     * largest unit, so that one unit is prefetched.
-     */
-    uint64_t prefetch_bytes;
-    /** Longest that any call may wait, in nanoseconds. Default: the communicator's. */
-    uint64_t timeout_ns;
-    /**
-     * Neighbouring units are gathered together until they have this many bytes. 1 joins none.
-     * Default: 1 MiB.
-     */
-    uint64_t minimum_unit_bytes;
-    /**
-     * zero3, hybrid_shard: units below this many bytes stay whole on every rank and need no gather.
-     * Default: 0, there are none.
-     */
-    uint64_t persistent_unit_bytes;
-    /**
-     * As bucket_bytes, for the bucket that backward fills first. A small one begins the exchange
-     * early. Default: 1 MiB, or bucket_bytes if that is less.
-     */
-    uint64_t first_bucket_bytes;
-    /**
-     * hybrid_shard: S, the number of ranks that keep one copy of the parameters between them. S
-     * divides the world size. Over tcp:// and other transports it is required. Must be 0 for other
-     * strategies. Default: 0, all ranks, which must be on one host.
-     */
-    uint32_t shard_ranks;
     /** Gradients that are not handed in: TRIREME_UNUSED_*. Default: TRIREME_UNUSED_ERROR. */
     int32_t unused;
     /** 0 or a sum of TRIREME_MODEL_FLAG_*. Default: 0. */
     uint32_t flags;
-    /** One copy a host: TRIREME_SHARE_*. Default: TRIREME_SHARE_AUTO. */
-    int32_t share_parameters;
-    /** Called for each bucket. All ranks have one or none has. Default: NULL, none. */
-    trireme_bucket_callback bucket_hook;
-    /** Handed to bucket_hook. Default: NULL. */
-    void *hook_data;
-    /**
-     * Most bytes that any rank may plan to hold. Above it trireme_model_seal() and
-     * trireme_optimizer_create() fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks, before
-     * anything is allocated. See "Memory limit" at the top of this file. Default: 0, no limit.
-     */
-    uint64_t memory_limit_bytes;
-    /**
-     * hybrid_shard: the ranks of a copy are this far apart. N/S fits S hosts with N/S ranks each.
-     * On a mesh it is the size of all axes that vary faster than the one of shards. shard_ranks *
-     * shard_stride divides the world size. Must be 0 for other strategies. Default: 1, neighbours.
-     */
-    uint32_t shard_stride;
-    /**
-     * zero3, hybrid_shard: this many neighbouring ranks keep each unit spread between them after
-     * its first gather. It divides the number of ranks that keep a copy. Must be 0 for other
-     * strategies. See "Resharding" at the top of this file. Default: 0, each gather comes from all
-     * of them.
-     */
-    uint32_t reshard_ranks;
     /**
      * TRIREME_DTYPE_F16 or BF16: type in which gradients travel; sums stay f32. See "Gradients of 2
      * bytes" at the top of this file. Not with TRIREME_OPTIMIZER_FLAG_ONE_SWEEP. Default: 0,
@@ -298,36 +330,70 @@ typedef struct trireme_model_options {
      * against memory_limit_bytes, which it needs. See "Planned rule" at the top of this file.
      * Default: 0, no rule is counted.
      */
-    int32_t planned_rule;
+    trireme_rule_kind planned_rule;
     /**
-     * zero3, hybrid_shard: directory on this rank's host for a file of parameters, copied. See
-     * "Parameters in a file" in model.h. All ranks have one or none has. Not with
-     * TRIREME_SHARE_ALWAYS; TRIREME_SHARE_AUTO shares nothing then. Default: NULL, parameters stay
-     * in memory.
+     * Most bytes that any rank may plan to hold. Above it trireme_model_seal() and
+     * trireme_optimizer_create() fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks, before
+     * anything is allocated. See "Memory limit" at the top of this file. Default: 0, no limit.
      */
-    const char *offload_path;
+    uint64_t memory_limit_bytes;
+    /** Longest that any call may wait, in nanoseconds. Default: the communicator's. */
+    uint64_t timeout_ns;
+    /** When gradients are reduced. Default: NULL, the defaults of its fields. */
+    const trireme_bucket_options *buckets;
+    /** How units are gathered for use. Default: NULL, the defaults of its fields. */
+    const trireme_unit_options *units;
     /**
-     * Part of the parameters' bytes that lies in the file. In (0, 1]; rounded up to whole blocks.
-     * Needs offload_path. Default: 1.
+     * The ranks that keep a copy of the parameters between them. Default: NULL, the defaults of its
+     * fields.
      */
-    double offload_ratio;
+    const trireme_shard_options *shards;
     /**
-     * Most bytes of memory for blocks on their way to and from the file; at least 32,768. Needs
-     * offload_path. Default: 8 MiB.
+     * zero3, hybrid_shard: a file of parameters. See "Parameters in a file" in model.h. All ranks
+     * have one or none has. Not with TRIREME_SHARE_ALWAYS; TRIREME_SHARE_AUTO shares nothing then.
+     * Default: NULL, parameters stay in memory.
      */
-    uint64_t offload_buffer_bytes;
+    const trireme_offload_options *offload;
 } trireme_model_options; /* since 1.0 */
 
-/** Options of which only the strategy is missing. */
-#define TRIREME_MODEL_OPTIONS_INIT \
-    { sizeof(trireme_model_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-      0, 0, 0 }
+/** Options that lack only the strategy. */
+#define TRIREME_MODEL_OPTIONS_INIT TRIREME_INIT(trireme_model_options)
 
 /** Flags of a parameter. */
 enum {
     /** The parameter is gathered with its unit, but has no gradient and is not updated. */
     TRIREME_PARAMETER_FLAG_FROZEN = 1
 };
+
+/** How a parameter lies on an axis of a mesh. 0 is none. */
+typedef int32_t trireme_placement;
+
+/** Numbers of the placements. */
+enum {
+    /**
+     * Every rank along the axis holds the same parameter and hands in its whole gradient. The
+     * library does not add the gradients up along the axis. A norm counts the parameter once.
+     */
+    TRIREME_PLACEMENT_WHOLE = 1
+};
+
+/**
+ * The placement of a parameter on one axis of a mesh. Start from TRIREME_PARAMETER_PLACEMENT_INIT.
+ *
+ * It is for the axes along which each rank has a model of its own. Without a placement there, each
+ * rank along the axis holds a parameter of its own, such as a part of a matrix.
+ */
+typedef struct trireme_parameter_placement {
+    /** sizeof this struct as the caller knows it; the same in all of a list. */
+    uint32_t struct_size;
+    /** TRIREME_PLACEMENT_WHOLE. Required. */
+    trireme_placement kind;
+    /** Name of the axis, such as "tensor". Required. */
+    const char *axis;
+} trireme_parameter_placement; /* since 1.0 */
+
+/** A placement that is described by nothing yet. */
+#define TRIREME_PARAMETER_PLACEMENT_INIT TRIREME_INIT(trireme_parameter_placement)
 
 /** Describes one parameter. Start from TRIREME_PARAMETER_OPTIONS_INIT. */
 typedef struct trireme_parameter_options {
@@ -342,7 +408,10 @@ typedef struct trireme_parameter_options {
     trireme_dtype dtype;
     /** Numbers at `shape`; at most 16. Default: 0, a scalar. */
     uint32_t dimensions;
-    /** Extents of the dimensions, copied. An extent may be 0. */
+    /**
+     * Extents of the dimensions; copied. An extent may be 0. All parameters of a model have at most
+     * 2^48 elements. Default: NULL, for a scalar. Required otherwise.
+     */
     const uint64_t *shape;
     /** Unique in the model; UTF-8, at most 255 bytes; copied. Required. */
     const char *name;
@@ -359,21 +428,28 @@ typedef struct trireme_parameter_options {
     const char *tied_to;
     /**
      * Number of models that hold this same parameter, such as a layer norm that every
-     * tensor-parallel rank has. An optimizer with norm_ranks counts it once. Default: 1; for an
-     * alias, the number of the parameter it is tied to.
+     * tensor-parallel rank has. An optimizer with norm_ranks counts it once. Default: what
+     * `placements` tell, else 1; for an alias, the number of the parameter it is tied to.
      */
     uint32_t replicas;
     /**
-     * Number of the parameter's group, for group_max_norms, group_rate_factors and
-     * group_weight_decays of an optimizer. A parameter of several replicas has the same group in
-     * all models. Default: 0; for an alias, the group of the parameter it is tied to.
+     * Number of the parameter's group in `groups` of an optimizer's options; 0 without such groups.
+     * A parameter of several replicas has the same group in all models. Default: 0; for an alias,
+     * the group of the parameter it is tied to.
      */
-    uint32_t norm_group;
+    uint32_t parameter_group;
+    /**
+     * The parameter's placements on axes of the model's mesh, each axis once; copied. Only for a
+     * model of trireme_mesh_create_model(). Default: NULL, none; for an alias, those of the
+     * parameter it is tied to.
+     */
+    const trireme_parameter_placement *placements;
+    /** Placements at `placements`; at most 16. Default: 0, none. */
+    uint64_t placement_count;
 } trireme_parameter_options; /* since 1.0 */
 
 /** A parameter that is described by nothing yet. */
-#define TRIREME_PARAMETER_OPTIONS_INIT \
-    { sizeof(trireme_parameter_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_PARAMETER_OPTIONS_INIT TRIREME_INIT(trireme_parameter_options)
 
 /** The shape of a sealed model. Set struct_size before the call. */
 typedef struct trireme_model_info {
@@ -397,14 +473,14 @@ typedef struct trireme_model_info {
     uint64_t elements;
     /** Buckets in which gradients are reduced. */
     uint64_t buckets;
-    /** Groups in which units are gathered, persistent ones included. */
-    uint64_t groups;
+    /** Unit groups, those of persistent units included. */
+    uint64_t unit_groups;
     /** Bytes of the copy of the parameters that ranks share; 0 if every rank has its own memory. */
     uint64_t shared_bytes;
 } trireme_model_info; /* since 1.0 */
 
 /** Info ready for trireme_model_get_info(). */
-#define TRIREME_MODEL_INFO_INIT { sizeof(trireme_model_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_MODEL_INFO_INIT TRIREME_INIT(trireme_model_info)
 
 /** The place of one unit on this rank. Set struct_size before the call. */
 typedef struct trireme_unit_info {
@@ -417,18 +493,18 @@ typedef struct trireme_unit_info {
     /** First element of the unit that this rank owns. */
     uint64_t shard_first;
     /**
-     * Elements of the unit that this rank owns. The rank's shard of the group may lie in other
-     * units.
+     * Elements of the unit that this rank owns. The rank's shard of the unit group may lie in
+     * other units.
      */
     uint64_t shard_count;
     /** Where the unit begins in the flat vectors. */
     uint64_t flat_first;
-    /** Number of the group it is gathered with, from 0. */
-    uint64_t group;
+    /** Number of its unit group, from 0. */
+    uint64_t unit_group;
 } trireme_unit_info; /* since 1.0 */
 
 /** Info ready for trireme_model_get_unit_info(). */
-#define TRIREME_UNIT_INFO_INIT { sizeof(trireme_unit_info), 0, 0, 0, 0, 0, 0 }
+#define TRIREME_UNIT_INFO_INIT TRIREME_INIT(trireme_unit_info)
 
 /**
  * Bytes of this rank by kind: as planned, and as really allocated. Set struct_size before the call.
@@ -436,7 +512,7 @@ typedef struct trireme_unit_info {
 typedef struct trireme_model_memory {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
-    /** 0. */
+    /** Always 0. */
     uint32_t reserved;
     /** Parameters that this rank always holds in memory. */
     uint64_t planned_parameters;
@@ -455,21 +531,20 @@ typedef struct trireme_model_memory {
     /** As planned_working, counted where memory is allocated. */
     uint64_t allocated_working;
     /**
-     * Bytes of gradients and parameters that this rank gives its peers to read in a step of one
-     * micro-batch. zero3 gathers each unit twice; the second time from reshard_ranks. With
-     * TRIREME_MODEL_FLAG_KEEP_GATHERED it gathers once. TRIREME_RULE_MUON adds the directions that
-     * it makes of gradients.
+     * Bytes of gradients and parameters that this rank gives its peers in a step of one
+     * micro-batch. zero3 gathers each unit twice, the second time from units.reshard_ranks; with
+     * TRIREME_MODEL_FLAG_KEEP_GATHERED once. TRIREME_RULE_MUON adds its directions.
      */
     uint64_t planned_step_bytes;
     /**
-     * Bytes of that kind that this rank gave from the step before the last one to the last one,
-     * counted where they are sent.
+     * Bytes of that kind that this rank gave between the ends of the last two steps, counted where
+     * they are sent.
      */
     uint64_t sent_step_bytes;
 } trireme_model_memory; /* since 1.0 */
 
 /** A report ready for trireme_model_get_memory(). */
-#define TRIREME_MODEL_MEMORY_INIT { sizeof(trireme_model_memory), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_MODEL_MEMORY_INIT TRIREME_INIT(trireme_model_memory)
 
 /**
  * Counts of the model's calls on this rank since it was sealed. Set struct_size before the call.
@@ -477,18 +552,18 @@ typedef struct trireme_model_memory {
 typedef struct trireme_model_statistics {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
-    /** 0. */
+    /** Always 0. */
     uint32_t reserved;
-    /** Optimizer steps, with those that trireme_optimizer_join() shadowed. */
+    /** Optimizer steps, with those that trireme_optimizer_join() followed. */
     uint64_t steps;
-    /** Groups that this rank gathered from their owners. */
+    /** Unit groups that this rank gathered from their owners. */
     uint64_t gathers;
     /** Those of `gathers` that began before the caller asked for them. */
     uint64_t prefetched;
     /** Buckets that were reduced, once for each pass. */
     uint64_t reductions;
-    /** Most groups that were whole, or on their way, at one time. */
-    uint64_t peak_groups;
+    /** Most unit groups that were whole, or on their way, at one time. */
+    uint64_t peak_unit_groups;
     /**
      * Nanoseconds in which calls of this model waited for operations: communication that compute
      * did not hide. With ONE_SWEEP the update is part of an operation.
@@ -501,65 +576,16 @@ typedef struct trireme_model_statistics {
      */
     uint64_t extra_buckets;
     /**
-     * Buckets that moved since the first step has shown the order of gradients. They are reduced at
-     * another place than the reverse order of registration gives them.
+     * Buckets that are now reduced at another place than in the first step, because rank 0 had
+     * their gradients in another order.
      */
     uint64_t moved_buckets;
-    /** Those of `gathers` that came from reshard_ranks only. */
+    /** Those of `gathers` that came from units.reshard_ranks ranks only. */
     uint64_t reshard_gathers;
 } trireme_model_statistics; /* since 1.0 */
 
 /** A report ready for trireme_model_get_statistics(). */
-#define TRIREME_MODEL_STATISTICS_INIT \
-    { sizeof(trireme_model_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
-
-/**
- * Contents and transfers of a file of this rank. It holds parameters of a model, state of an
- * optimizer, or activations of a trainer. Set struct_size before the call.
- */
-typedef struct trireme_offload_info {
-    /** sizeof this struct as the caller knows it. */
-    uint32_t struct_size;
-    /** 1: the file is read and written past the system's cache (O_DIRECT); 0: through it. */
-    int32_t direct;
-    /** 1: by io_uring; 0: by pread() and pwrite() on threads of its own. */
-    int32_t ring;
-    /** errno of the last write that failed; 0 if none did. */
-    int32_t failed_errno;
-    /**
-     * The directory, as given. This string and the next two live as long as the object that was
-     * asked.
-     */
-    const char *path;
-    /** The reason why O_DIRECT is not in use; "" if it is. */
-    const char *why_not_direct;
-    /** The reason why io_uring is not in use; "" if it is. */
-    const char *why_not_ring;
-    /** Bytes in the file. */
-    uint64_t file_bytes;
-    /** Bytes that stay in memory: by offload_ratio, and blocks that could not be written. */
-    uint64_t resident_bytes;
-    /** Bytes of memory for blocks on their way. */
-    uint64_t buffer_bytes;
-    /** Bytes of the largest piece that is read or written at once. */
-    uint64_t block_bytes;
-    /** Bytes asked of the file so far. */
-    uint64_t read_bytes;
-    /** Bytes given to the file so far. */
-    uint64_t written_bytes;
-    /** Seconds that calls have waited for the disk so far. */
-    double waited_seconds;
-    /**
-     * Blocks that could not be written. They stay in memory since, where there was memory for them.
-     */
-    uint64_t failed_writes;
-    /** Where in the file the last failed write was, in bytes. */
-    uint64_t failed_offset;
-} trireme_offload_info; /* since 1.0 */
-
-/** Info ready for trireme_model_get_offload_info() and its like. */
-#define TRIREME_OFFLOAD_INFO_INIT \
-    { sizeof(trireme_offload_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_MODEL_STATISTICS_INIT TRIREME_INIT(trireme_model_statistics)
 
 TRIREME_END_C
 

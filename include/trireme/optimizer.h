@@ -2,48 +2,56 @@
  * @file optimizer.h
  * @brief The update rule of a model. Each rank runs it on the part of the model that it owns.
  *
- * Formulas: p is an element of a parameter, g its gradient, t the step from 1, a the learning
- * rate. wd, b1, b2 and eps are weight_decay, beta1, beta2 and epsilon. The other letters are
- * state. An element gets the same bits wherever it lies and whatever vector instructions the
- * machine has. USER is the caller's own callback.
+ * Formulas: p is an element of a parameter, g its gradient, t the step from 1, a the learning rate.
+ * wd, b1, b2 and eps are weight_decay, beta1, beta2 and epsilon. State lists the state vectors of
+ * a trireme_state_range in their order. An element gets the same bits wherever it lies and whatever
+ * vector instructions the machine has. USER is the caller's own callback, with the caller's
+ * vectors. Names in capitals are rules and flags of rules.h.
  *
  * SGD (Sutskever et al. 2013, as PyTorch writes it):
  * - g += wd * p; v = momentum * v + g (v = g at t = 1); p -= a * v.
  * - With NESTEROV: p -= a * (g + momentum * v). Without momentum: p -= a * g.
+ * - State: v, if there is momentum.
  *
  * ADAM (Kingma and Ba 2015, arXiv 1412.6980):
  * - g += wd * p; m = b1 * m + (1 - b1) * g; v = b2 * v + (1 - b2) * g * g; p -= a / (1 - b1^t) * m
  *   / (sqrt(v) * (1 / sqrt(1 - b2^t)) + eps).
+ * - State: m, v.
  *
  * ADAMW (Loshchilov and Hutter 2019, arXiv 1711.05101): as ADAM without wd in g, and first p -=
- * a * wd * p.
+ * a * wd * p. State: m, v.
  *
  * ADAGRAD (Duchi et al. 2011):
  * - g += wd * p; v = v + g * g; p -= a * g / (sqrt(v) + eps).
+ * - State: v.
  *
  * RMSPROP (Tieleman and Hinton 2012, as PyTorch writes it):
  * - g += wd * p; v = b2 * v + (1 - b2) * g * g; d = sqrt(v) + eps; p -= a * g / d.
  * - With momentum: b = momentum * b + g / d; p -= a * b.
  * - With CENTERED (Graves 2013, arXiv 1308.0850): m = m + (1 - b2) * (g - m); d = sqrt(v - m * m)
  *   + eps. A difference that rounding made negative counts as 0.
+ * - State: v; then b, if there is momentum; then m, with CENTERED.
  *
  * LION (Chen et al. 2023, arXiv 2302.06675):
  * - p -= a * wd * p; p -= a * sign(b1 * m + (1 - b1) * g); m = b2 * m + (1 - b2) * g.
  * - The sign of 0 is 0.
+ * - State: m.
  *
  * LAMB (You et al. 2020, arXiv 1904.00962), with m and v as with ADAM:
  * - r = m / (1 - b1^t) / (sqrt(v) * (1 / sqrt(1 - b2^t)) + eps) + wd * p; trust = |p| / |r|; p -=
  *   a * trust * r.
+ * - State: m, v.
  *
  * LARS (You et al. 2017, arXiv 1708.03888):
  * - trust = trust_coefficient * |p| / (|g| + wd * |p| + eps); g += wd * p; v = momentum * v + a *
  *   trust * g; p -= v. Without momentum: p -= a * trust * g.
+ * - State: v, if there is momentum.
  *
  * |p|, |r| and |g| are L2 norms of the whole parameter, with g after clipping. They are square
  * roots of exact sums. So trust is the same number on all ranks, for every world size and
  * strategy. It is 1 where it would be 0 or no finite number, as for a parameter of zeros. It is at
- * most max_trust. If a model of norm_ranks holds a part of a parameter, that part is a parameter
- * of its own.
+ * most max_trust. With norm_ranks, several models may hold parts of one parameter. Each part then
+ * counts as a whole parameter.
  *
  * ADAFACTOR (Shazeer and Stern 2018, arXiv 1804.04235, as PyTorch writes it), with w =
  * t^beta2_decay. A parameter of two or more dimensions is a matrix: its rows are its first
@@ -51,20 +59,21 @@
  * - Matrix: R_i += w * (mean of g * g in row i - R_i); C_j likewise of column j; v = R_i * C_j /
  *   max(mean of R, eps).
  * - Other parameters, element by element: v += w * (g * g - v).
- * - u = g / max(sqrt(v), eps). Of a matrix the divisor is at least 2^-b times its largest |g|.
+ * - u = g / max(sqrt(v), eps). For a matrix the divisor is at least 2^-b * max |g|; b: see below.
  * - p -= a * wd * p; p -= max(min_parameter_rms, rms(p)) * min(a, 1 / sqrt(t)) / max(1, rms(u) /
  *   max_update_rms) * u.
  * - rms is a whole parameter's |.| / sqrt(its number of elements); rms(p) is of p before it
  *   decays.
- * - R, C, v and u are computed in f64. R, C and v are kept in the gradients' type, at most its
- *   largest number.
- * - A matrix adds up its squares in fixed point, with 2 b bits below the largest one. b is 51,
- *   less for sides above 2,047: see docs/optimizers.md. So the means have the same bits however
- *   the matrix is spread.
+ * - R, C, v and u are computed in f64. R, C and v are kept in the gradients' type. A number beyond
+ *   the range of that type is kept as the largest number of the type.
+ * - The squares of a matrix are added in fixed point, with 2 b bits below the largest square. b is
+ *   51, or less for sides above 2,047: see docs/optimizers.md. So the means have the same bits
+ *   however the matrix is spread.
  * - If a gradient of a matrix is inf or NaN, or an f64 of 2^500 or more, the matrix becomes NaN.
+ * - State: v, of parameters that are no matrix. R and C have kinds of ranges of their own.
  *
  * MUON (Jordan 2024, kellerjordan.github.io/posts/muon; Liu et al. 2025, arXiv 2502.16982). The
- * formula is PyTorch 2.9's, in f32 or f64 where that computes in bf16.
+ * formula is that of PyTorch 2.9. PyTorch computes it in bf16; here it is in f32 or f64.
  * - v = momentum * v + (1 - momentum) * g; u = v. With NESTEROV: u = momentum * v + (1 -
  *   momentum) * g.
  * - X = u / max(|u|, 1e-7). Y = X if it has at most as many rows as columns, else its transpose.
@@ -76,6 +85,7 @@
  * - All other parameters have ADAMW.
  * - Sums of products are f64, in the order of their index. Each number of A, Y and the bracket is
  *   rounded to f32 once. For f64 parameters they are f64.
+ * - State: v, of a matrix; m, v, of other parameters.
  *
  * Parameters of f16 and bf16: all of this is computed in f32. g and all states are kept in f32. p
  * is rounded once at the end, to nearest even, so that steps below half of p's last bit are lost.
@@ -85,9 +95,9 @@
  * TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS the owner of an element keeps it in f32 too, as one more
  * vector of state. The rule changes this master. p is its rounding to nearest even; beyond the
  * range of f16, p is inf.
- * - A master begins as its parameter. trireme_model_broadcast_parameters() begins it anew.
- * - If the caller writes p by its range, and the master does not round to the new p, the next step
- *   begins the master anew. So the caller writes p, and also the master if it is known.
+ * - A master begins as its parameter. trireme_model_broadcast_parameters() sets it to that again.
+ * - The caller may write p by its range. If the master does not round to the new p, the next step
+ *   sets the master to p. A caller that knows the master writes both.
  *
  * Stochastic rounding (Gupta et al. 2015, arXiv 1502.02551): with
  * TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING, and without masters, p of bf16 is rounded by chance.
@@ -106,8 +116,8 @@
  *   gradient leaves the range of its type.
  * - All ranks skip a step in which a reduced gradient is inf or NaN. Parameters, state and the
  *   number of steps stay, and the scale backs off. After a window of good steps it grows.
- * - This costs one more look at each gradient that a rank hands in, to know the rank that had the
- *   inf or NaN first. The owners also look once at the reduced gradients.
+ * - The loss scale costs time: each rank checks every gradient that it hands in, to know the rank
+ *   that had the inf or NaN first. The owners also check the reduced gradients once.
  *
  * Ownership: an optimizer keeps its model alive; destroy in any order. Thread safety: one call at
  * a time per model and its optimizer together.
@@ -137,7 +147,7 @@ TRIREME_BEGIN_C
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API const char *TRIREME_CALL trireme_rule_name(trireme_rule_kind kind);
+TRIREME_API const char *TRIREME_CALLCONV trireme_rule_name(trireme_rule_kind kind);
 
 /**
  * Gives a sealed model its update rule and allocates the state.
@@ -150,8 +160,10 @@ TRIREME_API const char *TRIREME_CALL trireme_rule_name(trireme_rule_kind kind);
  * @param[out] out_optimizer  The new optimizer; free it with trireme_optimizer_destroy(). Not
  * written on failure.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a field is out of range, or the rule
- * does not know it. Or a parameter's norm_group is not below group_count. Or the model trains no
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or a field is out of range. Or no rule
+ * is named, or two. Or USER has no options, or weight decay. Or a group has flags that are for
+ * MUON. Or a parameter's parameter_group is not below group_count, or is above 0 without groups. Or
+ * a field has no use, such as norm_ranks without a max_norm and loss_scale. Or the model trains no
  * parameter of f16 or bf16 (MASTER_WEIGHTS), or none of bf16 (STOCHASTIC_ROUNDING). The message
  * names the cause.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process, or norm_ranks is no live
@@ -165,17 +177,18 @@ TRIREME_API const char *TRIREME_CALL trireme_rule_name(trireme_rule_kind kind);
  * trireme_model_seal() gives it. The model goes on without an optimizer.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library, or more than
  * 1,024 groups. Or two options do not go together, or one does not go with the model, such as
- * max_norm with group_max_norms (docs/features.md). norm_ranks cannot be over a transport, which
- * carries one group, nor go with TRIREME_MODEL_FLAG_UNEVEN. The message says which.
- * @retval TRIREME_ERROR_SYSTEM  Also: a rank cannot make a file in offload_path, or it has no room
- * for the state. That rank's message names the path, the bytes that it needs and those that are
- * free. The model goes on without an optimizer.
+ * max_norm of a group with clipping.max_norm (docs/features.md). norm_ranks cannot be over a
+ * transport, which carries one group, nor go with TRIREME_MODEL_FLAG_UNEVEN. The message says
+ * which.
+ * @retval TRIREME_ERROR_SYSTEM  Also: a rank cannot make a file in offload.path, or its disk has no
+ * room for the state. That rank's message names the path, the bytes that it needs and those that
+ * are free. The model goes on without an optimizer.
  * @return Any other status as listed at the top of model.h.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_optimizer_create(trireme_model *model, const trireme_optimizer_options *options,
                          trireme_optimizer **out_optimizer);
 
@@ -183,15 +196,15 @@ trireme_optimizer_create(trireme_model *model, const trireme_optimizer_options *
  * Frees the handle and the state. The model may then get another optimizer, unless a trainer of
  * this one is left.
  *
- * Never waits for a peer. With offload_path it may wait up to 10 seconds for transfers that are
- * under way. If the disk has not answered by then, the call leaves it to itself.
+ * Never waits for a peer. With offload it may wait up to 10 seconds for transfers that are
+ * under way. Then it returns, also if the disk has not answered.
  *
  * @param optimizer  An optimizer; NULL and a stale handle are ignored.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_API void TRIREME_CALL trireme_optimizer_destroy(trireme_optimizer *optimizer);
+TRIREME_API void TRIREME_CALLCONV trireme_optimizer_destroy(trireme_optimizer *optimizer);
 
 /**
  * Ends a step. The call waits for the reductions, clips the gradients and updates the owned
@@ -214,7 +227,7 @@ TRIREME_API void TRIREME_CALL trireme_optimizer_destroy(trireme_optimizer *optim
  * on this rank or another. The model has failed on all ranks. Or the caller's schedule answered no
  * factor on this rank: then nothing was sent and nothing has changed. The other ranks wait for
  * this one, and the caller may call the step again.
- * @retval TRIREME_ERROR_SYSTEM  Also with offload_path, of the optimizer or of its model: the rank
+ * @retval TRIREME_ERROR_SYSTEM  Also with offload, of the optimizer or of its model: the rank
  * cannot read the state or the parameters, twice. The message names the directory, the place and
  * the reason. The model has failed on all ranks; go on from the last saved state. If the rank
  * cannot write a block, the block stays in memory and the step goes on: see failed_writes of
@@ -229,7 +242,7 @@ TRIREME_API void TRIREME_CALL trireme_optimizer_destroy(trireme_optimizer *optim
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_optimizer_step(trireme_optimizer *optimizer);
 
 /**
@@ -238,14 +251,14 @@ trireme_optimizer_step(trireme_optimizer *optimizer);
  * the same parameters, as after any step.
  *
  * In each step this rank makes the same gathers as in its own last step, and the same passes, but
- * absent. Then it ends the step. A rank that has made no step yet acts as in a usual one: in each
- * micro-batch it gathers up and down through the units, and makes its pass.
+ * absent. Then it ends the step. A rank that has made no step yet acts as in a usual step: in each
+ * micro-batch it gathers all units in rising and then in falling order, and makes its pass.
  *
  * Collective: blocks until all ranks have called it or a deadline passes. Each step may take as
  * long as one call.
  * - A step that others follow cannot be discarded.
- * - If all ranks only follow each other, there is no step to make, and none is made. An example:
- *   all ranks gather to evaluate, and then all call this.
+ * - If every rank calls this and none has a step to make, no step is made. An example: all ranks
+ *   gather to evaluate, and then all call this.
  * - A step that is skipped for an overflow counts, also with the loss scale at its floor.
  *
  * @param optimizer  The optimizer of a model with TRIREME_MODEL_FLAG_UNEVEN.
@@ -261,7 +274,7 @@ trireme_optimizer_step(trireme_optimizer *optimizer);
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_optimizer_join(trireme_optimizer *optimizer, uint64_t *out_steps);
 
 /**
@@ -281,7 +294,7 @@ trireme_optimizer_join(trireme_optimizer *optimizer, uint64_t *out_steps);
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_optimizer_set_learning_rate(trireme_optimizer *optimizer, double learning_rate);
 
 /**
@@ -293,7 +306,7 @@ trireme_optimizer_set_learning_rate(trireme_optimizer *optimizer, double learnin
  *
  * @param optimizer  The optimizer.
  * @param group  Number of the group, below group_count of trireme_optimizer_options.
- * @param factor  As in group_rate_factors: 0 or more, finite.
+ * @param factor  As rate_factor of trireme_parameter_group: 0 or more, finite.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
  * @retval TRIREME_ERROR_INVALID_STATE  The optimizer was created without groups. Or a step that
@@ -304,9 +317,8 @@ trireme_optimizer_set_learning_rate(trireme_optimizer *optimizer, double learnin
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_set_group_rate_factor(trireme_optimizer *optimizer, uint64_t group,
-                                        double factor);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_optimizer_set_group_rate_factor(
+    trireme_optimizer *optimizer, uint64_t group, double factor);
 
 /**
  * Gives the learning rate a schedule. The rate of a step is then the learning rate as set, times
@@ -314,8 +326,8 @@ trireme_optimizer_set_group_rate_factor(trireme_optimizer *optimizer, uint64_t g
  * - A schedule that is set in the middle of a training begins in the middle.
  * - trireme_optimizer_save() writes the learning rate as set and the number of steps, but not the
  *   schedule. Set the schedule again after a load; the training then goes on where it was saved.
- * - The schedule counts the optimizer's steps. With TRIREME_UNUSED_SKIP that is so for parameters
- *   that were left out of some steps, too.
+ * - The schedule counts the optimizer's steps. It does so for all parameters, also for those that
+ *   TRIREME_UNUSED_SKIP left out of some steps.
  * - All ranks must set the same, and none while another rank is in trireme_optimizer_join(). A
  *   rank in that call takes the rates of the others.
  *
@@ -336,9 +348,8 @@ trireme_optimizer_set_group_rate_factor(trireme_optimizer *optimizer, uint64_t g
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_set_schedule(trireme_optimizer *optimizer,
-                               const trireme_schedule_options *options);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_optimizer_set_schedule(
+    trireme_optimizer *optimizer, const trireme_schedule_options *options);
 
 /**
  * Gives the learning rate that the next step will take: the rate as set, times the schedule's
@@ -357,7 +368,7 @@ trireme_optimizer_set_schedule(trireme_optimizer *optimizer,
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_optimizer_get_step_rate(trireme_optimizer *optimizer, double *out_rate);
 
 /**
@@ -374,7 +385,7 @@ trireme_optimizer_get_step_rate(trireme_optimizer *optimizer, double *out_rate);
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_optimizer_get_learning_rate(const trireme_optimizer *optimizer, double *out_learning_rate);
 
 /**
@@ -391,7 +402,7 @@ trireme_optimizer_get_learning_rate(const trireme_optimizer *optimizer, double *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_optimizer_get_step_count(const trireme_optimizer *optimizer, uint64_t *out_steps);
 
 /**
@@ -406,20 +417,20 @@ trireme_optimizer_get_step_count(const trireme_optimizer *optimizer, uint64_t *o
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_norm is NULL.
- * @retval TRIREME_ERROR_INVALID_STATE  max_norm is 0, so that no norm is computed. Or no step was
- * made since the optimizer was created or restored. Or the loaded state is of an optimizer whose
- * max_norm was 0.
+ * @retval TRIREME_ERROR_INVALID_STATE  clipping.max_norm is 0, so that no norm is computed. Or no
+ * step was made since the optimizer was created or restored. Or the loaded state is of an optimizer
+ * whose clipping.max_norm was 0.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_optimizer_get_gradient_norm(const trireme_optimizer *optimizer, double *out_norm);
 
 /**
  * Gives the L2 norm of one group's gradients in the last step, before clipping. The group's
- * parameters have `group` as their norm_group; with norm_ranks, those of all models. The norm is
- * as exact as that of trireme_optimizer_get_gradient_norm(). It is 0 if the group is empty, and
+ * parameters have `group` as their parameter_group; with norm_ranks, those of all models. The norm
+ * is as exact as that of trireme_optimizer_get_gradient_norm(). It is 0 if the group is empty, and
  * NaN if a gradient of the group was inf or NaN.
  *
  * Does not block.
@@ -431,14 +442,13 @@ trireme_optimizer_get_gradient_norm(const trireme_optimizer *optimizer, double *
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_norm is NULL, or `group` is not below group_count.
  * @retval TRIREME_ERROR_INVALID_STATE  No step was made since the optimizer was created, loaded or
- * restored. Or it was created without group_max_norms.
+ * restored. Or no group of its options has a max_norm.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_get_group_norm(const trireme_optimizer *optimizer, uint64_t group,
-                                 double *out_norm);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_optimizer_get_group_norm(
+    const trireme_optimizer *optimizer, uint64_t group, double *out_norm);
 
 /**
  * Gives the loss scale: the caller multiplies the loss of the next backward pass by it, or the
@@ -457,7 +467,7 @@ trireme_optimizer_get_group_norm(const trireme_optimizer *optimizer, uint64_t gr
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_optimizer_get_loss_scale(const trireme_optimizer *optimizer, double *out_scale);
 
 /**
@@ -472,14 +482,13 @@ trireme_optimizer_get_loss_scale(const trireme_optimizer *optimizer, double *out
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL, or its struct_size is too small.
- * @retval TRIREME_ERROR_INVALID_STATE  The optimizer was created without loss_scale.
+ * @retval TRIREME_ERROR_INVALID_STATE  The optimizer was created without options.loss_scale.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_get_loss_scale_info(const trireme_optimizer *optimizer,
-                                      trireme_loss_scale_info *out_info);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_optimizer_get_loss_scale_info(
+    const trireme_optimizer *optimizer, trireme_loss_scale_info *out_info);
 
 /**
  * Gives the optimizer's counts: the state of training that is in no range. With them and the
@@ -491,8 +500,8 @@ trireme_optimizer_get_loss_scale_info(const trireme_optimizer *optimizer,
  * @param optimizer  The optimizer.
  * @param[out] counters  Filled up to its own struct_size; not written on failure. Before the call,
  * the caller sets parameter_count and group_count to the numbers that parameter_steps and
- * group_rate_factors have room for. After it, they are how many there are. Either pointer may be
- * NULL.
+ * group_rate_factors have room for. The call sets both to the counts of this optimizer. Either
+ * pointer may be NULL.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  counters is NULL, its struct_size is too small, or
@@ -502,7 +511,7 @@ trireme_optimizer_get_loss_scale_info(const trireme_optimizer *optimizer,
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_optimizer_get_counters(
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_optimizer_get_counters(
     const trireme_optimizer *optimizer, trireme_optimizer_counters *counters);
 
 /**
@@ -516,29 +525,29 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_optimizer_get_counters(
  *
  * @param optimizer  The optimizer.
  * @param counters  As trireme_optimizer_get_counters() gave them, on any rank of any layout. If
- * their loss_scale is below loss_scale_floor, the floor takes its place.
+ * their loss_scale is below minimum_scale, the floor takes its place.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  counters is NULL or a field is out of range, on this
- * rank or another. Causes: another `version`; losses that only one of the two trainings scales; a
- * parameter_count or group_count other than a get gives here; a parameter with more steps than
- * there were. The message names the field, and the rank if it is another.
+ * rank or another. Causes: another `version`; losses that only one of the two trainings scales;
+ * parameter_count or group_count is not that of this optimizer; a parameter has more steps than
+ * the training. The message names the field, and the rank if it is another.
  * @retval TRIREME_ERROR_UNSUPPORTED  `counters` sets a field newer than this library, on this rank
  * or another.
  * @retval TRIREME_ERROR_INVALID_STATE  A step is under way, or a unit is gathered (zero3,
  * hybrid_shard). Nothing was sent: the other ranks wait for this one.
  * @retval TRIREME_ERROR_MISMATCH  Ranks give other counters. The message names the first that
  * differs, with both sides. The model goes on as it was.
- * @retval TRIREME_ERROR_SYSTEM  Also as of trireme_optimizer_step(), with offload_path. The model
+ * @retval TRIREME_ERROR_SYSTEM  Also as of trireme_optimizer_step(), with offload. The model
  * has failed on all ranks.
- * @retval TRIREME_ERROR_CORRUPT  As of trireme_optimizer_step(), with offload_path. The model has
+ * @retval TRIREME_ERROR_CORRUPT  As of trireme_optimizer_step(), with offload. The model has
  * failed on all ranks.
  * @return Any other status as listed at the top of model.h.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_optimizer_restore(
-    trireme_optimizer *optimizer, const trireme_optimizer_counters *counters);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
+trireme_optimizer_restore(trireme_optimizer *optimizer, const trireme_optimizer_counters *counters);
 
 /**
  * Gives the number of ranges in which the state of training lies on this rank. Ranges hold
@@ -557,7 +566,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_optimizer_restore(
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_optimizer_get_range_count(const trireme_optimizer *optimizer, uint64_t *out_count);
 
 /**
@@ -586,9 +595,8 @@ trireme_optimizer_get_range_count(const trireme_optimizer *optimizer, uint64_t *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_get_range(const trireme_optimizer *optimizer, uint64_t index,
-                            trireme_state_range *out_range);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_optimizer_get_range(
+    const trireme_optimizer *optimizer, uint64_t index, trireme_state_range *out_range);
 
 /**
  * Copies the elements of one range into memory of the caller, from memory or from a file.
@@ -616,9 +624,8 @@ trireme_optimizer_get_range(const trireme_optimizer *optimizer, uint64_t index,
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_read_range(const trireme_optimizer *optimizer, uint64_t index, void *data,
-                             uint64_t bytes);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_optimizer_read_range(
+    const trireme_optimizer *optimizer, uint64_t index, void *data, uint64_t bytes);
 
 /**
  * Writes the elements of one range, to memory or to a file. For parameters it needs the same care
@@ -646,12 +653,11 @@ trireme_optimizer_read_range(const trireme_optimizer *optimizer, uint64_t index,
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_write_range(trireme_optimizer *optimizer, uint64_t index, const void *data,
-                              uint64_t bytes);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_optimizer_write_range(
+    trireme_optimizer *optimizer, uint64_t index, const void *data, uint64_t bytes);
 
 /**
- * Describes the file of an optimizer with offload_path on this rank: how the state lies there, and
+ * Describes the file of an optimizer with offload on this rank: how the state lies there, and
  * what the disk has done for it.
  *
  * Does not block.
@@ -661,14 +667,13 @@ trireme_optimizer_write_range(trireme_optimizer *optimizer, uint64_t index, cons
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL or its struct_size is too small.
- * @retval TRIREME_ERROR_INVALID_STATE  The optimizer was created without offload_path.
+ * @retval TRIREME_ERROR_INVALID_STATE  The optimizer was created without offload.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_get_offload_info(const trireme_optimizer *optimizer,
-                                   trireme_offload_info *out_info);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_optimizer_get_offload_info(
+    const trireme_optimizer *optimizer, trireme_offload_info *out_info);
 
 /**
  * Gives the number of bytes that trireme_optimizer_save() writes on this rank.
@@ -684,7 +689,7 @@ trireme_optimizer_get_offload_info(const trireme_optimizer *optimizer,
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_optimizer_get_saved_bytes(const trireme_optimizer *optimizer, uint64_t *out_bytes);
 
 /**
@@ -713,9 +718,8 @@ trireme_optimizer_get_saved_bytes(const trireme_optimizer *optimizer, uint64_t *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_optimizer_save(const trireme_optimizer *optimizer, void *state, uint64_t capacity,
-                       uint64_t *out_bytes);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_optimizer_save(
+    const trireme_optimizer *optimizer, void *state, uint64_t capacity, uint64_t *out_bytes);
 
 /**
  * Takes back the part that trireme_optimizer_save() wrote on this rank. That training had the same
@@ -744,7 +748,7 @@ trireme_optimizer_save(const trireme_optimizer *optimizer, void *state, uint64_t
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_optimizer_load(trireme_optimizer *optimizer, const void *state, uint64_t bytes);
 
 TRIREME_END_C

@@ -1,6 +1,6 @@
 /**
  * @file request.h
- * @brief Following an operation that was started and not waited for.
+ * @brief Started operations: testing them, waiting for them, cancelling them.
  *
  * Ownership: a `_start` function creates a request, trireme_request_destroy() ends it; it keeps
  * its communicator alive. Work progresses without the caller polling. The library does not touch
@@ -21,10 +21,10 @@ TRIREME_BEGIN_C
 
 /**
  * Called once when a request is done, on a thread of the library with no lock held. It may call any
- * function of the library but blocking operations on the same communicator. `status` is the
+ * function of the library except blocking operations on the same communicator. `status` is the
  * operation's; trireme_last_error() on this thread tells its message.
  */
-typedef void(TRIREME_CALL *trireme_completion_callback)(trireme_status status, void *user_data);
+typedef void(TRIREME_CALLCONV *trireme_completion_callback)(trireme_status status, void *user_data);
 
 /**
  * Asks whether an operation is done.
@@ -36,13 +36,13 @@ typedef void(TRIREME_CALL *trireme_completion_callback)(trireme_status status, v
  * @retval TRIREME_OK  The operation is still running, or it is done and went well.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live request of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_done is NULL.
- * @return Any other status is the operation's own, which is done: see the function that started it.
+ * @return Any other status: the operation has failed with it; see the function that started it.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_test(const trireme_request *request,
-                                                                  int32_t *out_done);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
+trireme_request_test(const trireme_request *request, int32_t *out_done);
 
 /**
  * Waits until an operation is done.
@@ -56,14 +56,14 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_test(const trireme_
  * @retval TRIREME_ERROR_TIMEOUT  Still running; or the operation itself ran out of time.
  *                  trireme_request_test() tells which.
  * @retval TRIREME_ERROR_INVALID_STATE  Still running, and this is a completion callback of its own
- * communicator, where waiting would wait for oneself.
- * @return Any other status is the operation's own, which is done: see the function that started it.
+ * communicator, which must return before the operation can end.
+ * @return Any other status: the operation has failed with it; see the function that started it.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_wait(const trireme_request *request,
-                                                                  uint64_t timeout_ns);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
+trireme_request_wait(const trireme_request *request, uint64_t timeout_ns);
 
 /**
  * Waits until one of several operations is done.
@@ -85,16 +85,18 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_wait(const trireme_
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_request_wait_any(const trireme_request *const *requests, uint64_t count,
                          uint64_t timeout_ns, uint64_t *out_index);
 
 /**
- * Takes an operation back that has not begun.
+ * Cancels an operation that has not begun.
  *
- * Does not block. A collective that waits in this rank's queue behind others is withdrawn: its
- * peers get TRIREME_ERROR_CANCELLED too, because the group is then out of step and fails. A
- * message that has not been matched is withdrawn without harm to the group.
+ * Does not block. These operations have not begun:
+ *
+ * - A collective that waits in this rank's queue behind others. The ranks are then out of step. So
+ *   the group fails, and the peers get TRIREME_ERROR_CANCELLED, too.
+ * - A message that has not been matched. The group goes on.
  *
  * @param request  The request.
  * @retval TRIREME_OK  Withdrawn; the request is done with TRIREME_ERROR_CANCELLED.
@@ -104,10 +106,11 @@ trireme_request_wait_any(const trireme_request *const *requests, uint64_t count,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_cancel(trireme_request *request);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_request_cancel(trireme_request *request);
 
 /**
- * Asks for a call when the operation is done; at once, on this thread, if it is done already.
+ * Sets a function that the library calls when the operation is done. If it is done already, the
+ * function runs at once, on this thread.
  *
  * Does not block. Keeps `callback` and `user_data` until the callback returns. It is called
  * exactly once, also when the request was destroyed before.
@@ -123,9 +126,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_cancel(trireme_requ
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_request_on_complete(trireme_request *request, trireme_completion_callback callback,
-                            void *user_data);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_request_on_complete(
+    trireme_request *request, trireme_completion_callback callback, void *user_data);
 
 /**
  * Gives a descriptor that becomes readable when the operation is done, for event loops.
@@ -143,11 +145,11 @@ trireme_request_on_complete(trireme_request *request, trireme_completion_callbac
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_get_fd(trireme_request *request,
-                                                                int32_t *out_fd);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_request_get_fd(trireme_request *request,
+                                                                        int32_t *out_fd);
 
 /**
- * Gives the handle back. The operation goes on to its end; its buffers must live as long.
+ * Destroys the handle. The operation goes on to its end, and its buffers must live until then.
  *
  * Never waits.
  *
@@ -156,10 +158,10 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_request_get_fd(trireme_requ
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API void TRIREME_CALL trireme_request_destroy(trireme_request *request);
+TRIREME_API void TRIREME_CALLCONV trireme_request_destroy(trireme_request *request);
 
 /**
- * Tells what a started receive or probe has met.
+ * Describes the message that a started receive or probe has found.
  *
  * Does not block.
  *
@@ -175,7 +177,7 @@ TRIREME_API void TRIREME_CALL trireme_request_destroy(trireme_request *request);
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_request_get_message(const trireme_request *request, trireme_message_info *out_info);
 
 /**
@@ -199,9 +201,8 @@ trireme_request_get_message(const trireme_request *request, trireme_message_info
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_request_wait_all(const trireme_request *const *requests, uint64_t count,
-                         uint64_t timeout_ns);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_request_wait_all(
+    const trireme_request *const *requests, uint64_t count, uint64_t timeout_ns);
 
 TRIREME_END_C
 

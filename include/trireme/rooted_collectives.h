@@ -36,7 +36,7 @@ TRIREME_BEGIN_C
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_reduce(trireme_communicator *communicator, const void *send, void *receive, uint64_t count,
                trireme_dtype dtype, trireme_reduction reduction, int32_t root,
                const trireme_operation_options *options);
@@ -63,7 +63,7 @@ trireme_reduce(trireme_communicator *communicator, const void *send, void *recei
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_reduce_start(trireme_communicator *communicator, const void *send, void *receive,
                      uint64_t count, trireme_dtype dtype, trireme_reduction reduction, int32_t root,
                      const trireme_operation_options *options, trireme_request **out_request);
@@ -89,10 +89,9 @@ trireme_reduce_start(trireme_communicator *communicator, const void *send, void 
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_gather(trireme_communicator *communicator, const void *send, void *receive,
-               uint64_t send_count, trireme_dtype dtype, int32_t root,
-               const trireme_operation_options *options);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_gather(
+    trireme_communicator *communicator, const void *send, void *receive, uint64_t send_count,
+    trireme_dtype dtype, int32_t root, const trireme_operation_options *options);
 
 /**
  * Starts trireme_gather() and returns at once.
@@ -116,7 +115,7 @@ trireme_gather(trireme_communicator *communicator, const void *send, void *recei
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_gather_start(trireme_communicator *communicator, const void *send, void *receive,
                      uint64_t send_count, trireme_dtype dtype, int32_t root,
                      const trireme_operation_options *options, trireme_request **out_request);
@@ -142,10 +141,9 @@ trireme_gather_start(trireme_communicator *communicator, const void *send, void 
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_gather_v(trireme_communicator *communicator, const void *send, void *receive,
-                 const uint64_t *counts, trireme_dtype dtype, int32_t root,
-                 const trireme_operation_options *options);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_gather_v(
+    trireme_communicator *communicator, const void *send, void *receive, const uint64_t *counts,
+    trireme_dtype dtype, int32_t root, const trireme_operation_options *options);
 
 /**
  * Starts trireme_gather_v() and returns at once.
@@ -169,7 +167,7 @@ trireme_gather_v(trireme_communicator *communicator, const void *send, void *rec
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_gather_v_start(trireme_communicator *communicator, const void *send, void *receive,
                        const uint64_t *counts, trireme_dtype dtype, int32_t root,
                        const trireme_operation_options *options, trireme_request **out_request);
@@ -194,10 +192,9 @@ trireme_gather_v_start(trireme_communicator *communicator, const void *send, voi
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_scatter(trireme_communicator *communicator, const void *send, void *receive,
-                uint64_t receive_count, trireme_dtype dtype, int32_t root,
-                const trireme_operation_options *options);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_scatter(
+    trireme_communicator *communicator, const void *send, void *receive, uint64_t receive_count,
+    trireme_dtype dtype, int32_t root, const trireme_operation_options *options);
 
 /**
  * Starts trireme_scatter() and returns at once.
@@ -220,7 +217,7 @@ trireme_scatter(trireme_communicator *communicator, const void *send, void *rece
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_scatter_start(trireme_communicator *communicator, const void *send, void *receive,
                       uint64_t receive_count, trireme_dtype dtype, int32_t root,
                       const trireme_operation_options *options, trireme_request **out_request);
@@ -246,10 +243,9 @@ trireme_scatter_start(trireme_communicator *communicator, const void *send, void
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_scatter_v(trireme_communicator *communicator, const void *send, void *receive,
-                  const uint64_t *counts, trireme_dtype dtype, int32_t root,
-                  const trireme_operation_options *options);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_scatter_v(
+    trireme_communicator *communicator, const void *send, void *receive, const uint64_t *counts,
+    trireme_dtype dtype, int32_t root, const trireme_operation_options *options);
 
 /**
  * Starts trireme_scatter_v() and returns at once.
@@ -273,7 +269,7 @@ trireme_scatter_v(trireme_communicator *communicator, const void *send, void *re
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_scatter_v_start(trireme_communicator *communicator, const void *send, void *receive,
                         const uint64_t *counts, trireme_dtype dtype, int32_t root,
                         const trireme_operation_options *options, trireme_request **out_request);

@@ -46,9 +46,9 @@ typedef int32_t trireme_schedule_kind;
 
 /** Numbers of the kinds. The top of this file has their formulas. */
 enum {
-    TRIREME_SCHEDULE_KIND_CONSTANT  = 1,
-    TRIREME_SCHEDULE_KIND_LINEAR    = 2,
-    TRIREME_SCHEDULE_KIND_COSINE    = 3,
+    TRIREME_SCHEDULE_KIND_CONSTANT = 1,
+    TRIREME_SCHEDULE_KIND_LINEAR = 2,
+    TRIREME_SCHEDULE_KIND_COSINE = 3,
     TRIREME_SCHEDULE_KIND_ONE_CYCLE = 4,
     /** The caller's own schedule: the callback `factor`. */
     TRIREME_SCHEDULE_KIND_USER = 5
@@ -72,7 +72,7 @@ enum {
  * must not use the model or the optimizer: calls on them answer TRIREME_ERROR_INVALID_STATE. It may
  * destroy them.
  */
-typedef double(TRIREME_CALL *trireme_schedule_callback)(uint64_t step, void *user_data);
+typedef double(TRIREME_CALLCONV *trireme_schedule_callback)(uint64_t step, void *user_data);
 
 /**
  * Start from TRIREME_SCHEDULE_OPTIONS_INIT. In every field 0 or NULL means the default. A field
@@ -111,9 +111,8 @@ typedef struct trireme_schedule_options {
     void *user_data;
 } trireme_schedule_options; /* since 1.0 */
 
-/** Options of which only the kind, and the fields that it requires, are missing. */
-#define TRIREME_SCHEDULE_OPTIONS_INIT \
-    { sizeof(trireme_schedule_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+/** Options that lack only the kind, and the fields that it requires. */
+#define TRIREME_SCHEDULE_OPTIONS_INIT TRIREME_INIT(trireme_schedule_options)
 
 /**
  * Computes the factor of one step, as an optimizer with this schedule does. A program can plot a
@@ -135,7 +134,7 @@ typedef struct trireme_schedule_options {
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_schedule_value(const trireme_schedule_options *options, uint64_t step, double *out_factor);
 
 TRIREME_END_C

@@ -23,7 +23,7 @@ enum {
     /** A value breaks a rule; the message names both. */
     TRIREME_ERROR_INVALID_ARGUMENT = -1,
     /** The handle is stale, of another kind or process, destroyed before, or used after fork. */
-    TRIREME_ERROR_INVALID_HANDLE    = -2,
+    TRIREME_ERROR_INVALID_HANDLE = -2,
     /** The call is right, but its moment is wrong. */
     TRIREME_ERROR_INVALID_STATE = -3,
     /** The library knows the feature, but this build or backend does not have it. */
@@ -31,7 +31,7 @@ enum {
     /** Host memory has run out. */
     TRIREME_ERROR_OUT_OF_MEMORY = -5,
     /** The deadline passed; the message names the missing ranks. */
-    TRIREME_ERROR_TIMEOUT           = -6,
+    TRIREME_ERROR_TIMEOUT = -6,
     /** A rank called trireme_communicator_abort(). */
     TRIREME_ERROR_ABORTED = -7,
     /** A rank died or left; the message names it. */
@@ -49,7 +49,7 @@ enum {
     /** The request was cancelled before it began. */
     TRIREME_ERROR_CANCELLED = -14,
     /** A defect of the library; please report the message. */
-    TRIREME_ERROR_INTERNAL          = -15
+    TRIREME_ERROR_INTERNAL = -15
 };
 
 /** Most ranks that an error names one by one. */
@@ -63,7 +63,7 @@ typedef struct trireme_error_info {
     trireme_status code;
     /** Number of the operation in its communicator, from 1; 0 if none. */
     uint64_t sequence;
-    /** Number of ranks to blame, also of those that `blamed` has no room for. */
+    /** Number of ranks to blame. It may be larger than `blamed` has room for. */
     uint32_t blamed_count;
     /** Error number of the operating system (errno), or 0. */
     int32_t system_error;
@@ -74,9 +74,8 @@ typedef struct trireme_error_info {
     /** Name of the communicator; empty if none. */
     char communicator[64];
     /**
-     * 1: the group can go on if all ranks that got this failure call the same function again.
-     * trireme_communicator_shrink() sets it if a rank was lost before the new group was whole. Else
-     * 0.
+     * 1: all ranks that got this failure should call the same function again. Else 0. Only
+     * trireme_communicator_shrink() sets it: another rank was lost before the new group was whole.
      */
     uint32_t try_again;
     /** 0. */
@@ -84,7 +83,7 @@ typedef struct trireme_error_info {
 } trireme_error_info; /* since 1.0 */
 
 /** An error info ready for trireme_last_error_info(). */
-#define TRIREME_ERROR_INFO_INIT { sizeof(trireme_error_info), 0, 0, 0, 0, {0}, {0}, {0}, 0, 0 }
+#define TRIREME_ERROR_INFO_INIT TRIREME_INIT(trireme_error_info)
 
 /**
  * Names a status, for example "PEER_LOST".
@@ -97,7 +96,7 @@ typedef struct trireme_error_info {
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API const char *TRIREME_CALL trireme_status_name(trireme_status status);
+TRIREME_API const char *TRIREME_CALLCONV trireme_status_name(trireme_status status);
 
 /**
  * Tells what went wrong in the last call of this thread that failed.
@@ -110,7 +109,7 @@ TRIREME_API const char *TRIREME_CALL trireme_status_name(trireme_status status);
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API const char *TRIREME_CALL trireme_last_error(void);
+TRIREME_API const char *TRIREME_CALLCONV trireme_last_error(void);
 
 /**
  * Gives the last failure of this thread, in parts that a program can read.
@@ -125,7 +124,8 @@ TRIREME_API const char *TRIREME_CALL trireme_last_error(void);
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL trireme_last_error_info(trireme_error_info *out_info);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
+trireme_last_error_info(trireme_error_info *out_info);
 
 TRIREME_END_C
 

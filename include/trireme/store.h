@@ -44,7 +44,7 @@ typedef struct trireme_store_options {
 } trireme_store_options; /* since 1.0 */
 
 /** Options with all defaults. */
-#define TRIREME_STORE_OPTIONS_INIT { sizeof(trireme_store_options), 0, 0 }
+#define TRIREME_STORE_OPTIONS_INIT TRIREME_INIT(trireme_store_options)
 
 /**
  * Serves a store from this process until the store is destroyed, and connects to it.
@@ -72,9 +72,8 @@ typedef struct trireme_store_options {
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_store_serve(const char *url, const trireme_store_options *options,
-                    trireme_store **out_store);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_store_serve(
+    const char *url, const trireme_store_options *options, trireme_store **out_store);
 
 /**
  * Connects to a store.
@@ -98,7 +97,7 @@ trireme_store_serve(const char *url, const trireme_store_options *options,
  *                  know it. Or the file belongs to another job, or others can read or write it.
  * @retval TRIREME_ERROR_MISMATCH  The server belongs to this job, but is no store or speaks
  *                  another version.
- * @retval TRIREME_ERROR_TIMEOUT  Nobody serves there; the message names the last reason.
+ * @retval TRIREME_ERROR_TIMEOUT  No store serves there; the message names the last reason.
  * @retval TRIREME_ERROR_CORRUPT  The file is damaged.
  * @retval TRIREME_ERROR_INVALID_STATE  This process was forked by one that had used the library.
  * @retval TRIREME_ERROR_SYSTEM  The file cannot be made or read, or the system has no socket left.
@@ -107,9 +106,8 @@ trireme_store_serve(const char *url, const trireme_store_options *options,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_store_connect(const char *url, const trireme_store_options *options,
-                      trireme_store **out_store);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_store_connect(
+    const char *url, const trireme_store_options *options, trireme_store **out_store);
 
 /**
  * Leaves a store. A store that this process serves is then gone for all.
@@ -121,7 +119,7 @@ trireme_store_connect(const char *url, const trireme_store_options *options,
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API void TRIREME_CALL trireme_store_destroy(trireme_store *store);
+TRIREME_API void TRIREME_CALLCONV trireme_store_destroy(trireme_store *store);
 
 /**
  * Tells the URL by which others connect, for example "tcp://10.0.0.2:29401".
@@ -139,9 +137,8 @@ TRIREME_API void TRIREME_CALL trireme_store_destroy(trireme_store *store);
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_store_get_address(const trireme_store *store, char *text, uint64_t capacity,
-                      uint64_t *out_length);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_store_get_address(
+    const trireme_store *store, char *text, uint64_t capacity, uint64_t *out_length);
 
 /**
  * Puts a value under a key, in place of the one before.
@@ -152,8 +149,8 @@ trireme_store_get_address(const trireme_store *store, char *text, uint64_t capac
  *
  * @param store  The store.
  * @param key    1 to 1024 bytes of UTF-8.
- * @param value  The value's bytes; may be NULL if `size` is 0.
- * @param size   Number of these bytes; at most 1 MiB.
+ * @param value  The value's bytes; may be NULL if `bytes` is 0.
+ * @param bytes  Number of these bytes; at most 1 MiB.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live store of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or the value is too long. Or the key
@@ -170,8 +167,10 @@ trireme_store_get_address(const trireme_store *store, char *text, uint64_t capac
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_store_set(trireme_store *store, const char *key, const void *value, uint64_t size);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_store_set(trireme_store *store,
+                                                                   const char *key,
+                                                                   const void *value,
+                                                                   uint64_t bytes);
 
 /**
  * Gives the value of a key, if it has one.
@@ -181,10 +180,10 @@ trireme_store_set(trireme_store *store, const char *key, const void *value, uint
  *
  * @param store         The store.
  * @param key           1 to 1024 bytes of UTF-8.
- * @param[out] value    Memory for the value; NULL to ask for its size only. Bytes that do not fit
+ * @param[out] value    Memory for the value; NULL to ask for its length only. Bytes that do not fit
  *                      are left out.
  * @param capacity      Bytes at `value`.
- * @param[out] out_size  Bytes of the whole value, 0 if there is none; may be NULL. By the next
+ * @param[out] out_bytes  Bytes of the whole value, 0 if there is none; may be NULL. By the next
  *                      call the value may have grown.
  * @param[out] out_found  1 if the key has a value, else 0.
  * @retval TRIREME_OK  Also if the key has no value.
@@ -203,9 +202,11 @@ trireme_store_set(trireme_store *store, const char *key, const void *value, uint
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_store_get(trireme_store *store, const char *key, void *value, uint64_t capacity,
-                  uint64_t *out_size, int32_t *out_found);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_store_get(trireme_store *store,
+                                                                   const char *key, void *value,
+                                                                   uint64_t capacity,
+                                                                   uint64_t *out_bytes,
+                                                                   int32_t *out_found);
 
 /**
  * Waits until all of these keys have a value.
@@ -234,9 +235,10 @@ trireme_store_get(trireme_store *store, const char *key, void *value, uint64_t c
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_store_wait(trireme_store *store, const char *const *keys, uint64_t key_count,
-                   uint64_t timeout_ns);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_store_wait(trireme_store *store,
+                                                                    const char *const *keys,
+                                                                    uint64_t key_count,
+                                                                    uint64_t timeout_ns);
 
 /**
  * Adds to the number under a key and gives the sum. A key without a value counts as 0.
@@ -265,8 +267,9 @@ trireme_store_wait(trireme_store *store, const char *const *keys, uint64_t key_c
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_store_add(trireme_store *store, const char *key, int64_t amount, int64_t *out_sum);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_store_add(trireme_store *store,
+                                                                   const char *key, int64_t amount,
+                                                                   int64_t *out_sum);
 
 /**
  * Puts a value under a key if the key has the value that the caller expects.
@@ -276,16 +279,16 @@ trireme_store_add(trireme_store *store, const char *key, int64_t amount, int64_t
  * @param store          The store.
  * @param key            1 to 1024 bytes of UTF-8.
  * @param expected       The value that the key must have; NULL: the key must have none.
- * @param expected_size  Bytes at `expected`; 0 if it is NULL.
- * @param value          The value's bytes; may be NULL if `size` is 0.
- * @param size           Number of these bytes; at most 1 MiB.
+ * @param expected_bytes  Bytes at `expected`; 0 if it is NULL.
+ * @param value          The value's bytes; may be NULL if `bytes` is 0.
+ * @param bytes          Number of these bytes; at most 1 MiB.
  * @param[out] out_exchanged  1 if the key has the new value, 0 if it did not have the expected one.
  *                       Not written on failure.
  * @retval TRIREME_OK  Also if the key did not have the expected value.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live store of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  key or out_exchanged is NULL, or a pointer is NULL while
- *                  its size is not 0. Or the key is empty, too long or no UTF-8. Or a value is too
- *                  long.
+ *                  its bytes are not 0. Or the key is empty, too long or no UTF-8. Or a value is
+ * too long.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  The store is full, or host memory has run out.
  * @retval TRIREME_ERROR_TIMEOUT  The store does not answer.
  * @retval TRIREME_ERROR_PEER_LOST  The store is gone, or was started anew and has lost its content.
@@ -298,10 +301,9 @@ trireme_store_add(trireme_store *store, const char *key, int64_t amount, int64_t
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_store_compare_exchange(trireme_store *store, const char *key, const void *expected,
-                               uint64_t expected_size, const void *value, uint64_t size,
-                               int32_t *out_exchanged);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_store_compare_exchange(
+    trireme_store *store, const char *key, const void *expected, uint64_t expected_bytes,
+    const void *value, uint64_t bytes, int32_t *out_exchanged);
 
 /**
  * Deletes a key and its value.
@@ -326,8 +328,9 @@ trireme_store_compare_exchange(trireme_store *store, const char *key, const void
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_store_delete(trireme_store *store, const char *key, int32_t *out_deleted);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_store_delete(trireme_store *store,
+                                                                      const char *key,
+                                                                      int32_t *out_deleted);
 
 TRIREME_END_C
 

@@ -33,17 +33,18 @@
  *   None of these needs more memory than the last stretch or the largest layer alone, whichever is
  *   more.
  *
- * Offload: with offload_path all activations go to a file and come back. A window of memory holds
- * those in use. Callbacks see the same memory as without a file, and the bits are the same.
+ * Offload: with the option offload, all activations go to a file and come back. A window of memory
+ * holds those in use. Callbacks see the same memory as without a file, and the bits are the same.
  *
  * - The activations are cut into items. An item is the output and `saved` of one layer. With
  *   checkpoint_every it is one checkpoint.
  * - The window has slots, which items take in turn. A slot has room for the largest of its items,
  *   in whole pages of 4,096 bytes.
- * - The window has as many slots as fit into both limits. The limits are offload_buffer_bytes and
+ * - The window has as many slots as fit into both limits. The limits are offload.buffer_bytes and
  *   the part of activation_budget_bytes that the gradients of outputs leave.
  * - It has at least two slots, or one for a single item. It has at most 1,024, or one for each item
- *   if all items fit. With neither limit set it has four.
+ *   if all items fit. With neither limit set it has four. If the least window does not fit,
+ *   trireme_trainer_create() names the least bytes that work.
  * - The last items stay in their slots. Items before them are written while later layers run
  *   forward. They are read in reverse order while later layers run backward.
  * - With activation_budget_bytes nothing is computed again.
@@ -62,7 +63,7 @@
  *
  * Callbacks that fail: a callback that fails on one rank does not break the model. The rank goes
  * through the rest of the step without computing, so that no peer waits for it. Before the update
- * all ranks hear of the failure. They return TRIREME_ERROR_CALLBACK and discard their gradients.
+ * all ranks learn of the failure. They return TRIREME_ERROR_CALLBACK and discard their gradients.
  * Parameters stay as they were, and the next step may come. In two cases the model fails instead:
  *
  * - The optimizer has norm_ranks: other models have then gone further with the step.
@@ -82,7 +83,7 @@
  * TRIREME_TRAINER_FLAG_ZERO_GRADIENTS it fills with 0 and looks for nothing.
  *
  * Memory: a step allocates nothing but what the model's own calls do; see "working memory" in
- * model.h. With offload_path it also allocates memory for an item that cannot be written, once.
+ * model.h. With offload it also allocates memory for an item that cannot be written, once.
  *
  * Ownership: a trainer keeps its optimizer and model alive; the caller destroys the three in any
  * order. Between steps the caller uses model and optimizer as without a trainer.
@@ -112,7 +113,8 @@ enum {
 };
 
 /**
- * One call of a layer.
+ * One call of a layer. More than 16 fields: the library fills them all, no caller sets any, and a
+ * callback reads each of them without a second pointer.
  *
  * All memory here belongs to the library and lives until the callback returns. It is aligned to 64
  * bytes; parameters and gradients are aligned to their elements. A pointer to 0 bytes is NULL.
@@ -189,8 +191,8 @@ typedef struct trireme_layer_call {
  * model; they live on until the step is over. It may call trireme_trainer_request_stop(). Any other
  * call on these objects answers TRIREME_ERROR_INVALID_STATE.
  */
-typedef int32_t(TRIREME_CALL *trireme_layer_callback)(const trireme_layer_call *call,
-                                                      void *user_data);
+typedef int32_t(TRIREME_CALLCONV *trireme_layer_callback)(const trireme_layer_call *call,
+                                                          void *user_data);
 
 /** One layer. Start from TRIREME_LAYER_INIT. */
 typedef struct trireme_layer {
@@ -221,15 +223,15 @@ typedef struct trireme_layer {
 } trireme_layer; /* since 1.0 */
 
 /** A layer that does nothing yet. */
-#define TRIREME_LAYER_INIT { sizeof(trireme_layer), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_LAYER_INIT TRIREME_INIT(trireme_layer)
 
 /** Results of a step. Set struct_size before a call that fills it. */
 typedef struct trireme_trainer_metrics {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
     /**
-     * 1: a rank had asked to stop when the ranks told each other in this step, or before. Else 0.
-     * The same on all ranks; see trireme_trainer_request_stop().
+     * 1 once the ranks have told each other that one of them asks to stop; else 0. The same on all
+     * ranks; see trireme_trainer_request_stop().
      */
     int32_t stop;
     /** 1: a gradient was inf or NaN and nothing was updated, with the optimizer's loss_scale. */
@@ -257,8 +259,7 @@ typedef struct trireme_trainer_metrics {
 } trireme_trainer_metrics; /* since 1.0 */
 
 /** Metrics ready for trireme_trainer_step(). */
-#define TRIREME_TRAINER_METRICS_INIT \
-    { sizeof(trireme_trainer_metrics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_TRAINER_METRICS_INIT TRIREME_INIT(trireme_trainer_metrics)
 
 /**
  * Called on the thread of trireme_trainer_step() when a step is done, on ranks that set one.
@@ -267,8 +268,8 @@ typedef struct trireme_trainer_metrics {
  * trireme_trainer_request_stop() does. It may call the model and the optimizer as between steps.
  * trireme_trainer_step() and trireme_trainer_evaluate() answer TRIREME_ERROR_INVALID_STATE here.
  */
-typedef int32_t(TRIREME_CALL *trireme_trainer_callback)(const trireme_trainer_metrics *metrics,
-                                                        void *user_data);
+typedef int32_t(TRIREME_CALLCONV *trireme_trainer_callback)(const trireme_trainer_metrics *metrics,
+                                                            void *user_data);
 
 /** Bits of trireme_trainer_options.flags. */
 enum {
@@ -300,7 +301,7 @@ typedef struct trireme_trainer_options {
     uint64_t checkpoint_every;
     /**
      * Most bytes for activations and gradients of outputs. The trainer sets checkpoints so that as
-     * few layers as possible are computed again; none with offload_path. Not with checkpoint_every.
+     * few layers as possible are computed again; none with offload. Not with checkpoint_every.
      * Default: 0, no limit.
      */
     uint64_t activation_budget_bytes;
@@ -311,22 +312,16 @@ typedef struct trireme_trainer_options {
     /** Handed to after_step. Default: NULL. */
     void *user_data;
     /**
-     * Directory for a file of activations, a path of the rank's own host; copied. Each rank makes a
-     * file without a name there, of which nothing is left when the process ends. See "Offload" at
-     * the top of this file. Default: NULL, activations stay in memory.
+     * A file of activations: see "Offload" at the top of this file. Its ratio must be 0. Default of
+     * its buffer_bytes: the part of activation_budget_bytes that gradients of outputs leave;
+     * without that option, the bytes of four layers or checkpoints. Default: NULL, activations stay
+     * in memory.
      */
-    const char *offload_path;
-    /**
-     * Most bytes for the window of offload_path, without which it must be 0. Default: the part of
-     * activation_budget_bytes that gradients of outputs leave. Without that option: as much as four
-     * layers need, or four checkpoints with checkpoint_every.
-     */
-    uint64_t offload_buffer_bytes;
+    const trireme_offload_options *offload;
 } trireme_trainer_options; /* since 1.0 */
 
 /** Options with all defaults. */
-#define TRIREME_TRAINER_OPTIONS_INIT \
-    { sizeof(trireme_trainer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_TRAINER_OPTIONS_INIT TRIREME_INIT(trireme_trainer_options)
 
 /** Layers and memory of a trainer on this rank. Set struct_size before the call. */
 typedef struct trireme_trainer_info {
@@ -363,15 +358,14 @@ typedef struct trireme_trainer_info {
     /** The least activation_budget_bytes that works. */
     uint64_t least_bytes;
     /**
-     * With offload_path: bytes of the window, and of items that could not be written. The window
+     * With offload: bytes of the window, and of items that could not be written. The window
      * stands in place of the checkpoints. If there is one stretch, it also stands in place of that.
      */
     uint64_t planned_window_bytes;
 } trireme_trainer_info; /* since 1.0 */
 
 /** Info ready for trireme_trainer_get_info(). */
-#define TRIREME_TRAINER_INFO_INIT \
-    { sizeof(trireme_trainer_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TRIREME_TRAINER_INFO_INIT TRIREME_INIT(trireme_trainer_info)
 
 /**
  * Makes a trainer of layers over a model and its optimizer.
@@ -384,24 +378,23 @@ typedef struct trireme_trainer_info {
  * @param layers  `layer_count` layers in the order of forward. Each one lies layers[0].struct_size
  *                  bytes behind the one before.
  * @param layer_count  1 or more.
- * @param options  How to run them. Required.
+ * @param options  How to run them; NULL for the defaults.
  * @param[out] out_trainer  The new trainer; free it with trireme_trainer_destroy(). Not written on
  * failure.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, layer_count is 0, or a field is out of
- * range. Or offload_path is empty, or offload_buffer_bytes is set without it. Or both
- * checkpoint_every and activation_budget_bytes are set. Or a layer lacks a name or a callback, or
- * sizes overflow. Or a parameter belongs to no layer or to two. The message names the layer or the
- * parameter.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer other than `options` is NULL, layer_count is 0,
+ * or a field is out of range. Or offload has no path, or a ratio. Or both checkpoint_every and
+ * activation_budget_bytes are set. Or a layer lacks a name or a callback, or sizes overflow. Or a
+ * parameter belongs to no layer or to two. The message names the layer or the parameter.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
  * @retval TRIREME_ERROR_INVALID_STATE  A step is under way.
  * @retval TRIREME_ERROR_MISMATCH  Ranks have different layers or options; the message names the
  * first difference. The model lives on.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out. Or, on all ranks,
- * activation_budget_bytes or offload_buffer_bytes is too small; the message names the least that
+ * activation_budget_bytes or offload.buffer_bytes is too small; the message names the least that
  * works. The model lives on.
- * @retval TRIREME_ERROR_SYSTEM  On this rank or another no file can be made in offload_path, or it
- * has no room. The message says how much is needed and how much is free. The model lives on.
+ * @retval TRIREME_ERROR_SYSTEM  On this rank or another no file can be made in offload.path, or
+ * it has no room. The message says how much is needed and how much is free. The model lives on.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` or a layer sets a field newer than this library. Or
  * the model has TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot follow a trainer.
  * Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD.
@@ -410,25 +403,24 @@ typedef struct trireme_trainer_info {
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_trainer_create(trireme_optimizer *optimizer, const trireme_layer *layers,
-                       uint64_t layer_count, const trireme_trainer_options *options,
-                       trireme_trainer **out_trainer);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_trainer_create(
+    trireme_optimizer *optimizer, const trireme_layer *layers, uint64_t layer_count,
+    const trireme_trainer_options *options, trireme_trainer **out_trainer);
 
 /**
  * Gives the handle and the memory back.
  *
  * Called in the middle of a step of this trainer, as from a callback, it lets the step go on to its
- * end. Never waits for a peer. With offload_path, of the trainer or of its optimizer, it may wait
- * up to 10 s for each file's transfers under way. It does not wait longer for a disk without an
- * answer.
+ * end. Never waits for a peer. With offload, of the trainer or of its optimizer, it may wait
+ * up to 10 s for each file's transfers under way. Then it returns, also if the disk has not
+ * answered.
  *
  * @param trainer  A trainer; NULL and a stale handle are ignored.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_API void TRIREME_CALL trireme_trainer_destroy(trireme_trainer *trainer);
+TRIREME_API void TRIREME_CALLCONV trireme_trainer_destroy(trireme_trainer *trainer);
 
 /**
  * Makes one step: forward and backward of all micro-batches, and trireme_optimizer_step().
@@ -441,28 +433,28 @@ TRIREME_API void TRIREME_CALL trireme_trainer_destroy(trireme_trainer *trainer);
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_metrics has a struct_size that is too small.
  * @retval TRIREME_ERROR_INVALID_STATE  Called from inside a callback. Or a step was begun without
- * the trainer and is under way. Or a unit is gathered (zero3). Or gradients overflow at the floor
- * of the loss scale, as trireme_optimizer_step() says.
+ * the trainer and is under way. Or a unit is gathered (zero3, hybrid_shard). Or gradients overflow
+ * at the floor of the loss scale, as trireme_optimizer_step() says.
  * @retval TRIREME_ERROR_CALLBACK  A layer's callback returned another number than 0 or threw, on
  * this rank or another. The same message on all ranks names rank, layer, phase and answer. Or
  * backward left a gradient unwritten; the message names up to ten parameters. Or the optimizer's
  * schedule has no rate. In these cases nothing has changed, or the message says that the model has
  * failed (TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD). Or the optimizer's rule or a bucket hook failed,
  * as trireme_optimizer_step() says.
- * @retval TRIREME_ERROR_SYSTEM  With offload_path, on this rank or another: activations can be
+ * @retval TRIREME_ERROR_SYSTEM  With offload, on this rank or another: activations can be
  * neither written nor kept in memory, or two attempts to read them fail. The same message on all
  * ranks names rank, layer and phase. Nothing has changed, with the two exceptions of "Callbacks
- * that fail" at the top of this file. Or, with an offload_path of the optimizer or of the model:
+ * that fail" at the top of this file. Or, with an offload of the optimizer or of the model:
  * state or parameters cannot be read. The message of that rank speaks of "the file of the state" or
  * "of the parameters". The model has then failed, and answers the same in every later step.
- * @retval TRIREME_ERROR_CORRUPT  With offload_path, likewise: activations that were read differ
+ * @retval TRIREME_ERROR_CORRUPT  With offload, likewise: activations that were read differ
  * from those written, in two attempts. Or state or parameters differ so, and the model has failed.
  * @return Any other status as listed at the top of model.h; the model has failed.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_trainer_step(trireme_trainer *trainer, void *batch, trireme_trainer_metrics *out_metrics);
 
 /**
@@ -483,8 +475,9 @@ trireme_trainer_step(trireme_trainer *trainer, void *batch, trireme_trainer_metr
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
-trireme_trainer_evaluate(trireme_trainer *trainer, void *batch, double *out_loss);
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_trainer_evaluate(trireme_trainer *trainer,
+                                                                          void *batch,
+                                                                          double *out_loss);
 
 /**
  * Asks all ranks to stop.
@@ -502,7 +495,7 @@ trireme_trainer_evaluate(trireme_trainer *trainer, void *batch, double *out_loss
  * Thread safety: any thread, any time.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_trainer_request_stop(trireme_trainer *trainer);
 
 /**
@@ -520,11 +513,11 @@ trireme_trainer_request_stop(trireme_trainer *trainer);
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_trainer_get_info(const trireme_trainer *trainer, trireme_trainer_info *out_info);
 
 /**
- * Tells where the activations of a trainer with offload_path lie on this rank.
+ * Tells where the activations of a trainer with offload lie on this rank.
  *
  * Also tells the disk's work for them. Fields of trireme_offload_info mean here:
  *
@@ -541,13 +534,13 @@ trireme_trainer_get_info(const trireme_trainer *trainer, trireme_trainer_info *o
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live trainer of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_info is NULL or its struct_size is too small.
- * @retval TRIREME_ERROR_INVALID_STATE  The trainer was created without offload_path. Or the call
+ * @retval TRIREME_ERROR_INVALID_STATE  The trainer was created without offload. Or the call
  * came from inside a callback.
  *
  * Thread safety: one call at a time per model.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_trainer_get_offload_info(const trireme_trainer *trainer, trireme_offload_info *out_info);
 
 TRIREME_END_C

@@ -2,7 +2,7 @@
  * @file transport.h
  * @brief A group whose bytes the caller's own functions carry, such as a program's network layer.
  *
- * A rank joins such a group by the rendezvous "host-transport://NAME" with
+ * A rank joins such a group by the rendezvous "transport://NAME" with
  * trireme_communicator_options.transport set. Frames are datagrams of up to maximum_frame_bytes.
  * The transport keeps these rules:
  *
@@ -25,6 +25,7 @@
 
 #include <stdint.h>
 #include <trireme/export.h>
+#include <trireme/status.h>
 
 TRIREME_BEGIN_C
 
@@ -44,8 +45,8 @@ TRIREME_BEGIN_C
  *         is a failure of the transport. It ends the group with TRIREME_ERROR_CALLBACK, unless the
  *         peer has left.
  */
-typedef int32_t (*trireme_transport_send)(void *user_data, int32_t to, const void *data,
-                                          uint64_t bytes, uint64_t timeout_ns);
+typedef trireme_status(TRIREME_CALLCONV *trireme_transport_send_callback)(
+    void *user_data, int32_t to, const void *data, uint64_t bytes, uint64_t timeout_ns);
 
 /**
  * Takes one frame of any rank from the transport.
@@ -59,9 +60,9 @@ typedef int32_t (*trireme_transport_send)(void *user_data, int32_t to, const voi
  * @return TRIREME_OK: a frame came. TRIREME_ERROR_TIMEOUT: none came. Anything else is a failure of
  *         the transport, which ends the group with TRIREME_ERROR_CALLBACK.
  */
-typedef int32_t (*trireme_transport_receive)(void *user_data, int32_t *out_from, void *data,
-                                             uint64_t capacity, uint64_t *out_bytes,
-                                             uint64_t timeout_ns);
+typedef trireme_status(TRIREME_CALLCONV *trireme_transport_receive_callback)(
+    void *user_data, int32_t *out_from, void *data, uint64_t capacity, uint64_t *out_bytes,
+    uint64_t timeout_ns);
 
 /**
  * Says that the library will not call the transport again.
@@ -69,11 +70,11 @@ typedef int32_t (*trireme_transport_receive)(void *user_data, int32_t *out_from,
  * The library calls it once if trireme_communicator_create() answered TRIREME_OK. The call comes
  * after the communicator was destroyed and its last frames were handed over, at most some seconds
  * later. It never comes while a function of the transport runs. It comes on a thread of the
- * library, or on the one that destroys the communicator.
+ * library, or on the thread that destroys the communicator.
  *
  * @param user_data  As in the struct.
  */
-typedef void (*trireme_transport_released)(void *user_data);
+typedef void(TRIREME_CALLCONV *trireme_transport_released_callback)(void *user_data);
 
 /** Functions that carry frames between the ranks of one group. */
 typedef struct trireme_transport {
@@ -86,15 +87,15 @@ typedef struct trireme_transport {
     /** Longest frame in bytes, at least TRIREME_TRANSPORT_FRAME_BYTES_MIN. Default: 65,536. */
     uint64_t maximum_frame_bytes;
     /** Hands a frame to the transport. Required. */
-    trireme_transport_send send;
+    trireme_transport_send_callback send;
     /** Takes a frame from the transport. Required. */
-    trireme_transport_receive receive;
+    trireme_transport_receive_callback receive;
     /** Called when the library needs the transport no more. Default: NULL, none. */
-    trireme_transport_released released;
+    trireme_transport_released_callback released;
 } trireme_transport; /* since 1.0 */
 
 /** A transport without functions, to be filled in. */
-#define TRIREME_TRANSPORT_INIT { sizeof(trireme_transport), 0, 0, 0, 0, 0, 0 }
+#define TRIREME_TRANSPORT_INIT TRIREME_INIT(trireme_transport)
 
 TRIREME_END_C
 

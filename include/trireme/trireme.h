@@ -18,10 +18,12 @@
 #include <trireme/messages.h>
 #include <trireme/model_options.h>
 #include <trireme/model.h>
+#include <trireme/offload.h>
 #include <trireme/optimizer_options.h>
 #include <trireme/optimizer.h>
 #include <trireme/request.h>
 #include <trireme/rooted_collectives.h>
+#include <trireme/rules.h>
 #include <trireme/schedule.h>
 #include <trireme/status.h>
 #include <trireme/store.h>

@@ -2,8 +2,8 @@
  * @file types.h
  * @brief Handles, element types, reductions, devices, and their names.
  *
- * Ownership: a handle is a number that the library looks up; it never follows it as a pointer. A
- * copy of a handle means the same object.
+ * Ownership: a handle is a number in the form of a pointer. The library looks the number up and
+ * never follows it. A copy of a handle means the same object.
  * Thread safety: any thread may call all functions here.
  */
 #ifndef TRIREME_TYPES_H
@@ -23,43 +23,45 @@ typedef struct trireme_mesh trireme_mesh;
 typedef struct trireme_request trireme_request;
 /** Memory that the ranks of one host can read directly. */
 typedef struct trireme_buffer trireme_buffer;
-/** A model whose parameters are spread over ranks. */
+/**
+ * A model that ranks train together. Its parameters, gradients and state may be spread over them.
+ */
 typedef struct trireme_model trireme_model;
 /** The update rule of a model and its state on this rank. */
 typedef struct trireme_optimizer trireme_optimizer;
-/** Layers of a model, which makes a training step from their callbacks. */
+/** Runs whole training steps of a model by callbacks of its layers. */
 typedef struct trireme_trainer trireme_trainer;
 
-/** Type of the elements of a buffer. 0 is none. */
+/** Type of the elements of a buffer. 0 is no type. */
 typedef int32_t trireme_dtype;
 
 /** Numbers of the element types. */
 enum {
-    TRIREME_DTYPE_I8     = 1,
-    TRIREME_DTYPE_U8     = 2,
-    TRIREME_DTYPE_I16    = 3,
-    TRIREME_DTYPE_U16    = 4,
-    TRIREME_DTYPE_I32    = 5,
-    TRIREME_DTYPE_U32    = 6,
-    TRIREME_DTYPE_I64    = 7,
-    TRIREME_DTYPE_U64    = 8,
+    TRIREME_DTYPE_I8 = 1,
+    TRIREME_DTYPE_U8 = 2,
+    TRIREME_DTYPE_I16 = 3,
+    TRIREME_DTYPE_U16 = 4,
+    TRIREME_DTYPE_I32 = 5,
+    TRIREME_DTYPE_U32 = 6,
+    TRIREME_DTYPE_I64 = 7,
+    TRIREME_DTYPE_U64 = 8,
     /** IEEE binary16; accumulated in f32. */
     TRIREME_DTYPE_F16 = 9,
     /** bfloat16; accumulated in f32. */
     TRIREME_DTYPE_BF16 = 10,
-    TRIREME_DTYPE_F32    = 11,
-    TRIREME_DTYPE_F64    = 12,
+    TRIREME_DTYPE_F32 = 11,
+    TRIREME_DTYPE_F64 = 12,
     /** OCP 8-bit float without infinities; accumulated in f32. */
     TRIREME_DTYPE_F8E4M3 = 13,
     /** OCP 8-bit float with infinities; accumulated in f32. */
     TRIREME_DTYPE_F8E5M2 = 14,
     /** One byte, 0 or 1. Reductions: min (and), max (or), band, bor, bxor. */
-    TRIREME_DTYPE_BOOL   = 15,
+    TRIREME_DTYPE_BOOL = 15,
     /** One byte, which operations move and never reduce. */
     TRIREME_DTYPE_BYTES = 16
 };
 
-/** How the ranks' contributions become one value. 0 is none. */
+/** How the ranks' contributions become one value. 0 is no reduction. */
 typedef int32_t trireme_reduction;
 
 /**
@@ -67,10 +69,10 @@ typedef int32_t trireme_reduction;
  * another order; see trireme_algorithm.
  */
 enum {
-    TRIREME_REDUCTION_SUM        = 1,
+    TRIREME_REDUCTION_SUM = 1,
     /** Sum, then division by the world size; integers truncate toward zero. */
-    TRIREME_REDUCTION_AVERAGE    = 2,
-    TRIREME_REDUCTION_PRODUCT    = 3,
+    TRIREME_REDUCTION_AVERAGE = 2,
+    TRIREME_REDUCTION_PRODUCT = 3,
     /** A NaN of any rank makes the result NaN. */
     TRIREME_REDUCTION_MIN = 4,
     /** A NaN of any rank makes the result NaN. */
@@ -90,11 +92,11 @@ typedef int32_t trireme_device_kind;
 
 /** Numbers of the devices. */
 enum {
-    /** The host. */
+    /** The same as TRIREME_DEVICE_HOST. */
     TRIREME_DEVICE_DEFAULT = 0,
-    /** Memory that the CPU reads. */
+    /** The host: memory that the CPU reads. */
     TRIREME_DEVICE_HOST = 1,
-    /** Memory of a CUDA device; UNSUPPORTED in this release. */
+    /** Memory of a CUDA device. Calls answer TRIREME_ERROR_UNSUPPORTED in this release. */
     TRIREME_DEVICE_CUDA = 2
 };
 
@@ -102,17 +104,19 @@ enum {
 typedef struct trireme_device {
     /** TRIREME_DEVICE_*. Default: the host. */
     trireme_device_kind kind;
-    /** Number of the device among those of its kind, from 0; 0 for the host. */
+    /** Number of the device among those of its kind, from 0. Must be 0 for the host. */
     int32_t index;
 } trireme_device; /* since 1.0, never grows */
 
-/** A queue of work on a device. All zero means no stream, which is all that the host has. */
+/** A queue of work on a device. All zero means no stream; the host has none. */
 typedef struct trireme_stream {
     /** Kind of device the stream belongs to; 0 for none. */
     trireme_device_kind kind;
     /** Must be 0. */
     uint32_t reserved;
-    /** The device's own handle, for example a cudaStream_t. */
+    /**
+     * The handle of the stream in the API of the device, for example a cudaStream_t. NULL for none.
+     */
     void *native;
 } trireme_stream; /* since 1.0, never grows */
 
@@ -127,7 +131,7 @@ typedef struct trireme_stream {
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API uint64_t TRIREME_CALL trireme_dtype_bytes(trireme_dtype dtype);
+TRIREME_API uint64_t TRIREME_CALLCONV trireme_dtype_bytes(trireme_dtype dtype);
 
 /**
  * Names a dtype, for example "bf16".
@@ -140,7 +144,7 @@ TRIREME_API uint64_t TRIREME_CALL trireme_dtype_bytes(trireme_dtype dtype);
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API const char *TRIREME_CALL trireme_dtype_name(trireme_dtype dtype);
+TRIREME_API const char *TRIREME_CALLCONV trireme_dtype_name(trireme_dtype dtype);
 
 /**
  * Names a reduction, for example "average".
@@ -153,7 +157,7 @@ TRIREME_API const char *TRIREME_CALL trireme_dtype_name(trireme_dtype dtype);
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API const char *TRIREME_CALL trireme_reduction_name(trireme_reduction reduction);
+TRIREME_API const char *TRIREME_CALLCONV trireme_reduction_name(trireme_reduction reduction);
 
 TRIREME_END_C
 

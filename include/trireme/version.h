@@ -23,27 +23,27 @@ TRIREME_BEGIN_C
 #define TRIREME_VERSION 1000000
 
 /** A kind of operation, in a question for trireme_capability(). 0 is none. */
-typedef int32_t trireme_operation;
+typedef int32_t trireme_operation_kind;
 
 /** Numbers of the operations. */
 enum {
-    TRIREME_OPERATION_KIND_ALL_REDUCE       = 1,
-    TRIREME_OPERATION_KIND_REDUCE_SCATTER   = 2,
+    TRIREME_OPERATION_KIND_ALL_REDUCE = 1,
+    TRIREME_OPERATION_KIND_REDUCE_SCATTER = 2,
     TRIREME_OPERATION_KIND_REDUCE_SCATTER_V = 3,
-    TRIREME_OPERATION_KIND_ALL_GATHER       = 4,
-    TRIREME_OPERATION_KIND_ALL_GATHER_V     = 5,
-    TRIREME_OPERATION_KIND_BROADCAST        = 6,
-    TRIREME_OPERATION_KIND_BARRIER          = 7,
-    TRIREME_OPERATION_KIND_SEND             = 8,
-    TRIREME_OPERATION_KIND_RECEIVE          = 9,
-    TRIREME_OPERATION_KIND_REDUCE           = 10,
-    TRIREME_OPERATION_KIND_GATHER           = 11,
-    TRIREME_OPERATION_KIND_GATHER_V         = 12,
-    TRIREME_OPERATION_KIND_SCATTER          = 13,
-    TRIREME_OPERATION_KIND_SCATTER_V        = 14,
-    TRIREME_OPERATION_KIND_ALL_TO_ALL       = 15,
-    TRIREME_OPERATION_KIND_ALL_TO_ALL_V     = 16,
-    TRIREME_OPERATION_KIND_PROBE            = 17
+    TRIREME_OPERATION_KIND_ALL_GATHER = 4,
+    TRIREME_OPERATION_KIND_ALL_GATHER_V = 5,
+    TRIREME_OPERATION_KIND_BROADCAST = 6,
+    TRIREME_OPERATION_KIND_BARRIER = 7,
+    TRIREME_OPERATION_KIND_SEND = 8,
+    TRIREME_OPERATION_KIND_RECEIVE = 9,
+    TRIREME_OPERATION_KIND_REDUCE = 10,
+    TRIREME_OPERATION_KIND_GATHER = 11,
+    TRIREME_OPERATION_KIND_GATHER_V = 12,
+    TRIREME_OPERATION_KIND_SCATTER = 13,
+    TRIREME_OPERATION_KIND_SCATTER_V = 14,
+    TRIREME_OPERATION_KIND_ALL_TO_ALL = 15,
+    TRIREME_OPERATION_KIND_ALL_TO_ALL_V = 16,
+    TRIREME_OPERATION_KIND_PROBE = 17
 };
 
 /** A question for trireme_capability(). In every field 0 or NULL asks about "any". */
@@ -51,7 +51,7 @@ typedef struct trireme_capability_query {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
     /** An operation, or 0. */
-    trireme_operation operation;
+    trireme_operation_kind operation;
     /** An element type, or 0. */
     trireme_dtype dtype;
     /** A reduction, or 0. */
@@ -60,12 +60,12 @@ typedef struct trireme_capability_query {
     trireme_device_kind device;
     /** Must be 0. */
     uint32_t reserved;
-    /** "local", "host", "gloo", "mpi", or NULL. */
+    /** "local", "frames", "gloo", "mpi", or NULL. */
     const char *backend;
 } trireme_capability_query; /* since 1.0 */
 
 /** A query with 0 or NULL in every field. */
-#define TRIREME_CAPABILITY_QUERY_INIT { sizeof(trireme_capability_query), 0, 0, 0, 0, 0, 0 }
+#define TRIREME_CAPABILITY_QUERY_INIT TRIREME_INIT(trireme_capability_query)
 
 /**
  * Gives the library's version.
@@ -77,7 +77,7 @@ typedef struct trireme_capability_query {
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API uint32_t TRIREME_CALL trireme_version(void);
+TRIREME_API uint32_t TRIREME_CALLCONV trireme_version(void);
 
 /**
  * Tells how the library was built: version, compiler, backends and vector instructions in use.
@@ -89,7 +89,7 @@ TRIREME_API uint32_t TRIREME_CALL trireme_version(void);
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_API const char *TRIREME_CALL trireme_build_info(void);
+TRIREME_API const char *TRIREME_CALLCONV trireme_build_info(void);
 
 /**
  * Tells whether a combination of backend, device, operation, dtype and reduction works.
@@ -106,7 +106,7 @@ TRIREME_API const char *TRIREME_CALL trireme_build_info(void);
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
-TRIREME_FALLIBLE trireme_status TRIREME_CALL
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_capability(const trireme_capability_query *query);
 
 TRIREME_END_C

@@ -26,7 +26,7 @@ bool in_batch() { return batch.depth > 0; }
 void add_to_batch(std::shared_ptr<Request> request) {
   try {
     batch.requests.push_back(request);
-  } catch (...) {  // what is not listed would not be waited for
+  } catch (...) {  // an unlisted request would not be waited for
     if (!request->cancel().ok()) request->wait(Deadline::at(UINT64_MAX)).ok();
     throw;
   }
@@ -78,11 +78,11 @@ Status read_lists(const void* const* sends, void* const* receives, const std::ui
   return read_list(sends, receives, "receives", counts, length, out);
 }
 
-// Checks every entry as the plain operation would be, by `check(entry)`, which fills in `out`.
+// Checks every entry by `check(entry)`, like the plain operation; `check` fills in `out`.
 template <class Check>
 Status make_list_of(const Communicator& communicator, const std::vector<Entry>& entries,
                     Operation* out, Check check) {
-  TRIREME_RETURN_IF_ERROR(check(Entry{}));  // what an empty list has, too
+  TRIREME_RETURN_IF_ERROR(check(Entry{}));  // the checks that an empty list needs, too
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const Status status = check(entries[i]);
     if (status.ok()) continue;
@@ -138,7 +138,7 @@ Status make_broadcast_list(const Communicator& communicator, void* const* data,
   });
 }
 
-// Runs an operation that leaves its result in `found`, and hands the memory over.
+// Runs an operation that leaves its result in `found`, and hands its memory to the caller.
 template <class Make>
 trireme_status discover(const char* function, trireme_communicator* handle,
                         const trireme_operation_options* options, Discovered* found,

@@ -23,7 +23,7 @@ trireme_status record_failure(const char* function, const Status& status) noexce
 trireme_status record_failure(const char* function, trireme_status code,
                               const char* message) noexcept;
 
-// Runs the body of an extern "C" function; nothing it throws gets out. For a body that holds a
+// Runs the body of an extern "C" function; no exception leaves it. For a body that holds a
 // NoCancellation itself wherever it waits: a small operation has no time for one.
 template <class Body>
 trireme_status guard_brief(const char* function, Body&& body) noexcept {
@@ -55,8 +55,8 @@ Status require(const Pointer* pointer, const char* what) {
   return invalid_argument(std::string(what) + " is NULL");
 }
 
-// "TRIREME_MODEL_OPTIONS_INIT" of trireme_model_options: what the compiler calls this function has
-// the type's name.
+// "TRIREME_MODEL_OPTIONS_INIT" of trireme_model_options: the compiler's name of this function
+// contains the type's name.
 template <class Struct>
 std::string init_macro() {
   const std::string all = __PRETTY_FUNCTION__;
@@ -76,32 +76,94 @@ Status too_small(const char* what, std::uint32_t size, std::uint32_t first_size)
                           init_macro<Struct>());
 }
 
-// Copies the caller's struct over the defaults in *out, whatever version it was compiled with (the
-// rule of Linux' copy_struct_from_user). `first_size` is the struct's size in the release that
-// introduced it; it never changes.
+// The size of a struct as its compiler knew it. Options of update rules have it in the struct that
+// they begin with.
+template <class Struct>
+auto& size_of(Struct& any) {
+  if constexpr (requires { any.base.struct_size; }) {
+    return any.base.struct_size;
+  } else {
+    return any.struct_size;
+  }
+}
+
+// Whether a struct of `size` bytes has anything behind those that this library knows.
+inline bool sets_newer(const void* caller, std::size_t size, std::size_t known) {
+  const auto* bytes = static_cast<const unsigned char*>(caller);
+  return size > known &&
+         std::any_of(bytes + known, bytes + size, [](unsigned char b) { return b != 0; });
+}
+
+inline Status refuse_newer(const char* what, const std::string& init) {
+  return unsupported(std::string(what) +
+                     " sets a field that is newer than this library, or was not "
+                     "initialised; start from " +
+                     init);
+}
+
+// Copies the caller's struct over the defaults in *out, in any version (the rule of Linux'
+// copy_struct_from_user). `first_size` is the struct's size in the release that introduced it; it
+// never changes.
 template <class Struct>
 Status read_struct(const Struct* caller, const char* what, std::uint32_t first_size, Struct* out) {
   TRIREME_RETURN_IF_ERROR(require(caller, what));
-  const std::uint32_t size = caller->struct_size;
+  const std::uint32_t size = size_of(*caller);
   if (size < first_size) {
     return too_small<Struct>(what, size, first_size);
   }
-  const auto* bytes = reinterpret_cast<const unsigned char*>(caller);
-  if (size > sizeof(Struct) &&
-      std::any_of(bytes + sizeof(Struct), bytes + size, [](unsigned char b) { return b != 0; })) {
-    return unsupported(std::string(what) + " sets a field that is newer than this library, or was not "
-                       "initialised; start from " +
-                       init_macro<Struct>());
-  }
+  if (sets_newer(caller, size, sizeof(Struct))) return refuse_newer(what, init_macro<Struct>());
   std::memcpy(out, caller, std::min<std::size_t>(size, sizeof(Struct)));
-  out->struct_size = sizeof(Struct);
+  size_of(*out) = sizeof(Struct);
   return Status::success();
 }
 
-// Of trireme_offload_info in release 1.0, which optimizers and trainers fill.
+// Like read_struct(), for a struct that may be NULL: *out then keeps its defaults.
+template <class Struct>
+Status read_optional(const Struct* caller, const char* what, std::uint32_t first_size,
+                     Struct* out) {
+  if (caller == nullptr) return Status::success();
+  return read_struct(caller, what, first_size, out);
+}
+
+// Reads a list of `count` structs at `first` and calls take(struct, "layers[2]") for each one. All
+// have the size of the first one, which may differ from the library's.
+template <class Struct, class Take>
+Status read_list(const Struct* first, std::uint64_t count, const char* what,
+                 std::uint32_t first_size, Take&& take) {
+  if (count == 0) return Status::success();
+  TRIREME_RETURN_IF_ERROR(require(first, what));
+  const std::uint32_t stride = first->struct_size;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::string name = std::string(what) + "[" + std::to_string(i) + "]";
+    const auto* const item = reinterpret_cast<const Struct*>(reinterpret_cast<const char*>(first) +
+                                                             i * std::uint64_t{stride});
+    if (item->struct_size != stride) {
+      return invalid_argument(name + ".struct_size is " + std::to_string(item->struct_size) +
+                              ", but that of " + what + "[0] is " + std::to_string(stride));
+    }
+    Struct read = {};
+    TRIREME_RETURN_IF_ERROR(read_struct(item, name.c_str(), first_size, &read));
+    if (count > 1 && stride % alignof(Struct) != 0) {
+      return invalid_argument(name + ".struct_size is " + std::to_string(stride) +
+                              ", no multiple of " + std::to_string(alignof(Struct)) +
+                              "; start from " + init_macro<Struct>());
+    }
+    TRIREME_RETURN_IF_ERROR(take(read, name));
+  }
+  return Status::success();
+}
+
+// Refuses a field that has no meaning in this release.
+inline Status check_zero(const std::string& what, std::uint64_t value) {
+  if (value == 0) [[likely]]
+    return Status::success();
+  return invalid_argument(what + " is " + std::to_string(value) + ", but must be 0");
+}
+
+// The size of trireme_offload_info in release 1.0; optimizers and trainers fill it.
 inline constexpr std::uint32_t kOffloadInfoSize = 112;
 
-// Checks an info struct before the work whose result it gets.
+// Checks an info struct before the work for its contents.
 template <class Struct>
 Status check_info(const Struct* caller, const char* what, std::uint32_t first_size) {
   TRIREME_RETURN_IF_ERROR(require(caller, what));
@@ -122,8 +184,8 @@ void write_info(const Struct& info, Struct* caller) {
   caller->struct_size = size;
 }
 
-// Hands out text by the rule of trireme_communicator_get_backend(): cut to fit with its final 0, whole
-// length told.
+// Returns text by the rule of trireme_communicator_get_backend(): cut to fit with its final 0, and
+// the whole length.
 Status write_text(const std::string& text, char* memory, std::uint64_t capacity,
                   std::uint64_t* out_length);
 

@@ -11,7 +11,7 @@ namespace trireme::api {
 
 trireme_buffer* insert_buffer(std::shared_ptr<Communicator> communicator,
                               std::shared_ptr<Memory> memory) {
-  // What the handle holds keeps the communicator alive, too.
+  // The handle's memory keeps the communicator alive, too.
   struct Held {
     std::shared_ptr<Communicator> communicator;
     std::shared_ptr<Memory> memory;
@@ -38,7 +38,7 @@ trireme_status trireme_buffer_alloc(trireme_communicator* communicator, uint64_t
 
 void trireme_buffer_destroy(trireme_buffer* buffer) { api::destroy(buffer); }
 
-trireme_status trireme_buffer_data(const trireme_buffer* buffer, void** out_data) {
+trireme_status trireme_buffer_get_data(const trireme_buffer* buffer, void** out_data) {
   return api::guard(__func__, [&]() -> Status {
     std::shared_ptr<Memory> memory;
     TRIREME_RETURN_IF_ERROR(api::find(buffer, &memory));
@@ -48,7 +48,7 @@ trireme_status trireme_buffer_data(const trireme_buffer* buffer, void** out_data
   });
 }
 
-trireme_status trireme_buffer_size(const trireme_buffer* buffer, uint64_t* out_bytes) {
+trireme_status trireme_buffer_get_bytes(const trireme_buffer* buffer, uint64_t* out_bytes) {
   return api::guard(__func__, [&]() -> Status {
     std::shared_ptr<Memory> memory;
     TRIREME_RETURN_IF_ERROR(api::find(buffer, &memory));

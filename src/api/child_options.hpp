@@ -1,4 +1,4 @@
-// The options of everything that makes a group of ranks of a group.
+// The options of every call that makes a group from a group.
 #pragma once
 
 #include <trireme/communicator.h>

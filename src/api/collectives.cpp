@@ -154,9 +154,8 @@ Status make_all_to_all(const Communicator& communicator, const void* send, void*
 }
 
 Status make_all_to_all_v(const Communicator& communicator, const void* send,
-                              const std::uint64_t* send_counts, void* receive,
-                              const std::uint64_t* receive_counts, trireme_dtype dtype,
-                              Operation* out) {
+                         const std::uint64_t* send_counts, void* receive,
+                         const std::uint64_t* receive_counts, trireme_dtype dtype, Operation* out) {
   const int world_size = communicator.world_size();
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
@@ -305,10 +304,9 @@ trireme_status trireme_broadcast_start(trireme_communicator* communicator, void*
 trireme_status trireme_all_to_all(trireme_communicator* communicator, const void* send,
                                   void* receive, uint64_t block_count, trireme_dtype dtype,
                                   const trireme_operation_options* options) {
-  return run(__func__, communicator, options, 0,
-             [&](const Communicator& object, Operation* out) {
-               return make_all_to_all(object, send, receive, block_count, dtype, out);
-             });
+  return run(__func__, communicator, options, 0, [&](const Communicator& object, Operation* out) {
+    return make_all_to_all(object, send, receive, block_count, dtype, out);
+  });
 }
 
 trireme_status trireme_all_to_all_start(trireme_communicator* communicator, const void* send,
@@ -325,11 +323,9 @@ trireme_status trireme_all_to_all_v(trireme_communicator* communicator, const vo
                                     const uint64_t* send_counts, void* receive,
                                     const uint64_t* receive_counts, trireme_dtype dtype,
                                     const trireme_operation_options* options) {
-  return run(__func__, communicator, options, 0,
-             [&](const Communicator& object, Operation* out) {
-               return make_all_to_all_v(object, send, send_counts, receive, receive_counts,
-                                             dtype, out);
-             });
+  return run(__func__, communicator, options, 0, [&](const Communicator& object, Operation* out) {
+    return make_all_to_all_v(object, send, send_counts, receive, receive_counts, dtype, out);
+  });
 }
 
 trireme_status trireme_all_to_all_v_start(trireme_communicator* communicator, const void* send,
@@ -339,8 +335,8 @@ trireme_status trireme_all_to_all_v_start(trireme_communicator* communicator, co
                                           trireme_request** out_request) {
   return start(__func__, communicator, options, 0, out_request,
                [&](const Communicator& object, Operation* out) {
-                 return make_all_to_all_v(object, send, send_counts, receive, receive_counts,
-                                               dtype, out);
+                 return make_all_to_all_v(object, send, send_counts, receive, receive_counts, dtype,
+                                          out);
                });
 }
 

@@ -123,7 +123,7 @@ Status api::read_group_options(const trireme_child_options* caller, ChildOptions
 
 namespace {
 
-// A call that asks one thing of a communicator.
+// A call that reads one property of a communicator.
 template <class Body>
 trireme_status ask(const char* function, const trireme_communicator* handle, Body body) noexcept {
   return api::guard(function, [&]() -> Status {
@@ -170,19 +170,19 @@ trireme_status trireme_communicator_create(const trireme_communicator_options* o
 
 void trireme_communicator_destroy(trireme_communicator* communicator) {
   const NoCancellation whole_call;
-  // Children keep the object, but the place in the group is given back now.
+  // Children keep the object, but its place in the group is free from now on.
   if (const auto object = api::remove(communicator)) object->leave();
 }
 
 trireme_status trireme_communicator_wait_ready(const trireme_communicator* communicator,
                                                uint64_t timeout_ns) {
   return ask(__func__, communicator, [&](const Communicator& object) {
-    return object.wait_ready(Deadline::after(timeout_ns));
+    return object.wait_ready(Deadline::after(timeout_ns), nullptr);
   });
 }
 
 trireme_status trireme_communicator_get_rank(const trireme_communicator* communicator,
-                                         int32_t* out_rank) {
+                                             int32_t* out_rank) {
   return ask(__func__, communicator, [&](const Communicator& object) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_rank, "out_rank"));
     *out_rank = object.rank();
@@ -191,7 +191,7 @@ trireme_status trireme_communicator_get_rank(const trireme_communicator* communi
 }
 
 trireme_status trireme_communicator_get_world_size(const trireme_communicator* communicator,
-                                               int32_t* out_world_size) {
+                                                   int32_t* out_world_size) {
   return ask(__func__, communicator, [&](const Communicator& object) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_world_size, "out_world_size"));
     *out_world_size = object.world_size();
@@ -199,8 +199,9 @@ trireme_status trireme_communicator_get_world_size(const trireme_communicator* c
   });
 }
 
-trireme_status trireme_communicator_get_backend(const trireme_communicator* communicator, char* text,
-                                            uint64_t capacity, uint64_t* out_length) {
+trireme_status trireme_communicator_get_backend(const trireme_communicator* communicator,
+                                                char* text, uint64_t capacity,
+                                                uint64_t* out_length) {
   return ask(__func__, communicator, [&](const Communicator& object) {
     return api::write_text(object.description(), text, capacity, out_length);
   });
@@ -210,7 +211,7 @@ trireme_status trireme_communicator_abort(trireme_communicator* communicator, co
   return ask(__func__, communicator, [&](Communicator& object) {
     std::string text(reason == nullptr ? "" : reason,
                      reason == nullptr ? 0 : strnlen(reason, kMaxReasonBytes));
-    // One line of UTF-8, whatever was handed in: a cut letter goes, a control character becomes a
+    // One line of UTF-8 from any text: a cut letter is dropped, a control character becomes a
     // space.
     while (!text.empty() && !is_utf8(text)) text.pop_back();
     for (char& letter : text) {
@@ -229,24 +230,24 @@ trireme_status trireme_communicator_get_statistics(
     trireme_communicator_statistics statistics = TRIREME_COMMUNICATOR_STATISTICS_INIT;
     statistics.operations = now.operations;
     statistics.failures = now.failures;
-    statistics.bytes_sent = now.traffic.bytes_sent;
-    statistics.bytes_received = now.traffic.bytes_received;
+    statistics.sent_bytes = now.traffic.sent_bytes;
+    statistics.received_bytes = now.traffic.received_bytes;
     api::write_info(statistics, out_statistics);
     return Status::success();
   });
 }
 
 trireme_status trireme_communicator_get_flight_record(const trireme_communicator* communicator,
-                                                  char* text, uint64_t capacity,
-                                                  uint64_t* out_length) {
+                                                      char* text, uint64_t capacity,
+                                                      uint64_t* out_length) {
   return ask(__func__, communicator, [&](const Communicator& object) {
     return api::write_text(object.flight_record(), text, capacity, out_length);
   });
 }
 
 trireme_status trireme_communicator_get_last_calls(const trireme_communicator* communicator,
-                                               char* text, uint64_t capacity,
-                                               uint64_t* out_length) {
+                                                   char* text, uint64_t capacity,
+                                                   uint64_t* out_length) {
   return ask(__func__, communicator, [&](const Communicator& object) -> Status {
     std::string calls;
     TRIREME_RETURN_IF_ERROR(object.last_calls(&calls));
@@ -255,10 +256,10 @@ trireme_status trireme_communicator_get_last_calls(const trireme_communicator* c
 }
 
 trireme_status trireme_communicator_get_original_ranks(const trireme_communicator* communicator,
-                                          int32_t* out_ranks, uint64_t capacity) {
+                                                       int32_t* out_ranks, uint64_t capacity) {
   return ask(__func__, communicator, [&](const Communicator& object) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_ranks, "out_ranks"));
-    const std::vector<std::int32_t>& ranks = object.root_ranks();
+    const std::vector<std::int32_t>& ranks = object.lineage().ranks;
     if (capacity < ranks.size()) {
       return invalid_argument("capacity is " + std::to_string(capacity) + ", below the " +
                               std::to_string(ranks.size()) + " ranks of the communicator");
@@ -281,17 +282,16 @@ trireme_status trireme_communicator_subgroup(trireme_communicator* communicator,
                                              const int32_t* ranks, uint64_t count,
                                              const trireme_child_options* options,
                                              trireme_communicator** out_communicator) {
-  return make_child(__func__, communicator, options, out_communicator,
-                    [&](Communicator& parent, const ChildOptions& child, auto* out) -> Status {
-                      if (count > 0) TRIREME_RETURN_IF_ERROR(api::require(ranks, "ranks"));
-                      if (count > static_cast<std::uint64_t>(parent.world_size())) {
-                        return invalid_argument("count is " + std::to_string(count) +
-                                                ", but the parent has " +
-                                                std::to_string(parent.world_size()) + " ranks");
-                      }
-                      return subgroup(parent, std::vector<std::int32_t>(ranks, ranks + count),
-                                      child, out);
-                    });
+  return make_child(
+      __func__, communicator, options, out_communicator,
+      [&](Communicator& parent, const ChildOptions& child, auto* out) -> Status {
+        if (count > 0) TRIREME_RETURN_IF_ERROR(api::require(ranks, "ranks"));
+        if (count > static_cast<std::uint64_t>(parent.world_size())) {
+          return invalid_argument("count is " + std::to_string(count) + ", but the parent has " +
+                                  std::to_string(parent.world_size()) + " ranks");
+        }
+        return subgroup(parent, std::vector<std::int32_t>(ranks, ranks + count), child, out);
+      });
 }
 
 trireme_status trireme_communicator_duplicate(trireme_communicator* communicator,

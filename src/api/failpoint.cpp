@@ -14,7 +14,7 @@ trireme_status trireme_failpoint_set(const char* text) {
   return api::guard(__func__, [&] { return set_failpoints(text); });
 }
 
-trireme_status trireme_failpoint_hits(const char* name, uint64_t* out_hits) {
+trireme_status trireme_failpoint_get_hits(const char* name, uint64_t* out_hits) {
   return api::guard(__func__, [&]() -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(name, "name"));
     TRIREME_RETURN_IF_ERROR(api::require(out_hits, "out_hits"));

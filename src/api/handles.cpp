@@ -42,12 +42,13 @@ struct Table {
   std::atomic<Slot*> chunks[kChunks] = {};
   std::mutex mutex;  // guards the two below
   std::vector<std::uint32_t> free;
-  std::size_t free_head = 0;  // first in, first out: a token stays stale for as long as possible
+  std::size_t free_head = 0;  // first in, first out: a stale token stays invalid for as long as
+                              // possible
   std::uint32_t used = 0;
 };
 
-// Set in the child of a fork: the threads behind its handles are gone, and what they held locked
-// stays so. The child of a program that had not used the library begins like any other.
+// Set in the child of a fork: the threads behind its handles are gone, and their locks stay locked.
+// In a program that had not used the library, the child begins like any other program.
 std::atomic<bool> forked{false};
 
 // Never destroyed: handles may be used while the process ends.
@@ -84,7 +85,7 @@ bool is_live(const Slot& slot, HandleType type, std::uintptr_t token) {
 std::uint32_t take_index() {
   Table& all = table();
   const std::lock_guard lock(all.mutex);
-  // Room to give it back is made here, so that destruction never allocates.
+  // The room for returning the index is made here, so that destruction never allocates.
   if (all.free_head > all.free.size() / 2 && all.free_head > 64) {
     all.free.erase(all.free.begin(), all.free.begin() + static_cast<std::ptrdiff_t>(all.free_head));
     all.free_head = 0;
@@ -129,7 +130,8 @@ std::shared_ptr<void> remove_handle(HandleType type, std::uintptr_t token) noexc
   }
   Table& all = table();
   const std::lock_guard lock(all.mutex);
-  // take_index() reserved twice the number of slots; what was taken from the front is dropped first if need be.
+  // take_index() reserved twice the number of slots; indices taken from the front are dropped first
+  // if necessary.
   if (all.free.size() == all.free.capacity()) {
     all.free.erase(all.free.begin(), all.free.begin() + static_cast<std::ptrdiff_t>(all.free_head));
     all.free_head = 0;
@@ -151,12 +153,13 @@ Status no_such_handle(const char* name, std::uintptr_t token) {
     return Status::failure(TRIREME_ERROR_INVALID_HANDLE, std::string(name) + " is NULL");
   }
   if (forked.load(std::memory_order_relaxed)) {
-    return Status::failure(TRIREME_ERROR_INVALID_HANDLE,
-                           std::string(name) + " was made before fork, whose child has none of its threads");
+    return Status::failure(
+        TRIREME_ERROR_INVALID_HANDLE,
+        std::string(name) + " was made before fork, whose child has none of its threads");
   }
-  // One of another type, which lives: who passes it has taken one variable for another.
-  static constexpr const char* kNames[] = {"",      "communicator", "request", "buffer", "model",
-                                           "optimizer", "mesh",     "trainer", "store"};
+  // Names a live handle of another type: the caller has mixed up two variables.
+  static constexpr const char* kNames[] = {
+      "", "communicator", "request", "buffer", "model", "optimizer", "mesh", "trainer", "store"};
   const auto type = static_cast<std::size_t>(token >> 56);
   const bool known = type > 0 && type < std::size(kNames);
   if (known && std::string(kNames[type]) != name &&
@@ -164,9 +167,9 @@ Status no_such_handle(const char* name, std::uintptr_t token) {
     const auto with_article = [](const std::string& noun) {
       return (std::string("aeiou").find(noun[0]) == std::string::npos ? "a " : "an ") + noun;
     };
-    return Status::failure(TRIREME_ERROR_INVALID_HANDLE,
-                           with_article(kNames[type]) + " handle was given where " +
-                               with_article(name) + " is expected");
+    return Status::failure(TRIREME_ERROR_INVALID_HANDLE, with_article(kNames[type]) +
+                                                             " handle was given where " +
+                                                             with_article(name) + " is expected");
   }
   char text[96];
   std::snprintf(text, sizeof text, "%s %#llx is not live: destroyed, or never one", name,

@@ -1,5 +1,5 @@
 // The handle table: a handle's value is a token {type, generation, index} that is looked up and
-// never followed, so a stale, foreign or doubly destroyed one is an error and not a crash.
+// never dereferenced. So a stale, foreign or doubly destroyed handle is an error and not a crash.
 #pragma once
 
 #include <trireme/store.h>
@@ -29,17 +29,26 @@ namespace trireme::api {
 class MeshHandles;  // a mesh and the handles that belong to it
 class StoreHandle;  // a store and its timeout
 
-enum class HandleType : std::uint8_t { communicator = 1, request, buffer, model, optimizer, mesh, trainer, store };
+enum class HandleType : std::uint8_t {
+  communicator = 1,
+  request,
+  buffer,
+  model,
+  optimizer,
+  mesh,
+  trainer,
+  store
+};
 
-// What stands behind each public type.
+// The object behind each public type.
 template <class Public>
 struct HandleTraits;
-#define TRIREME_HANDLE(public_type, object_type, handle_type)     \
-  template <>                                                     \
-  struct HandleTraits<public_type> {                              \
-    using Object = object_type;                                   \
-    static constexpr HandleType type = HandleType::handle_type;   \
-    static constexpr const char* name = #handle_type;             \
+#define TRIREME_HANDLE(public_type, object_type, handle_type)   \
+  template <>                                                   \
+  struct HandleTraits<public_type> {                            \
+    using Object = object_type;                                 \
+    static constexpr HandleType type = HandleType::handle_type; \
+    static constexpr const char* name = #handle_type;           \
   }
 TRIREME_HANDLE(trireme_communicator, Communicator, communicator);
 TRIREME_HANDLE(trireme_request, Request, request);
@@ -56,7 +65,7 @@ namespace detail {
 std::uintptr_t insert_handle(HandleType type, std::shared_ptr<void> object);
 // Null when there is no such live handle in this process.
 std::shared_ptr<void> find_handle(HandleType type, std::uintptr_t token) noexcept;
-// Takes the object out; null as above. The caller lets go of it, outside any lock.
+// Removes the object from the table; null as above. The caller releases it, outside any lock.
 std::shared_ptr<void> remove_handle(HandleType type, std::uintptr_t token) noexcept;
 Status refuse_after_fork();  // or success
 Status no_such_handle(const char* name, std::uintptr_t token);
@@ -70,7 +79,7 @@ Public* insert(std::shared_ptr<typename HandleTraits<Public>::Object> object) {
       detail::insert_handle(HandleTraits<Public>::type, std::move(object)));
 }
 
-// Keeps the object alive as long as *out, whoever destroys the handle meanwhile.
+// Keeps the object alive as long as *out, even if another thread destroys the handle meanwhile.
 template <class Public>
 Status find(const Public* handle, std::shared_ptr<typename HandleTraits<Public>::Object>* out) {
   const auto token = reinterpret_cast<std::uintptr_t>(handle);
@@ -85,19 +94,19 @@ Status find(const Public* handle, std::shared_ptr<typename HandleTraits<Public>:
 // Null for a stale handle.
 template <class Public>
 std::shared_ptr<typename HandleTraits<Public>::Object> remove(const Public* handle) noexcept {
-  return std::static_pointer_cast<typename HandleTraits<Public>::Object>(detail::remove_handle(
-      HandleTraits<Public>::type, reinterpret_cast<std::uintptr_t>(handle)));
+  return std::static_pointer_cast<typename HandleTraits<Public>::Object>(
+      detail::remove_handle(HandleTraits<Public>::type, reinterpret_cast<std::uintptr_t>(handle)));
 }
 
-// A thread that is cancelled inside ends afterwards: what is let go of here may close files.
+// A thread that is cancelled inside ends afterwards: the released object may close files.
 template <class Public>
 void destroy(const Public* handle) noexcept {
   const NoCancellation whole_call;
   remove(handle);
 }
 
-// Runs `body`, which makes a handle of what an operation has given. If it throws, the group fails, or
-// the groups of a model or optimizer.
+// Runs `body`, which makes a handle for the result of an operation. If it throws, the group fails,
+// or the groups of a model or optimizer.
 template <class Ranks, class Body>
 void hand_out(Ranks& communicator, Body&& body) {
   try {

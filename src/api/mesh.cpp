@@ -10,6 +10,9 @@
 #include "api/boundary.hpp"
 #include "api/child_options.hpp"
 #include "api/handles.hpp"
+#include "api/model_options.hpp"
+#include "model/model.hpp"
+#include "optimizer/counted_rule.hpp"
 
 using namespace trireme;
 
@@ -25,11 +28,13 @@ class MeshHandles {
   }
   ~MeshHandles() {
     for (trireme_communicator* const each : handles_) trireme_communicator_destroy(each);
+    if (mesh_->spread() != nullptr) mesh_->spread()->leave();
   }
   MeshHandles(const MeshHandles&) = delete;
   MeshHandles& operator=(const MeshHandles&) = delete;
 
   const Mesh& mesh() const { return *mesh_; }
+  const std::shared_ptr<Mesh>& shared() const { return mesh_; }
   trireme_communicator* communicator(std::size_t axis) const { return handles_[axis]; }
 
  private:
@@ -82,7 +87,7 @@ Status find_axes(const sharding::MeshShape& shape, const char* const* names, std
   return Status::success();
 }
 
-// A call that asks one thing of a mesh.
+// A call that reads one property of a mesh.
 template <class Body>
 trireme_status ask(const char* function, const trireme_mesh* handle, Body body) noexcept {
   return api::guard(function, [&]() -> Status {
@@ -92,7 +97,7 @@ trireme_status ask(const char* function, const trireme_mesh* handle, Body body) 
   });
 }
 
-// The same about one axis.
+// The same for one axis.
 template <class Body>
 trireme_status ask_axis(const char* function, const trireme_mesh* handle, const char* name,
                         const void* out, const char* out_name, Body body) noexcept {
@@ -133,8 +138,8 @@ trireme_status trireme_mesh_create(trireme_communicator* communicator,
 
 void trireme_mesh_destroy(trireme_mesh* mesh) { api::destroy(mesh); }
 
-trireme_status trireme_mesh_axis_size(const trireme_mesh* mesh, const char* axis,
-                                      int32_t* out_size) {
+trireme_status trireme_mesh_get_axis_size(const trireme_mesh* mesh, const char* axis,
+                                          int32_t* out_size) {
   return ask_axis(__func__, mesh, axis, out_size, "out_size",
                   [&](const api::MeshHandles& found, std::size_t which) {
                     *out_size = found.mesh().shape().axes()[which].size;
@@ -142,61 +147,57 @@ trireme_status trireme_mesh_axis_size(const trireme_mesh* mesh, const char* axis
 }
 
 trireme_status trireme_mesh_get_coordinates(const trireme_mesh* mesh, int32_t rank,
-                                        int32_t* out_coordinates, uint64_t capacity) {
-  return ask(__func__, mesh,
-             [&](const api::MeshHandles&, const sharding::MeshShape& shape) -> Status {
-               TRIREME_RETURN_IF_ERROR(api::require(out_coordinates, "out_coordinates"));
-               TRIREME_RETURN_IF_ERROR(shape.check_rank(rank));
-               const std::vector<std::int32_t> found = shape.coordinates(rank);
-               if (capacity < found.size()) {
-                 return invalid_argument("capacity is " + std::to_string(capacity) +
-                                         ", below the " + std::to_string(found.size()) +
-                                         " axes of the mesh");
-               }
-               std::copy(found.begin(), found.end(), out_coordinates);
-               return Status::success();
-             });
+                                            int32_t* out_coordinates, uint64_t capacity) {
+  return ask(
+      __func__, mesh, [&](const api::MeshHandles&, const sharding::MeshShape& shape) -> Status {
+        TRIREME_RETURN_IF_ERROR(api::require(out_coordinates, "out_coordinates"));
+        TRIREME_RETURN_IF_ERROR(shape.check_rank(rank));
+        const std::vector<std::int32_t> found = shape.coordinates(rank);
+        if (capacity < found.size()) {
+          return invalid_argument("capacity is " + std::to_string(capacity) + ", below the " +
+                                  std::to_string(found.size()) + " axes of the mesh");
+        }
+        std::copy(found.begin(), found.end(), out_coordinates);
+        return Status::success();
+      });
 }
 
 trireme_status trireme_mesh_get_rank(const trireme_mesh* mesh, const int32_t* coordinates,
-                                 uint64_t count, int32_t* out_rank) {
-  return ask(__func__, mesh,
-             [&](const api::MeshHandles&, const sharding::MeshShape& shape) -> Status {
-               TRIREME_RETURN_IF_ERROR(api::require(coordinates, "coordinates"));
-               TRIREME_RETURN_IF_ERROR(api::require(out_rank, "out_rank"));
-               if (count != shape.axes().size()) {
-                 return invalid_argument("count is " + std::to_string(count) +
-                                         ", but the mesh has " +
-                                         std::to_string(shape.axes().size()) + " axes");
-               }
-               return shape.rank(std::vector<std::int32_t>(coordinates, coordinates + count),
-                                 out_rank);
-             });
+                                     uint64_t count, int32_t* out_rank) {
+  return ask(
+      __func__, mesh, [&](const api::MeshHandles&, const sharding::MeshShape& shape) -> Status {
+        TRIREME_RETURN_IF_ERROR(api::require(coordinates, "coordinates"));
+        TRIREME_RETURN_IF_ERROR(api::require(out_rank, "out_rank"));
+        if (count != shape.axes().size()) {
+          return invalid_argument("count is " + std::to_string(count) + ", but the mesh has " +
+                                  std::to_string(shape.axes().size()) + " axes");
+        }
+        return shape.rank(std::vector<std::int32_t>(coordinates, coordinates + count), out_rank);
+      });
 }
 
 trireme_status trireme_mesh_get_group(const trireme_mesh* mesh, const char* const* axes,
-                                  uint32_t axis_count, int32_t rank, int32_t* out_ranks,
-                                  uint64_t capacity, uint64_t* out_count) {
-  return ask(__func__, mesh,
-             [&](const api::MeshHandles&, const sharding::MeshShape& shape) -> Status {
-               std::vector<std::size_t> which;
-               TRIREME_RETURN_IF_ERROR(find_axes(shape, axes, axis_count, &which));
-               TRIREME_RETURN_IF_ERROR(shape.check_rank(rank));
-               if (capacity > 0) TRIREME_RETURN_IF_ERROR(api::require(out_ranks, "out_ranks"));
-               const std::vector<std::int32_t> ranks = shape.group(which, rank);
-               if (out_ranks != nullptr && capacity < ranks.size()) {
-                 return invalid_argument("capacity is " + std::to_string(capacity) +
-                                         ", below the " + std::to_string(ranks.size()) +
-                                         " ranks of the group");
-               }
-               if (out_ranks != nullptr) std::copy(ranks.begin(), ranks.end(), out_ranks);
-               if (out_count != nullptr) *out_count = ranks.size();
-               return Status::success();
-             });
+                                      uint32_t axis_count, int32_t rank, int32_t* out_ranks,
+                                      uint64_t capacity, uint64_t* out_count) {
+  return ask(
+      __func__, mesh, [&](const api::MeshHandles&, const sharding::MeshShape& shape) -> Status {
+        std::vector<std::size_t> which;
+        TRIREME_RETURN_IF_ERROR(find_axes(shape, axes, axis_count, &which));
+        TRIREME_RETURN_IF_ERROR(shape.check_rank(rank));
+        if (capacity > 0) TRIREME_RETURN_IF_ERROR(api::require(out_ranks, "out_ranks"));
+        const std::vector<std::int32_t> ranks = shape.group(which, rank);
+        if (out_ranks != nullptr && capacity < ranks.size()) {
+          return invalid_argument("capacity is " + std::to_string(capacity) + ", below the " +
+                                  std::to_string(ranks.size()) + " ranks of the group");
+        }
+        if (out_ranks != nullptr) std::copy(ranks.begin(), ranks.end(), out_ranks);
+        if (out_count != nullptr) *out_count = ranks.size();
+        return Status::success();
+      });
 }
 
 trireme_status trireme_mesh_get_axis_communicator(const trireme_mesh* mesh, const char* axis,
-                                              trireme_communicator** out_communicator) {
+                                                  trireme_communicator** out_communicator) {
   return ask_axis(__func__, mesh, axis, out_communicator, "out_communicator",
                   [&](const api::MeshHandles& found, std::size_t which) {
                     *out_communicator = found.communicator(which);
@@ -204,20 +205,38 @@ trireme_status trireme_mesh_get_axis_communicator(const trireme_mesh* mesh, cons
 }
 
 trireme_status trireme_mesh_create_communicator(const trireme_mesh* mesh, const char* const* axes,
-                                              uint32_t axis_count,
-                                              const trireme_child_options* caller,
-                                              trireme_communicator** out_communicator) {
+                                                uint32_t axis_count,
+                                                const trireme_child_options* caller,
+                                                trireme_communicator** out_communicator) {
+  return ask(
+      __func__, mesh,
+      [&](const api::MeshHandles& found, const sharding::MeshShape& shape) -> Status {
+        std::vector<std::size_t> which;
+        ChildOptions options;
+        TRIREME_RETURN_IF_ERROR(find_axes(shape, axes, axis_count, &which));
+        TRIREME_RETURN_IF_ERROR(api::read_group_options(caller, &options));
+        TRIREME_RETURN_IF_ERROR(api::require(out_communicator, "out_communicator"));
+        std::shared_ptr<Communicator> child;
+        TRIREME_RETURN_IF_ERROR(found.mesh().make_communicator(std::move(which), options, &child));
+        *out_communicator = api::insert<trireme_communicator>(std::move(child));
+        return Status::success();
+      });
+}
+
+trireme_status trireme_mesh_create_model(const trireme_mesh* mesh,
+                                         const trireme_model_options* caller,
+                                         trireme_model** out_model) {
   return ask(__func__, mesh,
-             [&](const api::MeshHandles& found, const sharding::MeshShape& shape) -> Status {
-               std::vector<std::size_t> which;
-               ChildOptions options;
-               TRIREME_RETURN_IF_ERROR(find_axes(shape, axes, axis_count, &which));
-               TRIREME_RETURN_IF_ERROR(api::read_group_options(caller, &options));
-               TRIREME_RETURN_IF_ERROR(api::require(out_communicator, "out_communicator"));
-               std::shared_ptr<Communicator> child;
-               TRIREME_RETURN_IF_ERROR(
-                   found.mesh().make_communicator(std::move(which), options, &child));
-               *out_communicator = api::insert<trireme_communicator>(std::move(child));
+             [&](const api::MeshHandles& found, const sharding::MeshShape&) -> Status {
+               strategies::ModelOptions options;
+               TRIREME_RETURN_IF_ERROR(api::read_model_options(caller, &options));
+               TRIREME_RETURN_IF_ERROR(api::require(out_model, "out_model"));
+               std::shared_ptr<strategies::Model> model;
+               TRIREME_RETURN_IF_ERROR(strategies::Model::create_on_mesh(
+                   found.shared(), options, strategies::count_planned_rule, &model));
+               trireme_model* const handle = api::insert<trireme_model>(model);
+               model->take_number();
+               *out_model = handle;
                return Status::success();
              });
 }

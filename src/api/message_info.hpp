@@ -1,4 +1,4 @@
-// trireme_message_info, as messages and requests hand it out.
+// trireme_message_info, as messages and requests fill it.
 #pragma once
 
 #include <trireme/messages.h>

@@ -45,7 +45,7 @@ Status make_send(const Communicator& communicator, const void* data, std::uint64
   return Status::success();
 }
 
-// What receives and probes have in common.
+// The common arguments of receives and probes.
 Status make_match(const Call& call, std::int32_t from, std::uint64_t tag, MessageArguments* out) {
   out->any_tag = (call.options.flags & TRIREME_OPERATION_FLAG_ANY_TAG) != 0;
   if (out->any_tag && tag != 0) {
@@ -135,7 +135,8 @@ trireme_status start_message(const char* function, trireme_communicator* handle,
   });
 }
 
-// A receive or probe that tells what it has met, and so cannot be put off to the end of a group.
+// A receive or probe that returns the message's description, and so cannot wait for the end of a
+// batch.
 template <class Make>
 trireme_status run_and_tell(const char* function, trireme_communicator* handle,
                             const trireme_operation_options* options,
@@ -184,11 +185,10 @@ trireme_status trireme_send_start(trireme_communicator* communicator, const void
 trireme_status trireme_receive(trireme_communicator* communicator, void* data, uint64_t count,
                                trireme_dtype dtype, int32_t from, uint64_t tag,
                                const trireme_operation_options* options) {
-  return run_message(__func__, communicator, options, kReceiveFlags,
-                     [&](const Call& call, MessageArguments* out) {
-                       return make_receive(call, data, count, "count", dtype, from, tag,
-                                           Message::Fit::exact, out);
-                     });
+  return run_message(
+      __func__, communicator, options, kReceiveFlags, [&](const Call& call, MessageArguments* out) {
+        return make_receive(call, data, count, "count", dtype, from, tag, Message::Fit::exact, out);
+      });
 }
 
 trireme_status trireme_receive_start(trireme_communicator* communicator, void* data, uint64_t count,
@@ -215,8 +215,7 @@ trireme_status trireme_receive_message(trireme_communicator* communicator, void*
 
 trireme_status trireme_receive_message_start(trireme_communicator* communicator, void* data,
                                              uint64_t capacity, trireme_dtype dtype, int32_t from,
-                                             uint64_t tag,
-                                             const trireme_operation_options* options,
+                                             uint64_t tag, const trireme_operation_options* options,
                                              trireme_request** out_request) {
   return start_message(__func__, communicator, options, kReceiveFlags, out_request,
                        [&](const Call& call, MessageArguments* out) {

@@ -1,23 +1,31 @@
 // model.h: check, call down, hand over.
 #include "model/model.hpp"
 
+#include <trireme/mesh.h>
 #include <trireme/model.h>
+
+#include <string>
+#include <vector>
 
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
+#include "api/model_options.hpp"
 #include "collectives/communicator.hpp"
 #include "model/strategy.hpp"
+#include "optimizer/counted_rule.hpp"
 
 using trireme::Communicator;
 using trireme::Status;
+using trireme::sharding::AxisPlacement;
+using trireme::strategies::count_planned_rule;
 using trireme::strategies::Model;
 namespace api = trireme::api;
 
 namespace {
 
 // Sizes in release 1.0.
-constexpr uint32_t kModelOptionsSize = 112;
-constexpr uint32_t kParameterOptionsSize = 56;
+constexpr uint32_t kParameterOptionsSize = 72;
+constexpr uint32_t kParameterPlacementSize = 16;
 constexpr uint32_t kModelInfoSize = 72;
 constexpr uint32_t kUnitInfoSize = 48;
 constexpr uint32_t kModelMemorySize = 88;
@@ -34,7 +42,8 @@ trireme_status with_model(const char* function, const trireme_model* handle, Bod
   });
 }
 
-// The same for what all ranks do together, step by step: without memory in the middle of it the group fails.
+// The same for a step that all ranks take together: if memory runs out in the middle of it, the
+// group fails.
 template <class Body>
 trireme_status together(const char* function, const trireme_model* handle, Body&& body) noexcept {
   return with_model(function, handle, [&](Model& model) -> Status {
@@ -52,6 +61,25 @@ Status give_info(Struct* caller, const char* what, uint32_t first_size, Fill&& f
   TRIREME_RETURN_IF_ERROR(fill(&info));
   api::write_info(info, caller);
   return Status::success();
+}
+
+Status read_placements(const trireme_parameter_options& options, std::vector<AxisPlacement>* out) {
+  const std::string count = std::to_string(options.placement_count);
+  if (options.placement_count == 0 && options.placements != nullptr) {
+    return trireme::invalid_argument("options.placements is set, but options.placement_count is 0");
+  }
+  if (options.placement_count > TRIREME_MESH_MAX_AXES) {
+    return trireme::invalid_argument("options.placement_count " + count + " is above " +
+                                     std::to_string(TRIREME_MESH_MAX_AXES));
+  }
+  const auto keep = [&](const trireme_parameter_placement& given,
+                        const std::string& name) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::require(given.axis, (name + ".axis").c_str()));
+    out->push_back({given.axis, given.kind});
+    return Status::success();
+  };
+  return api::read_list(options.placements, options.placement_count, "options.placements",
+                        kParameterPlacementSize, keep);
 }
 
 }  // namespace
@@ -72,14 +100,13 @@ trireme_status trireme_model_create(trireme_communicator* communicator,
                                     const trireme_model_options* caller_options,
                                     trireme_model** out_model) {
   return api::guard(__func__, [&]() -> Status {
-    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
-    TRIREME_RETURN_IF_ERROR(
-        api::read_struct(caller_options, "options", kModelOptionsSize, &options));
+    trireme::strategies::ModelOptions options;
+    TRIREME_RETURN_IF_ERROR(api::read_model_options(caller_options, &options));
     TRIREME_RETURN_IF_ERROR(api::require(out_model, "out_model"));
     std::shared_ptr<Communicator> ranks;
     TRIREME_RETURN_IF_ERROR(api::find(communicator, &ranks));
     std::shared_ptr<Model> model;
-    TRIREME_RETURN_IF_ERROR(Model::create(std::move(ranks), options, &model));
+    TRIREME_RETURN_IF_ERROR(Model::create(std::move(ranks), options, count_planned_rule, &model));
     trireme_model* const handle = api::insert<trireme_model>(model);
     model->take_number();
     *out_model = handle;
@@ -96,8 +123,10 @@ trireme_status trireme_model_add_parameter(trireme_model* model,
     trireme_parameter_options options = TRIREME_PARAMETER_OPTIONS_INIT;
     TRIREME_RETURN_IF_ERROR(
         api::read_struct(caller_options, "options", kParameterOptionsSize, &options));
+    std::vector<AxisPlacement> placements;
+    TRIREME_RETURN_IF_ERROR(read_placements(options, &placements));
     uint64_t parameter = 0;
-    TRIREME_RETURN_IF_ERROR(found.add_parameter(options, &parameter));
+    TRIREME_RETURN_IF_ERROR(found.add_parameter(options, placements, &parameter));
     if (out_parameter != nullptr) *out_parameter = parameter;
     return Status::success();
   });
@@ -151,13 +180,15 @@ trireme_status trireme_model_check_replicas(trireme_model* model) {
 }
 
 trireme_status trireme_model_broadcast_parameters(trireme_model* model, const void* values,
-                                            uint64_t count, trireme_dtype dtype, int32_t root) {
-  return together(__func__, model,
-                  [&](Model& found) { return found.broadcast_parameters(values, count, dtype, root); });
+                                                  uint64_t count, trireme_dtype dtype,
+                                                  int32_t root) {
+  return together(__func__, model, [&](Model& found) {
+    return found.broadcast_parameters(values, count, dtype, root);
+  });
 }
 
 trireme_status trireme_model_gather_parameters(trireme_model* model, void* values, uint64_t count,
-                                            trireme_dtype dtype) {
+                                               trireme_dtype dtype) {
   return together(__func__, model,
                   [&](Model& found) { return found.gather_parameters(values, count, dtype); });
 }
@@ -171,7 +202,7 @@ trireme_status trireme_model_release_unit(trireme_model* model, uint64_t unit) {
 }
 
 trireme_status trireme_model_get_parameter_data(const trireme_model* model, uint64_t parameter,
-                                            void** out_data, uint64_t* out_count) {
+                                                void** out_data, uint64_t* out_count) {
   return with_model(__func__, model, [&](Model& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_data, "out_data"));
     return found.parameter_data(parameter, out_data, out_count);
@@ -179,7 +210,7 @@ trireme_status trireme_model_get_parameter_data(const trireme_model* model, uint
 }
 
 trireme_status trireme_model_get_leaf(const trireme_model* model, uint32_t micro_batch,
-                                  uint32_t* out_leaf) {
+                                      uint32_t* out_leaf) {
   return with_model(__func__, model, [&](Model& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_leaf, "out_leaf"));
     return found.leaf(micro_batch, out_leaf);
@@ -191,8 +222,8 @@ trireme_status trireme_model_begin_backward(trireme_model* model, uint32_t flags
 }
 
 trireme_status trireme_model_get_gradient_data(trireme_model* model, uint64_t parameter,
-                                           void** out_data, uint64_t* out_count,
-                                           trireme_dtype* out_dtype, int32_t* out_adds) {
+                                               void** out_data, uint64_t* out_count,
+                                               trireme_dtype* out_dtype, int32_t* out_adds) {
   return together(__func__, model, [&](Model& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_data, "out_data"));
     TRIREME_RETURN_IF_ERROR(api::require(out_adds, "out_adds"));

@@ -105,9 +105,9 @@ Status check_counts(const char* what, const std::uint64_t* counts, int world_siz
     std::uint64_t bytes = 0;
     if (__builtin_add_overflow(total, counts[i], &total) ||
         __builtin_mul_overflow(total, dtype_size(dtype), &bytes) || bytes > detail::kMaxBytes) {
-      return invalid_argument(std::string(what) + "[" + std::to_string(i) + "] is " + text_of(counts[i]) +
-                              ": the sum up to it is more bytes of " + dtype_name(dtype) +
-                              " than memory can hold");
+      return invalid_argument(std::string(what) + "[" + std::to_string(i) + "] is " +
+                              text_of(counts[i]) + ": the sum up to it is more bytes of " +
+                              dtype_name(dtype) + " than memory can hold");
     }
   }
   *out_total = total;
@@ -127,7 +127,8 @@ Status Call::open(const trireme_communicator* handle,
                   const trireme_operation_options* caller_options, trireme_reduction reduction,
                   std::uint32_t known_flags) {
   TRIREME_RETURN_IF_ERROR(find(handle, &communicator));
-  if (caller_options == nullptr && reduction != TRIREME_REDUCTION_SCALED_SUM) return Status::success();
+  if (caller_options == nullptr && reduction != TRIREME_REDUCTION_SCALED_SUM)
+    return Status::success();
   return read_options(caller_options, reduction, known_flags, &options);
 }
 

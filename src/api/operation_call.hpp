@@ -1,5 +1,5 @@
-// What every operation of the ABI shares: the checks of its arguments, its options, and its two
-// forms, blocking and started.
+// The common parts of all operations of the ABI: the checks of its arguments, its options, and its
+// two forms, blocking and started.
 #pragma once
 
 #include <trireme/collectives.h>
@@ -14,26 +14,28 @@ namespace trireme::api {
 
 // --- checks ----------------------------------------------------------------------------------
 
-// Small operations take as long as their checks. So what mostly holds is looked at here, and only what does
-// not is told by a call.
+// The checks take most of a small operation's time. So the usual case is checked inline, and only a
+// failure costs a call.
 namespace detail {
 Status refuse_dtype(trireme_dtype dtype);
 Status refuse_memory(const char* what, std::uint64_t count);
 Status refuse_bytes(const char* what, std::uint64_t count, std::uint64_t blocks,
                     trireme_dtype dtype);
 Status refuse_overlap(const char* rule);
-// No processor of today has addresses for a larger object of a program.
+// No processor of today can address a larger object.
 constexpr std::uint64_t kMaxBytes = 1ull << 56;
 }  // namespace detail
 
 inline Status check_dtype(trireme_dtype dtype) {
-  if (dtype_size(dtype) != 0) [[likely]] return Status::success();
+  if (dtype_size(dtype) != 0) [[likely]]
+    return Status::success();
   return detail::refuse_dtype(dtype);
 }
 Status check_reduction(trireme_dtype dtype, trireme_reduction reduction);
 Status check_rank(const Communicator& communicator, const char* what, std::int32_t rank);
 inline Status check_memory(const void* memory, const char* what, std::uint64_t count) {
-  if (memory != nullptr || count == 0) [[likely]] return Status::success();
+  if (memory != nullptr || count == 0) [[likely]]
+    return Status::success();
   return detail::refuse_memory(what, count);
 }
 // count elements in each of `blocks` blocks.
@@ -61,7 +63,7 @@ inline Status check_overlap(const void* small, std::uint64_t small_bytes, const 
   }
   return detail::refuse_overlap(rule);
 }
-// No byte in common.
+// The two have no byte in common.
 Status check_apart(const void* a, std::uint64_t a_bytes, const void* b, std::uint64_t b_bytes);
 
 // --- builders: check the arguments of an operation and fill it in ----------------------------
@@ -79,7 +81,7 @@ Status make_broadcast(const Communicator& communicator, void* data, std::uint64_
 // --- batches: see trireme_batch_begin() ----------------------------------------------
 
 bool in_batch();                                      // of this thread
-void add_to_batch(std::shared_ptr<Request> request);  // to wait for at its end
+void add_to_batch(std::shared_ptr<Request> request);  // for the wait at its end
 Status refuse_in_batch();                             // INVALID_STATE inside one
 
 // --- the two forms of each -------------------------------------------------------------------
@@ -96,11 +98,11 @@ struct Call {
   std::uint64_t timeout_ns() const {
     return options.timeout_ns != 0 ? options.timeout_ns : communicator->timeout_ns();
   }
-  // A failure that is late tells its deadline.
+  // Adds the deadline to a failure that is late.
   Status of_deadline(Status status) const {
     return tell_deadline(std::move(status), timeout_ns(), deadline_option());
   }
-  // The same of what was started, whenever it ends.
+  // The same for a started operation, whenever it ends.
   void tell_deadline_of(Request& request) const {
     request.set_deadline_text(timeout_ns(), deadline_option());
   }
@@ -109,14 +111,14 @@ struct Call {
                                    : "timeout_ns of the communicator's options";
   }
   Deadline deadline() const { return Deadline::after(timeout_ns()); }
-  // Before the operation is filled in: composites copy it.
+  // Call it before the operation is filled in, because composites copy it.
   void apply_options(PlainOperation* operation) const {
     operation->scale = options.scale;
     operation->algorithm = options.algorithm;
     operation->reproducible = (options.flags & TRIREME_OPERATION_FLAG_REPRODUCIBLE) != 0;
     if (options.priority == TRIREME_PRIORITY_HIGH) operation->channel = kUrgentChannel;
   }
-  // After it.
+  // Call it after that.
   Status apply_wire_dtype(Operation* operation) const {
     return options.wire_dtype == 0 ? Status::success() : wrap_in_wire_dtype(operation);
   }
@@ -125,7 +127,7 @@ struct Call {
   Status wrap_in_wire_dtype(Operation* operation) const;
 };
 
-// A request that has no handle cannot be followed: it ends before the caller hears of it.
+// A request without a handle cannot be followed: it ends before the call returns.
 void hand_over(std::shared_ptr<Request> request, trireme_request** out_request);
 
 // Inside a batch it is only started.
@@ -141,7 +143,7 @@ inline Status run_or_add(const Call& call, Operation operation) {
   return Status::success();
 }
 
-// run() for what is a PlainOperation unless its options make more of it.
+// run() for a PlainOperation, unless its options make it a larger one.
 template <class Make>
 trireme_status run_plain(const char* function, trireme_communicator* handle,
                          const trireme_operation_options* options, trireme_reduction reduction,

@@ -5,9 +5,9 @@
 
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
+#include "api/optimizer_options.hpp"
 #include "api/schedule.hpp"
 #include "optimizer/rules/settings.hpp"
-#include "platform/names.hpp"
 
 using trireme::Status;
 using trireme::strategies::Model;
@@ -16,7 +16,7 @@ namespace api = trireme::api;
 
 namespace {
 
-constexpr uint32_t kOptimizerOptionsSize = 128;  // in release 1.0
+// Sizes in release 1.0.
 constexpr uint32_t kStateRangeSize = 72;
 constexpr uint32_t kLossScaleInfoSize = 56;
 constexpr uint32_t kCountersSize = 88;
@@ -34,33 +34,27 @@ trireme_status with_optimizer(const char* function, const trireme_optimizer* han
 
 }  // namespace
 
-const char* trireme_rule_name(trireme_rule_kind kind) {
-  return trireme::optimizer_kind_name(kind);
-}
+const char* trireme_rule_name(trireme_rule_kind kind) { return trireme::kernels::rule_name(kind); }
 
 trireme_status trireme_optimizer_create(trireme_model* model,
                                         const trireme_optimizer_options* caller_options,
                                         trireme_optimizer** out_optimizer) {
   return api::guard(__func__, [&]() -> Status {
-    trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    TRIREME_RETURN_IF_ERROR(
-        api::read_struct(caller_options, "options", kOptimizerOptionsSize, &options));
+    trireme::optimizers::Options options;
+    std::shared_ptr<trireme::Communicator> norm_ranks;
+    TRIREME_RETURN_IF_ERROR(api::read_optimizer_options(caller_options, &options, &norm_ranks));
     TRIREME_RETURN_IF_ERROR(api::require(out_optimizer, "out_optimizer"));
     std::shared_ptr<Model> found;
     TRIREME_RETURN_IF_ERROR(api::find(model, &found));
     TRIREME_RETURN_IF_ERROR(found->check_call());
-    std::shared_ptr<trireme::Communicator> norm_ranks;
-    if (options.norm_ranks != nullptr) {
-      TRIREME_RETURN_IF_ERROR(api::find(options.norm_ranks, &norm_ranks));
-    }
     std::shared_ptr<Optimizer> optimizer;
     Status status = Status::success();
     const auto create = [&] {
       status = Optimizer::create(found, options, norm_ranks, &optimizer);
       if (status.ok()) *out_optimizer = api::insert<trireme_optimizer>(std::move(optimizer));
     };
-    // All ranks create it together: without memory in the middle of it the group fails, and the one
-    // that the norm is taken in, where other models wait for this one.
+    // All ranks create it together: if memory runs out in the middle of it, the group fails. So
+    // does the group of the norm, where other models wait for this one.
     api::hand_out(*found, [&] {
       if (norm_ranks == nullptr) return create();
       api::hand_out(*norm_ranks, create);
@@ -120,7 +114,7 @@ trireme_status trireme_optimizer_get_step_rate(trireme_optimizer* optimizer, dou
 }
 
 trireme_status trireme_optimizer_get_learning_rate(const trireme_optimizer* optimizer,
-                                               double* out_learning_rate) {
+                                                   double* out_learning_rate) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_learning_rate, "out_learning_rate"));
     *out_learning_rate = found.learning_rate();
@@ -129,7 +123,7 @@ trireme_status trireme_optimizer_get_learning_rate(const trireme_optimizer* opti
 }
 
 trireme_status trireme_optimizer_get_step_count(const trireme_optimizer* optimizer,
-                                            uint64_t* out_steps) {
+                                                uint64_t* out_steps) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_steps, "out_steps"));
     *out_steps = found.step_count();
@@ -138,25 +132,26 @@ trireme_status trireme_optimizer_get_step_count(const trireme_optimizer* optimiz
 }
 
 trireme_status trireme_optimizer_get_gradient_norm(const trireme_optimizer* optimizer,
-                                               double* out_norm) {
+                                                   double* out_norm) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_norm, "out_norm"));
-    return found.gradient_norm(out_norm);
+    return found.norms().gradient_norm(out_norm);
   });
 }
 
 trireme_status trireme_optimizer_get_group_norm(const trireme_optimizer* optimizer, uint64_t group,
-                                            double* out_norm) {
+                                                double* out_norm) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_norm, "out_norm"));
-    return found.group_norm(group, out_norm);
+    return found.norms().group_norm(group, out_norm);
   });
 }
 
-trireme_status trireme_optimizer_get_loss_scale(const trireme_optimizer* optimizer, double* out_scale) {
+trireme_status trireme_optimizer_get_loss_scale(const trireme_optimizer* optimizer,
+                                                double* out_scale) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_scale, "out_scale"));
-    *out_scale = found.loss_scale();
+    *out_scale = found.norms().loss_scale().scale();
     return Status::success();
   });
 }
@@ -166,7 +161,7 @@ trireme_status trireme_optimizer_get_loss_scale_info(const trireme_optimizer* op
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info", kLossScaleInfoSize));
     trireme_loss_scale_info info = {};
-    TRIREME_RETURN_IF_ERROR(found.loss_scale_info(&info));
+    TRIREME_RETURN_IF_ERROR(found.norms().loss_scale_info(&info));
     api::write_info(info, out_info);
     return Status::success();
   });
@@ -196,10 +191,10 @@ trireme_status trireme_optimizer_restore(trireme_optimizer* optimizer,
 }
 
 trireme_status trireme_optimizer_get_range_count(const trireme_optimizer* optimizer,
-                                             uint64_t* out_count) {
+                                                 uint64_t* out_count) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_count, "out_count"));
-    *out_count = found.range_count();
+    *out_count = found.ranges().count();
     return Status::success();
   });
 }
@@ -209,7 +204,7 @@ trireme_status trireme_optimizer_get_range(const trireme_optimizer* optimizer, u
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::check_info(out_range, "out_range", kStateRangeSize));
     trireme_state_range range = {};
-    TRIREME_RETURN_IF_ERROR(found.range(index, &range));
+    TRIREME_RETURN_IF_ERROR(found.ranges().describe(index, &range));
     api::write_info(range, out_range);
     return Status::success();
   });
@@ -218,13 +213,13 @@ trireme_status trireme_optimizer_get_range(const trireme_optimizer* optimizer, u
 trireme_status trireme_optimizer_read_range(const trireme_optimizer* optimizer, uint64_t index,
                                             void* data, uint64_t bytes) {
   return with_optimizer(__func__, optimizer,
-                        [&](Optimizer& found) { return found.read_range(index, data, bytes); });
+                        [&](Optimizer& found) { return found.ranges().read(index, data, bytes); });
 }
 
 trireme_status trireme_optimizer_write_range(trireme_optimizer* optimizer, uint64_t index,
                                              const void* data, uint64_t bytes) {
   return with_optimizer(__func__, optimizer,
-                        [&](Optimizer& found) { return found.write_range(index, data, bytes); });
+                        [&](Optimizer& found) { return found.ranges().write(index, data, bytes); });
 }
 
 trireme_status trireme_optimizer_get_offload_info(const trireme_optimizer* optimizer,
@@ -239,7 +234,7 @@ trireme_status trireme_optimizer_get_offload_info(const trireme_optimizer* optim
 }
 
 trireme_status trireme_optimizer_get_saved_bytes(const trireme_optimizer* optimizer,
-                                             uint64_t* out_bytes) {
+                                                 uint64_t* out_bytes) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_bytes, "out_bytes"));
     *out_bytes = found.saved_bytes();

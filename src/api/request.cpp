@@ -13,8 +13,8 @@ using namespace trireme;
 
 namespace {
 
-// Lets trireme_last_error() tell the operation's message inside the callback. Holds the request,
-// which holds this: a ring that is cut when the operation ends, as every operation does.
+// Makes trireme_last_error() return the operation's message inside the callback. It holds the
+// request, which holds this: the circle is cut when the operation ends, as every operation does.
 struct Notice {
   trireme_completion_callback callback;
   void* user_data;
@@ -89,7 +89,7 @@ trireme_status trireme_request_wait_all(const trireme_request* const* requests, 
     std::uint64_t pending = 0;
     for (const auto& object : objects) {
       Status status = object->wait(deadline);
-      // What is not done has not failed: how many there are is the news.
+      // An unfinished request has not failed: the message counts them instead.
       if (!object->done() && status.code() == TRIREME_ERROR_TIMEOUT) {
         ++pending;
       } else if (first.ok()) {
@@ -97,14 +97,14 @@ trireme_status trireme_request_wait_all(const trireme_request* const* requests, 
       }
     }
     if (!first.ok() || pending == 0) return first;
-    return Status::failure(TRIREME_ERROR_TIMEOUT, std::to_string(pending) + " of " +
-                                                      std::to_string(count) +
-                                                      " requests are not done");
+    return Status::failure(
+        TRIREME_ERROR_TIMEOUT,
+        std::to_string(pending) + " of " + std::to_string(count) + " requests are not done");
   });
 }
 
 trireme_status trireme_request_get_message(const trireme_request* request,
-                                       trireme_message_info* out_info) {
+                                           trireme_message_info* out_info) {
   return api::guard(__func__, [&]() -> Status {
     std::shared_ptr<Request> object;
     MetMessage met;
@@ -134,7 +134,7 @@ trireme_status trireme_request_on_complete(trireme_request* request,
     if (callback == nullptr) return invalid_argument("callback is NULL");
     auto notice = std::make_unique<Notice>(Notice{callback, user_data, object});
     TRIREME_RETURN_IF_ERROR(object->on_complete(notify, notice.get()));
-    static_cast<void>(notice.release());  // notify() has it, or had it
+    static_cast<void>(notice.release());  // notify() owns it now, or has released it
     return Status::success();
   });
 }

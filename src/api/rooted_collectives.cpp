@@ -11,7 +11,7 @@ using namespace trireme::api;
 
 namespace {
 
-// One rank has all blocks, each has its own; either is checked where it is used.
+// One rank has all blocks, the others have their own; either is checked where it is used.
 struct Blocks {
   std::uint64_t own = 0;     // elements of this rank's block
   std::uint64_t before = 0;  // elements of the blocks before it
@@ -53,7 +53,7 @@ Status check_blocks(const Communicator& communicator, const Blocks& blocks, cons
                                : "in place, receive is this rank's block of send");
 }
 
-// What is not used on this rank is not looked at.
+// An argument that this rank does not use is not checked.
 void fill(const Communicator& communicator, OperationKind kind, const void* send, void* receive,
           trireme_dtype dtype, std::int32_t root, Operation* out) {
   const bool is_root = communicator.rank() == root;

@@ -1,4 +1,4 @@
-// How the boundary reads trireme_schedule_options.
+// Reads trireme_schedule_options.
 #pragma once
 
 #include <trireme/schedule.h>

@@ -10,8 +10,8 @@
 namespace trireme::api {
 namespace {
 
-// Plain bytes: no constructor to run in threads older than the library, no destructor to race
-// with at thread exit, no allocation when memory has just run out.
+// Plain bytes: they need no constructor in threads older than the library, and no destructor that
+// races with a thread's exit. They need no allocation when memory has just run out.
 thread_local char t_message[2048];
 thread_local trireme_error_info t_info;
 
@@ -75,7 +75,7 @@ const char* trireme_status_name(trireme_status status) { return status_name(stat
 const char* trireme_last_error() { return api::t_message; }
 
 trireme_status trireme_last_error_info(trireme_error_info* out_info) {
-  // Read before guard(): a refusal would replace what is asked for.
+  // Read before guard(): a refusal would replace the last error.
   const trireme_error_info info = api::t_info;
   return api::guard(__func__, [&]() -> Status {
     TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info", kErrorInfoSize10));

@@ -19,7 +19,7 @@ using cluster::StoreRequest;
 
 namespace trireme::api {
 
-// A store and how long its calls may take.
+// A store and the timeout of its calls.
 class StoreHandle {
  public:
   StoreHandle(std::unique_ptr<Store> store, std::uint64_t timeout_ns)
@@ -70,7 +70,7 @@ Status open_store(Open open, const char* url, const trireme_store_options* calle
 
 Status read_key(const char* key, const std::string& what, std::string* out) {
   TRIREME_RETURN_IF_ERROR(api::require(key, what.c_str()));
-  // One byte more than it may have is enough to see that it is too long.
+  // One byte beyond the limit is enough to see that it is too long.
   out->assign(key, strnlen(key, cluster::kMaxStoreKey + 1));
   if (out->size() <= cluster::kMaxStoreKey && !is_utf8(*out)) {
     return invalid_argument(what + " is no UTF-8");
@@ -90,8 +90,8 @@ Status read_value(const void* value, std::uint64_t size, const std::string& what
   return Status::success();
 }
 
-// A call about one key. complete(request) adds what else the operation needs, and use(reply) hands
-// out what it gives.
+// A call about one key. complete(request) adds the operation's other fields, and use(reply) returns
+// its results.
 template <class Complete, class Use>
 trireme_status call(const char* function, const trireme_store* handle, StoreOperation operation,
                     const char* key, Complete complete, Use use) noexcept {
@@ -134,7 +134,7 @@ void trireme_store_destroy(trireme_store* store) {
 }
 
 trireme_status trireme_store_get_address(const trireme_store* store, char* text, uint64_t capacity,
-                                     uint64_t* out_length) {
+                                         uint64_t* out_length) {
   return api::guard(__func__, [&]() -> Status {
     std::shared_ptr<api::StoreHandle> found;
     TRIREME_RETURN_IF_ERROR(api::find(store, &found));
@@ -143,15 +143,15 @@ trireme_status trireme_store_get_address(const trireme_store* store, char* text,
 }
 
 trireme_status trireme_store_set(trireme_store* store, const char* key, const void* value,
-                                 uint64_t size) {
+                                 uint64_t bytes) {
   return call(
       __func__, store, StoreOperation::set, key,
-      [&](StoreRequest& request) { return read_value(value, size, "value", &request.value); },
+      [&](StoreRequest& request) { return read_value(value, bytes, "value", &request.value); },
       [](const StoreReply&) {});
 }
 
 trireme_status trireme_store_get(trireme_store* store, const char* key, void* value,
-                                 uint64_t capacity, uint64_t* out_size, int32_t* out_found) {
+                                 uint64_t capacity, uint64_t* out_bytes, int32_t* out_found) {
   return call(
       __func__, store, StoreOperation::get, key,
       [&](StoreRequest&) -> Status {
@@ -162,7 +162,7 @@ trireme_status trireme_store_get(trireme_store* store, const char* key, void* va
         const std::string_view there = reply.value ? *reply.value : std::string_view();
         const std::size_t part = std::min<std::uint64_t>(there.size(), capacity);
         if (part > 0) std::memcpy(value, there.data(), part);
-        if (out_size != nullptr) *out_size = there.size();
+        if (out_bytes != nullptr) *out_bytes = there.size();
         *out_found = reply.value.has_value();
       });
 }
@@ -203,18 +203,18 @@ trireme_status trireme_store_add(trireme_store* store, const char* key, int64_t 
 }
 
 trireme_status trireme_store_compare_exchange(trireme_store* store, const char* key,
-                                              const void* expected, uint64_t expected_size,
-                                              const void* value, uint64_t size,
+                                              const void* expected, uint64_t expected_bytes,
+                                              const void* value, uint64_t bytes,
                                               int32_t* out_exchanged) {
   return call(
       __func__, store, StoreOperation::compare_exchange, key,
       [&](StoreRequest& request) -> Status {
         TRIREME_RETURN_IF_ERROR(api::require(out_exchanged, "out_exchanged"));
-        if (expected != nullptr || expected_size != 0) {
+        if (expected != nullptr || expected_bytes != 0) {
           TRIREME_RETURN_IF_ERROR(
-              read_value(expected, expected_size, "expected", &request.expected.emplace()));
+              read_value(expected, expected_bytes, "expected", &request.expected.emplace()));
         }
-        return read_value(value, size, "value", &request.value);
+        return read_value(value, bytes, "value", &request.value);
       },
       [&](const StoreReply& reply) { *out_exchanged = static_cast<int32_t>(reply.number); });
 }

@@ -5,6 +5,8 @@
 
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
+#include "api/offload_options.hpp"
+#include "platform/names.hpp"
 
 using trireme::Status;
 using trireme::strategies::Optimizer;
@@ -15,7 +17,7 @@ namespace {
 
 // Sizes in release 1.0.
 constexpr uint32_t kLayerSize = 72;
-constexpr uint32_t kTrainerOptionsSize = 56;
+constexpr uint32_t kTrainerOptionsSize = 64;
 constexpr uint32_t kMetricsSize = 88;
 constexpr uint32_t kTrainerInfoSize = 96;
 
@@ -30,25 +32,35 @@ trireme_status with_trainer(const char* function, const trireme_trainer* handle,
   });
 }
 
-// All have the size of the first one, which may be another than the library's.
 Status read_layers(const trireme_layer* layers, uint64_t count, std::vector<Trainer::Layer>* out) {
   if (count == 0) return trireme::invalid_argument("layer_count is 0");
-  TRIREME_RETURN_IF_ERROR(api::require(layers, "layers"));
-  const uint32_t stride = layers->struct_size;
-  for (uint64_t i = 0; i < count; ++i) {
-    const std::string what = "layers[" + std::to_string(i) + "]";
-    const auto* const layer = reinterpret_cast<const trireme_layer*>(
-        reinterpret_cast<const char*>(layers) + i * uint64_t{stride});
-    if (layer->struct_size != stride || stride % alignof(trireme_layer) != 0) {
-      return trireme::invalid_argument(what + ".struct_size is " +
-                                       std::to_string(layer->struct_size) +
-                                       ", but that of layers[0] is " + std::to_string(stride));
-    }
-    trireme_layer read = TRIREME_LAYER_INIT;
-    TRIREME_RETURN_IF_ERROR(api::read_struct(layer, what.c_str(), kLayerSize, &read));
-    out->push_back({read.name == nullptr ? "" : read.name, read});
-    out->back().described.name = nullptr;  // the caller's
+  return api::read_list(layers, count, "layers", kLayerSize,
+                        [&](const trireme_layer& read, const std::string&) {
+                          out->push_back({read.name == nullptr ? "" : read.name, read});
+                          out->back().described.name = nullptr;  // the caller's
+                          return Status::success();
+                        });
+}
+
+Status read_options(const trireme_trainer_options* caller, Trainer::Options* out) {
+  trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
+  TRIREME_RETURN_IF_ERROR(api::read_optional(caller, "options", kTrainerOptionsSize, &options));
+  TRIREME_RETURN_IF_ERROR(api::check_zero("options.reserved", options.reserved));
+  trireme_offload_options offload = TRIREME_OFFLOAD_OPTIONS_INIT;
+  TRIREME_RETURN_IF_ERROR(api::read_offload(options.offload, &offload));
+  if (offload.ratio != 0) {
+    return trireme::invalid_argument("options.offload.ratio " + trireme::text_of(offload.ratio) +
+                                     " is not 0: a trainer puts all activations in the file");
   }
+  out->flags = options.flags;
+  out->micro_batches = options.micro_batches;
+  out->checkpoint_every = options.checkpoint_every;
+  out->activation_budget_bytes = options.activation_budget_bytes;
+  out->seed = options.seed;
+  out->after_step = options.after_step;
+  out->user_data = options.user_data;
+  out->offload_path = offload.path == nullptr ? "" : offload.path;
+  out->offload_buffer_bytes = offload.buffer_bytes;
   return Status::success();
 }
 
@@ -59,9 +71,8 @@ trireme_status trireme_trainer_create(trireme_optimizer* optimizer, const trirem
                                       const trireme_trainer_options* caller_options,
                                       trireme_trainer** out_trainer) {
   return api::guard(__func__, [&]() -> Status {
-    trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
-    TRIREME_RETURN_IF_ERROR(
-        api::read_struct(caller_options, "options", kTrainerOptionsSize, &options));
+    Trainer::Options options;
+    TRIREME_RETURN_IF_ERROR(read_options(caller_options, &options));
     TRIREME_RETURN_IF_ERROR(api::require(out_trainer, "out_trainer"));
     std::vector<Trainer::Layer> described;
     TRIREME_RETURN_IF_ERROR(read_layers(layers, layer_count, &described));
@@ -69,7 +80,7 @@ trireme_status trireme_trainer_create(trireme_optimizer* optimizer, const trirem
     TRIREME_RETURN_IF_ERROR(api::find(optimizer, &found));
     TRIREME_RETURN_IF_ERROR(found->check_call());
     Status status = Status::success();
-    // All ranks create it together: without memory in the middle of it the group fails.
+    // All ranks create it together: if memory runs out in the middle of it, the group fails.
     api::hand_out(*found, [&] {
       std::shared_ptr<Trainer> trainer;
       status = Trainer::create(found, std::move(described), options, &trainer);

@@ -1,4 +1,4 @@
-// version.h: the version and what the build can do.
+// version.h: the version and the abilities of the build.
 #include <trireme/version.h>
 
 #include <cstring>
@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint32_t kCapabilityQuerySize10 = 32;
 static_assert(sizeof(trireme_capability_query) == kCapabilityQuerySize10);
 
-bool reduces(trireme_operation operation) {
+bool reduces(trireme_operation_kind operation) {
   return trireme::reduces(static_cast<OperationKind>(operation));
 }
 
@@ -50,7 +50,7 @@ const char* trireme_build_info() {
   static const std::string* const text = new std::string(
       "trireme " + std::to_string(TRIREME_VERSION_MAJOR) + "." +
       std::to_string(TRIREME_VERSION_MINOR) + "." + std::to_string(TRIREME_VERSION_PATCH) +
-      ", g++ " __VERSION__ ", backends: local host gloo mpi, vector instructions: " +
+      ", g++ " __VERSION__ ", backends: local frames gloo mpi, vector instructions: " +
       kernels::vector_instructions());
   return text->c_str();
 }
@@ -66,9 +66,9 @@ trireme_status trireme_capability(const trireme_capability_query* caller_query) 
     } else if (query.backend != nullptr && std::strcmp(query.backend, "gloo") == 0) {
       TRIREME_RETURN_IF_ERROR(gloo::available());
     } else if (query.backend != nullptr && std::strcmp(query.backend, "local") != 0 &&
-               std::strcmp(query.backend, "host") != 0) {
+               std::strcmp(query.backend, "frames") != 0) {
       return unsupported("backend \"" + std::string(query.backend) +
-                         "\" is not in this build, which has local, host, gloo and mpi");
+                         "\" is not in this build, which has local, frames, gloo and mpi");
     }
     if (query.device == TRIREME_DEVICE_CUDA) {
       return unsupported("CUDA memory is not in this build, which works on host memory");

@@ -1,5 +1,6 @@
-// Backend: what moves the bytes of one communicator, and nothing more. It knows operations by their
-// fingerprint, runs collectives one at a time in the order it is given them, and messages in any number.
+// Backend: moves the bytes of one communicator, and nothing more. It knows operations by their
+// fingerprint. It runs collectives one at a time in the order of the calls, and messages in any
+// number.
 #pragma once
 
 #include <trireme/transport.h>
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/rank_set.hpp"
 #include "platform/clock.hpp"
 #include "platform/status.hpp"
 
@@ -41,13 +43,13 @@ enum class OperationKind : std::uint32_t {
 };
 
 const char* operation_name(OperationKind kind);  // "all_reduce"
-// The group of its failpoints, which is its name unless that is of several words.
+// The group of its failpoints: its name, or one word where the name has several.
 const char* failpoint_name(OperationKind kind);
 std::string list_ranks(const std::vector<std::int32_t>& ranks);  // "rank 2", "ranks 1, 2 and 5"
 
-// Gets, for elements [first, first + count) of this rank's range, where each rank's contribution lies: sources[r] is the
-// first of those elements of rank r, or null if rank r contributes nothing. Called for consecutive pieces of the range.
-// Must not fail, block or call the communicator.
+// Gets each rank's contribution to elements [first, first + count) of this rank's range. sources[r]
+// points to the first of those elements of rank r, or is null if rank r contributes none. Called
+// for consecutive pieces of the range. Must not fail, block or call the communicator.
 using Fold = std::function<void(std::uint64_t first, std::uint64_t count,
                                 const void* const* sources, std::uint32_t source_count)>;
 
@@ -64,36 +66,36 @@ class Memory {
 };
 
 // Collectives run in order within a channel; channels do not wait for each other. Channel 0 is the
-// caller's, the next one the caller's urgent operations. The others belong to models, so that
-// gathers, reductions and the caller's own collectives need no common order across ranks; they
-// carry only memory of Backend::allocate() (threads: any memory). A model has two of its own, and
-// what it holds of them is made when it first uses them.
+// caller's, the next one is for the caller's urgent operations. The others belong to models, so
+// that gathers, reductions and the caller's own collectives need no common order across ranks. They
+// carry only memory of Backend::allocate(), but any memory between threads. A model has two of its
+// own, whose memory is made at first use.
 constexpr std::uint32_t kUrgentChannel = 1;
 constexpr std::uint32_t kModelChannel = 2;  // the first of the first model
-constexpr std::uint32_t kModels = 64;       // that a communicator has at the same time
+constexpr std::uint32_t kModels = 64;       // models of a communicator at the same time
 constexpr std::uint32_t kChannels = kModelChannel + 2 * kModels;
 
 struct Operation;
 
-// What a composite operation can do while it runs.
+// The actions of a composite operation while it runs.
 class Steps {
  public:
   virtual ~Steps() = default;
-  virtual Status run(const Operation& step) = 0;  // one collective, of the same channel
-  // Memory that peers read without a copy, for results that live on.
+  virtual Status run(const Operation& step) = 0;  // runs one collective of the same channel
+  // Allocates memory that peers read without a copy, for results that live on.
   virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;
   // The channel's scratch memory, at least this large. Its content is lost with the next call.
   virtual Status scratch(std::uint64_t bytes, std::byte** out) = 0;
 };
 
-// One collective as one rank sees it, as far as a few words tell: nothing has to be made or freed for it.
-// Arguments were checked by whoever made it.
+// One collective of one rank, as far as a few words describe it: nothing has to be allocated or
+// freed for it. Its maker has checked the arguments.
 struct PlainOperation {
   std::uint32_t channel = 0;
-  std::uint32_t model = 0;  // whose it is, by its number in the communicator; 0: the caller's
+  std::uint32_t model = 0;  // the number of its model in the communicator; 0: the caller's
   OperationKind kind = OperationKind::barrier;
   trireme_dtype dtype = TRIREME_DTYPE_BYTES;
-  trireme_reduction reduction = 0;  // 0 where nothing is reduced
+  trireme_reduction reduction = 0;  // 0 if the operation does not reduce
   std::int32_t root = 0;            // broadcast, reduce, gathers and scatters
   std::int32_t algorithm = 0;       // an Algorithm of schedules/algorithm.hpp; 0: the best one
   bool reproducible = false;        // combine in rank order, whatever the algorithm
@@ -101,11 +103,12 @@ struct PlainOperation {
   const void* send = nullptr;
   void* receive = nullptr;  // broadcast: data, send is then unused
   // As in the header: all elements (all_reduce, reduce, broadcast), one block (reduce_scatter,
-  // all_gather, gather, scatter, all_to_all), 0 (barrier), the sum of counts (the v forms and fold).
+  // all_gather, gather, scatter, all_to_all), 0 (barrier), the sum of counts (the v forms and
+  // fold).
   std::uint64_t count = 0;
 };
 
-// One collective, with all that it can have.
+// One collective, with all options.
 struct Operation : PlainOperation {
   Operation() = default;
   explicit Operation(const PlainOperation& plain) : PlainOperation(plain) {}
@@ -113,13 +116,16 @@ struct Operation : PlainOperation {
   // The v forms and fold: elements of each rank's block. all_to_all_v: of the block that rank s has
   // for rank d, at s * world size + d.
   std::vector<std::uint64_t> counts;
-  // fold: every rank gives `send` (count elements, or null for no contribution); rank r is shown block r of all of them.
+  // fold: every rank gives `send` (count elements, or null for no contribution); rank r is shown
+  // block r of all of them.
   Fold fold;
-  // Anything else that all ranks must agree on; part of the fingerprint. For messages of a mismatch it has a name.
+  // A further value that all ranks must agree on; part of the fingerprint. It has a name for
+  // messages of a mismatch.
   std::uint64_t agreement = 0;
   const char* agreement_name = "";
-  std::shared_ptr<const void> owner;  // what must live until the operation is over, such as memory it uses
-  std::vector<const void*> also_uses;  // addresses in memory that must live as long, such as of lists
+  std::shared_ptr<const void> owner;  // lives until the operation is over, such as its memory
+  std::vector<const void*>
+      also_uses;  // addresses in further memory that must live as long, such as of lists
   // A step of a composite: the operation that was called, for the fingerprint and for messages.
   const Operation* called = nullptr;
   const Operation& as_called() const { return called == nullptr ? *this : *called; }
@@ -133,7 +139,8 @@ constexpr std::int32_t kAnySource = -1;
 // Memory of this process alone.
 Status allocate_private(std::uint64_t bytes, std::shared_ptr<Memory>* out);
 
-// One message under way. Owned by the caller of post(); the backend touches it, and `data`, until `done`.
+// One message under way. The caller of post() owns it; the backend touches it, and `data`, until
+// `done`.
 struct Message {
   OperationKind kind = OperationKind::send;  // or receive, or probe, which takes nothing
   void* data = nullptr;                      // only read by a send
@@ -142,11 +149,11 @@ struct Message {
   std::int32_t peer = 0;  // receives and probes: or kAnySource
   std::uint64_t tag = 0;
   bool any_tag = false;
-  // Receives: the message may be shorter than `count`, or of any size, in memory that is allocated
-  // when it is met.
+  // Receives: `up_to` also takes a message shorter than `count`; `allocate` takes any size, in
+  // memory that is allocated when the message is met.
   enum class Fit { exact, up_to, allocate } fit = Fit::exact;
-  // Messages match within a context alone: 0 holds the caller's, 1 + channel those of algorithms, and
-  // what comes after them the words by which models get their channels.
+  // Messages match within a context alone: 0 holds the caller's messages, 1 + channel an
+  // algorithm's. Contexts beyond these hold the messages by which models get their channels.
   std::uint32_t context = 0;
   const char* part_of = "";    // for messages of failures: the operation, and
   std::uint64_t sequence = 0;  // its number
@@ -155,19 +162,19 @@ struct Message {
   Status status = Status::success();
   std::atomic<bool> done{false};
   bool matched = false;  // a byte has moved or a peer's half was found
-  // Receives and probes: what was met.
+  // Receives and probes: the message that was met.
   std::int32_t source = 0;
   std::uint64_t met_tag = 0;
   std::uint64_t met_count = 0;
   trireme_dtype met_dtype = 0;
   std::shared_ptr<Memory> allocated;  // with Fit::allocate
-  std::uint64_t moved_bytes = 0;  // for the backend's own use
+  std::uint64_t moved_bytes = 0;      // for the backend's own use
 };
 
-// What one rank called last, as far as another one can see it.
+// The last calls of one rank, as far as another rank sees them.
 struct LastCalls {
   enum class State { absent, joined, left, lost } state = State::absent;
-  bool known = false;  // false: this backend cannot see its calls, and the fields below say nothing
+  bool known = false;          // false: this backend cannot see its calls
   OperationKind collective{};  // 0: none yet
   std::uint32_t channel = 0;
   std::uint32_t model = 0;  // as PlainOperation's
@@ -178,31 +185,38 @@ struct LastCalls {
 };
 
 struct TrafficCounters {
-  std::uint64_t bytes_sent = 0;
-  std::uint64_t bytes_received = 0;
+  std::uint64_t sent_bytes = 0;
+  std::uint64_t received_bytes = 0;
 };
 
-// What ranks decide together, see Backend::decide(). `confirm` is the second half of `shrink`.
+// The kinds of common decisions, see Backend::decide(). `confirm` is the second half of `shrink`.
 enum class DecisionKind : std::uint32_t { none = 0, agree, shrink, confirm };
 
 const char* decision_name(DecisionKind kind);  // "agree", "shrink"
 
 struct Decision {
-  std::uint64_t number = 0;         // in its group, from 1
-  std::vector<std::int32_t> ranks;  // whose votes count, ascending; this rank is one of them
-  std::uint64_t value = 0;          // agree, confirm: bitwise and of the votes; shrink: exclusive or
-  bool again = false;               // some voted to shrink, some to confirm: all begin to shrink anew
+  std::uint64_t number = 0;         // the decision's number in its group, from 1
+  std::vector<std::int32_t> ranks;  // ranks whose votes count, ascending; with this rank
+  std::uint64_t value = 0;  // agree, confirm: bitwise and of the votes; shrink: exclusive or
+  bool again = false;       // some ranks voted to shrink, some to confirm: all begin to shrink anew
   // shrink: the address where the new group meets, in place of this one's; "": the same.
   std::string place;
-  std::shared_ptr<const void> meeting;  // keeps it open, if that is for this rank to do
+  std::shared_ptr<const void> meeting;  // keeps the place open, if this rank has to
 };
 
-// Hears why a group has failed, as Backend::shared_failure(). Must not wait for anybody; may run while the backend ends.
+// Receives the reason why a group has failed, as Backend::shared_failure(). It must not wait; it
+// may run while the backend ends.
 using EndListener = std::function<void(const Status& failure)>;
 
-// How far Backend::start_brief() came.
-enum class Brief { refused, over, waiting };
-// When, by ticks_now(): just after it was published, and the last time it was seen under way.
+// A long wait of this rank, and the ranks that it waits for, by their numbers in its group. A
+// listener must not throw: a wait that it has learned of ends there, too.
+enum class Waiting { begins, over, failed };
+using WaitListener = std::function<void(const RankSet& ranks, Waiting what)>;
+
+// How far Backend::start_small() came.
+enum class SmallProgress { refused, over, waiting };
+// Moments by ticks_now(): just after the operation was published, and the last time it was seen
+// under way.
 struct BriefTime {
   std::uint64_t start_ticks = 0;
   std::uint64_t end_ticks = 0;
@@ -217,90 +231,109 @@ class Backend {
   virtual std::string description() const = 0;  // "local (threads)"
 
   // Waits until all ranks have joined. May be called again after TIMEOUT. Any thread.
-  virtual Status wait_ready(Deadline deadline) = 0;
+  Status wait_ready(Deadline deadline) { return wait_ready_unless(deadline, nullptr); }
+  // A failure of `trouble`, which is asked every few milliseconds, ends the wait. So the deadline
+  // stays one: a caller whose deadline passes has given up on the missing ranks.
+  virtual Status wait_ready_unless(Deadline deadline, const std::function<Status()>& trouble) = 0;
 
-  // Runs one collective on the calling thread; one at a time per channel. `sequence` counts the collectives of the channel
-  // from 1. Includes the wait for the peers to join. The first failure poisons the group: it is told to all ranks, and every
-  // later call on any channel answers it.
+  // Runs one collective on the calling thread; one at a time per channel. `sequence` counts the
+  // collectives of the channel from 1. Includes the wait for the peers to join. The first failure
+  // poisons the group: all ranks receive it, and every later call on any channel returns it.
   virtual Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline) = 0;
 
-  // The same for a small collective that may be over before a look at the clock would pay: has it done, unless its peers
-  // let it wait for more than a moment. `refused`: nothing has been done; run() is the way. `waiting`: it is published,
-  // and finish_brief() has to follow. Only for operations without an algorithm.
-  virtual Brief start_brief(const PlainOperation& operation, std::uint64_t sequence,
-                            BriefTime* out_time) noexcept {
+  // The same for a small collective that is mostly over before reading the clock would pay. It
+  // completes the collective, unless a peer takes longer than a moment. `refused`: nothing was
+  // done; call run() instead. `waiting`: it is published, and finish_small() must follow. Only for
+  // operations without an algorithm.
+  virtual SmallProgress start_small(const PlainOperation& operation, std::uint64_t sequence,
+                                    BriefTime* out_time) noexcept {
     static_cast<void>(operation), static_cast<void>(sequence), static_cast<void>(out_time);
-    return Brief::refused;
+    return SmallProgress::refused;
   }
-  virtual Status finish_brief(const Operation& operation, std::uint64_t sequence,
+  virtual Status finish_small(const Operation& operation, std::uint64_t sequence,
                               Deadline deadline) {
     return run(operation, sequence, deadline);
   }
 
-  // Whether run() has this collective, as algorithm "native", and whether it is the better way where
-  // no algorithm is asked for. Else it is made of messages. The same on ranks that call the same,
-  // once know_natives() has come back with success, which may wait for all ranks to join.
+  // Whether run() has this collective as algorithm "native", and whether that is the better way
+  // where the caller asks for no algorithm. Else messages make it. Ranks that make the same call
+  // get the same answer once know_natives() has succeeded, which may wait for all ranks to join.
   virtual Status know_natives(Deadline deadline) {
     static_cast<void>(deadline);
     return Status::success();
   }
   virtual bool has_native(const Operation& operation) const = 0;
   virtual bool prefers_native(const Operation& operation) const { return has_native(operation); }
-  // The first half of run(), for a collective that is then made of messages: waits until all ranks
-  // have called it, and compares. *gives: by rank, whether it contributes elements.
+  // The first half of run(), for a collective that messages then make: waits until all ranks have
+  // called it, and compares their calls. *gives, by rank: whether it contributes elements.
   virtual Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
                        std::vector<bool>* gives) = 0;
 
-  // Messages: post() registers one (and may finish it), progress() moves what can be moved now. One thread at a time is
-  // inside post, progress and withdraw; the caller locks. activity() changes whenever a peer has done something that progress()
-  // may see; wait_activity() sleeps until it is not `seen` any more, the group has failed, or the deadline passes. Once the
-  // group has failed, progress() ends all messages and does not throw.
+  // Messages: post() registers one (and may finish it), progress() moves all that can move now. One
+  // thread at a time is inside post, progress and withdraw; the caller locks. activity() changes
+  // whenever progress() may have new work; wait_activity() sleeps until it differs from `seen`, the
+  // group has failed, or the deadline passes. Once the group has failed, progress() ends all
+  // messages and does not throw.
   virtual void post(Message& message) = 0;
   virtual void progress() = 0;
   virtual bool withdraw(Message& message) = 0;  // false: it is matched or done
   virtual std::uint32_t activity() const = 0;
   virtual void wait_activity(std::uint32_t seen, Deadline deadline) = 0;
-  virtual void wake_waiters() = 0;  // makes this rank's own wait_activity return, as a peer's deed would
+  virtual void wake_waiters() = 0;  // makes this rank's own wait_activity() return
 
-  // Memory that run() reads from peers without a copy. Any thread.
+  // Allocates memory that run() reads from peers without a copy. Any thread.
   virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;
 
   // Whether all ranks can see one memory.
   virtual bool shares_memory() const { return false; }
-  // What peers know memory of allocate() by; they map it while it lives.
+  // The number by which peers know memory of allocate(); they map the memory while it lives.
   virtual std::uint64_t key_of(Memory&) const { return 0; }
   virtual Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
                           std::shared_ptr<Memory>* out);
 
-  // Makes the group fail on all ranks with this status, unless it has failed already. Any thread, any time.
+  // Makes the group fail on all ranks with this status, unless it has failed already. Any thread,
+  // any time.
   virtual void fail(const Status& status) noexcept = 0;
   // The failure that poisoned the group, or success. Any thread.
   virtual Status failure() const = 0;
-  // The same as ranks of other groups may hear it: without what is told to this rank alone.
+  // The same for ranks of other groups: without the parts that are for this rank alone.
   virtual Status shared_failure() const { return failure(); }
 
-  // Whom to tell when the group has failed, whichever rank found that and whatever this one is at; at once if
-  // it has. Perhaps more than once. Before anything else is called.
+  // Calls the listener when the group has failed, whichever rank has found the failure and whatever
+  // this rank does; at once if it has failed already. It may be called more than once. Call
+  // on_end() before anything else.
   virtual void on_end(std::shared_ptr<const EndListener> listener) = 0;
 
-  // Decides one thing among the ranks that are there, also after a failure and while ranks die: every rank
-  // that gets an answer gets the same one. Does not wait for ranks that count as lost: those that died, left,
-  // are blamed by the group's failure if that is TIMEOUT or PEER_LOST, or did not vote before the deadline of
-  // an earlier decision. Such a rank gets PEER_LOST if it lives, and so does who reaches too few others to decide.
-  // Ranks that vote on different things get MISMATCH. One call at a time.
+  // Decides one thing among the ranks that are there, also after a failure and while ranks die:
+  // every rank that gets a decision gets the same one. Does not wait for ranks that count as lost.
+  // These have died, left, did not vote before the deadline of an earlier decision, or are blamed
+  // by the group's TIMEOUT or PEER_LOST. A living rank that counts as lost gets PEER_LOST, and so
+  // does a rank that reaches too few others to decide. Ranks that vote on different things get
+  // MISMATCH. One call at a time.
   virtual Status decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out);
   // Whether decisions are made without this rank.
   virtual bool counts_as_lost(int rank) const { return static_cast<void>(rank), false; }
   // Ends a decide() of another thread; every later one fails.
   virtual void stop_deciding() noexcept {}
 
-  // Whom the collective that this rank runs in the channel waits for, as far as it shows. Any thread, any time.
+  // The ranks for which this rank's collective in the channel waits, as far as it shows. Any
+  // thread, any time.
   virtual std::vector<std::int32_t> awaited(std::uint32_t channel) const {
     return static_cast<void>(channel), std::vector<std::int32_t>{};
   }
 
+  // Listens to long waits of this rank here. Set once, before anything else is called.
+  virtual void on_wait(std::shared_ptr<const WaitListener> listener) {
+    static_cast<void>(listener);
+  }
+  // This rank waits in a group that was made from this one. Peers see that here: this rank is not
+  // to blame for waits on it meanwhile.
+  virtual void note_wait(const RankSet& ranks, Waiting what) noexcept {
+    static_cast<void>(ranks), static_cast<void>(what);
+  }
+
   virtual TrafficCounters traffic() const = 0;
-  // By rank. Any thread, any time; after a failure it stays as it was then.
+  // By rank. Any thread, any time; after a failure it does not change.
   virtual std::vector<LastCalls> last_calls() const = 0;
 
  protected:
@@ -316,16 +349,17 @@ class Token;
 struct GroupOptions {
   int rank = 0;
   int world_size = 1;
-  // "local://NAME", "host://NAME", "tcp://ADDRESS:PORT", "host-transport://NAME" or "mpi://"; env://
-  // is resolved before
+  // "local://NAME", "host://NAME", "tcp://ADDRESS:PORT", "transport://NAME" or "mpi://";
+  // env:// was resolved before
   std::string rendezvous;
-  std::string backend;  // "" or the one of the rendezvous: "local", "host" or "mpi"; tcp://: or "gloo"
-  std::optional<trireme_transport> transport;  // there with host-transport:// alone; checked
-  std::string name;        // for messages
-  // host://: what all must know; none where their starter gave none. A child's is its parent's.
+  std::string
+      backend;  // "" or the one of the rendezvous: "local", "frames" or "mpi"; tcp://: or "gloo"
+  std::optional<trireme_transport> transport;  // there with transport:// alone; checked
+  std::string name;                            // for messages
+  // host://: the ranks' common secret; none if their starter gave none. A child has its parent's.
   std::shared_ptr<const Token> token;
-  std::string met_by;      // who has told the ranks where they meet, for the description: "Open MPI"
-  // After a wait of this long the log hears of it, and whenever the wait has doubled.
+  std::string met_by;  // has told the ranks where they meet: "Open MPI"
+  // The log warns after a wait of this long, and whenever the wait has doubled.
   std::uint64_t stall_warning_ns = 10'000'000'000;
 };
 

@@ -1,4 +1,4 @@
-// What the votes of a decision come to, and what a rank is told that gets none: the same on every
+// The outcome of a decision's votes, and the failure of a rank without one: the same on every
 // backend.
 #pragma once
 
@@ -45,7 +45,7 @@ Status decision_failure(trireme_status code, std::string text, const char* name,
 // The others have decided without this rank.
 Status excluded_failure(int rank, const char* name, const std::string& group);
 Status mismatch_failure(const char* name, const std::string& group);
-// The rank has left its group meanwhile.
+// This rank has left its group meanwhile.
 Status left_failure(const std::string& group);
 
 }  // namespace trireme

@@ -31,7 +31,7 @@ std::string describe(const Fingerprint& print) {
   const auto kind = static_cast<OperationKind>(print.kind);
   std::string text = operation_name(kind);
   if (kind == OperationKind::barrier) return text + "()";
-  const bool counted = kind != OperationKind::all_to_all_v;  // each rank has counts of its own
+  const bool counted = kind != OperationKind::all_to_all_v;  // ranks have different counts
   text += "(";
   if (reduces(kind)) text += std::string(reduction_name(print.reduction)) + ", ";
   text += dtype_name(print.dtype);
@@ -46,7 +46,7 @@ std::string describe_with_model(const Fingerprint& print) {
   return describe(print) + whose;
 }
 
-// What the two differ in, where the description does not show it.
+// The first difference of two calls whose descriptions are equal.
 std::string difference(const Fingerprint& a, const Fingerprint& b) {
   if (a.sequence != b.sequence) {
     return ": they are at sequences " + std::to_string(a.sequence) + " and " +
@@ -85,7 +85,7 @@ Fingerprint fingerprint_of(const Operation& operation, std::uint64_t sequence) {
     print.counts_hash ^= hash_counts({operation.count, called.counts.size()});
   }
   print.agreement = operation.agreement;
-  print.algorithm = static_cast<std::int16_t>(operation.algorithm);  // a step may have its own
+  print.algorithm = static_cast<std::int16_t>(operation.algorithm);  // a step's may differ
   print.model = operation.model;
   if (operation.agreement_name != nullptr) {
     std::memcpy(print.agreement_name, operation.agreement_name,
@@ -104,10 +104,10 @@ Status compare_fingerprints(const std::vector<CalledBy>& prints, const char* ope
     const auto called = [of_models](const Fingerprint& print) {
       return of_models ? describe_with_model(print) : describe(print);
     };
-    return Status::failure(TRIREME_ERROR_MISMATCH,
-                           "rank " + std::to_string(first_rank) + " called " + called(first) +
-                               " and rank " + std::to_string(rank) + " called " + called(other) +
-                               difference(first, other))
+    return Status::failure(TRIREME_ERROR_MISMATCH, "rank " + std::to_string(first_rank) +
+                                                       " called " + called(first) + " and rank " +
+                                                       std::to_string(rank) + " called " +
+                                                       called(other) + difference(first, other))
         .with_details(std::move(details));
   }
   return Status::success();

@@ -1,4 +1,4 @@
-// Fingerprint: what a rank wants to do, as its peers compare it before anything moves.
+// Fingerprint: a rank's call, as its peers compare it before any byte moves.
 #pragma once
 
 #include <bit>
@@ -36,8 +36,8 @@ constexpr std::size_t kComparedWords = offsetof(Fingerprint, agreement_name) / 8
 static_assert(kComparedWords == 8 && offsetof(Fingerprint, kind) == 40);
 static_assert(offsetof(Fingerprint, model) == 60);
 
-// Of all that is compared: equal words have equal hashes, and others have not. Every two go into a
-// product of their own, so that none waits for another.
+// The hash of all compared words: equal words have equal hashes, and different words have different
+// ones. Each pair of words has its own product, so that no product waits for another.
 inline std::uint64_t hash_of(const std::uint64_t (&w)[kComparedWords]) {
   const auto fold_product = [](std::uint64_t a, std::uint64_t b) {
     const auto product = static_cast<unsigned __int128>(a) * b;
@@ -55,9 +55,10 @@ inline std::uint64_t hash_of(const Fingerprint& print) {
   return hash_of(words);
 }
 
-// The fingerprint of an operation that is no step of another and has no counts, no agreement and no
-// algorithm; returns its hash. Behind the end of the empty name nothing is written. The words are
-// made in registers: a hash that reads what was just written field by field waits for it.
+// The fingerprint of an operation that is not a step of another one, and has no counts, no
+// agreement and no algorithm; returns its hash. Bytes behind the end of the empty name are not
+// written. The words are made in registers: a hash that reads freshly written fields one by one
+// waits for the writes.
 inline std::uint64_t write_plain_fingerprint(const PlainOperation& operation,
                                              std::uint64_t sequence, Fingerprint* out) {
   const auto pair = [](std::int32_t low, std::int32_t high) {
@@ -72,8 +73,8 @@ inline std::uint64_t write_plain_fingerprint(const PlainOperation& operation,
       pair(static_cast<std::int32_t>(kind), kind == OperationKind::barrier ? 0 : operation.dtype);
   const std::uint64_t how =
       pair(reduces(kind) ? operation.reduction : 0, has_root(kind) ? operation.root : 0);
-  const std::uint64_t options = std::uint64_t{operation.reproducible ? 1u : 0u} << 16 |
-                                std::uint64_t{operation.model} << 32;
+  const std::uint64_t options =
+      std::uint64_t{operation.reproducible ? 1u : 0u} << 16 | std::uint64_t{operation.model} << 32;
   out->sequence = sequence;
   out->count = operation.count;
   out->counts_hash = 0;
@@ -91,8 +92,8 @@ struct CalledBy {
   Fingerprint print;
 };
 
-// MISMATCH, which names the first rank and the first one that wants something else than it, or
-// success. What every rank finds by itself, given the same prints. `group` is for the details.
+// Returns success, or a MISMATCH that names the first rank and the first rank that differs from it.
+// Every rank finds the same failure from the same prints. `group` is for the details.
 Status compare_fingerprints(const std::vector<CalledBy>& prints, const char* operation,
                             std::uint64_t sequence, const std::string& group);
 

@@ -26,23 +26,19 @@ std::string describe(const LastCalls& calls) {
     const bool sends = calls.message == OperationKind::send;
     if (!text.empty()) text += ", and ";
     text += operation_name(calls.message);
-    text += calls.peer == kAnySource ? std::string(" from any rank")
-                                     : (sends ? " to rank " : " from rank ") +
-                                           std::to_string(calls.peer);
+    text += calls.peer == kAnySource
+                ? std::string(" from any rank")
+                : (sends ? " to rank " : " from rank ") + std::to_string(calls.peer);
   }
   return text;
 }
 
 const char* state_name(LastCalls::State state) {
   switch (state) {
-    case LastCalls::State::absent:
-      return "absent";
-    case LastCalls::State::joined:
-      return "joined";
-    case LastCalls::State::left:
-      return "left";
-    case LastCalls::State::lost:
-      return "lost";
+    case LastCalls::State::absent: return "absent";
+    case LastCalls::State::joined: return "joined";
+    case LastCalls::State::left: return "left";
+    case LastCalls::State::lost: return "lost";
   }
   return "unknown";
 }
@@ -117,7 +113,7 @@ void warn_slow(const std::string& name, int me, const std::vector<LastCalls>& al
     log_line(TRIREME_LOG_WARNING, "rank " + std::to_string(me) + " of \"" + name + "\": " + who +
                                       (ranks.size() > 1 ? " have " : " has ") + what + time +
                                       (calls.empty() ? "" : "; " + calls));
-  } catch (...) {  // no memory for a line: nothing is said
+  } catch (...) {  // no memory for a line, so there is none
   }
 }
 

@@ -1,4 +1,4 @@
-// LastCalls: what a rank called last, as another one can see it; for messages of failures and of
+// LastCalls: the last calls of a rank, as another rank sees them; for messages of failures and of
 // slow ranks.
 #pragma once
 
@@ -10,11 +10,11 @@
 
 namespace trireme {
 
-// Of a model's channel: "the gradients' queue of model 4".
+// The name of a model's channel: "the gradients' queue of model 4".
 std::string queue_text(std::uint32_t channel, std::uint32_t model);
 
 // "rank 2 last called all_gather, sequence 16", joined by "; ", for the first few of the ranks; ""
-// where nothing is known.
+// if nothing is known.
 std::string describe_last_calls(const std::vector<LastCalls>& all,
                                 const std::vector<std::int32_t>& ranks);
 

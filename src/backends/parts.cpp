@@ -41,27 +41,21 @@ std::uint64_t contribution(const Operation& operation, int world_size, int rank)
     case OperationKind::all_reduce:
     case OperationKind::reduce:
     case OperationKind::reduce_scatter_v:
-    case OperationKind::fold:
-      return operation.count;
+    case OperationKind::fold: return operation.count;
     case OperationKind::reduce_scatter:
-    case OperationKind::all_to_all:
-      return operation.count * n;
+    case OperationKind::all_to_all: return operation.count * n;
     case OperationKind::all_gather:
     case OperationKind::all_gather_v:
     case OperationKind::gather:
-    case OperationKind::gather_v:
-      return block(operation, rank);
+    case OperationKind::gather_v: return block(operation, rank);
     case OperationKind::broadcast:
-    case OperationKind::scatter_v:
-      return rank == operation.root ? operation.count : 0;
-    case OperationKind::scatter:
-      return rank == operation.root ? operation.count * n : 0;
+    case OperationKind::scatter_v: return rank == operation.root ? operation.count : 0;
+    case OperationKind::scatter: return rank == operation.root ? operation.count * n : 0;
     case OperationKind::all_to_all_v: {
       const auto row = operation.counts.begin() + static_cast<std::ptrdiff_t>(n) * rank;
       return std::accumulate(row, row + static_cast<std::ptrdiff_t>(n), std::uint64_t{0});
     }
-    default:
-      return 0;
+    default: return 0;
   }
 }
 
@@ -69,12 +63,9 @@ Part part(const Operation& operation, int world_size, int source, int destinatio
   const bool to_root = destination == operation.root;
   const bool from_root = source == operation.root;
   switch (operation.kind) {
-    case OperationKind::all_reduce:
-      return {0, 0, operation.count};
-    case OperationKind::reduce:
-      return to_root ? Part{0, 0, operation.count} : Part{};
-    case OperationKind::broadcast:
-      return from_root ? Part{0, 0, operation.count} : Part{};
+    case OperationKind::all_reduce: return {0, 0, operation.count};
+    case OperationKind::reduce: return to_root ? Part{0, 0, operation.count} : Part{};
+    case OperationKind::broadcast: return from_root ? Part{0, 0, operation.count} : Part{};
     case OperationKind::reduce_scatter:
     case OperationKind::reduce_scatter_v:
     case OperationKind::fold:
@@ -94,8 +85,7 @@ Part part(const Operation& operation, int world_size, int source, int destinatio
               operation.count * static_cast<std::uint64_t>(source), operation.count};
     case OperationKind::all_to_all_v:
       return all_to_all_v_part(operation, world_size, source, destination);
-    default:
-      return {};
+    default: return {};
   }
 }
 

@@ -16,7 +16,7 @@
 #include "cli/doctor/doctor.hpp"
 #include "cli/node_settings.hpp"
 #include "cli/run_arguments.hpp"
-#include "launch/guardian.hpp"
+#include "launch/supervisor.hpp"
 #include "launch/launcher.hpp"
 
 namespace {
@@ -40,7 +40,7 @@ int show_info(bool failpoints) {
   return std::fflush(stdout) == 0 ? 0 : 1;
 }
 
-// What several options of run mean together.
+// Settles the options of run that depend on each other.
 void prepare_launch(const std::string& workers, bool bind_gpus,
                     const trireme::cli::NodeSettings& nodes,
                     trireme::cluster::LaunchOptions* launch) {
@@ -49,13 +49,7 @@ void prepare_launch(const std::string& workers, bool bind_gpus,
   launch->master_address = nodes.master_address;
   launch->master_port = nodes.master_port;
   launch->free_master_port = nodes.standalone && nodes.master_port == 0;
-  if (launch->nodes) {
-    launch->nodes->keep_survivors = launch->keep_survivors;
-    if (launch->restarts > 0) {
-      throw CLI::ValidationError("--max-restarts",
-                                 "is for one host; on several, start the job again");
-    }
-  }
+  if (launch->nodes) launch->nodes->keep_survivors = launch->keep_survivors;
   const int cores = trireme::cli::usable_cores();
   if (launch->bind_cores && cores < launch->workers) {
     throw CLI::ValidationError("--bind-cores", std::to_string(launch->workers) + " workers, but " +
@@ -95,14 +89,16 @@ int run_command(int argc, char** argv) {
   bool module = false, no_python = false, bind_gpus = false;
   run->add_flag("-m,--module", module, "The program is a module of Python");
   run->add_flag("--no-python", no_python, "Run FILE.py itself");
-  run->add_option("--max-restarts", launch.restarts,
-                  "How often to start all workers again after a failure (default 0; one host)")
+  run->add_option(
+         "--max-restarts", launch.restarts,
+         "How often to start all workers again after a failure (default 0; the same on all hosts)")
       ->check(CLI::Range(0, 1'000'000))
       ->type_name("N");
   run->add_flag("--keep-survivors", launch.keep_survivors,
                 "A worker that fails does not end the others; the job succeeds if one does");
-  run->add_flag("--bind-cores", launch.bind_cores,
-                "Give each worker an equal share of the cores, and OMP_NUM_THREADS if it is not set");
+  run->add_flag(
+      "--bind-cores", launch.bind_cores,
+      "Give each worker an equal share of the cores, and OMP_NUM_THREADS if it is not set");
   run->add_flag("--bind-gpus", bind_gpus,
                 "Let each worker see one GPU alone, by CUDA_VISIBLE_DEVICES");
   run->add_flag("--no-prefix", no_prefix, "Do not put [RANK] before the workers' lines");
@@ -117,12 +113,12 @@ int run_command(int argc, char** argv) {
   trireme::cli::NodeSettings nodes;
   trireme::cli::add_options(*run, &nodes);
 
-  CLI::App* const info = app.add_subcommand("info", "Tells what this installation is");
+  CLI::App* const info = app.add_subcommand("info", "Describes this installation");
   bool failpoints = false;
   info->add_flag("--failpoints", failpoints, "List the failpoints of the library");
 
   CLI::App* const examine = app.add_subcommand(
-      "doctor", "Tells what this machine can do for a job, and what stands in its way");
+      "doctor", "Tells how well this machine suits a job, and names every obstacle");
   trireme::doctor::Settings doctor;
   examine->add_flag("--json", doctor.json, "Write it as JSON");
   examine->add_option("--folder", doctor.folder, "Also tell whether state can be offloaded there")
@@ -132,15 +128,16 @@ int run_command(int argc, char** argv) {
       examine
           ->add_option("--connect", connection.rendezvous,
                        "Also meet the same command on other hosts there, and talk to them: "
-                       "tcp://ADDRESS:PORT, or env:// for what a launcher has said")
+                       "tcp://ADDRESS:PORT, or env:// for the place that a launcher has set")
           ->type_name("RENDEZVOUS");
   examine->add_option("--rank", connection.rank, "With --connect: the number of this one, from 0")
       ->needs(meets)
       ->check(CLI::NonNegativeNumber);
-  examine->add_option("--world-size", connection.world_size, "With --connect: how many there are")
+  examine
+      ->add_option("--world-size", connection.world_size, "With --connect: the number of processes")
       ->needs(meets)
       ->check(CLI::PositiveNumber);
-  examine->add_option("--backend", connection.backend, "With --connect: host or gloo")
+  examine->add_option("--backend", connection.backend, "With --connect: frames or gloo")
       ->needs(meets)
       ->type_name("NAME");
   examine
@@ -164,7 +161,7 @@ int run_command(int argc, char** argv) {
       words.resize(1);
       words.insert(words.end(), split.options.begin(), split.options.end());
     }
-    std::reverse(words.begin(), words.end());  // as the parser wants them
+    std::reverse(words.begin(), words.end());  // the parser wants them in reverse
     app.parse(std::move(words));
     if (app.get_subcommands().empty()) {
       throw CLI::ValidationError("command", "run, bench, doctor or info is missing");
@@ -193,8 +190,8 @@ int run_command(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc > 1 && std::strcmp(argv[1], trireme::cluster::kGuardianCommand) == 0) {
-      return trireme::cluster::run_guardian(argv + 2);
+    if (argc > 1 && std::strcmp(argv[1], trireme::cluster::kSupervisorCommand) == 0) {
+      return trireme::cluster::run_supervisor(argv + 2);
     }
     return run_command(argc, argv);
   } catch (const std::exception& error) {

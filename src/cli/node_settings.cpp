@@ -19,8 +19,9 @@ bool read(std::string_view text, Number low, Number high, Number* out) {
   return error == std::errc() && stop == text.data() + text.size() && *out >= low && *out <= high;
 }
 
-// Who starts one agent on each host tells it how many there are and which it is. Inside an allocation
-// of Slurm, Open MPI starts its own helpers by srun, on fewer hosts: what mpirun says goes first.
+// Programs that start one agent on each host tell it the number of agents and its own index. Inside
+// an allocation of Slurm, Open MPI starts its own helpers by srun, on fewer hosts: so mpirun's
+// variables go first.
 struct Starter {
   const char* nodes;
   const char* node_rank;
@@ -59,7 +60,7 @@ void take_nodes(const std::string& text, cluster::NodeOptions* out) {
   }
 }
 
-// Without a port that of torchrun's rendezvous.
+// The default port is that of torchrun's rendezvous.
 void take_endpoint(std::string text, cluster::NodeOptions* out) {
   if (!text.empty() && text.find(':') == text.npos) text += ":29400";
   const std::size_t colon = text.rfind(':');
@@ -164,10 +165,9 @@ void add_options(CLI::App& app, NodeSettings* out) {
   app.add_option("--master-port", out->master_port, "Its port (default 29500)")
       ->check(CLI::Range(1, 65535))
       ->type_name("PORT");
-  app.add_flag("--standalone", out->standalone,
-               "This host alone, with a free port as MASTER_PORT");
+  app.add_flag("--standalone", out->standalone, "This host alone, with a free port as MASTER_PORT");
   app.add_option("--node-rank", out->node_rank,
-                 "Which of the hosts this is (default: as they come)")
+                 "The number of this host, from 0 (default: in the order in which they come)")
       ->check(CLI::Range(0, cluster::kMostNodes - 1));
   app.add_option("--rdzv-id", out->job, "The job's name: agents of another job are refused")
       ->type_name("NAME");
@@ -194,14 +194,15 @@ std::optional<cluster::NodeOptions> nodes_of(const NodeSettings& settings) {
     endpoint = tcp::endpoint_text(settings.master_address, std::to_string(port));
   }
   if (settings.standalone) {
-    return std::nullopt;  // whatever else a line of torchrun says
+    return std::nullopt;  // other values of torchrun's option
   }
   if (endpoint.empty()) {
     if (nodes.most > 1) {
       throw CLI::ValidationError("--rdzv-endpoint", "HOST:PORT is missing: where the hosts meet");
     }
     const bool means_nothing = settings.node_rank > 0 || settings.master_address.empty();
-    if ((settings.node_rank >= 0 && means_nothing) || !settings.job.empty() || !settings.configuration.empty()) {
+    if ((settings.node_rank >= 0 && means_nothing) || !settings.job.empty() ||
+        !settings.configuration.empty()) {
       throw CLI::ValidationError("--node-rank, --rdzv-id, --rdzv-conf",
                                  "they mean nothing without --rdzv-endpoint");
     }
@@ -210,8 +211,8 @@ std::optional<cluster::NodeOptions> nodes_of(const NodeSettings& settings) {
   take_endpoint(endpoint, &nodes);
   if (nodes.port == 0) {
     if (nodes.most == 1) return std::nullopt;  // a line of torchrun's for one host
-    throw CLI::ValidationError("--rdzv-endpoint", "\"" + endpoint +
-                                                      "\" has port 0, which the hosts cannot know");
+    throw CLI::ValidationError("--rdzv-endpoint",
+                               "\"" + endpoint + "\" has port 0, which the hosts cannot know");
   }
   take_configuration(settings.configuration, &nodes);
   nodes.job = settings.job;

@@ -1,4 +1,4 @@
-// The options of trireme run that are about several hosts.
+// The options of trireme run for jobs on several hosts.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,7 +10,7 @@
 
 namespace trireme::cli {
 
-// As they are written.
+// As the user wrote them.
 struct NodeSettings {
   std::string nodes = "1";
   std::string endpoint;
@@ -25,16 +25,16 @@ struct NodeSettings {
 
 void add_options(CLI::App& app, NodeSettings* out);
 
-// How many workers "--nproc-per-node" means here: a number, or auto, gpu or cpu.
+// The number of workers that "--nproc-per-node" means here: a number, or auto, gpu or cpu.
 int workers_of(const std::string& text);
 
 // Cores that this process may use.
 int usable_cores();
 
-// The GPUs of this host that CUDA would show to a program, by what CUDA_VISIBLE_DEVICES calls them.
+// The GPUs of this host that CUDA would show to a program, by the names of CUDA_VISIBLE_DEVICES.
 std::vector<std::string> visible_gpus();
 
-// Nothing if the job is on this host alone. Throws CLI::ValidationError.
+// Empty if the job is on this host alone. Throws CLI::ValidationError.
 std::optional<cluster::NodeOptions> nodes_of(const NodeSettings& settings);
 
 }  // namespace trireme::cli

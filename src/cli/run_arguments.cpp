@@ -18,16 +18,16 @@ struct Known {
   bool has_value;
 };
 constexpr Known kKnown[] = {
-    {"--nproc-per-node", true}, {"--nnodes", true},        {"--node-rank", true},
-    {"--rdzv-endpoint", true},  {"--rdzv-backend", true},  {"--rdzv-id", true},
-    {"--rdzv-conf", true},      {"--master-addr", true},   {"--master-port", true},
-    {"--standalone", false},    {"--max-restarts", true},  {"--keep-survivors", false},
-    {"--bind-cores", false},    {"--bind-gpus", false},    {"--module", false},
-    {"--no-python", false},     {"--no-prefix", false},    {"--log-dir", true},
+    {"--nproc-per-node", true}, {"--nnodes", true},       {"--node-rank", true},
+    {"--rdzv-endpoint", true},  {"--rdzv-backend", true}, {"--rdzv-id", true},
+    {"--rdzv-conf", true},      {"--master-addr", true},  {"--master-port", true},
+    {"--standalone", false},    {"--max-restarts", true}, {"--keep-survivors", false},
+    {"--bind-cores", false},    {"--bind-gpus", false},   {"--module", false},
+    {"--no-python", false},     {"--no-prefix", false},   {"--log-dir", true},
     {"--grace", true},          {"--help", false},
 };
 
-// How many letters have to be put in, left out or changed.
+// How many letters must be inserted, removed or changed.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -63,7 +63,7 @@ std::optional<Known> find(std::string_view name) {
 
 bool is_script(const std::string& file) { return file.size() > 3 && file.ends_with(".py"); }
 
-// One that its user has made a program, with an interpreter of its own choice.
+// Whether the file is executable, with an interpreter of its own choice.
 bool names_its_interpreter(const std::string& file) {
   char begin[2] = {};
   std::ifstream(file, std::ios::binary).read(begin, sizeof begin);

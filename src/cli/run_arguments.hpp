@@ -1,5 +1,5 @@
-// The command line of trireme run, with the spellings of torchrun: underscores, --name=value, a program
-// without -- before it.
+// The command line of trireme run, with the spellings of torchrun: underscores, --name=value, a
+// program without -- before it.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@ namespace trireme::cli {
 
 struct RunArguments {
   std::vector<std::string> options;  // as the parser knows them, in order
-  // With its arguments, behind the interpreter where it is a script or a module of Python; empty if
-  // there is none.
+  // With its arguments; its interpreter comes first where it is a script or a module of Python;
+  // empty if no program is given.
   std::vector<std::string> program;
 };
 
-// Of what follows "run". Throws CLI::ValidationError for an option that nobody knows, which names the
-// nearest one that somebody does.
+// Splits the words after "run". Throws CLI::ValidationError for an unknown option, and names the
+// nearest known one.
 RunArguments split_run_arguments(const std::vector<std::string>& words);
 
 }  // namespace trireme::cli

@@ -1,4 +1,4 @@
-// AlgorithmRun: one collective of one rank, made of messages as its schedule says.
+// AlgorithmRun: one rank's part of one collective, made of messages by a schedule.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,11 @@
 
 namespace trireme {
 
-// Memory that operations of one channel use one after the other. Its content is lost in between.
+// Memory that operations of one channel use one after the other. Its content is lost between
+// operations.
 class Scratch {
  public:
-  // At least this large, aligned to cache lines; throws without memory.
+  // At least this large, aligned to cache lines; throws if there is no memory.
   std::byte* get(std::uint64_t bytes);
 
  private:
@@ -22,14 +23,14 @@ class Scratch {
   std::uint64_t bytes_ = 0;
 };
 
-// Before an operation is queued: UNSUPPORTED if it asks for an algorithm that it does not have, or
-// for a native one of a backend without.
+// Call it before an operation is queued. UNSUPPORTED if the operation does not have the wanted
+// algorithm, or the backend has no native one.
 Status check_algorithm(const Backend& backend, const Operation& operation);
 
 // Whether Backend::run() runs it, or else run_algorithm().
 bool runs_natively(const Backend& backend, const Operation& operation);
 
-// As Backend::run().
+// The same contract as Backend::run().
 Status run_algorithm(Backend& backend, MessageQueue& messages, const Records& records,
                      Scratch& scratch, const Operation& operation, std::uint64_t sequence,
                      Deadline deadline);

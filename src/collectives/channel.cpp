@@ -81,6 +81,7 @@ class Collective final : public Completion {
   std::shared_ptr<Backend> backend;  // until it is done
 
  private:
+  std::uint64_t due_ns() const override { return deadline.moment_ns(); }
   std::string label() const override {
     return std::string(operation_name(kind)) + ", sequence " + std::to_string(sequence) + ",";
   }
@@ -161,10 +162,10 @@ bool Channel::begin_at_once(std::uint64_t* sequence) noexcept {
   return true;
 }
 
-void Channel::end_brief() noexcept {
+void Channel::end_small() noexcept {
   if ((state_.fetch_and(~kRuns) & (kWaits | kClosed)) == 0) return;
   const NoCancellation rest;
-  std::shared_ptr<Backend> left;  // let go of after the lock
+  std::shared_ptr<Backend> left;  // released after the lock
   const std::lock_guard lock(mutex_);
   if ((state_.load() & (kRuns | kClosed)) == kClosed) left = std::move(leaving_);
   changed_.notify_all();
@@ -185,22 +186,21 @@ std::shared_ptr<Backend> Channel::end_run() noexcept {
   return std::move(leaving_);
 }
 
-// What a program has found wrong itself, the peers must hear of. A failure of one of its steps they
-// have heard of.
+// A failure that a program finds itself must reach the peers. They know the failure of a step
+// already.
 Status Channel::fail_composite(Backend& backend, OperationKind kind, std::uint64_t sequence,
                                const Status& status) const {
   const FailureDetails* const details = status.details();
   if (details != nullptr && !details->operation.empty()) return status;
   const bool blames = details != nullptr && !details->blamed.empty();
   const std::string text =
-      blames ? status.message()
-             : "rank " + std::to_string(records_.rank) + ": " + status.message();
-  const Status own = make_failure(
-      records_, kind, sequence, status.code(), text.c_str(),
-      blames ? details->blamed : std::vector<std::int32_t>{records_.rank});
+      blames ? status.message() : "rank " + std::to_string(records_.rank) + ": " + status.message();
+  const Status own =
+      make_failure(records_, kind, sequence, status.code(), text.c_str(),
+                   blames ? details->blamed : std::vector<std::int32_t>{records_.rank});
   backend.fail(own);
   const Status first = backend.failure();
-  // What this rank saw itself is true whatever came first.
+  // A mismatch that this rank saw is true, whatever failed first.
   const bool other = own.code() == TRIREME_ERROR_MISMATCH && first.code() != own.code();
   return other ? with_operation(records_, kind, sequence, own) : first;
 }
@@ -210,8 +210,8 @@ Status Channel::execute(Backend& backend, const Operation& operation, std::uint6
   bool returned = false;
   due_ns_.store(deadline.moment_ns(), std::memory_order_relaxed);
   const auto move = [&](const Operation& one) {
-    if (published) return backend.finish_brief(one, sequence, deadline);
-    static_cast<void>(backend.know_natives(deadline));  // if not, the operation itself says so
+    if (published) return backend.finish_small(one, sequence, deadline);
+    static_cast<void>(backend.know_natives(deadline));  // the operation reports its failure
     if (runs_natively(backend, one)) return backend.run(one, sequence, deadline);
     return run_algorithm(backend, messages_, records_, passing_, one, sequence, deadline);
   };
@@ -239,25 +239,25 @@ Status Channel::run(const PlainOperation& operation, std::uint64_t timeout_ns) {
     return run(Operation(operation), Deadline::after(timeout_ns));
   }
   BriefTime time;
-  const Brief progress = opened_->start_brief(operation, sequence, &time);
-  if (progress == Brief::over) [[likely]] {
+  const SmallProgress progress = opened_->start_small(operation, sequence, &time);
+  if (progress == SmallProgress::over) [[likely]] {
     records_.flight.note(describe(operation, sequence), time.start_ticks, time.end_ticks);
-    end_brief();
+    end_small();
     return Status::success();
   }
-  // It is in the record from here on, and may wait.
+  // From here on it is in the flight record, and may wait.
   const NoCancellation rest;
   const Deadline deadline = Deadline::after(timeout_ns);
   const std::uint64_t flight =
       records_.flight.begin(describe(operation, sequence), deadline.made_ns());
   const Status status = execute(*opened_, Operation(operation), sequence, deadline,
-                                progress == Brief::waiting);
-  end_brief();
+                                progress == SmallProgress::waiting);
+  end_small();
   records_.flight.end(flight, status.code());
   return status;
 }
 
-// Who asks for "native" must be told the same on all ranks, whoever has met the others already.
+// All ranks must give the same answer about "native", whichever has met the others already.
 void Channel::know_natives(const Operation& operation, Deadline deadline) {
   if (operation.algorithm != static_cast<std::int32_t>(Algorithm::native)) return;
   std::shared_ptr<Backend> backend;
@@ -267,13 +267,14 @@ void Channel::know_natives(const Operation& operation, Deadline deadline) {
   }
   if (backend == nullptr) return;
   const Status known = backend->know_natives(deadline);
-  // Peers that do know take the operation up. It fails as late as any, and is not refused.
+  // Peers that know the answer begin the operation, so this rank fails it for the group instead of
+  // refusing it.
   if (!known.ok()) backend->fail(known);
 }
 
 Status Channel::run(const Operation& operation, Deadline deadline) {
   know_natives(operation, deadline);
-  std::shared_ptr<Backend> left;  // let go of after the lock
+  std::shared_ptr<Backend> left;  // released after the lock
   std::unique_lock lock(mutex_);
   const std::shared_ptr<Backend> backend = backend_;
   if (backend == nullptr) return records_.left();
@@ -324,8 +325,8 @@ Status Channel::wait_turn(std::unique_lock<std::mutex>& lock, Queue* turn, Opera
   return *verdict;
 }
 
-// All that wait behind one operation are late soon after it. Each of them would blame this rank, which
-// waits like the others for who has not come to the first.
+// All operations that wait behind one are late soon after it. The peers would each blame this rank,
+// which itself waits for the ranks that have not come to the first one.
 std::optional<Status> Channel::verdict_behind(Backend& backend, OperationKind kind,
                                               std::uint64_t sequence,
                                               Deadline deadline) const noexcept {
@@ -334,11 +335,13 @@ std::optional<Status> Channel::verdict_behind(Backend& backend, OperationKind ki
     Status failure = backend.failure();
     if (!failure.ok()) return failure;
     if (due <= deadline.moment_ns() && now_ns() < deadline.moment_ns() + kVerdictNs) return {};
-    // The peers will wait for an operation that never comes: the group is out of step. Not by this rank's fault.
+    // The peers will wait for an operation that never comes, so the group is out of step. This rank
+    // is not at fault.
     std::vector<std::int32_t> awaited = backend.awaited(number_);
-    const std::string text = "rank " + std::to_string(records_.rank) + " had it queued behind " +
-                             (awaited.empty() ? "others" : "one that waits for " + list_ranks(awaited)) +
-                             " when its deadline passed";
+    const std::string text =
+        "rank " + std::to_string(records_.rank) + " had it queued behind " +
+        (awaited.empty() ? "others" : "one that waits for " + list_ranks(awaited)) +
+        " when its deadline passed";
     failure = make_failure(records_, kind, sequence, TRIREME_ERROR_TIMEOUT, text.c_str(),
                            std::move(awaited));
     backend.fail(failure);
@@ -366,7 +369,7 @@ Status Channel::start(const std::shared_ptr<void>& keep, const void* owner, Oper
     TRIREME_RETURN_IF_ERROR(start_thread([this, keep] { work(); }));
     has_thread_ = true;
   }
-  state_.fetch_or(kWaits);  // what has not begun by now begins after it
+  state_.fetch_or(kWaits);  // operations that have not begun by now begin after it
   if (runs() || !queue_.empty()) {
     const Status expected = timekeeper_.expect(deadline.moment_ns(), keep);
     if (!expected.ok()) {
@@ -407,7 +410,7 @@ Status Channel::cancel(const Collective& collective) {
 
 std::uint64_t Channel::expire() {
   std::uint64_t earliest = UINT64_MAX;
-  std::shared_ptr<Backend> backend;  // let go of after the lock
+  std::shared_ptr<Backend> backend;  // released after the lock
   {
     const std::lock_guard lock(mutex_);
     for (auto next = queue_.begin(); next != queue_.end();) {
@@ -431,7 +434,7 @@ std::uint64_t Channel::expire() {
   return earliest;
 }
 
-// The caller locks.
+// The caller holds the lock.
 void Channel::withdraw(Queue::iterator turn, const Status& status) noexcept {
   withdrawn_.splice(withdrawn_.end(), queue_, turn);
   note_queue();
@@ -443,14 +446,16 @@ void Channel::withdraw(Queue::iterator turn, const Status& status) noexcept {
 }
 
 bool Channel::stop() noexcept {
-  std::shared_ptr<Backend> backend;  // both are let go of outside the lock
+  std::shared_ptr<Backend> backend;  // both are released outside the lock
   std::shared_ptr<Memory> scratch;
   const std::lock_guard lock(mutex_);
   backend = std::move(backend_);
   backend_ = nullptr;
   const bool running = (state_.fetch_or(kClosed) & kRuns) != 0;
-  if (running) leaving_ = std::move(backend);
-  else scratch = std::move(scratch_);
+  if (running)
+    leaving_ = std::move(backend);
+  else
+    scratch = std::move(scratch_);
   changed_.notify_all();
   return running || !queue_.empty();
 }
@@ -489,8 +494,8 @@ void Channel::run_started(std::unique_lock<std::mutex>& lock) noexcept {
   std::shared_ptr<Backend> left = end_run();
   lock.unlock();
   left.reset();
-  // All that could make it look unfinished goes first: who hears that it is done may leave the
-  // group at once.
+  // Everything that could make it look unfinished goes first: a caller that sees it done may leave
+  // the group at once.
   records_.flight.end(collective.flight, status.code());
   collective.backend.reset();
   collective.operation = {};  // what it keeps alive

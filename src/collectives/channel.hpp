@@ -22,7 +22,7 @@ namespace trireme {
 // it is first needed.
 class Timekeeper {
  public:
-  // `expire` ends what is late and returns the earliest moment that is left, or UINT64_MAX.
+  // `expire` ends late operations and returns the earliest moment that is left, or UINT64_MAX.
   explicit Timekeeper(std::function<std::uint64_t()> expire) : expire_(std::move(expire)) {}
 
   // `keep` keeps this object alive.
@@ -48,11 +48,11 @@ class Channel {
       : number_(number), records_(records), timekeeper_(timekeeper), messages_(messages) {}
 
   void open(std::shared_ptr<Backend> backend);
-  // The model whose operations come from now on.
+  // Later operations belong to this model.
   void give_to(std::uint32_t model) noexcept { model_.store(model, std::memory_order_relaxed); }
   std::uint32_t model() const noexcept { return model_.load(std::memory_order_relaxed); }
   Status run(const Operation& operation, Deadline deadline);
-  // The same with a deadline that is only made when there is something to wait for.
+  // The same; its deadline is made only if the operation has to wait.
   Status run(const PlainOperation& operation, std::uint64_t timeout_ns);
   // `keep` keeps the communicator, and with it this channel, alive; `owner` is its address.
   Status start(const std::shared_ptr<void>& keep, const void* owner, Operation operation,
@@ -76,11 +76,12 @@ class Channel {
                    std::uint64_t sequence, Deadline deadline);
   Status fail_composite(Backend& backend, OperationKind kind, std::uint64_t sequence,
                         const Status& status) const;
-  // `published`: by Backend::start_brief().
+  // `published`: Backend::start_small() has published it.
   Status execute(Backend& backend, const Operation& operation, std::uint64_t sequence,
                  Deadline deadline, bool published = false) noexcept;
-  // What ends an operation that is late and has not begun: the group's failure, which is this one's own if what
-  // runs before it has more time. Null: what runs was due earlier, and its verdict is still to come.
+  // The failure of an operation that is late and has not begun: the group's failure. It is this
+  // operation's own if the running one has more time. Null: the running one was due earlier, and
+  // its verdict is still to come.
   std::optional<Status> verdict_behind(Backend& backend, OperationKind kind, std::uint64_t sequence,
                                        Deadline deadline) const noexcept;
   void withdraw(Queue::iterator turn, const Status& status) noexcept;
@@ -91,16 +92,16 @@ class Channel {
 
   // --- state_; all but the first two with the lock held ---
   bool begin_at_once(std::uint64_t* sequence) noexcept;  // if nothing runs or waits
-  void end_brief() noexcept;
+  void end_small() noexcept;
   bool runs() const { return (state_.load(std::memory_order_acquire) & kRuns) != 0; }
-  // For an operation that has to wait: nothing begins at once from here on.
+  // For an operation that has to wait: from here on no operation begins at once.
   std::uint64_t take_sequence() noexcept {
     state_.fetch_or(kWaits);
     return state_.fetch_add(kOneCollective) / kOneCollective + 1;
   }
-  void begin_next() noexcept;  // what was first in the queue, and is not in it any more
-  void note_queue() noexcept;  // after it has become shorter
-  // Nothing is to be done with what is returned but to let go of it without the lock.
+  void begin_next() noexcept;  // the first turn, which has left the queue
+  void note_queue() noexcept;  // call it after the queue has become shorter
+  // Release the result without the lock; it has no other use.
   [[nodiscard]] std::shared_ptr<Backend> end_run() noexcept;
 
   bool may_run() const { return !runs() && !queue_.empty() && queue_.front().started != nullptr; }
@@ -112,20 +113,22 @@ class Channel {
   Records& records_;
   Timekeeper& timekeeper_;
   MessageQueue& messages_;
-  Scratch passing_;  // of algorithms; touched by the operation that runs
+  Scratch passing_;  // of algorithms; only the running operation touches it
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<Backend> backend_;  // null: not open, or stopped
-  std::shared_ptr<Backend> leaving_;  // stopped, but something may still run in it
+  std::shared_ptr<Backend> leaving_;  // stopped, but an operation may still run in it
   Backend* opened_ = nullptr;         // lives while kRuns is set
-  std::shared_ptr<Memory> scratch_;   // of composites; touched by the one that runs
-  // The number of the last collective, above the reasons why the next one does not begin at once: one is in the
-  // backend, some are in the queue, the channel is not open. A small collective takes its number and begins, or
-  // not, by one exchange; it needs the lock only where there is such a reason when it ends.
+  std::shared_ptr<Memory> scratch_;   // of composites; only the running one touches it
+  // The number of the last collective, above flags that keep the next one from beginning at once:
+  // one is in the backend, some are in the queue, the channel is not open. A small collective takes
+  // its number and begins, or not, by one exchange. At its end it needs the lock only if such a
+  // flag is set.
   static constexpr std::uint64_t kRuns = 1, kWaits = 2, kClosed = 4, kOneCollective = 8;
   std::atomic<std::uint64_t> state_{kClosed};
-  std::atomic<std::uint64_t> due_ns_{UINT64_MAX};  // the deadline of the operation that runs, if it has one yet
+  std::atomic<std::uint64_t> due_ns_{
+      UINT64_MAX};  // the deadline of the operation that runs, if it has one yet
   Queue queue_;
   Queue withdrawn_;  // done; the progress thread has yet to call their callbacks
   bool has_thread_ = false;

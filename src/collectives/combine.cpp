@@ -23,7 +23,7 @@ void combine_alike(const Reduction& how, void* destination, bool partial,
                   static_cast<std::uint32_t>(all.size()), count, how.ranks, how.scale);
 }
 
-// Blocks of a source as f32, from element `first` on.
+// Loads a block of a source as f32, from element `first` on.
 void load(const Reduction& how, const Operand& source, std::uint64_t first, std::uint64_t count,
           float* to) {
   if (source.partial) {

@@ -1,4 +1,4 @@
-// Combine: the sums that a schedule asks for, in the types of its slots.
+// Combine: the sums of a schedule, in the types of its slots.
 #pragma once
 
 #include <trireme/types.h>
@@ -15,7 +15,8 @@ struct Reduction {
   std::uint32_t ranks = 1;  // divisor of an average
 };
 
-// Elements of a slot. Partial ones of f16, bf16 and f8 are f32; all others are of the dtype itself.
+// Elements of a slot. Partial elements of f16, bf16 and f8 are f32; all others have the dtype
+// itself.
 struct Operand {
   const void* data = nullptr;
   bool partial = false;
@@ -25,7 +26,7 @@ struct Operand {
 std::uint64_t partial_size(trireme_dtype dtype);
 
 // destination = the sources, combined in this order; finished (divided, scaled, rounded) unless it
-// is partial. It may be the memory of any source of its own kind.
+// is partial. The destination may be the memory of a source of the same kind.
 void combine(const Reduction& how, void* destination, bool partial,
              const std::vector<Operand>& sources, std::uint64_t count);
 

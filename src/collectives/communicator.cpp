@@ -1,17 +1,14 @@
 #include "collectives/communicator.hpp"
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <condition_variable>
-#include <deque>
-#include <map>
 #include <mutex>
 #include <numeric>
 #include <utility>
 
 #include "backends/last_calls.hpp"
-#include "collectives/channel.hpp"
+#include "collectives/channel_table.hpp"
+#include "collectives/memories.hpp"
 #include "collectives/message_queue.hpp"
 #include "collectives/records.hpp"
 #include "collectives/rendezvous.hpp"
@@ -23,56 +20,7 @@
 namespace trireme {
 namespace {
 
-// The memory of allocate(), so that an operation can keep alive what it works on: the caller may
-// destroy a buffer while it is in use.
-class Memories {
- public:
-  void add(const std::shared_ptr<Memory>& memory) {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(by_address_, [](const auto& entry) { return entry.second.memory.expired(); });
-    const std::uintptr_t begin = address_of(memory->data());
-    by_address_[begin] = {memory->bytes(), memory};
-    lowest_.store(std::min(lowest_.load(), begin));
-    highest_.store(std::max(highest_.load(), begin + memory->bytes()));
-  }
-
-  // Most memory is none of ours, which its address alone can tell.
-  bool may_hold(const void* data) const {
-    return address_of(data) >= lowest_.load(std::memory_order_relaxed) &&
-           address_of(data) < highest_.load(std::memory_order_relaxed);
-  }
-
-  // The memory that holds this address, or null.
-  std::shared_ptr<const void> find(const void* data) const {
-    if (!may_hold(data)) [[likely]] return nullptr;
-    return search(data);
-  }
-
- private:
-  std::shared_ptr<const void> search(const void* data) const {
-    const std::lock_guard lock(mutex_);
-    const auto after = by_address_.upper_bound(address_of(data));
-    if (after == by_address_.begin()) return nullptr;
-    const auto& [begin, entry] = *std::prev(after);
-    return address_of(data) - begin < entry.bytes ? entry.memory.lock() : nullptr;
-  }
-
-  struct Entry {
-    std::uint64_t bytes = 0;
-    std::weak_ptr<const Memory> memory;
-  };
-  static std::uintptr_t address_of(const void* data) {
-    return reinterpret_cast<std::uintptr_t>(data);
-  }
-
-  mutable std::mutex mutex_;
-  std::map<std::uintptr_t, Entry> by_address_;
-  // Of all that ever was in it.
-  std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX};
-  std::atomic<std::uintptr_t> highest_{0};
-};
-
-// What `body` throws becomes a failure.
+// Turns an exception of `body` into a failure.
 Status caught_plainly(const std::function<Status()>& body) noexcept {
   try {
     return body();
@@ -83,39 +31,31 @@ Status caught_plainly(const std::function<Status()>& body) noexcept {
   }
 }
 
-// What one operation must keep alive.
-struct Held {
-  std::vector<std::shared_ptr<const void>> memories;
-  std::shared_ptr<const void> owner;
-};
-
-// Who has which channels. All but left() is rank 0's to know.
-class Places {
- public:
-  // By place, the last model that has left it on one rank; 0: none. Numbers only grow.
-  using Left = std::array<std::uint32_t, kModels>;
-
-  Places() { std::iota(owners_.begin(), owners_.end(), 1); }  // the first ones have their own
-
-  void leave(std::uint32_t place, std::uint32_t model) noexcept {
-    left_[place] = std::max(left_[place], model);
+// One line for the log: "rank 0 of 2 joined "NAME", local (threads)".
+void log_membership(const Records& records, const std::string& description,
+                    const char* verb) noexcept {
+  if (!log_wanted(TRIREME_LOG_INFO)) return;
+  try {
+    log_line(TRIREME_LOG_INFO, "rank " + std::to_string(records.rank) + " of " +
+                                   std::to_string(records.world_size) + " " + verb + " \"" +
+                                   records.name + "\", " + description);
+  } catch (...) {  // no memory for a line, so there is none
   }
-  const Left& left() const { return left_; }
-  // A place whose owner has left it on all ranks, for that model; kModels: there is none.
-  std::uint32_t take(std::uint32_t model, const std::vector<Left>& all) noexcept {
-    for (std::uint32_t place = 0; place < kModels; ++place) {
-      const auto is_left = [&](const Left& left) { return left[place] == owners_[place]; };
-      if (!std::all_of(all.begin(), all.end(), is_left)) continue;
-      owners_[place] = model;
-      return place;
-    }
-    return kModels;
-  }
+}
 
- private:
-  Left left_{};
-  Left owners_;
-};
+// Fails the group with a text that begins with "rank R", and blames this rank.
+template <class Text>
+void report(Backend& backend, const Records& records, trireme_status code, Text text) noexcept {
+  try {
+    FailureDetails details;
+    details.communicator = records.name;
+    details.blamed = {records.rank};
+    backend.fail(Status::failure(code, text("rank " + std::to_string(records.rank)))
+                     .with_details(std::move(details)));
+  } catch (...) {
+    backend.fail(Status::failure(code, "out of memory"));  // short enough to need no memory
+  }
+}
 
 class Core final : public Communicator, public std::enable_shared_from_this<Core> {
  public:
@@ -127,33 +67,24 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
         lineage_(std::move(lineage)),
         offspring_(std::make_shared<Offspring>(lineage_)),
         timeout_ns_(timeout_ns),
-        timekeeper_([this] { return expire(); }),
+        timekeeper_([this] { return channels_.expire(); }),
+        channels_(records_, timekeeper_, messages_),
         messages_(records_) {
     records_.name = options.name;
     records_.rank = backend_->rank();
     records_.world_size = backend_->world_size();
     records_.stall_ns = options.stall_warning_ns;
-    for (std::uint32_t number = 0; number < kModelChannel; ++number) make_channel(number);
+    channels_.open(backend_);
     messages_.open(backend_);
     backend_->on_end(std::make_shared<const EndListener>(
         [offspring = offspring_](const Status& failure) { offspring->end(failure); }));
-  }
-
-  // One line for the log: "rank 0 of 2 joined "NAME", local (threads)".
-  void log_membership(const char* verb) const noexcept {
-    if (!log_wanted(TRIREME_LOG_INFO)) return;
-    try {
-      log_line(TRIREME_LOG_INFO, "rank " + std::to_string(records_.rank) + " of " +
-                                     std::to_string(records_.world_size) + " " + verb + " \"" +
-                                     records_.name + "\", " + description_);
-    } catch (...) {  // no memory for a line: nothing is said
-    }
+    log_membership(records_, description_, "joined");
   }
 
   int rank() const override { return records_.rank; }
   int world_size() const override { return records_.world_size; }
   const std::string& name() const override { return records_.name; }
-  // It may say more once the ranks have met.
+  // The text may grow once the ranks have met.
   std::string description() const override {
     const std::shared_ptr<Backend> backend = this->backend();
     return backend == nullptr ? description_ : backend->description();
@@ -165,7 +96,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     return children_.fetch_add(1, std::memory_order_relaxed) + 1;
   }
 
-  Status wait_ready(Deadline deadline) const override {
+  Status wait_ready(Deadline deadline, const std::function<Status()>& trouble) const override {
     if (inside_callback_of(this) && !deadline.passed()) return refuse_blocking_in_callback();
     std::shared_ptr<Backend> backend;
     {
@@ -174,7 +105,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
       if (backend == nullptr) return records_.left();
       ++waiting_for_peers_;
     }
-    const Status status = backend->wait_ready(deadline);
+    const Status status = backend->wait_ready_unless(deadline, trouble);
     const std::lock_guard lock(mutex_);
     --waiting_for_peers_;
     return status;
@@ -191,8 +122,8 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
 
   Status run(Operation&& operation, Deadline deadline) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
-    hold(&operation);
-    Channel& channel = this->channel(operation.channel);
+    memories_.hold(&operation);
+    Channel& channel = channels_[operation.channel];
     operation.model = channel.model();
     return channel.run(operation, deadline);
   }
@@ -201,12 +132,12 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
     const auto sent = memories_.find(operation.send);
     const auto received = memories_.find(operation.receive);
-    return channel(operation.channel).run(operation, timeout_ns);
+    return channels_[operation.channel].run(operation, timeout_ns);
   }
 
   Status start(Operation operation, Deadline deadline, std::shared_ptr<Request>* out) override {
-    hold(&operation);
-    Channel& channel = this->channel(operation.channel);
+    memories_.hold(&operation);
+    Channel& channel = channels_[operation.channel];
     operation.model = channel.model();
     return channel.start(shared_from_this(), this, std::move(operation), deadline, out);
   }
@@ -214,54 +145,38 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   Status run_message(const MessageArguments& message, Deadline deadline,
                      MetMessage* out_met) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
-    const MessageArguments held = hold(message);
+    const MessageArguments held = memories_.hold(message);
     return messages_.run(&held, 1, deadline, out_met);
   }
 
   Status run_messages(const MessageArguments& first, const MessageArguments& second,
                       Deadline deadline) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
-    const MessageArguments both[] = {hold(first), hold(second)};
+    const MessageArguments both[] = {memories_.hold(first), memories_.hold(second)};
     return messages_.run(both, 2, deadline, nullptr);
   }
 
   Status send_buffered(const MessageArguments& message, Deadline deadline) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
-    return messages_.send_buffered(shared_from_this(), this, hold(message), deadline);
+    return messages_.send_buffered(shared_from_this(), this, memories_.hold(message), deadline);
   }
 
   Status start_message(const MessageArguments& message, Deadline deadline,
                        std::shared_ptr<Request>* out) override {
-    return messages_.start(shared_from_this(), this, hold(message), deadline, out);
+    return messages_.start(shared_from_this(), this, memories_.hold(message), deadline, out);
   }
 
-  std::uint32_t next_model() noexcept override {
-    return models_.fetch_add(1, std::memory_order_relaxed) + 1;
-  }
-
+  std::uint32_t next_model() noexcept override { return channels_.next_model(); }
   Status take_channels(std::uint32_t model, Deadline deadline, std::uint32_t* out) override {
-    std::uint32_t place = model - 1;
-    if (model > kModels) {
-      const Status found = find_place(model, deadline, &place);
-      if (!found.ok()) return give_up(found);
-      if (place >= kModels) return refuse_model(model);
-    }
-    const std::uint32_t first = kModelChannel + 2 * place;
-    const std::lock_guard lock(mutex_);
-    if (backend_ == nullptr) return records_.left();
-    for (std::uint32_t number = first; number < first + 2; ++number) {
-      if (channels_[number].load(std::memory_order_relaxed) == nullptr) make_channel(number);
-      channel(number).give_to(model);
-    }
-    *out = first;
-    return Status::success();
+    bool torn = false;
+    const Status taken = channels_.take(model, deadline, out, &torn);
+    const std::shared_ptr<Backend> backend = torn ? this->backend() : nullptr;
+    if (backend == nullptr) return taken;
+    backend->fail(taken);
+    return backend->failure();
   }
-
   void leave_channels(std::uint32_t model, std::uint32_t first) noexcept override {
-    if (first == 0 && model > kModels) return;  // it never had any
-    const std::uint32_t place = first == 0 ? model - 1 : (first - kModelChannel) / 2;
-    const std::lock_guard lock(mutex_);
-    places_.leave(place, model);
+    channels_.leave(model, first);
   }
 
   Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) override {
@@ -295,8 +210,8 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
 
   void abort(const std::string& reason) noexcept override {
     const std::shared_ptr<Backend> backend = this->backend();
-    if (backend == nullptr) return;  // a rank that has left has no say
-    tell(*backend, TRIREME_ERROR_ABORTED, [&](std::string rank) {
+    if (backend == nullptr) return;  // a rank that has left decides no more
+    report(*backend, records_, TRIREME_ERROR_ABORTED, [&](std::string rank) {
       return rank + " aborted" + (reason.empty() ? "" : ": \"" + reason + "\"");
     });
   }
@@ -304,14 +219,14 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   void fail(trireme_status code, std::string_view what) noexcept override {
     const std::shared_ptr<Backend> backend = this->backend();
     if (backend == nullptr) return;
-    tell(*backend, code, [&](std::string rank) { return (rank += ": ").append(what); });
+    report(*backend, records_, code, [&](std::string rank) { return (rank += ": ").append(what); });
   }
 
   void fail_to_hand_out() noexcept override {
     const std::shared_ptr<Backend> backend = this->backend();
     if (backend == nullptr) return;
-    tell(*backend, TRIREME_ERROR_OUT_OF_MEMORY, [](std::string rank) {
-      return rank + " has no memory left for what an operation gave it";
+    report(*backend, records_, TRIREME_ERROR_OUT_OF_MEMORY, [](std::string rank) {
+      return rank + " has no memory left for the result of an operation";
     });
   }
 
@@ -325,13 +240,25 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     }
   }
 
-  void follow(Communicator& parent) override { parent.take_child(weak_from_this()); }
+  void follow(Communicator& parent) override {
+    const std::shared_ptr<const WaitListener> listener =
+        parent.take_child(weak_from_this(), lineage_);
+    if (const std::shared_ptr<Backend> backend = this->backend()) backend->on_wait(listener);
+  }
 
-  void take_child(const std::weak_ptr<Communicator>& child) override {
+  std::shared_ptr<const WaitListener> take_child(const std::weak_ptr<Communicator>& child,
+                                                 const Lineage& lineage) override {
     offspring_->add(child);
     const std::shared_ptr<Backend> backend = this->backend();
     const Status failure = backend == nullptr ? Status::success() : backend->shared_failure();
     if (!failure.ok()) offspring_->end(failure);
+    return std::make_shared<const WaitListener>(
+        [own = std::weak_ptr<Backend>(backend), from = lineage, to = lineage_](
+            const RankSet& ranks, Waiting what) noexcept {
+          const RankSet here = ranks_of(from, ranks, to);
+          const std::shared_ptr<Backend> parent = own.lock();
+          if (parent != nullptr && !here.empty()) parent->note_wait(here, what);
+        });
   }
 
   Status decide(Deadline deadline, const std::function<Status(Backend&)>& body) override {
@@ -344,8 +271,9 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
       backend = backend_;
       if (backend == nullptr) return records_.left();
       if (!mine) {
-        return Status::failure(TRIREME_ERROR_TIMEOUT,
-                               "another thread of this rank is deciding in \"" + records_.name + "\"");
+        return Status::failure(
+            TRIREME_ERROR_TIMEOUT,
+            "another thread of this rank is deciding in \"" + records_.name + "\"");
       }
       deciding_ = true;
     }
@@ -371,14 +299,11 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     backend->stop_deciding();
     timekeeper_.stop();
     busy = messages_.stop() || busy;
-    {
-      const std::lock_guard lock(mutex_);
-      for (Channel& channel : made_) busy = channel.stop() || busy;
-    }
-    log_membership("left");
+    busy = channels_.stop() || busy;
+    log_membership(records_, description_, "left");
     if (!busy) return;
-    tell(*backend, TRIREME_ERROR_PEER_LOST,
-         [](std::string rank) { return rank + " left with operations under way"; });
+    report(*backend, records_, TRIREME_ERROR_PEER_LOST,
+           [](std::string rank) { return rank + " left with operations under way"; });
   }
 
   CommunicatorStatistics statistics() const override {
@@ -405,117 +330,8 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     return backend_;
   }
 
-  Channel& channel(std::uint32_t number) const noexcept {
-    return *channels_[number].load(std::memory_order_acquire);
-  }
-  void make_channel(std::uint32_t number) {
-    made_.emplace_back(number, records_, timekeeper_, messages_).open(backend_);
-    channels_[number].store(&made_.back(), std::memory_order_release);
-  }
-
-  // Rank 0 finds a place that no rank uses any more, and tells the others. By messages that have the
-  // model's number: which models ask first, on which rank, does not matter.
-  Status find_place(std::uint32_t model, Deadline deadline, std::uint32_t* out) {
-    Places::Left own;
-    {
-      const std::lock_guard lock(mutex_);
-      own = places_.left();
-    }
-    MessageArguments word;
-    word.data = &own;
-    word.count = sizeof own;
-    word.dtype = TRIREME_DTYPE_BYTES;
-    word.tag = model;
-    word.context = 1 + kChannels;
-    std::uint32_t place = kModels;
-    MessageArguments answer = word;
-    answer.data = &place;
-    answer.count = sizeof place;
-    if (records_.rank != 0) {
-      answer.kind = OperationKind::receive;
-      TRIREME_RETURN_IF_ERROR(messages_.run(&word, 1, deadline, nullptr));
-      TRIREME_RETURN_IF_ERROR(messages_.run(&answer, 1, deadline, nullptr));
-    } else {
-      std::vector<Places::Left> all(static_cast<std::size_t>(records_.world_size), own);
-      word.kind = OperationKind::receive;
-      for (word.peer = 1; word.peer < records_.world_size; ++word.peer) {
-        word.data = &all[static_cast<std::size_t>(word.peer)];
-        TRIREME_RETURN_IF_ERROR(messages_.run(&word, 1, deadline, nullptr));
-      }
-      {
-        const std::lock_guard lock(mutex_);
-        place = places_.take(model, all);
-      }
-      for (answer.peer = 1; answer.peer < records_.world_size; ++answer.peer) {
-        TRIREME_RETURN_IF_ERROR(messages_.run(&answer, 1, deadline, nullptr));
-      }
-    }
-    *out = place;
-    return Status::success();
-  }
-
-  // What the ranks have told each other by then is known to some of them only.
-  Status give_up(const Status& status) {
-    const std::shared_ptr<Backend> backend = this->backend();
-    if (backend == nullptr) return status;
-    backend->fail(status);
-    return backend->failure();
-  }
-
-  Status refuse_model(std::uint32_t model) const {
-    return invalid_state("model " + std::to_string(model) + " of \"" + records_.name + "\" is one of more than " +
-                         std::to_string(kModels) +
-                         " that live: destroy another one on all ranks, or give it a communicator of "
-                         "trireme_communicator_duplicate()");
-  }
-
-  void hold(Operation* operation) const {
-    if (operation->also_uses.empty() && !memories_.may_hold(operation->send) &&
-        !memories_.may_hold(operation->receive)) {
-      return;
-    }
-    Held held;
-    const auto add = [&](const void* data) {
-      if (auto memory = memories_.find(data)) held.memories.push_back(std::move(memory));
-    };
-    add(operation->send);
-    add(operation->receive);
-    for (const void* const data : operation->also_uses) add(data);
-    if (held.memories.empty()) return;
-    held.owner = std::move(operation->owner);
-    operation->owner = std::make_shared<const Held>(std::move(held));
-  }
-
-  MessageArguments hold(MessageArguments message) const {
-    message.owner = memories_.find(message.data);
-    return message;
-  }
-
-  std::uint64_t expire() {
-    std::uint64_t earliest = UINT64_MAX;
-    for (const auto& each : channels_) {
-      Channel* const channel = each.load(std::memory_order_acquire);
-      if (channel != nullptr) earliest = std::min(earliest, channel->expire());
-    }
-    return earliest;
-  }
-
-  // Fails the group with a text that begins with "rank R", and that rank to blame.
-  template <class Text>
-  void tell(Backend& backend, trireme_status code, Text text) noexcept {
-    try {
-      FailureDetails details;
-      details.communicator = records_.name;
-      details.blamed = {records_.rank};
-      backend.fail(Status::failure(code, text("rank " + std::to_string(records_.rank)))
-                       .with_details(std::move(details)));
-    } catch (...) {
-      backend.fail(Status::failure(code, "out of memory"));  // short enough to need none
-    }
-  }
-
   mutable std::mutex mutex_;
-  std::shared_ptr<Backend> backend_;   // null once left
+  std::shared_ptr<Backend> backend_;  // null once left
   std::condition_variable decided_;
   bool deciding_ = false;
   mutable int waiting_for_peers_ = 0;  // threads in wait_ready()
@@ -526,13 +342,10 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   const std::shared_ptr<Offspring> offspring_;
   const std::uint64_t timeout_ns_;
   Records records_;
-  std::atomic<std::uint32_t> models_{0};
-  Places places_;
   std::atomic<std::uint64_t> children_{0};
   Memories memories_;
   Timekeeper timekeeper_;
-  std::deque<Channel> made_;
-  std::array<std::atomic<Channel*>, kChannels> channels_{};  // null: not made yet
+  ChannelTable channels_;
   MessageQueue messages_;
 };
 
@@ -551,7 +364,7 @@ Status Communicator::create(const GroupOptions& options, std::uint64_t timeout_n
                             ", but the ranks are 0 to " + std::to_string(resolved.world_size - 1));
   }
   if (resolved.name.empty()) resolved.name = resolved.rendezvous;
-  // Those whom MPI has told where they meet know a name that nobody else knows.
+  // Ranks that MPI has told where they meet have a secret name, and need no token.
   if (resolved.rendezvous.rfind("host://", 0) == 0 && resolved.met_by.empty()) {
     const auto token = std::make_shared<Token>();
     TRIREME_RETURN_IF_ERROR(Token::from_environment_if_any(token.get()));
@@ -560,8 +373,8 @@ Status Communicator::create(const GroupOptions& options, std::uint64_t timeout_n
   return join(resolved, timeout_ns, {}, out);
 }
 
-Status Communicator::join(const GroupOptions& options, std::uint64_t timeout_ns,
-                          Lineage lineage, std::shared_ptr<Communicator>* out) {
+Status Communicator::join(const GroupOptions& options, std::uint64_t timeout_ns, Lineage lineage,
+                          std::shared_ptr<Communicator>* out) {
   std::unique_ptr<Backend> backend;
   TRIREME_RETURN_IF_ERROR(join_group(options, &backend));
   lineage.name = options.name;
@@ -571,12 +384,10 @@ Status Communicator::join(const GroupOptions& options, std::uint64_t timeout_ns,
     lineage.ranks.resize(static_cast<std::size_t>(options.world_size));
     std::iota(lineage.ranks.begin(), lineage.ranks.end(), 0);
   }
-  auto core =
-      std::make_shared<Core>(std::move(backend), options, timeout_ns, std::move(lineage));
-  core->log_membership("joined");
-  // Threads and requests hold the core itself; whoever holds this pointer holds the membership.
-  // The last one may be a thread that can be cancelled elsewhere: a small operation holds no
-  // NoCancellation, and what is let go of here closes files.
+  auto core = std::make_shared<Core>(std::move(backend), options, timeout_ns, std::move(lineage));
+  // Threads and requests hold the core itself; the last holder of this pointer ends the membership.
+  // That may be a thread which can be cancelled elsewhere: a small operation holds no
+  // NoCancellation, and this destructor closes files.
   *out = std::shared_ptr<Communicator>(core.get(), [core](Communicator* which) mutable {
     const NoCancellation whole;
     which->leave();

@@ -14,13 +14,10 @@
 namespace trireme {
 namespace {
 
-// Counts that came from peers are sizes of memory here: what a peer cannot have sent must not be
-// one.
-Status not_sent(const std::string& what) {
-  return Status::failure(TRIREME_ERROR_CORRUPT, what);
-}
+// Counts from peers are sizes of memory here: an impossible count must be refused.
+Status not_sent(const std::string& what) { return Status::failure(TRIREME_ERROR_CORRUPT, what); }
 
-// What rank `rank` gives in all, which is no more than memory can hold.
+// Checks that the total that rank `rank` gives fits into memory.
 Status check_total(const std::uint64_t* counts, std::size_t n, std::size_t rank,
                    trireme_dtype dtype) {
   std::uint64_t total = 0;
@@ -35,15 +32,15 @@ Status check_total(const std::uint64_t* counts, std::size_t n, std::size_t rank,
   return Status::success();
 }
 
-// What this rank told comes back as it was, or memory that it is told in has been written to.
+// This rank's own counts must come back unchanged, or a peer has written to the memory of the
+// exchange.
 Status check_own(const std::uint64_t* told, const std::uint64_t* own, std::size_t n, int rank) {
   if (std::equal(told, told + n, own)) return Status::success();
-  return not_sent("the counts of rank " + std::to_string(rank) +
-                  ", this one, came back as others");
+  return not_sent("the counts of rank " + std::to_string(rank) + ", this one, came back as others");
 }
 
-// Row r of the table: what rank r sends to each rank, then what it expects of each. Every rank sees
-// the whole of it, so each finds the same disagreement by itself.
+// Row r of the table holds the counts that rank r sends to each rank, then the counts that it
+// expects of each. Every rank sees the whole table, so each finds the same disagreement by itself.
 Status compare_expectations(const std::vector<std::uint64_t>& table, std::size_t n) {
   for (std::size_t source = 0; source < n; ++source) {
     for (std::size_t destination = 0; destination < n; ++destination) {
@@ -65,7 +62,7 @@ Status compare_expectations(const std::vector<std::uint64_t>& table, std::size_t
   return Status::success();
 }
 
-// What all steps of a composite share with the operation that was called.
+// The fields that all steps of a composite share with the called operation.
 Operation step_of(const Operation& called) {
   Operation step;
   step.channel = called.channel;
@@ -83,7 +80,7 @@ Operation step_of(const Operation& called) {
 }  // namespace
 
 void make_all_to_all_v(Operation* operation, int rank, int world_size) {
-  operation->count = 0;  // each rank has its own
+  operation->count = 0;  // ranks have different counts
   const auto called = std::make_shared<const Operation>(*operation);
   operation->counts.clear();
   operation->program = [called, rank,
@@ -128,7 +125,7 @@ void make_wire(Operation* operation, trireme_dtype wire, int rank, int world_siz
       const Part part = trireme::part(*called, world_size, source, rank);
       received = std::max(received, part.count == 0 ? 0 : part.to + part.count);
     }
-    // What is sent and what is received, one after the other; broadcast has one of them.
+    // The sent and then the received elements; broadcast has only one of them.
     const std::uint64_t size = dtype_size(wire);
     std::byte* memory = nullptr;
     TRIREME_RETURN_IF_ERROR(steps.scratch((sent + received) * size, &memory));
@@ -155,7 +152,7 @@ void make_wire(Operation* operation, trireme_dtype wire, int rank, int world_siz
 
 namespace {
 
-// An entry of this size gains nothing from company, and a pack stays inside the second-level cache.
+// A larger entry gains nothing from company, and a pack stays inside the second-level cache.
 constexpr std::uint64_t kSmallBytes = 128u << 10;
 constexpr std::uint64_t kPackBytes = 512u << 10;
 
@@ -302,7 +299,7 @@ Status allocate(Steps& steps, std::uint64_t elements, trireme_dtype dtype,
   return steps.allocate(bytes, out);
 }
 
-// The first step of all: `values` of the root, or one value of each rank, for everybody.
+// The first step: gives all ranks `values` of the root, or one value of each rank.
 Operation tell_counts(const Operation& called, OperationKind kind, const std::uint64_t* send,
                       std::uint64_t* receive, std::uint64_t values) {
   Operation step = step_of(called);
@@ -315,7 +312,7 @@ Operation tell_counts(const Operation& called, OperationKind kind, const std::ui
   return step;
 }
 
-// Ranks that give counts of their own do not agree on `count`.
+// Ranks whose counts differ do not agree on `count`.
 std::shared_ptr<const Operation> begin_discovery(Operation* operation) {
   operation->agreement = 1;
   operation->agreement_name = "forms (one finds out the counts)";

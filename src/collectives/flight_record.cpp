@@ -9,7 +9,8 @@
 
 namespace trireme {
 
-// Not zeroed: entries past the last one are never read, and their pages are never touched.
+// The memory is not zeroed: entries past the last one are never read, and their pages are never
+// touched.
 FlightRecord::FlightRecord() : entries_(new Entry[kEntries]) {}
 
 std::uint64_t FlightRecord::begin(const What& what, std::uint64_t start_ns) noexcept {

@@ -1,5 +1,5 @@
-// Flight record: the last operations of one rank, kept in memory that was there from the start, so
-// that it can be read after any failure and while operations run.
+// Flight record: the last operations of one rank. Its memory is there from the start, so that it
+// can be read after any failure and while operations run.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class FlightRecord {
   // Returns the number by which end() finds the operation again. `start_ns`: 0 for now.
   std::uint64_t begin(const What& what, std::uint64_t start_ns = 0) noexcept;
   void end(std::uint64_t number, trireme_status status) noexcept;
-  // Both for an operation that is over, and well, with stamps of ticks_now().
+  // begin() and end() at once, for an operation that has succeeded, with stamps of ticks_now().
   void note(const What& what, std::uint64_t start_ticks, std::uint64_t end_ticks) noexcept;
 
   std::uint64_t operations() const noexcept;  // ended, well or not

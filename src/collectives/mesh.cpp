@@ -8,8 +8,8 @@ namespace {
 
 constexpr const char* kAgreementName = "axes of a mesh";
 
-// The group of `rank` in these axes: named after the axes, and told from its sisters by its first
-// rank.
+// The group of `rank` in these axes: it is named after the axes, and its first rank distinguishes
+// it from its sisters.
 ChildPlan plan_of(const sharding::MeshShape& shape, const std::vector<std::size_t>& axes,
                   std::int32_t rank) {
   ChildPlan plan;
@@ -21,6 +21,16 @@ ChildPlan plan_of(const sharding::MeshShape& shape, const std::vector<std::size_
   return plan;
 }
 
+// "data" and "shard", if both have several ranks.
+std::vector<std::size_t> axes_of_both(const sharding::MeshShape& shape) {
+  std::vector<std::size_t> found;
+  for (std::size_t axis = 0; axis < shape.axes().size(); ++axis) {
+    const sharding::Axis& each = shape.axes()[axis];
+    if ((each.name == "data" || each.name == "shard") && each.size > 1) found.push_back(axis);
+  }
+  return found.size() == 2 ? found : std::vector<std::size_t>();
+}
+
 }  // namespace
 
 Status Mesh::create(std::shared_ptr<Communicator> parent, std::vector<sharding::Axis> axes,
@@ -30,11 +40,13 @@ Status Mesh::create(std::shared_ptr<Communicator> parent, std::vector<sharding::
   TRIREME_RETURN_IF_ERROR(
       sharding::MeshShape::make(std::move(axes), order, parent->world_size(), &shape));
   std::shared_ptr<Mesh> mesh(new Mesh(std::move(parent), std::move(shape)));
+  const std::vector<std::size_t> both = axes_of_both(mesh->shape_);
   const auto plan = [&](const std::vector<Words>&) {
     std::vector<ChildPlan> plans;
     for (std::size_t axis = 0; axis < mesh->shape_.axes().size(); ++axis) {
       plans.push_back(plan_of(mesh->shape_, {axis}, mesh->parent_->rank()));
     }
+    if (!both.empty()) plans.push_back(plan_of(mesh->shape_, both, mesh->parent_->rank()));
     return plans;
   };
   ChildOptions options;
@@ -42,6 +54,10 @@ Status Mesh::create(std::shared_ptr<Communicator> parent, std::vector<sharding::
   TRIREME_RETURN_IF_ERROR(make_children(*mesh->parent_,
                                         {"mesh " + mesh->shape_.text(), kAgreementName}, {}, plan,
                                         options, &mesh->axes_));
+  if (!both.empty()) {
+    mesh->spread_ = std::move(mesh->axes_.back());
+    mesh->axes_.pop_back();
+  }
   *out = std::move(mesh);
   return Status::success();
 }

@@ -1,4 +1,5 @@
-// Mesh: a communicator whose ranks are arranged in named axes, with a communicator for each axis.
+// Mesh: a communicator whose ranks are arranged along named axes, with a communicator for each
+// axis.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,11 @@ class Mesh {
 
   const sharding::MeshShape& shape() const { return shape_; }
   const std::vector<std::shared_ptr<Communicator>>& axis_communicators() const { return axes_; }
+  // All ranks.
+  const std::shared_ptr<Communicator>& parent() const { return parent_; }
+  // The ranks over which a model is spread, along "data" and "shard" together; null if either has
+  // 1 rank, so that the communicator of one axis has them all.
+  const std::shared_ptr<Communicator>& spread() const { return spread_; }
 
   // A new communicator over several axes together. Collective over the parent.
   Status make_communicator(std::vector<std::size_t> axes, const ChildOptions& options,
@@ -34,6 +40,7 @@ class Mesh {
   const std::shared_ptr<Communicator> parent_;
   const sharding::MeshShape shape_;
   std::vector<std::shared_ptr<Communicator>> axes_;  // in the order given
+  std::shared_ptr<Communicator> spread_;
 };
 
 }  // namespace trireme

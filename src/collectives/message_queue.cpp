@@ -29,11 +29,10 @@ void fill(Message* message, const MessageArguments& arguments, Deadline deadline
 }
 
 MetMessage met_by(const Message& message) {
-  return {message.source, message.met_tag, message.met_count, message.met_dtype,
-          message.allocated};
+  return {message.source, message.met_tag, message.met_count, message.met_dtype, message.allocated};
 }
 
-// Copies of this many bytes may be under way; one that is larger goes alone.
+// Copies of this many bytes may be under way; a larger copy goes alone.
 constexpr std::uint64_t kMostBuffered = 64u << 20;
 
 bool is_done(const Message& message) { return message.done.load(std::memory_order_acquire); }
@@ -47,6 +46,7 @@ class StartedMessage final : public Completion {
 
   Status cancel() override { return queue_.cancel(*this); }
   const std::shared_ptr<void>& keep() const { return keep_; }
+  std::uint64_t due_ns() const override { return message.deadline.moment_ns(); }
   std::string label() const override {
     return std::string(operation_name(message.kind)) + ", sequence " +
            std::to_string(message.sequence) + ",";
@@ -61,7 +61,7 @@ class StartedMessage final : public Completion {
   Message message;
   std::uint64_t flight = 0;
   Stall stall{kNeverStalls};
-  std::shared_ptr<const void> held;  // memory it uses, until it is done
+  std::shared_ptr<const void> held;   // memory that it uses, until it is done
   std::unique_ptr<std::byte[]> copy;  // of a buffered send
   std::uint64_t copied_bytes = 0;
   bool told = false;                 // the thread was woken because it is done
@@ -97,7 +97,7 @@ std::uint64_t MessageQueue::begin_record(const Message& message) noexcept {
       {message.kind, message.dtype, message.peer, 0, message.sequence, message.count});
 }
 
-// Moves what can be moved, and wakes those whose message is done now.
+// Moves the messages that can move, and wakes the callers whose message is now done.
 void MessageQueue::drive(Backend& backend) noexcept {
   const Status status = caught(records_, OperationKind::receive, 0, [&] {
     backend.progress();
@@ -126,7 +126,7 @@ void MessageQueue::wake_ended(Backend& backend) noexcept {
 
 namespace {
 
-// Who has not taken, or not given, its part.
+// The peers that have not taken, or not given, their part.
 std::vector<std::int32_t> peers_of_unfinished(Message* const* messages, std::size_t count) {
   std::vector<std::int32_t> ranks;
   for (std::size_t i = 0; i < count; ++i) {
@@ -137,7 +137,7 @@ std::vector<std::int32_t> peers_of_unfinished(Message* const* messages, std::siz
   return ranks;
 }
 
-// "sent the message with tag 3"
+// For messages: "sent the message with tag 3".
 std::string missing_half(const Message& message) {
   const bool any = message.peer == kAnySource;
   std::string text = message.kind == OperationKind::send ? "taken" : "sent";
@@ -152,12 +152,12 @@ void MessageQueue::warn(const Backend& backend, const Batch& batch, OperationKin
                         std::uint64_t sequence, std::uint64_t waited_ns) const noexcept {
   try {
     std::vector<std::int32_t> ranks;
-    std::string what = std::string("not done its part of ") + operation_name(kind) +
-                       ", sequence " + std::to_string(sequence) + ",";
+    std::string what = std::string("not done its part of ") + operation_name(kind) + ", sequence " +
+                       std::to_string(sequence) + ",";
     ranks = peers_of_unfinished(batch.posted, batch.count);
     if (ranks.empty()) return;  // done meanwhile
     warn_slow(records_.name, records_.rank, backend.last_calls(), ranks, what, waited_ns);
-  } catch (...) {  // no memory for a line: nothing is said
+  } catch (...) {  // no memory for a line, so there is none
   }
 }
 
@@ -169,7 +169,7 @@ void MessageQueue::warn(const Backend& backend, const Message& message,
     if (!any) ranks.push_back(message.peer);
     warn_slow(records_.name, records_.rank, backend.last_calls(), ranks,
               (any ? "" : "not ") + missing_half(message), waited_ns);
-  } catch (...) {  // no memory for a line: nothing is said
+  } catch (...) {  // no memory for a line, so there is none
   }
 }
 
@@ -246,9 +246,9 @@ Status MessageQueue::give_up(Backend& backend, Message& message) noexcept {
     if (!any) asked.push_back(message.peer);
     const std::string calls = describe_last_calls(backend.last_calls(), asked);
     if (!calls.empty()) text += " (" + calls + ")";
-    return make_failure(records_, message.kind, sequence, TRIREME_ERROR_TIMEOUT, text.c_str(),
-                        any ? std::vector<std::int32_t>{}
-                            : std::vector<std::int32_t>{message.peer});
+    return make_failure(
+        records_, message.kind, sequence, TRIREME_ERROR_TIMEOUT, text.c_str(),
+        any ? std::vector<std::int32_t>{} : std::vector<std::int32_t>{message.peer});
   });
   if (!untouched) {  // a part of it has moved: the stream of this pair is broken
     backend.fail(failure);
@@ -336,7 +336,7 @@ Status MessageQueue::start(const std::shared_ptr<void>& keep, const void* owner,
   return Status::success();
 }
 
-// The caller locks.
+// The caller holds the lock.
 Status MessageQueue::start(std::shared_ptr<StartedMessage> started) {
   std::list<std::shared_ptr<StartedMessage>> node{started};
   if (backend_ == nullptr) return records_.left();
@@ -396,7 +396,7 @@ Status MessageQueue::wait_for_room(std::unique_lock<std::mutex>& lock, std::uint
                                    Deadline deadline) {
   const auto fits = [&] {
     return buffered_bytes_ == 0 ||
-         (bytes <= kMostBuffered && buffered_bytes_ <= kMostBuffered - bytes);
+           (bytes <= kMostBuffered && buffered_bytes_ <= kMostBuffered - bytes);
   };
   if (wait_until(changed_, lock, deadline, [&] { return backend_ == nullptr || fits(); })) {
     return backend_ == nullptr ? records_.left() : Status::success();
@@ -433,7 +433,7 @@ Status MessageQueue::cancel(StartedMessage& started) {
 bool MessageQueue::stop() noexcept {
   std::shared_ptr<Backend> backend;
   const std::lock_guard lock(mutex_);
-  backend = std::move(backend_);  // let go of outside the lock
+  backend = std::move(backend_);  // released outside the lock
   backend_ = nullptr;
   changed_.notify_all();
   const auto under_way = [](const auto& each) { return !is_done(each->message); };
@@ -441,7 +441,8 @@ bool MessageQueue::stop() noexcept {
          std::any_of(started_.begin(), started_.end(), under_way);
 }
 
-// Moves ended messages to `ended`; gives up those that are late. `slow` are those to warn of.
+// Moves ended messages to `ended`, and late ones, too, after it has withdrawn them. `slow` are the
+// messages to warn of.
 bool MessageQueue::collect(std::list<std::shared_ptr<StartedMessage>>* ended,
                            std::list<std::shared_ptr<StartedMessage>>* slow,
                            std::uint64_t* earliest) noexcept {
@@ -460,7 +461,7 @@ bool MessageQueue::collect(std::list<std::shared_ptr<StartedMessage>>* ended,
       if (started.stall.due(now)) {
         try {
           slow->push_back(*place);
-        } catch (...) {  // no memory for a line: nothing is said
+        } catch (...) {  // no memory for a line, so there is none
         }
       }
       *earliest = std::min(*earliest, started.stall.before(started.message.deadline).moment_ns());
@@ -488,7 +489,7 @@ void MessageQueue::work() noexcept {
       continue;
     }
     if (started_.empty()) return;
-    // Not held while nothing is under way, so that this rank can leave the group.
+    // Held only while a message is under way, so that this rank can leave the group.
     std::shared_ptr<Backend> backend = started_.front()->backend;
     const std::uint32_t seen = backend->activity();
     drive(*backend);

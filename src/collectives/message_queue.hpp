@@ -1,5 +1,5 @@
-// MessageQueue: one rank's messages that are under way. Who waits for one moves all of them; a
-// thread of the library moves the started ones.
+// MessageQueue: one rank's messages that are under way. A caller that waits for one message moves
+// all of them; a thread of the library moves the started messages.
 #pragma once
 
 #include <condition_variable>
@@ -21,17 +21,17 @@ class MessageQueue {
   explicit MessageQueue(Records& records) : records_(records) {}
 
   void open(std::shared_ptr<Backend> backend);
-  // Runs one or two at once, and answers the first failure. *out_met may be null.
+  // Runs one or two at once, and returns the first failure. *out_met may be null.
   Status run(const MessageArguments* arguments, int count, Deadline deadline, MetMessage* out_met);
-  // As Channel::start().
+  // The same contract as Channel::start().
   Status start(const std::shared_ptr<void>& keep, const void* owner,
                const MessageArguments& arguments, Deadline deadline, std::shared_ptr<Request>* out);
   // Sends a copy of the data, without a deadline of its own; waits while too much is under way.
   Status send_buffered(const std::shared_ptr<void>& keep, const void* owner,
                        const MessageArguments& arguments, Deadline deadline);
   Status cancel(StartedMessage& message);
-  // For algorithms: posts all messages and waits until all are done. A failure, also of a deadline,
-  // is one of the group. The messages belong to a collective that runs, so `backend` is there.
+  // For algorithms: posts all messages and waits until all are done. A failure fails the group,
+  // also a missed deadline. The messages belong to a running collective, so `backend` is there.
   Status exchange(Backend& backend, const std::vector<Message*>& messages, OperationKind kind,
                   std::uint64_t sequence, Deadline deadline) noexcept;
   // No message begins after this. True if one is under way; it ends once the group has failed.
@@ -39,21 +39,21 @@ class MessageQueue {
 
  private:
   struct Waiter;  // a caller that blocks in run()
-  struct Batch;   // one that blocks in exchange()
+  struct Batch;   // a caller that blocks in exchange()
 
   Status start(std::shared_ptr<StartedMessage> started);
   Status wait_for_room(std::unique_lock<std::mutex>& lock, std::uint64_t bytes, Deadline deadline);
   void drive(Backend& backend) noexcept;
-  // Drives a call's messages until `done()`. At the deadline `late()` has to end them, or the group.
-  // `slow(waited_ns)` is to warn, and called without the lock.
+  // Drives a call's messages until `done()`. At the deadline `late()` must end them, or the group.
+  // `slow(waited_ns)` warns; it is called without the lock.
   template <class Done, class Late, class Slow>
   void drive_until(std::unique_lock<std::mutex>& lock, Backend& backend, Deadline deadline,
                    Done done, Late late, Slow slow);
   void wake_ended(Backend& backend) noexcept;
-  // Takes a late message back; afterwards it is done.
+  // Withdraws a late message; afterwards it is done.
   Status give_up(Backend& backend, Message& message) noexcept;
   Status late(const Batch& batch, OperationKind kind, std::uint64_t sequence) noexcept;
-  // Tells the log who is waited for.
+  // Logs the peers for which the call waits.
   void warn(const Backend& backend, const Batch& batch, OperationKind kind, std::uint64_t sequence,
             std::uint64_t waited_ns) const noexcept;
   void warn(const Backend& backend, const Message& message, std::uint64_t waited_ns) const noexcept;
@@ -64,7 +64,7 @@ class MessageQueue {
                std::list<std::shared_ptr<StartedMessage>>* slow, std::uint64_t* earliest) noexcept;
 
   Records& records_;
-  std::mutex mutex_;  // also the lock that Backend asks for around post, progress and withdraw
+  std::mutex mutex_;  // also the lock that Backend requires around post, progress and withdraw
   std::condition_variable changed_;
   std::shared_ptr<Backend> backend_;  // null: not open, or stopped
   std::uint64_t last_sequence_ = 0;
@@ -72,7 +72,7 @@ class MessageQueue {
   Batch* batches_ = nullptr;  // the first of a list
   std::list<std::shared_ptr<StartedMessage>> started_;
   std::list<std::shared_ptr<StartedMessage>>
-      withdrawn_;  // done; their callbacks are yet to be called
+      withdrawn_;                     // done; their callbacks are not called yet
   std::uint64_t buffered_bytes_ = 0;  // of copies under way
   bool has_thread_ = false;
 };

@@ -15,7 +15,7 @@ Status make_failure(const Records& records, OperationKind kind, std::uint64_t se
     details.blamed = std::move(blamed);
     return Status::failure(code, text).with_details(std::move(details));
   } catch (...) {
-    return Status::failure(code, "out of memory");  // short enough to need none
+    return Status::failure(code, "out of memory");  // short enough to need no memory
   }
 }
 

@@ -1,5 +1,5 @@
-// What the parts of one communicator share: its name, its flight record, and how a failure of an
-// operation reads.
+// The data that the parts of one communicator share: its name, its flight record, and the words of
+// a failure.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,12 @@ Status make_failure(const Records& records, OperationKind kind, std::uint64_t se
                     trireme_status code, const char* text,
                     std::vector<std::int32_t> blamed = {}) noexcept;
 
-// The same as the caller of this rank shall read it: "TEXT during all_reduce, sequence 7 of
+// The same failure in the words for this rank's caller: "TEXT during all_reduce, sequence 7 of
 // "NAME"".
 Status with_operation(const Records& records, OperationKind kind, std::uint64_t sequence,
                       const Status& failure) noexcept;
 
-// Runs `body`, which returns a Status; what it throws becomes one, too.
+// Runs `body`, which returns a Status; turns an exception into one, too.
 template <class Body>
 Status caught(const Records& records, OperationKind kind, std::uint64_t sequence,
               Body&& body) noexcept {

@@ -45,15 +45,16 @@ Status read_number(const char* variable, int low, int* out) {
   return Status::success();
 }
 
-// A number from 1 that a variable may hold: 0 if it is not there or says anything else.
+// A number from 1 in a variable; 0 if it is not there or holds anything else.
 int count_in(const char* variable) {
   int count = 0;
   return variable != nullptr && is_set(variable) && read_number(variable, 1, &count).ok() ? count
                                                                                           : 0;
 }
 
-// Who starts processes tells each its place by variables of its own; the first that are there
-// count. Most tell how many ranks are on this host, or on how many hosts they are.
+// A program that starts processes gives each its place by its own variables; the first starter
+// whose variables are there counts. Most also tell the number of ranks on this host, or the number
+// of hosts.
 struct Starter {
   const char* rank;
   const char* world_size;
@@ -67,7 +68,7 @@ constexpr Starter kStarters[] = {
     {"PMI_RANK", "PMI_SIZE", true, "MPI_LOCALNRANKS", {}},
     {"SLURM_PROCID", "SLURM_NTASKS", false, nullptr, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}}};
 
-// Null if nobody has started this process as a rank.
+// Null if no known starter has started this process as a rank.
 const Starter* find_starter() {
   for (const Starter& starter : kStarters) {
     if (is_set(starter.rank) || is_set(starter.world_size)) return &starter;
@@ -75,7 +76,7 @@ const Starter* find_starter() {
   return nullptr;
 }
 
-// This process's own command, as it would be typed, as far as it fits into a message.
+// This process's own command, as a user would type it, cut to fit into a message.
 std::string own_command() {
   constexpr std::size_t kLongest = 160;
   const std::string words = read_small_file("/proc/self/cmdline");
@@ -103,7 +104,7 @@ Status nobody_has_started_this() {
       own_command());
 }
 
-// The caller may say again what the environment says, but nothing else.
+// The caller's options may repeat the environment, but not contradict it.
 Status take_number(const char* variable, const char* field, int low, int* option) {
   int value = 0;
   TRIREME_RETURN_IF_ERROR(read_number(variable, low, &value));
@@ -115,7 +116,7 @@ Status take_number(const char* variable, const char* field, int low, int* option
   return Status::success();
 }
 
-// Why the ranks are on several hosts, or on one, as far as the starter's variables tell.
+// Whether the ranks are on several hosts, or on one, as far as the starter's variables tell.
 enum class Spread { unknown, one_host, several_hosts };
 Spread spread_of(const Starter& starter, const GroupOptions& options, std::string* why) {
   const auto says = [&](const char* variable) {
@@ -143,8 +144,8 @@ Spread spread_of(const Starter& starter, const GroupOptions& options, std::strin
   return Spread::unknown;
 }
 
-// Whether an address or name leads every host to itself. A host's own name may do so there alone, so
-// that other names than these are not asked for.
+// Whether an address or name leads every host to itself. A host's own name may do so on that host
+// alone, so only these names are checked.
 bool is_loopback(const std::string& host) {
   tcp::Endpoint endpoint;
   std::string why;
@@ -152,7 +153,7 @@ bool is_loopback(const std::string& host) {
   return endpoint.is_loopback();
 }
 
-// The name says nothing about the token: anybody on the host can list the names of sockets.
+// The name does not reveal the token: every user of the host can list the names of sockets.
 Status name_on_this_host(const std::string& address, int port, std::string* out) {
   std::string secret;
   if (is_set("TRIREME_TOKEN_FILE") || is_set("TRIREME_TOKEN_FD")) {
@@ -166,14 +167,14 @@ Status name_on_this_host(const std::string& address, int port, std::string* out)
   return Status::success();
 }
 
-// torchrun's agent listens at MASTER_PORT itself, for a store of its own, and says so.
+// torchrun's agent listens at MASTER_PORT itself, for its own store, and this variable tells so.
 int port_for_ranks(int master_port) {
   const char* const text = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
   const bool taken = text != nullptr && std::strcmp(text, "True") == 0;
   return taken && master_port < 65535 ? master_port + 1 : master_port;
 }
 
-// Every rank has to come to the same place by what it knows alone.
+// Every rank must come to the same place by its own knowledge alone.
 Status meet_at_master(const Starter& starter, GroupOptions* options) {
   std::string address;
   int port = 0;
@@ -224,7 +225,7 @@ Status resolve_environment(GroupOptions* options) {
     options->rendezvous = rendezvous;
     return Status::success();
   }
-  // Inside mpirun nothing else need be said.
+  // Inside mpirun no other variable is needed.
   if (starter.is_mpi && !is_set("MASTER_ADDR")) {
     options->rendezvous = mpi::kScheme;
     return Status::success();
@@ -238,7 +239,7 @@ Status resolve_rendezvous(GroupOptions* options, Deadline deadline) {
   if (options->rendezvous.rfind(kEnvironment, 0) == 0) {
     TRIREME_RETURN_IF_ERROR(resolve_environment(options));
   }
-  // What is wrong with the options is said before MPI is begun.
+  // Wrong options are refused before MPI is begun.
   const bool is_wrong =
       options->transport.has_value() || (!options->backend.empty() && options->backend != "mpi");
   if (!mpi::is_mpi(options->rendezvous) || is_wrong) return Status::success();

@@ -1,4 +1,5 @@
-// env://: who this rank is and where its group meets, from the variables that launchers set.
+// env://: finds this rank's place and its group's meeting point in the variables that launchers
+// set.
 #pragma once
 
 #include <string>
@@ -8,15 +9,15 @@
 
 namespace trireme {
 
-// Puts what the environment says in place of "env://", and the host in place of "mpi://" if all ranks
-// share it, for which the first call waits until all ranks make it; others stay as they are.
+// Replaces "env://" by the URL in the environment. Replaces "mpi://" by the host's meeting point if
+// all ranks share a host: the first such call waits until all ranks make it. Leaves other URLs.
 Status resolve_rendezvous(GroupOptions* options, Deadline deadline);
 
-// 32 digits of the secret's digest: a name by which nobody knows what it is made of.
+// 32 digits of the secret's digest: a name that does not reveal the secret.
 std::string secret_place(const std::string& secret);
 
-// Where ranks of this rendezvous meet as another group, at a place of that name. `address`: at
-// another address than the parent's; "": at the same.
+// The URL where ranks of this rendezvous meet as another group, at a place of that name. `address`:
+// another address than the parent's; "": the same one.
 std::string rendezvous_of_child(const std::string& parent, const std::string& place,
                                 const std::string& address);
 

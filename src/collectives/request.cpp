@@ -19,8 +19,7 @@ struct CallbackFrame {
 };
 thread_local const CallbackFrame* t_callbacks = nullptr;
 
-// Wakes wait_any(): one for the process, because a request does not know who waits for it among
-// others.
+// Wakes wait_any(). The process has one, because a request does not know its waiters.
 struct AnyDone {
   std::atomic<std::uint32_t> waiters{0};
   std::mutex mutex;
@@ -64,7 +63,7 @@ Status Completion::result() const {
 }
 
 Status Completion::told() const {
-  return option_ == nullptr ? result_ : tell_deadline(result_, timeout_ns_, option_);
+  return option_ == nullptr ? result_ : tell_deadline(result_, timeout_ns_, option_, passed_);
 }
 
 void Completion::set_deadline_text(std::uint64_t timeout_ns, const char* option) {
@@ -114,6 +113,8 @@ void Completion::complete(Status status) noexcept {
   {
     const std::lock_guard lock(mutex_);
     result_ = std::move(status);
+    // The deadline of another call may have failed the group before.
+    passed_ = result_.code() != TRIREME_ERROR_TIMEOUT || now_ns() >= due_ns();
     done_.store(true, std::memory_order_seq_cst);
     if (descriptor_ >= 0) make_readable(descriptor_);
     changed_.notify_all();
@@ -163,7 +164,8 @@ Status wait_any(const std::shared_ptr<Request>* requests, std::size_t count, Dea
     }
   }
   AnyDone& any = any_done();
-  // Counted before the first look: a request that ends after that look sees the count and wakes us.
+  // Counted before the first look: a request that ends after that look sees the count and wakes
+  // this thread.
   any.waiters.fetch_add(1, std::memory_order_seq_cst);
   bool found = false;
   for (;;) {

@@ -1,4 +1,5 @@
-// Completion: what all started operations share: being done, telling it, and the callback.
+// Completion: the part that all started operations share: the state of being done, its report, and
+// the callback.
 #pragma once
 
 #include <atomic>
@@ -23,17 +24,18 @@ class Completion : public Request {
   void set_deadline_text(std::uint64_t timeout_ns, const char* option) override;
 
   // complete() makes it done, once, and may be called under a lock; deliver() then calls the
-  // callback, if there is one, and must be called without. Apart, because who withdraws an
-  // operation is not who may call the caller back.
+  // callback, if there is one, and must be called without a lock. They are apart because a thread
+  // that withdraws an operation must not call back its caller.
   void complete(Status status) noexcept;
   void deliver() noexcept;
 
  protected:
   explicit Completion(const void* owner) : owner_(owner) {}
-  virtual std::string label() const = 0;  // "all_reduce number 7"
+  virtual std::string label() const = 0;     // "all_reduce number 7"
+  virtual std::uint64_t due_ns() const = 0;  // its deadline
 
  private:
-  Status told() const;  // its result, under the lock
+  Status told() const;  // the result; takes the lock
   void call(void (*callback)(std::int32_t, void*), void* user_data) const noexcept;
 
   const void* const owner_;  // the communicator, by address only
@@ -42,7 +44,8 @@ class Completion : public Request {
   std::atomic<bool> done_{false};
   Status result_ = Status::success();
   std::uint64_t timeout_ns_ = 0;
-  const char* option_ = nullptr;  // that has set it; null: a TIMEOUT tells of no deadline
+  const char* option_ = nullptr;  // the option that has set it; null: a TIMEOUT names no deadline
+  bool passed_ = true;            // whether that deadline had passed when it was done
   bool has_callback_ = false;
   void (*callback_)(std::int32_t, void*) = nullptr;  // set while one waits
   void* user_data_ = nullptr;
@@ -50,7 +53,7 @@ class Completion : public Request {
 };
 
 // Whether this thread is inside a completion callback of that communicator, where blocking would
-// wait for oneself.
+// wait for itself.
 bool inside_callback_of(const void* owner) noexcept;
 Status refuse_blocking_in_callback();
 

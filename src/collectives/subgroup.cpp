@@ -1,6 +1,5 @@
 #include "collectives/subgroup.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -17,8 +16,8 @@
 namespace trireme {
 namespace {
 
-// One rank's part of the first collective. The random numbers of all ranks make a place that nobody else can meet at, nor a
-// later parent of the same name.
+// One rank's part of the first collective. The random numbers of all ranks make a secret meeting
+// place, which no later parent of the same name has.
 struct Wish {
   std::uint64_t random[2];
   Words words;
@@ -37,11 +36,11 @@ Report report_of(const Status& status) {
   report.code = status.code();
   if (status.details() != nullptr) report.system_error = status.details()->system_error;
   const std::string& text = status.message();
-  std::memcpy(report.text, text.data(), whole_letters(text, sizeof report.text - 1));
+  std::memcpy(report.text, text.data(), whole_characters(text, sizeof report.text - 1));
   return report;
 }
 
-// Gathers one struct of each rank. Ranks that say something else get MISMATCH, all of them.
+// Gathers one struct of each rank. If one rank's agreement differs, all ranks get MISMATCH.
 template <class Part>
 Status gather(Communicator& parent, std::uint32_t channel, const std::string& text,
               const char* name, const Part& own, Deadline deadline, std::vector<Part>* out) {
@@ -57,19 +56,20 @@ Status gather(Communicator& parent, std::uint32_t channel, const std::string& te
   std::memcpy(&operation.agreement, digest.data(), sizeof operation.agreement);
   operation.agreement_name = name;
   TRIREME_RETURN_IF_ERROR(parent.run(std::move(operation), deadline));
-  // This rank's place in the new group is found in here.
+  // The plan finds this rank's place in the new group by its own part.
   const auto me = static_cast<std::size_t>(parent.rank());
   if (std::memcmp(&(*out)[me], &own, sizeof own) == 0) return Status::success();
-  // The others have what they asked for, and will wait for this rank.
-  parent.fail(TRIREME_ERROR_CORRUPT, "what this rank said came back as something else");
+  // The others have their result, and will wait for this rank.
+  parent.fail(TRIREME_ERROR_CORRUPT, "the words of this rank came back changed");
   FailureDetails details;
   details.communicator = parent.name();
-  return Status::failure(TRIREME_ERROR_CORRUPT, "what rank " + std::to_string(parent.rank()) +
-                                                    ", this one, said came back as something else")
+  return Status::failure(
+             TRIREME_ERROR_CORRUPT,
+             "the words of rank " + std::to_string(parent.rank()) + ", this one, came back changed")
       .with_details(std::move(details));
 }
 
-// The same on all ranks: it depends on the reports alone.
+// The same on all ranks: it depends only on the reports.
 Status verdict(Communicator& parent, const std::vector<Report>& reports) {
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
     const Report& report = reports[rank];
@@ -91,8 +91,8 @@ Status verdict(Communicator& parent, const std::vector<Report>& reports) {
 
 }  // namespace
 
-std::string child_name(const ChildOptions& options, const std::string& parent,
-                       std::uint64_t number, const std::string& label) {
+std::string child_name(const ChildOptions& options, const std::string& parent, std::uint64_t number,
+                       const std::string& label) {
   if (!options.name.empty()) return options.name;
   std::string name = parent;
   name.append("/").append(std::to_string(number));
@@ -111,20 +111,9 @@ Status join_child(Communicator& parent, const std::vector<std::int32_t>& ranks,
   Lineage lineage;
   lineage.root = parent.lineage().root;
   for (const std::int32_t rank : ranks) {
-    lineage.ranks.push_back(parent.root_ranks()[static_cast<std::size_t>(rank)]);
+    lineage.ranks.push_back(parent.lineage().ranks[static_cast<std::size_t>(rank)]);
   }
   return Communicator::join(options, parent.timeout_ns(), std::move(lineage), out);
-}
-
-Status wait_until_met(const Communicator& child, Deadline deadline,
-                      const std::function<Status()>& trouble) {
-  constexpr std::uint64_t kSlice = 2'000'000;
-  while (true) {
-    TRIREME_RETURN_IF_ERROR(trouble());
-    const std::uint64_t rest = deadline.remaining_ns();
-    const Status status = child.wait_ready(Deadline::after(std::min(rest, kSlice)));
-    if (status.code() != TRIREME_ERROR_TIMEOUT || rest == 0) return status;
-  }
 }
 
 namespace {
@@ -146,13 +135,13 @@ Status make_with_peers(Communicator& parent, const Agreement& agreement, const W
     return Status::failure(TRIREME_ERROR_SYSTEM, "the system gives no random numbers");
   }
   std::vector<Wish> all;
-  TRIREME_RETURN_IF_ERROR(gather(parent, options.channel, agreement.text, agreement.name, own,
-                                 deadline, &all));
-  // A model has named its own, which ranks may make in any order.
+  TRIREME_RETURN_IF_ERROR(
+      gather(parent, options.channel, agreement.text, agreement.name, own, deadline, &all));
+  // A model names its own children, which ranks may make in any order.
   const std::uint64_t number = options.channel == 0 ? parent.next_child() : 0;
 
   std::vector<std::shared_ptr<Communicator>> children;
-  // Whatever goes wrong here, the peers wait for the report.
+  // The peers wait for this rank's report, so a failure must not skip it.
   const Status joined = [&]() -> Status {
     try {
       std::vector<Words> said;
@@ -179,10 +168,10 @@ Status make_with_peers(Communicator& parent, const Agreement& agreement, const W
                                  agreement.name, report_of(joined), deadline, &reports));
   TRIREME_RETURN_IF_ERROR(verdict(parent, reports));
   for (const std::shared_ptr<Communicator>& child : children) {
-    const Status met = wait_until_met(*child, deadline, [&] { return parent.failure(); });
+    const Status met = child->wait_ready(deadline, [&] { return parent.failure(); });
     if (met.ok()) continue;
     TRIREME_RETURN_IF_ERROR(parent.failure());
-    // A child that a quicker rank has aborted or left already was made all the same.
+    // The child was made, even if a quicker rank has aborted or left it already.
     if (met.code() == TRIREME_ERROR_TIMEOUT) return met;
   }
   *out = std::move(children);
@@ -193,11 +182,10 @@ Status make_with_peers(Communicator& parent, const Agreement& agreement, const W
 
 Status make_children(Communicator& parent, const Agreement& agreement, const Words& words,
                      const std::function<std::vector<ChildPlan>(const std::vector<Words>&)>& plan,
-                     const ChildOptions& options,
-                     std::vector<std::shared_ptr<Communicator>>* out) {
+                     const ChildOptions& options, std::vector<std::shared_ptr<Communicator>>* out) {
   try {
     return make_with_peers(parent, agreement, words, plan, options, out);
-  } catch (...) {  // no memory in the middle of what all ranks do step by step
+  } catch (...) {  // no memory in the middle of a step that all ranks take together
     parent.fail_to_hand_out();
     throw;
   }

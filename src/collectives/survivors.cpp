@@ -26,7 +26,7 @@ Status shrink_failure(const Communicator& parent, trireme_status code, const std
       .with_details(std::move(details));
 }
 
-// A loss after the ranks had agreed on who is left: the next call counts it.
+// A loss after the ranks had agreed on the survivors: the next call sees it.
 Status lost_on_the_way(const Communicator& parent, const std::string& text,
                        std::vector<std::int32_t> blamed) {
   FailureDetails details{"shrink", parent.name(), 0, std::move(blamed), 0, true};
@@ -35,19 +35,18 @@ Status lost_on_the_way(const Communicator& parent, const std::string& text,
       .with_details(std::move(details));
 }
 
-// The votes of `confirm`: all bits but that of the own number where joining failed, so that their
-// conjunction tells who.
+// The votes of `confirm`: all bits but the one of this rank's number where joining failed, so that
+// their conjunction names the failed ranks.
 std::uint64_t confirmation(int rank, bool joined) {
   return joined ? ~0ull : ~(1ull << (rank % 64));
 }
 
-// Joins the group that `decision` names. What goes wrong is told to the others by the vote that
-// follows.
+// Joins the group that `decision` names. The following vote tells the others of a failure.
 Status join_survivors(Communicator& parent, const Decision& decision, const ChildOptions& options,
                       std::shared_ptr<Communicator>* out) {
   try {
     TRIREME_RETURN_IF_ERROR(failpoint("shrink", "before_join"));
-    // What follows a "?" is the rank's own.
+    // The part after "?" is the rank's own.
     const std::string& rendezvous = parent.options().rendezvous;
     std::string secret = rendezvous.substr(0, rendezvous.find('?'));
     for (const std::uint64_t number : {decision.number, decision.value}) {
@@ -65,12 +64,12 @@ Status join_survivors(Communicator& parent, const Decision& decision, const Chil
   }
 }
 
-// Waits until the ranks of the new group have met, or one of them is lost before. Who meets in vain
-// has some time left to hear from the others that they do.
+// Waits until the ranks of the new group have met, or one of them is lost. A rank that meets in
+// vain keeps some time, in which the others can tell it that they do, too.
 Status wait_for_survivors(const Backend& backend, const Communicator& parent,
                           const Decision& decision, const Communicator& child, Deadline deadline) {
   const Deadline earlier = Deadline::after(deadline.remaining_ns() / 4 * 3);
-  return wait_until_met(child, earlier, [&]() -> Status {
+  return child.wait_ready(earlier, [&]() -> Status {
     for (const std::int32_t rank : decision.ranks) {
       if (!backend.counts_as_lost(rank)) continue;
       return shrink_failure(parent, TRIREME_ERROR_PEER_LOST,
@@ -80,7 +79,7 @@ Status wait_for_survivors(const Backend& backend, const Communicator& parent,
   });
 }
 
-// Whether all ranks of the first decision voted in a later one; the same on all of them.
+// Checks that all ranks of the first decision voted in a later one; the same on all of them.
 Status check_present(const Communicator& parent, const Decision& first, const Decision& second) {
   std::vector<std::int32_t> gone;
   std::set_difference(first.ranks.begin(), first.ranks.end(), second.ranks.begin(),
@@ -92,8 +91,8 @@ Status check_present(const Communicator& parent, const Decision& first, const De
   return lost_on_the_way(parent, text + " lost before the new group was whole", gone);
 }
 
-// Whether all of them voted that it went well; the same on all of them. `own` is what went wrong
-// here.
+// Checks that all of them voted for success; the same on all of them. `own` is the outcome of this
+// rank.
 Status check_votes(const Communicator& parent, const Decision& first, const Decision& second,
                    bool meets, const Status& own) {
   std::vector<std::int32_t> failed;
@@ -107,7 +106,8 @@ Status check_votes(const Communicator& parent, const Decision& first, const Deci
     return shrink_failure(parent, TRIREME_ERROR_SYSTEM, who + " could not join the new group",
                           failed);
   }
-  // It met a death of which this group did not know yet. Nobody is blamed: the next call will know.
+  // That rank met a death which this group does not know yet. No rank is blamed: the next call will
+  // know.
   if (own.code() == TRIREME_ERROR_TIMEOUT) return own;
   return lost_on_the_way(parent, who + " did not meet all others in the new group", {});
 }
@@ -137,8 +137,8 @@ Status shrink(Communicator& parent, const ChildOptions& options,
       TRIREME_RETURN_IF_ERROR(backend.decide(DecisionKind::shrink, random, deadline, &first));
       if (first.again) continue;
       std::shared_ptr<Communicator> child;
-      // First all have a place in the new group, then all have met in it; who dies later is lost to
-      // it, too.
+      // First all ranks join the new group, then all meet in it; a rank that dies later is lost to
+      // the new group, too.
       bool again = false;
       for (const bool meets : {false, true}) {
         const Status done = meets ? wait_for_survivors(backend, parent, first, *child, deadline)
@@ -146,7 +146,7 @@ Status shrink(Communicator& parent, const ChildOptions& options,
         Decision next;
         TRIREME_RETURN_IF_ERROR(backend.decide(
             DecisionKind::confirm, confirmation(backend.rank(), done.ok()), deadline, &next));
-        again = next.again;  // a rank whose time was over before came back
+        again = next.again;  // a rank that had timed out before came back
         if (again) break;
         TRIREME_RETURN_IF_ERROR(check_present(parent, first, next));
         TRIREME_RETURN_IF_ERROR(check_votes(parent, first, next, meets, done));

@@ -1,4 +1,4 @@
-// What the ranks that are left do after a loss: agree on a value, and go on as a smaller group.
+// The survivors' actions after a loss: agree on a value, and go on as a smaller group.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,11 @@
 
 namespace trireme {
 
-// Bitwise and of the flags of all ranks that are there; the same on every rank that succeeds.
+// Bitwise and of the flags of all ranks that are still there; the same on every rank that succeeds.
 Status agree(Communicator& communicator, std::uint64_t* flags, std::uint64_t timeout_ns);
 
-// The group of the ranks that are there. Every rank that succeeds has the same one, whole.
+// Makes the group of the ranks that are still there. Every rank that succeeds has the same group,
+// whole.
 Status shrink(Communicator& parent, const ChildOptions& options,
               std::shared_ptr<Communicator>* out);
 

@@ -17,7 +17,7 @@ struct Summary {
 };
 constexpr std::uint64_t kWords = sizeof(Summary) / sizeof(std::uint64_t);
 
-// FNV-1a: agreement needs no defence against an adversary, only a fixed function.
+// FNV-1a: agreement needs a fixed function, and no defence against an adversary.
 std::uint64_t hash_of(const std::string& text) {
   std::uint64_t hash = 14695981039346656037ULL;
   for (const char c : text) {
@@ -55,7 +55,7 @@ Status first_difference(const std::vector<std::vector<std::string>>& texts) {
       const std::string mine = line < texts[rank].size() ? texts[rank][line] : "";
       const std::string first = line < texts[0].size() ? texts[0][line] : "";
       if (mine == first) continue;
-      // Ranks of different versions or lengths may have other subjects in one line.
+      // Ranks of different versions or lengths may have different subjects in one line.
       std::string subject = part(texts[0], line, true);
       if (subject.empty()) subject = part(texts[rank], line, true);
       return Status::failure(
@@ -69,14 +69,16 @@ Status first_difference(const std::vector<std::vector<std::string>>& texts) {
   }
 }
 
-// What peers told cannot be. They may have been told otherwise, and would wait for this rank.
+// A peer's data is impossible. Peers may have received other data, and would wait for this rank, so
+// the group fails.
 Status refuse(const Link& link, const std::string& what) {
   link.communicator->fail(TRIREME_ERROR_CORRUPT, what);
   return Status::failure(TRIREME_ERROR_CORRUPT, what);
 }
 
-// What only this rank lacks: the others would wait for it, and a caller cannot always call again.
-Status tell(const Link& link, Status status) {
+// Fails the group for a lack of this rank alone: the others would wait for it, and a caller cannot
+// always call again.
+Status report(const Link& link, Status status) {
   if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY || status.code() == TRIREME_ERROR_SYSTEM) {
     link.communicator->fail(status.code(), status.message());
   }
@@ -97,15 +99,15 @@ Operation operation_of(const Link& link, OperationKind kind, trireme_dtype dtype
 
 }  // namespace
 
-Status agree(const Link& link, const std::vector<sharding::Fact>& facts, const Status& local) {
-  std::string text;
-  for (const sharding::Fact& fact : facts) text += fact.subject + "\t" + fact.value + "\n";
-  if (!text.empty()) text.pop_back();
+Status agree(const Link& link, const char* call, const std::vector<sharding::Fact>& facts,
+             const Status& local) {
+  std::string text = std::string("the call\t") + call;
+  for (const sharding::Fact& fact : facts) text += "\n" + fact.subject + "\t" + fact.value;
   const std::uint32_t ranks = link.world_size();
 
   std::shared_ptr<Memory> memory;
   TRIREME_RETURN_IF_ERROR(
-      tell(link, link.communicator->allocate(ranks * sizeof(Summary), &memory)));
+      report(link, link.communicator->allocate(ranks * sizeof(Summary), &memory)));
   auto* all = static_cast<char*>(memory->data());
   const Summary own{hash_of(text), text.size(), local.code()};
   std::memcpy(all + link.rank() * sizeof(Summary), &own, sizeof own);
@@ -114,15 +116,15 @@ Status agree(const Link& link, const std::vector<sharding::Fact>& facts, const S
   operation.count = kWords;
   TRIREME_FAILPOINT("agree", "before_exchange");
   TRIREME_RETURN_IF_ERROR(
-      tell(link, link.communicator->run(std::move(operation), link.deadline())));
+      report(link, link.communicator->run(std::move(operation), link.deadline())));
   TRIREME_FAILPOINT("agree", "after_exchange");
 
   std::vector<Summary> summaries(ranks);
   std::memcpy(summaries.data(), all, ranks * sizeof(Summary));
   if (!local.ok()) return local;
-  // Lengths become places in memory. Peers can write to where these came from.
+  // The lengths become places in memory, and peers can write to the memory that they came from.
   if (std::memcmp(&summaries[link.rank()], &own, sizeof own) != 0) {
-    return refuse(link, "what this rank told came back as something else");
+    return refuse(link, "the words of this rank came back changed");
   }
   bool equal = true;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
@@ -145,16 +147,16 @@ Status agree(const Link& link, const std::vector<sharding::Fact>& facts, const S
       return refuse(link, "rank " + std::to_string(rank) + " tells more than memory can hold");
     }
   }
-  TRIREME_RETURN_IF_ERROR(tell(link, link.communicator->allocate(first[ranks], &memory)));
+  TRIREME_RETURN_IF_ERROR(report(link, link.communicator->allocate(first[ranks], &memory)));
   all = static_cast<char*>(memory->data());
-  if (!text.empty()) std::memcpy(all + first[link.rank()], text.data(), text.size());
+  std::memcpy(all + first[link.rank()], text.data(), text.size());
   operation = operation_of(link, OperationKind::all_gather_v, TRIREME_DTYPE_BYTES, all,
                            first[link.rank()], memory);
   operation.count = first[ranks];
   for (const Summary& summary : summaries) operation.counts.push_back(summary.length);
   TRIREME_FAILPOINT("agree", "before_texts");
   TRIREME_RETURN_IF_ERROR(
-      tell(link, link.communicator->run(std::move(operation), link.deadline())));
+      report(link, link.communicator->run(std::move(operation), link.deadline())));
   std::vector<std::vector<std::string>> texts;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     texts.push_back(lines_of(all + first[rank], summaries[rank].length));

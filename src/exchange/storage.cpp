@@ -50,7 +50,7 @@ Status Arena::share(Communicator& ranks, std::uint32_t channel, Deadline deadlin
   TRIREME_FAILPOINT("share", "after_key");
   Status status = Status::success();
   if (ranks.rank() != 0) status = ranks.map_peer(0, *key, total_bytes, deadline, &memory_);
-  // The key is good while rank 0 holds the memory.
+  // The key is valid while rank 0 holds the memory.
   Operation mapped;
   mapped.channel = channel;
   mapped.kind = OperationKind::barrier;
@@ -101,23 +101,23 @@ void Link::fail(trireme_status code, std::string_view why) const noexcept {
 
 Status Link::in_model_ranks(const Communicator& ranks, Status status) const {
   if (status.ok() || &ranks == communicator.get() || status.details() == nullptr) return status;
-  // Who is lost is lost to the communicator, too, and a survivor that heard of it there has left its
-  // groups: the loss of the one is to blame, not the leaving of the other. And what a rank could not
-  // do it has said in the communicator first, with the number that it has there.
-  const Deadline patience = Deadline::after(std::min<std::uint64_t>(timeout_ns, 250'000'000));
+  // A lost rank is lost to the communicator, too. A survivor that saw the loss there has left its
+  // groups. So the loss is to blame, and not the leaving. A rank that fails reports it to the
+  // communicator first, with its number there.
+  const Deadline backoff = Deadline::after(std::min<std::uint64_t>(timeout_ns, 250'000'000));
   for (;;) {
     Status cause = communicator->failure();
     if (!cause.ok()) return cause;
-    if (status.code() != TRIREME_ERROR_PEER_LOST || waited_for_cause || patience.passed()) break;
+    if (status.code() != TRIREME_ERROR_PEER_LOST || waited_for_cause || backoff.passed()) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   waited_for_cause = status.code() == TRIREME_ERROR_PEER_LOST;  // not again for each gather
   // Both may have been made from other groups; their ranks meet at the root.
-  const std::vector<std::int32_t>& roots = communicator->root_ranks();
+  const std::vector<std::int32_t>& roots = communicator->lineage().ranks;
   std::vector<std::int32_t> members;
-  for (const std::int32_t root : ranks.root_ranks()) {
+  for (const std::int32_t root : ranks.lineage().ranks) {
     const auto found = std::find(roots.begin(), roots.end(), root);
-    if (found == roots.end()) return status;  // norm_ranks are more than the model's
+    if (found == roots.end()) return status;  // norm_ranks have ranks outside of the model
     members.push_back(static_cast<std::int32_t>(found - roots.begin()));
   }
   FailureDetails details = *status.details();
@@ -156,7 +156,7 @@ Status Link::wait(const Request& request) const {
   return of_step(of_deadline(std::move(status)));
 }
 
-// A failure of a reduction names the step, which its caller counts, too.
+// A failure of a reduction names the step, because its caller counts steps, too.
 Status Link::of_step(Status status) const {
   const FailureDetails* const details = status.details();
   if (details == nullptr || details->operation != operation_name(OperationKind::fold)) {

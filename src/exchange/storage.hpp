@@ -21,7 +21,7 @@ struct AllocatedBytes {
   std::uint64_t& of(MemoryKind kind) { return by_kind[static_cast<int>(kind)]; }
 };
 
-// One piece of memory that peers read in place. It counts until it is let go of here; operations
+// One piece of memory that peers read in place. It counts until it is released here; operations
 // that still run keep the bytes themselves.
 class Arena {
  public:
@@ -35,9 +35,9 @@ class Arena {
 
   Status allocate(Communicator& communicator, const std::shared_ptr<AllocatedBytes>& counter,
                   MemoryKind kind, std::uint64_t bytes);
-  // Memory that all of `ranks` see, of which this one counts `bytes`. First what may fail on one
-  // rank alone: rank 0 makes the memory. When all have done that well, they share it; collective,
-  // on `channel`.
+  // Memory that all of `ranks` map; this rank counts `bytes` of it. prepare_to_share() does the
+  // part that may fail on one rank alone: rank 0 makes the memory. When all ranks have succeeded,
+  // share() maps it; share() is collective, on `channel`.
   Status prepare_to_share(Communicator& ranks, std::uint64_t total_bytes);
   Status share(Communicator& ranks, std::uint32_t channel, Deadline deadline,
                const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
@@ -53,14 +53,14 @@ class Arena {
   void swap(Arena& other) noexcept;
 
   std::shared_ptr<Memory> memory_;
-  std::shared_ptr<Memory> word_;  // by which it is shared
+  std::shared_ptr<Memory> word_;  // the key by which it is shared
   std::shared_ptr<AllocatedBytes> counter_;
   MemoryKind kind_ = MemoryKind::working;
   std::uint64_t bytes_ = 0;  // that are counted
 };
 
-// What a sealed model holds for good. Operations under way share it, so that a model may be
-// destroyed any time.
+// The memory of a sealed model. Operations under way share it, so that a model may be destroyed at
+// any time.
 struct Storage {
   std::shared_ptr<AllocatedBytes> allocated = std::make_shared<AllocatedBytes>();
   Arena parameters;
@@ -68,33 +68,36 @@ struct Storage {
   Arena working;
   Arena reshard;  // see reshard_ranks of the model's options
 
-  // Keeps the memory, not the count.
+  // Keeps the memory alive, not the count.
   std::shared_ptr<const void> hold() const;
 };
 
-// The way of one model to its peers. Channel `gathers` carries parameters and what the ranks agree
-// about, `reductions` gradients and the step; so a gather in the middle of backward does not wait
-// for reductions.
+// The way of one model to its peers. Channel `gathers` carries parameters and the ranks'
+// agreements, `reductions` carries gradients and the step; so a gather during backward does not
+// wait for reductions.
 struct Link {
   std::shared_ptr<Communicator> communicator;
   std::uint32_t gathers = 0;
   std::uint32_t reductions = 0;
-  // hybrid_shard: the ranks that keep one copy of the parameters between them, and those that keep
-  // the same part of one. Both are the model's own, so their channel 0 is free. Null where a
-  // transport carries the ranks: then all of them make one operation, see model/units/team_gather.hpp.
+  // hybrid_shard: the ranks that share one copy of the parameters, and the ranks that hold the same
+  // part of a copy. Both are the model's own, so their channel 0 is free. Null where a transport
+  // carries the ranks: then all ranks make one operation, see model/units/team_gather.hpp.
   std::shared_ptr<Communicator> shard, replicas;
-  // In the same way, those that spread a unit between them once it was gathered (reshard_ranks).
+  // Also the model's own: the ranks that spread a unit between them after its gather
+  // (reshard_ranks).
   std::shared_ptr<Communicator> reshard;
-  // Those that there are, and others that are null.
+  // The ranks that share one copy of the parameters.
+  Communicator& holders() const { return shard ? *shard : *communicator; }
+  // All groups; those that are not there are null.
   std::array<const std::shared_ptr<Communicator>*, 4> groups() const {
     return {&communicator, &shard, &replicas, &reshard};
   }
   std::uint64_t timeout_ns = 0;
-  std::uint64_t given_bytes = 0;  // to peers, for parameters and gradients, since the last step
-  mutable std::uint64_t exposed_ns = 0;  // that calls waited for operations
+  std::uint64_t given_bytes = 0;  // sent to peers for parameters and gradients since the last step
+  mutable std::uint64_t exposed_ns = 0;  // time that calls waited for operations
   mutable bool waited_for_cause = false;
   std::uint64_t step = 0;  // that are done
-  // The caller's hook or rule is running, which must not call the model.
+  // The caller's hook or rule runs, and must not call the model.
   std::atomic<bool> in_callback = false;
 
   std::uint32_t rank() const { return static_cast<std::uint32_t>(communicator->rank()); }
@@ -102,24 +105,24 @@ struct Link {
     return static_cast<std::uint32_t>(communicator->world_size());
   }
   Deadline deadline() const { return Deadline::after(timeout_ns); }
-  // One operation from beginning to end.
+  // Runs one operation from beginning to end.
   Status run(Communicator& ranks, Operation&& operation) const;
   Status run(Operation&& operation) const { return run(*communicator, std::move(operation)); }
-  // This rank cannot go on in what all ranks do step by step.
+  // Fails the group: this rank cannot take the step that all ranks take.
   void fail(trireme_status code, std::string_view why) const noexcept;
-  // A failure of `ranks`, which may be a group of the model's own, in the numbers of the model's
-  // ranks: its caller knows no others.
+  // Translates a failure of `ranks`, which may be a group of the model's own, into numbers of the
+  // model's ranks: the caller knows no others.
   Status in_model_ranks(const Communicator& ranks, Status status) const;
-  // A barrier on the reductions' channel, in which ranks may compare something that has a name.
+  // A barrier on the reductions' channel, in which ranks may compare a named value.
   Status meet(std::uint64_t agreement = 0, const char* agreement_name = "") const;
-  // A started operation has a deadline of its own that names who is missing; it passes before this
-  // wait ends.
+  // A started operation has its own deadline, whose failure names the missing ranks; that deadline
+  // passes before this wait ends.
   Status wait(const Request& request) const;
   Status of_step(Status status) const;
   Status of_deadline(Status status) const;
 };
 
-// While it lives, code of the caller runs on behalf of the model.
+// While it lives, code of the caller runs for the model.
 class CallbackScope {
  public:
   explicit CallbackScope(Link& link) : link_(link) {

@@ -19,7 +19,7 @@ namespace {
 constexpr int kLowest = 1088;  // bit 0 of digit 0 weighs 2^-kLowest
 constexpr std::uint64_t kLow32 = 0xffffffff;
 
-// Each digit to [0, 2^32); the last one keeps the sign.
+// Brings each digit into [0, 2^32); the last one keeps the sign.
 void carry(std::int64_t* digits) {
   std::int64_t above = 0;
   for (int i = 0; i + 1 < ExactSum::kDigits; ++i) {
@@ -106,7 +106,7 @@ void ExactSum::add(ExactSum other) {
 void ExactSum::divide(std::uint32_t divisor) {
   normalise();
   std::uint64_t rest = 0;
-  // The last digit may have more than 32 bits; the rest of a division by 32 bits never has.
+  // The last digit may have more than 32 bits; the remainder of a division by 32 bits never has.
   auto& top = digits[kDigits - 1];
   rest = static_cast<std::uint64_t>(top) % divisor;
   top = static_cast<std::int64_t>(static_cast<std::uint64_t>(top) / divisor);
@@ -138,14 +138,14 @@ double ExactSum::value() {
                     : std::numeric_limits<double>::infinity();
   }
   const auto digit = [&](int i) { return i >= 0 ? static_cast<std::uint64_t>(magnitude[i]) : 0; };
-  // The 64 bits from the highest set bit down, and whether anything lies below them.
+  // The 64 bits from the highest set bit down, and whether a bit below them is set.
   const int space = std::countl_zero(digit(top)) - 32;
   std::uint64_t bits = (digit(top) << 32 | digit(top - 1)) << space;
   if (space > 0) bits |= digit(top - 2) >> (32 - space);
   bool below = space == 0 ? digit(top - 2) != 0 : (digit(top - 2) << space & kLow32) != 0;
   for (int i = top - 3; i >= 0 && !below; --i) below = magnitude[i] != 0;
-  // Every f64 is a multiple of 2^-1074, so a sum that would round to a subnormal has few enough
-  // bits to be exact, and rounding to 53 bits is rounding to f64.
+  // Every f64 is a multiple of 2^-1074, so a sum that would round to a subnormal is exact. Hence
+  // rounding to 53 bits is rounding to f64.
   const int lowest = 32 * (top - 1) - space - kLowest;
   std::uint64_t rounded = bits >> 11;
   const std::uint64_t dropped = bits & 0x7ff;

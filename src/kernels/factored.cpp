@@ -14,7 +14,7 @@ const FactoredLoops& loops_of(trireme_dtype dtype) {
   return loops().factored[dtype == TRIREME_DTYPE_F64];
 }
 
-// Row by row: which, its elements, their number and the column of the first.
+// Visits row by row: the row's number, its elements, their number, and the column of the first.
 template <class Visit>
 void for_each_row(const MatrixPart& part, const Visit& visit) {
   auto* elements = static_cast<char*>(part.gradients);
@@ -33,8 +33,8 @@ std::uint64_t largest_magnitude(trireme_dtype dtype, const void* values, std::ui
 }
 
 FixedPoint fixed_point(double largest, std::uint64_t most) {
-  constexpr int kMostBits = 51;  // that the last bits of an f64 can count
-  constexpr int kLeast = -1000;  // where 2^-exponent still is a number
+  constexpr int kMostBits = 51;  // so many bits the last bit of an f64 can hold
+  constexpr int kLeast = -1000;  // 2^-exponent is still a number
   constexpr int kSumBits = 62;
   FixedPoint point;
   std::frexp(largest, &point.exponent);
@@ -49,7 +49,7 @@ FixedPoint fixed_point(double largest, std::uint64_t most) {
 }
 
 double value_of(const FixedPoint& point, std::int64_t high, std::int64_t low) {
-  // Rounded once: 62 bits, and 51 more.
+  // Rounds once: 62 bits, and 51 more.
   const __int128 sum = static_cast<__int128>(high) * (std::int64_t{1} << point.bits) + low;
   return static_cast<double>(sum) * point.unit[0] * point.unit[1];
 }

@@ -11,7 +11,8 @@ namespace {
 static_assert(static_cast<std::uint16_t>(Gap::in_activations) == kGapMark);
 static_assert(static_cast<std::uint16_t>(Gap::in_gradients) == (kGapMark | kGapMarks));
 
-// What the mark of activations is as f32 when it comes from f16, bf16 and f32; and those as f64.
+// The mark of activations, read as f16, bf16 and f32 and converted to f32; below, those converted
+// to f64.
 constexpr std::uint32_t kNarrow[] = {0x7fff8000, 0x7ffc0000, 0x7ffc7ffc};
 constexpr std::uint64_t widened(std::uint32_t bits) {
   return std::uint64_t{0x7ff} << 52 | std::uint64_t{bits & 0x7fffff} << 29;
@@ -51,7 +52,7 @@ std::uint64_t find_gap(trireme_dtype dtype, const void* values, std::uint64_t fi
   const bool wide = dtype == TRIREME_DTYPE_F64;
   const std::uint64_t size = wide ? 8 : 4;
   const auto* const bytes = static_cast<const char*>(values);
-  // Both marks are found at once; an element tells which it has.
+  // One look finds both marks; the element tells its mark.
   while (first < count) {
     first += loops().first_marked[wide ? 1 : 0](bytes + first * size, count - first);
     if (first == count) break;

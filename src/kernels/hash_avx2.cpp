@@ -1,7 +1,7 @@
 // The hash for AVX2: more than twice as fast in the caches, and the same values.
 #if defined(__x86_64__)
 
-// What xxhash.h includes, before the choice of instructions: see loops_headers.hpp.
+// The headers that xxhash.h includes, before the choice of instructions: see loops_headers.hpp.
 #include <assert.h>
 #include <immintrin.h>
 #include <limits.h>

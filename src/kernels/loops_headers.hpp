@@ -1,5 +1,5 @@
-// What loops.inc includes, apart, because it must come before the choice of instructions: code of
-// these headers is shared with the rest of the library and must run on every machine.
+// The headers of loops.inc. They must come before the choice of instructions: the rest of the
+// library shares their code, which must run on every machine.
 #pragma once
 
 #include <bit>
@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <immintrin.h>

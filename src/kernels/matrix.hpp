@@ -9,12 +9,12 @@
 
 namespace trireme::kernels {
 
-// Of f64, for products of at most so many rows, columns and summands.
+// Numbers of f64 that products need, for at most so many rows, columns and summands.
 std::uint64_t product_memory(std::uint64_t rows, std::uint64_t columns, std::uint64_t depth);
 
-// dtype f32 or f64. Each sum is made in f64, one product after the other from k = 0 up, and rounded
-// to dtype once, after what is added; the result must not overlap the rest. Of `lower` the upper
-// half is a copy of it.
+// dtype f32 or f64. Each sum is made in f64, one product after the other from k = 0 up. `added`
+// comes last, and the result is rounded to dtype once. The result must not overlap the inputs. With
+// `lower`, the upper half becomes a mirror of the lower.
 void multiply(trireme_dtype dtype, const MatrixProduct& product, double* memory);
 
 }  // namespace trireme::kernels

@@ -37,7 +37,7 @@ constinit std::atomic<std::uint64_t> forced_streaming_bytes{0};
 double factor_of(trireme_reduction reduction, std::uint32_t divisor, double scale) {
   return reduction == TRIREME_REDUCTION_AVERAGE      ? static_cast<double>(divisor)
          : reduction == TRIREME_REDUCTION_SCALED_SUM ? scale
-                                           : 1;
+                                                     : 1;
 }
 
 }  // namespace
@@ -60,8 +60,9 @@ void force_streaming_bytes(std::uint64_t bytes) {
 }
 
 bool reduction_supported(trireme_dtype dtype, trireme_reduction reduction) {
-  return dtype >= TRIREME_DTYPE_I8 && dtype <= TRIREME_DTYPE_BYTES && reduction >= TRIREME_REDUCTION_SUM &&
-         reduction <= TRIREME_REDUCTION_SCALED_SUM && scalar::loops.reduce[dtype][reduction] != nullptr;
+  return dtype >= TRIREME_DTYPE_I8 && dtype <= TRIREME_DTYPE_BYTES &&
+         reduction >= TRIREME_REDUCTION_SUM && reduction <= TRIREME_REDUCTION_SCALED_SUM &&
+         scalar::loops.reduce[dtype][reduction] != nullptr;
 }
 
 void reduce_few(trireme_dtype dtype, trireme_reduction reduction, void* destination,
@@ -79,7 +80,7 @@ void reduce(trireme_dtype dtype, trireme_reduction reduction, void* destination,
   const ReduceLoop loop = all.reduce[dtype][reduction];
   const double factor = factor_of(reduction, divisor, scale);
   const std::uint64_t size = element_size(dtype);
-  // In place the old contents are read anyway.
+  // In place the old contents are read in any case.
   bool stream = count >= streaming_bytes() / size && source_count <= kMostStreamedSources;
   for (std::uint32_t k = 0; stream && k < source_count; ++k) stream = sources[k] != destination;
   if (!stream) return loop(destination, sources, source_count, count, factor);
@@ -158,8 +159,10 @@ void reduce_into(trireme_dtype dtype, trireme_reduction reduction, void* const* 
     loop(result, shifted, source_count, here, factor);
     for (std::uint32_t d = stream ? 0 : 1; d < destination_count; ++d) {
       void* const place = static_cast<unsigned char*>(destinations[d]) + first * size;
-      if (stream) all.stream(place, result, here * size);
-      else std::memcpy(place, result, here * size);
+      if (stream)
+        all.stream(place, result, here * size);
+      else
+        std::memcpy(place, result, here * size);
     }
   }
 }

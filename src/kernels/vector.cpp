@@ -1,6 +1,6 @@
 #include "kernels/vector.hpp"
 
-// The build can leave out all loops but those for any machine: CMake's TRIREME_VECTOR_LOOPS.
+// The build can leave out all loops but the scalar ones: CMake's TRIREME_VECTOR_LOOPS.
 #if defined(__x86_64__) && !defined(TRIREME_NO_VECTOR_LOOPS)
 #define TRIREME_LEVELS 1
 #include <cpuid.h>
@@ -17,7 +17,7 @@ namespace trireme::kernels {
 namespace {
 
 #if TRIREME_LEVELS
-// Not every compiler's __builtin_cpu_supports() knows it.
+// Some compilers' __builtin_cpu_supports() does not know it.
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;

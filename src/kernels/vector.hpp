@@ -1,71 +1,45 @@
-// Which vector instructions the loops use, and the tables of loops compiled for each.
+// The choice of vector instructions, and the tables of loops compiled for each.
 #pragma once
 
 #include <trireme/types.h>
 
 #include <cstdint>
 
+#include "kernels/rules.hpp"
+
 namespace trireme::kernels {
 
 enum class VectorLevel { scalar, avx2, avx512 };
 
-// The most this machine runs, or less if TRIREME_VECTOR=avx2|scalar asks for less.
+// The best level of this machine, or a lower one if TRIREME_VECTOR=avx2|scalar asks for it.
 VectorLevel best_vector_level();
 VectorLevel vector_level();
-// For tests: what vector_level() answers from now on. Must not be above best_vector_level().
+// For tests: sets the answer of vector_level(). Must not be above best_vector_level().
 void force_vector_level(VectorLevel level);
 
-// For tests: results of this size and more are stored past the caches; 0 for the machine's own.
+// For tests: results of this size and more are stored past the caches. 0 restores the machine's own
+// size.
 void force_streaming_bytes(std::uint64_t bytes);
 
 // factor: divisor of AVERAGE, scale of SCALED_SUM, else unused.
 using ReduceLoop = void (*)(void* destination, const void* const* sources,
                             std::uint32_t source_count, std::uint64_t count, double factor);
 
-// The hyper-parameters of one step, already combined in f64; a loop rounds them to its own type.
-struct UpdateFactors {
-  double gradient_scale, learning_rate, momentum, weight_decay;
-  double rest;                        // 1 - momentum
-  double beta1, rest1, beta2, rest2;  // rest = 1 - beta
-  double step_size;                   // learning rate / (1 - beta1^t); ADAFACTOR: the rule's own
-  double inverse_root2;               // 1 / sqrt(1 - beta2^t)
-  double epsilon;
-  double decoupled;  // learning rate * weight decay
-};
-
-enum class UpdateKind {
-  sgd,
-  momentum_first,
-  momentum,
-  nesterov_first,
-  nesterov,
-  adam,
-  adamw,
-  adagrad,
-  rmsprop,
-  rmsprop_momentum,
-  rmsprop_centered,
-  rmsprop_centered_momentum,
-  lion,
-  lars,
-  adafactor,
-  muon
-};
-constexpr int kUpdateKinds = 16;
-constexpr int kMostKeptStates = 3;  // of a rule of the library
-
 using UpdateLoop = void (*)(void* parameters, const void* gradients, void* const* states,
                             std::uint64_t count, const UpdateFactors& factors);
+struct RuleLoops {
+  UpdateLoop of[kMostVariants][2];  // [variant][weight decay]
+};
 
 // Writes the direction of a step over the gradients, and updates the states.
 using DirectionLoop = void (*)(const void* parameters, void* gradients, void* const* states,
                                std::uint64_t count, const UpdateFactors& factors);
 
-// Of one row of a matrix, or of a vector: see kernels/factored.hpp.
+// Factors of one row of a matrix, or of a vector: see kernels/factored.hpp.
 struct FactoredFactors {
   double gradient_scale;
   double scale;          // of what is squared
-  double first, second;  // by adding these a square is rounded, and then the rest of it
+  double first, second;  // adding them rounds a square, and then its remainder
   double weight, limit;
 };
 using FactoredSquaresLoop = void (*)(const void* gradients, std::uint64_t count,
@@ -82,65 +56,67 @@ struct FactoredLoops {
   FactoredDirectionLoop direction;
   FactoredVectorLoop vector;
 };
-// Of a direction without parameters: along which matrices MUON goes, before it is orthogonal.
+// Makes a direction without parameters: the matrix that MUON then orthogonalises.
 using VelocityLoop = void (*)(void* gradients, void* velocity, std::uint64_t count,
                               const UpdateFactors& factors);
 
-// Writes partial sums of the squares, whose total is exact, to `partial`, which holds zeros; false,
-// with nothing written, if the values do not lie in the range where that works. count is at most
-// kSquareBlock.
+// Writes partial sums of the squares, whose total is exact, to `partial`, which holds zeros.
+// Returns false, and writes no sum, if the values lie outside the range where that works. count is
+// at most kSquareBlock.
 constexpr int kSquarePartials = 40;
 constexpr std::uint64_t kSquareBlock = 8192;
 using SquareLoop = bool (*)(const void* values, std::uint64_t count, double* partial);
 
-// Whether none is inf or NaN.
+// Whether no value is inf or NaN.
 using FiniteLoop = bool (*)(const void* values, std::uint64_t count);
 
-// Of kernels/gaps.hpp: 16 bits that are repeated, and the one in which marks differ.
+// Marks of kernels/gaps.hpp: the 16 bits that repeat, and the bit in which the marks differ.
 constexpr std::uint16_t kGapMark = 0x7ffc, kGapMarks = 1;
 using MarkLoop = void (*)(void* memory, std::uint64_t bytes, std::uint16_t half);
 using FirstMarkedLoop = std::uint64_t (*)(const void* values, std::uint64_t count);
 
-// A product of matrices of f32 or f64; steps are in elements. result(i, j) is the sum of left(i, k) *
-// right(k, j), or added_factor * added(i, j) + factor * that sum. `lower`: where j <= i alone, of a
-// square one.
+// A product of matrices of f32 or f64; steps are in elements. result(i, j) is the sum of left(i, k)
+// * right(k, j), or added_factor * added(i, j) + factor * that sum. `lower` computes only j <= i,
+// for a square result.
 struct MatrixProduct {
   const void* left;
   std::uint64_t left_row, left_k;  // steps from a row to the next, and from k to k + 1
   const void* right;
   std::uint64_t right_k, right_column;
   void* result;
-  std::uint64_t result_step;  // from row to row; within one they lie side by side
+  std::uint64_t result_step;  // from row to row; elements of a row are adjacent
   const void* added;          // or null
   std::uint64_t added_step;
   double added_factor, factor;
   std::uint64_t rows, columns, depth;
   bool lower;
 };
-// Of how many rows, columns and products the blocks are that stay in the caches.
+// Sizes of the blocks that stay in the caches: rows, columns and products.
 constexpr std::uint64_t kProductRows = 96, kProductColumns = 192, kProductDepth = 256;
 constexpr std::uint64_t kProductStep = 24;  // rows and columns of a block are rounded up to
 using ProductLoop = void (*)(const MatrixProduct& product, double* memory);
 
-// Between a float narrower than f32 and f32.
+// Convert between a float narrower than f32 and f32.
 using WidenLoop = void (*)(float* destination, const void* source, std::uint64_t count);
 using NarrowLoop = void (*)(void* destination, const float* source, std::uint64_t count);
-// f32 to bf16 by chance; `first` and its `count` followers agree in their upper 32 bits.
+// f32 to bf16 by chance. The numbers of all `count` draws from `first` on agree in their upper 32
+// bits.
 using RandomLoop = void (*)(void* destination, const float* source, std::uint64_t count,
                             std::uint64_t key, std::uint64_t first);
 
 struct Loops {
-  ReduceLoop reduce[TRIREME_DTYPE_BYTES + 1][TRIREME_REDUCTION_SCALED_SUM + 1];  // null: unsupported
-  WidenLoop widen[TRIREME_DTYPE_BYTES + 1];                            // null: not narrower
+  ReduceLoop reduce[TRIREME_DTYPE_BYTES + 1]
+                   [TRIREME_REDUCTION_SCALED_SUM + 1];  // null: unsupported
+  WidenLoop widen[TRIREME_DTYPE_BYTES + 1];             // null: not narrower
   NarrowLoop narrow[TRIREME_DTYPE_BYTES + 1];
   RandomLoop round_randomly;
-  WidenLoop adopt[TRIREME_DTYPE_BYTES + 1];  // widen what the other is not rounded to
-  UpdateLoop update[2][kUpdateKinds][2];  // [f64][kind][weight decay]
-  DirectionLoop lamb[2][2];               // [f64][weight decay]
-  VelocityLoop muon[2][2];                // [f64][NESTEROV]
-  FactoredLoops factored[2];              // [f64]
-  SquareLoop squares[2];                  // [f64]
-  ProductLoop product[2];                 // [f64]
+  WidenLoop adopt[TRIREME_DTYPE_BYTES + 1];    // widens each value that the other does not round to
+  const RuleLoops* update[2];                  // [f64], by number of the rule
+  DirectionLoop lamb[2][2];                    // [f64][weight decay]
+  VelocityLoop muon[2][2];                     // [f64][NESTEROV]
+  FactoredLoops factored[2];                   // [f64]
+  SquareLoop squares[2];                       // [f64]
+  ProductLoop product[2];                      // [f64]
   FiniteLoop finite[TRIREME_DTYPE_BYTES + 1];  // f16, bf16, f32, f64
   MarkLoop mark;
   FirstMarkedLoop first_marked[2];  // [f64]

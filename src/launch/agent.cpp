@@ -2,7 +2,6 @@
 
 #include <netdb.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,10 +15,8 @@
 namespace trireme::cluster {
 namespace {
 
-// An attempt to get there that has not come to anything is given up after so long.
+// An attempt to reach the meeting point is given up after so long.
 constexpr std::uint64_t kAttemptMs = 5000;
-constexpr std::uint64_t kShortestPauseMs = 50;
-constexpr std::uint64_t kLongestPauseMs = 1000;
 
 std::uint64_t nanoseconds(double seconds) { return static_cast<std::uint64_t>(seconds * 1e9); }
 
@@ -61,15 +58,10 @@ Agent::Agent(uv_loop_t* loop, const NodeOptions& options, int workers, JobEvents
       workers_(workers),
       events_(std::move(events)),
       host_(host_name()),
-      where_("the agent at " + place_text(options)) {
+      where_("the agent at " + place_text(options)),
+      attempts_(nanoseconds(options.join_seconds)) {
   uv_timer_init(loop, &timer_);
   timer_.data = lookup_.data = connect_.data = this;
-}
-
-Agent::~Agent() {
-  for (const int descriptor : reserved_) {
-    if (descriptor >= 0) close(descriptor);
-  }
 }
 
 void Agent::release() {
@@ -80,8 +72,8 @@ void Agent::release() {
 
 void Agent::begin() {
   const Status status = Token::from_environment(&token_);
-  if (!status.ok()) return give({1, status.message()});
-  join_ends_ns_ = uv_hrtime() + nanoseconds(options_.join_seconds);
+  if (!status.ok()) return publish({1, status.message()});
+  attempts_.begin(uv_hrtime());
   uv_timer_start(
       &timer_, [](uv_timer_t* timer) { static_cast<Agent*>(timer->data)->tick(); }, kBeatMs,
       kBeatMs);
@@ -89,7 +81,7 @@ void Agent::begin() {
 }
 
 void Agent::attempt() {
-  next_attempt_ns_ = 0;
+  attempts_.started();
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV | (is_numeric(options_.host) ? AI_NUMERICHOST : 0);
@@ -108,21 +100,23 @@ void Agent::attempt() {
   again(uv_strerror(refusal));
 }
 
-// Names of hosts may come later than hosts, so that one that is not known is asked for again.
+// A host's name may appear later than the host, so an unknown name is looked up again.
 void Agent::resolved(int status, const addrinfo* list) {
   if (over_) return;
   if (status != 0) return again(std::string("its name is not known here: ") + uv_strerror(status));
   const sockaddr* const address = list->ai_addr;
   if (is_any(address)) {
-    return give({1, "agents cannot meet at " + place_text(options_) +
-                        ": it is every address of a host and leads to none"});
+    return publish({1, "agents cannot meet at " + place_text(options_) +
+                           ": it is every address of a host and leads to none"});
   }
-  // The classic of /etc/hosts: a host's own name leads it to itself and others to nobody.
+  // A common fault of /etc/hosts: the name of a host leads the host to itself, and all others to
+  // nowhere.
   if (is_loopback(address) && options_.most > 1 && !is_numeric(options_.host) &&
       options_.host != "localhost") {
-    return give({1, "\"" + options_.host + "\" is " + address_text(address) +
-                        " here, which no other host can reach: give the address where the agents "
-                        "meet"});
+    return publish(
+        {1, "\"" + options_.host + "\" is " + address_text(address) +
+                " here, which no other host can reach: give the address where the agents "
+                "meet"});
   }
   meet(address);
 }
@@ -138,12 +132,13 @@ void Agent::meet(const sockaddr* address) {
     started_ = true;
     events_.start(start);
   };
-  events.verdict = [this](const AgentVerdict& verdict) { give(verdict); };
+  events.verdict = [this](const AgentVerdict& verdict) { publish(verdict); };
   auto coordinator = std::make_unique<Coordinator>(loop_, token_, options, std::move(events));
   const int refusal = coordinator->listen(address);
   if (refusal == UV_EADDRNOTAVAIL || refusal == UV_EADDRINUSE) return connect(address);
   if (refusal != 0) {
-    return give({1, "agents cannot meet at " + place_text(options_) + ": " + uv_strerror(refusal)});
+    return publish(
+        {1, "agents cannot meet at " + place_text(options_) + ": " + uv_strerror(refusal)});
   }
   AgentHello own;
   if (!say_hello_from(address_text(address), &own)) return;
@@ -159,14 +154,13 @@ bool Agent::say_hello_from(const std::string& address, AgentHello* hello) {
   hello->least_nodes = options_.least;
   hello->most_nodes = options_.most;
   hello->address = address;
-  int* const ports[] = {&hello->meeting_port, &hello->master_port};
-  for (std::size_t i = 0; i < 2; ++i) {
-    if (reserved_[i] >= 0) close(reserved_[i]);
-    reserved_[i] = reserve_port(address, ports[i]);
-    if (reserved_[i] >= 0) continue;
-    give({1, "no port of " + address + " can be had for the ranks: " + std::strerror(errno)});
+  for (ReservedPort* const port : {&meeting_port_, &master_port_}) {
+    if (port->take(address)) continue;
+    publish({1, "no port of " + address + " can be had for the ranks: " + std::strerror(errno)});
     return false;
   }
+  hello->meeting_port = meeting_port_.number();
+  hello->master_port = master_port_.number();
   return true;
 }
 
@@ -200,18 +194,15 @@ void Agent::connected(int status) {
   connection_->begin();
 }
 
-// Not at the same moment as all others, which have been refused together.
 void Agent::again(const std::string& why) {
   if (connection_ != nullptr) {
     connection_->close();
     old_connection_ = std::move(connection_);
   }
   joined_ = false;
-  last_failure_ = why;
   std::uint32_t drawn = 0;
   uv_random(nullptr, nullptr, &drawn, sizeof drawn, 0, nullptr);
-  const std::uint64_t pause_ms = kShortestPauseMs + drawn % (kLongestPauseMs - kShortestPauseMs);
-  next_attempt_ns_ = uv_hrtime() + pause_ms * 1'000'000;
+  attempts_.failed(why, drawn, uv_hrtime());
 }
 
 void Agent::tick() {
@@ -221,26 +212,23 @@ void Agent::tick() {
     connection_->tick(static_cast<std::uint64_t>(options_.silence_seconds * 1e3));
   } else if (connection_ != nullptr) {
     connection_->tick(kAttemptMs);
-    // One that is still being connected is closed by this, which calls connected().
+    // Closing a connection that is still being made calls connected().
   }
   if (over_ || joined_ || started_) return;
-  if (now >= join_ends_ns_) {
-    return give({1, where_ + " has not been reached within " +
-                        seconds_text(nanoseconds(options_.join_seconds)) + ": " + last_failure_});
-  }
-  if (next_attempt_ns_ != 0 && now >= next_attempt_ns_) attempt();
+  if (attempts_.is_over(now)) return publish({1, attempts_.refusal(where_)});
+  if (attempts_.is_due(now)) attempt();
 }
 
 void Agent::said(const AgentMessage& message) {
   if (const auto* const refusal = std::get_if<AgentRefusal>(&message)) {
-    give({1, where_ + ", which coordinates the job, refuses this one: " + refusal->reason});
+    publish({1, where_ + ", which coordinates the job, refuses this one: " + refusal->reason});
   } else if (const auto* const start = std::get_if<AgentStart>(&message)) {
     if (std::exchange(started_, true)) return;
     events_.start(*start);
   } else if (const auto* const stop = std::get_if<AgentStop>(&message)) {
     if (started_) events_.stop(*stop);
   } else if (const auto* const verdict = std::get_if<AgentVerdict>(&message)) {
-    give(*verdict);
+    publish(*verdict);
   }
 }
 
@@ -248,9 +236,9 @@ void Agent::connection_ended(const Status& status) {
   if (over_) return;
   const bool final =
       status.code() == TRIREME_ERROR_AUTHENTICATION || status.code() == TRIREME_ERROR_MISMATCH;
-  if (!started_) return final ? give({1, status.message()}) : again(status.message());
+  if (!started_) return final ? publish({1, status.message()}) : again(status.message());
   loss_ = AgentVerdict{1, where_ + ", which coordinates the job, is lost: " + status.message()};
-  loss_ns_ = connection_->heard_ns();
+  loss_ns_ = connection_->last_received_ns();
   if (ended_) return end(end_);
   events_.stop(AgentStop{SIGTERM, false, ""});
 }
@@ -258,11 +246,11 @@ void Agent::connection_ended(const Status& status) {
 void Agent::stop(const AgentStop& stop) {
   if (over_) return;
   if (coordinator_ != nullptr) return coordinator_->stop(stop);
-  if (!started_) return give({128 + stop.signal, ""});
+  if (!started_) return publish({128 + stop.signal, ""});
   if (connection_ != nullptr) connection_->send(stop);
 }
 
-// Without a coordinator each agent has to judge by what it knows itself.
+// Without a coordinator each agent judges by its own knowledge.
 void Agent::end(const AgentEnd& end) {
   if (over_) return;
   ended_ = true;
@@ -273,10 +261,10 @@ void Agent::end(const AgentEnd& end) {
   const Ending own{end.by_signal, end.code, uv_hrtime() - std::min(uv_hrtime(), end.age_ns),
                    end.lost_peer ? Cause::peer : Cause::own};
   const bool own_is_cause = end.code != 0 && (end.failure.empty() || is_earlier(own, loss));
-  give(own_is_cause ? AgentVerdict{end.code, end.failure} : *loss_);
+  publish(own_is_cause ? AgentVerdict{end.code, end.failure} : *loss_);
 }
 
-void Agent::give(const AgentVerdict& verdict) {
+void Agent::publish(const AgentVerdict& verdict) {
   if (std::exchange(over_, true)) return;
   uv_timer_stop(&timer_);
   if (connection_ != nullptr) connection_->close();

@@ -1,5 +1,5 @@
-// Agent: the launcher of one host as part of a job on several. Where the meeting point is an address of
-// this host it coordinates the job, else it joins.
+// Agent: the launcher of one host, as a part of a job on several. It coordinates the job where the
+// meeting point is an address of this host, and joins it elsewhere.
 #pragma once
 
 #include <netinet/in.h>
@@ -10,45 +10,46 @@
 
 #include "launch/agent_connection.hpp"
 #include "launch/coordinator.hpp"
+#include "launch/join_attempts.hpp"
+#include "launch/reserved_port.hpp"
 #include "net/token.hpp"
 
 namespace trireme::cluster {
 
-// How hosts find each other.
+// How the hosts of a job find each other.
 struct NodeOptions {
   std::string host;  // where the agents meet: a name, or an address
   int port = 0;
   int least = 1;
   int most = 1;
   int node_rank = -1;  // -1: any
-  std::string job;     // "" is a name, too
+  std::string job;     // "" is a valid name
   double join_seconds = 600;
   double last_call_seconds = 30;
   double silence_seconds = 5;
-  bool keep_survivors = false;  // an agent or a worker that is lost does not end the others
+  bool keep_survivors = false;  // a lost agent or worker does not end the others
 };
 
 class Agent {
  public:
   Agent(uv_loop_t* loop, const NodeOptions& options, int workers, JobEvents events);
-  ~Agent();
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
-  // Reads the token, and goes to meet the others.
+  // Reads the token, and begins to meet the others.
   void begin();
   const Token& token() const { return token_; }
   const std::string& host() const { return host_; }
 
-  // The workers here are being ended: all others shall be, too.
+  // The workers here are being ended; all other agents shall end theirs.
   void stop(const AgentStop& stop);
-  // There are none left.
+  // No worker is left here.
   void end(const AgentEnd& end);
-  // Nothing is left to be said to anybody. Only after the verdict.
+  // All messages are sent. Meaningful only after the verdict.
   bool idle() const { return over_ && (coordinator_ == nullptr || coordinator_->idle()); }
-  // Whether a thread of the loop's pool is still at it, which nothing can hurry.
+  // A thread of the loop's pool still looks up a name, and cannot be interrupted.
   bool is_looking_up() const { return looking_up_; }
-  // Closes all connections: before the loop is closed.
+  // Closes all connections. Call it before the loop is closed.
   void release();
 
  private:
@@ -61,7 +62,7 @@ class Agent {
   void connection_ended(const Status& status);
   void tick();
   void again(const std::string& why);
-  void give(const AgentVerdict& verdict);
+  void publish(const AgentVerdict& verdict);
   bool say_hello_from(const std::string& address, AgentHello* hello);
 
   uv_loop_t* const loop_;
@@ -79,11 +80,10 @@ class Agent {
   uv_timer_t timer_{};
   bool looking_up_ = false;
   bool connecting_ = false;
-  std::uint64_t join_ends_ns_ = 0;
-  std::uint64_t next_attempt_ns_ = 0;
-  std::string last_failure_ = "no answer";
-  int reserved_[2] = {-1, -1};  // sockets that keep two ports free for the ranks
-  bool joined_ = false;         // the coordinator knows this agent
+  JoinAttempts attempts_;
+  ReservedPort meeting_port_;  // for the ranks
+  ReservedPort master_port_;   // for programs that meet by MASTER_PORT
+  bool joined_ = false;        // the coordinator knows this agent
   bool started_ = false;
   bool ended_ = false;  // end() has been called
   bool over_ = false;   // the verdict has been given

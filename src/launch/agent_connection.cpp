@@ -61,7 +61,7 @@ void AgentConnection::end(const Status& status) {
 }
 
 void AgentConnection::begin() {
-  heard_ns_ = uv_hrtime();
+  last_received_ns_ = uv_hrtime();
   uv_tcp_nodelay(&handle_->tcp, 1);
   std::string hello;
   if (const Status status = handshake_.start(&hello); !status.ok()) return end(status);
@@ -77,7 +77,7 @@ void AgentConnection::begin() {
         AgentConnection* const self = handle.owner;
         if (self == nullptr || length == 0) return;
         if (length > 0) return self->take({buffer->base, static_cast<std::size_t>(length)});
-        self->heard_ns_ = uv_hrtime();  // the end is news, too
+        self->last_received_ns_ = uv_hrtime();  // the end is news, too
         const std::string why =
             length == UV_EOF ? "" : std::string(": ") + uv_strerror(static_cast<int>(length));
         self->end(Status::failure(TRIREME_ERROR_PEER_LOST, "its connection has ended" + why));
@@ -86,7 +86,7 @@ void AgentConnection::begin() {
 }
 
 void AgentConnection::take(std::string_view bytes) {
-  heard_ns_ = uv_hrtime();
+  last_received_ns_ = uv_hrtime();
   quiet_ms_ = 0;
   if (!writer_) {
     std::size_t used = 0;
@@ -111,7 +111,8 @@ Status AgentConnection::take_frames(std::string_view bytes) {
     if (!reader_->whole()) continue;
     AgentMessage message;
     if (!decode(reader_->body(), &message)) {
-      return Status::failure(TRIREME_ERROR_CORRUPT, where_ + " says what no agent says");
+      return Status::failure(TRIREME_ERROR_CORRUPT,
+                             where_ + " sends a message that no agent sends");
     }
     if (!std::holds_alternative<AgentBeat>(message)) events_.message(message);
   }
@@ -130,7 +131,7 @@ void AgentConnection::write(std::string bytes) {
   auto* const own = new Write{{}, std::move(bytes)};
   own->request.data = own;
   const uv_buf_t buffer = uv_buf_init(own->bytes.data(), static_cast<unsigned>(own->bytes.size()));
-  // A failure is the end of the connection, which reading tells.
+  // A failure ends the connection, which the reading side reports.
   const int refusal =
       uv_write(&own->request, reinterpret_cast<uv_stream_t*>(&handle_->tcp), &buffer, 1,
                [](uv_write_t* request, int) { delete static_cast<Write*>(request->data); });

@@ -16,15 +16,15 @@
 
 namespace trireme::cluster {
 
-// Each end says this often that it lives. tick() is to be called as often.
+// Each end sends a beat this often. tick() is to be called as often.
 constexpr std::uint64_t kBeatMs = 250;
 
 class AgentConnection {
  public:
   struct Events {
-    std::function<void()> proved;  // the other end knows the token, and is meant
+    std::function<void()> proved;  // the other end knows the token, and its terms fit
     std::function<void(const AgentMessage&)> message;
-    std::function<void(const Status&)> ended;  // once, and nothing after it
+    std::function<void(const Status&)> ended;  // once, and no event follows
   };
 
   // `where` is for messages. Events come from the loop and from tick(); none may destroy the
@@ -35,22 +35,22 @@ class AgentConnection {
   AgentConnection(const AgentConnection&) = delete;
   AgentConnection& operator=(const AgentConnection&) = delete;
 
-  // To accept or connect it with.
+  // The socket to accept or connect.
   uv_tcp_t* socket() { return &handle_->tcp; }
-  // Once it is connected.
+  // Call both only after it is connected.
   void begin();
   void send(const AgentMessage& message);
-  // A sign of life is due; `silence_ms` is how long the other end may have given none.
+  // Sends a beat if one is due; ends the connection if the other end was silent for `silence_ms`.
   void tick(std::uint64_t silence_ms);
-  // Nothing is sent any more, and no event comes.
+  // Sends no more, and raises no more events.
   void close();
 
   bool is_open() const { return !closed_; }
   bool is_proved() const { return writer_.has_value(); }
   std::uint64_t age_ms() const { return age_ms_; }
-  // When bytes came last.
-  std::uint64_t heard_ns() const { return heard_ns_; }
-  // Numbers alone, no port; "" if the system does not say.
+  // The moment of the last bytes that came.
+  std::uint64_t last_received_ns() const { return last_received_ns_; }
+  // In numbers, without the port; "" if the system does not tell.
   std::string own_address() const;
   std::string other_address() const;
 
@@ -75,8 +75,8 @@ class AgentConnection {
   std::optional<FrameReader> reader_;
   bool closed_ = false;
   std::uint64_t age_ms_ = 0;
-  std::uint64_t quiet_ms_ = 0;  // by ticks: a process that was stopped itself blames nobody for it
-  std::uint64_t heard_ns_ = 0;
+  std::uint64_t quiet_ms_ = 0;  // by ticks: a process that was stopped must not blame others
+  std::uint64_t last_received_ns_ = 0;
 };
 
 // "10.0.0.2", "::1".

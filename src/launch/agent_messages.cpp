@@ -71,7 +71,7 @@ class Writer {
   void flag(bool value) { wide(value ? 1 : 0); }
   void text(const std::string& value) {
     const std::string_view kept =
-        std::string_view(value).substr(0, whole_letters(value, kLongestText));
+        std::string_view(value).substr(0, whole_characters(value, kLongestText));
     wide(kept.size());
     out_ += kept;
   }
@@ -85,7 +85,7 @@ class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
 
-  // All was there, nothing is left, and no field was wrong.
+  // All fields were there and valid, and no byte is left.
   bool fine() const { return fine_ && rest_.empty(); }
 
   void wide(std::uint64_t& value) {
@@ -119,7 +119,7 @@ class Reader {
     value = clean_text(rest_.substr(0, size));
     rest_.remove_prefix(size);
   }
-  // It becomes part of a rendezvous and of the environment: numbers alone.
+  // It becomes part of a rendezvous and of the environment, so it is in numbers.
   void address(std::string& value) {
     text(value);
     fine_ = fine_ && !value.empty() &&

@@ -1,5 +1,5 @@
-// What the agents of a job on several hosts say to each other, as bytes and back. Pure. Who says it
-// has proved to know the job's token; it is checked all the same.
+// The messages between agents of a job on several hosts, as bytes and back. Pure. The sender has
+// proved to know the job's token; its messages are checked all the same.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ constexpr std::size_t kLongestAgentMessage = 8192;
 constexpr int kMostNodes = 1024;
 constexpr int kMostWorkersOfNode = 1024;
 
-// An agent would like to join.
+// An agent asks to join.
 struct AgentHello {
   std::string host;  // its name, for messages
   int workers = 1;
@@ -26,7 +26,7 @@ struct AgentHello {
   int master_port = 0;   // free there, for programs that meet by MASTER_ADDR and MASTER_PORT
 };
 
-// It may not; nothing follows.
+// The agent may not join; no message follows.
 struct AgentRefusal {
   std::string reason;
 };
@@ -42,23 +42,23 @@ struct AgentStart {
   std::string rendezvous;  // "tcp://..."
 };
 
-// The workers are to end, here as everywhere.
+// The workers are to end on all hosts.
 struct AgentStop {
   int signal = 0;
-  bool by_user = false;  // somebody has sent the signal to an agent
-  std::string reason;    // to be said; "" if the verdict will say enough
+  bool by_user = false;  // a user has sent the signal to an agent
+  std::string reason;    // for the user; "" if the verdict says enough
 };
 
 // No worker of the agent is left.
 struct AgentEnd {
-  int code = 0;              // of the agent if it were alone
-  bool by_signal = false;    // how the first that failed has ended
+  int code = 0;              // the agent's exit code if it were alone
+  bool by_signal = false;    // how its first failed worker has ended
   std::uint64_t age_ns = 0;  // since that moment
-  std::string failure;       // "rank 3 on b failed: ..."; "": nobody has failed by itself
-  bool lost_peer = false;    // it failed because it lost another
+  std::string failure;       // "rank 3 on b failed: ..."; "": no worker has failed by itself
+  bool lost_peer = false;    // it failed because it lost a peer
 };
 
-// Nobody is left, and this is why. Nothing follows.
+// The last agent has ended, and this is why. No message follows.
 struct AgentVerdict {
   int code = 0;
   std::string text;  // "" if there is nothing to say
@@ -75,8 +75,8 @@ std::string seconds_text(std::uint64_t nanoseconds);
 
 // Texts that are too long for a message are cut.
 std::string encode(const AgentMessage& message);
-// False if it is none, or says what cannot be: a port of 0, a rank outside of its world. Texts come
-// without control characters.
+// False if the bytes are no message, or a field is impossible: a port of 0, a rank outside of its
+// world. Texts are returned without control characters.
 bool decode(std::string_view bytes, AgentMessage* out);
 
 }  // namespace trireme::cluster

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "net/entrance.hpp"
+#include "net/acceptor.hpp"
 #include "net/sha256.hpp"
 
 namespace trireme::cluster {
@@ -54,8 +54,8 @@ void Coordinator::begin(const AgentHello& own) {
   act();
 }
 
-// Until it is accepted libuv asks for no other caller: they wait in the system's queue while those
-// who came before them speak.
+// libuv announces no other caller until this one is accepted: later callers wait in the system's
+// queue while earlier ones speak.
 void Coordinator::called() {
   if (make_room()) return accept();
   uv_timer_start(
@@ -69,16 +69,16 @@ void Coordinator::called() {
       kRoomMs, kRoomMs);
 }
 
-// Whether there is room for one more who has not proved anything.
+// Whether one more unauthenticated peer may come in.
 bool Coordinator::make_room() {
-  std::size_t strangers = 0;
+  std::size_t newcomers = 0;
   Guest* oldest = nullptr;
   for (auto& [number, guest] : guests_) {
     if (guest.connection->is_proved() || !guest.connection->is_open()) continue;
-    if (strangers++ == 0) oldest = &guest;
+    if (newcomers++ == 0) oldest = &guest;
   }
-  if (uv_hrtime() < tcp::room_ns(strangers, strangers == 0 ? 0 : oldest->since_ns)) return false;
-  if (strangers >= tcp::kMostStrangers) oldest->connection->close();
+  if (uv_hrtime() < tcp::room_ns(newcomers, newcomers == 0 ? 0 : oldest->since_ns)) return false;
+  if (newcomers >= tcp::kMostUnauthenticated) oldest->connection->close();
   return true;
 }
 
@@ -105,12 +105,16 @@ void Coordinator::guest_said(int number, const AgentMessage& message) {
   Guest& guest = guests_.at(number);
   if (const auto* const hello = std::get_if<AgentHello>(&message)) {
     if (guest.joined || guest.refused) return guest.connection->close();
+    // The caller may be of the next start of this job, and quicker than the coordinator: it tries
+    // again until that one listens.
+    if (over_) return guest.connection->close();
     const std::string reason = state_->join(number, *hello, uv_hrtime());
     if (reason.empty()) {
       guest.joined = true;
     } else {
       guest.refused = true;
-      // It goes by itself once it has read that, or as every stranger does.
+      // It goes by itself once it has read the refusal, or after its time as an unauthenticated
+      // peer.
       guest.connection->send(AgentRefusal{reason});
       events_.say("the agent on " + hello->host + " (" + guest.address + ") is refused: " + reason);
     }
@@ -129,12 +133,12 @@ void Coordinator::guest_ended(int number, const Status& status) {
   Guest& guest = guests_.at(number);
   if (guest.joined && !std::exchange(guest.over, true)) {
     const std::string loss =
-        state_->lost(number, status.message(), guest.connection->heard_ns());
+        state_->lost(number, status.message(), guest.connection->last_received_ns());
     if (!loss.empty()) events_.say(loss);
     act();
   } else if (status.code() == TRIREME_ERROR_AUTHENTICATION ||
              status.code() == TRIREME_ERROR_MISMATCH) {
-    // Nobody may fill the output from outside.
+    // Callers from outside must not fill the output.
     if (warnings_ >= tcp::kMostWarnings) return;
     ++warnings_;
     std::string text = status.message();
@@ -152,7 +156,7 @@ void Coordinator::tick() {
       continue;
     }
     guest.connection->tick(options_.silence_ms);
-    if (!guest.joined && guest.connection->age_ms() >= tcp::kStrangerNs / 1'000'000)
+    if (!guest.joined && guest.connection->age_ms() >= tcp::kUnauthenticatedNs / 1'000'000)
       guest.connection->close();
     ++each;
   }
@@ -166,8 +170,9 @@ void Coordinator::stop(const AgentStop& stop) {
   act();
 }
 
-// The first one decides how the job ends, and act() tells it. A user who is impatient sends another
-// signal, which is told at once: once each, as one that was sent to all agents comes from all.
+// The first wish decides how the job ends, and act() passes it on. An impatient user sends another
+// signal, which is passed on at once. Each signal is passed on once: a signal sent to all agents
+// arrives from all.
 void Coordinator::wish(int from, const AgentStop& stop) {
   const bool first = !state_->stop();
   state_->stop_wanted(from, stop);
@@ -187,8 +192,8 @@ void Coordinator::end(const AgentEnd& end) {
   act();
 }
 
-// Tells everybody what has been decided and not been told. What an agent does then comes back as
-// another event, perhaps at once, so that everything is noted before it is said.
+// Tells all agents the decisions that they do not know yet. An agent may answer with another event
+// at once, so act() notes each message before it sends it.
 void Coordinator::act() {
   if (state_->begun() && !started_) {
     started_ = true;

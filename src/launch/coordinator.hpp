@@ -1,5 +1,5 @@
-// Coordinator: the agent at whose host the agents of a job meet. Listens there, lets in who knows the
-// token, and carries what JobState decides to all of them.
+// Coordinator: the agent at whose host the agents of a job meet. It listens there, lets in peers
+// that know the token, and carries the decisions of JobState to all.
 #pragma once
 
 #include <uv.h>
@@ -15,13 +15,13 @@
 
 namespace trireme::cluster {
 
-// What an agent hears of its job.
+// The events that an agent receives from its job.
 struct JobEvents {
   std::function<void(const AgentStart&)> start;
   std::function<void(const AgentStop&)> stop;
-  std::function<void(const AgentVerdict&)> verdict;  // the last, perhaps without a start
+  std::function<void(const AgentVerdict&)> verdict;  // the last event, perhaps without a start
   std::function<void(const std::string&)> say;
-  std::function<void()> idle;  // perhaps: the agent has nothing left to say to anybody
+  std::function<void()> idle;  // the agent may have no message left to send
 };
 
 struct CoordinatorOptions {
@@ -37,20 +37,20 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // Listens at exactly this address. 0, or libuv's error: UV_EADDRNOTAVAIL if it is another host's,
-  // UV_EADDRINUSE if somebody else listens there.
+  // Listens at exactly this address. Returns 0 or libuv's error: UV_EADDRNOTAVAIL if another host
+  // has the address, UV_EADDRINUSE if another process listens there.
   int listen(const sockaddr* address);
-  // Then: what this host's own agent is.
+  // Call it next: joins this host's own agent.
   void begin(const AgentHello& own);
 
-  // As what other agents say.
+  // The same messages as other agents send.
   void stop(const AgentStop& stop);
   void end(const AgentEnd& end);
-  // All have heard the verdict.
+  // All agents have received the verdict.
   bool idle() const;
 
  private:
-  static constexpr std::uint64_t kRoomMs = 5;  // so often it is looked whether there is room again
+  static constexpr std::uint64_t kRoomMs = 5;  // pause between two looks for room
 
   struct Guest {
     std::unique_ptr<AgentConnection> connection;
@@ -58,8 +58,8 @@ class Coordinator {
     std::uint64_t since_ns = 0;
     bool joined = false;
     bool refused = false;
-    bool stopped = false;  // has been told, or has said so itself
-    bool over = false;     // has been told the verdict, or is gone
+    bool stopped = false;  // it was told to stop, or has said so itself
+    bool over = false;     // it was told the verdict, or is gone
   };
 
   void called();
@@ -79,11 +79,11 @@ class Coordinator {
   uv_timer_t* timer_;
   uv_timer_t* room_timer_;
   std::unique_ptr<JobState> state_;
-  std::string meeting_name_;  // drawn, so that nobody else's ranks come there by accident
+  std::string meeting_name_;  // drawn at random, so that no other job's ranks come there
   std::map<int, Guest> guests_;
   int next_number_ = JobState::kOwnAgent + 1;
   int warnings_ = 0;
-  std::uint64_t signals_ = 0;  // bit n: a user's signal n has been told
+  std::uint64_t signals_ = 0;  // bit n: a user's signal n was passed on
   bool started_ = false;
   bool stopped_ = false;
   bool over_ = false;

@@ -16,7 +16,7 @@
 namespace trireme::cluster {
 namespace {
 
-// The parent of a process, or -1. The name in "PID (NAME) STATE PARENT" may hold anything.
+// The parent of a process, or -1. The name in "PID (NAME) STATE PARENT" may hold any bytes.
 pid_t parent_of(const char* process) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%.20s/stat", process);
@@ -39,7 +39,7 @@ void kill_children() {
   const pid_t self = getpid();
   while (const dirent* const entry = readdir(processes)) {
     if (entry->d_name[0] < '1' || entry->d_name[0] > '9') continue;
-    // A child keeps its number until it is reaped, and only this thread reaps.
+    // A child keeps its number until it is reaped, and only this thread reaps children.
     if (parent_of(entry->d_name) == self) kill(std::atoi(entry->d_name), SIGKILL);
   }
   closedir(processes);

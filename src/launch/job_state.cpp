@@ -60,8 +60,9 @@ std::string JobState::join(int agent, const AgentHello& hello, std::uint64_t now
   return "";
 }
 
-// Who wants a node rank that exists gets it. The others fill the gaps: first who wants one that is too
-// high, as fewer agents have come than might have, then who wants none, as they came.
+// An agent that wants an existing node rank gets it. The others fill the gaps in two groups. First
+// come agents whose wish is too high, because fewer agents came than expected. Agents without a
+// wish follow in the order of their arrival.
 void JobState::begin() {
   begun_ = true;
   const std::size_t count = agents_.size();
@@ -115,14 +116,14 @@ void JobState::stop_wanted(int agent, const AgentStop& stop) {
   const auto found = agents_.find(agent);
   if (found == agents_.end() || verdict_) return;
   if (!begun_) {
-    // Only the coordinator itself can be told to end before the job begins; others just go.
+    // Before the job begins, only the coordinator's own end matters; other agents just leave.
     if (agent == kOwnAgent) verdict_ = AgentVerdict{128 + stop.signal, stop.reason};
     return;
   }
   if (stop_) return;
   stop_ = stop;
   if (!stop.by_user) return;
-  // What was asked for is no failure, and whatever comes of it neither.
+  // An end on request is no failure, and neither are its consequences.
   first_ = Ending{};
   first_verdict_ = {128 + stop.signal, ""};
 }
@@ -162,8 +163,8 @@ std::string JobState::lost(int agent, const std::string& how, std::uint64_t mome
   }
   if (found->second.over) return "";
   found->second.over = true;
-  // Ranks elsewhere fail because those of a lost agent are gone, never the other way round: like a
-  // death by a signal, it goes before what happened at the same time.
+  // Ranks elsewhere fail because the lost agent's ranks are gone, never the other way round: like a
+  // death by a signal, the loss precedes failures of the same time.
   const std::string text = describe(found->second) + " is lost: " + how;
   blame(text, 1, Ending{true, SIGKILL, moment_ns});
   decide();

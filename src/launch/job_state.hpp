@@ -1,6 +1,6 @@
-// JobState: what the agent that coordinates a job on several hosts knows and decides: who joins,
-// when the job begins and with which ranks, when all have to end, and who is to blame. Pure: told
-// about events and the time.
+// JobState: the knowledge and the decisions of the agent that coordinates a job on several hosts.
+// It decides which agents join, when the job begins, the ranks of each agent, when all end, and
+// which failure is the cause. Pure: its caller tells it events and the time.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 namespace trireme::cluster {
 
 struct JobLimits {
-  std::uint64_t join_ns = 0;       // how long the fewest agents may take to come
-  std::uint64_t last_call_ns = 0;  // how long more are waited for once the fewest are there
-  bool keep_survivors = false;     // who fails or is lost does not end the others
+  std::uint64_t join_ns = 0;       // time for the fewest agents to come
+  std::uint64_t last_call_ns = 0;  // further time for more, once the fewest are there
+  bool keep_survivors = false;     // a failed or lost agent does not end the others
 };
 
 class JobState {
@@ -25,21 +25,22 @@ class JobState {
   static constexpr int kOwnAgent = 0;
   JobState(const AgentHello& own, const JobLimits& limits, std::uint64_t now_ns);
 
-  // "" or the reason why it may not. Agents have numbers of the caller's choice, ascending as they come.
+  // Returns "" or the reason why the agent may not join. The caller numbers the agents, ascending
+  // as they come.
   std::string join(int agent, const AgentHello& hello, std::uint64_t now_ns);
   void stop_wanted(int agent, const AgentStop& stop);
   void ended(int agent, const AgentEnd& end, std::uint64_t now_ns);
-  // `how`: "its connection has ended". `moment_ns`: when it was last known to live.
-  // Answers what is to be said at once, as the job goes on without it, or "".
+  // `how`: "its connection has ended". `moment_ns`: its last sign of life. Returns the line to
+  // print at once where the job goes on without it, or "".
   std::string lost(int agent, const std::string& how, std::uint64_t moment_ns);
   void time_passed(std::uint64_t now_ns);
 
   bool begun() const { return begun_; }
-  // Once it has begun; `name` is what ranks of other jobs at the same place do not say.
+  // Valid once the job has begun; ranks of other jobs at the same place do not know `name`.
   AgentStart start_of(int agent, const std::string& name) const;
-  // What all agents but those that have ended are to be told.
+  // The stop that all agents but the ended ones are to receive.
   const std::optional<AgentStop>& stop() const { return stop_; }
-  // Once no agent of the job is left, or it will never begin.
+  // Set once no agent of the job is left, or the job will never begin.
   const std::optional<AgentVerdict>& verdict() const { return verdict_; }
 
  private:
@@ -68,9 +69,9 @@ class JobState {
   std::optional<AgentStop> stop_;
   std::optional<AgentVerdict> verdict_;
 
-  bool has_survivors_ = false;  // an agent's job went well
+  bool has_survivors_ = false;  // an agent's workers have succeeded
 
-  // What has come first of all that went wrong.
+  // The earliest failure of all.
   std::optional<Ending> first_;
   AgentVerdict first_verdict_;
 };

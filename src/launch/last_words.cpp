@@ -11,8 +11,7 @@ bool contains(std::string_view line, std::string_view part) { return line.find(p
 
 // "   4: core::panicking::panic_fmt", a frame of Rust.
 bool is_numbered(std::string_view text) {
-  const std::size_t digits =
-      std::min(text.find_first_not_of("0123456789"), text.size());
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   return digits > 0 && text.substr(digits, 2) == ": ";
 }
 
@@ -25,7 +24,8 @@ bool says_nothing(std::string_view line) {
   const std::string_view text = line.substr(begin, end + 1 - begin);
   if (text.find_first_not_of("~^") == text.npos) return true;  // Python's marks under a line
   for (const std::string_view opening :
-       {"trireme: warning: ", "trireme: info: ", "trireme: debug: ", "Traceback (most recent call last)", "stack backtrace:", "note: run with `RUST_BACKTRACE",
+       {"trireme: warning: ", "trireme: info: ", "trireme: debug: ",
+        "Traceback (most recent call last)", "stack backtrace:", "note: run with `RUST_BACKTRACE",
         "note: Some details are omitted", "--- End of "}) {
     if (text.starts_with(opening)) return true;
   }
@@ -39,7 +39,7 @@ bool tells_of_a_lost_peer(std::string_view line) {
                                       "status: Aborted", "ABORTED: trireme_"}) {
     if (contains(line, name)) return true;
   }
-  // A program that prints trireme_last_error() alone.
+  // A program that prints trireme_last_error() and no more.
   const std::size_t call = line.find("trireme_");
   if (call == line.npos || line.find(": rank", call) == line.npos) return false;
   for (const std::string_view verb :

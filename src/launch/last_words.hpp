@@ -1,15 +1,16 @@
-// What a worker's last lines say about its end: which of them is the message, and whether that tells of
-// another's failure.
+// Reads the cause of a worker's end from its last lines. It finds the line that is the message, and
+// whether the message reports another worker's failure.
 #pragma once
 
 #include <string_view>
 
 namespace trireme::cluster {
 
-// Blank, or part of a trace of Python, .NET or Rust: it says nothing by itself.
+// A blank line, or a part of a trace of Python, .NET or Rust: it names no cause by itself.
 bool says_nothing(std::string_view line);
 
-// A failure of the library because a peer was lost or gave up: that peer's own failure is the cause.
+// Reports a failure of the library because a peer was lost or gave up: that peer's own failure is
+// the cause.
 bool tells_of_a_lost_peer(std::string_view line);
 
 }  // namespace trireme::cluster

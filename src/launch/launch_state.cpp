@@ -6,14 +6,14 @@
 namespace trireme::cluster {
 namespace {
 
-// How long the kernel gets to end a process that was sent SIGKILL.
+// Time for the kernel to end a process after SIGKILL.
 constexpr std::uint64_t kKillPatienceNs = 10'000'000'000;
 
-// So close to each other moments say nothing.
+// Moments so close to each other have no order.
 constexpr std::uint64_t kTieNs = 100'000'000;
 
-// How long the program of the cause may take to end after others have lost it, and how much later its
-// failure may be than theirs.
+// How long the failed program that others lost may take to end, and how much later than theirs its
+// failure may come.
 constexpr std::uint64_t kCausePatienceNs = 500'000'000;
 constexpr std::uint64_t kCauseNs = 1'000'000'000;
 
@@ -48,8 +48,8 @@ void LaunchState::worker_ended(int rank, const Ending& ending, std::uint64_t now
   if (!running_[index]) return;
   running_[index] = false;
   --running_count_;
-  // Who dies of a signal that everybody was sent has not failed. Any other ending counts by its
-  // moment, since word of the first failure may come second.
+  // A worker that dies of a signal sent to all workers has not failed. Any other ending counts by
+  // its moment, because the report of the first failure may arrive second.
   if (ending.by_signal && (sent_signals_ >> ending.value & 1) != 0) return;
   endings_[index] = ending;
   if (!ending.is_failure() || keep_survivors_) return;

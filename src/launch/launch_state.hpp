@@ -1,4 +1,5 @@
-// What a launcher does next, and whom it blames: pure, told about events and the time.
+// The launcher's next action, and the worker that it blames: pure; its caller tells it events and
+// the time.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@
 
 namespace trireme::cluster {
 
-// What a worker's last words make of its failure. `peer`: it lost a peer, or failed once it had been
-// asked to end, so that another failure is the cause. `unknown`: it may still have something to say.
+// The cause of a worker's failure by its last lines. `peer`: it lost a peer, or failed after it was
+// asked to end, so another failure is the cause. `unknown`: its output may still bring a message.
 enum class Cause { own, unknown, peer };
 
 // How a worker's program ended.
@@ -22,45 +23,45 @@ struct Ending {
   int exit_code() const { return by_signal ? 128 + value : value; }
 };
 
-// Whose failure is the cause if both have failed. A worker that gives up because it lost a peer can
-// be noticed before that peer, whose program still ends: so within a second an own failure goes
-// first, and close to each other a death by a signal.
+// Orders two failures: the earlier one is the cause. The launcher may notice a worker that gave up
+// over a lost peer before that peer, whose program still ends: so within a second an own failure
+// goes first, and at nearly the same moment a death by a signal.
 bool is_earlier(const Ending& a, const Ending& b);
 
 class LaunchState {
  public:
-  // grace_ns: from the first polite signal to SIGKILL.
-  // `keep_survivors`: a worker that fails does not end the others.
+  // grace_ns: the time from the first polite signal to SIGKILL. `keep_survivors`: a failed worker
+  // does not end the others.
   LaunchState(int workers, std::uint64_t grace_ns, bool keep_survivors = false);
 
   void worker_ended(int rank, const Ending& ending, std::uint64_t now_ns);
-  // All that a worker that failed has had to say is known.
+  // The output of a failed worker has been read to its end.
   void words_came(int rank, Cause cause, std::uint64_t now_ns);
-  // Ranks from `rank` on will never run, for which the exit code is `code`.
+  // Ranks from `rank` on never run, and `code` is their exit code.
   void start_failed(int rank, std::uint64_t now_ns, int code = 126);
   void signal_received(int signal, std::uint64_t now_ns);
-  // Something on another host ends the job.
+  // An event on another host ends the job.
   void stop_wanted(std::uint64_t now_ns);
   void time_passed(std::uint64_t now_ns);
 
-  // The signal that every worker still running gets now, or 0. Each is given out once.
+  // The signal to send now to every worker that still runs, or 0. Returns each signal once.
   int take_signal();
-  // When time_passed() has something to do, if ever.
+  // The next moment at which time_passed() has work, if there is one.
   std::optional<std::uint64_t> next_moment_ns() const;
 
-  // The workers have been asked to end, for whatever reason.
+  // The workers have been asked to end, for any reason.
   bool is_ending() const { return phase_ > Phase::waiting; }
   // The first signal that was passed on, or 0.
   int received_signal() const { return received_signal_; }
-  // Somebody ended well, which is enough where survivors are kept.
+  // A worker ended well, which is enough where survivors are kept.
   bool has_survivors() const;
   bool is_running(int rank) const { return running_[static_cast<std::size_t>(rank)]; }
-  // Nothing is left to wait for: all have ended, or the rest does not even die of SIGKILL.
+  // The wait is over: all have ended, or the rest does not even die of SIGKILL.
   bool finished() const { return running_count_ == 0 || phase_ == Phase::given_up; }
 
-  // The rank whose failure is the cause, if one failed before anybody was asked to end.
+  // The rank whose failure is the cause, if one failed before the workers were asked to end.
   std::optional<int> first_failed() const;
-  // Nothing for a rank that still runs or ended as it was asked to.
+  // Empty for a rank that still runs or ended as it was asked to.
   const std::optional<Ending>& ending(int rank) const {
     return endings_[static_cast<std::size_t>(rank)];
   }

@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -21,21 +20,18 @@
 
 #include "launch/agent.hpp"
 #include "launch/descendants.hpp"
-#include "launch/guardian.hpp"
+#include "launch/supervisor.hpp"
 #include "launch/last_words.hpp"
 #include "launch/launch_state.hpp"
-#include "launch/line_splitter.hpp"
-#include "launch/output.hpp"
 #include "launch/reserved_port.hpp"
 #include "launch/worker_environment.hpp"
+#include "launch/worker_output.hpp"
 
 namespace trireme::cluster {
 namespace {
 
-constexpr std::size_t kMostPending = 4 << 20;     // bytes of output before workers have to wait
-constexpr std::size_t kLongestLastMessage = 500;  // bytes of it in the launcher's own line
-// How long the end of the job may wait for output that an unkillable descendant holds open, and
-// then for a reader of the launcher's own output who does not read.
+// How long the end of the job may wait for output that an unkillable descendant holds open. After
+// that, a reader of the launcher's own output that does not read may take so long again.
 constexpr std::uint64_t kClosingMs = 5000;
 
 std::string signal_name(int number) {
@@ -43,7 +39,7 @@ std::string signal_name(int number) {
   return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(number);
 }
 
-// 0 if the program can be found as execvp would, else the exit code a shell would give.
+// Returns 0 if execvp would find the program, else the exit code that a shell gives.
 int check_program(const std::string& program) {
   std::vector<std::string> candidates;
   if (program.find('/') != std::string::npos) {
@@ -68,46 +64,30 @@ int check_program(const std::string& program) {
 }
 
 class Launcher;
-struct Worker;
-
-// One output of a worker.
-struct WorkerStream {
-  Worker* worker = nullptr;
-  uv_pipe_t pipe{};
-  LineSplitter lines;
-  Output* target = nullptr;
-  int log = -1;
-  bool open = false;
-};
 
 struct Worker {
   Launcher* launcher = nullptr;
   int local_rank = 0;
   uv_process_t process{};
   uv_pipe_t lifeline{};
-  WorkerStream out;
-  WorkerStream error;
-  std::string report;        // bytes of a GuardianReport so far
-  std::string last_message;  // last line with something in it on stderr
-  bool guardian_runs = false;
+  std::string report;  // bytes of a SupervisorReport so far
+  bool supervisor_runs = false;
   bool lifeline_open = false;
   bool loss_is_told = false;  // where survivors are kept
-  Ending guardian_ending;  // counts if there was no report
+  Ending supervisor_ending;   // counts if there was no report
 };
 
 class Launcher {
  public:
-  // `restarts`: how often the job has been begun before.
+  // `restarts`: how often the job was restarted before.
   Launcher(const LaunchOptions& options, int restarts);
-  ~Launcher();
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
   int run();
-  // The workers have failed by themselves: another attempt may go better.
+  // The workers have failed by themselves, so another attempt may succeed.
   bool may_restart() const { return failed_by_itself_; }
 
  private:
-  bool open_logs();
   bool keep_master_port();
   bool bind_to_cores(int local_rank) const;
   void begin(const AgentStart& start);
@@ -122,11 +102,8 @@ class Launcher {
   std::string failure_of(int local_rank) const;
   void after_event();
   void check_gone(Worker& worker);
-  void take_line(WorkerStream& stream, std::string_view line);
-  void close_stream(WorkerStream& stream);
   void close_down();
-  void set_reading(bool reading);
-  void say(const std::string& text) { error_.append("trireme: " + text + "\n"); }
+  void say(const std::string& text) { output_.say(text); }
   void come_to_verdict();
   void take_verdict(const AgentVerdict& verdict);
   std::string failure() const;
@@ -134,7 +111,6 @@ class Launcher {
   int rank_of(const Worker& worker) const { return first_rank_ + worker.local_rank; }
 
   static void on_exit(uv_process_t* process, int64_t status, int signal);
-  static void on_output(uv_stream_t* pipe, ssize_t length, const uv_buf_t* buffer);
   static void on_lifeline(uv_stream_t* pipe, ssize_t length, const uv_buf_t* buffer);
   static void on_buffer(uv_handle_t* handle, std::size_t, uv_buf_t* buffer);
 
@@ -142,28 +118,26 @@ class Launcher {
   const int restarts_;
   bool failed_by_itself_ = false;
   bool stopped_by_user_ = false;
-  int master_port_socket_ = -1;
+  ReservedPort master_port_;
   uv_loop_t* const loop_ = uv_default_loop();
   LaunchState state_;
-  Output out_;
-  Output error_;
+  WorkerOutput output_;
   WorkerEnvironment environment_;
   std::unique_ptr<Agent> agent_;  // null on one host
   int first_rank_ = 0;
-  bool begun_ = false;          // workers have been started, or have been tried to
-  bool stop_is_known_ = false;  // to the agents on other hosts
-  int early_signal_ = 0;        // came from another launcher before it came here, or 0
-  bool judged_ = false;         // nothing more is expected of the workers here
+  bool begun_ = false;          // the start of workers was tried
+  bool stop_is_known_ = false;  // the agents on other hosts know it
+  int early_signal_ = 0;        // another launcher passed it on before it came here; or 0
+  bool judged_ = false;         // the workers here need no further event
   std::string start_failure_;
   std::optional<AgentVerdict> verdict_;
   std::vector<std::unique_ptr<Worker>> workers_;
   uv_signal_t signals_[3] = {};
   uv_timer_t timer_{};
   uv_timer_t closing_timer_{};
-  cpu_set_t cores_{};  // this host's, as far as this process may use them
-  bool reading_ = true;
+  cpu_set_t cores_{};  // cores of this host that this process may use
   bool closing_ = false;
-  char buffer_[65536];
+  char buffer_[256];  // of a lifeline
 };
 
 Launcher::Launcher(const LaunchOptions& options, int restarts)
@@ -171,16 +145,16 @@ Launcher::Launcher(const LaunchOptions& options, int restarts)
       restarts_(restarts),
       state_(options.workers, static_cast<std::uint64_t>(options.grace.count()),
              options.keep_survivors),
-      out_(loop_, STDOUT_FILENO, [this] { after_event(); }),
-      error_(loop_, STDERR_FILENO, [this] { after_event(); }),
+      output_(loop_, options.workers, options.prefix,
+              {[this] { after_event(); },
+               [this](int local_rank) {
+                 words_came(*workers_[static_cast<std::size_t>(local_rank)]);
+               }}),
       environment_(options.workers) {
   for (int local_rank = 0; local_rank < options.workers; ++local_rank) {
     auto worker = std::make_unique<Worker>();
     worker->launcher = this;
     worker->local_rank = local_rank;
-    worker->out.worker = worker->error.worker = worker.get();
-    worker->out.target = &out_;
-    worker->error.target = &error_;
     workers_.push_back(std::move(worker));
   }
   environment_.set_restarts(restarts, options.restarts);
@@ -190,19 +164,16 @@ Launcher::Launcher(const LaunchOptions& options, int restarts)
   }
 }
 
-Launcher::~Launcher() {
-  if (master_port_socket_ >= 0) close(master_port_socket_);
-}
-
-// What comes from other hosts.
+// The events from other hosts.
 JobEvents Launcher::events() {
   JobEvents events;
   events.start = [this](const AgentStart& start) { begin(start); };
   events.stop = [this](const AgentStop& stop) {
     stop_is_known_ = true;
-    // Sent to all launchers, as by scancel: the workers here have it already.
+    // The signal went to all launchers, as by scancel, so the workers here have it already.
     if (stop.by_user && state_.received_signal() == stop.signal) return;
     if (stop.by_user) early_signal_ = stop.signal;
+    stopped_by_user_ = stopped_by_user_ || stop.by_user;
     if (!stop.reason.empty()) say(stop.reason);
     if (stop.by_user) {
       state_.signal_received(stop.signal, uv_hrtime());
@@ -217,38 +188,21 @@ JobEvents Launcher::events() {
   return events;
 }
 
-bool Launcher::open_logs() {
-  if (options_.log_folder.empty()) return true;
-  std::error_code refusal;
-  std::filesystem::create_directories(options_.log_folder, refusal);
-  for (const auto& worker : workers_) {
-    for (WorkerStream* const stream : {&worker->out, &worker->error}) {
-      const std::string path = options_.log_folder + "/rank-" + std::to_string(rank_of(*worker)) +
-                               (stream == &worker->out ? ".out" : ".err");
-      const int fresh = restarts_ == 0 ? O_TRUNC : O_APPEND;
-      stream->log = open(path.c_str(), O_WRONLY | O_CREAT | fresh | O_CLOEXEC, 0644);
-      if (stream->log >= 0) continue;
-      start_failure_ = "cannot write " + path + ": " + std::strerror(errno);
-      return false;
-    }
-  }
-  return true;
-}
-
 bool Launcher::keep_master_port() {
   int port = options_.master_port;
   if (options_.free_master_port) {
-    master_port_socket_ = reserve_port("127.0.0.1", &port);
-    if (master_port_socket_ < 0) {
+    if (!master_port_.take("127.0.0.1")) {
       start_failure_ = std::string("no free port for MASTER_PORT: ") + std::strerror(errno);
       return false;
     }
+    port = master_port_.number();
   }
   environment_.set_master(options_.master_address, port);
   return true;
 }
 
-// This thread, whose children inherit it: an equal share of the cores, those next to each other.
+// Binds this thread, whose children inherit it, to an equal share of the cores that are next to
+// each other.
 bool Launcher::bind_to_cores(int local_rank) const {
   const int count = CPU_COUNT(&cores_);
   cpu_set_t share;
@@ -261,10 +215,10 @@ bool Launcher::bind_to_cores(int local_rank) const {
   return sched_setaffinity(0, sizeof share, &share) == 0;
 }
 
-// The worker behind its guardian: this binary again, which inherits the lifeline.
+// Starts the worker behind its supervisor, which is this binary again and inherits the lifeline.
 bool Launcher::start(int local_rank) {
   Worker& worker = *workers_[static_cast<std::size_t>(local_rank)];
-  std::vector<std::string> arguments = {"trireme", kGuardianCommand};
+  std::vector<std::string> arguments = {"trireme", kSupervisorCommand};
   arguments.insert(arguments.end(), options_.program.begin(), options_.program.end());
   std::vector<char*> argument_pointers;
   for (std::string& argument : arguments) argument_pointers.push_back(argument.data());
@@ -275,11 +229,8 @@ bool Launcher::start(int local_rank) {
   environment_pointers.push_back(nullptr);
 
   uv_pipe_init(loop_, &worker.lifeline, 0);
-  uv_pipe_init(loop_, &worker.out.pipe, 0);
-  uv_pipe_init(loop_, &worker.error.pipe, 0);
+  const WorkerOutput::Pipes pipes = output_.make_pipes(local_rank);
   worker.lifeline.data = worker.process.data = &worker;
-  worker.out.pipe.data = &worker.out;
-  worker.error.pipe.data = &worker.error;
 
   const auto pipe_to = [](uv_pipe_t& pipe, int direction) {
     uv_stdio_container_t place{};
@@ -289,8 +240,8 @@ bool Launcher::start(int local_rank) {
   };
   uv_stdio_container_t places[4] = {};
   places[0].flags = UV_IGNORE;  // /dev/null
-  places[1] = pipe_to(worker.out.pipe, UV_WRITABLE_PIPE);
-  places[2] = pipe_to(worker.error.pipe, UV_WRITABLE_PIPE);
+  places[1] = pipe_to(*pipes.out, UV_WRITABLE_PIPE);
+  places[2] = pipe_to(*pipes.error, UV_WRITABLE_PIPE);
   places[kLifeline] = pipe_to(worker.lifeline, UV_READABLE_PIPE | UV_WRITABLE_PIPE);
   uv_process_options_t process{};
   process.file = "/proc/self/exe";
@@ -298,7 +249,7 @@ bool Launcher::start(int local_rank) {
   process.env = environment_pointers.data();
   process.stdio = places;
   process.stdio_count = 4;
-  process.flags = UV_PROCESS_DETACHED;  // a session of its own: no Ctrl-C but ours reaches it
+  process.flags = UV_PROCESS_DETACHED;  // a session of its own: Ctrl-C reaches only the launcher
   process.exit_cb = on_exit;
   if (options_.bind_cores && !bind_to_cores(local_rank)) {
     start_failure_ = std::string("cannot bind a worker to its cores: ") + std::strerror(errno);
@@ -311,11 +262,9 @@ bool Launcher::start(int local_rank) {
         "rank " + std::to_string(rank_of(worker)) + " cannot be started: " + uv_strerror(refusal);
     return false;
   }
-  worker.guardian_runs = worker.lifeline_open = worker.out.open = worker.error.open = true;
+  worker.supervisor_runs = worker.lifeline_open = true;
   uv_read_start(reinterpret_cast<uv_stream_t*>(&worker.lifeline), on_buffer, on_lifeline);
-  for (WorkerStream* const stream : {&worker.out, &worker.error}) {
-    uv_read_start(reinterpret_cast<uv_stream_t*>(&stream->pipe), on_buffer, on_output);
-  }
+  output_.begin(local_rank);
   return true;
 }
 
@@ -339,7 +288,7 @@ void Launcher::watch_signals() {
 void Launcher::signal_came(int number) {
   stopped_by_user_ = true;
   if (verdict_) return;
-  // Sent to all launchers, and the word of another was faster.
+  // The signal went to all launchers, and another launcher's message was faster.
   if (std::exchange(early_signal_, 0) == number) return;
   if (begun_) {
     say(signal_name(number) + " is passed on to the workers");
@@ -363,52 +312,13 @@ void Launcher::on_buffer(uv_handle_t* handle, std::size_t, uv_buf_t* buffer) {
   *buffer = uv_buf_init(launcher.buffer_, sizeof launcher.buffer_);
 }
 
-void Launcher::take_line(WorkerStream& stream, std::string_view line) {
-  Worker& worker = *stream.worker;
-  if (stream.target == &error_ && !says_nothing(line)) {
-    worker.last_message = line.substr(0, kLongestLastMessage);
-    if (worker.last_message.back() == '\r') worker.last_message.pop_back();
-  }
-  std::string text;
-  if (options_.prefix) text.append("[").append(std::to_string(rank_of(worker))).append("] ");
-  text.append(line).push_back('\n');
-  stream.target->append(text);
-}
-
-void Launcher::on_output(uv_stream_t* pipe, ssize_t length, const uv_buf_t* buffer) {
-  auto& stream = *static_cast<WorkerStream*>(pipe->data);
-  Launcher& self = *stream.worker->launcher;
-  if (length < 0) {
-    self.close_stream(stream);
-  } else {
-    const std::string_view bytes(buffer->base, static_cast<std::size_t>(length));
-    if (stream.log >= 0 && write(stream.log, bytes.data(), bytes.size()) < length) {
-      self.say("the log of rank " + std::to_string(self.rank_of(*stream.worker)) +
-               " ends here: " + std::strerror(errno));
-      close(stream.log);
-      stream.log = -1;
-    }
-    stream.lines.add(bytes, [&](std::string_view line) { self.take_line(stream, line); });
-  }
-  self.after_event();
-}
-
-void Launcher::close_stream(WorkerStream& stream) {
-  if (!stream.open) return;
-  stream.open = false;
-  stream.lines.finish([&](std::string_view line) { take_line(stream, line); });
-  uv_close(reinterpret_cast<uv_handle_t*>(&stream.pipe), nullptr);
-  if (stream.log >= 0) close(stream.log);
-  if (stream.target == &error_) words_came(*stream.worker);
-}
-
 void Launcher::on_lifeline(uv_stream_t* pipe, ssize_t length, const uv_buf_t* buffer) {
   auto& worker = *static_cast<Worker*>(pipe->data);
   Launcher& self = *worker.launcher;
   if (length > 0) {
     worker.report.append(buffer->base, static_cast<std::size_t>(length));
-    if (worker.report.size() >= sizeof(GuardianReport)) {
-      GuardianReport report;
+    if (worker.report.size() >= sizeof(SupervisorReport)) {
+      SupervisorReport report;
       std::memcpy(&report, worker.report.data(), sizeof report);
       const int status = report.wait_status;
       self.note_ending(worker, WIFSIGNALED(status)
@@ -426,56 +336,41 @@ void Launcher::on_lifeline(uv_stream_t* pipe, ssize_t length, const uv_buf_t* bu
 void Launcher::on_exit(uv_process_t* process, int64_t status, int signal) {
   auto& worker = *static_cast<Worker*>(process->data);
   Launcher& self = *worker.launcher;
-  worker.guardian_runs = false;
-  worker.guardian_ending = signal != 0 ? Ending{true, signal, uv_hrtime()}
-                                       : Ending{false, static_cast<int>(status), uv_hrtime()};
+  worker.supervisor_runs = false;
+  worker.supervisor_ending = signal != 0 ? Ending{true, signal, uv_hrtime()}
+                                         : Ending{false, static_cast<int>(status), uv_hrtime()};
   self.check_gone(worker);
   self.after_event();
 }
 
-// A guardian that ended without a report, by kill -9 say, speaks for its program.
+// A supervisor that ended without a report, by kill -9 for instance, speaks for its program.
 void Launcher::check_gone(Worker& worker) {
-  if (worker.guardian_runs || worker.lifeline_open) return;
-  if (worker.report.size() < sizeof(GuardianReport)) note_ending(worker, worker.guardian_ending);
+  if (worker.supervisor_runs || worker.lifeline_open) return;
+  if (worker.report.size() < sizeof(SupervisorReport))
+    note_ending(worker, worker.supervisor_ending);
 }
 
 void Launcher::note_ending(Worker& worker, Ending ending) {
   if (!ending.by_signal && ending.value != 0) ending.cause = Cause::unknown;
   state_.worker_ended(worker.local_rank, ending, uv_hrtime());
-  if (!worker.error.open) words_came(worker);
+  if (!output_.may_say_more(worker.local_rank)) words_came(worker);
 }
 
-// Of one that may still run.
+// For a worker that may still run.
 void Launcher::words_came(Worker& worker) {
-  const bool is_effect = tells_of_a_lost_peer(worker.last_message);
+  const bool is_effect = tells_of_a_lost_peer(output_.last_message(worker.local_rank));
   state_.words_came(worker.local_rank, is_effect ? Cause::peer : Cause::own, uv_hrtime());
   if (options_.keep_survivors && !state_.is_ending()) tell_loss(worker);
 }
 
-// Where a failure ends nothing, it is said at once.
+// A failure that ends no other worker is reported at once.
 void Launcher::tell_loss(Worker& worker) {
   const std::optional<Ending>& ending = state_.ending(worker.local_rank);
   if (!ending || !ending->is_failure() || std::exchange(worker.loss_is_told, true)) return;
   say(failure_of(worker.local_rank) + (state_.finished() ? "" : ". The others go on"));
 }
 
-void Launcher::set_reading(bool reading) {
-  if (reading == reading_) return;
-  reading_ = reading;
-  for (const auto& worker : workers_) {
-    for (WorkerStream* const stream : {&worker->out, &worker->error}) {
-      auto* const pipe = reinterpret_cast<uv_stream_t*>(&stream->pipe);
-      if (!stream->open) continue;
-      if (reading) {
-        uv_read_start(pipe, on_buffer, on_output);
-      } else {
-        uv_read_stop(pipe);
-      }
-    }
-  }
-}
-
-// Who has failed first here and how, or "".
+// The worker here that failed first, and how; or "".
 std::string Launcher::failure() const {
   if (!start_failure_.empty()) return start_failure_;
   if (options_.keep_survivors && state_.has_survivors()) return "";
@@ -485,15 +380,15 @@ std::string Launcher::failure() const {
 
 std::string Launcher::failure_of(int local_rank) const {
   const Ending& ending = *state_.ending(local_rank);
-  const Worker& worker = *workers_[static_cast<std::size_t>(local_rank)];
-  return "rank " + std::to_string(rank_of(worker)) + (agent_ ? " on " + agent_->host() : "") +
-         " failed: " +
+  const std::string& last_message = output_.last_message(local_rank);
+  return "rank " + std::to_string(first_rank_ + local_rank) +
+         (agent_ ? " on " + agent_->host() : "") + " failed: " +
          (ending.by_signal ? "killed by " + signal_name(ending.value)
                            : "exit code " + std::to_string(ending.value)) +
-         (worker.last_message.empty() ? "" : "; its last message: " + worker.last_message);
+         (last_message.empty() ? "" : "; its last message: " + last_message);
 }
 
-// All that can be known of the workers here is known.
+// All about the workers here is known.
 void Launcher::come_to_verdict() {
   if (std::exchange(judged_, true)) return;
   for (const auto& worker : workers_) {
@@ -521,7 +416,7 @@ void Launcher::take_verdict(const AgentVerdict& verdict) {
   after_event();
 }
 
-// Carries out what the state asks for, and ends the loop when nothing is left to do.
+// Carries out the state's decisions, and ends the loop when no work is left.
 void Launcher::after_event() {
   if (agent_ != nullptr && state_.is_ending() && !std::exchange(stop_is_known_, true)) {
     AgentStop stop{SIGTERM, false, ""};
@@ -531,13 +426,13 @@ void Launcher::after_event() {
   if (const int signal = state_.take_signal(); signal != 0) {
     for (const auto& worker : workers_) {
       if (!worker->lifeline_open || !state_.is_running(worker->local_rank)) continue;
-      // A guardian that somebody has stopped reads nothing.
-      if (worker->guardian_runs) uv_process_kill(&worker->process, SIGCONT);
+      // A stopped supervisor reads no signals.
+      if (worker->supervisor_runs) uv_process_kill(&worker->process, SIGCONT);
       char byte = static_cast<char>(signal);
       uv_buf_t bytes = uv_buf_init(&byte, 1);
-      // One that does not take one byte is gone; SIGKILL ends its program too.
+      // A supervisor that does not take one byte is gone; SIGKILL ends its program too.
       const int sent = uv_try_write(reinterpret_cast<uv_stream_t*>(&worker->lifeline), &bytes, 1);
-      if (sent != 1 && worker->guardian_runs) uv_process_kill(&worker->process, SIGKILL);
+      if (sent != 1 && worker->supervisor_runs) uv_process_kill(&worker->process, SIGKILL);
     }
   }
   if (const auto moment = state_.next_moment_ns()) {
@@ -554,16 +449,14 @@ void Launcher::after_event() {
   } else {
     uv_timer_stop(&timer_);
   }
-  const std::size_t pending = std::max(out_.pending(), error_.pending());
-  set_reading(pending < (reading_ ? kMostPending : kMostPending / 4));
-
+  output_.balance();
   if (verdict_ || (begun_ && state_.finished())) close_down();
 }
 
-// The last lines of all workers, then the verdict, then the end.
+// Writes the last lines of all workers, then the verdict, then ends.
 void Launcher::close_down() {
   if (!std::exchange(closing_, true)) {
-    // Once for the lines, and once more, from the verdict on, for whoever is to hear it.
+    // The timer runs once for the lines, and once more from the verdict on, for its readers.
     uv_timer_start(
         &closing_timer_,
         [](uv_timer_t* timer) {
@@ -573,11 +466,10 @@ void Launcher::close_down() {
         },
         kClosingMs, kClosingMs);
   }
-  const bool heard_all = std::none_of(workers_.begin(), workers_.end(), [](const auto& worker) {
-    return worker->guardian_runs || worker->out.open || worker->error.open;
-  });
-  if (heard_all && !verdict_) come_to_verdict();
-  if (verdict_ && out_.idle() && error_.idle() && (agent_ == nullptr || agent_->idle())) {
+  const bool all_ended = std::none_of(workers_.begin(), workers_.end(),
+                                      [](const auto& worker) { return worker->supervisor_runs; });
+  if (all_ended && output_.received_all() && !verdict_) come_to_verdict();
+  if (verdict_ && output_.idle() && (agent_ == nullptr || agent_->idle())) {
     uv_stop(loop_);
   }
 }
@@ -585,6 +477,7 @@ void Launcher::close_down() {
 // The job has begun on all hosts.
 void Launcher::begin(const AgentStart& start) {
   first_rank_ = start.first_rank;
+  output_.set_first_rank(first_rank_);
   const char* const file = std::getenv("TRIREME_TOKEN_FILE");
   const bool from_file = file != nullptr && *file != 0;
   environment_.take_place(start, from_file ? "" : std::string(agent_->token().secret()));
@@ -597,7 +490,9 @@ void Launcher::start_workers() {
   if (options_.bind_cores) {
     environment_.set_threads(std::max(1, CPU_COUNT(&cores_) / options_.workers));
   }
-  if (!open_logs() || (agent_ == nullptr && !keep_master_port())) {
+  const bool logs = options_.log_folder.empty() ||
+                    output_.open_logs(options_.log_folder, restarts_ > 0, &start_failure_);
+  if (!logs || (agent_ == nullptr && !keep_master_port())) {
     state_.start_failed(0, uv_hrtime(), 1);
   } else {
     for (int local_rank = 0; local_rank < options_.workers; ++local_rank) {
@@ -627,8 +522,8 @@ int Launcher::run() {
 
   kill_descendants(std::chrono::seconds(2));
   const int code = verdict_ ? verdict_->code : state_.exit_code();
-  // A thread of the pool still writes, or asks for an address.
-  if (!out_.idle() || !error_.idle() || (agent_ != nullptr && agent_->is_looking_up())) {
+  // A thread of the pool still writes, or looks up an address.
+  if (!output_.idle() || (agent_ != nullptr && agent_->is_looking_up())) {
     _exit(code);
   }
   if (agent_ != nullptr) agent_->release();
@@ -640,12 +535,14 @@ int Launcher::run() {
       nullptr);
   uv_run(loop_, UV_RUN_DEFAULT);
   uv_loop_close(loop_);
-  failed_by_itself_ = code != 0 && !stopped_by_user_ && state_.first_failed().has_value();
+  // On several hosts all launchers have the same verdict, also where all own workers succeeded.
+  const bool failed = agent_ != nullptr ? begun_ : state_.first_failed().has_value();
+  failed_by_itself_ = code != 0 && !stopped_by_user_ && failed;
   return code;
 }
 
-// Descriptors 0 to 2 exist, so that no pipe gets one of these numbers, and writing to a closed pipe
-// is an error and not a death.
+// Opens descriptors 0 to 2, so that no pipe gets one of these numbers. Ignores SIGPIPE, so that
+// writing to a closed pipe is an error.
 void prepare_process() {
   int descriptor;
   do {

@@ -28,7 +28,7 @@ void Output::write_next() {
   }
 }
 
-// On a thread of the pool. `writing_` and `refused_` are its own until written() runs.
+// On a thread of the pool. It owns `writing_` and `refused_` until written() runs.
 void Output::write_all(uv_work_t* work) {
   auto& self = *static_cast<Output*>(work->data);
   std::string_view rest = self.writing_;

@@ -1,5 +1,5 @@
-// One of the launcher's own outputs: written in order and behind the event loop's back, so that a
-// reader who does not read stops the lines and not the launcher.
+// One of the launcher's own outputs: written in order by a thread beside the event loop, so that a
+// slow reader stops the lines and not the launcher.
 #pragma once
 
 #include <uv.h>
@@ -18,7 +18,7 @@ class Output {
   Output& operator=(const Output&) = delete;
 
   void append(std::string_view text);
-  // Bytes that the reader has not taken yet.
+  // Bytes that the reader has not read yet.
   std::size_t pending() const { return waiting_.size() + writing_.size(); }
   bool idle() const { return pending() == 0; }
 
@@ -35,7 +35,7 @@ class Output {
   std::string waiting_;
   std::string writing_;
   bool refused_ = false;  // the last write failed; the writing thread's until written() runs
-  bool broken_ = false;   // nobody reads any more; the workers go on without being heard
+  bool broken_ = false;   // the reader is gone; the workers go on
 };
 
 }  // namespace trireme::cluster

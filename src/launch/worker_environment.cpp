@@ -12,7 +12,7 @@
 
 namespace trireme::cluster {
 
-// The name is drawn on its own, since names of sockets can be listed by everybody on the host.
+// The name is drawn apart from the token, because every user of the host can list names of sockets.
 int WorkerEnvironment::make_secrets() {
   std::uint8_t bytes[48];
   if (const int refusal = uv_random(nullptr, nullptr, bytes, sizeof bytes, 0, nullptr)) {
@@ -21,7 +21,7 @@ int WorkerEnvironment::make_secrets() {
   token_ = hexadecimal(std::span(bytes).first(32));
   start_.rendezvous = "host://" + hexadecimal(std::span(bytes).last(16));
   start_.master_address = "127.0.0.1";
-  start_.master_port = 29500;  // for programs that insist on one; nothing listens there
+  start_.master_port = 29500;  // for programs that need a port; no process listens there
   return 0;
 }
 
@@ -62,7 +62,7 @@ std::vector<std::string> WorkerEnvironment::of_local_rank(int local_rank) const 
   std::vector<std::string> all;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
-    // What it led to has been read, or is none of the workers' business.
+    // The launcher has read the token behind it, or it does not concern the workers.
     bool ours = text.substr(0, text.find('=')) == "TRIREME_TOKEN_FD";
     for (const auto& [name, value] : variables) {
       ours = ours || text.substr(0, text.find('=')) == name;

@@ -1,4 +1,4 @@
-// What the launcher tells a worker through its environment: the variables of env://.
+// The environment that the launcher gives a worker: the variables of env://.
 #pragma once
 
 #include <string>
@@ -13,26 +13,26 @@ class WorkerEnvironment {
  public:
   explicit WorkerEnvironment(int workers) : workers_(workers) { start_.world_size = workers; }
 
-  // A job on this host alone: draws its token and the name under which its ranks meet. 0, or
-  // libuv's error.
+  // For a job on this host alone: draws its token and the name under which its ranks meet. Returns
+  // 0, or libuv's error.
   int make_secrets();
-  // What programs that meet by MASTER_ADDR and MASTER_PORT themselves shall find there.
+  // The address for programs that meet by MASTER_ADDR and MASTER_PORT themselves.
   void set_master(const std::string& address, int port);
-  // How often the workers have been started before, and may be at most.
+  // How often the workers were restarted before, and how often they may be.
   void set_restarts(int before, int most) {
     restarts_ = before;
     most_restarts_ = most;
   }
-  // What each worker alone finds, in order of local ranks: the GPU it sees. Empty: all see all.
+  // The GPU that each worker sees, in order of local ranks. Empty: every worker sees all.
   void set_gpus(std::vector<std::string> gpus) { gpus_ = std::move(gpus); }
   // OMP_NUM_THREADS, unless the user has set it; 0 for none.
   void set_threads(int threads) { threads_ = threads; }
-  // A job on several hosts, where the user has given the token. "": workers find it as this process
-  // did, in the file that TRIREME_TOKEN_FILE names.
+  // For a job on several hosts, whose token comes from the user. "": workers find the token as this
+  // process did, in the file that TRIREME_TOKEN_FILE names.
   void take_place(const AgentStart& start, std::string token);
 
-  // "NAME=VALUE" of everything: the launcher's own environment with the job's variables in it, and
-  // without TRIREME_TOKEN_FD, whose descriptor can be read but once.
+  // The whole environment as "NAME=VALUE": the launcher's own with the job's variables. It lacks
+  // TRIREME_TOKEN_FD, whose descriptor can be read only once.
   std::vector<std::string> of_local_rank(int local_rank) const;
 
  private:

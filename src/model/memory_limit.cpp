@@ -22,7 +22,7 @@ struct Need {
   std::uint64_t all() const { return plan.all() + state + added_working; }
 };
 
-// Of the rank that holds most.
+// The need of the rank that holds most.
 Need most_of(const MemoryLimit& limit, const sharding::Registry& registry, const Layout& layout) {
   Need most;
   for (std::uint32_t rank = 0; rank < layout.spread.world_size; ++rank) {
@@ -55,16 +55,16 @@ sharding::Spread tightest(sharding::Spread spread) {
   return spread;
 }
 
-// The fewest ranks that are found to be enough with a strategy and all else the same; 0: none up to
-// `*tried`.
+// The fewest ranks that are enough with this strategy and equal options; 0: none up to `*tried`.
 std::uint32_t ranks_enough(const MemoryLimit& limit, const sharding::Registry& registry,
                            trireme_strategy strategy, std::uint32_t* tried) {
   constexpr std::uint32_t kMostRanks = 1024;
-  // Of looks at a group for a rank in a layout of so many parts: a refusal is to come at once.
+  // The most looks at a group for a rank, in a layout of so many parts: a refusal must come at
+  // once.
   constexpr double kMostWork = 5e7;
   const sharding::Spread own = limit.spread_of(strategy);
-  // Copies of the parameters have as many ranks as before, and so have the parts of a gather.
-  const bool copies = strategy == TRIREME_STRATEGY_HYBRID_SHARD;
+  // Copies of the parameters keep their number of ranks, and so do the parts of a gather.
+  const bool copies = own.copies();
   const std::uint32_t step =
       copies ? own.shard_ranks * own.shard_stride : std::max(own.reshard_ranks, 1U);
   const double parts = static_cast<double>(registry.parameters().size());
@@ -92,7 +92,7 @@ std::uint32_t ranks_enough(const MemoryLimit& limit, const sharding::Registry& r
   return enough * step;
 }
 
-// Its own strategy first, then those that give more ranks less each.
+// The model's own strategy first, then strategies that give more ranks less each.
 std::string ranks_advice(const MemoryLimit& limit, const sharding::Registry& registry,
                          trireme_strategy own) {
   std::uint32_t tried = 0;
@@ -127,8 +127,7 @@ Status check_memory_limit(const MemoryLimit& limit, const sharding::Registry& re
   std::string others;
   std::uint64_t least = UINT64_MAX;
   trireme_strategy leanest = 0;
-  for (trireme_strategy strategy = TRIREME_STRATEGY_DATA_PARALLEL;
-       strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
+  for (trireme_strategy strategy = 1; sharding::is_strategy(strategy); ++strategy) {
     if (!limit.possible(strategy)) continue;
     const sharding::Spread spread = limit.spread_of(strategy);
     if (strategy != layout.spread.strategy) {
@@ -154,13 +153,16 @@ Status check_memory_limit(const MemoryLimit& limit, const sharding::Registry& re
           amount(smallest(layout.spread)) + others + "; the least is " + amount(least) + ", with " +
           strategy_name(leanest);
   if (least < with(limit.spread_of(leanest))) {
-    text += " and bucket_bytes, first_bucket_bytes, prefetch_bytes and minimum_unit_bytes of 1";
-    if (layout.spread.persistent_unit_bytes > 0) text += ", persistent_unit_bytes of 0";
+    text +=
+        " and buckets.bytes, buckets.first_bytes, units.prefetch_bytes and "
+        "units.minimum_bytes of 1";
+    if (layout.spread.persistent_unit_bytes > 0) text += ", units.persistent_bytes of 0";
   }
   text += ranks_advice(limit, registry, layout.spread.strategy);
   if (limit.rule == nullptr) {
-    text += "; trireme_optimizer_create() compares the state of its rule, too: set planned_rule to "
-            "count it now";
+    text +=
+        "; trireme_optimizer_create() compares the state of its rule, too: set planned_rule to "
+        "count it now";
   }
   return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, std::move(text));
 }

@@ -5,12 +5,14 @@
 #include <string>
 #include <utility>
 
+#include "collectives/hosts.hpp"
 #include "collectives/subgroup.hpp"
 #include "exchange/agreement.hpp"
 #include "kernels/reduce.hpp"
+#include "model/checks.hpp"
 #include "model/options.hpp"
+#include "model/parameter_setter.hpp"
 #include "model/replicas.hpp"
-#include "model/strategy.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 #include "sharding/leaf_tree.hpp"
@@ -26,41 +28,100 @@ using Event = StepEvent::Kind;
 
 namespace {
 
-constexpr std::uint64_t kDefaultBucketBytes = std::uint64_t{25} << 20;
-constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
-// As of state: parts of 1 MiB, which stay in the last-level cache.
-constexpr std::uint64_t kDefaultFileBuffer = sharding::FilePlan::kSlots << 20;
+// hybrid_shard with shard_ranks 0, of ranks that do not share memory: they must meet first.
+Status take_ranks_of_host(const Link& link, const std::vector<Fact>& facts, ModelOptions* options,
+                          sharding::Placement* placement) {
+  TRIREME_RETURN_IF_ERROR(agree(link, "seal", facts, Status::success()));
+  std::vector<std::uint32_t> hosts;
+  TRIREME_RETURN_IF_ERROR(gather_hosts(*link.communicator, link.gathers, link.deadline(), &hosts));
+  ModelOptions known = *options;
+  TRIREME_RETURN_IF_ERROR(ranks_of_a_host(hosts, &known.shard_ranks));
+  sharding::Placement placed;
+  TRIREME_RETURN_IF_ERROR(place_model(*link.communicator, nullptr, &known, &placed));
+  TRIREME_RETURN_IF_ERROR(check_model_options(*link.communicator, known, placed));
+  *options = known;
+  *placement = placed;
+  return Status::success();
+}
+
+// The ranks over which the axes of a mesh spread a model.
+std::shared_ptr<Communicator> ranks_of(const Mesh& mesh, const sharding::Placement& placement) {
+  if (mesh.spread() != nullptr) return mesh.spread();
+  std::size_t widest = placement.spread_axes()[0];
+  for (const std::size_t axis : placement.spread_axes()) {
+    if (mesh.shape().axes()[axis].size > 1) widest = axis;
+  }
+  return mesh.axis_communicators()[widest];
+}
+
+// Peers read memory in place if it was allocated for them. A step gives whole parameters to all
+// ranks of the model, which have no other way to them; shards can go through memory between.
+Communicator& readers_of(const Link& link, const sharding::Layout& layout) {
+  const bool whole =
+      std::any_of(layout.groups.begin(), layout.groups.end(),
+                  [](const Group& group) { return group.shard_ranks == 1 && group.elements > 0; });
+  return whole ? *link.communicator : link.holders();
+}
+
+// hybrid_shard: the ranks that share one copy of the parameters, and the ranks that hold the same
+// part of a copy. With reshard_ranks, also the ranks that spread gathered units between them.
+Status make_groups(const sharding::Spread& spread, std::uint32_t number, Link* link) {
+  const auto part = static_cast<std::int32_t>(spread.part_of(link->rank(), spread.shard_ranks));
+  const auto replica =
+      static_cast<std::int32_t>(spread.replica_of(link->rank(), spread.shard_ranks));
+  const std::int32_t rank = link->communicator->rank();
+  // A transport carries one group: there the teams are made in each operation.
+  if (link->communicator->options().transport.has_value()) return Status::success();
+  const auto make = [&](const char* what, std::int32_t color, std::shared_ptr<Communicator>* out) {
+    const ChildOptions options = {link->communicator->name() + "/model " + std::to_string(number) +
+                                      "/" + what + " " + std::to_string(color),
+                                  link->timeout_ns, link->gathers};
+    return split(*link->communicator, color, rank, options, out);
+  };
+  if (spread.copies()) {
+    TRIREME_RETURN_IF_ERROR(make("shard", replica, &link->shard));
+    TRIREME_FAILPOINT("seal", "between_groups");
+    TRIREME_RETURN_IF_ERROR(make("replicas", part, &link->replicas));
+  }
+  if (spread.reshard_ranks == 0) return Status::success();
+  TRIREME_FAILPOINT("seal", "before_reshard");
+  const auto team = static_cast<std::int32_t>(spread.reshard_team_of(link->rank()));
+  return make("reshard", team, &link->reshard);
+}
 
 }  // namespace
-
-Model::Model(std::shared_ptr<Communicator> communicator, const trireme_model_options& options)
-    : offload_path_(options.offload_path != nullptr ? options.offload_path : ""), options_([&] {
-        trireme_model_options own = options;
-        if (own.offload_path != nullptr) own.offload_path = offload_path_.c_str();
-        // As checked: all ranks share a host.
-        if (own.strategy == TRIREME_STRATEGY_HYBRID_SHARD && own.shard_ranks == 0) {
-          own.shard_ranks = static_cast<std::uint32_t>(communicator->world_size());
-        }
-        return own;
-      }()) {
-  link_.communicator = std::move(communicator);
-  link_.timeout_ns = options.timeout_ns > 0 ? options.timeout_ns : link_.communicator->timeout_ns();
-}
 
 Model::~Model() {
   if (number_ != 0) link_.communicator->leave_channels(number_, link_.gathers);
 }
 
-Status Model::create(std::shared_ptr<Communicator> communicator,
-                     const trireme_model_options& options, std::shared_ptr<Model>* out) {
-  TRIREME_RETURN_IF_ERROR(check_model_options(*communicator, options));
-  out->reset(new Model(std::move(communicator), options));
+Status Model::create(std::shared_ptr<Communicator> communicator, const ModelOptions& options,
+                     CountRule count_rule, std::shared_ptr<Model>* out) {
+  ModelOptions placed = options;
+  sharding::Placement placement;
+  TRIREME_RETURN_IF_ERROR(place_model(*communicator, nullptr, &placed, &placement));
+  TRIREME_RETURN_IF_ERROR(check_model_options(*communicator, placed, placement));
+  out->reset(new Model(std::move(communicator), ModelAxes(), placed, placement, count_rule));
+  return Status::success();
+}
+
+Status Model::create_on_mesh(std::shared_ptr<const Mesh> mesh, const ModelOptions& options,
+                             CountRule count_rule, std::shared_ptr<Model>* out) {
+  ModelOptions placed = options;
+  sharding::Placement placement;
+  TRIREME_RETURN_IF_ERROR(place_model(*mesh->parent(), mesh.get(), &placed, &placement));
+  std::shared_ptr<Communicator> ranks = ranks_of(*mesh, placement);
+  TRIREME_RETURN_IF_ERROR(check_model_options(*ranks, placed, placement));
+  ModelAxes axes(std::move(mesh), placement);
+  out->reset(new Model(std::move(ranks), std::move(axes), placed, placement, count_rule));
   return Status::success();
 }
 
 // ---- registration ----
 
-Status Model::add_parameter(const trireme_parameter_options& options, std::uint64_t* out) {
+Status Model::add_parameter(const trireme_parameter_options& options,
+                            const std::vector<sharding::AxisPlacement>& placements,
+                            std::uint64_t* out) {
   if (layout_ != nullptr) return invalid_state("the model is sealed");
   TRIREME_RETURN_IF_ERROR(Status(failed_));
   const bool trained = (options.flags & TRIREME_PARAMETER_FLAG_FROZEN) == 0;
@@ -68,44 +129,10 @@ Status Model::add_parameter(const trireme_parameter_options& options, std::uint6
     return unsupported("a trained parameter of f64 in a model with reduce_dtype " +
                        std::string(dtype_name(options_.reduce_dtype)));
   }
-  return registry_.add(options, out);
-}
-
-std::vector<Fact> Model::facts() const {
-  std::vector<Fact> facts = {
-      {"strategy", strategy_name(options_.strategy)},
-      {"gradients", options_.gradients == TRIREME_GRADIENTS_SUM ? "sum" : "average"},
-      {"leaves", std::to_string(options_.leaves)},
-      {"bucket_bytes", std::to_string(options_.bucket_bytes)},
-      {"prefetch_bytes", std::to_string(options_.prefetch_bytes)},
-      {"minimum_unit_bytes", std::to_string(options_.minimum_unit_bytes)},
-      {"persistent_unit_bytes", std::to_string(options_.persistent_unit_bytes)},
-      {"first_bucket_bytes", std::to_string(options_.first_bucket_bytes)},
-      {"shard_ranks", std::to_string(options_.shard_ranks)},
-      {"shard_stride", std::to_string(options_.shard_stride)},
-      {"reshard_ranks", std::to_string(options_.reshard_ranks)},
-      {"reduce_dtype", std::to_string(options_.reduce_dtype)},
-      {"unused", std::to_string(options_.unused)},
-      {"flags", std::to_string(options_.flags)},
-      {"share_parameters", std::to_string(options_.share_parameters)},
-      {"offload_path", offload_path_.empty() ? "not set" : "set"},
-      {"offload_ratio", text_of(options_.offload_ratio)},
-      {"offload_buffer_bytes", std::to_string(options_.offload_buffer_bytes)},
-      {"memory_limit_bytes", std::to_string(options_.memory_limit_bytes)},
-      {"planned_rule",
-       options_.planned_rule != 0 ? optimizer_kind_name(options_.planned_rule) : "not set"},
-      {"bucket_hook", options_.bucket_hook != nullptr ? "set" : "not set"}};
-  for (Fact& fact : registry_.facts()) facts.push_back(std::move(fact));
-  return facts;
-}
-
-// Memory is read in place by the ranks that it is allocated for. A step gives what is whole to all
-// ranks of the model, who have no other way to it there; shards can go through memory between.
-Communicator& Model::givers(const sharding::Layout& layout) const {
-  const bool whole = std::any_of(layout.groups.begin(), layout.groups.end(), [](const Group& group) {
-    return group.shard_ranks == 1 && group.elements > 0;
-  });
-  return whole ? *link_.communicator : holders();
+  trireme_parameter_options placed = options;
+  std::vector<std::string> whole_on;
+  TRIREME_RETURN_IF_ERROR(placement_.place(&placed, placements, &whole_on));
+  return registry_.add(placed, out, std::move(whole_on));
 }
 
 Status Model::allocate(const sharding::Layout& layout) {
@@ -115,18 +142,18 @@ Status Model::allocate(const sharding::Layout& layout) {
   const std::uint32_t channel = link_.shard ? 0 : link_.gathers;
   TRIREME_RETURN_IF_ERROR(
       layout.spread.shared
-          ? link_.in_model_ranks(
-                holders(), storage_->parameters.share(holders(), channel, link_.deadline(), counter,
-                                                      MemoryKind::parameters, layout.arena_bytes,
-                                                      plan_.parameters))
-          : storage_->parameters.allocate(givers(layout), counter, MemoryKind::parameters,
-                                          layout.arena_bytes));
+          ? link_.in_model_ranks(link_.holders(),
+                                 storage_->parameters.share(
+                                     link_.holders(), channel, link_.deadline(), counter,
+                                     MemoryKind::parameters, layout.arena_bytes, plan_.parameters))
+          : storage_->parameters.allocate(readers_of(link_, layout), counter,
+                                          MemoryKind::parameters, layout.arena_bytes));
   TRIREME_RETURN_IF_ERROR(
       storage_->gradients.allocate(communicator, counter, MemoryKind::gradients, plan_.gradients));
   TRIREME_RETURN_IF_ERROR(
       storage_->working.allocate(communicator, counter, MemoryKind::working, plan_.arena()));
   if (layout.spread.in_file) {
-    parameter_file_ = std::make_unique<ParameterFile>(link_, layout, offload_path_);
+    parameter_file_ = std::make_unique<ParameterFile>(link_, layout, options_.offload_path);
     TRIREME_RETURN_IF_ERROR(parameter_file_->open(counter));
   }
   if (layout.spread.reshard_ranks == 0) return Status::success();
@@ -134,115 +161,64 @@ Status Model::allocate(const sharding::Layout& layout) {
   return storage_->reshard.allocate(readers, counter, MemoryKind::working, plan_.reshard);
 }
 
-sharding::Spread Model::spread_of(trireme_strategy strategy) const {
-  sharding::Spread spread;
-  spread.strategy = strategy;
-  spread.rank = link_.rank();
-  spread.world_size = link_.world_size();
-  spread.shard_ranks =
-      strategy == TRIREME_STRATEGY_HYBRID_SHARD ? options_.shard_ranks : spread.world_size;
-  if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-    spread.shard_stride = std::max(options_.shard_stride, 1U);
-  }
-  spread.whole_rows = (options_.flags & TRIREME_MODEL_FLAG_WHOLE_ROWS) != 0;
-  spread.keep_gathered =
-      !spread.whole_parameters() &&
-      ((options_.flags & TRIREME_MODEL_FLAG_KEEP_GATHERED) != 0 || options_.reshard_ranks == 1);
-  spread.update_in_backward = updates_in_backward();
-  spread.leaves = options_.leaves;
-  spread.reduce_dtype = options_.reduce_dtype;
-  spread.bucket_bytes = options_.bucket_bytes > 0 ? options_.bucket_bytes : kDefaultBucketBytes;
-  spread.first_bucket_bytes = options_.first_bucket_bytes > 0
-                                  ? options_.first_bucket_bytes
-                                  : std::min(spread.bucket_bytes, kMebibyte);
-  spread.prefetch_bytes = options_.prefetch_bytes;
-  spread.minimum_unit_bytes =
-      options_.minimum_unit_bytes > 0 ? options_.minimum_unit_bytes : kMebibyte;
-  spread.persistent_unit_bytes = options_.persistent_unit_bytes;
-  spread.shared = options_.share_parameters == TRIREME_SHARE_ALWAYS ||
-                  (options_.share_parameters == TRIREME_SHARE_AUTO && !spread.whole_parameters() &&
-                   link_.communicator->shares_memory());
-  spread.in_file = !spread.whole_parameters() && !offload_path_.empty();
-  spread.shared = spread.shared && spread.shard_ranks > 1 && !spread.in_file;
-  spread.file_ratio = options_.offload_ratio > 0 ? options_.offload_ratio : 1;
-  spread.file_buffer_bytes =
-      options_.offload_buffer_bytes > 0 ? options_.offload_buffer_bytes : kDefaultFileBuffer;
-  const bool again = !spread.whole_parameters() && !spread.shared && options_.reshard_ranks > 1 &&
-                     options_.reshard_ranks < spread.shard_ranks;
-  spread.reshard_ranks = again ? options_.reshard_ranks : 0;
-  return spread;
-}
-
-MemoryLimit Model::memory_limit() const {
-  MemoryLimit limit;
-  limit.bytes = options_.memory_limit_bytes;
-  limit.skips = skips();
-  limit.uneven = uneven();
-  limit.spread_of = [this](trireme_strategy strategy) { return spread_of(strategy); };
-  limit.possible = [this](trireme_strategy strategy) {
-    trireme_model_options options = options_;
-    options.strategy = strategy;
-    // By itself it is zero3.
-    if (strategy == TRIREME_STRATEGY_HYBRID_SHARD && options.shard_ranks == 0) return false;
-    if (strategy < TRIREME_STRATEGY_ZERO3) {
-      options.flags &= ~static_cast<std::uint32_t>(TRIREME_MODEL_FLAG_KEEP_GATHERED);
-      options.reshard_ranks = 0;
-      options.offload_path = nullptr;
-      options.offload_ratio = 0;
-      options.offload_buffer_bytes = 0;
-    }
-    if (strategy != TRIREME_STRATEGY_HYBRID_SHARD) {
-      options.shard_ranks = options.shard_stride = 0;
-    }
-    return check_model_options(*link_.communicator, options).ok();
-  };
-  return limit;
-}
-
 Status Model::seal() {
-  if (layout_ != nullptr) return invalid_state("the model is sealed");
+  if (failed_.ok() && layout_ != nullptr) return invalid_state("the model is sealed");
   TRIREME_RETURN_IF_ERROR(Status(failed_));
   if (registry_.parameters().empty()) return invalid_state("the model has no parameter");
+  Status own = seal_ranks();
+  // The other models of a mesh wait there, even to learn that this one has failed.
+  Status all = axes_.agree_on_whole(registry_, link_.timeout_ns, Status(own));
+  if (own.ok()) failed_ = Status(all);
+  return all;
+}
+
+Status Model::seal_ranks() {
+  const auto facts = [this] {
+    std::vector<Fact> all = describe(options_, axes_.mesh());
+    for (Fact& fact : registry_.facts()) all.push_back(std::move(fact));
+    return all;
+  };
   if (link_.gathers == 0) {
     TRIREME_RETURN_IF_ERROR(
         link_.communicator->take_channels(number_, link_.deadline(), &link_.gathers));
     link_.reductions = link_.gathers + 1;
   }
+  if (sharding::traits_of(options_.strategy).copies && options_.shard_ranks == 0) {
+    failed_ = take_ranks_of_host(link_, facts(), &options_, &placement_);
+    TRIREME_RETURN_IF_ERROR(Status(failed_));
+  }
   const sharding::Spread spread = spread_of(options_.strategy);
   auto layout = std::make_unique<const sharding::Layout>(registry_, spread);
   plan_ = plan_memory(registry_, *layout, skips(), uneven(), spread.rank);
   storage_ = std::make_shared<Storage>();
-  const bool hybrid = spread.strategy == TRIREME_STRATEGY_HYBRID_SHARD;
-  const bool groups = hybrid || spread.reshard_ranks > 0;
+  const bool groups = spread.copies() || spread.reshard_ranks > 0;
   if (groups || spread.shared || options_.memory_limit_bytes > 0) {
-    // Before any group is made or memory shared: ranks that want different ones could not even talk
-    // about it. And before the limit is looked at, which is then the same on all ranks.
-    failed_ = agree(link_, facts(), Status::success());
+    // Before any group is made or memory is shared: ranks that want different ones could not even
+    // compare their wishes. It also comes before the check of the limit, which then is the same on
+    // all ranks.
+    failed_ = agree(link_, "seal", facts(), Status::success());
     if (failed_.ok()) failed_ = check_plan(*layout);
     if (failed_.ok() && groups) {
-      failed_ = make_groups();
+      failed_ = make_groups(spread, number_, &link_);
       if (!failed_.ok()) end_groups(failed_);
     }
     TRIREME_RETURN_IF_ERROR(Status(failed_));
   }
   if (spread.shared) {
-    failed_ =
-        agree(link_, {}, storage_->parameters.prepare_to_share(holders(), layout->arena_bytes));
+    failed_ = agree(link_, "seal", {},
+                    storage_->parameters.prepare_to_share(link_.holders(), layout->arena_bytes));
     TRIREME_RETURN_IF_ERROR(Status(failed_));
   }
-  failed_ = agree(link_, facts(), allocate(*layout));
+  failed_ = agree(link_, "seal", facts(), allocate(*layout));
   if (!failed_.ok()) {
     parameter_file_.reset();
     storage_.reset();
     return Status(failed_);
   }
   char* const exchange = storage_->working.data();
-  char* const slots = exchange + plan_.exchange;
-  char* const levels = slots + plan_.slots;
-  char* const held = levels + plan_.levels;
   if (plan_.pool > 0) {
     pool_ = std::make_unique<UnitPool>(registry_, *layout, plan_, link_, storage_,
-                                       parameter_file_.get(), held + plan_.held);
+                                       parameter_file_.get(), exchange + plan_.pool_at());
   }
   const ReducerSettings settings = {
       options_.gradients == TRIREME_GRADIENTS_AVERAGE,
@@ -254,112 +230,11 @@ Status Model::seal() {
       [this](std::uint64_t bucket, char* reduced, bool late, bool* done) {
         return update_bucket(bucket, reduced, late, done);
       }};
-  char* const rounded = held + plan_.held + plan_.pool;
-  reducer_ = std::make_unique<Reducer>(registry_, *layout, plan_, settings, link_, storage_, slots,
-                                       levels, held, rounded);
-  if (uneven()) attendance_.open(reinterpret_cast<std::int64_t*>(exchange + plan_.attendance));
+  reducer_ = std::make_unique<Reducer>(registry_, *layout, plan_, settings, link_, storage_);
+  if (uneven()) uneven_.open(reinterpret_cast<std::int64_t*>(exchange + plan_.uneven));
   uses_.assign(registry_.units().size(), 0);
   units_in_use_.assign(layout->groups.size(), 0);
   layout_ = std::move(layout);
-  return Status::success();
-}
-
-// hybrid_shard: the ranks that keep one copy of the parameters between them, and those that keep
-// the same part of it. With reshard_ranks, those that spread gathered units between them.
-Status Model::make_groups() {
-  const sharding::Spread spread = spread_of(options_.strategy);
-  const auto part = static_cast<std::int32_t>(spread.part_of(link_.rank(), spread.shard_ranks));
-  const auto replica =
-      static_cast<std::int32_t>(spread.replica_of(link_.rank(), spread.shard_ranks));
-  const std::int32_t rank = link_.communicator->rank();
-  // A transport carries one group: there the teams are made in each operation.
-  if (link_.communicator->options().transport.has_value()) return Status::success();
-  const auto make = [&](const char* what, std::int32_t color, std::shared_ptr<Communicator>* out) {
-    const ChildOptions options = {link_.communicator->name() + "/model " + std::to_string(number_) +
-                                      "/" + what + " " + std::to_string(color),
-                                  link_.timeout_ns, link_.gathers};
-    return split(*link_.communicator, color, rank, options, out);
-  };
-  if (spread.strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-    TRIREME_RETURN_IF_ERROR(make("shard", replica, &link_.shard));
-    TRIREME_FAILPOINT("seal", "between_groups");
-    TRIREME_RETURN_IF_ERROR(make("replicas", part, &link_.replicas));
-  }
-  if (spread.reshard_ranks == 0) return Status::success();
-  TRIREME_FAILPOINT("seal", "before_reshard");
-  const auto team = static_cast<std::int32_t>(spread.reshard_team_of(link_.rank()));
-  return make("reshard", team, &link_.reshard);
-}
-
-// ---- checks ----
-
-Status Model::check_sealed() const {
-  if (!failed_.ok()) return Status(failed_);
-  if (layout_ == nullptr) return invalid_state("the model is not sealed");
-  return Status::success();
-}
-
-Status Model::check_unit(std::uint64_t unit) const {
-  if (unit < uses_.size()) return Status::success();
-  return invalid_argument("unit " + std::to_string(unit) + " of a model with " +
-                          std::to_string(uses_.size()));
-}
-
-Status Model::check_parameter(std::uint64_t parameter) const {
-  const std::size_t count = registry_.parameters().size();
-  if (parameter < count) return Status::success();
-  return invalid_argument("parameter " + std::to_string(parameter) + " of a model with " +
-                          std::to_string(count));
-}
-
-Status Model::check_flat(const void* values, const char* what, std::uint64_t count,
-                         trireme_dtype dtype, bool gradients) const {
-  if (dtype == TRIREME_DTYPE_BYTES && !gradients) {
-    std::uint64_t bytes = 0;
-    for (const Unit& unit : registry_.units()) bytes += unit.elements * dtype_size(unit.dtype);
-    if (count != bytes) {
-      return invalid_argument("count " + std::to_string(count) + ", but the model has " +
-                              std::to_string(bytes) + " bytes");
-    }
-    if (what == nullptr || values != nullptr || count == 0) return Status::success();
-    return invalid_argument(std::string(what) + " is NULL");
-  }
-  if (count != registry_.elements()) {
-    return invalid_argument("count " + std::to_string(count) + ", but the model has " +
-                            std::to_string(registry_.elements()) + " elements");
-  }
-  // A flat vector of gradients may also have the one type in which all units keep theirs.
-  const std::vector<Unit>& units = registry_.units();
-  const trireme_dtype common = registry_.common_dtype();
-  trireme_dtype wide = gradients && !units.empty() ? gradient_dtype(units[0].dtype) : 0;
-  for (const Unit& unit : units) wide = gradient_dtype(unit.dtype) == wide ? wide : 0;
-  if (common == 0 && wide == 0) {
-    return invalid_argument(
-        gradients ? "units of this model have different dtypes, so no flat vector can hold its "
-                    "gradients; hand them in by parameter"
-                  : "units of this model have different dtypes; give its parameters as bytes, with "
-                    "dtype TRIREME_DTYPE_BYTES");
-  }
-  if (dtype != common && dtype != wide) {
-    std::string fits = common != 0 ? dtype_name(common) : dtype_name(wide);
-    if (common != 0 && wide != 0 && wide != common) fits += " or " + std::string(dtype_name(wide));
-    return invalid_argument(std::string("dtype ") + dtype_name(dtype) + " (" +
-                            std::to_string(dtype) + "), but the model's " +
-                            (gradients ? "gradients are " : "parameters are ") + fits);
-  }
-  if (what != nullptr && values == nullptr && count > 0) {
-    return invalid_argument(std::string(what) + " is NULL");
-  }
-  return Status::success();
-}
-
-Status Model::check_released(const char* before) const {
-  for (std::size_t unit = 0; unit < uses_.size(); ++unit) {
-    if (uses_[unit] == 0 || layout_->groups[layout_->group_of[unit]].stays_whole) continue;
-    return invalid_state("unit " + std::to_string(unit) + " (" +
-                         sharding::quoted(registry_.units()[unit].name) +
-                         ") is gathered; release it before " + before);
-  }
   return Status::success();
 }
 
@@ -376,14 +251,14 @@ Status Model::info(trireme_model_info* out) const {
   out->units = registry_.units().size();
   out->elements = registry_.elements();
   out->buckets = layout_->buckets.size();
-  out->groups = layout_->groups.size();
+  out->unit_groups = layout_->groups.size();
   out->shared_bytes = layout_->spread.shared ? layout_->arena_bytes : 0;
   return Status::success();
 }
 
 Status Model::unit_info(std::uint64_t unit, trireme_unit_info* out) const {
   TRIREME_RETURN_IF_ERROR(check_sealed());
-  TRIREME_RETURN_IF_ERROR(check_unit(unit));
+  TRIREME_RETURN_IF_ERROR(check_unit(registry_, unit));
   const Unit& described = registry_.units()[unit];
   const Group& group = layout_->groups[layout_->group_of[unit]];
   const std::uint64_t first = layout_->unit_first[unit];
@@ -393,7 +268,7 @@ Status Model::unit_info(std::uint64_t unit, trireme_unit_info* out) const {
   out->shard_first = shard.count > 0 ? shard.first - first : 0;
   out->shard_count = shard.count;
   out->flat_first = described.flat_first;
-  out->group = layout_->group_of[unit];
+  out->unit_group = layout_->group_of[unit];
   return Status::success();
 }
 
@@ -402,15 +277,16 @@ Status Model::memory(trireme_model_memory* out) const {
   out->planned_parameters =
       plan_.parameters + (parameter_file_ != nullptr ? parameter_file_->kept_bytes() : 0);
   out->planned_gradients = plan_.gradients;
-  out->planned_optimizer_state = planned_state_;
-  out->planned_working = plan_.working() + planned_norm_ + planned_offload_ +
-                         reducer_->extra_bytes() + (pool_ != nullptr ? pool_->extra_bytes() : 0);
+  out->planned_optimizer_state = planned_.state;
+  out->planned_working = plan_.working() + planned_.working + planned_.offload +
+                         reducer_->buckets().extra_bytes() +
+                         (pool_ != nullptr ? pool_->extra_bytes() : 0);
   AllocatedBytes& allocated = *storage_->allocated;
   out->allocated_parameters = allocated.of(MemoryKind::parameters);
   out->allocated_gradients = allocated.of(MemoryKind::gradients);
   out->allocated_optimizer_state = allocated.of(MemoryKind::optimizer_state);
   out->allocated_working = allocated.of(MemoryKind::working);
-  out->planned_step_bytes = plan_step_bytes(*layout_) + planned_directions_;
+  out->planned_step_bytes = plan_step_bytes(*layout_) + planned_.given;
   out->sent_step_bytes = last_step_bytes_;
   return Status::success();
 }
@@ -420,11 +296,11 @@ Status Model::statistics(trireme_model_statistics* out) const {
   out->steps = steps_;
   out->gathers = pool_ != nullptr ? pool_->gathers() : 0;
   out->prefetched = pool_ != nullptr ? pool_->prefetched() : 0;
-  out->peak_groups = pool_ != nullptr ? pool_->peak() : 0;
-  out->reductions = reducer_->reductions();
+  out->peak_unit_groups = pool_ != nullptr ? pool_->peak() : 0;
+  out->reductions = reducer_->exchange().reductions();
   out->exposed_ns = link_.exposed_ns;
-  out->extra_buckets = reducer_->extra_buckets();
-  out->moved_buckets = reducer_->moved_buckets();
+  out->extra_buckets = reducer_->buckets().extra_buckets();
+  out->moved_buckets = reducer_->order().moved_buckets();
   out->reshard_gathers = pool_ != nullptr ? pool_->reshard_gathers() : 0;
   return Status::success();
 }
@@ -432,38 +308,9 @@ Status Model::statistics(trireme_model_statistics* out) const {
 Status Model::offload_info(trireme_offload_info* out) const {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   if (parameter_file_ == nullptr) {
-    return invalid_state("the model was created without offload_path");
+    return invalid_state("the model was created without options.offload");
   }
   parameter_file_->info(out);
-  return Status::success();
-}
-
-// The peers may have no trouble with their files, and wait.
-Status Model::tell_disk(Status status) const {
-  if (!status.ok()) fail_groups(status.code(), status.message());
-  return status;
-}
-
-Status Model::for_each_stretch(std::uint64_t group, Range range, ParameterFile::Access access,
-                               const std::function<void(char* data, Range part)>& visit) const {
-  const Group& described = layout_->groups[group];
-  const std::uint64_t size = dtype_size(described.dtype);
-  if (!described.in_file) {
-    if (range.count == 0) return Status::success();
-    visit(storage_->parameters.data() + described.offset +
-              (range.first - described.kept.first) * size,
-          range);
-    return Status::success();
-  }
-  while (range.count > 0) {
-    const std::uint64_t element = range.first - described.held.first;
-    ParameterFile::Window window;
-    TRIREME_RETURN_IF_ERROR(parameter_file_->open_window(group, element, access, &window));
-    const std::uint64_t skipped = element - window.range.first;
-    const std::uint64_t count = std::min(range.count, window.range.count - skipped);
-    visit(window.data + skipped * size, {range.first, count});
-    range = {range.first + count, range.count - count};
-  }
   return Status::success();
 }
 
@@ -471,75 +318,70 @@ Status Model::check_replicas() {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   if (reducer_->step_under_way()) return invalid_state("a step is under way");
   TRIREME_RETURN_IF_ERROR(check_released("copies are compared"));
-  OptimizerCopies optimizer;
-  if (read_copies_ != nullptr) {
-    TRIREME_RETURN_IF_ERROR(keep(tell_disk(read_copies_(&optimizer))));
+  OptimizerCopies copies;
+  if (const std::shared_ptr<UpdateSink> optimizer = sink_.lock(); optimizer != nullptr) {
+    TRIREME_RETURN_IF_ERROR(keep(report_disk(optimizer->read_copies(&copies))));
   }
-  const Status status = compare_replicas(
-      link_, registry_, *layout_,
-      [this](std::uint64_t group, Range range, const HashVisit& visit) {
-        return tell_disk(for_each_stretch(group, range, ParameterFile::Access::read, visit));
-      },
-      optimizer);
-  // Copies that differ are data; any other failure is the group's.
-  return status.code() == TRIREME_ERROR_MISMATCH && link_.communicator->failure().ok()
-             ? status
-             : keep(status);
+  const ReadParameters read = [this](std::uint64_t group, Range range, const HashVisit& act) {
+    return report_disk(visit(group, range, ParameterFile::Access::read, act));
+  };
+  // Different copies are data; any other failure is the group's.
+  const auto is_data = [](const Status& status, const Communicator& ranks) {
+    return status.code() == TRIREME_ERROR_MISMATCH && ranks.failure().ok();
+  };
+  Status status = compare_replicas(link_, registry_, *layout_, read, copies);
+  if (!status.ok() && !is_data(status, *link_.communicator)) return keep(std::move(status));
+  // Other models of a mesh wait there, whatever this one has found.
+  Status along = axes_.compare_whole(link_, registry_, *layout_, read);
+  if (!along.ok() && along.code() != TRIREME_ERROR_MISMATCH) return keep(std::move(along));
+  return status.ok() ? along : status;
 }
 
 // ---- parameters ----
 
-char* Model::group_memory(std::uint64_t group) const {
-  if (layout_->groups[group].gathered) return pool_->data(group);
-  return storage_->parameters.data() + layout_->groups[group].offset;
-}
-
-// Where the caller finds a unit that is whole.
-char* Model::unit_memory(std::uint64_t unit) const {
-  return group_memory(layout_->group_of[unit]) +
-         layout_->unit_first[unit] * dtype_size(registry_.units()[unit].dtype);
-}
-
 Status Model::broadcast_parameters(const void* values, std::uint64_t count, trireme_dtype dtype,
-                             std::int32_t root) {
+                                   std::int32_t root) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   if (root < 0 || root >= link_.communicator->world_size()) {
     return invalid_argument("root " + std::to_string(root) + " of a world of " +
                             std::to_string(link_.communicator->world_size()));
   }
   const bool is_root = root == link_.communicator->rank();
-  TRIREME_RETURN_IF_ERROR(check_flat(values, is_root ? "values" : nullptr, count, dtype, false));
+  TRIREME_RETURN_IF_ERROR(
+      check_flat_parameters(registry_, {values, is_root ? "values" : nullptr, count, dtype}));
   if (reducer_->step_under_way()) return invalid_state("a step is under way");
   TRIREME_RETURN_IF_ERROR(check_released("the parameters change"));
-  TRIREME_RETURN_IF_ERROR(layout_->spread.shared ? keep(set_shared(values, root))
-                                                 : give_out(values, root));
-  return parameters_set_ != nullptr ? keep(tell_disk(parameters_set_())) : Status::success();
+  const ParameterSetter setter(*this, *layout_, storage_, pool_.get(), parameter_file_.get());
+  TRIREME_RETURN_IF_ERROR(keep(setter.set(values, root, registry_.common_dtype())));
+  const std::shared_ptr<UpdateSink> optimizer = sink_.lock();
+  return optimizer != nullptr ? keep(report_disk(optimizer->parameters_set())) : Status::success();
 }
 
 Status Model::gather_parameters(void* values, std::uint64_t count, trireme_dtype dtype) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
-  TRIREME_RETURN_IF_ERROR(check_flat(values, "values", count, dtype, false));
-  if (reducer_->may_have_updated() || (updates_in_backward() && reducer_->step_under_way())) {
+  TRIREME_RETURN_IF_ERROR(check_flat_parameters(registry_, {values, "values", count, dtype}));
+  if (reducer_->agreement().asked() || (updates_in_backward() && reducer_->step_under_way())) {
     return invalid_state("a step is under way, in which parameters change by now");
   }
   if (pool_ == nullptr) {
     std::uint64_t at = 0;
     for (const Group& group : layout_->groups) {
       if (group.bytes == 0) continue;
-      kernels::copy(static_cast<char*>(values) + at, storage_->parameters.data() + group.offset, group.bytes);
+      kernels::copy(static_cast<char*>(values) + at, storage_->parameters.data() + group.offset,
+                    group.bytes);
       at += group.bytes;
     }
     return Status::success();
   }
-  TRIREME_RETURN_IF_ERROR(keep(attendance_.enter(link_, storage_)));
-  attendance_.note(Event::gather_parameters);
+  TRIREME_RETURN_IF_ERROR(keep(enter_step()));
+  uneven_.note(Event::gather_parameters);
   return keep(gather_all(static_cast<char*>(values)));
 }
 
 // Every group in turn; `values` is null on a rank that only helps its peers.
 Status Model::gather_all(char* values) {
   if (parameter_file_ != nullptr) {
-    TRIREME_RETURN_IF_ERROR(tell_disk(parameter_file_->expect_all()));
+    TRIREME_RETURN_IF_ERROR(report_disk(parameter_file_->expect_all()));
   }
   std::uint64_t at = 0;
   for (std::size_t number = 0; number < layout_->groups.size(); ++number) {
@@ -556,20 +398,20 @@ Status Model::gather_all(char* values) {
     if (gathers) pool_->release(number);
     TRIREME_RETURN_IF_ERROR(std::move(status));
   }
-  // Often the last call of a job: a rank that leaves with an operation under way would fail its
-  // peers in this one.
-  TRIREME_RETURN_IF_ERROR(attendance_.settle(link_));
+  // This is often the last call of a job: a rank that leaves with an operation under way would fail
+  // its peers in this one.
+  TRIREME_RETURN_IF_ERROR(uneven_.settle(link_));
   return pool_->end_pass();
 }
 
 Status Model::gather_unit(std::uint64_t unit) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
-  TRIREME_RETURN_IF_ERROR(check_unit(unit));
+  TRIREME_RETURN_IF_ERROR(check_unit(registry_, unit));
   const std::uint64_t group = layout_->group_of[unit];
   if (uses_[unit] == 0 && layout_->groups[group].gathered) {
-    TRIREME_RETURN_IF_ERROR(keep(attendance_.enter(link_, storage_)));
+    TRIREME_RETURN_IF_ERROR(keep(enter_step()));
     if (units_in_use_[group] == 0) TRIREME_RETURN_IF_ERROR(keep(pool_->gather_and_follow(group)));
-    attendance_.note(Event::gather_unit, unit);
+    uneven_.note(Event::gather_unit, unit);
   }
   if (uses_[unit]++ == 0) ++units_in_use_[group];
   return Status::success();
@@ -577,15 +419,15 @@ Status Model::gather_unit(std::uint64_t unit) {
 
 Status Model::release_unit(std::uint64_t unit) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
-  TRIREME_RETURN_IF_ERROR(check_unit(unit));
+  TRIREME_RETURN_IF_ERROR(check_unit(registry_, unit));
   if (uses_[unit] == 0) {
     return invalid_state("unit " + std::to_string(unit) + " (" +
                          sharding::quoted(registry_.units()[unit].name) + ") is not gathered");
   }
   const std::uint64_t group = layout_->group_of[unit];
   const bool gathered = layout_->groups[group].gathered;
-  // First, as it may fail.
-  if (uses_[unit] == 1 && gathered) attendance_.note(Event::release_unit, unit);
+  // This comes first, because it may fail.
+  if (uses_[unit] == 1 && gathered) uneven_.note(Event::release_unit, unit);
   if (--uses_[unit] > 0) return Status::success();
   if (--units_in_use_[group] == 0 && gathered) pool_->release(group);
   return Status::success();
@@ -594,7 +436,7 @@ Status Model::release_unit(std::uint64_t unit) {
 Status Model::parameter_data(std::uint64_t parameter, void** out_data,
                              std::uint64_t* out_count) const {
   TRIREME_RETURN_IF_ERROR(check_sealed());
-  TRIREME_RETURN_IF_ERROR(check_parameter(parameter));
+  TRIREME_RETURN_IF_ERROR(check_parameter(registry_, parameter));
   const Parameter& described = registry_.parameters()[parameter];
   if (!layout_->group_of_parameter(described).stays_whole && uses_[described.unit] == 0) {
     return invalid_state("unit " + std::to_string(described.unit) + " (" +
@@ -627,22 +469,23 @@ Status Model::begin_backward(std::uint32_t flags) {
   if ((flags & ~kFlags) != 0) {
     return invalid_argument("flags " + std::to_string(flags) + " has a bit that means nothing");
   }
-  // First, as it may fail.
-  if (!reducer_->in_backward()) TRIREME_RETURN_IF_ERROR(keep(attendance_.enter(link_, storage_)));
+  // This comes first, because it may fail.
+  if (!reducer_->passes().in_backward()) TRIREME_RETURN_IF_ERROR(keep(enter_step()));
   double rate = 0;
-  std::shared_ptr<Optimizer> optimizer;
+  std::shared_ptr<UpdateSink> optimizer;
   TRIREME_RETURN_IF_ERROR(find_rate(&rate, &optimizer));
   TRIREME_RETURN_IF_ERROR(reducer_->begin((flags & TRIREME_BACKWARD_FLAG_NO_SYNC) != 0,
                                           (flags & TRIREME_BACKWARD_FLAG_ABSENT) != 0));
-  take_rate(optimizer.get(), rate);
-  attendance_.note(Event::begin_backward, flags);
-  return keep(reducer_->shadow());
+  // The step keeps this rate, whatever is set until it ends.
+  if (optimizer != nullptr) optimizer->take_rate(rate);
+  uneven_.note(Event::begin_backward, flags);
+  return keep(reducer_->launch_if_absent());
 }
 
 Status Model::gradient_data(std::uint64_t parameter, void** out_data, std::uint64_t* out_count,
                             trireme_dtype* out_dtype, std::int32_t* out_adds) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
-  TRIREME_RETURN_IF_ERROR(check_parameter(parameter));
+  TRIREME_RETURN_IF_ERROR(check_parameter(registry_, parameter));
   GradientView view;
   TRIREME_RETURN_IF_ERROR(keep(reducer_->view(parameter, &view)));
   const Parameter& described = registry_.parameters()[parameter];
@@ -656,7 +499,7 @@ Status Model::gradient_data(std::uint64_t parameter, void** out_data, std::uint6
 Status Model::gradient_ready(std::uint64_t parameter, const void* gradient, std::uint64_t count,
                              trireme_dtype dtype) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
-  TRIREME_RETURN_IF_ERROR(check_parameter(parameter));
+  TRIREME_RETURN_IF_ERROR(check_parameter(registry_, parameter));
   const Parameter& described = registry_.parameters()[parameter];
   const bool fits = dtype == described.dtype || dtype == gradient_dtype(described.dtype);
   if (count != described.elements || !fits) {
@@ -673,7 +516,7 @@ Status Model::gradient_ready(std::uint64_t parameter, const void* gradient, std:
 Status Model::end_backward() {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   TRIREME_RETURN_IF_ERROR(keep(reducer_->end()));
-  attendance_.note(Event::end_backward);
+  uneven_.note(Event::end_backward);
   return Status::success();
 }
 
@@ -682,14 +525,15 @@ Status Model::accumulate_flat(const void* gradients, std::uint64_t count, trirem
   TRIREME_RETURN_IF_ERROR(check_sealed());
   const bool absent = (flags & TRIREME_BACKWARD_FLAG_ABSENT) != 0;
   TRIREME_RETURN_IF_ERROR(
-      check_flat(gradients, absent ? nullptr : "gradients", count, dtype, true));
-  if (!absent && !reducer_->is_outside(gradients, count * dtype_size(dtype))) {
+      check_flat_gradients(registry_, {gradients, absent ? nullptr : "gradients", count, dtype}));
+  if (!absent && !reducer_->intake().is_outside(gradients, count * dtype_size(dtype))) {
     return invalid_argument("gradients lie in the gradients of the model");
   }
-  const bool was_open = reducer_->in_backward();
+  const bool was_open = reducer_->passes().in_backward();
   Status status = accumulate(gradients, dtype, flags, absent);
   // A pass that this call began, and could not end, has no other end: a part of it may be reduced.
-  if (!status.ok() && !was_open && reducer_->in_backward() && failed_.ok()) give_up(status);
+  if (!status.ok() && !was_open && reducer_->passes().in_backward() && failed_.ok())
+    give_up(status);
   return status;
 }
 
@@ -698,7 +542,7 @@ Status Model::accumulate(const void* gradients, trireme_dtype dtype, std::uint32
   TRIREME_RETURN_IF_ERROR(begin_backward(flags));
   if (absent) return end_backward();
   const std::uint64_t size = dtype_size(dtype);
-  for (const std::uint64_t number : reducer_->launch_order_of_targets()) {
+  for (const std::uint64_t number : reducer_->order().targets()) {
     const Parameter& parameter = registry_.parameters()[number];
     const std::uint64_t first = registry_.units()[parameter.unit].flat_first + parameter.first;
     const char* const gradient =

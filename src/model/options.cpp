@@ -3,10 +3,13 @@
 #include <trireme/optimizer_options.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <string>
 
+#include "kernels/rules.hpp"
+#include "model/strategy.hpp"
+#include "platform/names.hpp"
 #include "sharding/file_plan.hpp"
+#include "sharding/strategy.hpp"
 
 namespace trireme::strategies {
 
@@ -14,78 +17,92 @@ namespace {
 
 constexpr std::uint32_t kMaxLeaves = 65'536;
 
-// Of `holders` ranks that keep a copy.
-Status check_reshard_ranks(const trireme_model_options& options, std::uint32_t holders) {
+// Checks it against the `holders` ranks that share a copy.
+Status check_reshard_ranks(const ModelOptions& options, std::uint32_t holders) {
   if (options.reshard_ranks == 0) return Status::success();
-  const std::string what = "options.reshard_ranks " + std::to_string(options.reshard_ranks);
-  if (options.strategy < TRIREME_STRATEGY_ZERO3) {
+  const std::string what = "options.units.reshard_ranks " + std::to_string(options.reshard_ranks);
+  if (sharding::traits_of(options.strategy).whole_parameters) {
     return invalid_argument(what +
-                            " is for TRIREME_STRATEGY_ZERO3 and TRIREME_STRATEGY_HYBRID_SHARD, "
-                            "which gather");
+                            " is for TRIREME_STRATEGY_ZERO3 and TRIREME_STRATEGY_HYBRID_SHARD: "
+                            "other strategies gather no units; leave it 0");
   }
   if (holders % options.reshard_ranks != 0) {
     return invalid_argument(what + " does not divide the " + std::to_string(holders) +
                             " ranks that keep a copy of the parameters");
   }
   if (options.reshard_ranks > 1 && (options.flags & TRIREME_MODEL_FLAG_KEEP_GATHERED) != 0) {
-    return invalid_argument(what + " with TRIREME_MODEL_FLAG_KEEP_GATHERED, which is 1");
+    return invalid_argument(what +
+                            " with TRIREME_MODEL_FLAG_KEEP_GATHERED: every rank then keeps whole "
+                            "units; set it to 0 or 1");
   }
   return Status::success();
 }
 
-Status check_offload(const trireme_model_options& options) {
+Status check_offload(const ModelOptions& options) {
+  if (options.offload_path.empty()) return Status::success();
   if (!(options.offload_ratio >= 0 && options.offload_ratio <= 1)) {
-    char text[40];
-    std::snprintf(text, sizeof text, "%.17g", options.offload_ratio);
-    return invalid_argument("options.offload_ratio " + std::string(text) + " is not in (0, 1]");
+    return invalid_argument("options.offload.ratio " + text_of(options.offload_ratio) +
+                            " is not in (0, 1]");
   }
-  if (options.offload_path == nullptr) {
-    if (options.offload_ratio == 0 && options.offload_buffer_bytes == 0) return Status::success();
-    return invalid_argument(
-        std::string("options.") +
-        (options.offload_ratio != 0 ? "offload_ratio" : "offload_buffer_bytes") +
-        " means nothing without options.offload_path");
-  }
-  if (options.offload_path[0] == 0) return invalid_argument("options.offload_path is empty");
-  if (options.strategy < TRIREME_STRATEGY_ZERO3) {
+  if (sharding::traits_of(options.strategy).whole_parameters) {
     return unsupported(
-        "options.offload_path with a strategy whose ranks hold whole parameters all the time; "
-        "zero3 and hybrid_shard gather them");
+        "options.offload with a strategy whose ranks hold whole parameters all the time; choose "
+        "TRIREME_STRATEGY_ZERO3 or TRIREME_STRATEGY_HYBRID_SHARD, or leave options.offload NULL");
   }
   if (options.share_parameters == TRIREME_SHARE_ALWAYS) {
     return unsupported(
-        "options.offload_path with TRIREME_SHARE_ALWAYS: what ranks share lies in memory");
+        "options.offload with TRIREME_SHARE_ALWAYS: parameters that ranks share lie in memory; set "
+        "options.shards.share to TRIREME_SHARE_AUTO, or leave options.offload NULL");
   }
   constexpr std::uint64_t kLeast = sharding::FilePlan::kLeastBuffer;
   if (options.offload_buffer_bytes == 0 || options.offload_buffer_bytes >= kLeast) {
     return Status::success();
   }
-  return invalid_argument("options.offload_buffer_bytes " +
+  return invalid_argument("options.offload.buffer_bytes " +
                           std::to_string(options.offload_buffer_bytes) + " is below " +
                           std::to_string(kLeast));
 }
 
-Status check_planned_rule(const trireme_model_options& options) {
+Status check_planned_rule(const ModelOptions& options) {
   if (options.planned_rule == 0) return Status::success();
   const std::string what = "options.planned_rule " + std::to_string(options.planned_rule);
-  if (options.planned_rule < 0 || options.planned_rule > TRIREME_RULE_MUON) {
+  if (kernels::find_rule(options.planned_rule) == nullptr) {
     return invalid_argument(what + " is no TRIREME_RULE_*");
   }
   if (options.planned_rule == TRIREME_RULE_USER) {
-    return invalid_argument(what + " is a rule of the caller, whose vectors are known to "
-                                   "trireme_optimizer_create() only; leave it 0");
+    return invalid_argument(what +
+                            " is a rule of the caller: only trireme_optimizer_create() knows its "
+                            "state vectors; leave it 0");
   }
   if (options.memory_limit_bytes > 0) return Status::success();
-  return invalid_argument(what + " means nothing without options.memory_limit_bytes");
+  return invalid_argument(what +
+                          " means nothing without options.memory_limit_bytes; set both, or leave "
+                          "it 0");
 }
 
 }  // namespace
 
-Status check_model_options(const Communicator& communicator, const trireme_model_options& options) {
-  if (options.strategy < 1 || options.strategy > TRIREME_STRATEGY_HYBRID_SHARD) {
-    return invalid_argument("options.strategy " + std::to_string(options.strategy) +
-                            " is no strategy");
+Status place_model(const Communicator& communicator, const Mesh* mesh, ModelOptions* options,
+                   sharding::Placement* out) {
+  const sharding::ShardWish wish = {options->shard_ranks, options->shard_stride};
+  const auto world_size = static_cast<std::uint32_t>(communicator.world_size());
+  TRIREME_RETURN_IF_ERROR(
+      mesh != nullptr ? sharding::Placement::on_mesh(options->strategy, mesh->shape(), wish, out)
+                      : sharding::Placement::on_ranks(options->strategy, world_size, wish, out));
+  if (!sharding::traits_of(options->strategy).copies) return Status::success();
+  // All ranks share a host. Otherwise the seal finds the ranks of each host.
+  if (mesh == nullptr && options->shard_ranks == 0 && communicator.shares_memory()) {
+    options->shard_ranks = world_size;
+    return place_model(communicator, mesh, options, out);
   }
+  if (mesh == nullptr) return Status::success();
+  options->shard_ranks = out->shard_ranks();
+  options->shard_stride = out->shard_stride();
+  return Status::success();
+}
+
+Status check_model_options(const Communicator& communicator, const ModelOptions& options,
+                           const sharding::Placement& placement) {
   TRIREME_RETURN_IF_ERROR(check_offload(options));
   if (options.gradients != TRIREME_GRADIENTS_AVERAGE &&
       options.gradients != TRIREME_GRADIENTS_SUM) {
@@ -100,18 +117,18 @@ Status check_model_options(const Communicator& communicator, const trireme_model
     return invalid_argument("options.unused " + std::to_string(options.unused) +
                             " is no TRIREME_UNUSED_*");
   }
-  constexpr std::uint32_t kFlags = TRIREME_MODEL_FLAG_UNEVEN | TRIREME_MODEL_FLAG_FIXED_ORDER |
-                                   TRIREME_MODEL_FLAG_WHOLE_ROWS | TRIREME_MODEL_FLAG_KEEP_GATHERED |
-                                   TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD;
+  constexpr std::uint32_t kFlags =
+      TRIREME_MODEL_FLAG_UNEVEN | TRIREME_MODEL_FLAG_FIXED_ORDER | TRIREME_MODEL_FLAG_WHOLE_ROWS |
+      TRIREME_MODEL_FLAG_KEEP_GATHERED | TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD;
   if ((options.flags & ~kFlags) != 0) {
     return invalid_argument("options.flags " + std::to_string(options.flags) +
-                            " has a bit that means nothing");
+                            " has a bit that is no TRIREME_MODEL_FLAG_*");
   }
   if ((options.flags & TRIREME_MODEL_FLAG_KEEP_GATHERED) != 0 &&
-      options.strategy < TRIREME_STRATEGY_ZERO3) {
+      sharding::traits_of(options.strategy).whole_parameters) {
     return invalid_argument(
         "TRIREME_MODEL_FLAG_KEEP_GATHERED is for TRIREME_STRATEGY_ZERO3 and "
-        "TRIREME_STRATEGY_HYBRID_SHARD, which gather");
+        "TRIREME_STRATEGY_HYBRID_SHARD: other strategies gather no units; leave it out");
   }
   if (options.reduce_dtype != 0 && options.reduce_dtype != TRIREME_DTYPE_F16 &&
       options.reduce_dtype != TRIREME_DTYPE_BF16) {
@@ -122,64 +139,86 @@ Status check_model_options(const Communicator& communicator, const trireme_model
   if ((options.flags & TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD) != 0) {
     const bool uneven = (options.flags & TRIREME_MODEL_FLAG_UNEVEN) != 0;
     if (uneven || options.unused == TRIREME_UNUSED_SKIP) {
-      return unsupported(std::string("TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD with ") +
-                         (uneven
-                              ? "TRIREME_MODEL_FLAG_UNEVEN, whose average is by how many contribute"
-                              : "TRIREME_UNUSED_SKIP, for which ranks agree on what is skipped") +
-                         ": that is known at the end of a step only");
+      return unsupported(
+          std::string("TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD with ") +
+          (uneven ? "TRIREME_MODEL_FLAG_UNEVEN: only the end of a step tells how many "
+                    "ranks contribute to an average"
+                  : "TRIREME_UNUSED_SKIP: only the end of a step tells which parameters "
+                    "no rank has a gradient for") +
+          "; leave out one of the two");
     }
   }
   if (options.share_parameters < TRIREME_SHARE_AUTO ||
       options.share_parameters > TRIREME_SHARE_NEVER) {
-    return invalid_argument("options.share_parameters " + std::to_string(options.share_parameters) +
+    return invalid_argument("options.shards.share " + std::to_string(options.share_parameters) +
                             " is no TRIREME_SHARE_*");
   }
   if (options.share_parameters == TRIREME_SHARE_ALWAYS) {
-    if (options.strategy == TRIREME_STRATEGY_DATA_PARALLEL) {
+    if (sharding::traits_of(options.strategy).whole_state) {
       return invalid_argument(
-          "TRIREME_SHARE_ALWAYS with data_parallel, in which every rank updates all parameters; "
-          "zero1 trains the same");
+          "TRIREME_SHARE_ALWAYS with data_parallel: every rank updates all parameters, in memory of "
+          "its own; zero1 trains the same and can share");
     }
     if (!communicator.shares_memory()) {
       return unsupported("TRIREME_SHARE_ALWAYS, but ranks of " + communicator.description() +
-                         " share no memory");
+                         " share no memory; set options.shards.share to TRIREME_SHARE_AUTO");
     }
   }
-  const auto world_size = static_cast<std::uint32_t>(communicator.world_size());
-  if (options.strategy != TRIREME_STRATEGY_HYBRID_SHARD) {
-    if (options.shard_ranks == 0 && options.shard_stride == 0) {
-      return check_reshard_ranks(options, world_size);
+  // Otherwise the ranks must meet first: see ranks_of_a_host().
+  if (placement.shard_ranks() == 0) return Status::success();
+  return check_reshard_ranks(options, placement.shard_ranks());
+}
+
+Status ranks_of_a_host(const std::vector<std::uint32_t>& hosts, std::uint32_t* out) {
+  const auto ranks = static_cast<std::uint32_t>(std::count(hosts.begin(), hosts.end(), hosts[0]));
+  bool fits = hosts.size() % ranks == 0;
+  for (std::uint32_t rank = 0; rank < hosts.size(); ++rank) {
+    fits = fits && hosts[rank] == rank - rank % ranks;
+  }
+  *out = ranks;
+  if (fits) return Status::success();
+  std::string places;
+  for (std::uint32_t first = 0; first < hosts.size() && places.size() < 120; ++first) {
+    std::vector<std::int32_t> here;
+    for (std::uint32_t rank = first; rank < hosts.size(); ++rank) {
+      if (hosts[rank] == first) here.push_back(static_cast<std::int32_t>(rank));
     }
-    const bool ranks = options.shard_ranks > 0;
-    return invalid_argument(std::string(ranks ? "options.shard_ranks " : "options.shard_stride ") +
-                            std::to_string(ranks ? options.shard_ranks : options.shard_stride) +
-                            " is for TRIREME_STRATEGY_HYBRID_SHARD alone");
+    if (!here.empty()) places += (places.empty() ? "" : "; ") + list_ranks(here);
   }
-  if (options.shard_ranks == 0) {
-    if (options.shard_stride > 1) {
-      return invalid_argument("options.shard_stride " + std::to_string(options.shard_stride) +
-                              " with shard_ranks 0, which makes one copy of the parameters");
-    }
-    if (!communicator.shares_memory()) {
-      return invalid_argument(
-          "options.shard_ranks is 0, which takes the ranks of a host where all share one, but those "
-          "of " +
-          communicator.description() + " share no memory; name how many keep a copy between them");
-    }
-    return check_reshard_ranks(options, world_size);
-  }
-  if (world_size % options.shard_ranks != 0) {
-    return invalid_argument("options.shard_ranks " + std::to_string(options.shard_ranks) +
-                            " does not divide a world of " + std::to_string(world_size));
-  }
-  if (options.shard_stride > 0 && world_size / options.shard_ranks % options.shard_stride != 0) {
-    return invalid_argument("options.shard_stride " + std::to_string(options.shard_stride) +
-                            " does not divide the " +
-                            std::to_string(world_size / options.shard_ranks) +
-                            " copies that a world of " + std::to_string(world_size) +
-                            " has with shard_ranks " + std::to_string(options.shard_ranks));
-  }
-  return check_reshard_ranks(options, options.shard_ranks);
+  return invalid_argument(
+      "options.shards.ranks is 0, so the ranks of each host keep a copy: all hosts must have equally "
+      "many ranks, with consecutive numbers; here " +
+      places +
+      " share a host each. Place the ranks so, or set options.shards.ranks to the number of ranks "
+      "that keep a copy between them");
+}
+
+std::vector<sharding::Fact> describe(const ModelOptions& options, const Mesh* mesh) {
+  std::vector<sharding::Fact> facts = {
+      {"options.strategy", strategy_name(options.strategy)},
+      {"the mesh", mesh != nullptr ? mesh->shape().text() : "none"},
+      {"options.gradients", options.gradients == TRIREME_GRADIENTS_SUM ? "sum" : "average"},
+      {"options.leaves", std::to_string(options.leaves)},
+      {"options.buckets.bytes", std::to_string(options.bucket_bytes)},
+      {"options.units.prefetch_bytes", std::to_string(options.prefetch_bytes)},
+      {"options.units.minimum_bytes", std::to_string(options.minimum_unit_bytes)},
+      {"options.units.persistent_bytes", std::to_string(options.persistent_unit_bytes)},
+      {"options.buckets.first_bytes", std::to_string(options.first_bucket_bytes)},
+      {"options.shards.ranks", std::to_string(options.shard_ranks)},
+      {"options.shards.stride", std::to_string(options.shard_stride)},
+      {"options.units.reshard_ranks", std::to_string(options.reshard_ranks)},
+      {"options.reduce_dtype", std::to_string(options.reduce_dtype)},
+      {"options.unused", std::to_string(options.unused)},
+      {"options.flags", std::to_string(options.flags)},
+      {"options.shards.share", std::to_string(options.share_parameters)},
+      {"options.offload", options.offload_path.empty() ? "not set" : "set"},
+      {"options.offload.ratio", text_of(options.offload_ratio)},
+      {"options.offload.buffer_bytes", std::to_string(options.offload_buffer_bytes)},
+      {"options.memory_limit_bytes", std::to_string(options.memory_limit_bytes)},
+      {"options.planned_rule",
+       options.planned_rule != 0 ? kernels::rule_name(options.planned_rule) : "not set"},
+      {"options.buckets.hook", options.bucket_hook != nullptr ? "set" : "not set"}};
+  return facts;
 }
 
 }  // namespace trireme::strategies

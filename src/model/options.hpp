@@ -1,13 +1,65 @@
-// Whether options of a model make sense, on their own and with its communicator.
+// Checks the options of a model, on their own and with its communicator.
 #pragma once
 
-#include <trireme/model.h>
+#include <trireme/model_options.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "collectives/communicator.hpp"
+#include "collectives/mesh.hpp"
 #include "platform/status.hpp"
+#include "sharding/placement.hpp"
+#include "sharding/registry.hpp"
 
 namespace trireme::strategies {
 
-Status check_model_options(const Communicator& communicator, const trireme_model_options& options);
+// The options of a model in one struct, which src/api fills from the caller's nested ones.
+struct ModelOptions {
+  trireme_strategy strategy = 0;
+  std::int32_t gradients = TRIREME_GRADIENTS_AVERAGE;
+  std::uint32_t leaves = 0;
+  std::int32_t unused = TRIREME_UNUSED_ERROR;
+  std::uint32_t flags = 0;
+  trireme_dtype reduce_dtype = 0;
+  trireme_rule_kind planned_rule = 0;
+  std::uint64_t memory_limit_bytes = 0;
+  std::uint64_t timeout_ns = 0;
+
+  std::uint64_t bucket_bytes = 0;
+  std::uint64_t first_bucket_bytes = 0;
+  trireme_bucket_callback bucket_hook = nullptr;
+  void* hook_data = nullptr;
+
+  std::uint32_t reshard_ranks = 0;
+  std::uint64_t minimum_unit_bytes = 0;
+  std::uint64_t persistent_unit_bytes = 0;
+  std::uint64_t prefetch_bytes = 0;
+
+  std::uint32_t shard_ranks = 0;
+  std::uint32_t shard_stride = 0;
+  std::int32_t share_parameters = TRIREME_SHARE_AUTO;
+
+  std::string offload_path;  // empty: no parameters lie in a file
+  double offload_ratio = 0;
+  std::uint64_t offload_buffer_bytes = 0;
+};
+
+// Finds how a model lies on its ranks, and tells the options: hybrid_shard gets the ranks that keep
+// a copy from the mesh, or from a host that all ranks share. `mesh` is null without one.
+Status place_model(const Communicator& communicator, const Mesh* mesh, ModelOptions* options,
+                   sharding::Placement* out);
+
+// Of a model that has been placed.
+Status check_model_options(const Communicator& communicator, const ModelOptions& options,
+                           const sharding::Placement& placement);
+
+// The options that all ranks must have in common.
+std::vector<sharding::Fact> describe(const ModelOptions& options, const Mesh* mesh);
+
+// hybrid_shard with shard_ranks 0, between hosts: the number of ranks of each host, if they are
+// neighbours and all hosts have equally many. `hosts`, by rank: the lowest rank of its host.
+Status ranks_of_a_host(const std::vector<std::uint32_t>& hosts, std::uint32_t* out);
 
 }  // namespace trireme::strategies

@@ -17,7 +17,7 @@ using sharding::Range;
 
 namespace {
 
-// Of the elements of each parameter that this rank holds; 0 for aliases.
+// Hashes of this rank's elements of each parameter; 0 for aliases.
 std::vector<std::uint64_t> hashes(const sharding::Registry& registry,
                                   const sharding::Layout& layout, const ReadParameters& read,
                                   Status* failed) {
@@ -29,7 +29,7 @@ std::vector<std::uint64_t> hashes(const sharding::Registry& registry,
     const Range part =
         intersect(group.held, {layout.first_in_group(parameter), parameter.elements});
     const std::uint64_t size = dtype_size(group.dtype);
-    // All ranks that hold the same have it in the same stretches.
+    // All ranks that hold the same elements hold them in the same stretches.
     out[i] = i;
     *failed = read(layout.group_of[parameter.unit], part, [&](const char* data, Range stretch) {
       out[i] = kernels::hash(data, stretch.count * size, out[i]);
@@ -39,10 +39,10 @@ std::vector<std::uint64_t> hashes(const sharding::Registry& registry,
   return out;
 }
 
-// The ranks of `holders` whose hash is not the one that most have; of two as frequent ones, not the
-// lowest rank's.
-std::vector<std::int32_t> different(const std::vector<std::int32_t>& holders,
-                                    const std::vector<std::uint64_t>& values) {
+}  // namespace
+
+std::vector<std::int32_t> different_ranks(const std::vector<std::int32_t>& holders,
+                                          const std::vector<std::uint64_t>& values) {
   std::map<std::uint64_t, std::size_t> counts;
   for (const std::uint64_t value : values) ++counts[value];
   std::uint64_t usual = values[0];
@@ -56,17 +56,19 @@ std::vector<std::int32_t> different(const std::vector<std::int32_t>& holders,
   return out;
 }
 
-// The ranks of `holders`, whose values are these, do not have the same.
-Status differ(const Link& link, const std::string& what, const std::vector<std::int32_t>& holders,
-              std::vector<std::int32_t> blamed) {
+Status copies_differ(const Link& link, const std::string& what,
+                     const std::vector<std::int32_t>& holders, std::vector<std::int32_t> blamed) {
   const std::string who = list_ranks(blamed);
   FailureDetails details;
   details.communicator = link.communicator->name();
   details.blamed = std::move(blamed);
-  return Status::failure(TRIREME_ERROR_MISMATCH, what + " has other bits on " + who +
-                                                     " than on the others of " + list_ranks(holders))
+  return Status::failure(
+             TRIREME_ERROR_MISMATCH,
+             what + " has other bits on " + who + " than on the others of " + list_ranks(holders))
       .with_details(std::move(details));
 }
+
+namespace {
 
 std::uint64_t hash_of(const std::vector<sharding::Fact>& facts) {
   std::uint64_t hash = facts.size();
@@ -85,7 +87,7 @@ Status compare_replicas(const Link& link, const sharding::Registry& registry,
   std::vector<std::uint64_t> own = hashes(registry, layout, read, &failed);
   TRIREME_RETURN_IF_ERROR(std::move(failed));
   const std::uint64_t parameters = own.size();
-  // As many words on a rank that has no optimizer any more.
+  // A rank whose optimizer is gone sends as many words.
   const bool whole_state = layout.spread.whole_state();
   if (whole_state) {
     own.insert(own.end(), optimizer.hashes.begin(), optimizer.hashes.end());
@@ -96,7 +98,8 @@ Status compare_replicas(const Link& link, const sharding::Registry& registry,
   const std::uint32_t ranks = link.world_size();
   std::shared_ptr<Memory> memory;
   TRIREME_RETURN_IF_ERROR(
-      agree(link, {}, link.communicator->allocate(count * ranks * sizeof own[0], &memory)));
+      agree(link, "check_replicas", {},
+            link.communicator->allocate(count * ranks * sizeof own[0], &memory)));
   auto* const all = static_cast<std::uint64_t*>(memory->data());
   std::copy(own.begin(), own.end(), all + count * link.rank());
   Operation operation;
@@ -123,10 +126,11 @@ Status compare_replicas(const Link& link, const sharding::Registry& registry,
         holders.push_back(static_cast<std::int32_t>(rank));
         values.push_back(all[rank * count + i]);
       }
-      std::vector<std::int32_t> blamed = different(holders, values);
+      std::vector<std::int32_t> blamed = different_ranks(holders, values);
       if (blamed.empty()) continue;
-      return differ(link, "parameter " + std::to_string(i) + " (" + sharding::quoted(parameter.name) + ")",
-                    holders, std::move(blamed));
+      return copies_differ(
+          link, "parameter " + std::to_string(i) + " (" + sharding::quoted(parameter.name) + ")",
+          holders, std::move(blamed));
     }
   }
   std::vector<std::int32_t> everybody;
@@ -136,25 +140,26 @@ Status compare_replicas(const Link& link, const sharding::Registry& registry,
   const auto blamed_for = [&](std::uint64_t word) {
     std::vector<std::uint64_t> values;
     for (std::uint32_t rank = 0; rank < ranks; ++rank) values.push_back(all[rank * count + word]);
-    return different(everybody, values);
+    return different_ranks(everybody, values);
   };
   for (std::uint64_t i = 0; whole_state && i < parameters; ++i) {
     std::vector<std::int32_t> blamed = blamed_for(parameters + i);
     if (blamed.empty()) continue;
-    return differ(link, "the optimizer's state of parameter " + std::to_string(i) + " (" +
-                            sharding::quoted(registry.parameters()[i].name) + ")",
-                  everybody, std::move(blamed));
+    return copies_differ(link,
+                         "the optimizer's state of parameter " + std::to_string(i) + " (" +
+                             sharding::quoted(registry.parameters()[i].name) + ")",
+                         everybody, std::move(blamed));
   }
   std::vector<std::int32_t> blamed = blamed_for(count - 1);
   if (blamed.empty()) return Status::success();
-  // Which number it is, all ranks find out together.
-  const Status told = agree(link, optimizer.counters, Status::success());
+  // All ranks together find out which number it is.
+  const Status told = agree(link, "check_replicas", optimizer.counters, Status::success());
   if (told.code() != TRIREME_ERROR_MISMATCH) return Status(told);
   FailureDetails details;
   details.communicator = link.communicator->name();
   details.blamed = std::move(blamed);
   return Status::failure(TRIREME_ERROR_MISMATCH,
-                         "what the optimizer counts differs: " + std::string(told.message()))
+                         "the counters of the optimizer differ: " + std::string(told.message()))
       .with_details(std::move(details));
 }
 

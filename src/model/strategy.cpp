@@ -2,28 +2,23 @@
 
 #include <string.h>
 
-#include <iterator>
 #include <string>
+
+#include "sharding/strategy.hpp"
 
 namespace trireme::strategies {
 namespace {
-
-constexpr const char* kNames[] = {"unknown", "data_parallel", "zero1", "zero2", "zero3",
-                                  "hybrid_shard"};
-static_assert(std::size(kNames) == TRIREME_STRATEGY_HYBRID_SHARD + 1);
 
 struct Synonym {
   const char* text;
   trireme_strategy strategy;
 };
-constexpr Synonym kSynonyms[] = {{"ddp", TRIREME_STRATEGY_DATA_PARALLEL},
-                                 {"no_shard", TRIREME_STRATEGY_DATA_PARALLEL},
-                                 {"shard_grad_op", TRIREME_STRATEGY_ZERO2},
-                                 {"fsdp", TRIREME_STRATEGY_ZERO3},
-                                 {"full_shard", TRIREME_STRATEGY_ZERO3},
-                                 {"hsdp", TRIREME_STRATEGY_HYBRID_SHARD}};
+constexpr Synonym kSynonyms[] = {
+    {"ddp", TRIREME_STRATEGY_DATA_PARALLEL},   {"no_shard", TRIREME_STRATEGY_DATA_PARALLEL},
+    {"shard_grad_op", TRIREME_STRATEGY_ZERO2}, {"fsdp", TRIREME_STRATEGY_ZERO3},
+    {"full_shard", TRIREME_STRATEGY_ZERO3},    {"hsdp", TRIREME_STRATEGY_HYBRID_SHARD}};
 
-// "FullShard", "FULL_SHARD" and "full-shard" are one name: neither case nor joints matter.
+// "FullShard", "FULL_SHARD" and "full-shard" are one name: case and separators do not matter.
 bool same_name(const char* a, const char* b) noexcept {
   const auto next = [](const char** at) {
     while (**at == '_' || **at == '-') ++*at;
@@ -41,13 +36,12 @@ bool same_name(const char* a, const char* b) noexcept {
 }  // namespace
 
 const char* strategy_name(trireme_strategy strategy) noexcept {
-  const bool known = strategy >= 1 && strategy <= TRIREME_STRATEGY_HYBRID_SHARD;
-  return kNames[known ? strategy : 0];
+  return sharding::traits_of(strategy).name;
 }
 
 Status parse_strategy(const char* text, trireme_strategy* out) {
-  for (trireme_strategy strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
-    if (same_name(text, kNames[strategy])) {
+  for (trireme_strategy strategy = 1; sharding::is_strategy(strategy); ++strategy) {
+    if (same_name(text, strategy_name(strategy))) {
       *out = strategy;
       return Status::success();
     }

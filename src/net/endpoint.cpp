@@ -105,7 +105,8 @@ bool split_endpoint(std::string_view text, std::uint16_t lowest_port, std::strin
 }
 
 bool look_up(const std::string& host, std::uint16_t port, Endpoint* out, std::string* why) {
-  // The first refuses the addresses of a family of which this host has none but the loopback's.
+  // The first call refuses addresses of a family in which this host has only the loopback's
+  // address.
   return ask_system(host, port, AI_ADDRCONFIG, out, why) || look_up_number(host, port, out, why);
 }
 

@@ -24,12 +24,13 @@ struct Endpoint {
 
 // "HOST:PORT", or "[ADDRESS]:PORT" for an address of IPv6.
 std::string endpoint_text(const std::string& host, const std::string& port);
-// The same in parts; false with the reason in *why.
+// Splits such a text; returns false with the reason in *why.
 bool split_endpoint(std::string_view text, std::uint16_t lowest_port, std::string* host,
                     std::uint16_t* port, std::string* why);
-// Asks the system's resolver for a host that is none of numbers; false with what it says in *why.
+// Asks the system's resolver for a host that is not written in numbers; returns false with the
+// resolver's reason in *why.
 bool look_up(const std::string& host, std::uint16_t port, Endpoint* out, std::string* why);
-// The same for numbers alone.
+// The same for numbers alone, without the resolver.
 bool look_up_number(const std::string& host, std::uint16_t port, Endpoint* out, std::string* why);
 
 }  // namespace trireme::tcp

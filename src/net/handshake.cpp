@@ -19,10 +19,10 @@ constexpr std::size_t kHello = 8 + 4 * 4 + 2 * kDigest + kVersion;
 static_assert(kHello == 104);
 constexpr std::size_t kWord = 4;
 
-// What the end that was called thinks of it.
+// The verdict of the called end on its caller.
 enum class Word : std::uint32_t { welcome = 1, unwelcome };
 
-// Who proves what: nothing that one end says can stand for what the other has to say.
+// The two ends prove different texts: no words of one end can pass as the words of the other.
 constexpr std::string_view kFromCalled = "trireme called";
 constexpr std::string_view kFromCaller = "trireme caller";
 constexpr std::string_view kOfWord = "trireme word";
@@ -98,11 +98,11 @@ Status Handshake::take(std::string_view bytes, std::size_t* used, std::string* o
     const std::size_t part = std::min(wanted() - got_.size(), bytes.size() - *used);
     got_.append(bytes.substr(*used, part));
     *used += part;
-    // Who does not even begin like one of us is not listened to any longer.
+    // An end whose first bytes are not the library's is refused at once.
     const std::size_t seen = std::min(got_.size(), kMagic.size());
     if (step_ == Step::hello && std::string_view(got_).substr(0, seen) != kMagic.substr(0, seen)) {
       return Status::failure(TRIREME_ERROR_AUTHENTICATION,
-                             stranger().message() + ": it is another program");
+                             unauthenticated().message() + ": it is another program");
     }
     if (got_.size() < wanted()) break;
     TRIREME_RETURN_IF_ERROR(step(out));
@@ -113,7 +113,7 @@ Status Handshake::take(std::string_view bytes, std::size_t* used, std::string* o
 Status Handshake::step(std::string* out) {
   Status status = Status::success();
   if (step_ == Step::hello) {
-    status = side_ == Side::caller ? hear_answer(out) : hear_hello(out);
+    status = side_ == Side::caller ? receive_answer(out) : hear_hello(out);
   } else {
     status = step_ == Step::proof ? hear_proof(out) : hear_word();
   }
@@ -129,12 +129,13 @@ Status Handshake::hear_hello(std::string* out) {
   return Status::success();
 }
 
-Status Handshake::hear_answer(std::string* out) {
+Status Handshake::receive_answer(std::string* out) {
   other_hello_ = got_.substr(0, kHello);
   if (!same_digest(digest_at(std::string_view(got_).substr(kHello)), made_of_both(kFromCalled))) {
-    // No proof at all, so that an end with another token can say why nobody came.
+    // The caller sends an empty proof, so that a called end with another token can say why no peer
+    // came.
     out->append(kDigest, '\0');
-    return stranger();
+    return unauthenticated();
   }
   *out += view(made_of_both(kFromCaller));
   step_ = Step::word;
@@ -142,7 +143,7 @@ Status Handshake::hear_answer(std::string* out) {
 }
 
 Status Handshake::hear_proof(std::string* out) {
-  if (!same_digest(digest_at(got_), made_of_both(kFromCaller))) return stranger();
+  if (!same_digest(digest_at(got_), made_of_both(kFromCaller))) return unauthenticated();
   const Status status = compare();
   std::string word;
   put32(&word, static_cast<std::uint32_t>(status.ok() ? Word::welcome : Word::unwelcome));
@@ -155,7 +156,7 @@ Status Handshake::hear_proof(std::string* out) {
 Status Handshake::hear_word() {
   const std::string_view word = std::string_view(got_).substr(0, kWord);
   if (!same_digest(digest_at(std::string_view(got_).substr(kWord)), made_of_both(kOfWord, word))) {
-    return stranger();
+    return unauthenticated();
   }
   if (get32(word) != static_cast<std::uint32_t>(Word::welcome)) {
     return Status::failure(TRIREME_ERROR_MISMATCH,
@@ -166,7 +167,7 @@ Status Handshake::hear_word() {
   return Status::success();
 }
 
-// Of what both have proved to know the token for.
+// Compares the terms whose proof has shown that both ends know the token.
 Status Handshake::compare() {
   const std::string_view hello = other_hello_;
   HandshakeTerms& other = other_;
@@ -216,14 +217,14 @@ void Handshake::derive_keys() {
   step_ = Step::done;
 }
 
-Status Handshake::stranger() const {
+Status Handshake::unauthenticated() const {
   return Status::failure(TRIREME_ERROR_AUTHENTICATION,
                          where_ + " does not know the token of this job");
 }
 
 namespace {
 
-// The first half of a digest is code enough for bytes that have to be answered at once.
+// Half of a digest is enough, because an attacker has one try before the connection ends.
 Digest code_of(const HmacKey& key, std::uint64_t sequence, std::string_view head_and_body) {
   std::string place;
   put64(&place, sequence);

@@ -1,7 +1,7 @@
-// Handshake: what the two ends of a new connection say before anything else. Each proves that it
-// knows the job's token by answering a number that the other end has just drawn; both then have two
-// keys that nobody else has. Pure: bytes go in, bytes come out, no socket, no clock. An end that was
-// called reads 136 bytes of a stranger at most, and keeps nothing else for it.
+// Handshake: the first words of both ends of a new connection. Each proves that it knows the job's
+// token by answering a number that the other end has just drawn; both then have two keys that no
+// other process has. Pure: bytes go in, bytes come out, no socket, no clock. An end that was called
+// reads 136 bytes of an unauthenticated peer at most, and keeps nothing else for it.
 //
 //   caller                                    called
 //   hello (104 bytes)                  -->
@@ -9,8 +9,8 @@
 //   proof over both (32 bytes)         -->
 //                                      <--    word, proof over it (36 bytes)
 //
-// What an end is told of the other before the proof (protocol, job, purpose, ranks, version) is
-// part of what is proved, and is neither compared nor named before it.
+// The proof covers the terms of the other end: protocol, job, purpose, ranks and version. They are
+// neither compared nor named before it.
 #pragma once
 
 #include <cstdint>
@@ -23,21 +23,21 @@
 
 namespace trireme {
 
-// Raised whenever the handshake, or what follows it, changes its meaning.
-constexpr std::uint32_t kHandshakeProtocol = 1;
+// Raised when the handshake, or the protocol after it, changes its meaning.
+constexpr std::uint32_t kHandshakeProtocol = 2;
 
-// What a connection is for.
+// The purpose of a connection.
 enum class Purpose : std::uint32_t { store = 1, control, data, engine };
 
 struct HandshakeTerms {
   std::uint32_t protocol = kHandshakeProtocol;
   Purpose purpose = Purpose::store;
-  std::int32_t rank = -1;  // who speaks; -1: no rank
-  std::int32_t peer = -1;  // who is meant; -1: whoever is there
+  std::int32_t rank = -1;  // the end that speaks; -1: no rank
+  std::int32_t peer = -1;  // the end that is meant; -1: any
   Digest job{};            // a digest of its name
 };
 
-// Of one connection, one for each direction.
+// Keys of one connection, one for each direction.
 struct SessionKeys {
   Digest send{};
   Digest receive{};
@@ -51,17 +51,17 @@ class Handshake {
   Handshake(const Token& token, Side side, const HandshakeTerms& terms, std::string where)
       : token_(token), side_(side), own_(terms), where_(std::move(where)) {}
 
-  // Before anything else. A caller has something to say then. SYSTEM: no random numbers.
+  // Call it first. A caller then has its hello in *out. SYSTEM: no random numbers.
   Status start(std::string* out);
 
-  // Takes of `bytes` what belongs to the handshake, and no more: *used. Appends to *out what is to
-  // be sent, which is to be done even if this fails: that is how the other end learns why.
-  // AUTHENTICATION: the other end does not know the token. MISMATCH: it does, but is not what was
-  // meant. Is not to be called again after either.
+  // Takes the bytes that belong to the handshake, and no more: *used. Appends to *out the bytes to
+  // send. Send them even if this fails: they tell the other end why. AUTHENTICATION: the other end
+  // does not know the token. MISMATCH: it does, but its terms differ. Do not call it again after
+  // either.
   Status take(std::string_view bytes, std::size_t* used, std::string* out);
 
   bool done() const { return step_ == Step::done; }
-  // Once it is done.
+  // Valid once it is done.
   const SessionKeys& keys() const { return keys_; }
   std::int32_t other_rank() const { return other_.rank; }
 
@@ -71,13 +71,13 @@ class Handshake {
   std::size_t wanted() const;
   Status step(std::string* out);
   Status hear_hello(std::string* out);
-  Status hear_answer(std::string* out);
+  Status receive_answer(std::string* out);
   Status hear_proof(std::string* out);
   Status hear_word();
   Status compare();
   Digest made_of_both(std::string_view label, std::string_view more = {}) const;
   void derive_keys();
-  Status stranger() const;
+  Status unauthenticated() const;
 
   const Token token_;
   const Side side_;
@@ -105,7 +105,7 @@ inline HmacKey key_of(const Digest& digest) {
 
 class FrameWriter {
  public:
-  // `sequence`: how many frames went before.
+  // `sequence`: how many frames went before it.
   explicit FrameWriter(const Digest& key, std::uint64_t sequence = 0)
       : key_(key_of(key)), sequence_(sequence) {}
   // Appends a frame.
@@ -119,8 +119,8 @@ class FrameWriter {
 class FrameReader {
  public:
   FrameReader(const Digest& key, std::size_t most) : key_(key_of(key)), most_(most) {}
-  // Takes bytes as they come. CORRUPT: a length above the cap, before any memory is taken for it,
-  // or a code that is wrong: the connection has to end.
+  // Takes bytes as they arrive. CORRUPT: the length is above the cap, which is seen before memory
+  // is allocated, or the code is wrong. The connection has to end.
   Status take(std::string_view bytes, std::size_t* used);
   std::uint64_t sequence() const { return sequence_; }  // frames that were whole
   // Whether a body is whole. It stays until the next take().

@@ -20,7 +20,7 @@ HmacKey::HmacKey(std::string_view key) {
   explicit_bzero(block, sizeof block);
 }
 
-// Nothing of the key stays in memory.
+// Wipes the key from memory.
 HmacKey::~HmacKey() {
   explicit_bzero(static_cast<void*>(&inner_), sizeof inner_);
   explicit_bzero(static_cast<void*>(&outer_), sizeof outer_);

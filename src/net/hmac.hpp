@@ -1,4 +1,4 @@
-// HMAC-SHA256 (RFC 2104, FIPS 198-1), by which those who know a secret prove it.
+// HMAC-SHA256 (RFC 2104, FIPS 198-1), by which two ends prove that they know a secret.
 #pragma once
 
 #include <array>
@@ -11,12 +11,12 @@ namespace trireme {
 
 using Digest = std::array<std::uint8_t, 32>;
 
-// A key for many messages: what is the same in all of them is done once.
+// A key for many messages: the work that is equal for all of them is done once.
 class HmacKey {
  public:
   explicit HmacKey(std::string_view key);
   ~HmacKey();
-  // Of two parts that follow each other.
+  // The code of two parts that follow each other.
   Digest of(std::string_view data, std::string_view more = {}) const;
 
  private:
@@ -26,7 +26,7 @@ class HmacKey {
 
 Digest hmac_sha256(std::string_view key, std::string_view data);
 
-// Takes as long for equal digests as for others, wherever they differ.
+// Takes the same time for all digests, wherever they differ.
 bool same_digest(const Digest& a, const Digest& b);
 
 }  // namespace trireme

@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-// Adds what tells apart this system's starts.
+// Adds the number of this start of the system.
 bool add_boot(std::string* out) {
   const std::string text = read_small_file("/proc/sys/kernel/random/boot_id");
   *out += text;

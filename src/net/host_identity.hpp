@@ -1,5 +1,6 @@
-// The host of this process, as far as processes on it can meet by a socket without a network and
-// share memory: the same machine since its start, the same namespaces, the same user.
+// The host of this process: processes with one identity can meet by a socket without a network, and
+// share memory. They run on the same machine since its start, in the same namespaces, for the same
+// user.
 #pragma once
 
 #include <string_view>
@@ -8,8 +9,8 @@
 
 namespace trireme {
 
-// The same for processes of one host alone that name the same label. Where the system does not tell,
-// it is nobody else's.
+// Equal only for processes of one host that name the same label. Where the system does not tell,
+// the identity is unique.
 Digest host_identity(std::string_view label);
 
 }  // namespace trireme

@@ -13,7 +13,7 @@
 namespace trireme {
 namespace {
 
-// Blocks of 64 bytes, into the state.
+// Mixes blocks of 64 bytes into the state.
 using MixBlocks = void (*)(std::uint32_t* state, const unsigned char* data, std::size_t blocks);
 
 // First 32 bits of the fractional parts of the cube roots of the first 64 primes.

@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), where a secret must not be readable from what is made of it.
+// SHA-256 (FIPS 180-4), where a secret must not be readable from its digest.
 #pragma once
 
 #include <array>
@@ -9,11 +9,11 @@
 
 namespace trireme {
 
-// Of bytes that come in parts.
+// The digest of bytes that come in parts.
 class Sha256 {
  public:
   void add(std::string_view data);
-  // Once, at the end.
+  // Call it once, at the end.
   std::array<std::uint8_t, 32> finish();
 
  private:
@@ -27,8 +27,8 @@ std::array<std::uint8_t, 32> sha256(std::string_view data);
 
 std::string hexadecimal(std::span<const std::uint8_t> bytes);
 
-// For tests: whether the processor's own instructions are used from now on, where it has them, as
-// they are by default. Answers whether they are.
+// For tests: whether to use the processor's own instructions from now on, where it has them. The
+// default is to use them. Returns whether they are in use.
 bool use_sha256_instructions(bool wanted);
 
 }  // namespace trireme

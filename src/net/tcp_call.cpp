@@ -25,7 +25,7 @@ Status call(const Endpoint& endpoint, const std::string& where, const Token& tok
     std::size_t used = 0;
     const Status status = handshake.take({heard, bytes}, &used, &said);
     if (!status.ok()) {
-      // How the other end learns why; what it makes of that is no matter here.
+      // These bytes tell the other end why. Its answer does not matter here.
       static_cast<void>(made.send_all(said.data(), said.size(), deadline, stop));
       return status;
     }

@@ -1,4 +1,4 @@
-// Call: a connection to somebody who has proved to know the job's token.
+// Call: a connection to an end that has proved to know the job's token.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,8 @@
 
 namespace trireme::tcp {
 
-// Calls there and greets; *out is a connection to one that knows the token, *keys, unless it is
-// null, are those of its frames.
+// Calls the endpoint and makes the handshake. *out is the connection; *keys, unless it is null, are
+// the keys of its frames.
 Status call(const Endpoint& endpoint, const std::string& where, const Token& token,
             const HandshakeTerms& terms, Deadline deadline, const std::atomic<bool>& stop,
             Socket* out, SessionKeys* keys = nullptr);

@@ -15,7 +15,7 @@ namespace trireme::tcp {
 namespace {
 
 constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-// How often a wait looks whether it shall stop.
+// A wait looks this often whether it should stop.
 constexpr std::uint64_t kSliceNs = 20'000'000;
 
 Status stopped() { return Status::failure(TRIREME_ERROR_CANCELLED, "the group is being left"); }
@@ -131,7 +131,7 @@ Status Socket::send_all(const void* data, std::size_t bytes, Deadline deadline,
     bytes -= moved;
     if (bytes > 0 && !wait_for(descriptor_, POLLOUT, deadline, stop)) {
       if (stop) return stopped();
-      return Status::failure(TRIREME_ERROR_TIMEOUT, "nobody reads there");
+      return Status::failure(TRIREME_ERROR_TIMEOUT, "the other end does not read");
     }
   }
   return Status::success();

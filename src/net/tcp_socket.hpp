@@ -1,4 +1,4 @@
-// Socket: one descriptor of TCP. None of them ever raises SIGPIPE, and all are closed on exec.
+// Socket: one descriptor of TCP. No call raises SIGPIPE, and all sockets are closed on exec.
 #pragma once
 
 #include <sys/uio.h>
@@ -28,18 +28,19 @@ class Socket {
   int get() const { return descriptor_; }
   void reset();
 
-  // With this port instead of its own, unless that is negative.
+  // The local address; `port` replaces its port unless it is negative.
   Status own_endpoint(Endpoint* out, int port = -1) const;
-  // Small messages at once, and an end of the connection when what was sent stays unanswered.
+  // Sends small messages at once, and ends the connection when sent bytes stay unacknowledged for
+  // silence_ns.
   void tune(std::uint64_t silence_ns) const;
-  // Notices within 10 s that the other host has vanished, though nobody sends anything.
+  // Notices within 10 s that the other host has vanished, even on an idle connection.
   void keep_alive() const;
 
-  // As many bytes as there is room for, without a wait.
+  // Moves as many bytes as there is room for, and does not wait.
   Moved send(const void* data, std::size_t bytes, std::size_t* moved) const;
   Moved send(iovec* parts, int count, std::size_t* moved) const;
   Moved receive(void* data, std::size_t bytes, std::size_t* moved) const;
-  // All of them; ends early when `stop` is set. TIMEOUT, PEER_LOST or SYSTEM otherwise.
+  // Sends all of them; ends early when `stop` is set. TIMEOUT, PEER_LOST or SYSTEM otherwise.
   Status send_all(const void* data, std::size_t bytes, Deadline deadline,
                   const std::atomic<bool>& stop) const;
   Status receive_all(void* data, std::size_t bytes, Deadline deadline,
@@ -53,7 +54,7 @@ class Socket {
 Status listen_at(const Endpoint& endpoint, Socket* out, Endpoint* bound);
 Status connect_to(const Endpoint& endpoint, Deadline deadline, const std::atomic<bool>& stop,
                   Socket* out);
-// Waits for poll()'s `events`; false at the deadline and when `stop` is set.
+// Waits for poll()'s `events`; returns false at the deadline and when `stop` is set.
 bool wait_for(int descriptor, short events, Deadline deadline, const std::atomic<bool>& stop);
 
 // Wakes poll() of another thread.

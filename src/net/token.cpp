@@ -34,7 +34,7 @@ void strip_end_of_line(std::string* text) {
 
 Status read_file(const std::string& path, std::string* out) {
   const std::string what = "the token's file \"" + path + "\" (TRIREME_TOKEN_FILE)";
-  // A secret of Kubernetes is a link. Whose the token is says the file behind it.
+  // A secret of Kubernetes is a symbolic link. The file behind the link tells the token's owner.
   const Open file{system_table().open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0)};
   if (file.descriptor < 0) return Status::system(errno, what);
   struct stat about {};
@@ -56,7 +56,8 @@ Status read_file(const std::string& path, std::string* out) {
   return Status::success();
 }
 
-// Of the descriptor in TRIREME_TOKEN_FD, which can be read but once: a later call gets what it gave.
+// Reads the descriptor in TRIREME_TOKEN_FD. It can be read only once, so a later call returns the
+// first call's result.
 Status read_descriptor(const std::string& number, std::string* out) {
   struct Read {
     std::mutex mutex;
@@ -84,7 +85,7 @@ Status read_descriptor(const std::string& number, std::string* out) {
   while (size < sizeof bytes) {
     pollfd entry{descriptor, POLLIN, 0};
     if (::poll(&entry, 1, static_cast<int>(deadline.remaining_ns() / 1'000'000)) == 0) {
-      status = refused(what + " has no end: who gives the token must close it");
+      status = refused(what + " has no end: its writer must close it");
       break;
     }
     const ssize_t got = ::read(descriptor, bytes + size, sizeof bytes - size);

@@ -1,4 +1,4 @@
-// Token: the secret of a job. Who knows it is a rank of the job, and nobody else gets in.
+// Token: the secret of a job. A process that knows it is a rank of the job; no other gets in.
 #pragma once
 
 #include <string>
@@ -19,12 +19,12 @@ class Token {
   std::string_view secret() const { return secret_; }
   bool empty() const { return secret_.empty(); }
 
-  // From the file named by TRIREME_TOKEN_FILE, which nobody but its owner may be able to read, or
-  // else from the descriptor TRIREME_TOKEN_FD, which is read once to its end and closed, or else
-  // from TRIREME_TOKEN. AUTHENTICATION if there is none that could be one.
+  // Reads the file named by TRIREME_TOKEN_FILE, which only its owner may be able to read. Else it
+  // reads the descriptor TRIREME_TOKEN_FD to its end, once, and closes it. Else it takes
+  // TRIREME_TOKEN. AUTHENTICATION if none of them holds a valid token.
   static Status from_environment(Token* out);
-  // The same for processes of one host, who cannot be of another user: of any length, and empty if
-  // the environment names none.
+  // The same for processes of one host, which belong to one user: a token of any length, or empty
+  // if the environment names none.
   static Status from_environment_if_any(Token* out);
 
  private:
@@ -34,7 +34,7 @@ class Token {
   std::string secret_;
 };
 
-// For messages about one that is missing: the line that makes it.
+// For messages about a missing token: the line that makes one.
 std::string how_to_make_a_token();
 
 // Shorter ones could be guessed.

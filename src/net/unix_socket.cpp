@@ -35,7 +35,7 @@ int close_keeping_errno(int descriptor) {
   return -1;
 }
 
-// Those that came with a packet; they are the library's from now on.
+// Takes the descriptors that came with a packet; they are the library's from now on.
 std::size_t note_descriptors(msghdr& message, int* out) {
   std::size_t count = 0;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
@@ -102,18 +102,15 @@ SocketResult send_packet(int socket, const void* data, std::size_t bytes, int de
     const ssize_t sent = system_table().send_message(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) return SocketResult::done;
     switch (errno) {
-      case EINTR:
-        continue;
+      case EINTR: continue;
       case EAGAIN:
       case ENOBUFS:
       case ENOMEM:
       case ETOOMANYREFS:  // descriptors in flight; they drain as the peers read
         return SocketResult::again;
       case EPIPE:
-      case ECONNRESET:
-        return SocketResult::closed;
-      default:
-        return SocketResult::refused;
+      case ECONNRESET: return SocketResult::closed;
+      default: return SocketResult::refused;
     }
   }
 }
@@ -136,8 +133,7 @@ SocketResult receive_packet(int socket, void* data, std::size_t capacity, std::s
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof control;
-    received =
-        system_table().receive_message(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    received = system_table().receive_message(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     // A reset is told once, before what the peer had still sent.
     const bool again = received < 0 && (errno == EINTR || (errno == ECONNRESET && !reset));
     if (received < 0 && errno == ECONNRESET) reset = true;
@@ -149,7 +145,8 @@ SocketResult receive_packet(int socket, void* data, std::size_t capacity, std::s
     if (reset) return SocketResult::closed;
     return errno == EAGAIN ? SocketResult::again : SocketResult::refused;
   }
-  // Room for more than came: this process had no number left for one that was sent.
+  // A cut message with fewer descriptors than there is room for: this process had no number left
+  // for one of them.
   const bool refused = (message.msg_flags & MSG_CTRUNC) != 0 && count < kMostDescriptors;
   for (std::size_t i = refused ? 0 : 1; i < count; ++i) system_table().close(came[i]);
   if (refused) {

@@ -1,4 +1,4 @@
-// Packets with descriptors over unix sockets whose names are in no file system.
+// Packets with descriptors over unix sockets whose names lie in no file system.
 #pragma once
 
 #include <sys/types.h>
@@ -10,7 +10,7 @@
 
 namespace trireme {
 
-// Who is at the other end.
+// The process at the other end.
 struct PeerCredentials {
   uid_t uid = 0;
   pid_t pid = 0;
@@ -25,15 +25,15 @@ int listen_abstract(const std::string& name);
 int connect_abstract(const std::string& name);
 bool peer_credentials(int socket, PeerCredentials* out);
 
-// Sends one packet, whole or not at all; with a descriptor unless it is negative.
+// Sends one packet, whole or not at all; sends a descriptor along unless it is negative.
 SocketResult send_packet(int socket, const void* data, std::size_t bytes, int descriptor);
-// Receives one packet of at most `capacity` bytes. *descriptor is the one that came with it, or -1.
-// A packet that is longer, or brings more than one descriptor, has *bytes 0. EMFILE: this process has
-// no number left for the descriptor that came.
+// Receives one packet of at most `capacity` bytes. *descriptor is the descriptor that came with it,
+// or -1. A packet that is longer, or brings more than one descriptor, has *bytes 0. EMFILE: this
+// process has no number left for the descriptor that came.
 SocketResult receive_packet(int socket, void* data, std::size_t capacity, std::size_t* bytes,
                             int* descriptor);
 
-// Becomes readable when the process ends; -1 if the system cannot tell.
+// A descriptor that becomes readable when the process ends; -1 if the system cannot make one.
 int open_process(pid_t pid);
 // Whether a signal or a debugger has stopped the process; false where the system does not tell.
 bool process_stands_still(pid_t pid) noexcept;

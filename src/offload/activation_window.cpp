@@ -35,7 +35,7 @@ void ActivationWindow::start(Slot* slot, bool write) {
   file_.start(&slot->transfer, write, data_of(slot->item), item.offset, item.bytes);
 }
 
-// A micro-batch that ended early has left some.
+// A micro-batch that ended early leaves items in slots.
 Status ActivationWindow::begin() {
   for (Slot& slot : slots_->all) {
     if (slot.use == Slot::Use::reading || slot.use == Slot::Use::writing) {
@@ -62,8 +62,8 @@ Status ActivationWindow::make_room(std::uint64_t item, Trouble* trouble) {
   return Status::success();
 }
 
-// What could not be written is still here. It stays in memory of its own from now on, if there is
-// any.
+// An item that could not be written is still in its slot. It moves to memory of its own, if there
+// is any.
 bool ActivationWindow::keep(std::uint64_t number, const Transfer& transfer) {
   const std::uint64_t bytes = plan_.items[number].bytes;
   Item& item = items_[number];
@@ -72,7 +72,7 @@ bool ActivationWindow::keep(std::uint64_t number, const Transfer& transfer) {
   if (item.kept == nullptr) return false;
   kept_bytes_ += bytes;
   std::memcpy(item.kept.get(), data_of(number), bytes);
-  file_.tell_kept(transfer);
+  file_.report_kept(transfer);
   return true;
 }
 
@@ -100,8 +100,8 @@ void ActivationWindow::drop(std::uint64_t number) {
   slot.use = Slot::Use::held;
 }
 
-// What cannot be read, or is not what was written, is read once more: a cable may have been the
-// reason.
+// An item that cannot be read, or differs from the written one, is read once more: a cable may be
+// the cause.
 Status ActivationWindow::need(std::uint64_t number, Trouble* trouble) {
   Slot& slot = slot_of(number);
   if (slot.use != Slot::Use::reading) return Status::success();

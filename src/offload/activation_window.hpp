@@ -1,5 +1,5 @@
-// What a trainer keeps between forward and backward, on its way to a file and back: forward stores
-// item after item, backward takes them in reverse order. See WindowPlan.
+// The items that a trainer keeps between forward and backward, on their way to a file and back:
+// forward stores item after item, backward takes them in reverse order. See WindowPlan.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace trireme::strategies {
 
 class ActivationWindow {
  public:
-  // Why this rank cannot go on with its micro-batch. Nothing else has gone wrong.
+  // Why this rank cannot go on with its micro-batch. The rest of the model is intact.
   struct Trouble {
     int error_number = 0;
     bool corrupt = false;
@@ -22,22 +22,22 @@ class ActivationWindow {
   };
 
   ActivationWindow(const Link& link, const WindowPlan& plan, const std::string& directory);
-  // `memory`: of all slots; `owner` keeps it.
+  // `memory` holds all slots; `owner` keeps it alive.
   Status open(char* memory, const std::shared_ptr<const void>& owner);
 
-  // What fails is a rank or the disk's silence; what the disk refuses is trouble.
-  // Before the first item of a micro-batch.
+  // A failure of these calls means a lost rank, or a silent disk; a refusal of the disk is Trouble.
+  // Call begin() before the first item of a micro-batch.
   Status begin();
-  // Before `item` is made.
+  // Call it before `item` is made.
   Status make_room(std::uint64_t item, Trouble* trouble);
-  // `item` was made, and nobody uses it before backward.
+  // Call it when `item` is made, and is not used before backward.
   void store(std::uint64_t item);
-  // `item` is to be used.
+  // Call it before `item` is used.
   Status need(std::uint64_t item, Trouble* trouble);
-  // `item` is of no use any more.
+  // Call it when `item` is of no more use.
   void drop(std::uint64_t item);
 
-  // In memory: the slots, and what could not be written.
+  // Bytes in memory: the slots, and the items that could not be written.
   std::uint64_t allocated_bytes() const { return plan_.bytes + kept_bytes_; }
   void info(trireme_offload_info* out) const;
 
@@ -55,7 +55,7 @@ class ActivationWindow {
     std::uint64_t item = 0;
     Transfer transfer;
   };
-  // Of transfers that the disk may never answer.
+  // Memory of transfers that the disk may never answer.
   struct Slots {
     std::shared_ptr<const void> memory;
     std::vector<Slot> all;

@@ -14,9 +14,9 @@ OffloadFile::OffloadFile(const Link& link, std::string directory, std::string co
 Status OffloadFile::open(std::uint64_t bytes, std::shared_ptr<const void> owner) {
   if (const Status status = file_.open(directory_, bytes); !status.ok()) {
     if (status.details() == nullptr) {
-      return Status::failure(status.code(), "options.offload_path: " + status.message());
+      return Status::failure(status.code(), "options.offload.path: " + status.message());
     }
-    return Status::failure(status.code(), "options.offload_path: " + status.message())
+    return Status::failure(status.code(), "options.offload.path: " + status.message())
         .with_details(*status.details());
   }
   file_.set_owner(std::move(owner));
@@ -50,8 +50,8 @@ void OffloadFile::note_failed(const Transfer& transfer) {
   ++failed_writes_;
 }
 
-// Memory may be short: then there is no message.
-void OffloadFile::tell_kept(const Transfer& transfer) const noexcept {
+// Memory may be short: then the log has no line.
+void OffloadFile::report_kept(const Transfer& transfer) const noexcept {
   if (!log_wanted(TRIREME_LOG_WARNING)) return;
   try {
     const std::string what = "writing " + where(transfer.error_offset);
@@ -68,8 +68,8 @@ Status OffloadFile::read_failure(const Transfer& transfer) const {
 
 Status OffloadFile::corrupt(std::uint64_t offset) const {
   return Status::failure(TRIREME_ERROR_CORRUPT,
-                         "what was read at " + where(offset) +
-                             " is not what was written there: its checksum is another one");
+                         "the bytes read at " + where(offset) +
+                             " are not those written there: its checksum is another one");
 }
 
 std::string OffloadFile::where(std::uint64_t offset) const {
@@ -80,9 +80,9 @@ std::string OffloadFile::where(std::uint64_t offset) const {
 void OffloadFile::info(trireme_offload_info* out) const {
   out->path = directory_.c_str();
   out->direct = file_.why_not_direct().empty() ? 1 : 0;
-  out->ring = file_.why_not_ring().empty() ? 1 : 0;
+  out->io_uring = file_.why_not_ring().empty() ? 1 : 0;
   out->why_not_direct = file_.why_not_direct().c_str();
-  out->why_not_ring = file_.why_not_ring().c_str();
+  out->why_not_io_uring = file_.why_not_ring().c_str();
   out->read_bytes = read_bytes_;
   out->written_bytes = written_bytes_;
   out->waited_seconds = static_cast<double>(waited_ns_) * 1e-9;

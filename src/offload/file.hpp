@@ -1,5 +1,5 @@
-// The file of something that does not stay in memory: its transfers, which end when the group fails
-// or a deadline passes, and what there is to tell about them.
+// A file for state that does not stay in memory: its transfers, which end when the group fails or a
+// deadline passes, and its counters.
 #pragma once
 
 #include <trireme/optimizer.h>
@@ -16,10 +16,10 @@ namespace trireme::strategies {
 
 class OffloadFile {
  public:
-  // `contents`: "the state".
+  // `contents` is for messages: "the state".
   OffloadFile(const Link& link, std::string directory, std::string contents);
 
-  // `owner`: of all memory of transfers.
+  // `owner` keeps the memory of all transfers alive.
   Status open(std::uint64_t bytes, std::shared_ptr<const void> owner);
 
   // Place and size are multiples of UnnamedFile::kAlignment.
@@ -30,13 +30,13 @@ class OffloadFile {
       const Transfer& transfer,
       const std::function<Status()>& meanwhile = [] { return Status::success(); });
 
-  // Once for each write that failed.
+  // Call it once for each failed write.
   void note_failed(const Transfer& transfer);
-  // Of what could not be written, and stays in memory from now on.
-  void tell_kept(const Transfer& transfer) const noexcept;
+  // Reports data that could not be written, and stays in memory from now on.
+  void report_kept(const Transfer& transfer) const noexcept;
   Status read_failure(const Transfer& transfer) const;
   Status corrupt(std::uint64_t offset) const;
-  // Fills what the file knows.
+  // Fills the fields that the file knows.
   void info(trireme_offload_info* out) const;
 
  private:

@@ -85,7 +85,7 @@ std::uint64_t ParameterFile::end_of_window() const {
   return std::min<std::uint64_t>(next_ + plan_.slots, expected_.size());
 }
 
-// Among those that may be read ahead now; else where these end.
+// The place of a block among those that may be read ahead now, or the end of these.
 std::uint64_t ParameterFile::place_of(std::uint64_t block) const {
   std::uint64_t at = next_;
   while (at < end_of_window() && expected_[at] != block) ++at;
@@ -96,13 +96,13 @@ bool ParameterFile::is_expected(std::uint64_t block) const {
   return place_of(block) < end_of_window();
 }
 
-// It is looked at now. What is not expected leaves the others as they are.
+// The block is opened now. An unexpected block leaves the expected ones as they are.
 void ParameterFile::pass(std::uint64_t block) {
   const std::uint64_t at = place_of(block);
   if (at < end_of_window()) next_ = at + 1;
 }
 
-// Begins to read what is expected, as far as there are slots for it now.
+// Begins to read the expected blocks, as far as there are slots for them now.
 Status ParameterFile::read_ahead() {
   const std::uint64_t end = end_of_window();
   for (std::uint64_t i = next_; i < end; ++i) {
@@ -111,7 +111,7 @@ Status ParameterFile::read_ahead() {
     Slot* slot = nullptr;
     TRIREME_RETURN_IF_ERROR(look_for_slot(&slot));
     if (slot == nullptr) break;
-    if (!blocks_[block].in_file) {  // it was its slot that could not be written
+    if (!blocks_[block].in_file) {  // the write of its slot failed
       slot->use = Slot::Use::free;
       continue;
     }
@@ -142,8 +142,8 @@ bool ParameterFile::holds_what_was_written(const Slot& slot) const {
   return kernels::hash(slot.data, bytes, slot.block) == blocks_[slot.block].hash;
 }
 
-// What cannot be read, or is not what was written, is read once more: a cable may have been the
-// reason.
+// A block that cannot be read, or differs from the written one, is read once more: a cable may be
+// the cause.
 Status ParameterFile::end_read(Slot* slot) {
   if (slot->use != Slot::Use::reading) return Status::success();
   for (int attempt = 1;; ++attempt) {
@@ -162,7 +162,7 @@ Status ParameterFile::end_read(Slot* slot) {
   return Status::success();
 }
 
-// What was written is still here, and need not be read while it is.
+// The slot still holds the written block, which need not be read while it does.
 Status ParameterFile::end_write(Slot* slot) {
   if (slot->use != Slot::Use::writing) return Status::success();
   TRIREME_RETURN_IF_ERROR(file_.wait(slot->transfer));
@@ -175,13 +175,13 @@ Status ParameterFile::end_write(Slot* slot) {
   return keep_in_memory(slot);
 }
 
-// Nothing is lost. Without memory for it the block stays in its slot, until the next time.
+// No data is lost: without memory for it the block stays in its slot, until the next try.
 Status ParameterFile::keep_in_memory(Slot* slot) {
   Block& block = blocks_[slot->block];
   const std::uint64_t bytes = plan_.blocks[slot->block].bytes;
   TRIREME_RETURN_IF_ERROR(
       block.own.allocate(*link_.communicator, counter_, MemoryKind::parameters, bytes));
-  file_.tell_kept(slot->transfer);
+  file_.report_kept(slot->transfer);
   block.data = block.own.data();
   std::memcpy(block.data, slot->data, bytes);
   block.in_file = false;
@@ -190,7 +190,7 @@ Status ParameterFile::keep_in_memory(Slot* slot) {
   return Status::success();
 }
 
-// One that nobody needs and that is free by now; null if there is none.
+// A slot that is free by now, and whose block is not expected; null if there is none.
 Status ParameterFile::look_for_slot(Slot** out) {
   *out = nullptr;
   for (Slot& slot : buffers_->slots) {
@@ -208,8 +208,8 @@ Status ParameterFile::look_for_slot(Slot** out) {
   return Status::success();
 }
 
-// One slot for what is wanted now, of whatever it has: first of what is written, then of what is
-// expected last.
+// A slot for the wanted block, even one in use: first a slot that is being written, then the one
+// whose block is expected last.
 Status ParameterFile::take_slot(Slot** out) {
   TRIREME_RETURN_IF_ERROR(look_for_slot(out));
   if (*out != nullptr) return Status::success();
@@ -232,7 +232,7 @@ Status ParameterFile::take_slot(Slot** out) {
     TRIREME_RETURN_IF_ERROR(end_write(writing));
     last = writing;
   }
-  // Its memory is the disk's until the read is over.
+  // The disk owns its memory until the read is over.
   if (last->use == Slot::Use::reading) TRIREME_RETURN_IF_ERROR(file_.wait(last->transfer));
   last->use = Slot::Use::free;
   *out = last;
@@ -245,7 +245,7 @@ Status ParameterFile::take_slot(Slot** out) {
 Status ParameterFile::acquire(std::uint64_t number, Access access) {
   pass(number);
   Slot* slot = find(number);
-  // Two writes of one place may come there in any order.
+  // The disk may order two writes of one place in either way.
   if (slot != nullptr && access != Access::read) TRIREME_RETURN_IF_ERROR(end_write(slot));
   Block& block = blocks_[number];
   if (!block.in_file) return read_ahead();
@@ -256,7 +256,7 @@ Status ParameterFile::acquire(std::uint64_t number, Access access) {
     slot->use = Slot::Use::free;
     if (loads && !block.fresh) start(slot, false);
   } else if (!loads && slot->use == Slot::Use::reading) {
-    // Whatever comes of it: nobody wants that any more.
+    // The result of this read does not matter: all values will be overwritten.
     TRIREME_RETURN_IF_ERROR(file_.wait(slot->transfer));
     slot->use = Slot::Use::free;
   }
@@ -265,11 +265,11 @@ Status ParameterFile::acquire(std::uint64_t number, Access access) {
     std::memset(slot->data, 0, plan_.blocks[number].room());
   }
   held_ = slot;
-  Status status = read_ahead();  // first: the disk has more to do then
+  Status status = read_ahead();  // first, to keep the disk busy
   if (status.ok()) status = end_read(slot);
   if (status.ok()) return status;
   held_ = nullptr;
-  // It does not have what is in the file.
+  // The slot does not hold the file's contents.
   if (!loads) slot->use = Slot::Use::free;
   return status;
 }
@@ -289,7 +289,7 @@ Status ParameterFile::open_block(std::uint64_t group, std::uint64_t index, Acces
                                  Window* out) {
   const std::uint64_t number = plan_.first_block[group] + index;
   const bool reading = access == Access::read;
-  // A block that is written as it was must not change meanwhile.
+  // A block that is being written must not change meanwhile.
   const bool stays = open_ == number && (reading || changed_ || held_ == nullptr);
   if (!stays) {
     TRIREME_RETURN_IF_ERROR(close_window());

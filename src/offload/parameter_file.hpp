@@ -1,5 +1,5 @@
-// Parameters of a rank that lie in a file: read block by block into a few parts of a buffer, updated
-// there, and written back. See FilePlan.
+// The parameters of a rank that lie in a file: read block by block into a few parts of a buffer,
+// updated there, and written back. See FilePlan.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,16 @@
 
 namespace trireme::strategies {
 
-// One block at a time is looked at. Others are read meanwhile, as far as the caller has told what
-// comes next, and those that were changed are written; none is lost before it is in the file. What
-// cannot be written stays in memory from then on. All failures are of this rank alone: who has
-// peers that wait for it must tell them.
+// One block at a time is open. Meanwhile the expected blocks are read, and the changed ones are
+// written; a changed block keeps its slot until it is in the file. A block that cannot be written
+// stays in memory from then on. All failures are of this rank alone: a caller whose peers wait for
+// it must tell them.
 class ParameterFile {
  public:
-  // Whether values are needed, and whether they may be changed. `write`: all of them are.
+  // Whether the caller needs the values, and whether it may change them. `write` replaces all of
+  // them.
   enum class Access { read, write, update };
-  // Elements of what the rank holds of a group, side by side in memory.
+  // Adjacent elements of a group, of those that this rank holds.
   struct Window {
     char* data = nullptr;
     sharding::Range range;
@@ -32,11 +33,11 @@ class ParameterFile {
   ParameterFile(const Link& link, const sharding::Layout& layout, const std::string& directory);
   ParameterFile(const ParameterFile&) = delete;
   ParameterFile& operator=(const ParameterFile&) = delete;
-  // Memory, and the file with all its room. Values are 0.
+  // Allocates memory, and makes the file with room for all blocks. All values are 0.
   Status open(const std::shared_ptr<AllocatedBytes>& counter);
 
-  // In which order groups, or those parts of them that this rank updates, will be looked at: begins
-  // to read the first. What was told before is forgotten.
+  // Announces the order in which the caller opens groups, or the parts of them that this rank
+  // updates: begins to read the first ones. Replaces the last announcement.
   Status expect(const std::vector<std::uint64_t>& groups);
   Status expect_all();
   Status expect_updates();
@@ -44,38 +45,38 @@ class ParameterFile {
   std::uint64_t blocks_of(std::uint64_t group) const {
     return plan_.first_block[group + 1] - plan_.first_block[group];
   }
-  // The block of a group that has this element, good until the next call. What is opened to be
-  // changed counts as changed.
+  // The block of a group that has this element, good until the next call. A window that is opened
+  // to be changed counts as changed.
   Status open_window(std::uint64_t group, std::uint64_t element, Access access, Window* out);
   // Block `index` of a group.
   Status open_block(std::uint64_t group, std::uint64_t index, Access access, Window* out);
   Status close_window();
-  // All that the rank holds of a group.
+  // Copy all elements of a group that the rank holds.
   Status read_part(std::uint64_t group, char* to);
   Status write_part(std::uint64_t group, const char* from);
 
-  // What could not be written, and is in memory since.
+  // Bytes of blocks that could not be written, and stay in memory.
   std::uint64_t kept_bytes() const { return kept_bytes_; }
   std::uint64_t slots() const { return plan_.slots; }
   void info(trireme_offload_info* out) const;
 
  private:
   struct Block {
-    char* data = nullptr;  // while it stays in memory
+    char* data = nullptr;  // set while it stays in memory
     std::uint64_t hash = 0;
     bool fresh = true;  // never written: all zero
     bool in_file = false;
-    Arena own;  // of one that could not be written
+    Arena own;  // of a block that could not be written
   };
   struct Slot {
     enum class Use { free, reading, loaded, writing };
     Use use = Use::free;
-    bool noted = false;  // a write that failed, and may be waited for again
+    bool noted = false;  // its write failed, which may be waited for again
     std::uint64_t block = 0;
     char* data = nullptr;
     Transfer transfer;
   };
-  // Of transfers that the disk may never answer.
+  // Memory of transfers that the disk may never answer.
   struct Buffers {
     Arena arena;
     std::vector<Slot> slots;
@@ -105,12 +106,12 @@ class ParameterFile {
   std::vector<Block> blocks_;
   std::shared_ptr<Buffers> buffers_ = std::make_shared<Buffers>();
   std::vector<std::uint64_t> expected_;   // blocks in the file, in order
-  std::uint64_t next_ = 0;                // the first of them that was not looked at
-  std::uint64_t open_ = sharding::kNone;  // the block of the window
+  std::uint64_t next_ = 0;                // the first of them that was not opened
+  std::uint64_t open_ = sharding::kNone;  // the open block
   Slot* held_ = nullptr;                  // its slot, if it has one
   bool changed_ = false;                  // in the window
   std::uint64_t kept_bytes_ = 0;
-  OffloadFile file_;  // waits for the others' memory first
+  OffloadFile file_;  // its destructor waits before the other members' memory goes
 };
 
 }  // namespace trireme::strategies

@@ -1,4 +1,4 @@
-// What an optimizer adds to the memory that a model plans.
+// The memory that an optimizer adds to a model's plan.
 #pragma once
 
 #include "model/memory_limit.hpp"
@@ -8,11 +8,11 @@
 
 namespace trireme::strategies {
 
-// Counts state and working memory of an optimizer. `limit` must not outlive the others.
+// Counts state and working memory of an optimizer. `registry` must live as long as `limit`.
 void count_rule(const optimizers::Settings& settings, const sharding::Registry& registry,
                 MemoryLimit* limit);
-// The same of a rule with its default options, which is valid.
+// The same for a valid rule with its default options.
 Status count_planned_rule(trireme_rule_kind kind, const sharding::Registry& registry,
-                          optimizers::Settings* settings, MemoryLimit* limit);
+                          MemoryLimit* limit);
 
 }  // namespace trireme::strategies

@@ -33,21 +33,22 @@ Status check_count(const void* memory, std::uint64_t given, std::uint64_t wanted
 }
 
 Status read_loss_scale(const trireme_optimizer_counters& given,
-                       const optimizers::LossScaleRule& rule,
-                       optimizers::LossScale::State* out) {
+                       const optimizers::LossScaleRule& rule, optimizers::LossScale::State* out) {
   if (rule.first == 0) {
     if (given.loss_scale == 0 && given.clean_steps == 0 && given.overflows == 0 &&
         given.skipped_steps == 0) {
       return Status::success();
     }
-    return invalid_argument("counters.loss_scale is " + text_of(given.loss_scale) +
-                            ", but the optimizer was created without loss_scale; to go on without "
-                            "one, set it, clean_steps, overflows and skipped_steps to 0");
+    return invalid_argument(
+        "counters.loss_scale is " + text_of(given.loss_scale) +
+        ", but the optimizer was created without options.loss_scale; to go on without "
+        "one, set it, clean_steps, overflows and skipped_steps to 0");
   }
   if (!optimizers::is_loss_scale(given.loss_scale)) {
     return invalid_argument("counters.loss_scale is " + text_of(given.loss_scale) +
                             ", but the optimizer was created with loss_scale: it must be a power "
-                            "of two in [2^-64, 2^64], such as " + text_of(rule.first));
+                            "of two in [2^-64, 2^64], such as " +
+                            text_of(rule.first));
   }
   *out = {given.loss_scale, given.clean_steps, given.overflows, given.skipped_steps};
   return Status::success();
@@ -96,13 +97,11 @@ Status read_counters(const trireme_optimizer_counters& given, const Counters& he
                                       here.rate_factors.size(), "group_count",
                                       "as many as group_count of its options"));
   out->steps = given.steps;
-  TRIREME_RETURN_IF_ERROR(
-      read_loss_scale(given, settings.loss_scale, &out->loss_scale));
+  TRIREME_RETURN_IF_ERROR(read_loss_scale(given, settings.loss_scale, &out->loss_scale));
   for (std::size_t i = 0; i < given.group_count; ++i) {
     out->rate_factors.push_back(given.group_rate_factors[i]);
   }
-  TRIREME_RETURN_IF_ERROR(
-      optimizers::check_learning_rate(given.learning_rate, out->rate_factors));
+  TRIREME_RETURN_IF_ERROR(optimizers::check_learning_rate(given.learning_rate, out->rate_factors));
   for (const double factor : out->rate_factors) {
     TRIREME_RETURN_IF_ERROR(optimizers::check_rate_factor(factor, given.learning_rate));
   }
@@ -116,7 +115,8 @@ Status read_counters(const trireme_optimizer_counters& given, const Counters& he
                               sharding::quoted(parameter.name) + ") is " + std::to_string(steps) +
                               ", but " + why);
     };
-    if (steps > given.steps) return is_wrong("there were " + std::to_string(given.steps) + " steps");
+    if (steps > given.steps)
+      return is_wrong("there were " + std::to_string(given.steps) + " steps");
     if (steps != given.parameter_steps[parameter.target]) {
       return is_wrong("the parameter that it is tied to has " +
                       std::to_string(given.parameter_steps[parameter.target]));
@@ -142,8 +142,8 @@ std::vector<sharding::Fact> describe(const Counters& counters, const sharding::R
                      std::to_string(counters.steps_of[i])});
   }
   for (std::size_t i = 0; i < counters.rate_factors.size(); ++i) {
-    facts.push_back({"the rate factor of group " + std::to_string(i),
-                     text_of(counters.rate_factors[i])});
+    facts.push_back(
+        {"the rate factor of group " + std::to_string(i), text_of(counters.rate_factors[i])});
   }
   return facts;
 }

@@ -1,4 +1,4 @@
-// What an optimizer counts: the state of training that is in no range, the same on all ranks.
+// The counters of an optimizer: state of training that is in no range, the same on all ranks.
 #pragma once
 
 #include <trireme/optimizer_options.h>
@@ -21,16 +21,16 @@ struct Counters {
   std::vector<double> rate_factors;     // by group of parameters, if there are any; or empty
 };
 
-// Into a struct of the caller, which says for how much it has room.
+// Writes them into a caller's struct, as far as it tells that it has room.
 Status write_counters(const Counters& counters, const sharding::Registry& registry,
                       bool scales_losses, trireme_optimizer_counters* out);
 
-// Out of one, for an optimizer that counts as `here` and has these settings.
+// Reads them from a struct, for an optimizer that counts as `here` and has these settings.
 Status read_counters(const trireme_optimizer_counters& given, const Counters& here,
                      const sharding::Registry& registry, const optimizers::Settings& settings,
                      Counters* out);
 
-// By which ranks compare them.
+// The facts by which ranks compare them.
 std::vector<sharding::Fact> describe(const Counters& counters, const sharding::Registry& registry);
 
 }  // namespace trireme::strategies

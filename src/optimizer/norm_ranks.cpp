@@ -19,23 +19,24 @@ using optimizers::GradientNorm;
 namespace {
 
 constexpr std::size_t kMostFactors = 8;
-// What a rank says of itself: what its group might be called, how many factors, which.
+constexpr char kNormCall[] = "create of an optimizer";
+// A rank's words about itself: a name for its group, the number of its factors, and the factors.
 constexpr std::size_t kSaid = 2 + kMostFactors;
 
 }  // namespace
 
 Status NormRanks::open(Communicator& ranks, std::uint64_t timeout_ns,
                        const sharding::Registry& registry, const std::vector<sharding::Fact>& facts,
-                       std::size_t groups, const Status& local,
+                       std::size_t norms, const Status& local,
                        const std::shared_ptr<AllocatedBytes>& counter) {
   link_.timeout_ns = timeout_ns;
-  groups_ = groups;
+  norms_ = norms;
   TRIREME_RETURN_IF_ERROR(duplicate(ranks, {"", timeout_ns}, &link_.communicator));
-  TRIREME_RETURN_IF_ERROR(agree(link_, facts, Status::success()));
+  TRIREME_RETURN_IF_ERROR(agree(link_, kNormCall, facts, Status::success()));
   TRIREME_RETURN_IF_ERROR(gather_factors(registry, local));
-  sums_.resize(factors_.size() * groups_);
+  sums_.resize(factors_.size() * norms_);
   const std::uint64_t bytes = (sums_.size() * GradientNorm::kWords + 1) * sizeof(std::int64_t);
-  return agree(link_, {},
+  return agree(link_, kNormCall, {},
                words_.allocate(*link_.communicator, counter, MemoryKind::working, bytes));
 }
 
@@ -55,7 +56,7 @@ Status NormRanks::gather_factors(const sharding::Registry& registry, const Statu
   }
   std::shared_ptr<Memory> memory;
   Status allocated = link_.communicator->allocate(ranks * kSaid * sizeof(std::uint64_t), &memory);
-  TRIREME_RETURN_IF_ERROR(agree(link_, {}, status.ok() ? allocated : status));
+  TRIREME_RETURN_IF_ERROR(agree(link_, kNormCall, {}, status.ok() ? allocated : status));
   auto* const all = static_cast<std::uint64_t*>(memory->data());
   std::uint64_t* const said = all + kSaid * link_.rank();
   const std::uint64_t unique[] = {now_ns(), reinterpret_cast<std::uintptr_t>(this)};
@@ -77,7 +78,7 @@ Status NormRanks::gather_factors(const sharding::Registry& registry, const Statu
     const std::uint64_t* const other = all + kSaid * rank;
     factors.insert(other + 2, other + 2 + std::min<std::uint64_t>(other[1], kMostFactors));
   }
-  factors.erase(0);  // nobody has said that
+  factors.erase(0);  // 0 means no factor
   if (factors.size() > kMostFactors) {
     return unsupported("parameters of more than 8 different counts of replicas");
   }
@@ -87,11 +88,11 @@ Status NormRanks::gather_factors(const sharding::Registry& registry, const Statu
   return Status::success();
 }
 
-void NormRanks::add(std::size_t group, std::uint32_t replicas, trireme_dtype dtype,
+void NormRanks::add(std::size_t norm, std::uint32_t replicas, trireme_dtype dtype,
                     const void* gradients, std::uint64_t count) {
   const auto found = std::lower_bound(factors_.begin(), factors_.end(), replicas);
   const auto factor = static_cast<std::size_t>(found - factors_.begin());
-  sums_[factor * groups_ + group].add_squares(dtype, gradients, count);
+  sums_[factor * norms_ + norm].add_squares(dtype, gradients, count);
 }
 
 Status NormRanks::finish(const Link& model, std::uint64_t agreement, const char* name,
@@ -115,14 +116,14 @@ Status NormRanks::finish(const Link& model, std::uint64_t agreement, const char*
   operation.owner = words_.memory();
   TRIREME_RETURN_IF_ERROR(model.run(*link_.communicator, std::move(operation)));
   *overflowed = *overflows > 0;
-  for (std::size_t group = 0; group < groups_; ++group) {
+  for (std::size_t norm = 0; norm < norms_; ++norm) {
     ExactSum total;
     for (std::size_t i = 0; i < factors_.size(); ++i) {
-      ExactSum sum = GradientNorm::read(words + (i * groups_ + group) * GradientNorm::kWords);
+      ExactSum sum = GradientNorm::read(words + (i * norms_ + norm) * GradientNorm::kWords);
       sum.divide(factors_[i]);
       total.add(sum);
     }
-    out_norms[group] = std::sqrt(total.value());
+    out_norms[norm] = std::sqrt(total.value());
   }
   return Status::success();
 }

@@ -6,17 +6,18 @@
 
 #include "kernels/hash.hpp"
 #include "optimizer/optimizer.hpp"
+#include "optimizer/rates.hpp"
 
 namespace trireme::strategies {
 
 void Optimizer::take_rate(double rate) {
   settings_.step_rate = rate;
-  model_->reducer_->bring_rate(rates_to_compare(), rate);
+  shard_.gradients().agreement().bring_rate(rates_to_compare(settings_), rate);
 }
 
-// Ranks have told each other the rates of the step under way, which may have begun to use them.
+// The ranks have exchanged the rates of the present step, and may use them already.
 Status Optimizer::check_rate_is_free() const {
-  if (!model_->updates_in_backward() || !model_->reducer_->step_under_way()) {
+  if (!shard_.updates_in_backward() || !shard_.gradients().step_under_way()) {
     return Status::success();
   }
   return invalid_state(
@@ -55,11 +56,11 @@ Status Optimizer::set_schedule(const trireme_schedule_options* options) {
   return Status::success();
 }
 
-// With the caller's schedule this leaves the library, so nothing of a step may have begun.
+// A schedule of the caller is called here, so no part of a step may have begun.
 Status Optimizer::next_rate(double* out) {
   double factor = 1;
   {
-    const CallbackScope scope(model_->link_);
+    const CallbackScope scope(shard_.link());
     TRIREME_RETURN_IF_ERROR(optimizers::schedule_factor(schedule_, steps_, &factor));
   }
   const double rate = settings_.learning_rate * factor;
@@ -73,12 +74,11 @@ Status Optimizer::next_rate(double* out) {
   return Status::success();
 }
 
-// What ranks compare: the bits of the rate, with those of the groups if there are any.
-std::uint64_t Optimizer::rates_to_compare() const {
-  const auto rate = std::bit_cast<std::uint64_t>(settings_.step_rate);
-  if (settings_.groups == 0) return rate;
-  std::vector<double> rates = settings_.group_rate_factors;
-  rates.resize(settings_.groups, 1);
+std::uint64_t rates_to_compare(const optimizers::Settings& settings) {
+  const auto rate = std::bit_cast<std::uint64_t>(settings.step_rate);
+  if (settings.groups == 0) return rate;
+  std::vector<double> rates = settings.group_rate_factors;
+  rates.resize(settings.groups, 1);
   return kernels::hash(rates.data(), rates.size() * sizeof rates[0], rate);
 }
 

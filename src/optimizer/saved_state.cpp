@@ -1,19 +1,16 @@
-// The state of training as ranges that this rank owns, and as one piece of bytes that it holds.
+// The state of training of this rank as one piece of bytes.
 //
-// Saved: a header, the steps of each parameter if parameters can be skipped, the loss scale if
-// there is one, the parameters group by group, the optimizer's state, the masters if there are any,
-// what ADAFACTOR keeps.
-// Everything that decides where an element lies is in a hash, so a part fits one rank of one layout
-// only.
-#include <algorithm>
+// The saved bytes are a header; the steps of each parameter if parameters can be skipped; the loss
+// scale if there is one; the parameters group by group; the optimizer's state; the masters if there
+// are any; the state of ADAFACTOR. A hash covers everything that decides an element's place, so a
+// part fits one rank of one layout only.
 #include <bit>
 #include <cstring>
 #include <string>
-#include <tuple>
 
 #include "exchange/agreement.hpp"
 #include "kernels/hash.hpp"
-#include "kernels/reduce.hpp"
+#include "kernels/rules.hpp"
 #include "model/strategy.hpp"
 #include "optimizer/optimizer.hpp"
 #include "platform/failpoint.hpp"
@@ -22,7 +19,6 @@
 namespace trireme::strategies {
 
 using sharding::Group;
-using sharding::Parameter;
 using sharding::Range;
 
 // The header: 13 numbers of 8 bytes in the byte order of the machine, which `magic` shows.
@@ -43,200 +39,35 @@ namespace {
 constexpr std::uint64_t kMagic = 0x45544154'53495254;  // "TRISTATE" in memory
 constexpr std::uint64_t kVersion = 1;
 
-std::uint64_t state_size(const optimizers::Piece& piece) {  // of one vector
-  return piece.count * dtype_size(gradient_dtype(piece.dtype));
+std::uint64_t steps_bytes(const ParameterSteps& steps) {
+  return steps.steps_of.size() * sizeof steps.steps_of[0];
+}
+
+std::uint64_t scale_bytes(const optimizers::LossScale& scale) {
+  return scale.on() ? sizeof(optimizers::LossScale::State) : 0;
 }
 
 }  // namespace
 
-// Parameters of all groups, then the vectors of the rule. With data_parallel every rank has all of
-// them, but still owns its share alone.
-void Optimizer::place_ranges() {
-  const Model& model = *model_;
-  const sharding::Layout& layout = *model.layout_;
-  for (const Group& group : layout.groups) {
-    const std::uint64_t size = dtype_size(group.dtype);
-    for (const std::uint64_t unit : group.units) {
-      for (const std::uint64_t number : model.registry_.units()[unit].parameters) {
-        const Parameter& parameter = model.registry_.parameters()[number];
-        const std::uint64_t first = layout.first_in_group(parameter);
-        const Range part = intersect(group.owned, {first, parameter.elements});
-        if (part.count == 0) continue;
-        char* const data = group.in_file ? nullptr
-                                         : model.storage_->parameters.data() + group.offset +
-                                               (part.first - group.kept.first) * size;
-        ranges_.push_back(
-            {TRIREME_STATE_KIND_PARAMETER, 0, number, part.first - first, part.count, data, 0, 0});
-      }
-    }
-  }
-  for (std::uint32_t vector = 0; vector < all_vectors(); ++vector) {
-    for (std::uint64_t number = 0; number < pieces_.size(); ++number) {
-      const optimizers::Piece& piece = pieces_[number];
-      if (!keeps(number, vector)) continue;
-      const Parameter& parameter = model.registry_.parameters()[piece.parameter];
-      const Range owned = layout.group_of_parameter(parameter).owned;
-      const std::uint64_t first = layout.first_in_group(parameter);
-      const Range part = intersect(owned, {first + piece.first, piece.count});
-      if (part.count == 0) continue;  // another rank's
-      ranges_.push_back(
-          stretch_of(number, vector, {part.first - first - piece.first, part.count}));
-    }
-  }
-  if (factored_ != nullptr) place_factored_ranges();
-  // Buckets come in another order.
-  std::sort(ranges_.begin(), ranges_.end(), [](const OwnedRange& a, const OwnedRange& b) {
-    return std::tie(a.kind, a.vector, a.parameter, a.first) <
-           std::tie(b.kind, b.vector, b.parameter, b.first);
-  });
-}
-
-bool Optimizer::keeps(std::uint64_t number, std::uint32_t vector) const {
-  const optimizers::Piece& piece = pieces_[number];
-  if (vector == settings_.states) return piece.rounded_dtype != 0;
-  // Of a matrix there are rows and columns, or fewer vectors.
-  if (factored_ != nullptr && piece.states[vector] == nullptr) return false;
-  return vector < settings_.states_of(piece.matrix);
-}
-
-Optimizer::OwnedRange Optimizer::stretch_of(std::uint64_t number, std::uint32_t vector,
-                                            Range in_piece) const {
-  const optimizers::Piece& piece = pieces_[number];
-  const bool is_master = vector == settings_.states;
-  char* const states = static_cast<char*>(is_master ? piece.parameters : piece.states[vector]);
-  const std::uint64_t skipped = in_piece.first * dtype_size(gradient_dtype(piece.dtype));
-  return {TRIREME_STATE_KIND_OPTIMIZER, vector, piece.parameter, piece.first + in_piece.first,
-          in_piece.count, states == nullptr ? nullptr : states + skipped, number, in_piece.first};
-}
-
-Status Optimizer::range(std::uint64_t index, trireme_state_range* out) const {
-  if (index >= ranges_.size()) {
-    return invalid_argument("range " + std::to_string(index) + " of " +
-                            std::to_string(ranges_.size()));
-  }
-  const OwnedRange& range = ranges_[index];
-  const Parameter& parameter = model_->registry_.parameters()[range.parameter];
-  out->kind = range.kind;
-  out->dtype =
-      range.kind == TRIREME_STATE_KIND_PARAMETER ? parameter.dtype : gradient_dtype(parameter.dtype);
-  out->vector = range.vector;
-  out->parameter = range.parameter;
-  out->name = parameter.name.c_str();
-  out->shape = parameter.shape.empty() ? nullptr : parameter.shape.data();
-  out->dimensions = static_cast<std::uint32_t>(parameter.shape.size());
-  if (range.kind == TRIREME_STATE_KIND_ROWS || range.kind == TRIREME_STATE_KIND_COLUMNS) {
-    out->shape = factored_->shape(range.parameter, range.kind == TRIREME_STATE_KIND_COLUMNS);
-    out->dimensions = 1;
-  }
-  out->first = range.first;
-  out->count = range.count;
-  out->data = range.data;
-  return Status::success();
-}
-
-// Between the range and memory of the caller: `read`, or `written` to the range.
-Status Optimizer::copy_range(const OwnedRange& range, char* read, const char* written) const {
-  const Parameter& parameter = model_->registry_.parameters()[range.parameter];
-  const bool state = range.kind != TRIREME_STATE_KIND_PARAMETER;
-  const std::uint64_t size = dtype_size(state ? gradient_dtype(parameter.dtype) : parameter.dtype);
-  const auto copy = [&](void* there, std::uint64_t first, std::uint64_t count) {
-    if (read != nullptr) {
-      std::memcpy(read + first * size, there, count * size);
-    } else {
-      std::memcpy(there, written + first * size, count * size);
-    }
-  };
-  if (range.data != nullptr) {
-    copy(range.data, 0, range.count);
-    return Status::success();
-  }
-  if (!state) {
-    const sharding::Layout& layout = *model_->layout_;
-    const std::uint64_t begin = layout.first_in_group(parameter) + range.first;
-    const Status copied = model_->for_each_stretch(
-        layout.group_of[parameter.unit], {begin, range.count},
-        read != nullptr ? ParameterFile::Access::read : ParameterFile::Access::update,
-        [&](char* data, Range part) { copy(data, part.first - begin, part.count); });
-    const Status closed = model_->parameter_file_->close_window();
-    return copied.ok() ? Status(closed) : Status(copied);
-  }
-  const Range wanted = {range.skipped, range.count};
-  return offload_->sweep_piece(
-      read != nullptr ? Offload::Access::read : Offload::Access::update, range.piece, wanted,
-      [&](Offload::Visited* visited) {
-        const Range part = intersect(wanted, {visited->skipped, visited->piece.count});
-        if (part.count == 0) return true;
-        copy(static_cast<char*>(visited->piece.states[range.vector]) +
-                 (part.first - visited->skipped) * size,
-             part.first - wanted.first, part.count);
-        visited->changed = read == nullptr;
-        return true;
-      });
-}
-
-Status Optimizer::check_range(std::uint64_t index, const void* data, std::uint64_t bytes) const {
-  TRIREME_RETURN_IF_ERROR(model_->check_sealed());
-  trireme_state_range described = {};
-  TRIREME_RETURN_IF_ERROR(range(index, &described));
-  if (data == nullptr) return invalid_argument("data is NULL");
-  const std::uint64_t wanted = described.count * dtype_size(described.dtype);
-  if (bytes != wanted) {
-    return invalid_argument("bytes is " + std::to_string(bytes) + ", but range " +
-                            std::to_string(index) + " has " + std::to_string(wanted));
-  }
-  if (model_->reducer_->step_under_way()) return invalid_state("a step is under way");
-  return Status::success();
-}
-
-Status Optimizer::read_range(std::uint64_t index, void* data, std::uint64_t bytes) const {
-  TRIREME_RETURN_IF_ERROR(check_range(index, data, bytes));
-  return copy_range(ranges_[index], static_cast<char*>(data), nullptr);
-}
-
-// A gather would answer with the copy, and the peers have copies, too, of which this rank alone
-// cannot rid them.
-Status Optimizer::check_no_copy(const OwnedRange& range) const {
-  const Model& model = *model_;
-  if (range.kind != TRIREME_STATE_KIND_PARAMETER || model.pool_ == nullptr) return Status::success();
-  const std::uint64_t unit = model.registry_.parameters()[range.parameter].unit;
-  if (!model.pool_->has_copy(model.layout_->group_of[unit])) return Status::success();
-  return invalid_state("unit " + std::to_string(unit) + " (" +
-                       sharding::quoted(model.registry_.units()[unit].name) +
-                       ") was gathered since the last step, load or broadcast_parameters, and copies of "
-                       "it may stay; write parameters right after one of these");
-}
-
-Status Optimizer::write_range(std::uint64_t index, const void* data, std::uint64_t bytes) {
-  TRIREME_RETURN_IF_ERROR(check_range(index, data, bytes));
-  TRIREME_RETURN_IF_ERROR(check_no_copy(ranges_[index]));
-  const Status status = copy_range(ranges_[index], nullptr, static_cast<const char*>(data));
-  count_offload();
-  return status;
-}
-
 Optimizer::Saved Optimizer::describe_saved() const {
-  const Model& model = *model_;
-  const sharding::Spread& spread = model.layout_->spread;
+  const sharding::Spread& spread = shard_.layout().spread;
   std::string text;
   for (const std::uint64_t number :
        {std::uint64_t{spread.shard_ranks}, spread.bucket_bytes, spread.first_bucket_bytes,
         spread.minimum_unit_bytes, spread.persistent_unit_bytes, std::uint64_t{spread.shared},
         std::uint64_t{spread.shard_stride}, std::uint64_t{spread.whole_rows},
-        std::uint64_t{steps_of_.size()}, std::uint64_t{settings_.states}}) {
+        std::uint64_t{parameter_steps_.steps_of.size()}, std::uint64_t{settings_.states}}) {
     text += std::to_string(number) + " ";
   }
-  text += optimizer_kind_name(settings_.rule.kind);
-  // The only option that gives the same number of vectors another meaning.
-  if (settings_.rule.centered) text += " centered";
-  if (loss_scale_.on()) text += " loss_scale";
-  if (settings_.master_weights) text += " master_weights";
-  if (matrices_ != nullptr) {
-    for (const Matrix& matrix : matrices_->matrices) {
-      text += ' ';
-      text += std::to_string(matrix.parameter);
-    }
+  text += kernels::rule_name(settings_.rule.kind);
+  for (const kernels::RuleFlag& flag : kernels::rule_traits(settings_.rule.kind).flags) {
+    if (flag.in_state && (settings_.rule.flags & flag.bit) != 0)
+      text += std::string(" ") + flag.name;
   }
-  for (const sharding::Fact& fact : model.registry_.facts()) {
+  if (norms_.loss_scale().on()) text += " loss_scale";
+  if (settings_.master_weights) text += " master_weights";
+  text += rule_->places();
+  for (const sharding::Fact& fact : shard_.registry().facts()) {
     text += "\n" + fact.subject + "\t" + fact.value;
   }
   Saved saved;
@@ -248,28 +79,19 @@ Optimizer::Saved Optimizer::describe_saved() const {
   saved.world_size = spread.world_size;
   saved.steps = steps_;
   saved.learning_rate = std::bit_cast<std::uint64_t>(settings_.learning_rate);
-  saved.norm = std::bit_cast<std::uint64_t>(norm_);
-  saved.parameter_bytes = model.layout_->parameter_bytes;
-  saved.state_bytes =
-      state_bytes_ + masters_.bytes() + (factored_ != nullptr ? factored_->bytes() : 0);
-  saved.bytes = sizeof saved + steps_of_.size() * sizeof steps_of_[0] + scale_bytes() +
+  saved.norm = std::bit_cast<std::uint64_t>(norms_.last_norm());
+  saved.parameter_bytes = shard_.layout().parameter_bytes;
+  saved.state_bytes = state_.bytes() + rule_->own_bytes();
+  saved.bytes = sizeof saved + steps_bytes(parameter_steps_) + scale_bytes(norms_.loss_scale()) +
                 saved.parameter_bytes + saved.state_bytes;
   return saved;
 }
 
 std::uint64_t Optimizer::saved_bytes() const { return describe_saved().bytes; }
 
-// Where one vector of a stretch lies in the saved state.
-std::uint64_t Optimizer::saved_place(const Offload::Visited& visited, std::uint32_t vector) const {
-  const SavedPlace& place = saved_places_[visited.number];
-  return place.offset + vector * place.stride +
-         visited.skipped * dtype_size(gradient_dtype(visited.piece.dtype));
-}
-
 Status Optimizer::save(char* state, std::uint64_t capacity) const {
-  const Model& model = *model_;
-  TRIREME_RETURN_IF_ERROR(model.check_sealed());
-  if (model.reducer_->step_under_way()) return invalid_state("a step is under way");
+  TRIREME_RETURN_IF_ERROR(shard_.check_sealed());
+  if (shard_.gradients().step_under_way()) return invalid_state("a step is under way");
   Saved saved = describe_saved();
   if (capacity < saved.bytes) {
     return invalid_argument("capacity " + std::to_string(capacity) + ", but the state takes " +
@@ -281,32 +103,18 @@ Status Optimizer::save(char* state, std::uint64_t capacity) const {
     if (bytes > 0) std::memcpy(to, from, bytes);
     to += bytes;
   };
-  write(steps_of_.data(), steps_of_.size() * sizeof steps_of_[0]);
-  write(&loss_scale_.state(), scale_bytes());
-  if (model.parameter_file_ != nullptr) {
-    TRIREME_RETURN_IF_ERROR(model.parameter_file_->expect_all());
-  }
-  for (std::size_t number = 0; number < model.layout_->groups.size(); ++number) {
-    const Group& group = model.layout_->groups[number];
-    TRIREME_RETURN_IF_ERROR(model.for_each_stretch(
+  write(parameter_steps_.steps_of.data(), steps_bytes(parameter_steps_));
+  write(&norms_.loss_scale().state(), scale_bytes(norms_.loss_scale()));
+  TRIREME_RETURN_IF_ERROR(shard_.expect_all());
+  for (std::size_t number = 0; number < shard_.layout().groups.size(); ++number) {
+    const Group& group = shard_.layout().groups[number];
+    TRIREME_RETURN_IF_ERROR(shard_.visit(
         number, group.held, ParameterFile::Access::read,
         [&](const char* data, Range part) { write(data, part.count * dtype_size(group.dtype)); }));
   }
-  if (offload_ == nullptr) {
-    write(state_.data(), state_bytes_);
-    write(masters_.data(), masters_.bytes());
-    if (factored_ != nullptr) write(factored_->data(), factored_->bytes());
-  } else {
-    // As it would lie in memory, with what is between the pieces.
-    if (saved.state_bytes > 0) std::memset(to, 0, saved.state_bytes);
-    TRIREME_RETURN_IF_ERROR(offload_->sweep(Offload::Access::read, [&](Offload::Visited* visited) {
-      for (std::uint32_t vector = 0; vector < settings_.states; ++vector) {
-        std::memcpy(to + saved_place(*visited, vector), visited->piece.states[vector],
-                    state_size(visited->piece));
-      }
-      return true;
-    }));
-  }
+  TRIREME_RETURN_IF_ERROR(state_.save(to));
+  to += state_.bytes();
+  write(rule_->own_data(), rule_->own_bytes());
   constexpr std::uint64_t kChecked = offsetof(Saved, layout);
   std::memcpy(state, &saved, sizeof saved);
   saved.checksum = kernels::hash(state + kChecked, saved.bytes - kChecked, saved.bytes);
@@ -364,12 +172,12 @@ Status Optimizer::check_saved(const char* state, std::uint64_t bytes, Saved* out
     return invalid_argument(
         "the state is of a model with other parameters, units, buckets, sharing or update rule");
   }
-  // The checksum has no key: whoever wrote these may be no trireme.
+  // The checksum has no key: another program may have written these bytes.
   if (!optimizers::check_learning_rate(std::bit_cast<double>(out->learning_rate), {}).ok()) {
     return corrupt("the state's learning rate is no finite number from 0 on");
   }
-  if (loss_scale_.on()) {
-    std::memcpy(scale, state + sizeof *out + steps_of_.size() * sizeof steps_of_[0], sizeof *scale);
+  if (norms_.loss_scale().on()) {
+    std::memcpy(scale, state + sizeof *out + steps_bytes(parameter_steps_), sizeof *scale);
     if (!optimizers::is_loss_scale(scale->scale)) {
       return corrupt("the state's loss scale is no power of two in [2^-64, 2^64]");
     }
@@ -378,18 +186,17 @@ Status Optimizer::check_saved(const char* state, std::uint64_t bytes, Saved* out
 }
 
 Status Optimizer::load(const char* state, std::uint64_t bytes) {
-  Model& model = *model_;
-  TRIREME_RETURN_IF_ERROR(model.check_sealed());
-  if (model.reducer_->step_under_way()) return invalid_state("a step is under way");
-  TRIREME_RETURN_IF_ERROR(model.check_released("state is loaded"));
-  if (model.pool_ != nullptr) TRIREME_RETURN_IF_ERROR(model.keep(model.pool_->drop_unused()));
+  TRIREME_RETURN_IF_ERROR(shard_.check_sealed());
+  if (shard_.gradients().step_under_way()) return invalid_state("a step is under way");
+  TRIREME_RETURN_IF_ERROR(shard_.check_released("state is loaded"));
+  TRIREME_RETURN_IF_ERROR(shard_.keep(shard_.drop_gathered()));
   TRIREME_FAILPOINT("load", "before_agree");
   Saved saved;
   optimizers::LossScale::State scale;
   Status status = check_saved(state, bytes, &saved, &scale);
-  // Nobody changes anything before everybody can. Afterwards nobody reads parameters any more.
+  // No rank changes its state before all ranks can. Afterwards no rank reads parameters any more.
   status =
-      agree(model.link_,
+      agree(shard_.link(), "load of the optimizer",
             {{"the number of steps", std::to_string(saved.steps)},
              {"the learning rate's bits", std::to_string(saved.learning_rate)},
              {"the loss scale's bits", std::to_string(std::bit_cast<std::uint64_t>(scale.scale))},
@@ -398,65 +205,48 @@ Status Optimizer::load(const char* state, std::uint64_t bytes) {
              {"the number of overflows since the scale grew", std::to_string(scale.overflows)}},
             std::move(status));
   if (!status.ok()) {
-    return model.link_.communicator->failure().ok() ? status : model.keep(std::move(status));
+    return shard_.link().communicator->failure().ok() ? status : shard_.keep(std::move(status));
   }
   if (Status visit = failpoint("load", "before_copy"); !visit.ok()) {
-    return model.keep(std::move(visit));
+    return shard_.keep(std::move(visit));
   }
   const char* from = state + sizeof saved;
   const auto read = [&from](void* to, std::uint64_t size) {
     if (size > 0) std::memcpy(to, from, size);
     from += size;
   };
-  read(steps_of_.data(), steps_of_.size() * sizeof steps_of_[0]);
-  read(&scale, scale_bytes());
-  if (loss_scale_.on()) loss_scale_.restore(scale);
-  overflow_ = {};
-  for (std::size_t number = 0; number < model.layout_->groups.size(); ++number) {
-    const Group& group = model.layout_->groups[number];
-    const Status written = model.tell_disk(model.for_each_stretch(
+  read(parameter_steps_.steps_of.data(), steps_bytes(parameter_steps_));
+  read(&scale, scale_bytes(norms_.loss_scale()));
+  for (std::size_t number = 0; number < shard_.layout().groups.size(); ++number) {
+    const Group& group = shard_.layout().groups[number];
+    const Status written = shard_.report_disk(shard_.visit(
         number, group.held, ParameterFile::Access::write,
         [&](char* data, Range part) { read(data, part.count * dtype_size(group.dtype)); }));
     if (!written.ok()) {
-      model.give_up(written);
+      shard_.give_up(written);
       return written;
     }
   }
-  if (model.parameter_file_ != nullptr) {
-    const Status closed = model.tell_disk(model.parameter_file_->close_window());
-    if (!closed.ok()) {
-      model.give_up(closed);
-      return closed;
-    }
+  const Status closed = shard_.report_disk(shard_.close_window());
+  if (!closed.ok()) {
+    shard_.give_up(closed);
+    return closed;
   }
-  if (offload_ == nullptr) {
-    read(state_.data(), state_bytes_);
-    read(masters_.data(), masters_.bytes());
-    if (factored_ != nullptr) read(factored_->data(), factored_->bytes());
-  } else {
-    const Status written = offload_->sweep(Offload::Access::write, [&](Offload::Visited* visited) {
-      for (std::uint32_t vector = 0; vector < settings_.states; ++vector) {
-        std::memcpy(visited->piece.states[vector], from + saved_place(*visited, vector),
-                    state_size(visited->piece));
-      }
-      visited->changed = true;
-      return true;
-    });
-    count_offload();
-    if (!written.ok()) {
-      model.fail_groups(written.code(), written.message());
-      model.give_up(written);
-      return written;
-    }
+  const Status written = state_.load(from);
+  if (!written.ok()) {
+    shard_.fail_groups(written.code(), written.message());
+    shard_.give_up(written);
+    return written;
   }
+  from += state_.bytes();
+  read(rule_->own_data(), rule_->own_bytes());
   steps_ = saved.steps;
   settings_.learning_rate = std::bit_cast<double>(saved.learning_rate);
-  norm_ = std::bit_cast<double>(saved.norm);
-  has_group_norms_ = false;
+  norms_.restore(scale, std::bit_cast<double>(saved.norm));
   if (Status visit = failpoint("load", "after_copy"); !visit.ok()) {
-    return model.keep(std::move(visit));
+    return shard_.keep(std::move(visit));
   }
-  return model.layout_->spread.shared ? model.keep(model.link_.meet()) : Status::success();
+  return shard_.layout().spread.shared ? shard_.keep(shard_.link().meet()) : Status::success();
 }
 
 }  // namespace trireme::strategies

@@ -20,7 +20,7 @@ const char* name_of(trireme_schedule_kind kind) {
   }
 }
 
-// One field: whether its value is allowed, and whether the kind knows it at all. 0 is the default.
+// One field: whether its value is allowed, and whether the kind uses it. 0 is the default.
 struct Field {
   const char* name;
   std::string value;
@@ -78,15 +78,15 @@ Status check_fields(const trireme_schedule_options& options) {
 
 double between(double from, double to, double part) { return from * (1 - part) + to * part; }
 
-// The series in x^2, of which each term is the one before times -x^2 / (n (n + 1)), from its end on.
+// The series in x^2, summed from its end. Each term is the one before times -x^2 / (n (n + 1)).
 double series(double x, int first) {
   double sum = 1;
   for (int n = first + 14; n >= first; n -= 2) sum = 1 - x * x / (n * (n + 1)) * sum;
   return sum;
 }
 
-// (1 + cos(pi * part)) / 2, from 1 at 0 to 0 at 1, both exactly. libm's cos differs in the last bit between
-// processors and versions; ranks on several machines need one factor.
+// (1 + cos(pi * part)) / 2, from 1 at 0 to 0 at 1, both exactly. libm's cos differs in the last bit
+// between processors and versions; ranks on several machines need one factor.
 double half_cosine(double part) {
   if (part > 0.75) return (1 - series(std::numbers::pi * (1 - part), 1)) / 2;
   if (part < 0.25) return (1 + series(std::numbers::pi * part, 1)) / 2;
@@ -108,10 +108,10 @@ double one_cycle(const Schedule& schedule, std::uint64_t step) {
   const double peak = schedule.pct_start * total - 1, end = total - 1;
   const auto at = static_cast<double>(step);
   if (at >= end && end > peak) return last;
-  // Where the peak is the end, the last step has the peak.
+  // If the peak is the end, the last step has the peak.
   const bool rises = at <= peak;
   if (!rises && peak >= end) return last;
-  // A rise that takes no step is over at once.
+  // A rise without a step is over at once.
   const double part = rises ? (peak > 0 ? at / peak : 1) : (at - peak) / (end - peak);
   const double from = rises ? first : 1, to = rises ? 1 : last;
   return schedule.linear_annealing ? between(from, to, part) : between(to, from, half_cosine(part));
@@ -139,7 +139,8 @@ Status read_schedule(const trireme_schedule_options& options, Schedule* out) {
   if (name_of(options.kind) == nullptr) {
     return invalid_argument("options.kind " + std::to_string(options.kind) + " is no schedule");
   }
-  constexpr std::uint32_t kFlags = TRIREME_SCHEDULE_FLAG_FROM_ZERO | TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING;
+  constexpr std::uint32_t kFlags =
+      TRIREME_SCHEDULE_FLAG_FROM_ZERO | TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING;
   if ((options.flags & ~kFlags) != 0) {
     return invalid_argument("options.flags " + std::to_string(options.flags) +
                             " has a bit that means nothing");

@@ -1,4 +1,4 @@
-// Learning-rate schedules: the factor of a step. Pure, but for a schedule of the caller.
+// Learning-rate schedules: the factor of a step. Pure, except for a schedule of the caller.
 #pragma once
 
 #include <trireme/schedule.h>
@@ -9,7 +9,7 @@
 
 namespace trireme::optimizers {
 
-// Checked, with its defaults.
+// A checked schedule, with its defaults.
 struct Schedule {
   trireme_schedule_kind kind = 0;  // or 0: every factor is 1
   bool from_zero = false, linear_annealing = false;
@@ -21,10 +21,10 @@ struct Schedule {
   void* user_data = nullptr;
 };
 
-// `options` as read by the boundary.
+// The boundary has read `options`.
 Status read_schedule(const trireme_schedule_options& options, Schedule* out);
 
-// The factor of the step that comes after `step` others.
+// The factor of the step after `step` others.
 Status schedule_factor(const Schedule& schedule, std::uint64_t step, double* out);
 
 }  // namespace trireme::optimizers

@@ -23,13 +23,13 @@
 namespace trireme {
 namespace {
 
-// Large enough for the disk to be busy with few, small enough for it to have several. Of a large
-// transfer all parts are under way at once, as nobody may come by to start others for a while.
+// Large enough that a few parts keep the disk busy, small enough that it has several. All parts of
+// a large transfer start at once: the caller may not come by for a while to start others.
 constexpr std::uint64_t kLeastPart = 1u << 20;
 constexpr std::uint64_t kLargestPart = 1u << 30;
 constexpr std::uint64_t kParts = 16;
 constexpr unsigned kDepth = 64;
-constexpr int kMostTries = 100;  // without any progress
+constexpr int kMostTries = 100;  // tries without any progress
 constexpr std::uint64_t kSliceNs = 50'000'000;
 constexpr std::uint64_t kPatienceNs = 10'000'000'000;
 
@@ -41,7 +41,7 @@ struct Part {
   int tries = 0;
 };
 
-// Parts go from list to list without any request of memory, so that none gets lost.
+// Parts move between lists by splice(), which requests no memory, so that no part gets lost.
 using Parts = std::list<Part>;
 
 }  // namespace
@@ -53,14 +53,14 @@ class AsyncFile::Engine {
   virtual bool done(const Transfer& transfer) = 0;
   virtual void wait_some(const Transfer& transfer) = 0;  // some milliseconds, or until it is done
   virtual bool idle() = 0;
-  virtual void close() {}  // nothing comes any more
+  virtual void close() {}  // no part comes after it
 
   std::string directory, why_not_ring;
   UnnamedFile file;
   std::shared_ptr<const void> owner;
 
  protected:
-  // What a call on the part is to do: returns an errno in place of the call, or 0.
+  // Prepares a call on the part; returns an errno to take in place of the call, or 0.
   int prepare(Part* part) const {
     part->asked = part->bytes;
     const int injected =
@@ -75,7 +75,8 @@ class AsyncFile::Engine {
     return grows && !file_may_have(part->offset + part->asked) ? EFBIG : injected;
   }
 
-  // What a call on the part has come to; true if the part is done. Else there is more to do.
+  // Takes the result of a call on the part; returns true if the part is done, and false if more of
+  // it is left.
   bool finish(Part* part, std::int64_t result) const {
     Transfer& transfer = *part->transfer;
     int error_number = result < 0 ? static_cast<int>(-result) : 0;
@@ -115,7 +116,7 @@ class RingEngine : public AsyncFile::Engine {
     io_uring_queue_exit(&ring_);
   }
 
-  // 0 or an errno.
+  // Returns 0 or an errno.
   int open() {
     if (const int injected = failed_with(failpoint("file", "ring")); injected > 0) return injected;
     flying_.resize(kDepth);
@@ -129,7 +130,7 @@ class RingEngine : public AsyncFile::Engine {
     open_ = refused == 0;
     if (!open_) return -refused;
     order_rings();
-    // Kernels whose rings cannot read and write at a place cannot tell what they can either.
+    // A kernel whose rings cannot read and write at an offset has no probe either.
     io_uring_probe* const probe = io_uring_get_probe_ring(&ring_);
     if (probe == nullptr) return ENOSYS;
     const bool knows = io_uring_opcode_supported(probe, IORING_OP_READ) != 0 &&
@@ -163,8 +164,8 @@ class RingEngine : public AsyncFile::Engine {
   }
 
  private:
-  // A ring may lie where one of another thread lay. The kernel orders the end of the one before the
-  // beginning of the other; this says so to whoever looks for races.
+  // A ring may lie where a ring of another thread lay before. The kernel orders the end of the one
+  // before the beginning of the other; race detectors do not see that order, so the code states it.
   static void order_rings() {
     static std::atomic<unsigned> rings{0};
     rings.fetch_add(1, std::memory_order_acq_rel);
@@ -190,7 +191,7 @@ class RingEngine : public AsyncFile::Engine {
       }
       io_uring_sqe_set_data64(entry, place);
     }
-    // What the kernel does not take now stays in the ring for the next time.
+    // Parts that the kernel does not take now stay in the ring for the next call.
     if (io_uring_sq_ready(&ring_) > 0) io_uring_submit(&ring_);
   }
 
@@ -207,7 +208,7 @@ class RingEngine : public AsyncFile::Engine {
     push();
   }
 
-  // Of the first of them, which has come to this.
+  // Ends the first part of the list with this result.
   void end_part(Parts* from, std::int64_t result) {
     if (finish(&from->front(), result)) {
       from->pop_front();
@@ -218,12 +219,12 @@ class RingEngine : public AsyncFile::Engine {
 
   io_uring ring_ = {};
   bool open_ = false;
-  std::vector<Parts> flying_;  // one part each, by its place
+  std::vector<Parts> flying_;  // by place in the ring, one part each
   std::vector<unsigned> free_;
   Parts waiting_;
 };
 
-// Threads of its own; all fields are under the mutex.
+// Moves bytes by threads of its own; all fields are under the mutex.
 class ThreadEngine : public AsyncFile::Engine, public std::enable_shared_from_this<ThreadEngine> {
  public:
   Status open() {
@@ -299,7 +300,8 @@ class ThreadEngine : public AsyncFile::Engine, public std::enable_shared_from_th
   bool closed_ = false;
 };
 
-// What a disk has not answered must find its memory for ever. Never destroyed.
+// Memory must outlive a read that the disk never answers, so such an engine lives until the process
+// ends. The list is never destroyed.
 void leave_alone(std::shared_ptr<AsyncFile::Engine> engine) {
   static std::mutex* const mutex = new std::mutex;
   static auto* const left = new std::vector<std::shared_ptr<AsyncFile::Engine>>;
@@ -311,11 +313,11 @@ void leave_alone(std::shared_ptr<AsyncFile::Engine> engine) {
 
 AsyncFile::~AsyncFile() {
   if (engine_ == nullptr) return;
-  const Deadline patience = Deadline::after(kPatienceNs);
+  const Deadline backoff = Deadline::after(kPatienceNs);
   const Transfer never{.parts = 1};
-  while (!engine_->idle() && !patience.passed()) engine_->wait_some(never);
+  while (!engine_->idle() && !backoff.passed()) engine_->wait_some(never);
   if (engine_->idle()) {
-    engine_->owner.reset();  // here, and not on a thread that ends last
+    engine_->owner.reset();  // here, and not on the engine's thread that ends last
   } else {
     leave_alone(engine_);
   }
@@ -357,7 +359,7 @@ void AsyncFile::start(Transfer* transfer) {
       parts.push_back(part);
     }
   } catch (const std::bad_alloc&) {
-    transfer->error_number = ENOMEM;  // and nothing is under way
+    transfer->error_number = ENOMEM;  // and no part is under way
     transfer->error_offset = transfer->offset;
     return;
   }

@@ -1,5 +1,5 @@
-// Reads and writes of one unnamed file in the background: by io_uring, or where that is not
-// permitted by threads of its own.
+// Reads and writes of one unnamed file in the background: io_uring moves them, or threads where the
+// kernel does not permit io_uring.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Transfer {
   char* data = nullptr;
   std::uint64_t offset = 0, bytes = 0;
   std::uint32_t parts = 0;  // not done yet
-  // Of the first part that failed.
+  // Errno and place of the first part that failed.
   int error_number = 0;
   std::uint64_t error_offset = 0;
 };
@@ -27,30 +27,30 @@ struct Transfer {
 class AsyncFile {
  public:
   AsyncFile() = default;
-  // Waits for what is under way. What the disk does not answer within seconds is left to itself,
-  // with the owner of its memory.
+  // Waits until all transfers under way are done. Transfers that the disk does not answer within
+  // seconds stay with the engine, which then owns their memory.
   ~AsyncFile();
   AsyncFile(const AsyncFile&) = delete;
   AsyncFile& operator=(const AsyncFile&) = delete;
 
   // See UnnamedFile::open().
   Status open(const std::string& directory, std::uint64_t bytes);
-  // Of all memory of transfers.
+  // `owner` keeps the memory of all transfers alive.
   void set_owner(std::shared_ptr<const void> owner);
 
-  // Interrupted and partial calls are continued; what fails is told by the transfer, memory for its
-  // parts included.
+  // Continues interrupted and partial calls. The transfer tells every failure, lack of memory for
+  // its parts included.
   void start(Transfer* transfer);
   bool done(const Transfer& transfer);  // does not block
-  // Until it is done; `stop` is asked several times a second whether to go on.
+  // Waits until the transfer is done; asks `stop` several times a second whether to go on.
   Status wait(const Transfer& transfer, Deadline deadline, const std::function<Status()>& stop);
 
   const std::string& directory() const;
-  // "" where it is in use.
+  // The reason why it is not in use; "" where it is.
   const std::string& why_not_direct() const;
   const std::string& why_not_ring() const;
 
-  // Somebody who moves bytes. In async_file.cpp.
+  // The part that moves bytes. See async_file.cpp.
   class Engine;
 
  private:

@@ -10,7 +10,7 @@ constexpr std::uint64_t kMillisecond = 1'000'000;  // in nanoseconds
 // Nanoseconds of the monotonic clock, through the system table (system.hpp).
 std::uint64_t now_ns();
 
-// A moment after which a wait ends. "Never" is not offered.
+// A moment after which a wait ends. There is no deadline that never ends.
 class Deadline {
  public:
   // Saturates: a timeout that overflows the clock ends at its last moment.

@@ -1,9 +1,10 @@
-// DeathWord: a word of shared memory in which the kernel tells of the death of one thread. Of a
-// process that is killed it does so before it gives back the memory, which may take long and is
-// what must be over before its descriptors close.
+// DeathWord: a word of shared memory in which the kernel reports the death of one thread. The
+// kernel reports it before it frees the memory of a killed process. Freeing takes long, and
+// descriptors close only after it.
 //
-// It is a robust futex (get_robust_list(2)) that is held for good. The list that the kernel walks
-// lies in memory of the thread's own: rubbish in the word harms it in nothing, and is no death.
+// It is a robust futex (get_robust_list(2)) that is never released in life. The list that the
+// kernel walks lies in memory of the thread's own: a peer that writes rubbish to the word harms no
+// list, and reports no death.
 #pragma once
 
 #include <linux/futex.h>
@@ -22,12 +23,12 @@ class DeathWord {
   DeathWord& operator=(const DeathWord&) = delete;
 
   bool held() const { return word_ != nullptr; }
-  // Of the calling thread, which has no robust mutex of its own and also lets go. Best effort:
-  // without it a death is noticed later.
+  // hold() and let_go() act for the calling thread, which uses no robust mutex besides. Best
+  // effort: without the word, peers notice a death later.
   void hold(std::atomic<std::uint32_t>* word) noexcept;
   void let_go() noexcept;
 
-  // Whether its thread ended while it held the word: what the kernel leaves then, and nothing else.
+  // Whether the word's thread ended while it held the word: the value that only the kernel leaves.
   static bool tells_death(std::uint32_t value) {
     return (value & ~std::uint32_t{FUTEX_WAITERS}) == FUTEX_OWNER_DIED;
   }

@@ -16,8 +16,8 @@
 namespace trireme {
 namespace {
 
-// The kernel gives no higher ones by default (fs.nr_open). Pages of the map that nobody writes to cost
-// no memory.
+// The kernel gives no higher ones by default (fs.nr_open). Pages of the map that are never written
+// cost no memory.
 constexpr int kMost = 1 << 20;
 constexpr int kBits = 64;
 constinit std::atomic<std::uint64_t> map[kMost / kBits] = {};
@@ -28,7 +28,8 @@ constinit std::atomic<int> forks{0};    // threads that fork
 
 constinit std::atomic<int> refusal{0};  // an errno
 
-// A handler of a signal may fork while its own thread is inside a change: that fork does not wait for ever.
+// A signal handler may fork while its own thread is inside a change: that fork does not wait for
+// ever.
 constexpr std::uint64_t kLongestWaitNs = 200'000'000;
 
 void before_fork() {
@@ -94,7 +95,7 @@ void note_refusal(int error_number) noexcept {
     case ENFILE:
     case ENOBUFS:
     case ENOMEM: refusal.store(error_number, std::memory_order_release);
-    default: break;  // such as EINVAL of a listener that is being closed: says nothing of what there is
+    default: break;  // such as EINVAL of a listener that another thread closes: no shortage
   }
 }
 

@@ -1,12 +1,13 @@
-// Descriptors: which of the process' are the library's own. A child that the program forks has them,
-// too: it would hold connections open that their peers must see end, and names that others wait for.
-// So a forked child closes them before anything else runs there.
+// Descriptors: those of the process that are the library's own. A child that the program forks
+// inherits them, too: it would keep connections open whose end peers must see, and hold names that
+// others wait for. So a forked child closes them before anything else runs there.
 #pragma once
 
 namespace trireme {
 
-// While it lives no fork begins: what a call of the system makes or closes is noted before a child can
-// see it. Were a closed one still noted, the child would close what the program has there by then.
+// While it lives, no fork begins: a child sees the note of every descriptor that a call of the
+// system makes or closes. If a closed descriptor were still noted, the child would close whatever
+// the program has opened under its number.
 class DescriptorChange {
  public:
   DescriptorChange() noexcept;
@@ -15,16 +16,16 @@ class DescriptorChange {
   DescriptorChange& operator=(const DescriptorChange&) = delete;
 };
 
-// Inside a DescriptorChange. Negative ones are ignored, and errno stays.
+// Call both inside a DescriptorChange. Negative ones are ignored, and errno stays.
 void note_descriptor(int descriptor) noexcept;
 void forget_descriptor(int descriptor) noexcept;
 
-// Why the system last gave this process nothing to meet another one with: an errno, or 0 if it did. Who
-// calls in vain waits in the system's queue.
+// Why the system last refused this process a descriptor for a peer that calls: an errno, or 0 if it
+// gave one. A peer that calls in vain waits in the system's queue.
 void note_refusal(int error_number) noexcept;
 int system_refusal() noexcept;
 
-// Notes what `open` gives, and gives it back.
+// Notes and returns the descriptor that `open` makes.
 template <class Open>
 int own_descriptor(Open open) {
   const DescriptorChange change;

@@ -21,7 +21,7 @@ DynamicLibrary DynamicLibrary::open(const std::string& path, std::string* why) {
 bool DynamicLibrary::is_loaded(const std::string& name) {
   void* const handle = dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (handle == nullptr) return false;
-  dlclose(handle);  // the one that this call has added
+  dlclose(handle);  // drops the reference that this call has added
   return true;
 }
 

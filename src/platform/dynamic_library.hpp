@@ -1,5 +1,5 @@
-// Dynamic libraries: opened at run time, and never closed, because threads and exit handlers of
-// what is in them may outlive whoever opened them.
+// Dynamic libraries: opened at run time and never closed. Threads and exit handlers of a library
+// may outlive the object that opened it.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@ namespace trireme {
 
 class DynamicLibrary {
  public:
-  // `path`: a file, or a name that the loader looks for. An empty *why means success.
+  // `path`: a file, or a name that the loader searches. An empty *why means success.
   static DynamicLibrary open(const std::string& path, std::string* why);
-  // The same if it is in this process already; else not.
+  // Returns the library only if this process has loaded it already.
   static bool is_loaded(const std::string& name);
   // Null if it has no such symbol.
   void* symbol(const char* name) const;
@@ -19,7 +19,7 @@ class DynamicLibrary {
   void* handle_ = nullptr;
 };
 
-// Folder of the file that this code is in; "" if the loader does not say.
+// Folder of the file that holds this code; "" if the loader does not say.
 std::string own_folder();
 
 }  // namespace trireme

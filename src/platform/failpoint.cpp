@@ -17,60 +17,116 @@ namespace trireme {
 namespace {
 
 // The list. A group and a point that meet here make one failpoint, "group.point".
-constexpr const char* kCollectives[] = {"all_reduce",   "reduce_scatter", "reduce_scatter_v",
-                                        "all_gather",   "all_gather_v",   "broadcast",
-                                        "barrier",      "reduce",         "gather",
-                                        "gather_v",     "scatter",        "scatter_v",
-                                        "all_to_all",   "all_to_all_v",   "fold"};
+constexpr const char* kCollectives[] = {
+    "all_reduce", "reduce_scatter", "reduce_scatter_v", "all_gather",   "all_gather_v",
+    "broadcast",  "barrier",        "reduce",           "gather",       "gather_v",
+    "scatter",    "scatter_v",      "all_to_all",       "all_to_all_v", "fold"};
 constexpr const char* kCollectivePoints[] = {"before_publish", "after_publish", "before_move",
                                              "mid_move",       "after_move",    "before_leave"};
 constexpr const char* kOthers[] = {
-    "send.before_first",  "send.mid_message",    "send.before_done",    "receive.before_first",
-    "receive.mid_message", "receive.before_done", "join.before_claim",   "join.after_claim",
-    "join.before_hello",  "join.after_hello",    "join.before_ready",   "buffer.before_allocate",
-    "buffer.after_allocate", "leave.before_mark", "leave.after_mark",
-    "child.before_join",  "child.after_join",   "all_reduce.mid_write",
+    "send.before_first",
+    "send.mid_message",
+    "send.before_done",
+    "receive.before_first",
+    "receive.mid_message",
+    "receive.before_done",
+    "join.before_claim",
+    "join.after_claim",
+    "join.before_hello",
+    "join.after_hello",
+    "join.before_ready",
+    "join.before_spread",
+    "buffer.before_allocate",
+    "buffer.after_allocate",
+    "leave.before_mark",
+    "leave.after_mark",
+    "child.before_join",
+    "child.after_join",
+    "all_reduce.mid_write",
     "broadcast.mid_write",
-    "decide.before_vote", "decide.after_vote",
-    "decide.before_decision", "decide.after_decision", "decide.before_prepare",
-    "decide.before_accept", "decide.before_propose", "decide.before_spread",
-    "shrink.before_join", "shrink.after_join", "mpi.before_meeting",
+    "decide.before_vote",
+    "decide.after_vote",
+    "decide.before_decision",
+    "decide.after_decision",
+    "decide.before_prepare",
+    "decide.before_accept",
+    "decide.before_propose",
+    "decide.before_spread",
+    "shrink.before_join",
+    "shrink.after_join",
+    "mpi.before_meeting",
     "mpi.before_step",
-    "file.open",          "file.direct",         "file.reserve",        "file.ring",
-    "file.read",          "file.write",
+    "file.open",
+    "file.direct",
+    "file.reserve",
+    "file.ring",
+    "file.read",
+    "file.write",
 };
-// Between hosts: calling and being called, meeting, frames and pieces of an engine, the store.
+// Between hosts: calling and being called, meeting, frames, pieces of an engine, the store.
 constexpr const char* kNetwork[] = {
-    "call.before_hello",     "call.before_proof",   "call.before_verdict", "gate.before_enter",
-    "meeting.before_request", "meeting.after_request", "meeting.after_reply",
-    "meeting.before_tell",   "meeting.mid_tell",    "mesh.before_listen",  "mesh.before_dial",
-    "mesh.before_watch",     "signs.before_count",
-    "mesh.before_adopt",     "frame.mid_head",      "frame.mid_body",      "frame.before_rest",
-    "piece.before_first",    "piece.mid_piece",     "piece.before_done",   "leave.before_goodbye",
-    "leave.after_goodbye",   "store.before_ask",    "store.after_ask",     "store.before_take",
-    "store.before_answer",
+    "call.before_hello",      "call.before_proof",     "call.before_verdict", "gate.before_enter",
+    "meeting.before_request", "meeting.after_request", "meeting.after_reply", "meeting.before_tell",
+    "meeting.mid_tell",       "mesh.before_listen",    "mesh.before_dial",    "mesh.before_watch",
+    "signs.before_count",     "mesh.before_adopt",     "frame.mid_head",      "frame.mid_body",
+    "frame.before_rest",      "piece.before_first",    "piece.mid_piece",     "piece.before_done",
+    "leave.before_goodbye",   "leave.after_goodbye",   "store.before_ask",    "store.after_ask",
+    "store.before_take",      "store.before_answer",
 };
-// Of models and their optimizers.
+// In models and their optimizers.
 constexpr const char* kTraining[] = {
-    "agree.before_exchange",    "agree.after_exchange",   "agree.before_texts",
+    "agree.before_exchange",
+    "agree.after_exchange",
+    "agree.before_texts",
     "seal.before_reshard",
-    "seal.between_groups",      "seal.before_allocate",   "share.before_key",
-    "share.after_key",          "share.after_map",        "set.before_broadcast",
-    "set.after_broadcast",      "set.mid_write",          "unit.before_gather",
-    "unit.after_gather",        "unit.before_prefetch",   "unit.after_prefetch",
-    "unit.before_wait",         "attendance.after_enter", "attendance.before_look",
-    "bucket.before_launch",     "bucket.after_launch",    "bucket.after_wait",
-    "bucket.before_ask",        "bucket.before_update",
-    "bucket.before_sweep",      "step.before_reductions", "step.after_reductions",
-    "step.before_contributors", "step.before_answers",    "step.before_agree",
-    "step.before_update",       "step.mid_update",        "step.after_update",
-    "step.before_norms",        "step.before_largest",    "step.before_squares",
+    "seal.between_groups",
+    "seal.before_allocate",
+    "share.before_key",
+    "share.after_key",
+    "share.after_map",
+    "set.before_broadcast",
+    "set.after_broadcast",
+    "set.mid_write",
+    "unit.before_gather",
+    "unit.after_gather",
+    "unit.before_prefetch",
+    "unit.after_prefetch",
+    "unit.before_wait",
+    "uneven.after_enter",
+    "uneven.before_look",
+    "bucket.before_launch",
+    "bucket.after_launch",
+    "bucket.after_wait",
+    "bucket.before_ask",
+    "bucket.before_update",
+    "bucket.before_sweep",
+    "step.before_reductions",
+    "step.after_reductions",
+    "step.before_contributors",
+    "step.before_answers",
+    "step.before_agree",
+    "step.before_update",
+    "step.mid_update",
+    "step.after_update",
+    "step.before_norms",
+    "step.before_largest",
+    "step.before_squares",
     "step.before_matrices",
-    "step.mid_give",            "step.after_give",        "step.before_return",
-    "follow.before_step",       "follow.after_step",      "replicas.before_exchange",
-    "replicas.after_exchange",  "save.before_copy",       "save.after_copy",
-    "load.before_agree",        "load.before_copy",       "load.after_copy",
-    "trainer.before_allocate",  "trainer.before_exchange", "trainer.after_exchange",
+    "step.mid_give",
+    "step.after_give",
+    "step.before_return",
+    "follow.before_step",
+    "follow.after_step",
+    "replicas.before_exchange",
+    "replicas.after_exchange",
+    "save.before_copy",
+    "save.after_copy",
+    "load.before_agree",
+    "load.before_copy",
+    "load.after_copy",
+    "trainer.before_allocate",
+    "trainer.before_exchange",
+    "trainer.after_exchange",
     "trainer.keep",
 };
 
@@ -103,13 +159,11 @@ struct Setting {
   Action action = Action::off;
   std::uint64_t milliseconds = 0;
   std::uint64_t error_number = EIO;
-  std::uint64_t hit = 0;  // 0: every visit
-  bool from_hit = false;  // that visit and all later ones
+  std::uint64_t hit = 0;  // 0: at every visit
+  bool from_hit = false;  // at that visit and all later ones
   std::uint64_t visits = 0;
 
-  bool acts() const {
-    return hit == 0 || visits == hit || (from_hit && visits > hit);
-  }
+  bool acts() const { return hit == 0 || visits == hit || (from_hit && visits > hit); }
 };
 
 struct Settings {
@@ -187,7 +241,7 @@ Status parse_setting(std::string_view text, std::string* name, Setting* out) {
   if (text == nullptr || *text == 0) return;
   try {
     if (!set_failpoints(text).ok()) set_failpoints(nullptr).ok();
-  } catch (...) {  // no memory this early: run without failpoints
+  } catch (...) {  // no memory this early: the process runs without failpoints
   }
 }
 
@@ -212,14 +266,9 @@ Status detail::visit_failpoint(const char* group, const char* point) {
   }
   if (!setting.acts()) return Status::success();
   switch (setting.action) {
-    case Action::off:
-      break;
-    case Action::kill:
-      ::kill(getpid(), SIGKILL);
-      break;
-    case Action::stop:
-      ::kill(getpid(), SIGSTOP);
-      break;
+    case Action::off: break;
+    case Action::kill: ::kill(getpid(), SIGKILL); break;
+    case Action::stop: ::kill(getpid(), SIGSTOP); break;
     case Action::sleep:
       std::this_thread::sleep_for(std::chrono::milliseconds(setting.milliseconds));
       break;

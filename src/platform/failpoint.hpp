@@ -14,9 +14,9 @@ extern std::atomic<bool> failpoints_armed;
 Status visit_failpoint(const char* group, const char* point);
 }  // namespace detail
 
-// Does what was set for "group.point"; the group is mostly the name of an operation. Every pair
-// must be in the list of failpoint.cpp, or the visit fails with INTERNAL, so that the list stays
-// whole.
+// Does the action that was set for "group.point". The group is mostly the name of an operation.
+// Every pair must stand in the list of failpoint.cpp, or the visit fails with INTERNAL. That keeps
+// the list whole.
 inline Status failpoint(const char* group, const char* point) {
   if (!detail::failpoints_armed.load(std::memory_order_relaxed)) [[likely]] {
     return Status::success();
@@ -24,16 +24,16 @@ inline Status failpoint(const char* group, const char* point) {
   return detail::visit_failpoint(group, point);
 }
 
-// The same where a failure of the point ends the function, at the cost of one look.
-#define TRIREME_FAILPOINT(group, point)                                                       \
-  do {                                                                                        \
-    if (::trireme::detail::failpoints_armed.load(std::memory_order_relaxed)) [[unlikely]] {   \
-      TRIREME_RETURN_IF_ERROR(::trireme::detail::visit_failpoint(group, point));              \
-    }                                                                                         \
+// Visits a failpoint; a failure there ends the function. An unarmed visit costs one load.
+#define TRIREME_FAILPOINT(group, point)                                                     \
+  do {                                                                                      \
+    if (::trireme::detail::failpoints_armed.load(std::memory_order_relaxed)) [[unlikely]] { \
+      TRIREME_RETURN_IF_ERROR(::trireme::detail::visit_failpoint(group, point));            \
+    }                                                                                       \
   } while (false)
 
-// The errno with which a failpoint fails, in place of a call that was not made; 0 if it does not. With
-// kCutShort the call is made for a part of its bytes.
+// The errno that a failpoint puts in place of a call; 0 if it does not fail. kCutShort makes the
+// call for a part of its bytes.
 constexpr int kCutShort = -1;
 int failed_with(const Status& visit) noexcept;
 

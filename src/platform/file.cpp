@@ -38,7 +38,7 @@ UnnamedFile::~UnnamedFile() {
   if (descriptor_ >= 0) system_table().close(descriptor_);
 }
 
-// Where the file system has no files that never had a name, one gets a name for a moment.
+// Where the file system has no nameless files, the file has a name for a moment.
 Status UnnamedFile::open_descriptor(const std::string& directory, int flags) {
   const System& system = system_table();
   do {
@@ -66,7 +66,7 @@ Status UnnamedFile::open_descriptor(const std::string& directory, int flags) {
   return Status::system(errno, directory);
 }
 
-// Some file systems take O_DIRECT and refuse the transfer; 0, or the errno.
+// Returns 0 or an errno. Some file systems accept O_DIRECT at the opening and refuse the transfer.
 int UnnamedFile::try_direct() const {
   const auto page = aligned_pages(kAlignment);
   if (page == nullptr) return ENOMEM;
@@ -104,7 +104,7 @@ Status UnnamedFile::reserve(const std::string& directory, std::uint64_t bytes) {
   } while (reserved != 0 && errno == EINTR);
   if (reserved == 0) return Status::success();
   if (errno != EOPNOTSUPP && errno != ENOSYS) return refused(errno);
-  // The same by hand.
+  // Reserves room by writing zeros.
   constexpr std::uint64_t kAtOnce = 1u << 20;
   const auto zeros = aligned_pages(kAtOnce);
   if (zeros == nullptr) return refused(ENOMEM);

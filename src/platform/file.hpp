@@ -1,5 +1,5 @@
-// Files: one without a name, of which nothing is left when its process ends, however that happens,
-// and the small ones in which the kernel tells something.
+// Files: one without a name, which vanishes with its process however that ends, and the small files
+// by which the kernel reports.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace trireme {
 
 class UnnamedFile {
  public:
-  // What reads and writes keep to, in the file and in memory, where the file is read directly.
+  // Direct reads and writes are aligned to this, in the file and in memory.
   static constexpr std::uint64_t kAlignment = 4096;
 
   UnnamedFile() = default;
@@ -36,7 +36,7 @@ class UnnamedFile {
   std::string why_not_direct_;
 };
 
-// The whole of a file of the kernel, of 8 KiB at the most; "" if there is none.
+// Returns a whole file of the kernel, of 8 KiB at the most; "" if there is none.
 std::string read_small_file(const char* path);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// Sleeping on a word of memory until somebody changes it.
+// Sleeping on a word of memory until another thread changes it.
 #pragma once
 
 #include <atomic>
@@ -6,7 +6,7 @@
 
 namespace trireme {
 
-// Sleeps while *word is `expected`, at most for timeout_ns. May return early for no reason.
+// Sleeps while *word is `expected`, at most for timeout_ns. May return early without a cause.
 // `shared`: the word lies in memory that several processes map.
 void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
                 std::uint64_t timeout_ns, bool shared) noexcept;

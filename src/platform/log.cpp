@@ -16,7 +16,7 @@ struct Listener {
   std::condition_variable idle;
   trireme_log_callback callback = nullptr;
   void* user_data = nullptr;
-  bool was_set = false;  // the program has said whether it wants to hear
+  bool was_set = false;  // the program has set a callback or NULL
   int inside = 0;        // threads in `callback`
 };
 
@@ -32,7 +32,7 @@ Listener& listener() {
   return *instance;
 }
 
-// Without a callback: what the launcher, or the user, wants on stderr.
+// The level for stderr where the program has set no callback: the launcher or the user sets it.
 trireme_log_level level_of_environment() noexcept {
   const char* const text = std::getenv("TRIREME_LOG");
   if (text == nullptr) return 0;
@@ -58,14 +58,14 @@ bool log_wanted(trireme_log_level level) noexcept {
   if (wanted == kNotAsked) {
     trireme_log_level expected = kNotAsked;
     wanted = level_of_environment();
-    // A callback may have come meanwhile.
+    // The program may have set a callback meanwhile.
     if (!wanted_level.compare_exchange_strong(expected, wanted)) wanted = expected;
   }
   return level <= wanted;
 }
 
 void log_line(trireme_log_level level, const std::string& message) noexcept {
-  // a callback that makes the library log would not end
+  // a callback that makes the library log would never end
   if (!log_wanted(level) || t_inside) return;
   Listener& all = listener();
   trireme_log_callback callback = nullptr;
@@ -91,7 +91,7 @@ void set_log_callback(trireme_log_callback callback, trireme_log_level level, vo
   all.callback = callback;
   all.user_data = user_data;
   all.was_set = true;
-  // NULL is silence, as the caller has said so himself.
+  // NULL means silence, because the program asked for it.
   wanted_level.store(callback == nullptr ? 0 : level, std::memory_order_relaxed);
   if (!t_inside) all.idle.wait(lock, [&] { return all.inside == 0; });
 }

@@ -35,7 +35,7 @@ std::uint64_t available_memory() {
   std::uint64_t used = 0;
   if (read_number("/sys/fs/cgroup/memory.max", &limit) &&
       read_number("/sys/fs/cgroup/memory.current", &used)) {
-    // Files that nobody has used for long count as used, and give way.
+    // Cached files that are not in use count as used, but the kernel drops them on demand.
     const std::string statistics = read_small_file("/sys/fs/cgroup/memory.stat");
     constexpr std::string_view kFiles = "\ninactive_file ";
     if (const std::size_t at = statistics.find(kFiles); at != std::string::npos) {

@@ -1,12 +1,12 @@
-// How much memory there is to have.
+// How much memory is available.
 #pragma once
 
 #include <cstdint>
 
 namespace trireme {
 
-// Bytes that can still be had without starving the machine or this process' cgroup; UINT64_MAX if
-// nobody can tell.
+// Bytes that this process can still have without starving the machine or its cgroup; UINT64_MAX if
+// the system does not tell.
 std::uint64_t available_memory();
 
 // Asks for huge pages. Best effort: a refusal costs speed only.

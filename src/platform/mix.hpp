@@ -1,4 +1,4 @@
-// Random numbers that are functions of what they are for, and so the same wherever they are drawn.
+// Random numbers as functions of their purpose, so that they are the same wherever they are drawn.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,6 @@
-// Names and sizes behind the numbers of the ABI, for the boundary and for messages of every room.
+// Names and sizes for the numbers of the ABI, for the boundary and for messages of every room.
 #pragma once
 
-#include <trireme/optimizer_options.h>
 #include <trireme/status.h>
 #include <trireme/types.h>
 
@@ -19,18 +18,17 @@ inline std::uint64_t dtype_size(trireme_dtype dtype) noexcept {
   return kSizes[known ? dtype : 0];
 }
 
-// Of gradients, their sums and optimizer state of a parameter: so wide that sums never round to 16
-// bits.
+// The type of a parameter's gradients, their sums and its optimizer state: wide enough that sums
+// never round to 16 bits.
 inline trireme_dtype gradient_dtype(trireme_dtype dtype) noexcept {
   return dtype == TRIREME_DTYPE_F16 || dtype == TRIREME_DTYPE_BF16 ? TRIREME_DTYPE_F32 : dtype;
 }
 
 const char* dtype_name(trireme_dtype dtype) noexcept;              // or "unknown"
 const char* reduction_name(trireme_reduction reduction) noexcept;  // or "unknown"
-const char* optimizer_kind_name(trireme_rule_kind kind) noexcept;  // or "unknown"
 const char* status_name(trireme_status status) noexcept;           // or "UNKNOWN"
 
-// Every bit of it: to read the text gives the same number.
+// The shortest text from which the same number is read back, bit for bit.
 std::string text_of(double value);
 
 }  // namespace trireme

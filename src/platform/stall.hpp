@@ -1,5 +1,5 @@
-// Stall: when a wait has become so long that somebody should hear of it: first after a set time,
-// then each time the wait has doubled.
+// Stall: tells when a wait is long enough for a line in the log: first after a set time, then each
+// time the wait has doubled.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ class Stall {
   // `first_ns` may be kNeverStalls.
   explicit Stall(std::uint64_t first_ns) : next_ns_(first_ns) {}
 
-  // Once for each time that is due. The wait begins with the first call: who need not wait reads no
-  // clock for this.
+  // True once for each moment that is due. The wait begins with the first call: a caller that need
+  // not wait reads no clock.
   bool due(std::uint64_t now_ns) noexcept {
     if (begin_ns_ == 0) begin_ns_ = now_ns;
     waited_ns_ = now_ns - begin_ns_;

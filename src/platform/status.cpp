@@ -10,7 +10,7 @@ Status Status::failure(trireme_status code, std::string message) noexcept {
   status.code_ = code;
   try {
     status.words_ = std::make_shared<const Words>(Words{std::move(message), nullptr});
-  } catch (...) {  // message() then says that there is no memory
+  } catch (...) {  // message() then says that memory is out
   }
   return status;
 }
@@ -41,7 +41,8 @@ Status Status::system(int error_number, const std::string& message) {
   if (error_number == EMFILE) hint = " (this process has no descriptor left: raise ulimit -n)";
   if (error_number == EFBIG) hint = " (perhaps larger than the process may make any: ulimit -f)";
   // generic_category().message() is strerror without its static buffer.
-  return Status::failure(code, message + ": " + std::generic_category().message(error_number) + hint)
+  return Status::failure(code,
+                         message + ": " + std::generic_category().message(error_number) + hint)
       .with_details(std::move(details));
 }
 

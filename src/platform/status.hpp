@@ -12,7 +12,7 @@
 
 namespace trireme {
 
-// What trireme_error_info tells beyond code and message.
+// The parts of trireme_error_info beyond code and message.
 struct FailureDetails {
   std::string operation;
   std::string communicator;
@@ -22,14 +22,15 @@ struct FailureDetails {
   bool try_again = false;
 };
 
-// Made and passed on some dozen times in every operation, nearly always to say that all is well:
-// that costs a few words and no call. What a failure has to say lies apart.
+// Every operation makes and passes on dozens of them, and nearly all say success: that costs a few
+// words and no call. The words of a failure lie apart.
 class [[nodiscard]] Status {
  public:
   static Status success() { return Status(); }
-  // Does not throw: without memory the code still arrives, and the message says so.
+  // Does not throw: if memory is out, the code still arrives, and the message says so.
   static Status failure(trireme_status code, std::string message) noexcept;
-  // A refusal of the operating system: "MESSAGE: Permission denied", with errno kept.
+  // A refusal of the operating system. Appends its reason to the message, as in "cannot open x:
+  // Permission denied", and keeps errno.
   static Status system(int error_number, const std::string& message);
 
   bool ok() const { return code_ == TRIREME_OK; }
@@ -62,10 +63,10 @@ inline Status unsupported(std::string message) {
   return Status::failure(TRIREME_ERROR_UNSUPPORTED, std::move(message));
 }
 
-#define TRIREME_RETURN_IF_ERROR(expression)                \
-  do {                                                     \
-    ::trireme::Status trireme_status_ = (expression);      \
-    if (!trireme_status_.ok()) return trireme_status_;     \
+#define TRIREME_RETURN_IF_ERROR(expression)            \
+  do {                                                 \
+    ::trireme::Status trireme_status_ = (expression);  \
+    if (!trireme_status_.ok()) return trireme_status_; \
   } while (false)
 
 }  // namespace trireme

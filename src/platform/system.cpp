@@ -45,8 +45,8 @@ int close_descriptor(int descriptor) {
 constexpr std::uint64_t kHugePage = 2u << 20;
 constexpr std::uint64_t kWorthHugePages = 2 * kHugePage;
 
-// Huge pages of a file can only be mapped where the address is a multiple of their size, too, and by itself the kernel
-// does not choose such a one.
+// Huge pages of a file can only be mapped at a multiple of their size. The kernel does not choose
+// such an address by itself.
 void* map_at_huge_page(int descriptor, std::uint64_t bytes) {
   const std::uint64_t room = bytes + kHugePage;
   void* const reserved =
@@ -69,9 +69,9 @@ void* map_at_huge_page(int descriptor, std::uint64_t bytes) {
   return address;
 }
 
-// Fills a new file with huge pages where the kernel gives them on demand (Linux 6.1), whatever its settings say
-// it should do by itself. It makes one of every extent that has a page at all, which is far cheaper than to do so once
-// the extent is full. As far as it does not, the file keeps its holes.
+// Fills a new file with huge pages where the kernel gives them on demand (Linux 6.1), whatever its
+// settings are. The kernel makes one huge page of every extent that has a page at all. That is far
+// cheaper than after the extent is full. Where it does not, the file keeps its holes.
 void begin_with_huge_pages(int descriptor, std::uint64_t bytes) {
   constexpr int kCollapse = 25;  // MADV_COLLAPSE, which older headers lack
   if (bytes < kWorthHugePages || ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) return;
@@ -84,8 +84,8 @@ void begin_with_huge_pages(int descriptor, std::uint64_t bytes) {
   munmap(address, bytes);
 }
 
-// fallocate makes a lack of memory an error here instead of a SIGBUS at the first touch, and the
-// seals keep a peer from cutting the file under our mapping.
+// fallocate makes a lack of memory an error here instead of a SIGBUS at the first touch. The seals
+// keep a peer from cutting the file under the mapping.
 int sealed_memory_file(const char* label, std::uint64_t bytes) {
   if (!file_may_have(bytes)) {
     errno = EFBIG;
@@ -99,7 +99,8 @@ int sealed_memory_file(const char* label, std::uint64_t bytes) {
   do {
     result = fallocate(descriptor, 0, 0, static_cast<off_t>(bytes));
   } while (result != 0 && errno == EINTR);
-  if (result == 0) result = fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  if (result == 0)
+    result = fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   if (result != 0) {
     const int error_number = errno == ENOSPC ? ENOMEM : errno;
     close_descriptor(descriptor);
@@ -142,10 +143,24 @@ int reserve_file(int descriptor, std::uint64_t bytes) {
 }
 
 System table = {
-    monotonic_now, random_from_kernel, sealed_memory_file, map_memory, unmap_memory,
-    make_socket,   ::bind,             ::listen,           ::connect,  accept_caller,
-    ::sendmsg,     ::recvmsg,          close_descriptor,   make_event_fd,
-    open_file,     reserve_file,       ::pread,            ::pwrite,
+    monotonic_now,
+    random_from_kernel,
+    sealed_memory_file,
+    map_memory,
+    unmap_memory,
+    make_socket,
+    ::bind,
+    ::listen,
+    ::connect,
+    accept_caller,
+    ::sendmsg,
+    ::recvmsg,
+    close_descriptor,
+    make_event_fd,
+    open_file,
+    reserve_file,
+    ::pread,
+    ::pwrite,
 };
 
 }  // namespace

@@ -1,6 +1,5 @@
-// The system table: everything the library asks of the outside world goes through it, so that
-// tests can put a clock, a failing disk or a lost socket in its place. Calls keep the meaning
-// and the errno of the system's own.
+// The system table: every call of the system goes through it, so that tests can replace a clock, a
+// disk or a socket by one that fails. Entries keep the meaning and the errno of the system's calls.
 #pragma once
 
 #include <sys/socket.h>
@@ -16,8 +15,9 @@ struct System {
   bool (*random_bytes)(void* data, std::size_t bytes);
 
   // Memory. `map` of a negative descriptor maps private zero pages.
-  int (*memory_file)(const char* label, std::uint64_t bytes);  // sealed memfd with its pages there, or -1
-  void* (*map)(int descriptor, std::uint64_t bytes);                // nullptr on failure
+  int (*memory_file)(const char* label,
+                     std::uint64_t bytes);            // sealed memfd with allocated pages, or -1
+  void* (*map)(int descriptor, std::uint64_t bytes);  // nullptr on failure
   void (*unmap)(void* address, std::uint64_t bytes);
 
   // Unix sockets.

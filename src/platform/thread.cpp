@@ -9,8 +9,8 @@
 namespace trireme {
 namespace {
 
-// The usual size follows the limit of the first thread's stack, and may be too small for anything.
-// Callbacks of the program run here, too. Pages that nobody touches cost no memory.
+// By default a thread's stack has the limit of the first thread's, which may be too small.
+// Callbacks of the program run here, too. Pages that are never touched cost no memory.
 constexpr std::size_t kStackBytes = 2u << 20;
 
 void* thread_main(void* argument) noexcept {
@@ -26,9 +26,9 @@ Status start_thread(std::function<void()> body) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  // Callbacks of the caller run on threads of the library. A runtime whose code they enter turns
-  // its own faults into exceptions, and Mono stops every thread that ever ran its code by a
-  // real-time signal: were it blocked, the next garbage collection would wait for ever.
+  // Callbacks of the caller run on threads of the library, and may enter a runtime. A runtime turns
+  // its own faults into exceptions. Mono stops every thread that ever ran its code by a real-time
+  // signal: if it were blocked, the next garbage collection would wait for ever.
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) {
     sigdelset(&all, fault);
   }

@@ -14,14 +14,13 @@
 
 namespace trireme {
 
-// Runs `body` on a new detached thread that blocks all signals but those of its own faults and the
-// real-time ones, by which runtimes of callbacks stop threads. `body` must not throw; it keeps
-// alive what it uses, because nobody joins: the last one to let go of an object may be the object's
-// own thread.
+// Runs `body` on a new detached thread. The thread blocks all signals but its own faults and the
+// real-time ones, by which runtimes stop threads. `body` must not throw, and keeps alive the
+// objects that it uses: the thread is never joined, so it may be the last to release an object.
 Status start_thread(std::function<void()> body);
 
-// While it lives, pthread_cancel() of this thread waits: to end a thread inside a call would leave
-// its peers waiting for it, and end the program where nothing may be thrown.
+// While it lives, pthread_cancel() of this thread waits. A cancelled call would leave its peers
+// waiting, and would end the program where exceptions are forbidden.
 class NoCancellation {
  public:
   NoCancellation() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

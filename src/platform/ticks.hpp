@@ -1,4 +1,4 @@
-// Ticks: stamps that cost little to take, and are put in nanoseconds when somebody asks.
+// Ticks: stamps that are cheap to take, and turn into nanoseconds when they are read.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,20 @@
 namespace trireme {
 
 namespace detail {
-// Whether the processor's counter runs at one rate, whatever it does. Else a tick is a nanosecond.
+// Whether the processor's counter runs at one rate in every state of the processor. Else a tick is
+// a nanosecond.
 extern const bool ticks_are_cycles;
 }  // namespace detail
 
 inline std::uint64_t ticks_now() noexcept {
 #if defined(__x86_64__)
-  if (detail::ticks_are_cycles) [[likely]] return __rdtsc();
+  if (detail::ticks_are_cycles) [[likely]]
+    return __rdtsc();
 #endif
   return now_ns();
 }
 
-// Puts stamps in nanoseconds of now_ns(): by how much the two have gone on since it was made.
+// Turns stamps into nanoseconds of now_ns(), by how far both have gone since it was made.
 class TickScale {
  public:
   TickScale() : first_ticks_(ticks_now()), first_ns_(now_ns()) {}

@@ -5,12 +5,12 @@
 namespace trireme {
 namespace {
 
-struct Letter {
+struct Character {
   std::size_t bytes = 0;  // 0: none begins here
   std::uint32_t point = 0;
 };
 
-Letter first_letter(std::string_view text) noexcept {
+Character first_character(std::string_view text) noexcept {
   const auto lead = static_cast<unsigned char>(text[0]);
   const int more = lead < 0x80       ? 0
                    : lead >> 5 == 6  ? 1
@@ -33,7 +33,7 @@ Letter first_letter(std::string_view text) noexcept {
 
 bool is_utf8(std::string_view text) noexcept {
   while (!text.empty()) {
-    const Letter letter = first_letter(text);
+    const Character letter = first_character(text);
     if (letter.bytes == 0) return false;
     text.remove_prefix(letter.bytes);
   }
@@ -44,7 +44,7 @@ std::string clean_text(std::string_view text) {
   std::string clean;
   clean.reserve(text.size());
   while (!text.empty()) {
-    const Letter letter = first_letter(text);
+    const Character letter = first_character(text);
     const std::size_t bytes = letter.bytes == 0 ? 1 : letter.bytes;
     // The second range of control characters begins escapes of terminals, too.
     const bool control = letter.point < 0x20 || (letter.point >= 0x7f && letter.point < 0xa0);
@@ -58,14 +58,14 @@ std::string clean_text(std::string_view text) {
   return clean;
 }
 
-std::size_t whole_letters(std::string_view text, std::size_t most) noexcept {
+std::size_t whole_characters(std::string_view text, std::size_t most) noexcept {
   if (text.size() <= most) return text.size();
   std::size_t bytes = most;
   const auto follows = [&](std::size_t at) {
     return static_cast<unsigned char>(text[at]) >> 6 == 2;
   };
   while (bytes > 0 && most - bytes < 4 && follows(bytes)) --bytes;
-  return follows(bytes) ? most : bytes;  // no letter is so long: not UTF-8
+  return follows(bytes) ? most : bytes;  // a letter is never so long, so this is not UTF-8
 }
 
 }  // namespace trireme

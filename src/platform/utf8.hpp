@@ -10,11 +10,11 @@ namespace trireme {
 // Shortest forms only, no surrogates, nothing above U+10FFFF (RFC 3629).
 bool is_utf8(std::string_view text) noexcept;
 
-// What others wrote, to go into a message: control characters, newlines too, and bytes that are no
+// Text of peers, made fit for messages: control characters, newlines too, and bytes that are not
 // UTF-8 become '?'.
 std::string clean_text(std::string_view text);
 
-// How many bytes of it, at most `most`, to keep so that no letter is cut.
-std::size_t whole_letters(std::string_view text, std::size_t most) noexcept;
+// How many bytes of `text`, at most `most`, end at a whole letter.
+std::size_t whole_characters(std::string_view text, std::size_t most) noexcept;
 
 }  // namespace trireme

@@ -70,7 +70,8 @@ std::string supported_algorithms(Pattern pattern) {
   return text;
 }
 
-// Few bytes: what counts is the number of rounds. Many: how often each byte goes over a wire.
+// With few bytes the number of rounds counts. With many bytes it counts how often each byte goes
+// over a wire.
 Algorithm choose_algorithm(Pattern pattern, std::uint64_t bytes, int world_size, bool rank_order) {
   const auto n = static_cast<std::uint64_t>(world_size);
   const bool small = bytes <= (16u << 10);
@@ -95,13 +96,11 @@ Algorithm choose_algorithm(Pattern pattern, std::uint64_t bytes, int world_size,
       if (world_size <= 2 || rank_order) return direct;
       return bytes <= (64u << 10) ? binomial : double_tree;
     case Pattern::gather:
-    case Pattern::scatter:
-      return few || !small ? direct : binomial;
+    case Pattern::scatter: return few || !small ? direct : binomial;
     case Pattern::all_to_all:
       if (few) return direct;
       return bytes <= (4u << 10) * n ? bruck : pairwise;
-    case Pattern::barrier:
-      return few ? direct : bruck;
+    case Pattern::barrier: return few ? direct : bruck;
   }
   return direct;
 }
@@ -110,8 +109,8 @@ std::uint32_t pipeline_pieces(Pattern pattern, Algorithm algorithm, std::uint64_
                               int world_size) {
   const bool chain = pattern == Pattern::broadcast && algorithm == ring;
   if (!chain && algorithm != double_tree) return 1;
-  // As many as hide the way through the pipeline, but none so small that its messages cost more
-  // than its bytes.
+  // As many as hide the way through the pipeline, but each so large that its bytes cost more than
+  // its message.
   const auto n = static_cast<std::uint64_t>(world_size);
   const std::uint64_t depth = chain ? n : std::bit_width(n);
   const std::uint64_t most = std::max<std::uint64_t>(1, bytes / (64u << 10));

@@ -6,9 +6,9 @@
 namespace trireme::schedules {
 namespace {
 
-// Halving and doubling want a power of two. With more ranks, the first ones work in pairs: the odd
-// one of a pair hands its data to the even one and gets the result from it. What is left are
-// `places`, each of which stands for the blocks of one or two ranks.
+// Halving and doubling need a power of two. With more ranks, the first ones work in pairs: the odd
+// one of a pair hands its data to the even one and gets the result from it. The ranks that remain
+// are `places`; each stands for the blocks of one or two ranks.
 struct Places {
   explicit Places(const Ranks& ranks)
       : count(static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks.n)))),
@@ -58,7 +58,7 @@ void reduce_scatter_halving(const Ranks& ranks, Schedule* out) {
     out->rounds.push_back(std::move(round));
     summed = true;
   }
-  // The places [low, low + span) share what this one still works on.
+  // The places [low, low + span) share the blocks that this rank still works on.
   int low = 0;
   for (int span = places.count; span > 1; span /= 2) {
     const int half = span / 2;
@@ -84,7 +84,7 @@ void reduce_scatter_halving(const Ranks& ranks, Schedule* out) {
     low = kept;
   }
   const std::uint32_t mine = number(ranks.me);
-  // There is at least one round before: with one rank nothing of this is called.
+  // At least one round came before, because this is never called with one rank.
   std::vector<Step>& last = out->rounds.back().then;
   last.push_back({output(mine), {partial(mine)}});
   if (!paired) return;
@@ -155,7 +155,7 @@ void all_gather_bruck(const Ranks& ranks, Schedule* out) {
 
 // A block that has to travel a distance jumps, in the round of each bit of it, over that power of
 // two. Between jumps it waits in one of two spares of its distance: while one block leaves a rank,
-// the next one of the same distance comes.
+// the next block of the same distance arrives.
 void all_to_all_bruck(const Ranks& ranks, Schedule* out) {
   for (int jump = 1; jump < ranks.n; jump *= 2) {
     Round round;

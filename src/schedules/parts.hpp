@@ -1,4 +1,4 @@
-// What the families of schedules share.
+// The parts that the families of schedules share.
 #pragma once
 
 #include <utility>
@@ -16,7 +16,7 @@ inline Slot spare_partial(std::uint32_t block, std::uint32_t index) {
 }
 inline std::uint32_t number(int rank) { return static_cast<std::uint32_t>(rank); }
 
-// Schedules are concatenated: a family adds its rounds to what is there.
+// Schedules are concatenated: a family appends its rounds.
 struct Ranks {
   int me = 0;
   int n = 1;
@@ -35,7 +35,7 @@ void reduce_scatter_ring(const Ranks& ranks, Schedule* out);
 void reduce_scatter_pairwise(const Ranks& ranks, Schedule* out);
 void reduce_scatter_halving(const Ranks& ranks, Schedule* out);
 
-// The whole input of each becomes the whole output of all.
+// The whole input of each rank goes into the whole output of all ranks.
 void all_reduce_direct(const Ranks& ranks, Schedule* out);
 
 // This rank's block of output becomes all n blocks of it.
@@ -44,14 +44,15 @@ void all_gather_ring(const Ranks& ranks, Schedule* out);
 void all_gather_doubling(const Ranks& ranks, Schedule* out);
 void all_gather_bruck(const Ranks& ranks, Schedule* out);
 
-// The root's output becomes everybody's; or the root's output is what all inputs combine to.
+// broadcast: the root's output becomes the output of all ranks; reduce: the root's output becomes
+// the combination of all inputs.
 void broadcast_direct(const Ranks& ranks, std::uint32_t pieces, Schedule* out);
 void broadcast_chain(const Ranks& ranks, std::uint32_t pieces, Schedule* out);
 void broadcast_binomial(const Ranks& ranks, Schedule* out);
 void reduce_direct(const Ranks& ranks, std::uint32_t pieces, Schedule* out);
 void reduce_binomial(const Ranks& ranks, Schedule* out);
 // `up` combines towards the root, `down` spreads from it; with both, a piece goes down as soon as
-// it has come up.
+// it is up.
 void double_tree(const Ranks& ranks, std::uint32_t pieces, bool up, bool down, Schedule* out);
 
 void gather_direct(const Ranks& ranks, Schedule* out);

@@ -10,7 +10,7 @@ void reduce_scatter_ring(const Ranks& ranks, Schedule* out) {
     const std::uint32_t gets = number(ranks.minus(step + 2));
     const std::uint32_t turn = static_cast<std::uint32_t>(step) & 1;
     const bool last = step == ranks.n - 2;
-    // What the first step moves is nobody's sum yet.
+    // The first step moves an input, and later steps move partial sums.
     const Slot sent = step == 0 ? input(gives) : spare_partial(gives, turn ^ 1);
     const Slot received = step == 0 ? spare(gets, 0) : spare_partial(gets, turn);
     Round round;

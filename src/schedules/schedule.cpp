@@ -34,7 +34,7 @@ void all_gather_direct(const Ranks& ranks, Schedule* out) {
   out->rounds.push_back(std::move(round));
 }
 
-// All that everybody has goes to everybody.
+// Each rank sends its whole input to all ranks.
 void all_reduce_direct(const Ranks& ranks, Schedule* out) {
   Round round;
   Step sum{output(0), {}};
@@ -116,7 +116,7 @@ void all_to_all_direct(const Ranks& ranks, Schedule* out) {
 
 namespace {
 
-// Messages that only say that they are there.
+// Messages without bytes: their arrival is the news.
 void barrier(const Ranks& ranks, Algorithm algorithm, Schedule* out) {
   if (algorithm == Algorithm::direct) {
     Round round;
@@ -187,8 +187,7 @@ std::uint32_t blocks_of(const ScheduleRequest& request) {
     case Pattern::barrier: return 0;
     case Pattern::all_to_all: return n * n;
     case Pattern::broadcast:
-    case Pattern::reduce:
-      return request.algorithm == Algorithm::binomial ? 1 : request.pieces;
+    case Pattern::reduce: return request.algorithm == Algorithm::binomial ? 1 : request.pieces;
     case Pattern::all_reduce:
       if (request.algorithm == Algorithm::direct) return 1;
       return request.algorithm == Algorithm::double_tree ? request.pieces : n;
@@ -196,7 +195,7 @@ std::uint32_t blocks_of(const ScheduleRequest& request) {
   }
 }
 
-// What a rank has of its own and keeps.
+// Copies the block that this rank contributes to itself.
 void keep_own(const Ranks& ranks, Pattern pattern, Schedule* out) {
   const std::uint32_t mine = number(ranks.me);
   const bool at_root = ranks.me == ranks.root;
@@ -205,20 +204,17 @@ void keep_own(const Ranks& ranks, Pattern pattern, Schedule* out) {
     case Pattern::scatter:
       if (at_root) out->first.push_back({output(mine), {input(mine)}});
       break;
-    case Pattern::all_gather:
-      out->first.push_back({output(mine), {input(mine)}});
-      break;
+    case Pattern::all_gather: out->first.push_back({output(mine), {input(mine)}}); break;
     case Pattern::all_to_all: {
       const std::uint32_t block = mine * number(ranks.n) + mine;
       out->first.push_back({output(block), {input(block)}});
       break;
     }
-    default:
-      break;
+    default: break;
   }
 }
 
-// One rank is alone: what it gives is the result.
+// A single rank: its input is the result.
 void alone(Pattern pattern, std::uint32_t blocks, Schedule* out) {
   const bool reduces = pattern == Pattern::all_reduce || pattern == Pattern::reduce ||
                        pattern == Pattern::reduce_scatter;

@@ -42,14 +42,13 @@ void reduce_binomial(const Ranks& ranks, Schedule* out) {
     const Slot theirs = child_summed ? spare_partial(0, 0) : spare(0, 0);
     round.receives.push_back({ranks.absolute(child), {theirs}});
     const bool last = place == 0 && mask * 2 >= ranks.n;
-    round.then.push_back(
-        {last ? output(0) : partial(0), {summed ? partial(0) : input(0), theirs}});
+    round.then.push_back({last ? output(0) : partial(0), {summed ? partial(0) : input(0), theirs}});
     out->rounds.push_back(std::move(round));
     summed = true;
   }
 }
 
-// Blocks of others pass in the spare of their place.
+// Blocks of other ranks pass through the spare of their place.
 void gather_binomial(const Ranks& ranks, Schedule* out) {
   const int place = ranks.relative();
   const auto block = [&](int of) { return number(ranks.absolute(of)); };
@@ -106,7 +105,7 @@ namespace {
 
 // One of the two trees as one rank sees it. The root of the collective stands above both; the other
 // ranks are nodes 1 to m. In the first tree node x hangs where its lowest bit puts it, as in a
-// search tree, so odd nodes are leaves; the second is the first one mirrored (m even) or shifted by
+// search tree, so odd nodes are leaves. The second is the first one mirrored (m even) or shifted by
 // one (m odd), so that even nodes are its leaves.
 class Tree {
  public:
@@ -132,7 +131,7 @@ class Tree {
   const std::vector<Child>& children() const { return children_; }
 
  private:
-  // From a node to its place in the first tree, and back.
+  // The place of a node in the first tree, and the way back.
   int place(int node) const {
     if (which_ == 0) return node;
     return nodes_ % 2 == 0 ? nodes_ + 1 - node : (node == 1 ? nodes_ : node - 1);
@@ -170,8 +169,8 @@ class Tree {
 
 }  // namespace
 
-// The times are the same on all ranks, and each rank waits in a round for nothing but partners in
-// the same one.
+// All ranks have the same times, and in each round a rank waits only for partners in the same
+// round.
 void double_tree(const Ranks& ranks, std::uint32_t pieces, bool up, bool down, Schedule* out) {
   const std::array<Tree, 2> trees{Tree(ranks, 0), Tree(ranks, 1)};
   const int deepest = std::max(trees[0].deepest(), trees[1].deepest());
@@ -182,7 +181,7 @@ void double_tree(const Ranks& ranks, std::uint32_t pieces, bool up, bool down, S
     const bool at_root = depth == 0;
     const bool leaf = tree.children().empty();
     for (std::uint32_t piece = which; up && piece < pieces; piece += 2) {
-      // Who is `depth` below the root sends when all below it have sent.
+      // A rank that is `depth` below the root sends when all ranks below it have sent.
       const std::uint32_t sends_at = piece / 2 + static_cast<std::uint32_t>(deepest - depth);
       if (!at_root) {
         rounds[sends_at].sends.push_back(

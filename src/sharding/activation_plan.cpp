@@ -19,7 +19,7 @@ struct Sizes {
       outputs.push_back(activation_piece(layers[i].output));
       sums[i + 1] = sums[i] + outputs[i] + activation_piece(layers[i].saved);
     }
-    // Nobody asks for the gradient of the last output.
+    // The gradient of the last output is not needed.
     std::uint64_t largest[2] = {0, 0};
     for (std::uint64_t i = 0; i + 1 < count; ++i) {
       largest[i % 2] = std::max(largest[i % 2], outputs[i]);
@@ -27,7 +27,8 @@ struct Sizes {
     even = largest[0];
     gradients = largest[0] + largest[1];
   }
-  // What a stretch holds itself: the output of its last layer is a checkpoint, unless it is the last.
+  // The memory of a stretch itself: the output of its last layer is a checkpoint, unless it is the
+  // last.
   std::uint64_t inside(std::uint64_t first, std::uint64_t end) const {
     return sums[end] - sums[first] - (end < count ? outputs[end - 1] : 0);
   }
@@ -64,13 +65,13 @@ Cut cut_every(const Sizes& sizes, std::uint64_t every) {
   return measure(sizes, std::move(firsts));
 }
 
-// The last layers from `last` on are one stretch; those before are cut so that the fewest bytes are
-// kept of them while no stretch needs more than that one or the largest layer alone.
+// The last layers from `last` on are one stretch. Cuts the layers before it so that the fewest
+// bytes are kept. No stretch may need more than the last one or the largest layer alone.
 Cut cut_before(const Sizes& sizes, std::uint64_t last) {
   std::uint64_t room = sizes.inside(last, sizes.count);
   for (std::uint64_t i = 0; i < last; ++i) room = std::max(room, sizes.inside(i, i + 1));
-  // best[i]: bytes kept of layers before i if a stretch ends there, which begins at from[i]. The
-  // beginnings that may still be best are in `open`, ascending, and so are their bytes.
+  // best[i]: bytes kept of layers before i if a stretch ends there; that stretch begins at from[i].
+  // The beginnings that may still be best are in `open`, ascending, and so are their bytes.
   std::vector<std::uint64_t> best(last + 1, 0), from(last + 1, 0);
   std::deque<std::uint64_t> open = {0};
   for (std::uint64_t i = 1; i <= last; ++i) {
@@ -91,9 +92,10 @@ Cut cut_before(const Sizes& sizes, std::uint64_t last) {
 
 // ---- with a file ----
 
-// A node is what one item is kept of: it uses the one before and makes its own.
-constexpr std::uint64_t kMostSlots = 1024;  // besides: as many as there are items
-constexpr std::uint64_t kUsualSlots = 4;    // one is used, one made, one written, one on its way
+// A node is the unit of an item: it uses the item before and makes its own.
+constexpr std::uint64_t kMostSlots = 1024;  // besides: the number of items
+constexpr std::uint64_t kUsualSlots = 4;    // one in use, one being made, one being written, one on
+                                            // its way
 
 std::uint64_t page(std::uint64_t bytes) {
   return (bytes + kWindowAlignment - 1) / kWindowAlignment * kWindowAlignment;
@@ -113,7 +115,7 @@ std::uint64_t window_bytes(const std::vector<std::uint64_t>& items, std::uint64_
   return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
 }
 
-// The numbers of slots that are thought of, from the largest.
+// The numbers of slots to try, from the largest.
 std::vector<std::uint64_t> slot_choices(std::uint64_t items) {
   std::vector<std::uint64_t> choices = {items};
   for (std::uint64_t slots = std::min(items - 1, kMostSlots); slots >= 2 && slots < items;
@@ -153,7 +155,7 @@ std::string too_little(const char* option, std::uint64_t asked, std::uint64_t le
          ", but the least that works is " + std::to_string(least);
 }
 
-// All that is kept goes through the window.
+// All kept outputs go through the window.
 Status plan_with_file(const Sizes& sizes, const ActivationLimits& limits, ActivationPlan* out) {
   Cut cut = cut_every(sizes, limits.every > 0 ? limits.every : sizes.count);
   const bool by_layer = cut.firsts.size() == 2;
@@ -191,7 +193,7 @@ Status plan_with_file(const Sizes& sizes, const ActivationLimits& limits, Activa
     const bool narrow = limits.window > 0 && limits.window < least;
     return Status::failure(
         TRIREME_ERROR_OUT_OF_MEMORY,
-        narrow ? too_little("offload_buffer_bytes", limits.window, least)
+        narrow ? too_little("offload.buffer_bytes", limits.window, least)
                : too_little("activation_budget_bytes", limits.budget, out->least) +
                      "; without the file and checkpoints it takes " + std::to_string(out->largest));
   }
@@ -207,7 +209,7 @@ Status plan_in_memory(const Sizes& sizes, const ActivationLimits& limits, Activa
     return cut.checkpoints + cut.stretch + sizes.gradients;
   };
   Cut chosen = cut_every(sizes, limits.every > 0 ? limits.every : sizes.count);
-  // The fewest layers that are computed again come first.
+  // The choice with the fewest recomputed layers comes first.
   out->least = out->largest;
   bool fits = limits.budget == 0;
   for (std::uint64_t last = 0; last < sizes.count; ++last) {
@@ -229,7 +231,7 @@ Status plan_in_memory(const Sizes& sizes, const ActivationLimits& limits, Activa
   return Status::success();
 }
 
-// Where everything of each layer lies.
+// Assigns the places of each layer's memory.
 void place(const Sizes& sizes, ActivationPlan* out) {
   out->places.resize(sizes.count);
   const bool windowed = out->window.slots > 0;

@@ -9,7 +9,7 @@ namespace trireme::sharding {
 
 namespace {
 
-// Few blocks would leave nothing to do while the disk works.
+// With fewer blocks the rank would wait for the disk.
 constexpr std::uint64_t kWantedBlocks = 32;
 constexpr std::uint64_t kLeastBlock = std::uint64_t{256} << 10;
 
@@ -40,7 +40,7 @@ FilePlan::FilePlan(const Layout& layout, std::uint32_t rank) {
       block.bytes = block.range.count * dtype_size(group.dtype);
       held_bytes += block.bytes;
       passed += block.room();
-      // Evenly among those that stay.
+      // Spreads the blocks in memory evenly among the others.
       block.in_file =
           static_cast<double>(file_bytes) < layout.spread.file_ratio * static_cast<double>(passed);
       std::uint64_t& place = block.in_file ? file_bytes : resident_bytes;

@@ -38,7 +38,7 @@ void append_rows(const Registry& registry, const Unit& unit, Group* group) {
   }
 }
 
-// The end of a row that is nearest to an element of the group.
+// The end of the row nearest to an element of the group.
 std::uint64_t nearest_row(const Group& group, std::uint64_t element) {
   const auto after =
       std::upper_bound(group.rows.begin(), group.rows.end(), element,
@@ -48,8 +48,8 @@ std::uint64_t nearest_row(const Group& group, std::uint64_t element) {
   return element - before <= before + after->width - element ? before : before + after->width;
 }
 
-// Part `index` of `parts` of a range of the group: even, or moved to where rows end. The ends of
-// the range are such places, so the parts follow each other without a gap.
+// Part `index` of `parts` of a range of the group: even, or moved to the ends of rows. The range's
+// ends are such places, so the parts follow each other without a gap.
 Range cut(const Group& group, const Range& range, std::uint32_t parts, std::uint32_t index) {
   const Range even = shard_range(range.count, parts, index);
   std::uint64_t first = range.first + even.first, end = range.first + even.end();
@@ -60,8 +60,8 @@ Range cut(const Group& group, const Range& range, std::uint32_t parts, std::uint
   return {first, end - first};
 }
 
-// Neighbours of one type are joined while the group is small. Units that stay whole are joined with
-// each other only.
+// Joins neighbours of one type while the group is small. Units that stay whole are joined only with
+// each other.
 void join_units(const Registry& registry, Layout* layout) {
   const Spread& spread = layout->spread;
   for (std::size_t i = 0; i < registry.units().size(); ++i) {
@@ -88,7 +88,7 @@ void join_units(const Registry& registry, Layout* layout) {
     group.elements += unit.elements;
     group.bytes += bytes;
   }
-  for (Group& group : layout->groups) {  // of nothing, nothing has to be gathered
+  for (Group& group : layout->groups) {  // an empty group needs no gather
     if (group.bytes > 0) continue;
     group.gathered = group.in_file = false;
     group.stays_whole = true;

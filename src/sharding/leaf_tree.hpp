@@ -14,14 +14,14 @@ inline std::uint32_t tree_levels(std::uint32_t leaves) {
   return static_cast<std::uint32_t>(std::bit_width(leaves));
 }
 
-// Where the sum goes that leaf number `leaf` completes. It is the sum of the leaf and of all levels
-// below that one, each of which holds the partner at its height, and which are empty afterwards.
+// The level of the sum that leaf number `leaf` completes. The sum is that of the leaf and of all
+// levels below. Each of these holds the partner at its height, and is empty afterwards.
 inline std::uint32_t level_completed_by(std::uint32_t leaf) {
   return static_cast<std::uint32_t>(std::countr_one(leaf));
 }
 
 // Whether level `level` holds a sum when all leaves are in. The whole is the sum of these from the
-// lowest level up, because the lower one waits alone until it meets the next higher one.
+// lowest level up, because a lower one waits until it meets the next higher one.
 inline bool level_remains(std::uint32_t leaves, std::uint32_t level) {
   return (leaves >> level & 1U) != 0;
 }

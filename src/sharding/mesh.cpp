@@ -11,7 +11,7 @@
 namespace trireme::sharding {
 namespace {
 
-// From the axis whose ranks talk least to the one whose ranks talk most and must be near each
+// From the axis with the least traffic to the axis with the most, whose ranks must be near each
 // other.
 constexpr std::array<std::string_view, 6> kKnown = {"pipeline", "data",    "shard",
                                                     "expert",   "context", "tensor"};
@@ -36,8 +36,8 @@ Status MeshShape::check_names() const {
     const std::string which = "the name of axis " + std::to_string(i);
     if (name.empty()) return invalid_argument(which + " is empty");
     if (name.size() > kMaxAxisName) {
-      return invalid_argument(which + " has " + std::to_string(name.size()) +
-                              " bytes, more than " + std::to_string(kMaxAxisName));
+      return invalid_argument(which + " has " + std::to_string(name.size()) + " bytes, more than " +
+                              std::to_string(kMaxAxisName));
     }
     if (!is_utf8(name)) return invalid_argument(which + " is not UTF-8");
     for (std::size_t k = 0; k < i; ++k) {
@@ -63,7 +63,7 @@ Status MeshShape::infer_size() {
     sizes.append(sizes.empty() ? "" : " x ").append(axis.name).append(" ");
     sizes.append(axis.size == 0 ? "?" : text_of(axis.size));
     if (axis.size != 0) {
-      // Bounded, so that it cannot overflow; any product above the world size is wrong alike.
+      // Bounded, so that it cannot overflow; every product above the world size is equally wrong.
       product = std::min<std::int64_t>(product * axis.size, INT32_MAX);
       continue;
     }

@@ -1,4 +1,4 @@
-// Ranks arranged in named axes: coordinates, ranks, and who shares an axis with whom.
+// Ranks arranged in named axes: coordinates, ranks, and the ranks that share an axis.
 #pragma once
 
 #include <trireme/mesh.h>
@@ -16,12 +16,12 @@ constexpr std::size_t kMaxAxisName = 31;  // bytes
 
 struct Axis {
   std::string name;
-  std::int32_t size = 0;  // 0: what is left of the world size; at most one
+  std::int32_t size = 0;  // 0: the rest of the world size; at most one axis
 };
 
 class MeshShape {
  public:
-  // The product of the sizes is the world size. `axes` stay in the order given; `order` says how
+  // The product of the sizes is the world size. `axes` stay in the order given; `order` tells how
   // ranks are numbered.
   static Status make(std::vector<Axis> axes, trireme_mesh_order order, std::int32_t world_size,
                      MeshShape* out);
@@ -38,7 +38,7 @@ class MeshShape {
   // The ranks that differ from `rank` at most in these axes, ascending.
   std::vector<std::int32_t> group(const std::vector<std::size_t>& axes, std::int32_t rank) const;
 
-  // Names, sizes and strides; the same for meshes that are the same.
+  // Names, sizes and strides; equal for equal meshes.
   std::string text() const;
 
  private:

@@ -25,8 +25,8 @@ MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skip
     plan.gradients = keeps_shards ? shard_gradient_bytes : layout.whole_gradient_bytes;
   }
   plan.words = 32 * std::uint64_t{spread.world_size};
-  plan.attendance = piece(plan.words + 1024 + (skips ? 8 * skip_words(registry) : 0));
-  plan.exchange = plan.attendance + (uneven ? kPiece : 0);
+  plan.uneven = piece(plan.words + 1024 + (skips ? 8 * skip_words(registry) : 0));
+  plan.exchange = plan.uneven + (uneven ? kPiece : 0);
   std::uint64_t slot_levels = 0;
   if (spread.leaves > 0) {
     plan.level_count = tree_levels(spread.leaves) - (keeps_shards ? 1 : 0);
@@ -42,7 +42,7 @@ MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skip
     }
   }
   if (!spread.whole_gradients()) {
-    // A rank that never has a leaf joins reductions at the step only, so nobody may wait for it
+    // A rank that never has a leaf joins reductions only at the step, so no rank may wait for it
     // before.
     plan.slot_per_bucket = spread.leaves > 0 && spread.world_size > spread.leaves;
     if (plan.slot_per_bucket) {
@@ -130,7 +130,7 @@ std::uint64_t plan_step_bytes(const Layout& layout) {
               ? once
               : gather_bytes(group.reshard_counts, spread.reshard_part_of(spread.rank), size);
       bytes += once + (spread.keep_gathered ? 0 : again);
-      // Where forward turns round, a group of several units stays.
+      // A group of several units stays at the turn from forward to backward.
       last_again = group.units.size() > 1 && !spread.keep_gathered ? again : 0;
     }
     if (!spread.whole_state() && group.bucket != kNone) {

@@ -53,7 +53,7 @@ Status count_elements(const std::string& name, const std::vector<std::uint64_t>&
   return Status::success();
 }
 
-// For one more element, so that adding it cannot fail.
+// Makes room for one more element, so that adding it cannot fail.
 template <class T>
 void make_room(std::vector<T>* list) {
   if (list->size() == list->capacity()) list->reserve(list->size() * 2 + 4);
@@ -79,7 +79,8 @@ std::string quoted(const std::string& name) {
   return text + "\"";
 }
 
-Status Registry::add(const trireme_parameter_options& options, std::uint64_t* out_parameter) {
+Status Registry::add(const trireme_parameter_options& options, std::uint64_t* out_parameter,
+                     std::vector<std::string> whole_on) {
   if (options.name == nullptr) return invalid_argument("options.name is NULL");
   Parameter parameter;
   TRIREME_RETURN_IF_ERROR(check_name(options.name, "options.name", &parameter.name));
@@ -111,7 +112,8 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
   }
   parameter.dtype = options.dtype;
   parameter.replicas = options.replicas > 0 ? options.replicas : 1;
-  parameter.norm_group = options.norm_group;
+  parameter.whole_on = std::move(whole_on);
+  parameter.parameter_group = options.parameter_group;
   parameter.frozen = (options.flags & TRIREME_PARAMETER_FLAG_FROZEN) != 0;
   if (options.dimensions > 0) {
     parameter.shape.assign(options.shape, options.shape + options.dimensions);
@@ -146,20 +148,25 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
                               ", but it is tied to " + quoted(original.name) + " of unit " +
                               quoted(units_[original.unit].name));
     }
+    if (!parameter.whole_on.empty() && parameter.whole_on != original.whole_on) {
+      return invalid_argument("options.placements of parameter " + shown + " are not those of " +
+                              quoted(original.name) + " that it is tied to");
+    }
     if (options.replicas > 0 && parameter.replicas != original.replicas) {
       return invalid_argument("options.replicas of parameter " + shown + " is " +
                               std::to_string(options.replicas) + ", but it is tied to " +
                               quoted(original.name) + " that has " +
                               std::to_string(original.replicas));
     }
-    if (options.norm_group > 0 && parameter.norm_group != original.norm_group) {
-      return invalid_argument("options.norm_group of parameter " + shown + " is " +
-                              std::to_string(options.norm_group) + ", but it is tied to " +
+    if (options.parameter_group > 0 && parameter.parameter_group != original.parameter_group) {
+      return invalid_argument("options.parameter_group of parameter " + shown + " is " +
+                              std::to_string(options.parameter_group) + ", but it is tied to " +
                               quoted(original.name) + " of group " +
-                              std::to_string(original.norm_group));
+                              std::to_string(original.parameter_group));
     }
     parameter.replicas = original.replicas;
-    parameter.norm_group = original.norm_group;
+    parameter.whole_on = original.whole_on;
+    parameter.parameter_group = original.parameter_group;
     parameter.unit = original.unit;
     parameter.first = original.first;
     parameter.target = target;
@@ -190,7 +197,7 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
                               dtype_name(units_.back().dtype));
     }
   }
-  // What may fail for want of memory comes first, so that a parameter is there whole or not at all.
+  // Allocations come first, so that a parameter is there whole or not at all.
   make_room(&parameters_);
   if (is_new) {
     Unit unit;
@@ -240,8 +247,9 @@ std::vector<Fact> Registry::facts() const {
     if (parameter.replicas > 1) {
       value += " of " + std::to_string(parameter.replicas) + " replicas";
     }
-    if (parameter.norm_group > 0) {
-      value += " in norm group " + std::to_string(parameter.norm_group);
+    for (const std::string& axis : parameter.whole_on) value += " whole on " + quoted(axis);
+    if (parameter.parameter_group > 0) {
+      value += " in parameter_group " + std::to_string(parameter.parameter_group);
     }
     if (parameter.target != i) value += " tied to " + quoted(parameters_[parameter.target].name);
     const std::string& unit = units_[parameter.unit].name;

@@ -1,4 +1,4 @@
-// The parameters and units of a model as they are registered, checked one by one.
+// The parameters and units of a model during registration, checked one by one.
 #pragma once
 
 #include <trireme/model.h>
@@ -18,20 +18,22 @@ struct Parameter {
   std::vector<std::uint64_t> shape;
   std::uint64_t elements = 0;
   bool frozen = false;
-  std::uint32_t replicas = 1;    // models that hold it, see NormRanks
-  std::uint32_t norm_group = 0;  // with which it is clipped
+  std::uint32_t replicas = 1;         // models that hold it, see NormRanks
+  std::vector<std::string> whole_on;  // axes of the mesh on which all ranks hold it
+  std::uint32_t parameter_group = 0;  // of the options of an optimizer
   std::uint64_t unit = 0;
   std::uint64_t first = 0;             // within the unit
-  std::uint64_t target = 0;            // whose memory this is: its own number unless it is tied
+  std::uint64_t target = 0;            // the parameter whose memory it uses: its own number unless
+                                       // it is tied
   std::vector<std::uint64_t> aliases;  // of a target, in the order added
 };
 
-// Whether an optimizer has something to do with the parameter of that number.
+// Whether an optimizer updates the parameter of that number.
 inline bool is_trained(const Parameter& parameter, std::uint64_t number) {
   return parameter.target == number && !parameter.frozen && parameter.elements > 0;
 }
 
-// A flat vector of parameters, aliases left out.
+// A flat vector of parameters, without aliases.
 struct Unit {
   std::string name;
   trireme_dtype dtype = 0;
@@ -40,7 +42,7 @@ struct Unit {
   std::vector<std::uint64_t> parameters;
 };
 
-// One thing that all ranks must agree on, for messages: "SUBJECT is VALUE on rank 0 and ...".
+// One value that all ranks must agree on, for messages: "SUBJECT is VALUE on rank 0 and ...".
 struct Fact {
   std::string subject;
   std::string value;
@@ -48,8 +50,9 @@ struct Fact {
 
 class Registry {
  public:
-  // `options` as read by the boundary. Nothing changes on failure.
-  Status add(const trireme_parameter_options& options, std::uint64_t* out_parameter);
+  // The boundary has read `options`, and a Placement `whole_on`. A failure changes nothing.
+  Status add(const trireme_parameter_options& options, std::uint64_t* out_parameter,
+             std::vector<std::string> whole_on = {});
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const std::vector<Unit>& units() const { return units_; }
@@ -67,7 +70,7 @@ class Registry {
   std::uint64_t elements_ = 0;
 };
 
-// In quotes, with everything escaped that could break a one-line message.
+// The name in quotes, with every letter escaped that could break a one-line message.
 std::string quoted(const std::string& name);
 
 }  // namespace trireme::sharding

@@ -10,7 +10,7 @@ std::vector<std::int32_t> ranks_of_color(const std::vector<Choice>& choices, std
   for (std::size_t rank = 0; rank < choices.size(); ++rank) {
     if (choices[rank].color == color) ranks.push_back(static_cast<std::int32_t>(rank));
   }
-  // They are in the order of ranks already, which a stable sort keeps for equal keys.
+  // They are already in the order of ranks, which a stable sort keeps for equal keys.
   std::stable_sort(ranks.begin(), ranks.end(), [&](std::int32_t a, std::int32_t b) {
     return choices[static_cast<std::size_t>(a)].key < choices[static_cast<std::size_t>(b)].key;
   });

@@ -1,4 +1,4 @@
-// Which ranks form a group, and in what order.
+// The ranks that form a group, and their order.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace trireme::sharding {
 
-// What one rank asks for in a split; a negative color is no group.
+// One rank's wish in a split; a negative color means no group.
 struct Choice {
   std::int32_t color = -1;
   std::int32_t key = 0;
@@ -20,7 +20,7 @@ std::vector<std::int32_t> ranks_of_color(const std::vector<Choice>& choices, std
 // A list names at least one rank, each at most once, all from 0 to world_size - 1.
 Status check_rank_list(const std::vector<std::int32_t>& ranks, std::int32_t world_size);
 
-// Where the rank stands in the list; -1 if nowhere.
+// The place of the rank in the list; -1 if it is not there.
 std::int32_t position_of(const std::vector<std::int32_t>& ranks, std::int32_t rank);
 
 }  // namespace trireme::sharding

@@ -15,12 +15,13 @@ namespace {
 using tcp::Moved;
 
 constexpr std::uint64_t kSilenceNs = 5'000'000'000;
-// A connection that broke is made anew for so long, unless nobody listens there any more.
+// A connection that broke is made anew for so long, unless the store's port refuses callers.
 constexpr std::uint64_t kReconnectNs = 2'000'000'000;
 // Retries of many clients are spread: each pause is drawn below a bound that doubles.
 constexpr std::uint64_t kFirstPauseNs = 5'000'000;
 constexpr std::uint64_t kLongestPauseNs = 500'000'000;
-// The store knows which keys of a wait are missing; so much later its answer is not waited for.
+// At a deadline the store answers which keys of a wait are missing; the client waits so much longer
+// for that answer.
 constexpr std::uint64_t kVerdictNs = 1'000'000'000;
 constexpr std::size_t kMostIdle = 64;
 constexpr std::uint64_t kMostPollNs = 3'600'000'000'000;
@@ -29,7 +30,7 @@ Status stopped() {
   return Status::failure(TRIREME_ERROR_CANCELLED, "the store's handle was destroyed meanwhile");
 }
 
-// Waiting does not make these better.
+// Waiting does not mend these failures.
 bool final(const Status& status) {
   return status.code() == TRIREME_ERROR_AUTHENTICATION || status.code() == TRIREME_ERROR_MISMATCH ||
          status.code() == TRIREME_ERROR_CANCELLED;
@@ -141,7 +142,7 @@ Status StoreClient::ask(StoreRequest request, Deadline deadline, StoreReply* rep
   const Deadline whole =
       waits ? Deadline::at(last > UINT64_MAX - kVerdictNs ? UINT64_MAX : last + kVerdictNs)
             : deadline;
-  Deadline mended = whole;  // by then a connection that broke has to work again
+  Deadline mended = whole;  // by then a connection that broke must work again
   std::uint64_t longest_pause = kFirstPauseNs;
   bool broke = false;
   while (true) {
@@ -150,7 +151,7 @@ Status StoreClient::ask(StoreRequest request, Deadline deadline, StoreReply* rep
       if (waits) request.timeout_ns = deadline.remaining_ns();
       status = exchange(*line, request, whole, reply);
       if (status.ok()) break;
-      line->socket.reset();  // an answer that comes later must not be taken for another one's
+      line->socket.reset();  // a late answer must not be taken for the next request's
     }
     if (whole.passed() || final(status) || status.code() == TRIREME_ERROR_CORRUPT) {
       keep(std::move(line));

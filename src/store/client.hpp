@@ -1,5 +1,6 @@
-// Store client: a store that is reached over TCP. Calls that run at the same time have a connection
-// each, which stays for later ones; one that breaks is made anew, and its request repeated.
+// Store client: a store that is reached over TCP. Calls that run at the same time have one
+// connection each, which stays for later calls; one that breaks is made anew, and its request is
+// repeated.
 #pragma once
 
 #include <atomic>
@@ -18,12 +19,12 @@ namespace trireme::cluster {
 
 class StoreClient : public Store {
  public:
-  // `server` is one that lives as long as this client, or null.
+  // `server` lives as long as this client; it may be null.
   StoreClient(std::string host, std::uint16_t port, const Token& token,
               std::unique_ptr<StoreServer> server)
       : host_(std::move(host)), port_(port), token_(token), server_(std::move(server)) {}
 
-  // Waits until somebody serves there. AUTHENTICATION and MISMATCH: somebody else does. TIMEOUT.
+  // Waits until a store serves there. AUTHENTICATION and MISMATCH: another server does. TIMEOUT.
   Status open(Deadline deadline);
 
   Status ask(StoreRequest request, Deadline deadline, StoreReply* reply) override;
@@ -31,7 +32,7 @@ class StoreClient : public Store {
   std::string url() const override;
 
  private:
-  // A connection and what is known of it if it breaks.
+  // A connection, and its state for the case that it breaks.
   struct Line {
     Lane lane{};
     std::uint64_t number = 0;  // of its last request

@@ -16,13 +16,13 @@
 namespace trireme::cluster {
 namespace {
 
-// The list only grows: a store is for how a job begins, not for its data.
+// The list only grows: a store serves a job's start, not its data.
 constexpr std::uint64_t kMostFileBytes = 256u << 20;
-// Nobody tells when the file has changed or is unlocked: one looks again, after a pause that is
-// drawn below a bound that doubles.
+// The system does not tell when the file has changed or is unlocked: a waiter looks again after a
+// pause, drawn below a bound that doubles.
 constexpr std::uint64_t kFirstLookNs = 500'000;
 constexpr std::uint64_t kLongestLookNs = 20'000'000;
-// A look that may take no time may still wait for a writer so long.
+// Even a look with a deadline of 0 may wait so long for a writer.
 constexpr std::uint64_t kWriterNs = 1'000'000'000;
 
 Digest key_of_file(const Token& token) {
@@ -31,7 +31,8 @@ Digest key_of_file(const Token& token) {
 
 }  // namespace
 
-// Of the file and, as threads of one process share its lock, of them; ends if the process dies.
+// Locks the file, and a mutex: threads of one process share the file's lock. The lock ends if the
+// process dies.
 class StoreFile::Lock {
  public:
   Lock() = default;
@@ -61,7 +62,7 @@ class StoreFile::Lock {
       }
       if (deadline.passed()) {
         return Status::failure(TRIREME_ERROR_TIMEOUT,
-                               "somebody else had " + file.what() + " locked all the time");
+                               "others had " + file.what() + " locked all the time");
       }
       TRIREME_RETURN_IF_ERROR(file.pause(&longest_pause));
     }
@@ -118,7 +119,7 @@ Status StoreFile::read_new() {
   return Status::success();
 }
 
-// *whole is false at the end of the file, and where a process died while it wrote.
+// *whole is false at the end of the file, and where a process died during its write.
 Status StoreFile::read_frame(bool* whole, StoreReply* reply) {
   const auto read = [&](void* to, std::size_t bytes, std::uint64_t offset, bool* all) {
     std::size_t got = 0;
@@ -169,7 +170,7 @@ void StoreFile::carry_out(const StoreRequest& request, StoreReply* reply) {
   *reply = std::move(answers.front().reply);
 }
 
-// Under the lock of a writer, after all that is there was read.
+// Call it under the writer's lock, after the whole file was read.
 Status StoreFile::append(const StoreRequest& request) {
   std::string frame;
   FrameWriter writer(key_, reader_->sequence());
@@ -180,7 +181,7 @@ Status StoreFile::append(const StoreRequest& request) {
                                                             std::to_string(kMostFileBytes));
   }
   if (!file_may_have(offset_ + frame.size())) return Status::system(EFBIG, what());
-  // What a process that died has left half-written goes.
+  // Cuts the half-written request of a process that died.
   if (::ftruncate(file_.get(), static_cast<off_t>(offset_)) != 0)
     return Status::system(errno, what());
   for (std::size_t at = 0; at < frame.size();) {
@@ -204,23 +205,24 @@ Status StoreFile::change(StoreRequest request, Deadline deadline, StoreReply* re
   request.lane = lane_;
   request.number = ++number_;
   TRIREME_RETURN_IF_ERROR(append(request));
-  // Read back from the file like everybody else's, it has the same effect here as there.
+  // This process reads its own request back like all others, so it has the same effect here as
+  // there.
   bool whole = false;
   TRIREME_RETURN_IF_ERROR(read_frame(&whole, reply));
   if (whole) return Status::success();
-  return Status::failure(TRIREME_ERROR_SYSTEM, what() + " does not keep what is written to it");
+  return Status::failure(TRIREME_ERROR_SYSTEM,
+                         what() + " does not keep the bytes that are written to it");
 }
 
 Status StoreFile::look(StoreRequest request, Deadline deadline, StoreReply* reply) {
   const std::uint64_t last = deadline.moment_ns();
-  const auto patience =
-      Deadline::at(last > UINT64_MAX - kWriterNs ? UINT64_MAX : last + kWriterNs);
+  const auto backoff = Deadline::at(last > UINT64_MAX - kWriterNs ? UINT64_MAX : last + kWriterNs);
   request.timeout_ns = 0;
   std::uint64_t longest_pause = kFirstLookNs;
   while (true) {
     {
       Lock lock;
-      TRIREME_RETURN_IF_ERROR(lock.take(*this, F_RDLCK, patience));
+      TRIREME_RETURN_IF_ERROR(lock.take(*this, F_RDLCK, backoff));
       TRIREME_RETURN_IF_ERROR(read_new());
       carry_out(request, reply);
     }

@@ -1,6 +1,6 @@
-// Store file: a store without a server, in a file that all processes of a job reach. The file is a
-// list of the requests that changed something, each with a code that only the job can make; every
-// process carries them out in that order, and so all hold the same.
+// Store file: a store without a server, in a file that all processes of a job reach. The file lists
+// the requests that changed the store, each with a code that only the job can make; every process
+// carries them out in that order, so all hold the same state.
 #pragma once
 
 #include <mutex>
@@ -17,7 +17,8 @@ class StoreFile : public Store {
  public:
   StoreFile(std::string path, const Token& token);
 
-  // Makes the file if it is not there. AUTHENTICATION: it is another job's, or others can write it.
+  // Makes the file if it is not there. AUTHENTICATION: the file belongs to another job, or other
+  // users can write it.
   Status open(Deadline deadline);
 
   Status ask(StoreRequest request, Deadline deadline, StoreReply* reply) override;

@@ -1,4 +1,4 @@
-// Which store a URL means.
+// Finds the store that a URL means.
 #include <cstdlib>
 
 #include "net/endpoint.hpp"
@@ -18,7 +18,7 @@ Status wrong(std::string_view url, const std::string& why) {
   return invalid_argument("the store's URL \"" + std::string(url) + "\": " + why);
 }
 
-// In place of "env://" what the environment says.
+// Replaces "env://" by the URL in the environment.
 Status look_into_environment(std::string_view url, std::string* out) {
   *out = url;
   if (url != kEnvironment) return Status::success();

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "net/entrance.hpp"
+#include "net/acceptor.hpp"
 #include "net/handshake.hpp"
 #include "net/tcp_socket.hpp"
 #include "platform/clock.hpp"
@@ -32,13 +32,13 @@ constexpr std::uint64_t kServerSilenceNs = 5'000'000'000;
 constexpr std::size_t kMostFromStranger = 256;  // bytes at a time
 constexpr int kMostEvents = 256;
 
-// What epoll tells of other descriptors than callers'.
+// Numbers of epoll's descriptors that are not callers.
 constexpr std::uint64_t kWaker = 0;
 constexpr std::uint64_t kListener = 1;
 constexpr std::uint64_t kFirstCaller = 2;
 
-// Nobody can write here before it has proved itself. One request at a time: who sends more before
-// it has its answer is turned away.
+// A caller writes nothing here before it has proved itself. It has one request at a time: a caller
+// that sends more before its answer is turned away.
 struct Caller {
   Caller(Socket its_socket, const Token& token, std::uint64_t now_ns)
       : socket(std::move(its_socket)), since_ns(now_ns) {
@@ -51,7 +51,7 @@ struct Caller {
   std::optional<FrameReader> reader;   // from then on
   std::optional<FrameWriter> writer;
   bool asked = false;   // and has no answer yet
-  std::string out;      // what it has still to read
+  std::string out;      // bytes that it has yet to read
   bool drains = false;  // epoll waits until it can take more
 };
 
@@ -60,15 +60,15 @@ struct Caller {
 class StoreServer::Loop {
  public:
   Loop(const Token& token, Socket listener, std::string name)
-      : token_(token), entrance_(std::move(listener), std::move(name)) {}
+      : token_(token), acceptor_(std::move(listener), std::move(name)) {}
 
   Status open();
   void stop() noexcept {
-    // The address can be served anew at once.
-    ::shutdown(entrance_.get(), SHUT_RDWR);
+    // Frees the address at once.
+    ::shutdown(acceptor_.get(), SHUT_RDWR);
     stop_.store(true, std::memory_order_release);
     waker_.wake();
-    // What is under way takes microseconds.
+    // The requests under way take microseconds.
     std::unique_lock lock(mutex_);
     wait_until(condition_, lock, Deadline::after(kServerSilenceNs), [&] { return ended_; });
   }
@@ -86,7 +86,7 @@ class StoreServer::Loop {
   void accept_callers(std::uint64_t now);
   void serve(Callers::iterator entry);
   bool read(std::uint64_t id, Caller& caller);
-  bool hear_stranger(std::uint64_t id, Caller& caller, std::string_view bytes);
+  bool receive_unauthenticated(std::uint64_t id, Caller& caller, std::string_view bytes);
   bool hear_frames(std::uint64_t id, Caller& caller, std::string_view bytes);
   bool answer(std::uint64_t id, std::string_view body);
   void deliver(const std::vector<StoreState::Answer>& answers);
@@ -94,7 +94,7 @@ class StoreServer::Loop {
   void drop(Callers::iterator entry);
 
   const Token token_;
-  tcp::Entrance entrance_;
+  tcp::Acceptor acceptor_;
   Socket poll_;
   tcp::Waker waker_;
   std::atomic<bool> stop_{false};
@@ -104,10 +104,10 @@ class StoreServer::Loop {
   StoreInstance instance_ = 0;
   StoreState state_;
   Callers callers_;
-  std::set<std::uint64_t> strangers_;  // of these, the oldest first
-  std::vector<std::uint64_t> gone_;    // to be dropped at the end of the turn
+  std::set<std::uint64_t> unauthenticated_;  // of these, the oldest first
+  std::vector<std::uint64_t> gone_;          // to be dropped at the end of the turn
   std::uint64_t next_caller_ = kFirstCaller;
-  bool paused_ = false;  // epoll does not tell who calls
+  bool paused_ = false;  // epoll does not report new callers
   char buffer_[65'536];
 };
 
@@ -121,7 +121,7 @@ Status StoreServer::Loop::open() {
   poll_ = Socket(own_descriptor([] { return epoll_create1(EPOLL_CLOEXEC); }));
   if (!poll_) return Status::system(errno, "a descriptor for events");
   TRIREME_RETURN_IF_ERROR(add(waker_.get(), kWaker));
-  return add(entrance_.get(), kListener);
+  return add(acceptor_.get(), kListener);
 }
 
 Status StoreServer::Loop::add(int descriptor, std::uint64_t what) {
@@ -143,7 +143,7 @@ void StoreServer::Loop::run() noexcept {
   while (!stop_.load(std::memory_order_acquire)) {
     try {
       turn();
-    } catch (...) {  // no memory for somebody who came: the rest goes on
+    } catch (...) {  // no memory for a new caller: the rest goes on
     }
   }
   callers_.clear();
@@ -153,15 +153,17 @@ void StoreServer::Loop::run() noexcept {
 }
 
 std::uint64_t StoreServer::Loop::opens_ns() const {
-  const std::size_t count = strangers_.size();
-  return entrance_.opens_ns(count, count == 0 ? 0 : callers_.at(*strangers_.begin()).since_ns);
+  const std::size_t count = unauthenticated_.size();
+  return acceptor_.opens_ns(count,
+                            count == 0 ? 0 : callers_.at(*unauthenticated_.begin()).since_ns);
 }
 
 int StoreServer::Loop::next_wait_ms() const {
   std::uint64_t moment = state_.next_moment_ns().value_or(UINT64_MAX);
   if (paused_) moment = std::min(moment, opens_ns());
-  if (!strangers_.empty()) {
-    moment = std::min(moment, callers_.at(*strangers_.begin()).since_ns + tcp::kStrangerNs);
+  if (!unauthenticated_.empty()) {
+    moment =
+        std::min(moment, callers_.at(*unauthenticated_.begin()).since_ns + tcp::kUnauthenticatedNs);
   }
   const std::uint64_t now = now_ns();
   if (moment <= now) return 0;
@@ -191,37 +193,38 @@ void StoreServer::Loop::turn() {
 }
 
 void StoreServer::Loop::turn_away_the_slow(std::uint64_t now) {
-  while (!strangers_.empty()) {
-    const auto oldest = callers_.find(*strangers_.begin());
-    if (now - oldest->second.since_ns < tcp::kStrangerNs) return;
+  while (!unauthenticated_.empty()) {
+    const auto oldest = callers_.find(*unauthenticated_.begin());
+    if (now - oldest->second.since_ns < tcp::kUnauthenticatedNs) return;
     drop(oldest);
   }
 }
 
 void StoreServer::Loop::accept_callers(std::uint64_t now) {
   while (now >= opens_ns()) {
-    Socket socket = entrance_.accept();
+    Socket socket = acceptor_.accept();
     if (!socket) break;
-    if (strangers_.size() >= tcp::kMostStrangers) drop(callers_.find(*strangers_.begin()));
+    if (unauthenticated_.size() >= tcp::kMostUnauthenticated)
+      drop(callers_.find(*unauthenticated_.begin()));
     socket.tune(kServerSilenceNs);
     socket.keep_alive();
     const std::uint64_t id = next_caller_++;
     const auto entry = callers_.try_emplace(id, std::move(socket), token_, now).first;
-    strangers_.insert(id);
+    unauthenticated_.insert(id);
     std::string nothing;
     if (!entry->second.handshake->start(&nothing).ok() ||
         !add(entry->second.socket.get(), id).ok()) {
       drop(entry);
     }
   }
-  // epoll would not wait while somebody does.
+  // epoll would return at once while a caller waits.
   const bool pauses = now < opens_ns();
-  if (pauses != paused_) watch(entrance_.get(), kListener, pauses ? 0u : std::uint32_t{EPOLLIN});
+  if (pauses != paused_) watch(acceptor_.get(), kListener, pauses ? 0u : std::uint32_t{EPOLLIN});
   paused_ = pauses;
 }
 
 void StoreServer::Loop::drop(Callers::iterator entry) {
-  if (strangers_.erase(entry->first) > 0) entrance_.turned_away();
+  if (unauthenticated_.erase(entry->first) > 0) acceptor_.turned_away();
   state_.forget(entry->first);
   callers_.erase(entry);
 }
@@ -243,19 +246,21 @@ bool StoreServer::Loop::read(std::uint64_t id, Caller& caller) {
   if (result == Moved::nothing) return true;
   if (result == Moved::ended) return false;
   const std::string_view bytes(buffer_, moved);
-  return caller.handshake ? hear_stranger(id, caller, bytes) : hear_frames(id, caller, bytes);
+  return caller.handshake ? receive_unauthenticated(id, caller, bytes)
+                          : hear_frames(id, caller, bytes);
 }
 
-bool StoreServer::Loop::hear_stranger(std::uint64_t id, Caller& caller, std::string_view bytes) {
+bool StoreServer::Loop::receive_unauthenticated(std::uint64_t id, Caller& caller,
+                                                std::string_view bytes) {
   std::size_t used = 0;
   const Status status = caller.handshake->take(bytes, &used, &caller.out);
-  // What was said is sent even now: the other end learns by it why it is turned away.
+  // Sends the answer even now: it tells the other end why it is turned away.
   if (!flush(id, caller) || !status.ok() || used != bytes.size()) return false;
   if (!caller.handshake->done()) return !caller.drains;
   caller.reader.emplace(caller.handshake->keys().receive, kMaxStoreRequestBytes);
   caller.writer.emplace(caller.handshake->keys().send);
   caller.handshake.reset();
-  strangers_.erase(id);
+  unauthenticated_.erase(id);
   return true;
 }
 
@@ -272,7 +277,7 @@ bool StoreServer::Loop::hear_frames(std::uint64_t id, Caller& caller, std::strin
   return true;
 }
 
-// False if it makes no sense: no member of the job sends such a thing.
+// False if the request makes no sense: no member of the job sends such a thing.
 bool StoreServer::Loop::answer(std::uint64_t id, std::string_view body) {
   StoreRequest request;
   StoreInstance meant = 0;
@@ -284,7 +289,7 @@ bool StoreServer::Loop::answer(std::uint64_t id, std::string_view body) {
                        {TRIREME_ERROR_PEER_LOST,
                         0,
                         {},
-                        "the store has been started anew: what it held before is lost"}});
+                        "the store has been started anew: its former contents are lost"}});
   } else {
     state_.take(id, request, now_ns(), &answers);
   }

@@ -1,5 +1,5 @@
-// Store server: serves the job's store at one address, on a thread of its own. Who calls has to
-// prove within two seconds that it knows the job's token, and costs about a kilobyte until then.
+// Store server: serves the job's store at one address, on a thread of its own. A caller has two
+// seconds to prove that it knows the job's token, and costs about a kilobyte until then.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ class StoreServer {
   static Status start(const tcp::Endpoint& endpoint, const Token& token,
                       std::unique_ptr<StoreServer>* out);
   ~StoreServer() { stop(); }
-  // Nobody is served any more; all connections end. Any thread.
+  // Serves no request any more; ends all connections. Any thread.
   void stop() noexcept;
 
   const tcp::Endpoint& endpoint() const { return endpoint_; }

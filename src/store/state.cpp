@@ -11,7 +11,7 @@ namespace {
 
 std::string quoted(std::string_view key) {
   constexpr std::size_t kMost = 80;
-  const std::size_t part = whole_letters(key, kMost);
+  const std::size_t part = whole_characters(key, kMost);
   return std::string("\"").append(clean_text(key.substr(0, part))) +
          (part < key.size() ? "...\"" : "\"");
 }
@@ -73,7 +73,7 @@ void StoreState::take(Client from, const StoreRequest& request, std::uint64_t no
     return;
   }
   if (changes(request.operation) && answer_repeat(from, request, answers)) return;
-  // First the one who asked, then those whose wait is over by it.
+  // First the caller, then the waiters whose wait it ends.
   const std::size_t place = answers->size();
   answers->push_back({from, {}});
   StoreReply reply = change(request, answers);

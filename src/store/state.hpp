@@ -1,6 +1,6 @@
-// Store state: what the job's store holds and who waits for what. Pure: requests and moments go in,
-// answers come out; no socket, no file, no clock. Each client has one request at a time under way,
-// and one that changes something is done once even if it comes again.
+// Store state: the contents of the job's store, and its waiters. Pure: requests and moments go in,
+// answers come out; no socket, no file, no clock. Each client has one request at a time under way.
+// A request that changes the store is done once, even if it arrives again.
 #pragma once
 
 #include <array>
@@ -24,12 +24,12 @@ constexpr std::size_t kMaxWaitKeys = 4096;         // of one wait
 constexpr std::size_t kMaxWaitBytes = 256 << 10;   // of the keys of one wait
 constexpr std::size_t kMaxRememberedLanes = 1 << 16;
 
-// By which a request that is repeated on another connection is known again.
+// Names a client, so that a request that is repeated on another connection is recognised.
 using Lane = std::array<std::uint8_t, 16>;
 
 enum class StoreOperation : std::uint8_t { set = 1, get, wait, add, compare_exchange, remove };
 
-bool changes(StoreOperation operation);  // or only looks
+bool changes(StoreOperation operation);  // else it only looks
 
 struct StoreRequest {
   StoreOperation operation{};
@@ -37,7 +37,7 @@ struct StoreRequest {
   std::uint64_t number = 0;             // of the lane, ascending; a repeat has the same
   std::string key;                      // not of a wait
   std::optional<std::string> expected;  // compare_exchange; none: the key must be absent
-  std::string value;                    // set; what compare_exchange puts there
+  std::string value;                    // set; compare_exchange: the new value
   std::int64_t amount = 0;              // add
   std::vector<std::string> keys;        // wait
   std::uint64_t timeout_ns = 0;         // wait; 0 looks once
@@ -46,7 +46,7 @@ struct StoreRequest {
 struct StoreReply {
   trireme_status code = TRIREME_OK;
   std::int64_t number = 0;           // add: the sum; compare_exchange, remove: 1 if it was done
-  std::optional<std::string> value;  // get: what is there, or none
+  std::optional<std::string> value;  // get: the value, or none
   std::string message;               // of a failure
 };
 
@@ -58,14 +58,14 @@ class StoreState {
     StoreReply reply;
   };
 
-  // Appends to *answers: the client's own, unless it has to wait, and those of others whose wait
-  // is over by it.
+  // Appends to *answers: this client's answer, unless it has to wait, and the answers of waiters
+  // whose wait it ends.
   void take(Client from, const StoreRequest& request, std::uint64_t now_ns,
             std::vector<Answer>* answers);
-  // It is not waited for any more.
+  // Drops the client's wait.
   void forget(Client client);
   void time_passed(std::uint64_t now_ns, std::vector<Answer>* answers);
-  // When time_passed() has something to do.
+  // The next moment at which time_passed() has work.
   std::optional<std::uint64_t> next_moment_ns() const;
 
   std::size_t keys() const { return values_.size(); }
@@ -101,10 +101,10 @@ class StoreState {
   std::multimap<std::string, Client> by_key_;  // each waiter under the one key it misses
   std::multimap<std::uint64_t, Client> by_deadline_;
   std::map<Lane, Remembered> remembered_;
-  std::list<Lane> lanes_;  // of these, the one that was silent longest first
+  std::list<Lane> lanes_;  // these lanes, the longest silent first
 };
 
-// What is wrong with a request, before anything is done for it.
+// Refuses a malformed request before it has any effect.
 Status check_store_request(const StoreRequest& request);
 
 }  // namespace trireme::cluster

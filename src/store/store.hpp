@@ -1,4 +1,4 @@
-// Store: the job's key-value store as a program sees it, wherever it is.
+// Store: the job's key-value store as a program sees it, whatever serves it.
 #pragma once
 
 #include <memory>
@@ -15,21 +15,21 @@ namespace trireme::cluster {
 class Store {
  public:
   virtual ~Store() = default;
-  // Any thread. The reply is of a request that was done; a failure may be the store's own or that
-  // of the way to it. Ends soon after the deadline. Fills in lane and number.
+  // Any thread. The reply belongs to a request that was done; a failure may come from the store or
+  // from the way to it. Ends soon after the deadline. Fills in lane and number.
   virtual Status ask(StoreRequest request, Deadline deadline, StoreReply* reply) = 0;
-  // Calls under way end.
+  // Ends the calls under way.
   virtual void stop() noexcept = 0;
-  // By which others reach it: "tcp://10.0.0.2:4711", "file:///shared/job".
+  // The URL by which others reach it: "tcp://10.0.0.2:4711", "file:///shared/job".
   virtual std::string url() const = 0;
 };
 
-// "tcp://ADDRESS:PORT" is served by this process, with port 0 at one that the system chooses;
-// "env://" as below.
+// This process serves "tcp://ADDRESS:PORT"; with port 0 the system chooses the port. "env://" is as
+// below.
 Status serve_store(std::string_view url, const Token& token, Deadline deadline,
                    std::unique_ptr<Store>* out);
 // "tcp://ADDRESS:PORT", "file:///PATH", or "env://": the URL in TRIREME_STORE, or the address in
-// MASTER_ADDR and MASTER_PORT. Waits until there is one.
+// MASTER_ADDR and MASTER_PORT. Waits until the store is there.
 Status connect_store(std::string_view url, const Token& token, Deadline deadline,
                      std::unique_ptr<Store>* out);
 

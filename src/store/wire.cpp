@@ -146,7 +146,7 @@ std::string encode(const StoreReply& reply, StoreInstance instance) {
   out.number(reply.code);
   out.number(instance);
   out.number(reply.number);
-  out.text(std::string_view(reply.message).substr(0, whole_letters(reply.message, kMaxMessage)));
+  out.text(std::string_view(reply.message).substr(0, whole_characters(reply.message, kMaxMessage)));
   out.optional(reply.value);
   return out.take();
 }

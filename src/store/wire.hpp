@@ -1,5 +1,5 @@
-// Store wire: requests and answers of the store as bytes, in a frame or in a file. Whoever reads
-// them knows that a member of the job wrote them, and trusts no length in them all the same.
+// Store wire: requests and answers of the store as bytes, in a frame or in a file. A reader knows
+// that a member of the job wrote them, and still trusts no length in them.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace trireme::cluster {
 
-// Which store: a number that each draws when it starts. 0: whichever it is.
+// The number of a store: each store draws it when it starts. 0: any store.
 using StoreInstance = std::uint64_t;
 
 constexpr std::size_t kMaxStoreRequestBytes = 2 * kMaxStoreValue + kMaxStoreKey + 64;
@@ -21,7 +21,7 @@ bool decode(std::string_view bytes, StoreRequest* request, StoreInstance* instan
 std::string encode(const StoreReply& reply, StoreInstance instance);
 bool decode(std::string_view bytes, StoreReply* reply, StoreInstance* instance);
 
-// By which both ends of a connection know that it is for the store.
+// The terms by which both ends of a connection know that it is for the store.
 HandshakeTerms store_terms();
 
 }  // namespace trireme::cluster

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Every public function's comment has its slots, and names exactly its parameters."""
+"""Every public function's comment has its slots, and names exactly its parameters. The comment of a struct of
+more than 16 fields gives the reason: see REASON.
+"""
 
 import re
 import sys
@@ -13,8 +15,14 @@ PHRASES = (
 )
 
 
+MOST_FIELDS = 16
+REASON = "More than 16 fields:"
+
+
 def parameters(text, name):
-    declaration = re.search(r"TRIREME_CALL\s+" + name + r"\((.*?)\);", text, flags=re.S).group(1)
+    declaration = re.search(r"TRIREME_CALLCONV\s+" + name + r"\((.*?)\);", text, flags=re.S).group(
+        1
+    )
     if declaration.strip() == "void":
         return []
     return [re.search(r"(\w+)$", part.strip()).group(1) for part in declaration.split(",")]
@@ -38,13 +46,22 @@ def problems_of(name, comment, declared, returns_void):
     return problems
 
 
+def problems_of_structs(include):
+    comments = headers.struct_comments(include)
+    return [
+        f"{name}: {len(fields)} fields; nest them by duty, or give the reason after '{REASON}'"
+        for name, fields in headers.structs(include).items()
+        if len(fields) > MOST_FIELDS and REASON not in comments.get(name, "")
+    ]
+
+
 def check(include=headers.INCLUDE):
     text = headers.without_comments("\n".join(h.read_text() for h in headers.headers(include)))
     problems = []
     for name, comment in headers.functions(include).items():
-        void = re.search(r"TRIREME_API void TRIREME_CALL\s+" + name + r"\(", text) is not None
+        void = re.search(r"TRIREME_API void TRIREME_CALLCONV\s+" + name + r"\(", text) is not None
         problems += problems_of(name, comment, parameters(text, name), void)
-    return problems
+    return problems + problems_of_structs(include)
 
 
 def main():

@@ -38,7 +38,7 @@ def current(include=headers.INCLUDE):
 
 
 def differences(golden, now):
-    """What breaks a program compiled against `golden`, and what `golden` lacks."""
+    """Differences that break a program compiled against `golden`, and what `golden` lacks."""
     known, found = golden.splitlines(), now.splitlines()
     problems = []
     sizes = dict(re.findall(r"^struct (\w+) size (\d+)$", now, flags=re.M))

@@ -1,4 +1,4 @@
-"""What the public headers declare, read from their text: structs, constants, functions."""
+"""The declarations of the public headers, read from their text: structs, constants, functions."""
 
 import pathlib
 import re
@@ -39,12 +39,23 @@ def constants(include=INCLUDE):
     return found
 
 
+def struct_comments(include=INCLUDE):
+    """{name: its comment} of every struct with public fields that has one right above it."""
+    found = {}
+    for header in headers(include):
+        for match in re.finditer(
+            r"/\*\*((?:(?!\*/).)*)\*/\ntypedef struct (\w+) \{", header.read_text(), flags=re.S
+        ):
+            found[match.group(2)] = match.group(1)
+    return found
+
+
 def functions(include=INCLUDE):
     """{name: its comment} of every declared function."""
     found = {}
     for header in headers(include):
         text = header.read_text()
-        for match in re.finditer(r"TRIREME_CALL\s+(trireme_\w+)\(", text):
+        for match in re.finditer(r"TRIREME_CALLCONV\s+(trireme_\w+)\(", text):
             before = text[: match.start()]
             end = before.rfind("*/")
             between = before[end + 2 :]

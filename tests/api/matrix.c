@@ -1,9 +1,9 @@
 /*
  * The matrix of features: each alone and each two of them, with every strategy that takes both, on
- * 1 to 4 ranks.
- * What goes together trains to exactly the bits of one plain process; what does not is refused with
- * the reason, and the group lives on. With --table every cell is printed, or with --table STRATEGY
- * those of one strategy, from which matrix.py writes docs/features.md.
+ * 1 to 4 ranks. A pair that goes together trains to exactly the bits of one plain process; other
+ * pairs are refused with the reason, and the group lives on. With --table every cell is printed, or
+ * with
+ * --table STRATEGY those of one strategy, from which matrix.py writes docs/features.md.
  */
 #include <unistd.h>
 /* The trainings are those of test_strategies.c: its model, its plain process and its checks. */
@@ -87,9 +87,9 @@ static const char *const kNames[FEATURES] = {
     "gradients written in place (views)",
     "buckets in the order of the first step's gradients",
     "units stay gathered (KEEP_GATHERED)",
-    "units gathered again by a few (reshard_ranks)",
+    "units gathered again by a few (units.reshard_ranks)",
     "shards of whole rows (WHOLE_ROWS)",
-    "ranks of a copy apart (shard_stride)",
+    "ranks of a copy apart (shards.stride)",
     "one norm with another model (norm_ranks, replicas)",
     "clipping by norms of groups of parameters",
     "parameters of f16 and bf16",
@@ -108,13 +108,13 @@ static const char *const kNames[FEATURES] = {
     "gradients travel as f16 or bf16 (reduce_dtype)",
     "update in backward (UPDATE_IN_BACKWARD)",
     "dynamic loss scale, one step overflows",
-    "state in a file (offload_path)",
-    "state in a file by 0.4 (offload_ratio), eight vectors",
-    "parameters in a file (offload_path of the model)",
+    "state in a file (offload)",
+    "state in a file by 0.4 (offload.ratio), eight vectors",
+    "parameters in a file (offload of the model)",
     "parameters in a file by 0.4",
     "trainer, each layer is a checkpoint",
     "trainer, the least budget for activations",
-    "trainer, activations in a file (offload_path)",
+    "trainer, activations in a file (offload)",
     "schedule of the library, or of the caller",
 };
 
@@ -199,12 +199,12 @@ static bool is_rule(enum feature f) {
     return f == OWN_RULE || f == BY_NORMS || (f >= PLAIN && f <= LION);
 }
 
-/* Who hands in gradients: the caller in a way of its own, or a trainer. */
+/* Ways of handing in gradients: by the caller in a way of its own, or by a trainer. */
 static bool is_way(enum feature f) {
     return f == FLAT_VECTOR || f == ANY_ORDER || f == LEARNT_ORDER || f == VIEWS;
 }
 
-/* What a trainer keeps. */
+/* Ways in which a trainer keeps activations. */
 static bool is_kept(enum feature f) {
     return f == CHECKPOINTED || f == WITHIN_BUDGET || f == ACTIVATIONS;
 }
@@ -221,7 +221,7 @@ static bool exclude_each_other(enum feature a, enum feature b) {
            (a == FLAT_VECTOR && (b == UNUSED_AS_ZERO || b == UNUSED_SKIPPED));
 }
 
-/* What the headers say does not go together: TRIREME_OK for what does. */
+/* The outcome that the headers promise: TRIREME_OK if the features go together. */
 static trireme_status expected_of(const struct setup *s, bool no_sync) {
     if (s->parameter_path != NULL && (s->strategy < TRIREME_STRATEGY_ZERO3 || s->shared)) {
         return TRIREME_ERROR_UNSUPPORTED;
@@ -254,7 +254,7 @@ static trireme_status expected_of(const struct setup *s, bool no_sync) {
     return no_sync && s->leaves > 0 ? TRIREME_ERROR_UNSUPPORTED : TRIREME_OK;
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 struct attempt {
     const struct setup *setup;
@@ -280,16 +280,16 @@ static void ask_for_it(trireme_communicator *communicator, int rank, void *conte
     trireme_model_destroy(model);
     int32_t sum = 0;
     const int32_t one = 1;
-    if (trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL) !=
-            TRIREME_OK ||
+    if (trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
+                           NULL) != TRIREME_OK ||
         sum != setup->world_size) {
         o->line = 0; /* the group does not live on */
     }
 }
 
 /* The reason, without the name of the function. */
-static const char *check_refused(const struct setup *setup, trireme_dtype dtype,
-                                 trireme_status expected) {
+static const char *
+check_refused(const struct setup *setup, trireme_dtype dtype, trireme_status expected) {
     static struct attempt attempt;
     attempt = (struct attempt){.setup = setup, .dtype = dtype};
     struct outcome *const outcomes = attempt.outcomes;
@@ -357,8 +357,7 @@ static bool prints;
 static const char *only; /* one strategy; NULL: all */
 
 static const trireme_rule_kind kByNorms[] = {TRIREME_RULE_LAMB, TRIREME_RULE_LARS,
-                                                  TRIREME_RULE_ADAFACTOR,
-                                                  TRIREME_RULE_MUON};
+                                             TRIREME_RULE_ADAFACTOR, TRIREME_RULE_MUON};
 enum { BY_NORMS_RULES = sizeof kByNorms / sizeof kByNorms[0] };
 
 static struct setup setup_of(int world, int strategy, enum feature a, enum feature b) {
@@ -441,7 +440,7 @@ static void features_train_alone_and_in_pairs_or_are_refused(void **state) {
             for (int b = a; b < FEATURES; ++b) {
                 const bool alone = a == b;
                 if (exclude_each_other(a, b)) continue;
-                /* What a strategy does not take alone would not be looked at in a pair. */
+                /* A feature that a strategy refuses alone is not tried in a pair. */
                 if (!alone && (is_refused_alone(strategy, a) || is_refused_alone(strategy, b))) {
                     continue;
                 }

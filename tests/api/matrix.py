@@ -27,8 +27,8 @@ The test trains each feature alone, and each two of them, with every strategy by
 It does so with f32, f64, f16 and bf16 once each. The model has tied, frozen, empty and scalar parameters, and
 units of nothing.
 
-- `hybrid_shard` has groups of 1, 2, 3 and 2 ranks, or with `shard_stride` of 1, 1, 1 and 2.
-- `reshard_ranks` is 1, 2, 1 and 2, with all ranks in one group.
+- `hybrid_shard` has groups of 1, 2, 3 and 2 ranks, or with `shards.stride` of 1, 1, 1 and 2.
+- `units.reshard_ranks` is 1, 2, 1 and 2, with all ranks in one group.
 - Two models train with one norm, on as many ranks each.
 
 A cell is one of two kinds; there is no third:

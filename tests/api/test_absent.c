@@ -1,6 +1,6 @@
 /*
- * Ranks without data where the others gather units: they take part in the gathers and hold up
- * nobody.
+ * Ranks without data where the others gather units: they take part in the gathers and delay no
+ * rank.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "options.h"
 #include "ranks.h"
 
 #define F32 TRIREME_DTYPE_F32
@@ -23,8 +24,8 @@ struct job {
     struct verdict verdicts[4];
 };
 
-static void gather_and_release(struct verdict *v, trireme_model *model, int rank, uint64_t unit,
-                               bool brings) {
+static void
+gather_and_release(struct verdict *v, trireme_model *model, int rank, uint64_t unit, bool brings) {
     float gradient[UNIT];
     for (int i = 0; i < UNIT; ++i) gradient[i] = (float)(rank + 1);
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_unit(model, unit));
@@ -35,19 +36,20 @@ static void gather_and_release(struct verdict *v, trireme_model *model, int rank
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_release_unit(model, unit));
 }
 
-/* Rank 0 has no data, and takes part in the gathers of the others: during its empty pass, or after. */
-static void be_absent_where_units_are_gathered(trireme_communicator *communicator, int rank,
-                                               void *context) {
+/* Rank 0 has no data, and takes part in the gathers of the others: during its empty pass, or after.
+ */
+static void
+be_absent_where_units_are_gathered(trireme_communicator *communicator, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     const int passes = (job->kind & PASSES_BEFORE) != 0 ? 2 : 1;
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->strategy;
-    if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) options.shard_ranks = 2;
+    if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) shards_of(&options)->ranks = 2;
     options.flags = TRIREME_MODEL_FLAG_UNEVEN;
-    options.share_parameters = TRIREME_SHARE_NEVER;
-    options.minimum_unit_bytes = 1;
-    options.bucket_bytes = 1;
+    shards_of(&options)->share = TRIREME_SHARE_NEVER;
+    units_of(&options)->minimum_bytes = 1;
+    buckets_of(&options)->bytes = 1;
     if ((job->kind & REPRODUCIBLE) != 0) options.leaves = (uint32_t)(passes * job->world_size);
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
@@ -73,7 +75,8 @@ static void be_absent_where_units_are_gathered(trireme_communicator *communicato
         const bool ends_first = !present && (job->kind & ENDS_FIRST) != 0;
         for (uint64_t i = 0; i < MANY_UNITS; ++i) gather_and_release(v, model, rank, i, false);
         uint32_t flags = present ? 0 : TRIREME_BACKWARD_FLAG_ABSENT;
-        if (pass + 1 < passes && (job->kind & REPRODUCIBLE) == 0) flags |= TRIREME_BACKWARD_FLAG_NO_SYNC;
+        if (pass + 1 < passes && (job->kind & REPRODUCIBLE) == 0)
+            flags |= TRIREME_BACKWARD_FLAG_NO_SYNC;
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, flags));
         if (ends_first) EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
         for (uint64_t i = MANY_UNITS; i-- > 0;) gather_and_release(v, model, rank, i, present);

@@ -1,6 +1,6 @@
 /*
  * Activations in a file: the bits of a plain loop for every strategy, window and choice of
- * checkpoints, callbacks that see what they wrote, plans that are exact, and a disk that fails.
+ * checkpoints; callbacks that see their own bytes again; exact plans; and a disk that fails.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -15,6 +15,7 @@
 #include <unistd.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #include "directory.inc"
@@ -22,7 +23,9 @@
 
 enum { PAGE = 4096 };
 
-static uint64_t pages(uint64_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
+static uint64_t pages(uint64_t bytes) {
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
 
 static trireme_offload_info offload_info(struct verdict *v, const trireme_trainer *trainer) {
     trireme_offload_info info = TRIREME_OFFLOAD_INFO_INIT;
@@ -84,7 +87,7 @@ static void train(trireme_communicator *communicator, int number, void *context)
     EXPECT(v, info.written_bytes == 0 && info.read_bytes == 0);
     EXPECT(v, strcmp(info.path, directory) == 0);
     EXPECT(v, (info.direct != 0) == (info.why_not_direct[0] == 0));
-    EXPECT(v, (info.ring != 0) == (info.why_not_ring[0] == 0));
+    EXPECT(v, (info.io_uring != 0) == (info.why_not_io_uring[0] == 0));
     for (int step = 0; step < job->steps; ++step) {
         trireme_trainer_metrics metrics = TRIREME_TRAINER_METRICS_INIT;
         EXPECT_STATUS(v, TRIREME_OK, trireme_trainer_step(r.trainer, &r, &metrics));
@@ -175,7 +178,7 @@ static void without_ring_or_direct_the_bits_are_the_same(void **state) {
 
 enum { MOST_LAYERS = 9 };
 
-/* Layers that do nothing but look at what they wrote. */
+/* Layers that only check their own activations. */
 struct sizes {
     int layers;
     uint64_t outputs[MOST_LAYERS], saved[MOST_LAYERS];
@@ -188,7 +191,7 @@ struct sizes {
     struct verdict *verdict;
 };
 
-/* Numbers of which no two stretches are alike; a key says where they begin. */
+/* Numbers without two equal stretches; a key tells where they begin. */
 static unsigned char pattern[2 << 20];
 
 static void draw_pattern(void) {
@@ -213,7 +216,7 @@ static uint64_t key_of(const trireme_layer_call *c, uint64_t layer) {
     return layer + 16 * c->leaf + 256 * c->step;
 }
 
-static int32_t TRIREME_CALL look_forward(const trireme_layer_call *c, void *user_data) {
+static int32_t TRIREME_CALLCONV look_forward(const trireme_layer_call *c, void *user_data) {
     const struct sizes *const sizes = user_data;
     EXPECT(sizes->verdict, (uintptr_t)c->output % 64 == 0 && (uintptr_t)c->saved % 64 == 0);
     if (c->layer > 0) {
@@ -225,7 +228,7 @@ static int32_t TRIREME_CALL look_forward(const trireme_layer_call *c, void *user
     return 0;
 }
 
-static int32_t TRIREME_CALL look_backward(const trireme_layer_call *c, void *user_data) {
+static int32_t TRIREME_CALLCONV look_backward(const trireme_layer_call *c, void *user_data) {
     const struct sizes *const sizes = user_data;
     if (c->layer > 0) {
         EXPECT(sizes->verdict, is_filled(c->input, c->input_bytes, key_of(c, c->layer - 1)));
@@ -280,8 +283,8 @@ static void look(trireme_communicator *communicator, int number, void *context) 
     how.micro_batches = 2;
     how.checkpoint_every = sizes->every;
     how.activation_budget_bytes = sizes->budget;
-    how.offload_path = directory;
-    how.offload_buffer_bytes = sizes->buffer;
+    activation_file_of(&how)->path = directory;
+    activation_file_of(&how)->buffer_bytes = sizes->buffer;
     trireme_trainer *trainer = NULL;
     sizes->status =
         trireme_trainer_create(optimizer, layers, (uint64_t)sizes->layers, &how, &trainer);
@@ -292,9 +295,9 @@ static void look(trireme_communicator *communicator, int number, void *context) 
         for (int step = 1; step <= 2; ++step) {
             EXPECT_STATUS(v, TRIREME_OK, trireme_trainer_step(trainer, NULL, NULL));
             float values[MOST_LAYERS];
-            EXPECT_STATUS(
-                v, TRIREME_OK,
-                trireme_model_gather_parameters(model, values, (uint64_t)sizes->layers, F32));
+            EXPECT_STATUS(v, TRIREME_OK,
+                          trireme_model_gather_parameters(model, values, (uint64_t)sizes->layers,
+                                                          F32));
             /* Gradients of two micro-batches are added up. */
             for (int l = 0; l < sizes->layers; ++l) EXPECT(v, values[l] == (float)(-2 * l * step));
         }
@@ -302,7 +305,7 @@ static void look(trireme_communicator *communicator, int number, void *context) 
         sizes->info = (trireme_trainer_info)TRIREME_TRAINER_INFO_INIT;
         EXPECT_STATUS(v, TRIREME_OK, trireme_trainer_get_info(trainer, &sizes->info));
         sizes->file = offload_info(v, trainer);
-        sizes->file.path = sizes->file.why_not_direct = sizes->file.why_not_ring = NULL;
+        sizes->file.path = sizes->file.why_not_direct = sizes->file.why_not_io_uring = NULL;
         EXPECT(v, sizes->file.written_bytes == 4 * sizes->file.file_bytes);
         EXPECT(v, sizes->file.read_bytes == 4 * sizes->file.file_bytes);
     }
@@ -320,7 +323,9 @@ static void run_sizes(struct sizes *sizes) {
     assert_int_equal(files_in_directory(), 0);
 }
 
-static uint64_t piece(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+static uint64_t piece(uint64_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
 
 /* Memory of `slots` slots that items of layers take in turn. */
 static uint64_t window_of(const struct sizes *sizes, int slots) {
@@ -404,7 +409,7 @@ static void plans_are_exact_and_what_is_too_little_is_refused(void **state) {
             assert_int_equal(sizes.status, TRIREME_ERROR_OUT_OF_MEMORY);
             char words[100];
             snprintf(words, sizeof words, "%s is %llu, but the least that works is %llu",
-                     by_budget ? "activation_budget_bytes" : "offload_buffer_bytes",
+                     by_budget ? "activation_budget_bytes" : "offload.buffer_bytes",
                      (unsigned long long)(by_budget ? sizes.budget : sizes.buffer),
                      (unsigned long long)(by_budget ? least + gradients : least));
             if (strstr(sizes.message, words) == NULL) fail_msg("%s", sizes.message);
@@ -430,7 +435,7 @@ static void checkpoints_alone_go_through_the_window(void **state) {
     sizes.buffer = pages(9000) + PAGE - 1;
     run_sizes(&sizes);
     assert_int_equal(sizes.status, TRIREME_ERROR_OUT_OF_MEMORY);
-    assert_non_null(strstr(sizes.message, "offload_buffer_bytes"));
+    assert_non_null(strstr(sizes.message, "offload.buffer_bytes"));
 }
 
 static void items_of_several_parts_come_back(void **state) {
@@ -451,7 +456,7 @@ static void items_of_several_parts_come_back(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void refuse(struct rank *r, trireme_status status, const trireme_trainer_options *options,
                    const char *named) {
@@ -468,14 +473,17 @@ static void misuse(trireme_communicator *communicator, int number, void *context
     struct verdict *const v = r.verdict;
     make_model(&r, communicator, 0);
     trireme_trainer_options options = options_of(&r);
-    options.offload_path = "";
-    refuse(&r, TRIREME_ERROR_INVALID_ARGUMENT, &options, "offload_path is empty");
-    options.offload_path = NULL;
-    options.offload_buffer_bytes = 1;
-    refuse(&r, TRIREME_ERROR_INVALID_ARGUMENT, &options, "without options.offload_path");
-    options.offload_path = directory;
+    activation_file_of(&options)->path = "";
+    refuse(&r, TRIREME_ERROR_INVALID_ARGUMENT, &options, "options.offload.path is empty");
+    activation_file_of(&options)->path = NULL;
+    refuse(&r, TRIREME_ERROR_INVALID_ARGUMENT, &options, "options.offload.path");
+    activation_file_of(&options)->path = directory;
+    activation_file_of(&options)->ratio = 1;
+    refuse(&r, TRIREME_ERROR_INVALID_ARGUMENT, &options, "options.offload.ratio 1");
+    activation_file_of(&options)->ratio = 0;
+    activation_file_of(&options)->buffer_bytes = 1;
     refuse(&r, TRIREME_ERROR_OUT_OF_MEMORY, &options, "the least that works is 8192");
-    options.offload_buffer_bytes = UINT64_MAX;
+    activation_file_of(&options)->buffer_bytes = UINT64_MAX;
     options.checkpoint_every = 1;
     options.activation_budget_bytes = 1;
     refuse(&r, TRIREME_ERROR_INVALID_ARGUMENT, &options, "both");
@@ -483,13 +491,14 @@ static void misuse(trireme_communicator *communicator, int number, void *context
     refuse(&r, TRIREME_ERROR_OUT_OF_MEMORY, &options, "activation_budget_bytes is 1, but");
     /* On one rank alone; the others hear of it. */
     options = options_of(&r);
-    options.offload_path = number == 1 ? "/nowhere/at/all" : directory;
+    activation_file_of(&options)->path = number == 1 ? "/nowhere/at/all" : directory;
     refuse(&r, TRIREME_ERROR_SYSTEM, &options, number == 1 ? "/nowhere/at/all" : "rank 1");
-    options.offload_path = number == 1 ? NULL : directory;
-    refuse(&r, TRIREME_ERROR_MISMATCH, &options, "offload_path");
-    options.offload_path = directory;
-    options.offload_buffer_bytes = (uint64_t)(number + 2) * PAGE;
-    refuse(&r, TRIREME_ERROR_MISMATCH, &options, "offload_buffer_bytes");
+    activation_file_of(&options)->path = directory;
+    if (number == 1) options.offload = NULL;
+    refuse(&r, TRIREME_ERROR_MISMATCH, &options, "offload");
+    activation_file_of(&options)->path = directory;
+    activation_file_of(&options)->buffer_bytes = (uint64_t)(number + 2) * PAGE;
+    refuse(&r, TRIREME_ERROR_MISMATCH, &options, "offload.buffer_bytes");
     options = options_of(&r);
     trireme_layer layers[LAYERS];
     describe_layers(&r, layers);
@@ -499,11 +508,11 @@ static void misuse(trireme_communicator *communicator, int number, void *context
                   trireme_trainer_create(r.optimizer, layers, LAYERS, &options, &r.trainer));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
                   trireme_trainer_get_offload_info(r.trainer, &info));
-    EXPECT(v, strstr(trireme_last_error(), "offload_path") != NULL && info.path == NULL);
+    EXPECT(v, strstr(trireme_last_error(), "offload") != NULL && info.path == NULL);
     trireme_trainer_destroy(r.trainer);
     char path[sizeof directory];
     memcpy(path, directory, sizeof path);
-    options.offload_path = path;
+    activation_file_of(&options)->path = path;
     EXPECT_STATUS(v, TRIREME_OK,
                   trireme_trainer_create(r.optimizer, layers, LAYERS, &options, &r.trainer));
     memset(path, 0, sizeof path); /* it was copied */

@@ -1,6 +1,6 @@
 /*
- * ADAFACTOR: plain formulas after many steps, the same bits for every strategy and number of ranks,
- * also with state that was moved to another number of ranks, and what is refused.
+ * ADAFACTOR: plain formulas after many steps, and the same bits for every strategy and number of
+ * ranks. State moves to another number of ranks, and wrong options are refused.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #define F16 TRIREME_DTYPE_F16
@@ -41,7 +42,7 @@ static int elements_of(int p) {
     return (p + 1 < PARAMETERS ? kParameters[p + 1].first : TOTAL) - kParameters[p].first;
 }
 
-/* What the ranges of all ranks hold. */
+/* The contents of all ranks' ranges. */
 enum { VALUES, SQUARES, MASTERS, ROWS, COLUMNS, SLOTS };
 struct image {
     double numbers[SLOTS][TOTAL];
@@ -69,7 +70,9 @@ struct job {
 
 static const double kFactors[] = {1, 0.5, 1.5}, kDecays[] = {0, 0.25, 0.125};
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 /* Sums and means over the ranks are exact in f32. Rows are of different sizes, one of zeros. */
 static double mean_gradient(const struct job *job, int step, int element) {
@@ -175,7 +178,9 @@ static void expect_near(const struct job *job, int steps, double tolerance) {
 
 /* ---- the library ---- */
 
-static uint64_t size_of(trireme_dtype dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
+static uint64_t size_of(trireme_dtype dtype) {
+    return dtype == F64 ? 8 : dtype == F32 ? 4 : 2;
+}
 
 /* Of 16 bits only their code, which is a number, too. */
 static double number_at(trireme_dtype dtype, const void *values, uint64_t i) {
@@ -213,21 +218,21 @@ static trireme_optimizer_options options_of(const struct job *job) {
     options.kind = TRIREME_RULE_ADAFACTOR;
     options.learning_rate = RATE;
     options.weight_decay = job->grouped ? 0 : job->decay;
-    options.beta2_decay = job->beta2_decay;
-    options.epsilon = job->epsilon;
-    options.max_update_rms = job->max_update;
-    options.min_parameter_rms = job->min_parameter;
-    if (job->scaled) options.loss_scale = 1024;
-    if (job->clipped) options.max_norm = 100;
+    adafactor_of(&options)->beta2_decay = job->beta2_decay;
+    set_epsilon(&options, job->epsilon);
+    adafactor_of(&options)->max_update_rms = job->max_update;
+    adafactor_of(&options)->min_parameter_rms = job->min_parameter;
+    if (job->scaled) loss_scale_of(&options)->initial_scale = 1024;
+    if (job->clipped) clipping_of(&options)->max_norm = 100;
     if (job->masters) options.flags |= TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS;
     if (job->random) {
         options.flags |= TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING;
         options.rounding_seed = 5;
     }
     if (job->grouped) {
-        options.group_count = 3;
-        options.group_rate_factors = kFactors;
-        options.group_weight_decays = kDecays;
+        groups_of(&options, 3);
+        set_group_rates(&options, kFactors);
+        set_group_decays(&options, kDecays);
     }
     return options;
 }
@@ -235,12 +240,12 @@ static trireme_optimizer_options options_of(const struct job *job) {
 static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const struct job *job) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->strategy;
-    options.minimum_unit_bytes = 1;
-    options.bucket_bytes = job->world_size % 2 == 0 ? 1 : 0;
+    units_of(&options)->minimum_bytes = 1;
+    buckets_of(&options)->bytes = job->world_size % 2 == 0 ? 1 : 0;
     options.unused = job->skips ? TRIREME_UNUSED_SKIP : 0;
-    options.share_parameters = job->shared ? TRIREME_SHARE_ALWAYS : TRIREME_SHARE_NEVER;
+    shards_of(&options)->share = job->shared ? TRIREME_SHARE_ALWAYS : TRIREME_SHARE_NEVER;
     if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-        options.shard_ranks = job->world_size % 2 == 0 ? 2 : 1;
+        shards_of(&options)->ranks = job->world_size % 2 == 0 ? 2 : 1;
     }
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
@@ -252,7 +257,7 @@ static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const
         parameter.dtype = dtype_of(job, p);
         parameter.dimensions = kParameters[p].dimensions;
         parameter.shape = kParameters[p].shape;
-        parameter.norm_group = job->grouped ? (uint32_t)p % 3 : 0;
+        parameter.parameter_group = job->grouped ? (uint32_t)p % 3 : 0;
         if (p == FROZEN || (job->no_vectors && kParameters[p].rows == 0)) {
             parameter.flags = TRIREME_PARAMETER_FLAG_FROZEN;
         }
@@ -262,15 +267,16 @@ static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const
     return model;
 }
 
-static void set_values(struct verdict *v, const struct job *job, trireme_model *model,
-                       const double *numbers) {
+static void
+set_values(struct verdict *v, const struct job *job, trireme_model *model, const double *numbers) {
     double memory[TOTAL];
     for (int i = 0; i < TOTAL; ++i) put_number(job->dtype, numbers[i], memory, (uint64_t)i);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, memory, TOTAL, job->dtype, 0));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_broadcast_parameters(model, memory, TOTAL, job->dtype, 0));
 }
 
-static void backward(struct verdict *v, const struct job *job, trireme_model *model, int step,
-                     int rank) {
+static void
+backward(struct verdict *v, const struct job *job, trireme_model *model, int step, int rank) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
     for (int p = PARAMETERS; p-- > 0;) {
         if (p == FROZEN || (job->no_vectors && kParameters[p].rows == 0)) continue;
@@ -343,7 +349,7 @@ static void visit_ranges(struct verdict *v, const struct job *job, trireme_optim
     }
 }
 
-/* Parameters alone, of which only their owner has a copy. */
+/* Parameters alone; only their owner has a copy. */
 static void write_values(struct verdict *v, const struct job *job, trireme_optimizer *optimizer) {
     uint64_t count = 0;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &count));
@@ -462,8 +468,8 @@ static void assert_same(const struct job *job, const struct job *expected, const
 static const int kWorlds[] = {2, 3, 4, 5, 8};
 enum { WORLDS = sizeof kWorlds / sizeof kWorlds[0] };
 
-/* What one rank with data_parallel computes, others do in every way. One in four, under a
- * sanitizer in eight. */
+/* Every way trains to the result of one rank with data_parallel. One in four, under a sanitizer in
+ * eight. */
 static void check_everywhere(const struct job *plain, const char *what) {
     static struct job alone, job;
     alone = *plain;
@@ -531,13 +537,13 @@ static void a_broken_gradient_breaks_its_parameter(void **state) {
 
 static void many_steps_follow_the_formula(void **state) {
     (void)state;
-    const struct job jobs[] = {
-        {.dtype = F64},
-        {.dtype = F32},
-        {.dtype = F64, .decay = 0.125, .beta2_decay = -0.5, .max_update = 0.5},
-        {.dtype = F32, .decay = 0.125, .epsilon = 1e-30, .min_parameter = 2},
-        {.dtype = F64, .grouped = true, .epsilon = 0.5, .max_update = 100},
-        {.dtype = F32, .grouped = true, .beta2_decay = -1.25}};
+    const struct job jobs[] =
+        {{.dtype = F64},
+         {.dtype = F32},
+         {.dtype = F64, .decay = 0.125, .beta2_decay = -0.5, .max_update = 0.5},
+         {.dtype = F32, .decay = 0.125, .epsilon = 1e-30, .min_parameter = 2},
+         {.dtype = F64, .grouped = true, .epsilon = 0.5, .max_update = 100},
+         {.dtype = F32, .grouped = true, .beta2_decay = -1.25}};
     for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; ++i) {
         static struct job job;
         job = jobs[i];
@@ -549,7 +555,7 @@ static void many_steps_follow_the_formula(void **state) {
     }
 }
 
-/* Its norm is that of what was written, too. */
+/* Its norm is that of the written values, too. */
 static void a_master_begins_anew_where_its_parameter_was_written(void **state) {
     (void)state;
     for (int masters = 0; masters <= 1; ++masters) {
@@ -566,8 +572,8 @@ static void a_master_begins_anew_where_its_parameter_was_written(void **state) {
     }
 }
 
-/* What the ranges of one number of ranks hold goes on with another: rows and columns with every
- * strategy, and vectors where a rank has no copy of what others own. */
+/* The ranges of one number of ranks go on with another: rows and columns with every strategy, and
+ * vectors where a rank has no copy of the others' elements. */
 static void ranges_go_on_with_other_ranks(void **state) {
     (void)state;
     static const int moves[][2] = {{1, 3}, {3, 2}, {4, 1}, {2, 5}, {5, 4}};
@@ -621,7 +627,7 @@ static void state_is_small(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void be_refused(trireme_communicator *ranks, int rank, void *context) {
     struct job *const job = context;
@@ -629,58 +635,33 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
     trireme_model *const model = make(v, ranks, job);
     trireme_optimizer *optimizer = NULL;
     const struct {
-        trireme_rule_kind kind;
-        uint32_t flags;
-        double momentum, beta, epsilon, decay, most, least;
+        double epsilon, decay, most, least;
         const char *words;
-    } wrong[] = {
-        {TRIREME_RULE_ADAFACTOR, 0, 0.5, 0, 0, 0, 0, 0,
-         "options.momentum 0.5 means nothing to adafactor"},
-        {TRIREME_RULE_ADAFACTOR, 0, 0, 0.5, 0, 0, 0, 0,
-         "options.beta1 0.5 means nothing to adafactor"},
-        {TRIREME_RULE_ADAFACTOR, 0, 0, 0, -1, 0, 0, 0,
-         "options.epsilon -1 is not finite and 0 or more"},
-        {TRIREME_RULE_ADAFACTOR, 0, 0, 0, 0, 0.5, 0, 0,
-         "options.beta2_decay 0.5 is not finite and below 0"},
-        {TRIREME_RULE_ADAFACTOR, 0, 0, 0, 0, -INFINITY, 0, 0,
-         "options.beta2_decay -inf is not finite and below 0"},
-        {TRIREME_RULE_ADAFACTOR, 0, 0, 0, 0, NAN, 0, 0, "options.beta2_decay nan"},
-        {TRIREME_RULE_ADAFACTOR, 0, 0, 0, 0, 0, -1, 0,
-         "options.max_update_rms -1 is not finite and above 0"},
-        {TRIREME_RULE_ADAFACTOR, 0, 0, 0, 0, 0, INFINITY, 0,
-         "options.max_update_rms inf is not finite and above 0"},
-        {TRIREME_RULE_ADAFACTOR, 0, 0, 0, 0, 0, 0, NAN, "options.min_parameter_rms nan"},
-        {TRIREME_RULE_ADAFACTOR, 0, 0, 0, 0, 0, 0, -0.5,
-         "options.min_parameter_rms -0.5 is not finite and above 0"},
-        {TRIREME_RULE_ADAFACTOR, TRIREME_OPTIMIZER_FLAG_NESTEROV, 0, 0, 0, 0, 0, 0, "for sgd"},
-        {TRIREME_RULE_ADAFACTOR, TRIREME_OPTIMIZER_FLAG_CENTERED, 0, 0, 0, 0, 0, 0, "for rmsprop"},
-        {TRIREME_RULE_LAMB, 0, 0, 0, 0, -0.5, 0, 0,
-         "options.beta2_decay -0.5 means nothing to lamb"},
-        {TRIREME_RULE_ADAMW, 0, 0, 0, 0, 0, 1, 0,
-         "options.max_update_rms 1 means nothing to adamw"},
-        {TRIREME_RULE_SGD, 0, 0, 0, 0, 0, 0, 1,
-         "options.min_parameter_rms 1 means nothing to sgd"}};
+    } wrong[] = {{-1, 0, 0, 0, "options.rule.epsilon -1 is not finite and 0 or more"},
+                 {0, 0.5, 0, 0, "options.rule.beta2_decay 0.5 is not finite and below 0"},
+                 {0, -INFINITY, 0, 0, "options.rule.beta2_decay -inf is not finite and below 0"},
+                 {0, NAN, 0, 0, "options.rule.beta2_decay nan"},
+                 {0, 0, -1, 0, "options.rule.max_update_rms -1 is not finite and above 0"},
+                 {0, 0, INFINITY, 0, "options.rule.max_update_rms inf is not finite and above 0"},
+                 {0, 0, 0, NAN, "options.rule.min_parameter_rms nan"},
+                 {0, 0, 0, -0.5, "options.rule.min_parameter_rms -0.5 is not finite and above 0"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
         trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-        options.kind = wrong[i].kind;
-        options.flags = wrong[i].flags;
-        options.momentum = wrong[i].momentum;
-        options.beta1 = wrong[i].beta;
-        options.epsilon = wrong[i].epsilon;
-        options.beta2_decay = wrong[i].decay;
-        options.max_update_rms = wrong[i].most;
-        options.min_parameter_rms = wrong[i].least;
+        adafactor_of(&options)->epsilon = wrong[i].epsilon;
+        adafactor_of(&options)->beta2_decay = wrong[i].decay;
+        adafactor_of(&options)->max_update_rms = wrong[i].most;
+        adafactor_of(&options)->min_parameter_rms = wrong[i].least;
         EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                       trireme_optimizer_create(model, &options, &optimizer));
         if (!EXPECT(v, says(wrong[i].words))) break;
     }
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
     options.kind = TRIREME_RULE_ADAFACTOR;
-    options.offload_path = "/tmp";
+    state_file_of(&options)->path = "/tmp";
     EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED,
                   trireme_optimizer_create(model, &options, &optimizer));
-    EXPECT(v, says("options.offload_path with adafactor"));
-    options.offload_path = NULL;
+    EXPECT(v, says("options.offload with adafactor"));
+    options.offload = NULL;
     options.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
     EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED,
                   trireme_optimizer_create(model, &options, &optimizer));
@@ -690,20 +671,20 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
                   trireme_optimizer_create(model, &options, &optimizer));
     options.flags = 0;
     /* Ranks that want different things. */
-    options.beta2_decay = rank == 1 ? -0.5 : -0.8;
+    adafactor_of(&options)->beta2_decay = rank == 1 ? -0.5 : -0.8;
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_optimizer_create(model, &options, &optimizer));
     EXPECT(v, says("beta2_decay is -0.8") && says("on rank 0 and -0.5 on rank 1"));
-    options.beta2_decay = 0;
-    options.max_update_rms = rank == 1 ? 2 : 1;
+    adafactor_of(&options)->beta2_decay = 0;
+    adafactor_of(&options)->max_update_rms = rank == 1 ? 2 : 1;
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_optimizer_create(model, &options, &optimizer));
     EXPECT(v, says("max_update_rms is 1 on rank 0 and 2 on rank 1"));
-    options.max_update_rms = 0;
-    options.min_parameter_rms = rank == 1 ? 2 : 1;
+    adafactor_of(&options)->max_update_rms = 0;
+    adafactor_of(&options)->min_parameter_rms = rank == 1 ? 2 : 1;
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_optimizer_create(model, &options, &optimizer));
     EXPECT(v, says("min_parameter_rms is 1 on rank 0 and 2 on rank 1"));
-    options.min_parameter_rms = 0;
+    adafactor_of(&options)->min_parameter_rms = 0;
     EXPECT(v, optimizer == NULL);
-    /* All of that left the model as it was. What it saves is no state of another rule. */
+    /* All of that left the model as it was. Its saved state is no state of another rule. */
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
     double rate = 0;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_learning_rate(optimizer, &rate));
@@ -728,6 +709,7 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
                   trireme_optimizer_write_range(optimizer, count - 1, NULL, 4));
     trireme_optimizer_destroy(optimizer);
     options.kind = TRIREME_RULE_ADAGRAD;
+    options.rule = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_optimizer_load(optimizer, saved, bytes));
@@ -746,14 +728,14 @@ static void what_it_does_not_know_is_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_steps_follow_the_formula),
-        cmocka_unit_test(every_strategy_gives_the_same_bits),
-        cmocka_unit_test(other_features_go_with_it),
-        cmocka_unit_test(a_broken_gradient_breaks_its_parameter),
-        cmocka_unit_test(a_master_begins_anew_where_its_parameter_was_written),
-        cmocka_unit_test(ranges_go_on_with_other_ranks),
-        cmocka_unit_test(state_is_small),
-        cmocka_unit_test(what_it_does_not_know_is_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(many_steps_follow_the_formula),
+                                       cmocka_unit_test(every_strategy_gives_the_same_bits),
+                                       cmocka_unit_test(other_features_go_with_it),
+                                       cmocka_unit_test(a_broken_gradient_breaks_its_parameter),
+                                       cmocka_unit_test(
+                                           a_master_begins_anew_where_its_parameter_was_written),
+                                       cmocka_unit_test(ranges_go_on_with_other_ranks),
+                                       cmocka_unit_test(state_is_small),
+                                       cmocka_unit_test(what_it_does_not_know_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

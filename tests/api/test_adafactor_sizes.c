@@ -8,6 +8,7 @@
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
 #include <numbers.h>
+#include <options.h>
 #include <ranks.h>
 
 #define F32 TRIREME_DTYPE_F32
@@ -65,12 +66,13 @@ static void step_with_sizes(trireme_communicator *ranks, int rank, void *context
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
         trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
         rule.kind = TRIREME_RULE_ADAFACTOR;
-        rule.epsilon = kSizes[i].epsilon;
+        set_epsilon(&rule, kSizes[i].epsilon);
         trireme_optimizer *optimizer = NULL;
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
         double given[4], values[4]; /* room for four numbers of either type */
         for (int k = 0; k < 4; ++k) put(dtype, 1, values, k);
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, values, 4, dtype, 0));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_broadcast_parameters(model, values, 4, dtype, 0));
         /* Afterwards all are 1, and nothing is left of it but what the means remember. */
         for (int step = 0; step < 3; ++step) {
             for (int k = 0; k < 4; ++k) {

@@ -1,6 +1,6 @@
 /*
- * What messages say to whoever has made a mistake: which macro starts a struct, which handle was given
- * for which, how long a deadline was and who has set it, whose abort it was and why.
+ * Messages for a caller that has made a mistake: the macro that starts a struct, the handle that
+ * was given for another, the length of a deadline and its option, the aborting rank.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 static void expect_words(struct verdict *v, int line, const char *words) {
@@ -21,8 +22,8 @@ static void expect_words(struct verdict *v, int line, const char *words) {
 
 static struct verdict verdicts[2];
 
-static trireme_model *model_of(struct verdict *v, trireme_communicator *communicator,
-                               trireme_model_options *options) {
+static trireme_model *
+model_of(struct verdict *v, trireme_communicator *communicator, trireme_model_options *options) {
     trireme_model *model = NULL;
     const uint64_t size = 8;
     trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
@@ -78,10 +79,10 @@ static void mistake(trireme_communicator *communicator, int rank, void *context)
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
     rule.kind = TRIREME_RULE_ADAM;
     rule.learning_rate = 1;
-    rule.offload_path = "/no/such/directory";
+    state_file_of(&rule)->path = "/no/such/directory";
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_ERROR_SYSTEM, trireme_optimizer_create(model, &rule, &optimizer));
-    SAYS("options.offload_path: ");
+    SAYS("options.offload.path: ");
     SAYS("/no/such/directory");
     trireme_model_destroy(model);
     /* One that is gone is no handle of another type. */
@@ -134,7 +135,7 @@ static void a_late_call_tells_its_deadline(void **state) {
     assert_verdicts(v, 1);
 }
 
-/* What is started, put together or sent tells its deadline, too. Rank 1 does nothing. */
+/* Started, batched and sent operations tell their deadlines, too. Rank 1 does nothing. */
 static void be_late(struct verdict *v, trireme_communicator *communicator, int kind,
                     const trireme_operation_options *soon) {
     const trireme_status late = TRIREME_ERROR_TIMEOUT;
@@ -147,39 +148,37 @@ static void be_late(struct verdict *v, trireme_communicator *communicator, int k
     trireme_request *request = NULL;
     const trireme_dtype i32 = TRIREME_DTYPE_I32;
     switch (kind) {
-    case 0:
-        EXPECT_STATUS(v, TRIREME_OK, trireme_barrier_start(communicator, soon, &request));
-        break;
-    case 1:
-        EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_receive_start(communicator, &sum, 1, i32, 1, 0, soon, &request));
-        break;
-    case 2:
-        EXPECT_STATUS(v, TRIREME_OK, trireme_batch_begin());
-        EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(communicator, soon));
-        EXPECT_STATUS(v, late, trireme_batch_end());
-        break;
-    case 3:
-        EXPECT_STATUS(v, late,
-                      trireme_all_reduce_list(communicator, sends, receives, counts, 1, i32,
-                                              TRIREME_REDUCTION_SUM, soon));
-        break;
-    case 4:
-        EXPECT_STATUS(v, late, trireme_receive(communicator, &sum, 1, i32, 1, 0, soon));
-        break;
-    case 5:
-        EXPECT_STATUS(v, late,
-                      trireme_probe(communicator, 1, 0, soon, &info));
-        break;
-    case 6:
-        EXPECT_STATUS(v, late,
-                      trireme_scatter_to_buffer(communicator, &one, NULL, i32, 1, soon, &buffer));
-        break;
-    default:
-        EXPECT_STATUS(v, TRIREME_OK, trireme_batch_begin());
-        EXPECT_STATUS(v, TRIREME_OK, trireme_receive(communicator, &sum, 1, i32, 1, 0, soon));
-        EXPECT_STATUS(v, late, trireme_batch_end());
-        break;
+        case 0:
+            EXPECT_STATUS(v, TRIREME_OK, trireme_barrier_start(communicator, soon, &request));
+            break;
+        case 1:
+            EXPECT_STATUS(v, TRIREME_OK,
+                          trireme_receive_start(communicator, &sum, 1, i32, 1, 0, soon, &request));
+            break;
+        case 2:
+            EXPECT_STATUS(v, TRIREME_OK, trireme_batch_begin());
+            EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(communicator, soon));
+            EXPECT_STATUS(v, late, trireme_batch_end());
+            break;
+        case 3:
+            EXPECT_STATUS(v, late,
+                          trireme_all_reduce_list(communicator, sends, receives, counts, 1, i32,
+                                                  TRIREME_REDUCTION_SUM, soon));
+            break;
+        case 4:
+            EXPECT_STATUS(v, late, trireme_receive(communicator, &sum, 1, i32, 1, 0, soon));
+            break;
+        case 5: EXPECT_STATUS(v, late, trireme_probe(communicator, 1, 0, soon, &info)); break;
+        case 6:
+            EXPECT_STATUS(v, late,
+                          trireme_scatter_to_buffer(communicator, &one, NULL, i32, 1, soon,
+                                                    &buffer));
+            break;
+        default:
+            EXPECT_STATUS(v, TRIREME_OK, trireme_batch_begin());
+            EXPECT_STATUS(v, TRIREME_OK, trireme_receive(communicator, &sum, 1, i32, 1, 0, soon));
+            EXPECT_STATUS(v, late, trireme_batch_end());
+            break;
     }
     if (request == NULL) return;
     EXPECT_STATUS(v, late, trireme_request_wait(request, 0));
@@ -200,6 +199,43 @@ static void a_late_operation_of_any_form_tells_its_deadline(void **state) {
         soon.timeout_ns = 50000000;
         be_late(v, ranks[0], kind, &soon);
         SAYS("the deadline is 0.05 s, timeout_ns of the call's options");
+        for (int i = 0; i < 2; ++i) trireme_communicator_destroy(ranks[i]);
+    }
+    assert_verdicts(v, 1);
+}
+
+/* Its own deadline has not passed: that of another rank's call has. */
+static void a_request_that_another_deadline_fails_says_so(void **state) {
+    (void)state;
+    struct verdict verdict = {""}, *const v = &verdict;
+    const trireme_status late = TRIREME_ERROR_TIMEOUT;
+    const trireme_dtype i32 = TRIREME_DTYPE_I32;
+    for (int kind = 0; kind < 2; ++kind) {
+        char rendezvous[96];
+        unique_rendezvous(rendezvous, sizeof rendezvous);
+        trireme_communicator *const ranks[2] = {join_rank(0, 2, rendezvous),
+                                                join_rank(1, 2, rendezvous)};
+        trireme_operation_options soon = TRIREME_OPERATION_OPTIONS_INIT;
+        soon.timeout_ns = 50000000;
+        trireme_operation_options patient = TRIREME_OPERATION_OPTIONS_INIT;
+        patient.timeout_ns = UINT64_C(60000000000);
+        trireme_request *hasty = NULL, *request = NULL;
+        int32_t sum = 0;
+        if (kind == 0) {
+            EXPECT_STATUS(v, TRIREME_OK,
+                          trireme_receive_start(ranks[1], &sum, 1, i32, 0, 0, &patient, &request));
+        } else {
+            patient.priority = TRIREME_PRIORITY_HIGH; /* in a queue of its own */
+            EXPECT_STATUS(v, TRIREME_OK, trireme_barrier_start(ranks[1], &patient, &request));
+        }
+        EXPECT_STATUS(v, TRIREME_OK, trireme_barrier_start(ranks[0], &soon, &hasty));
+        EXPECT_STATUS(v, late, trireme_request_wait(hasty, patient.timeout_ns));
+        SAYS("the deadline is 0.05 s, timeout_ns of the call's options");
+        EXPECT_STATUS(v, late, trireme_request_wait(request, patient.timeout_ns));
+        SAYS(
+            "the deadline of another call has passed, that of this one is 60 s, timeout_ns of the call's");
+        trireme_request_destroy(request);
+        trireme_request_destroy(hasty);
         for (int i = 0; i < 2; ++i) trireme_communicator_destroy(ranks[i]);
     }
     assert_verdicts(v, 1);
@@ -229,7 +265,8 @@ static void leave_in_the_middle(trireme_communicator *communicator, int rank, vo
         EXPECT_STATUS(v, TRIREME_OK, trireme_last_error_info(&info));
         EXPECT(v, strcmp(info.operation, "gradient reduction") == 0);
         SAYS("in step 1");
-        if (status == TRIREME_ERROR_TIMEOUT) SAYS("the deadline is 0.2 s, timeout_ns of the model's");
+        if (status == TRIREME_ERROR_TIMEOUT)
+            SAYS("the deadline is 0.2 s, timeout_ns of the model's");
     }
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -252,6 +289,7 @@ int main(void) {
         cmocka_unit_test(an_abort_quotes_its_reason),
         cmocka_unit_test(a_late_call_tells_its_deadline),
         cmocka_unit_test(a_late_operation_of_any_form_tells_its_deadline),
+        cmocka_unit_test(a_request_that_another_deadline_fails_says_so),
         cmocka_unit_test(a_reduction_names_its_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

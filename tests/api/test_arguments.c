@@ -30,7 +30,7 @@ struct arguments {
 };
 
 /* Operations by their number in TRIREME_OPERATION_KIND_*. */
-static trireme_status call(trireme_operation operation, const struct arguments *a) {
+static trireme_status call(trireme_operation_kind operation, const struct arguments *a) {
     const int started = a->started;
     switch (operation) {
         case TRIREME_OPERATION_KIND_ALL_REDUCE:
@@ -124,30 +124,30 @@ static trireme_status call(trireme_operation operation, const struct arguments *
     }
 }
 
-static int is_v(trireme_operation o) {
-    return o == TRIREME_OPERATION_KIND_REDUCE_SCATTER_V || o == TRIREME_OPERATION_KIND_ALL_GATHER_V ||
-           o == TRIREME_OPERATION_KIND_GATHER_V || o == TRIREME_OPERATION_KIND_SCATTER_V ||
-           o == TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
+static int is_v(trireme_operation_kind o) {
+    return o == TRIREME_OPERATION_KIND_REDUCE_SCATTER_V ||
+           o == TRIREME_OPERATION_KIND_ALL_GATHER_V || o == TRIREME_OPERATION_KIND_GATHER_V ||
+           o == TRIREME_OPERATION_KIND_SCATTER_V || o == TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
 }
-static int is_reducing(trireme_operation o) {
+static int is_reducing(trireme_operation_kind o) {
     return o <= TRIREME_OPERATION_KIND_REDUCE_SCATTER_V || o == TRIREME_OPERATION_KIND_REDUCE;
 }
-static int has_send(trireme_operation o) {
+static int has_send(trireme_operation_kind o) {
     return o != TRIREME_OPERATION_KIND_BROADCAST && o != TRIREME_OPERATION_KIND_BARRIER &&
            o != TRIREME_OPERATION_KIND_RECEIVE;
 }
-static int has_receive(trireme_operation o) {
+static int has_receive(trireme_operation_kind o) {
     return o != TRIREME_OPERATION_KIND_BARRIER && o != TRIREME_OPERATION_KIND_SEND;
 }
-static int has_rank(trireme_operation o) {
+static int has_rank(trireme_operation_kind o) {
     return o == TRIREME_OPERATION_KIND_BROADCAST ||
            (o >= TRIREME_OPERATION_KIND_SEND && o <= TRIREME_OPERATION_KIND_SCATTER_V);
 }
-static int has_count(trireme_operation o) {
+static int has_count(trireme_operation_kind o) {
     return o != TRIREME_OPERATION_KIND_BARRIER && !is_v(o);
 }
 
-/* A rank of two whose peer never comes: what is refused must not wait for it. */
+/* A rank of two whose peer never comes: a refused call must not wait for it. */
 struct fixture {
     trireme_communicator *ranks[2];
     uint64_t counts[2];
@@ -178,7 +178,7 @@ static struct arguments valid(struct fixture *fixture, int started) {
                               .started = started};
 }
 
-static void refused(trireme_operation operation, const struct arguments *arguments,
+static void refused(trireme_operation_kind operation, const struct arguments *arguments,
                     struct fixture *fixture, trireme_status expected, const char *named) {
     const trireme_status status = call(operation, arguments);
     if (status != expected || strstr(trireme_last_error(), named) == NULL) {
@@ -209,19 +209,19 @@ static void tear_down(struct fixture *fixture) {
     for (int rank = 0; rank < 2; ++rank) trireme_communicator_destroy(fixture->ranks[rank]);
 }
 
-/* Calls `body` for every operation in both forms; it spoils `a` and says what must come of it. */
-#define FOR_EVERY_CALL(...)                                                                      \
-    do {                                                                                         \
-        struct fixture fixture;                                                                  \
-        set_up(&fixture);                                                                        \
-        for (trireme_operation o = TRIREME_OPERATION_KIND_ALL_REDUCE;                                 \
-             o <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V; ++o) {                                         \
-            for (int started = 0; started < 2; ++started) {                                      \
-                struct arguments a = valid(&fixture, started);                                   \
-                __VA_ARGS__                                                                      \
-            }                                                                                    \
-        }                                                                                        \
-        tear_down(&fixture);                                                                     \
+/* Calls `body` for every operation in both forms; it spoils `a` and tells the expected outcome. */
+#define FOR_EVERY_CALL(...)                                                \
+    do {                                                                   \
+        struct fixture fixture;                                            \
+        set_up(&fixture);                                                  \
+        for (trireme_operation_kind o = TRIREME_OPERATION_KIND_ALL_REDUCE; \
+             o <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V; ++o) {              \
+            for (int started = 0; started < 2; ++started) {                \
+                struct arguments a = valid(&fixture, started);             \
+                __VA_ARGS__                                                \
+            }                                                              \
+        }                                                                  \
+        tear_down(&fixture);                                               \
     } while (0)
 
 #define INVALID TRIREME_ERROR_INVALID_ARGUMENT
@@ -285,8 +285,8 @@ static void reductions_without_meaning_are_unsupported(void **state) {
 
 static void counts_that_overflow_are_refused(void **state) {
     (void)state;
-    static const uint64_t wrong[] = {UINT64_MAX, UINT64_MAX / 4 + 1, UINT64_MAX / 8 + 1,
-                                     1ull << 61, 1ull << 55};
+    static const uint64_t wrong[] = {UINT64_MAX, UINT64_MAX / 4 + 1, UINT64_MAX / 8 + 1, 1ull << 61,
+                                     1ull << 55};
     FOR_EVERY_CALL({
         for (int i = 0; i < 5; ++i) {
             const uint64_t counts[2] = {1, wrong[i]};
@@ -303,7 +303,8 @@ static void overlapping_memory_is_refused(void **state) {
     FOR_EVERY_CALL({
         /* One element apart from every place that an operation allows. */
         const int overlaps = has_send(o) && has_receive(o);
-        const int whole = o == TRIREME_OPERATION_KIND_ALL_REDUCE || o == TRIREME_OPERATION_KIND_REDUCE;
+        const int whole =
+            o == TRIREME_OPERATION_KIND_ALL_REDUCE || o == TRIREME_OPERATION_KIND_REDUCE;
         a.send = fixture.receive + (whole ? 1 : 0);
         a.receive = fixture.receive + (whole ? 0 : 1);
         if (o == TRIREME_OPERATION_KIND_ALL_GATHER || o == TRIREME_OPERATION_KIND_ALL_GATHER_V ||
@@ -386,8 +387,8 @@ static void nothing_may_be_null_when_there_are_no_elements(void **state) {
     unique_rendezvous(rendezvous, sizeof rendezvous);
     trireme_communicator *const alone = join_rank(0, 1, rendezvous);
     const uint64_t none[1] = {0};
-    for (trireme_operation o = TRIREME_OPERATION_KIND_ALL_REDUCE; o <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
-         ++o) {
+    for (trireme_operation_kind o = TRIREME_OPERATION_KIND_ALL_REDUCE;
+         o <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V; ++o) {
         if (o == TRIREME_OPERATION_KIND_SEND || o == TRIREME_OPERATION_KIND_RECEIVE) continue;
         const struct arguments a = {.communicator = alone,
                                     .counts = none,

@@ -43,18 +43,20 @@ static void reductions_algorithms_and_statuses_have_names(void **state) {
     for (int i = 0; i <= TRIREME_REDUCTION_SCALED_SUM; ++i) {
         assert_string_equal(trireme_reduction_name(i), reductions[i]);
     }
-    static const char *const algorithms[] = {
-        "automatic",   "direct", "ring",     "halving_doubling", "binomial",
-        "double_tree", "bruck",  "pairwise", "native"};
+    static const char *const algorithms[] = {"automatic", "direct",
+                                             "ring",      "halving_doubling",
+                                             "binomial",  "double_tree",
+                                             "bruck",     "pairwise",
+                                             "native"};
     for (int i = 0; i <= TRIREME_ALGORITHM_NATIVE; ++i) {
         assert_string_equal(trireme_algorithm_name(i), algorithms[i]);
     }
-    static const char *const statuses[] = {
-        "OK",          "INVALID_ARGUMENT", "INVALID_HANDLE", "INVALID_STATE",
-        "UNSUPPORTED", "OUT_OF_MEMORY",    "TIMEOUT",        "ABORTED",
-        "PEER_LOST",   "MISMATCH",         "CORRUPT",        "AUTHENTICATION",
-        "SYSTEM",      "CALLBACK",         "CANCELLED",      "INTERNAL",
-        "UNKNOWN"};
+    static const char *const statuses[] =
+        {"OK",          "INVALID_ARGUMENT", "INVALID_HANDLE", "INVALID_STATE",
+         "UNSUPPORTED", "OUT_OF_MEMORY",    "TIMEOUT",        "ABORTED",
+         "PEER_LOST",   "MISMATCH",         "CORRUPT",        "AUTHENTICATION",
+         "SYSTEM",      "CALLBACK",         "CANCELLED",      "INTERNAL",
+         "UNKNOWN"};
     for (int i = 0; i <= 16; ++i) assert_string_equal(trireme_status_name(-i), statuses[i]);
 }
 
@@ -70,8 +72,8 @@ static void the_version_is_that_of_the_headers(void **state) {
 static void capabilities_say_what_has_a_meaning(void **state) {
     (void)state;
     for (trireme_dtype dtype = TRIREME_DTYPE_I8; dtype <= TRIREME_DTYPE_BYTES; ++dtype) {
-        for (trireme_reduction reduction = TRIREME_REDUCTION_SUM; reduction <= TRIREME_REDUCTION_SCALED_SUM;
-             ++reduction) {
+        for (trireme_reduction reduction = TRIREME_REDUCTION_SUM;
+             reduction <= TRIREME_REDUCTION_SCALED_SUM; ++reduction) {
             trireme_capability_query query = TRIREME_CAPABILITY_QUERY_INIT;
             query.dtype = dtype;
             query.reduction = reduction;
@@ -83,10 +85,11 @@ static void capabilities_say_what_has_a_meaning(void **state) {
     }
     trireme_capability_query query = TRIREME_CAPABILITY_QUERY_INIT;
     assert_int_equal(trireme_capability(&query), TRIREME_OK);
-    static const char *const backends[] = {"local", "host"};
+    static const char *const backends[] = {"local", "frames"};
     for (int i = 0; i < 2; ++i) {
         query.backend = backends[i];
-        for (trireme_operation operation = 0; operation <= TRIREME_OPERATION_KIND_PROBE; ++operation) {
+        for (trireme_operation_kind operation = 0; operation <= TRIREME_OPERATION_KIND_PROBE;
+             ++operation) {
             query.operation = operation;
             assert_int_equal(trireme_capability(&query), TRIREME_OK);
         }
@@ -138,7 +141,8 @@ static void every_thread_has_its_own_last_error(void **state) {
     for (int i = 0; i < 8; ++i) {
         assert_string_equal(errors.before[i], "");
         assert_string_equal(errors.after[i],
-                            i % 2 == 0 ? "trireme_communicator_get_rank: communicator is NULL" : "");
+                            i % 2 == 0 ? "trireme_communicator_get_rank: communicator is NULL"
+                                       : "");
     }
     assert_string_equal(trireme_last_error(), "trireme_capability: query is NULL");
     trireme_capability_query query = TRIREME_CAPABILITY_QUERY_INIT;
@@ -245,7 +249,7 @@ static void a_failpoint_acts_on_its_hit_and_counts(void **state) {
     assert_int_equal(trireme_barrier(alone, NULL), TRIREME_ERROR_SYSTEM);
     assert_non_null(strstr(trireme_last_error(), "barrier.before_publish"));
     uint64_t hits = 0;
-    assert_int_equal(trireme_failpoint_hits("barrier.before_publish", &hits), TRIREME_OK);
+    assert_int_equal(trireme_failpoint_get_hits("barrier.before_publish", &hits), TRIREME_OK);
     assert_int_equal(hits, 3);
 
     static const char *const wrong[] = {"nonsense",
@@ -258,14 +262,14 @@ static void a_failpoint_acts_on_its_hit_and_counts(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
         assert_int_equal(trireme_failpoint_set(wrong[i]), TRIREME_ERROR_INVALID_ARGUMENT);
     }
-    assert_int_equal(trireme_failpoint_hits("barrier.before_publish", &hits), TRIREME_OK);
+    assert_int_equal(trireme_failpoint_get_hits("barrier.before_publish", &hits), TRIREME_OK);
     assert_int_equal(hits, 3); /* a refused text changes nothing */
-    assert_int_equal(trireme_failpoint_hits("no.such", &hits), TRIREME_ERROR_INVALID_ARGUMENT);
-    assert_int_equal(trireme_failpoint_hits(NULL, &hits), TRIREME_ERROR_INVALID_ARGUMENT);
-    assert_int_equal(trireme_failpoint_hits("send.before_first", NULL),
+    assert_int_equal(trireme_failpoint_get_hits("no.such", &hits), TRIREME_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(trireme_failpoint_get_hits(NULL, &hits), TRIREME_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(trireme_failpoint_get_hits("send.before_first", NULL),
                      TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(trireme_failpoint_set(""), TRIREME_OK);
-    assert_int_equal(trireme_failpoint_hits("barrier.before_publish", &hits), TRIREME_OK);
+    assert_int_equal(trireme_failpoint_get_hits("barrier.before_publish", &hits), TRIREME_OK);
     assert_int_equal(hits, 0);
     trireme_communicator_destroy(alone);
 }

@@ -50,12 +50,12 @@ static float sum_of(int world_size, size_t entry, uint64_t index) {
 
 /* One of the four lists; `kind` is the operation, and of each entry one block or world_size. */
 struct list {
-    trireme_operation kind;
+    trireme_operation_kind kind;
     uint64_t send_blocks, receive_blocks;
     float *sends[LENGTH], *receives[LENGTH];
 };
 
-static struct list make_list(trireme_operation kind, int rank, int world_size, bool in_place) {
+static struct list make_list(trireme_operation_kind kind, int rank, int world_size, bool in_place) {
     const uint64_t n = (uint64_t)world_size;
     struct list list = {.kind = kind,
                         .send_blocks = kind == TRIREME_OPERATION_KIND_REDUCE_SCATTER ? n : 1,
@@ -85,48 +85,50 @@ static void free_list(struct list *list) {
     /* The lower of the two is where the memory begins, unless in place in the middle of it. */
     for (size_t i = 0; i < LENGTH; ++i) {
         free(list->send_blocks > 1 || list->sends[i] < list->receives[i] ? list->sends[i]
-                                                                        : list->receives[i]);
+                                                                         : list->receives[i]);
     }
 }
 
-static trireme_status run_list(trireme_communicator *communicator, struct list *list, int32_t root,
-                               bool started) {
+static trireme_status
+run_list(trireme_communicator *communicator, struct list *list, int32_t root, bool started) {
     const void *const *const sends = (const void *const *)list->sends;
     void *const *const receives = (void *const *)list->receives;
     trireme_request *request = NULL;
     trireme_status status;
     switch (list->kind) {
-    case TRIREME_OPERATION_KIND_ALL_REDUCE:
-        if (!started) {
-            return trireme_all_reduce_list(communicator, sends, receives, counts, LENGTH,
-                                           TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL);
-        }
-        status = trireme_all_reduce_list_start(communicator, sends, receives, counts, LENGTH,
-                                               TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL, &request);
-        break;
-    case TRIREME_OPERATION_KIND_REDUCE_SCATTER:
-        if (!started) {
-            return trireme_reduce_scatter_list(communicator, sends, receives, counts, LENGTH,
+        case TRIREME_OPERATION_KIND_ALL_REDUCE:
+            if (!started) {
+                return trireme_all_reduce_list(communicator, sends, receives, counts, LENGTH,
                                                TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL);
-        }
-        status = trireme_reduce_scatter_list_start(communicator, sends, receives, counts, LENGTH,
-                                                   TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL, &request);
-        break;
-    case TRIREME_OPERATION_KIND_ALL_GATHER:
-        if (!started) {
-            return trireme_all_gather_list(communicator, sends, receives, counts, LENGTH,
-                                           TRIREME_DTYPE_F32, NULL);
-        }
-        status = trireme_all_gather_list_start(communicator, sends, receives, counts, LENGTH,
-                                               TRIREME_DTYPE_F32, NULL, &request);
-        break;
-    default:
-        if (!started) {
-            return trireme_broadcast_list(communicator, receives, counts, LENGTH,
-                                          TRIREME_DTYPE_F32, root, NULL);
-        }
-        status = trireme_broadcast_list_start(communicator, receives, counts, LENGTH,
-                                              TRIREME_DTYPE_F32, root, NULL, &request);
+            }
+            status = trireme_all_reduce_list_start(communicator, sends, receives, counts, LENGTH,
+                                                   TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL,
+                                                   &request);
+            break;
+        case TRIREME_OPERATION_KIND_REDUCE_SCATTER:
+            if (!started) {
+                return trireme_reduce_scatter_list(communicator, sends, receives, counts, LENGTH,
+                                                   TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL);
+            }
+            status = trireme_reduce_scatter_list_start(communicator, sends, receives, counts,
+                                                       LENGTH, TRIREME_DTYPE_F32,
+                                                       TRIREME_REDUCTION_SUM, NULL, &request);
+            break;
+        case TRIREME_OPERATION_KIND_ALL_GATHER:
+            if (!started) {
+                return trireme_all_gather_list(communicator, sends, receives, counts, LENGTH,
+                                               TRIREME_DTYPE_F32, NULL);
+            }
+            status = trireme_all_gather_list_start(communicator, sends, receives, counts, LENGTH,
+                                                   TRIREME_DTYPE_F32, NULL, &request);
+            break;
+        default:
+            if (!started) {
+                return trireme_broadcast_list(communicator, receives, counts, LENGTH,
+                                              TRIREME_DTYPE_F32, root, NULL);
+            }
+            status = trireme_broadcast_list_start(communicator, receives, counts, LENGTH,
+                                                  TRIREME_DTYPE_F32, root, NULL, &request);
     }
     if (status != TRIREME_OK) return status;
     status = trireme_request_wait(request, LONG_NS);
@@ -138,7 +140,8 @@ static bool is_list_right(const struct list *list, int rank, int world_size, int
     for (size_t i = 0; i < LENGTH; ++i) {
         for (uint64_t k = 0; k < counts[i] * list->receive_blocks; ++k) {
             float expected = value_of(root, i, k);
-            if (list->kind == TRIREME_OPERATION_KIND_ALL_REDUCE) expected = sum_of(world_size, i, k);
+            if (list->kind == TRIREME_OPERATION_KIND_ALL_REDUCE)
+                expected = sum_of(world_size, i, k);
             if (list->kind == TRIREME_OPERATION_KIND_REDUCE_SCATTER) {
                 expected = sum_of(world_size, i, k + counts[i] * (uint64_t)rank);
             }
@@ -151,19 +154,18 @@ static bool is_list_right(const struct list *list, int rank, int world_size, int
     return true;
 }
 
-static const trireme_operation kinds[] = {
-    TRIREME_OPERATION_KIND_ALL_REDUCE, TRIREME_OPERATION_KIND_REDUCE_SCATTER, TRIREME_OPERATION_KIND_ALL_GATHER,
-    TRIREME_OPERATION_KIND_BROADCAST};
+static const trireme_operation_kind kinds[] = {TRIREME_OPERATION_KIND_ALL_REDUCE,
+                                               TRIREME_OPERATION_KIND_REDUCE_SCATTER,
+                                               TRIREME_OPERATION_KIND_ALL_GATHER,
+                                               TRIREME_OPERATION_KIND_BROADCAST};
 
 static void run_lists(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
     const int world_size = size_of(communicator);
     for (int number = 0; number < 16; ++number) {
         const int root = number % world_size;
-        struct list list =
-            make_list(kinds[number / 4], rank, world_size, number % 4 >= 2);
-        EXPECT_STATUS(verdict, TRIREME_OK,
-                      run_list(communicator, &list, root, number % 2 == 1));
+        struct list list = make_list(kinds[number / 4], rank, world_size, number % 4 >= 2);
+        EXPECT_STATUS(verdict, TRIREME_OK, run_list(communicator, &list, root, number % 2 == 1));
         EXPECT(verdict, is_list_right(&list, rank, world_size, root));
         free_list(&list);
     }
@@ -244,10 +246,11 @@ static void a_list_and_a_plain_call(trireme_communicator *communicator, int rank
     void *const receives[] = {result};
     const uint64_t four = 4;
     EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
-                  rank == 0 ? trireme_all_reduce_list(communicator, sends, receives, &four, 1,
-                                                      TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL)
-                            : trireme_all_reduce(communicator, data, result, 4, TRIREME_DTYPE_F32,
-                                                 TRIREME_REDUCTION_SUM, NULL));
+                  rank == 0
+                      ? trireme_all_reduce_list(communicator, sends, receives, &four, 1,
+                                                TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL)
+                      : trireme_all_reduce(communicator, data, result, 4, TRIREME_DTYPE_F32,
+                                           TRIREME_REDUCTION_SUM, NULL));
     EXPECT(verdict, result[0] == -7);
 }
 
@@ -271,30 +274,34 @@ static void bad_lists_are_refused(void **state) {
     void *receives[] = {result, result + 4};
     uint64_t some[] = {4, 4};
     const trireme_dtype f32 = TRIREME_DTYPE_F32;
-#define REFUSED(call, part)                                                    \
-    do {                                                                       \
-        assert_int_equal(call, TRIREME_ERROR_INVALID_ARGUMENT);                \
-        if (strstr(trireme_last_error(), part) == NULL) {                      \
-            fail_msg("\"%s\" does not say %s", trireme_last_error(), part);    \
-        }                                                                      \
+#define REFUSED(call, part)                                                 \
+    do {                                                                    \
+        assert_int_equal(call, TRIREME_ERROR_INVALID_ARGUMENT);             \
+        if (strstr(trireme_last_error(), part) == NULL) {                   \
+            fail_msg("\"%s\" does not say %s", trireme_last_error(), part); \
+        }                                                                   \
     } while (0)
-    REFUSED(trireme_all_reduce_list(alone, NULL, receives, some, 2, f32, TRIREME_REDUCTION_SUM, NULL),
+    REFUSED(trireme_all_reduce_list(alone, NULL, receives, some, 2, f32, TRIREME_REDUCTION_SUM,
+                                    NULL),
             "sends");
     REFUSED(trireme_all_reduce_list(alone, sends, NULL, some, 2, f32, TRIREME_REDUCTION_SUM, NULL),
             "receives");
     REFUSED(trireme_all_gather_list(alone, sends, receives, NULL, 2, f32, NULL), "counts");
     REFUSED(trireme_broadcast_list(alone, NULL, some, 2, f32, 0, NULL), "data");
     REFUSED(trireme_broadcast_list(alone, receives, some, 2, f32, 1, NULL), "root");
-    REFUSED(trireme_reduce_scatter_list(alone, sends, receives, some, UINT64_MAX, f32, TRIREME_REDUCTION_SUM,
-                                        NULL),
+    REFUSED(trireme_reduce_scatter_list(alone, sends, receives, some, UINT64_MAX, f32,
+                                        TRIREME_REDUCTION_SUM, NULL),
             "length");
-    REFUSED(trireme_all_reduce_list(alone, sends, receives, some, 0, 0, TRIREME_REDUCTION_SUM, NULL),
+    REFUSED(trireme_all_reduce_list(alone, sends, receives, some, 0, 0, TRIREME_REDUCTION_SUM,
+                                    NULL),
             "dtype");
     receives[1] = data + 5;
-    REFUSED(trireme_all_reduce_list(alone, sends, receives, some, 2, f32, TRIREME_REDUCTION_SUM, NULL),
+    REFUSED(trireme_all_reduce_list(alone, sends, receives, some, 2, f32, TRIREME_REDUCTION_SUM,
+                                    NULL),
             "entry 1");
     receives[1] = NULL;
-    REFUSED(trireme_all_reduce_list(alone, sends, receives, some, 2, f32, TRIREME_REDUCTION_SUM, NULL),
+    REFUSED(trireme_all_reduce_list(alone, sends, receives, some, 2, f32, TRIREME_REDUCTION_SUM,
+                                    NULL),
             "entry 1");
     receives[1] = result + 4;
     some[1] = UINT64_MAX;
@@ -314,7 +321,7 @@ static void bad_lists_are_refused(void **state) {
 
 static bool holds(const trireme_buffer *buffer, int rank, uint64_t first, uint64_t count) {
     void *data = NULL;
-    if (trireme_buffer_data(buffer, &data) != TRIREME_OK) return false;
+    if (trireme_buffer_get_data(buffer, &data) != TRIREME_OK) return false;
     for (uint64_t i = 0; i < count; ++i) {
         if (((const float *)data)[first + i] != value_of(rank, 1, i)) return false;
     }
@@ -323,7 +330,7 @@ static bool holds(const trireme_buffer *buffer, int rank, uint64_t first, uint64
 
 static uint64_t elements_of(const trireme_buffer *buffer) {
     uint64_t bytes = 0;
-    if (trireme_buffer_size(buffer, &bytes) != TRIREME_OK) abort();
+    if (trireme_buffer_get_bytes(buffer, &bytes) != TRIREME_OK) abort();
     return bytes / sizeof(float);
 }
 
@@ -335,7 +342,7 @@ static void find_out(trireme_communicator *communicator, int rank, void *context
     for (size_t number = 0; number < 2 * COUNT_OF(amounts); ++number) {
         const uint64_t amount = amounts[number / 2];
         const int root = (int)number % world_size;
-        /* What each rank gives differs; only it knows how much. */
+        /* Each rank gives another count; only the rank itself knows it. */
         uint64_t blocks[MOST], gathered[MOST], all = 0;
         for (int r = 0; r < world_size; ++r) {
             blocks[r] = (amount * (uint64_t)(r + (int)number % 3)) / 2;
@@ -378,9 +385,9 @@ static void find_out(trireme_communicator *communicator, int rank, void *context
             at += blocks[r];
         }
         EXPECT(verdict, elements_of(buffer) == at);
-        /* What was received is memory like any other of the library. */
+        /* Received memory is like any other of the library. */
         void *received = NULL;
-        EXPECT_STATUS(verdict, TRIREME_OK, trireme_buffer_data(buffer, &received));
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_buffer_get_data(buffer, &received));
         EXPECT_STATUS(verdict, TRIREME_OK,
                       trireme_broadcast(communicator, received, at, f32, 0, NULL));
         trireme_buffer_destroy(buffer);
@@ -461,7 +468,7 @@ static void exchange_in_a_group(trireme_communicator *communicator, int rank, vo
         const int32_t one = 1;
         EXPECT_STATUS(verdict, TRIREME_OK, trireme_batch_begin());
         for (int i = 0; i < world_size; ++i) {
-            /* Everybody sends first, also to himself: alone, each of these would wait for ever. */
+            /* Every rank sends first, also to itself: alone, each of these would wait for ever. */
             const int to = (rank + i) % world_size;
             sent[to] = rank * 100 + to + turn;
             EXPECT_STATUS(verdict, TRIREME_OK,
@@ -498,8 +505,8 @@ static void fail_in_a_group(trireme_communicator *communicator, int rank, void *
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_batch_begin());
     /* Refused at once, and no part of the group. */
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_all_reduce(communicator, NULL, &result, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
-                                     NULL));
+                  trireme_all_reduce(communicator, NULL, &result, 1, TRIREME_DTYPE_I32,
+                                     TRIREME_REDUCTION_SUM, NULL));
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_receive(communicator, &data, 1, TRIREME_DTYPE_I32, (rank + 1) % 2, 9,
                                   &soon));
@@ -507,7 +514,7 @@ static void fail_in_a_group(trireme_communicator *communicator, int rank, void *
     EXPECT_STATUS(verdict, TRIREME_ERROR_TIMEOUT, trireme_batch_end());
     EXPECT(verdict, strstr(trireme_last_error(), "has not sent") != NULL);
     EXPECT(verdict, result == -7);
-    /* The late message harmed nobody else. */
+    /* The late message harmed no other operation. */
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_STATE, trireme_batch_end());
 }

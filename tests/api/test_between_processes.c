@@ -19,20 +19,20 @@ struct group {
     char rendezvous[96];
 };
 
-static const trireme_operation operations[] = {
-    TRIREME_OPERATION_KIND_ALL_REDUCE,       TRIREME_OPERATION_KIND_REDUCE_SCATTER,
-    TRIREME_OPERATION_KIND_REDUCE_SCATTER_V, TRIREME_OPERATION_KIND_ALL_GATHER,
-    TRIREME_OPERATION_KIND_ALL_GATHER_V,     TRIREME_OPERATION_KIND_BROADCAST,
-    TRIREME_OPERATION_KIND_BARRIER,          TRIREME_OPERATION_KIND_REDUCE,
-    TRIREME_OPERATION_KIND_GATHER,           TRIREME_OPERATION_KIND_GATHER_V,
-    TRIREME_OPERATION_KIND_SCATTER,          TRIREME_OPERATION_KIND_SCATTER_V,
-    TRIREME_OPERATION_KIND_ALL_TO_ALL,       TRIREME_OPERATION_KIND_ALL_TO_ALL_V};
+static const trireme_operation_kind operations[] =
+    {TRIREME_OPERATION_KIND_ALL_REDUCE,       TRIREME_OPERATION_KIND_REDUCE_SCATTER,
+     TRIREME_OPERATION_KIND_REDUCE_SCATTER_V, TRIREME_OPERATION_KIND_ALL_GATHER,
+     TRIREME_OPERATION_KIND_ALL_GATHER_V,     TRIREME_OPERATION_KIND_BROADCAST,
+     TRIREME_OPERATION_KIND_BARRIER,          TRIREME_OPERATION_KIND_REDUCE,
+     TRIREME_OPERATION_KIND_GATHER,           TRIREME_OPERATION_KIND_GATHER_V,
+     TRIREME_OPERATION_KIND_SCATTER,          TRIREME_OPERATION_KIND_SCATTER_V,
+     TRIREME_OPERATION_KIND_ALL_TO_ALL,       TRIREME_OPERATION_KIND_ALL_TO_ALL_V};
 
 /* Elements of a whole operation: nothing, inside a slot, around one staging chunk, several. */
 static const uint64_t totals[] = {0, 1, 5, 1000, 1025, 65536, 65537, 300001};
 
-static struct call make_call(trireme_operation operation, uint64_t total, int number,
-                             int world_size) {
+static struct call
+make_call(trireme_operation_kind operation, uint64_t total, int number, int world_size) {
     struct call call = {.operation = operation, .dtype = TRIREME_DTYPE_F32};
     const bool whole = operation == TRIREME_OPERATION_KIND_ALL_REDUCE ||
                        operation == TRIREME_OPERATION_KIND_REDUCE ||
@@ -56,8 +56,7 @@ static void run_everything(int rank, void *context, struct outcome *outcome) {
     int number = 0;
     for (size_t t = 0; t < COUNT_OF(totals); ++t) {
         for (size_t o = 0; o < COUNT_OF(operations); ++o, ++number) {
-            const struct call call =
-                make_call(operations[o], totals[t], number, group->world_size);
+            const struct call call = make_call(operations[o], totals[t], number, group->world_size);
             /* Both kinds of memory, also mixed among the ranks. */
             for (int kind = 0; kind < 3; ++kind) {
                 const bool shared = kind == 1 || (kind == 2 && rank % 2 == 0);

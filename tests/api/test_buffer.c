@@ -1,5 +1,4 @@
-/* Buffers: zero, aligned, recognised also in the middle, and alive as long as somebody uses them.
- */
+/* Buffers: zero, aligned, recognised also in the middle, and alive while an operation uses them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,8 +19,8 @@ static void a_buffer_is_zero_and_aligned_and_knows_its_size(void **state) {
         void *data = NULL;
         uint64_t bytes = 77;
         assert_int_equal(trireme_buffer_alloc(communicator, sizes[i], &buffer), TRIREME_OK);
-        assert_int_equal(trireme_buffer_data(buffer, &data), TRIREME_OK);
-        assert_int_equal(trireme_buffer_size(buffer, &bytes), TRIREME_OK);
+        assert_int_equal(trireme_buffer_get_data(buffer, &data), TRIREME_OK);
+        assert_int_equal(trireme_buffer_get_bytes(buffer, &bytes), TRIREME_OK);
         assert_int_equal(bytes, sizes[i]);
         if (sizes[i] > 0) assert_int_equal((uintptr_t)data % 4096, 0);
         for (uint64_t k = 0; k < sizes[i]; ++k) assert_int_equal(((unsigned char *)data)[k], 0);
@@ -35,7 +34,7 @@ static void reduce_inside_buffers(trireme_communicator *communicator, int rank, 
     trireme_buffer *buffer = NULL;
     void *data = NULL;
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_buffer_alloc(communicator, 40000, &buffer));
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_buffer_data(buffer, &data));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_buffer_get_data(buffer, &data));
     float *const send = (float *)data + 101, *const receive = (float *)data + 5003;
     for (int i = 0; i < 3001; ++i) send[i] = (float)(i + rank);
     EXPECT_STATUS(verdict, TRIREME_OK,
@@ -62,7 +61,7 @@ static void memory_outlives_the_handle_while_an_operation_uses_it(void **state) 
     trireme_buffer *buffer = NULL;
     void *data = NULL;
     assert_int_equal(trireme_buffer_alloc(ranks[0], 80000, &buffer), TRIREME_OK);
-    assert_int_equal(trireme_buffer_data(buffer, &data), TRIREME_OK);
+    assert_int_equal(trireme_buffer_get_data(buffer, &data), TRIREME_OK);
     for (int i = 0; i < 10000; ++i) ((int64_t *)data)[i] = i;
     trireme_request *request = NULL;
     assert_int_equal(trireme_all_reduce_start(ranks[0], data, data, 10000, TRIREME_DTYPE_I64,
@@ -72,9 +71,9 @@ static void memory_outlives_the_handle_while_an_operation_uses_it(void **state) 
     trireme_buffer_destroy(buffer);
     static int64_t other[10000], result[10000];
     for (int i = 0; i < 10000; ++i) other[i] = 1;
-    assert_int_equal(
-        trireme_all_reduce(ranks[1], other, result, 10000, TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL),
-        TRIREME_OK);
+    assert_int_equal(trireme_all_reduce(ranks[1], other, result, 10000, TRIREME_DTYPE_I64,
+                                        TRIREME_REDUCTION_SUM, NULL),
+                     TRIREME_OK);
     assert_int_equal(trireme_request_wait(request, LONG_NS), TRIREME_OK);
     for (int i = 0; i < 10000; ++i) assert_int_equal(result[i], i + 1);
     trireme_request_destroy(request);
@@ -90,7 +89,7 @@ static void a_buffer_outlives_its_communicator(void **state) {
     void *data = NULL;
     assert_int_equal(trireme_buffer_alloc(communicator, 100, &buffer), TRIREME_OK);
     trireme_communicator_destroy(communicator);
-    assert_int_equal(trireme_buffer_data(buffer, &data), TRIREME_OK);
+    assert_int_equal(trireme_buffer_get_data(buffer, &data), TRIREME_OK);
     ((char *)data)[99] = 1;
     trireme_buffer_destroy(buffer);
 }
@@ -111,15 +110,15 @@ static void what_is_no_buffer_or_too_large_is_refused(void **state) {
     }
     assert_ptr_equal(buffer, untouched);
     assert_int_equal(trireme_buffer_alloc(communicator, 8, &buffer), TRIREME_OK);
-    assert_int_equal(trireme_buffer_data(buffer, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
-    assert_int_equal(trireme_buffer_size(buffer, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(trireme_buffer_get_data(buffer, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(trireme_buffer_get_bytes(buffer, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
     trireme_buffer_destroy(buffer);
     trireme_buffer *const wrong[] = {NULL, buffer, (trireme_buffer *)communicator, untouched};
     for (int i = 0; i < 4; ++i) {
         void *data = communicator;
         uint64_t bytes = 7;
-        assert_int_equal(trireme_buffer_data(wrong[i], &data), TRIREME_ERROR_INVALID_HANDLE);
-        assert_int_equal(trireme_buffer_size(wrong[i], &bytes), TRIREME_ERROR_INVALID_HANDLE);
+        assert_int_equal(trireme_buffer_get_data(wrong[i], &data), TRIREME_ERROR_INVALID_HANDLE);
+        assert_int_equal(trireme_buffer_get_bytes(wrong[i], &bytes), TRIREME_ERROR_INVALID_HANDLE);
         assert_ptr_equal(data, communicator);
         assert_int_equal(bytes, 7);
         if (i != 2) trireme_buffer_destroy(wrong[i]);

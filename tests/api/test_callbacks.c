@@ -1,7 +1,7 @@
 /*
- * What a bucket hook and an update rule may do to the library from inside: calls on their own model
- * are refused and change nothing, destroying is allowed, collectives of the caller's own go on, and
- * one that never comes back leaves a model that can only be destroyed.
+ * Calls from inside a bucket hook or an update rule. Calls on their own model are refused and
+ * change nothing, destroying is allowed, and the caller's own collectives go on. A callback that
+ * never returns leaves a model that can only be destroyed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #define F32 TRIREME_DTYPE_F32
@@ -40,7 +41,7 @@ struct rank {
 
 /* ---- from inside ---- */
 
-/* Every function of a model and an optimizer. None may write to what it is given. */
+/* Every function of a model and an optimizer. None may write to its arguments. */
 static void call_everything(struct rank *r) {
     struct verdict *const v = r->verdict;
     trireme_model *const m = r->model;
@@ -130,14 +131,14 @@ static void act(struct rank *r) {
     }
 }
 
-static int32_t TRIREME_CALL hook(const trireme_bucket *bucket, void *user_data) {
+static int32_t TRIREME_CALLCONV hook(const trireme_bucket *bucket, void *user_data) {
     struct rank *const r = user_data;
     const bool before = bucket->phase == TRIREME_HOOK_BEFORE;
     if (r->job->place == (before ? BEFORE : AFTER)) act(r);
     return 0;
 }
 
-static int32_t TRIREME_CALL descend(const trireme_update *update, void *user_data) {
+static int32_t TRIREME_CALLCONV descend(const trireme_update *update, void *user_data) {
     float *const p = update->parameters;
     const float *const g = update->gradients;
     for (uint64_t i = 0; i < update->count; ++i) p[i] -= g[i];
@@ -152,9 +153,9 @@ static void set_up(struct rank *r) {
     struct verdict *const v = r->verdict;
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = r->job->strategy;
-    options.minimum_unit_bytes = options.bucket_bytes = 1;
-    options.bucket_hook = hook;
-    options.hook_data = r;
+    units_of(&options)->minimum_bytes = buckets_of(&options)->bytes = 1;
+    buckets_of(&options)->hook = hook;
+    buckets_of(&options)->user_data = r;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(r->communicator, &options, &r->model));
     static const char *const names[UNITS] = {"a", "b", "c"};
     for (uint64_t i = 0; i < UNITS; ++i) {
@@ -169,9 +170,9 @@ static void set_up(struct rank *r) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(r->model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
     rule.kind = TRIREME_RULE_USER;
-    rule.update = descend;
-    rule.user_data = r;
-    rule.max_norm = 1e9;
+    user_rule_of(&rule)->update = descend;
+    user_rule_of(&rule)->user_data = r;
+    clipping_of(&rule)->max_norm = 1e9;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(r->model, &rule, &r->optimizer));
 }
 
@@ -196,7 +197,8 @@ static void work(trireme_communicator *communicator, int number, void *context) 
                       trireme_model_gather_parameters(r.model, values, ELEMENTS, F32));
         EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_step(r.optimizer));
     } else {
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(r.model, values, ELEMENTS, F32));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_gather_parameters(r.model, values, ELEMENTS, F32));
         const float average = (float)(job->world_size + 1) / 2;
         for (int i = 0; i < ELEMENTS; ++i) EXPECT(v, values[i] == -average);
         trireme_optimizer_destroy(r.optimizer);
@@ -255,12 +257,15 @@ static void one_that_never_comes_back_leaves_a_model_to_be_destroyed(void **stat
     skip(); /* what lay on the stack that was left is lost, which is a leak and no crash */
 #else
     for (volatile int place = BEFORE; place <= RULE; ++place) {
-        struct job job = {
-            .strategy = TRIREME_STRATEGY_ZERO2, .world_size = 1, .place = place, .act = JUMPS};
+        struct job job = {.strategy = TRIREME_STRATEGY_ZERO2,
+                          .world_size = 1,
+                          .place = place,
+                          .act = JUMPS};
         char rendezvous[64];
         unique_rendezvous(rendezvous, sizeof rendezvous);
-        struct rank r = {
-            .job = &job, .verdict = &job.verdicts[0], .communicator = join_rank(0, 1, rendezvous)};
+        struct rank r = {.job = &job,
+                         .verdict = &job.verdicts[0],
+                         .communicator = join_rank(0, 1, rendezvous)};
         set_up(&r);
         float gradient[ELEMENTS] = {0};
         trireme_status status = TRIREME_OK;

@@ -28,7 +28,8 @@ static void run_world_sizes(rank_function *function) {
 
 static int world_size_of(trireme_communicator *communicator, struct verdict *verdict) {
     int32_t world_size = 0;
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_world_size(communicator, &world_size));
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_communicator_get_world_size(communicator, &world_size));
     return world_size;
 }
 
@@ -104,7 +105,7 @@ static void check_call(trireme_communicator *communicator, const struct call *ca
     } else {
         fill_pattern(used.send, rank, used.send_bytes);
     }
-    /* Ranks of several hosts: in their way also what is so small that they would not choose it. */
+    /* Ranks of several hosts: in their way also sizes so small that they would not choose it. */
     struct call native = *call;
     native.algorithm = TRIREME_ALGORITHM_NATIVE;
     trireme_status status = TRIREME_ERROR_UNSUPPORTED;
@@ -124,9 +125,9 @@ static void check_call(trireme_communicator *communicator, const struct call *ca
     free_call(&memory, way.shared);
 }
 
-static struct call make_call(trireme_operation operation, trireme_dtype dtype,
-                             trireme_reduction reduction, uint64_t count, uint64_t number,
-                             int world_size) {
+static struct call
+make_call(trireme_operation_kind operation, trireme_dtype dtype, trireme_reduction reduction,
+          uint64_t count, uint64_t number, int world_size) {
     struct call call = {.operation = operation, .dtype = dtype, .reduction = reduction};
     if (reduction == TRIREME_REDUCTION_SCALED_SUM) call.scale = number % 2 == 0 ? 0.375 : -2;
     if (has_root(operation)) {
@@ -143,13 +144,19 @@ static struct call make_call(trireme_operation operation, trireme_dtype dtype,
     return call;
 }
 
-static const trireme_operation reducing[] = {
-    TRIREME_OPERATION_KIND_ALL_REDUCE, TRIREME_OPERATION_KIND_REDUCE_SCATTER,
-    TRIREME_OPERATION_KIND_REDUCE_SCATTER_V, TRIREME_OPERATION_KIND_REDUCE};
-static const trireme_operation moving[] = {
-    TRIREME_OPERATION_KIND_ALL_GATHER, TRIREME_OPERATION_KIND_ALL_GATHER_V, TRIREME_OPERATION_KIND_BROADCAST,
-    TRIREME_OPERATION_KIND_GATHER,     TRIREME_OPERATION_KIND_GATHER_V,     TRIREME_OPERATION_KIND_SCATTER,
-    TRIREME_OPERATION_KIND_SCATTER_V,  TRIREME_OPERATION_KIND_ALL_TO_ALL,   TRIREME_OPERATION_KIND_ALL_TO_ALL_V};
+static const trireme_operation_kind reducing[] = {TRIREME_OPERATION_KIND_ALL_REDUCE,
+                                                  TRIREME_OPERATION_KIND_REDUCE_SCATTER,
+                                                  TRIREME_OPERATION_KIND_REDUCE_SCATTER_V,
+                                                  TRIREME_OPERATION_KIND_REDUCE};
+static const trireme_operation_kind moving[] = {TRIREME_OPERATION_KIND_ALL_GATHER,
+                                                TRIREME_OPERATION_KIND_ALL_GATHER_V,
+                                                TRIREME_OPERATION_KIND_BROADCAST,
+                                                TRIREME_OPERATION_KIND_GATHER,
+                                                TRIREME_OPERATION_KIND_GATHER_V,
+                                                TRIREME_OPERATION_KIND_SCATTER,
+                                                TRIREME_OPERATION_KIND_SCATTER_V,
+                                                TRIREME_OPERATION_KIND_ALL_TO_ALL,
+                                                TRIREME_OPERATION_KIND_ALL_TO_ALL_V};
 
 static void reduce_everything(trireme_communicator *communicator, int rank, void *context) {
     static const uint64_t counts[] = {0, 1, 2, 3, 7, 257};
@@ -204,13 +211,13 @@ static void run_large(trireme_communicator *communicator, int rank, void *contex
     for (uint64_t number = 0; number < 16; ++number) {
         const trireme_dtype dtype = dtypes[number % COUNT_OF(dtypes)];
         const uint64_t count = counts[number / 8];
-        struct call call =
-            make_call(TRIREME_OPERATION_KIND_ALL_REDUCE, dtype, TRIREME_REDUCTION_SUM, count, number, world_size);
+        struct call call = make_call(TRIREME_OPERATION_KIND_ALL_REDUCE, dtype,
+                                     TRIREME_REDUCTION_SUM, count, number, world_size);
         check_call(communicator, &call, rank, world_size, way_of(number), verdict);
         /* Blocks of a rank, so that all of them together are as large. */
         const uint64_t block = count / (uint64_t)world_size;
-        call =
-            make_call(reducing[1 + number % 3], dtype, TRIREME_REDUCTION_AVERAGE, block, number, world_size);
+        call = make_call(reducing[1 + number % 3], dtype, TRIREME_REDUCTION_AVERAGE, block, number,
+                         world_size);
         check_call(communicator, &call, rank, world_size, way_of(number), verdict);
         call = make_call(moving[number % COUNT_OF(moving)], dtype, 0, block, number, world_size);
         check_call(communicator, &call, rank, world_size, way_of(number), verdict);
@@ -288,7 +295,8 @@ static void every_rank_and_every_run_get_the_same_bits(void **state) {
 static void reduce_with_a_nan(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
     for (int bad = 0; bad < 3; ++bad) {
-        for (trireme_reduction reduction = TRIREME_REDUCTION_MIN; reduction <= TRIREME_REDUCTION_MAX; ++reduction) {
+        for (trireme_reduction reduction = TRIREME_REDUCTION_MIN;
+             reduction <= TRIREME_REDUCTION_MAX; ++reduction) {
             const uint64_t nan_bits = 0x7ff8000000000000u;
             double value = rank, result = 0;
             if (rank == bad) memcpy(&value, &nan_bits, sizeof value);
@@ -317,9 +325,10 @@ static void call_on_two_threads(trireme_communicator *communicator, int rank, vo
         sums[i] = i + rank;
         EXPECT_STATUS(verdict, TRIREME_OK,
                       trireme_all_reduce_start(communicator, &sums[i], &results[i], 1,
-                                               TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL, &requests[i]));
+                                               TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL,
+                                               &requests[i]));
         if (i % 7 != 6) continue;
-        /* A plain call comes in its turn, after what was started before it. */
+        /* A plain call comes in its turn, after operations that were started before it. */
         int64_t plain = 1000 + i, sum = 0;
         EXPECT_STATUS(verdict, TRIREME_OK,
                       trireme_all_reduce(communicator, &plain, &sum, 1, TRIREME_DTYPE_I64,
@@ -358,13 +367,14 @@ static void disagree(trireme_communicator *communicator, int rank, void *context
     const int odd = rank == 1;
     switch (all->case_number) {
         case 0: /* count */
-            all->statuses[rank] = trireme_all_reduce(communicator, send, receive, odd ? 3 : 4,
-                                                     TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL);
+            all->statuses[rank] =
+                trireme_all_reduce(communicator, send, receive, odd ? 3 : 4, TRIREME_DTYPE_I32,
+                                   TRIREME_REDUCTION_SUM, NULL);
             break;
         case 1: /* dtype */
-            all->statuses[rank] =
-                trireme_all_reduce(communicator, send, receive, 4,
-                                   odd ? TRIREME_DTYPE_F32 : TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL);
+            all->statuses[rank] = trireme_all_reduce(communicator, send, receive, 4,
+                                                     odd ? TRIREME_DTYPE_F32 : TRIREME_DTYPE_I32,
+                                                     TRIREME_REDUCTION_SUM, NULL);
             break;
         case 2: /* reduction */
             all->statuses[rank] =
@@ -438,18 +448,18 @@ static void travel_narrow(trireme_communicator *communicator, int rank, void *co
     const float part = rank == 0 ? 256 : 0.5f;
     float sum = 0;
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_all_reduce(communicator, &part, &sum, 1, TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM,
-                                     &options));
+                  trireme_all_reduce(communicator, &part, &sum, 1, TRIREME_DTYPE_F32,
+                                     TRIREME_REDUCTION_SUM, &options));
     /* 256, 256.5, 257, 257.5, 258 and 259.5; bf16 has 256, 258 and 260 there. */
     EXPECT(verdict, sum == (world_size == 8 ? 260 : world_size > 3 ? 258 : 256));
-    /* Refused: what is no f32, and what is no narrow type. */
+    /* Refused: a dtype other than f32, and a wire type that is not narrow. */
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_all_reduce(communicator, send, receive, 8, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
-                                     &options));
+                  trireme_all_reduce(communicator, send, receive, 8, TRIREME_DTYPE_I32,
+                                     TRIREME_REDUCTION_SUM, &options));
     options.wire_dtype = TRIREME_DTYPE_F64;
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
-                  trireme_all_reduce(communicator, send, receive, 8, TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM,
-                                     &options));
+                  trireme_all_reduce(communicator, send, receive, 8, TRIREME_DTYPE_F32,
+                                     TRIREME_REDUCTION_SUM, &options));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT, trireme_barrier(communicator, &options));
 }
 
@@ -476,12 +486,15 @@ static void elements_may_travel_narrow(void **state) {
 static void run_algorithms(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
     const int world_size = world_size_of(communicator, verdict);
-    static const trireme_operation operations[] = {
-        TRIREME_OPERATION_KIND_ALL_REDUCE,  TRIREME_OPERATION_KIND_REDUCE_SCATTER,
-        TRIREME_OPERATION_KIND_ALL_GATHER,  TRIREME_OPERATION_KIND_BROADCAST,
-        TRIREME_OPERATION_KIND_REDUCE,      TRIREME_OPERATION_KIND_GATHER_V,
-        TRIREME_OPERATION_KIND_SCATTER_V,   TRIREME_OPERATION_KIND_ALL_TO_ALL,
-        TRIREME_OPERATION_KIND_ALL_TO_ALL_V};
+    static const trireme_operation_kind operations[] = {TRIREME_OPERATION_KIND_ALL_REDUCE,
+                                                        TRIREME_OPERATION_KIND_REDUCE_SCATTER,
+                                                        TRIREME_OPERATION_KIND_ALL_GATHER,
+                                                        TRIREME_OPERATION_KIND_BROADCAST,
+                                                        TRIREME_OPERATION_KIND_REDUCE,
+                                                        TRIREME_OPERATION_KIND_GATHER_V,
+                                                        TRIREME_OPERATION_KIND_SCATTER_V,
+                                                        TRIREME_OPERATION_KIND_ALL_TO_ALL,
+                                                        TRIREME_OPERATION_KIND_ALL_TO_ALL_V};
     for (trireme_algorithm algorithm = TRIREME_ALGORITHM_DIRECT;
          algorithm <= TRIREME_ALGORITHM_NATIVE; ++algorithm) {
         for (size_t i = 0; i < COUNT_OF(operations); ++i) {
@@ -496,12 +509,12 @@ static void run_algorithms(trireme_communicator *communicator, int rank, void *c
             fill_call(&call, &memory, rank, world_size, 3);
             const trireme_status status =
                 run_call(communicator, &call, &memory, algorithm % 2 == 0, LONG_NS);
-            /* What an operation has no algorithm for is refused, on all ranks alike. */
+            /* An algorithm that an operation does not have is refused, on all ranks alike. */
             if (status == TRIREME_ERROR_UNSUPPORTED) {
                 EXPECT(verdict, strstr(trireme_last_error(), "direct") != NULL);
-                EXPECT(verdict, algorithm != TRIREME_ALGORITHM_DIRECT &&
-                                    (algorithm != TRIREME_ALGORITHM_NATIVE ||
-                                     ranks_use_transport()));
+                EXPECT(verdict,
+                       algorithm != TRIREME_ALGORITHM_DIRECT &&
+                           (algorithm != TRIREME_ALGORITHM_NATIVE || ranks_use_transport()));
             } else {
                 EXPECT_STATUS(verdict, TRIREME_OK, status);
                 EXPECT(verdict, is_call_right(&call, &memory, rank, world_size, 3));
@@ -543,9 +556,9 @@ static void hurry(trireme_communicator *communicator, int rank, void *context) {
     }
     for (int turn = 0; turn < 10; ++turn) {
         int32_t one = 1, sum = 0;
-        EXPECT_STATUS(
-            verdict, TRIREME_OK,
-            trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, &high));
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32,
+                                         TRIREME_REDUCTION_SUM, &high));
         EXPECT(verdict, sum == world_size);
     }
     if (rank == 0) {
@@ -570,8 +583,8 @@ static void a_deadline_ends_a_collective_and_names_who_is_missing(void **state) 
     trireme_operation_options soon = TRIREME_OPERATION_OPTIONS_INIT;
     soon.timeout_ns = 30 * 1000 * 1000;
     float data[3] = {1, 2, 3}, result[3] = {-7, -7, -7};
-    assert_int_equal(trireme_all_reduce(ranks[0], data, result, 3, TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM,
-                                        &soon),
+    assert_int_equal(trireme_all_reduce(ranks[0], data, result, 3, TRIREME_DTYPE_F32,
+                                        TRIREME_REDUCTION_SUM, &soon),
                      TRIREME_ERROR_TIMEOUT);
     trireme_error_info info = TRIREME_ERROR_INFO_INIT;
     assert_int_equal(trireme_last_error_info(&info), TRIREME_OK);

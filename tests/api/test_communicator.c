@@ -1,4 +1,4 @@
-/* Communicators: joining, leaving, aborting, deadlines, what can be asked, and fork. */
+/* Communicators: joining, leaving, aborting, deadlines, queries, and fork. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,8 @@ static void answer_questions(trireme_communicator *communicator, int rank, void 
                   trireme_communicator_get_backend(communicator, text, sizeof text, &length));
     EXPECT(verdict, strcmp(text, "local (threads)") == 0 && length == strlen(text));
     memset(cut, 'x', sizeof cut);
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_backend(communicator, cut, 6, NULL));
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_communicator_get_backend(communicator, cut, 6, NULL));
     EXPECT(verdict, strcmp(cut, "local") == 0);
     length = 0;
     EXPECT_STATUS(verdict, TRIREME_OK,
@@ -191,9 +192,9 @@ static void a_missing_rank_is_named_when_the_deadline_passes(void **state) {
     trireme_operation_options soon = TRIREME_OPERATION_OPTIONS_INIT;
     soon.timeout_ns = SHORT_NS;
     float value = 1, sum = 0;
-    assert_int_equal(
-        trireme_all_reduce(ranks[0], &value, &sum, 1, TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, &soon),
-        TRIREME_ERROR_TIMEOUT);
+    assert_int_equal(trireme_all_reduce(ranks[0], &value, &sum, 1, TRIREME_DTYPE_F32,
+                                        TRIREME_REDUCTION_SUM, &soon),
+                     TRIREME_ERROR_TIMEOUT);
     assert_non_null(strstr(trireme_last_error(), "trireme_all_reduce: "));
     assert_non_null(strstr(trireme_last_error(), "rank"));
     assert_int_equal(trireme_last_error_info(&info), TRIREME_OK);
@@ -207,6 +208,26 @@ static void a_missing_rank_is_named_when_the_deadline_passes(void **state) {
     }
     assert_true(blames_rank_1);
     for (int i = 0; i < 2; ++i) trireme_communicator_destroy(ranks[i]);
+}
+
+/* Its last wait ended because rank 0 left: its earlier TIMEOUT is no reason any more. */
+static void who_was_late_once_does_not_say_so_when_it_leaves_because_of_another(void **state) {
+    (void)state;
+    char rendezvous[64];
+    unique_rendezvous(rendezvous, sizeof rendezvous);
+    trireme_communicator *ranks[4] = {NULL};
+    for (int rank = 0; rank < 3; ++rank) ranks[rank] = join_rank(rank, 4, rendezvous);
+    assert_int_equal(trireme_communicator_wait_ready(ranks[1], 0), TRIREME_ERROR_TIMEOUT);
+    trireme_communicator_destroy(ranks[0]);
+    assert_int_equal(trireme_communicator_wait_ready(ranks[1], LONG_NS), TRIREME_ERROR_PEER_LOST);
+    trireme_communicator_destroy(ranks[1]);
+    assert_int_equal(trireme_communicator_wait_ready(ranks[2], LONG_NS), TRIREME_ERROR_PEER_LOST);
+    trireme_error_info info = TRIREME_ERROR_INFO_INIT;
+    assert_int_equal(trireme_last_error_info(&info), TRIREME_OK);
+    assert_int_equal(info.blamed_count, 2);
+    assert_int_equal(info.blamed[0], 0);
+    assert_int_equal(info.blamed[1], 1);
+    trireme_communicator_destroy(ranks[2]);
 }
 
 static void wait_for_an_abort(trireme_communicator *communicator, int rank, void *context) {
@@ -349,9 +370,9 @@ static void a_group_of_one_needs_nobody(void **state) {
     trireme_communicator *const alone = join_rank(0, 1, rendezvous);
     assert_int_equal(trireme_communicator_wait_ready(alone, 0), TRIREME_OK);
     float value = 3, result = 0;
-    assert_int_equal(
-        trireme_all_reduce(alone, &value, &result, 1, TRIREME_DTYPE_F32, TRIREME_REDUCTION_AVERAGE, NULL),
-        TRIREME_OK);
+    assert_int_equal(trireme_all_reduce(alone, &value, &result, 1, TRIREME_DTYPE_F32,
+                                        TRIREME_REDUCTION_AVERAGE, NULL),
+                     TRIREME_OK);
     assert_true(result == 3);
     trireme_communicator_destroy(alone);
 }
@@ -448,7 +469,8 @@ static void every_function_refuses_what_is_no_communicator(void **state) {
         assert_non_null(strstr(trireme_last_error(), "communicator"));
     }
     assert_int_equal(trireme_communicator_get_rank(live, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
-    assert_int_equal(trireme_communicator_get_world_size(live, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(trireme_communicator_get_world_size(live, NULL),
+                     TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(trireme_communicator_get_statistics(live, NULL),
                      TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(trireme_communicator_get_flight_record(live, NULL, 5, NULL),
@@ -485,16 +507,30 @@ static void handles_mean_nothing_in_a_forked_child(void **state) {
 /* --- env:// --- */
 
 static void clear_environment(void) {
-    static const char *const names[] = {
-        "RANK", "WORLD_SIZE", "TRIREME_RENDEZVOUS", "MASTER_ADDR", "MASTER_PORT", "TRIREME_TOKEN",
-        "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID",
-        "SLURM_NTASKS", "TRIREME_MPI_LIBRARY", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-        "GROUP_WORLD_SIZE", "NNODES", "TRIREME_TOKEN_FILE", "TRIREME_TOKEN_FD"};
+    static const char *const names[] = {"RANK",
+                                        "WORLD_SIZE",
+                                        "TRIREME_RENDEZVOUS",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "TRIREME_TOKEN",
+                                        "OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "PMI_RANK",
+                                        "PMI_SIZE",
+                                        "SLURM_PROCID",
+                                        "SLURM_NTASKS",
+                                        "TRIREME_MPI_LIBRARY",
+                                        "LOCAL_RANK",
+                                        "LOCAL_WORLD_SIZE",
+                                        "GROUP_WORLD_SIZE",
+                                        "NNODES",
+                                        "TRIREME_TOKEN_FILE",
+                                        "TRIREME_TOKEN_FD"};
     for (size_t i = 0; i < sizeof names / sizeof *names; ++i) unsetenv(names[i]);
 }
 
-static trireme_status create_from_environment(int32_t rank, int32_t world_size,
-                                              trireme_communicator **out) {
+static trireme_status
+create_from_environment(int32_t rank, int32_t world_size, trireme_communicator **out) {
     trireme_communicator_options options = valid_options("env://");
     options.rank = rank;
     options.world_size = world_size;
@@ -579,11 +615,11 @@ static void mpi_says_what_it_tried(void **state) {
     query.backend = "mpi";
     assert_int_equal(trireme_capability(&query), TRIREME_ERROR_UNSUPPORTED);
     assert_non_null(strstr(trireme_last_error(), "libc.so.6"));
-    options.backend = "host"; /* said before MPI is looked for */
+    options.backend = "frames"; /* said before MPI is looked for */
     options.world_size = 1;
     assert_int_equal(trireme_communicator_create(&options, &communicator),
                      TRIREME_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(trireme_last_error(), "\"host\""));
+    assert_non_null(strstr(trireme_last_error(), "\"frames\""));
     assert_null(communicator);
     clear_environment();
 }
@@ -704,6 +740,7 @@ int main(void) {
         cmocka_unit_test(options_of_other_releases_are_understood_or_refused),
         cmocka_unit_test(a_rank_can_be_claimed_once),
         cmocka_unit_test(a_missing_rank_is_named_when_the_deadline_passes),
+        cmocka_unit_test(who_was_late_once_does_not_say_so_when_it_leaves_because_of_another),
         cmocka_unit_test(an_abort_ends_every_operation_on_every_rank_and_the_first_reason_stays),
         cmocka_unit_test(another_thread_can_abort_or_destroy_while_one_waits),
         cmocka_unit_test(destruction_ends_a_wait_for_the_peers),

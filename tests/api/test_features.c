@@ -1,7 +1,6 @@
 /*
- * What models do beside plain training: hooks, copies that are compared, absent ranks, unused
- * gradients, groups of units, shared parameters. Here: what goes wrong, who hears of it, and what the
- * library says it did. That the numbers are right is test_strategies.c's.
+ * Models beside plain training: failures, the ranks that learn of them, and the library's own
+ * counters. test_strategies.c checks the numbers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #define MOST_RANKS 4
@@ -19,16 +18,17 @@
 struct job {
     trireme_strategy strategy;
     int world_size;
-    int kind; /* of what goes wrong, where a test has several */
+    int kind; /* the kind of failure, where a test has several */
     struct verdict verdicts[MOST_RANKS];
 };
 
 static trireme_model_options options_of(trireme_strategy strategy, int world_size) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = strategy;
-    options.minimum_unit_bytes = 1;
-    options.share_parameters = TRIREME_SHARE_NEVER;
-    if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) options.shard_ranks = (uint32_t)world_size / 2;
+    units_of(&options)->minimum_bytes = 1;
+    shards_of(&options)->share = TRIREME_SHARE_NEVER;
+    const bool hybrid = strategy == TRIREME_STRATEGY_HYBRID_SHARD;
+    if (hybrid) shards_of(&options)->ranks = (uint32_t)world_size / 2;
     return options;
 }
 
@@ -62,7 +62,9 @@ static trireme_optimizer *sgd(struct verdict *v, trireme_model *model, uint64_t 
     return optimizer;
 }
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 static bool blames(int32_t rank) {
     trireme_error_info info = TRIREME_ERROR_INFO_INIT;
@@ -74,7 +76,8 @@ static bool blames(int32_t rank) {
 static void sum_again(struct verdict *v, trireme_communicator *communicator, int world_size) {
     float one = 1, sum = 0;
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_all_reduce(communicator, &one, &sum, 1, F32, TRIREME_REDUCTION_SUM, NULL));
+                  trireme_all_reduce(communicator, &one, &sum, 1, F32, TRIREME_REDUCTION_SUM,
+                                     NULL));
     EXPECT(v, sum == (float)world_size);
 }
 
@@ -91,22 +94,22 @@ static void run_job(struct job *job, rank_function *function) {
 
 enum { FAIL_BEFORE, FAIL_AFTER };
 
-static int32_t TRIREME_CALL refuse_before(const trireme_bucket *bucket, void *data) {
+static int32_t TRIREME_CALLCONV refuse_before(const trireme_bucket *bucket, void *data) {
     (void)data;
     return bucket->phase == TRIREME_HOOK_BEFORE && bucket->bucket == 1 ? 41 : 0;
 }
 
-static int32_t TRIREME_CALL refuse_after(const trireme_bucket *bucket, void *data) {
+static int32_t TRIREME_CALLCONV refuse_after(const trireme_bucket *bucket, void *data) {
     (void)data;
     return bucket->phase == TRIREME_HOOK_AFTER && bucket->bucket == 1 ? 42 : 0;
 }
 
-static int32_t TRIREME_CALL accept_all(const trireme_bucket *bucket, void *data) {
+static int32_t TRIREME_CALLCONV accept_all(const trireme_bucket *bucket, void *data) {
     (void)bucket, (void)data;
     return 0;
 }
 
-static int32_t TRIREME_CALL accept_update(const trireme_update *update, void *data) {
+static int32_t TRIREME_CALLCONV accept_update(const trireme_update *update, void *data) {
     (void)update, (void)data;
     return 0;
 }
@@ -115,10 +118,10 @@ static void fail_in_a_hook(trireme_communicator *communicator, int rank, void *c
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = options_of(job->strategy, job->world_size);
-    options.bucket_bytes = 1;
-    options.bucket_hook = rank != 1                  ? accept_all
-                          : job->kind == FAIL_BEFORE ? refuse_before
-                                                     : refuse_after;
+    buckets_of(&options)->bytes = 1;
+    buckets_of(&options)->hook = rank != 1                  ? accept_all
+                                 : job->kind == FAIL_BEFORE ? refuse_before
+                                                            : refuse_after;
     trireme_model *const model = make(v, communicator, &options, 3);
     trireme_optimizer *const optimizer = sgd(v, model, 0);
     float gradients[18] = {0};
@@ -148,7 +151,7 @@ static void set_a_hook_on_one_rank(trireme_communicator *communicator, int rank,
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = options_of(job->strategy, job->world_size);
-    if (rank == 1) options.bucket_hook = accept_all;
+    if (rank == 1) buckets_of(&options)->hook = accept_all;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
     trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
@@ -156,7 +159,7 @@ static void set_a_hook_on_one_rank(trireme_communicator *communicator, int rank,
     parameter.dtype = F32;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_seal(model));
-    EXPECT(v, says("bucket_hook is not set on rank 0 and set on rank 1"));
+    EXPECT(v, says("buckets.hook is not set on rank 0 and set on rank 1"));
     sum_again(v, communicator, job->world_size);
     trireme_model_destroy(model);
 }
@@ -174,7 +177,7 @@ static void change_one_copy(trireme_communicator *communicator, int rank, void *
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = options_of(job->strategy, job->world_size);
-    options.persistent_unit_bytes = 28; /* p0 and p1: whole everywhere */
+    units_of(&options)->persistent_bytes = 28; /* p0 and p1: whole everywhere */
     trireme_model *const model = make(v, communicator, &options, 4);
     trireme_optimizer *const optimizer = sgd(v, model, 2);
     float values[26];
@@ -198,7 +201,7 @@ static void change_one_copy(trireme_communicator *communicator, int rank, void *
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     if (rank == 2) ((float *)data)[3] = -0.5f;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, gradients, 26, F32, 0));
-    /* Who owns the element gives it to everybody, except with data_parallel. */
+    /* The owner of the element gives it to all ranks, except with data_parallel. */
     const bool everybody_updates = job->strategy == TRIREME_STRATEGY_DATA_PARALLEL;
     EXPECT_STATUS(v, everybody_updates ? TRIREME_ERROR_MISMATCH : TRIREME_OK,
                   trireme_optimizer_step(optimizer));
@@ -217,8 +220,8 @@ static void a_copy_that_differs_is_found_and_named(void **state) {
 
 /* ---- uneven inputs ---- */
 
-static void call_wrongly_with_uneven_inputs(trireme_communicator *communicator, int rank,
-                                            void *context) {
+static void
+call_wrongly_with_uneven_inputs(trireme_communicator *communicator, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = options_of(job->strategy, job->world_size);
@@ -243,14 +246,15 @@ static void call_wrongly_with_uneven_inputs(trireme_communicator *communicator, 
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_optimizer_join(optimizer, &steps));
     EXPECT(v, steps == 77);
-    /* Nobody brought anything: the gradients are zero. */
+    /* No rank brought a gradient: the gradients are zero. */
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     /* Of three ranks one brings 8: the average is over one, not over three. */
     if (rank == 1) {
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, g, 11, F32, 0));
     } else {
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_accumulate_flat(model, NULL, 11, F32, TRIREME_BACKWARD_FLAG_ABSENT));
+                      trireme_model_accumulate_flat(model, NULL, 11, F32,
+                                                    TRIREME_BACKWARD_FLAG_ABSENT));
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 11, F32));
@@ -277,7 +281,7 @@ static void run_out_one_by_one(trireme_communicator *communicator, int rank, voi
     trireme_model *const model = make(v, communicator, &options, 2);
     trireme_optimizer *const optimizer = sgd(v, model, 0);
     float expected = 0, rate = 1;
-    for (int round = 0; round < 2; ++round) { /* and everybody begins anew together */
+    for (int round = 0; round < 2; ++round) { /* and all ranks begin anew together */
         for (int step = 0; step < rank; ++step) {
             EXPECT_STATUS(v, TRIREME_OK,
                           trireme_optimizer_set_learning_rate(optimizer, 1.0 / (1 + step)));
@@ -310,7 +314,8 @@ static void run_out_one_by_one(trireme_communicator *communicator, int rank, voi
             expected -= rate * (sum / contributors);
         }
         double learning_rate = 0;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_learning_rate(optimizer, &learning_rate));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_optimizer_get_learning_rate(optimizer, &learning_rate));
         EXPECT(v, (float)learning_rate == rate);
     }
     float values[11];
@@ -336,8 +341,8 @@ struct leaves_job {
 
 enum { PLAIN, EVALUATED, DISCARDED };
 
-static void step_with_leaves(struct verdict *v, trireme_model *model,
-                             trireme_optimizer *optimizer) {
+static void
+step_with_leaves(struct verdict *v, trireme_model *model, trireme_optimizer *optimizer) {
     trireme_model_info info = TRIREME_MODEL_INFO_INIT;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_info(model, &info));
     for (uint32_t pass = 0; pass < info.micro_batches; ++pass) {
@@ -390,7 +395,7 @@ static void never_have_data(trireme_communicator *communicator, int rank, void *
         EXPECT(v, followed == (rank == 0 ? 2 : 0));
         for (int step = 0; step < 2; ++step) expected -= sum / count;
     }
-    /* Everybody looks at the parameters, and nobody has anything. */
+    /* All ranks look at the parameters, and none has data. */
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 11, F32));
     uint64_t followed = 77, steps = 77;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_join(optimizer, &followed));
@@ -421,7 +426,8 @@ static void a_rank_may_have_no_data_from_the_first_step_on(void **state) {
     }
 }
 
-/* The others take their units in another order than the rank that follows did, or name two rates. */
+/* The others take their units in another order than the rank that follows did, or name two rates.
+ */
 enum { OTHER_ORDER, TWO_RATES };
 
 static void follow_what_differs(trireme_communicator *communicator, int rank, void *context) {
@@ -473,7 +479,8 @@ static void leave_gradients_out(trireme_communicator *communicator, int rank, vo
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_gradient_ready(model, 1, g, 6, F32));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_model_end_backward(model));
-    EXPECT(v, says("gradients of 2 of 3 parameters are missing: parameter 0 (\"p0\"), parameter 2"));
+    EXPECT(v,
+           says("gradients of 2 of 3 parameters are missing: parameter 0 (\"p0\"), parameter 2"));
     /* The pass goes on. */
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_gradient_ready(model, 0, g, 5, F32));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_model_end_backward(model));
@@ -510,10 +517,10 @@ static void ask_for_one_sweep(trireme_communicator *communicator, int rank, void
         if (kind == 0) options.leaves = 2;
         if (kind == 1) options.flags = TRIREME_MODEL_FLAG_UNEVEN;
         if (kind == 2) options.unused = TRIREME_UNUSED_SKIP;
-        if (kind == 3) options.bucket_hook = accept_all;
-        if (kind == 4) rule.max_norm = 1;
-        if (kind == 5) rule.max_value = 1;
-        if (kind == 6) rule.kind = TRIREME_RULE_USER, rule.update = accept_update;
+        if (kind == 3) buckets_of(&options)->hook = accept_all;
+        if (kind == 4) clipping_of(&rule)->max_norm = 1;
+        if (kind == 5) clipping_of(&rule)->max_value = 1;
+        if (kind == 6) rule.kind = TRIREME_RULE_USER, user_rule_of(&rule)->update = accept_update;
         trireme_model *const model = make(v, communicator, &options, 2);
         trireme_optimizer *optimizer = NULL;
         const bool good = kind == 7 && job->strategy == TRIREME_STRATEGY_ZERO1;
@@ -553,26 +560,26 @@ static void train_a_thousand_layers(trireme_communicator *communicator, int rank
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = options_of(TRIREME_STRATEGY_ZERO3, job->world_size);
-    options.minimum_unit_bytes = (uint64_t)job->kind;
-    options.prefetch_bytes = 200000;
+    units_of(&options)->minimum_bytes = (uint64_t)job->kind;
+    units_of(&options)->prefetch_bytes = 200000;
     trireme_model *const model = make(v, communicator, &options, LAYERS);
     trireme_model_info info = TRIREME_MODEL_INFO_INIT;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_info(model, &info));
     EXPECT(v, info.units == LAYERS && info.shared_bytes == 0);
     /* 5 + ... + 1004 elements of 4 bytes are 2,018,000. */
     const uint64_t groups = job->kind == 1 ? LAYERS : 2018000 / (uint64_t)job->kind;
-    EXPECT(v, info.groups <= groups + 1 && info.groups + 2 >= groups);
+    const uint64_t found = info.unit_groups;
+    EXPECT(v, found <= groups + 1 && found + 2 >= groups);
     uint64_t sum = 0;
     for (uint64_t unit = 0; unit < LAYERS; ++unit) {
         trireme_unit_info shown = TRIREME_UNIT_INFO_INIT;
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_unit_info(model, unit, &shown));
-        EXPECT(v, shown.group < info.groups && shown.elements == 5 + unit);
+        EXPECT(v, shown.unit_group < found && shown.elements == 5 + unit);
         EXPECT(v, shown.shard_first + shown.shard_count <= shown.elements);
         sum += shown.shard_count;
     }
-    const uint64_t elements = info.elements;
     /* Shares of the groups differ by an element each. */
-    EXPECT(v, sum * 2 + info.groups >= elements && sum * 2 <= elements + info.groups);
+    EXPECT(v, sum * 2 + found >= info.elements && sum * 2 <= info.elements + found);
     trireme_model_statistics first = TRIREME_MODEL_STATISTICS_INIT, second = first;
     pass_over(v, model);
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_statistics(model, &first));
@@ -580,11 +587,11 @@ static void train_a_thousand_layers(trireme_communicator *communicator, int rank
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_statistics(model, &second));
     /* Forward and backward: each group twice, but the last one of several units stays. */
     const uint64_t kept = job->kind == 1 ? 0 : 1;
-    EXPECT(v, first.gathers == 2 * info.groups - kept);
-    EXPECT(v, first.prefetched == 0); /* what follows what is learnt in the first pass */
-    EXPECT(v, second.gathers - first.gathers <= 2 * info.groups);
-    EXPECT(v, second.prefetched - first.prefetched >= 2 * info.groups - 8 || info.groups < 8);
-    EXPECT(v, second.peak_groups >= 2 && second.exposed_ns > 0);
+    EXPECT(v, first.gathers == 2 * found - kept);
+    EXPECT(v, first.prefetched == 0); /* no order was learnt before the first pass */
+    EXPECT(v, second.gathers - first.gathers <= 2 * found);
+    EXPECT(v, second.prefetched - first.prefetched >= 2 * found - 8 || found < 8);
+    EXPECT(v, second.peak_unit_groups >= 2 && second.exposed_ns > 0);
     trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_memory(model, &memory));
     EXPECT(v, memory.allocated_working == memory.planned_working);
@@ -608,11 +615,11 @@ static void share_parameters(trireme_communicator *communicator, int rank, void 
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = options_of(job->strategy, job->world_size);
     trireme_model *model = NULL;
-    options.share_parameters = 3;
+    shards_of(&options)->share = 3;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_model_create(communicator, &options, &model));
-    EXPECT(v, says("options.share_parameters 3"));
-    options.share_parameters = TRIREME_SHARE_ALWAYS;
+    EXPECT(v, says("options.shards.share 3"));
+    shards_of(&options)->share = TRIREME_SHARE_ALWAYS;
     if (job->strategy == TRIREME_STRATEGY_DATA_PARALLEL || ranks_use_transport()) {
         const bool alone = job->strategy == TRIREME_STRATEGY_DATA_PARALLEL;
         EXPECT_STATUS(v, alone ? TRIREME_ERROR_INVALID_ARGUMENT : TRIREME_ERROR_UNSUPPORTED,
@@ -620,7 +627,7 @@ static void share_parameters(trireme_communicator *communicator, int rank, void 
         EXPECT(v, says(alone ? "zero1 trains the same" : "share no memory"));
         EXPECT(v, model == NULL);
     }
-    options.share_parameters = TRIREME_SHARE_AUTO;
+    shards_of(&options)->share = TRIREME_SHARE_AUTO;
     model = make(v, communicator, &options, 3);
     trireme_model_info info = TRIREME_MODEL_INFO_INIT;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_info(model, &info));
@@ -660,9 +667,9 @@ static void ask_for_different_sharing(trireme_communicator *communicator, int ra
     struct verdict *const v = &job->verdicts[rank];
     const bool strategies = job->kind == 1;
     trireme_model_options options = options_of(TRIREME_STRATEGY_ZERO3, job->world_size);
-    options.share_parameters = TRIREME_SHARE_AUTO;
+    shards_of(&options)->share = TRIREME_SHARE_AUTO;
     if (rank == 1 && strategies) options.strategy = TRIREME_STRATEGY_ZERO1;
-    if (rank == 1 && !strategies) options.share_parameters = TRIREME_SHARE_NEVER;
+    if (rank == 1 && !strategies) shards_of(&options)->share = TRIREME_SHARE_NEVER;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
     trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
@@ -671,7 +678,7 @@ static void ask_for_different_sharing(trireme_communicator *communicator, int ra
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_seal(model));
     EXPECT(v, says(strategies ? "strategy is zero3 on rank 0 and zero1 on rank 1"
-                              : "share_parameters is 0 on rank 0 and 2 on rank 1"));
+                              : "shards.share is 0 on rank 0 and 2 on rank 1"));
     sum_again(v, communicator, job->world_size);
     trireme_model_destroy(model);
 }
@@ -687,7 +694,7 @@ static void name_two_roots(trireme_communicator *communicator, int rank, void *c
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = options_of(job->strategy, job->world_size);
-    options.share_parameters = TRIREME_SHARE_AUTO;
+    shards_of(&options)->share = TRIREME_SHARE_AUTO;
     trireme_model *const model = make(v, communicator, &options, 3);
     const float values[18] = {0};
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH,
@@ -707,7 +714,7 @@ static void train_nothing(trireme_communicator *communicator, int rank, void *co
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = options_of(job->strategy, job->world_size);
-    options.share_parameters = job->kind == 1 ? TRIREME_SHARE_AUTO : TRIREME_SHARE_NEVER;
+    shards_of(&options)->share = job->kind == 1 ? TRIREME_SHARE_AUTO : TRIREME_SHARE_NEVER;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
     const uint64_t none = 0;
@@ -752,7 +759,7 @@ static void ask_for_hybrid(trireme_communicator *communicator, int rank, void *c
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = options_of(TRIREME_STRATEGY_HYBRID_SHARD, 4);
-    options.shard_ranks = rank == 3 ? 4 : 2;
+    shards_of(&options)->ranks = rank == 3 ? 4 : 2;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
     trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
@@ -760,7 +767,7 @@ static void ask_for_hybrid(trireme_communicator *communicator, int rank, void *c
     parameter.dtype = F32;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_seal(model));
-    EXPECT(v, says("shard_ranks is 2 on rank 0 and 4 on rank 3"));
+    EXPECT(v, says("shards.ranks is 2 on rank 0 and 4 on rank 3"));
     sum_again(v, communicator, 4);
     trireme_model_destroy(model);
 }

@@ -1,8 +1,8 @@
 /*
- * tcp:// groups whose ranks share hosts, which is said by a label here: who is on which host, that
- * large collectives of many pieces go over the hosts and are right, also in groups of the group and in
- * several queues at once, and that who disagrees hears of it. What is small, and every dtype and reduction, is in the
- * tests of collectives, which run over such groups, too.
+ * tcp:// groups whose ranks share hosts, by a label in this test. They test which rank is on which
+ * host. Large collectives of many pieces go over the hosts and are right, also in groups of the
+ * group and in several queues at once. Ranks that disagree get a mismatch. The tests of collectives
+ * run over such groups, too, with small payloads, every dtype and every reduction.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "options.h"
 #include "ranks.h"
 
 #define MOST 6
@@ -32,8 +33,8 @@ static trireme_communicator *join_at(const struct job *job, int rank) {
     return join_rank(rank, (int)strlen(job->hosts), rendezvous);
 }
 
-static int is_called(struct verdict *verdict, trireme_communicator *communicator,
-                     const char *says) {
+static int
+is_called(struct verdict *verdict, trireme_communicator *communicator, const char *says) {
     char text[64];
     return EXPECT_STATUS(verdict, TRIREME_OK,
                          trireme_communicator_wait_ready(communicator, LONG_NS)) &&
@@ -53,38 +54,40 @@ static int64_t sum_of(int world_size, uint64_t index) {
 }
 
 /* native: by the hosts, and refused where that is not offered. */
-static void check_all(struct verdict *verdict, trireme_communicator *communicator, int rank,
-                      int world_size, uint64_t count, const trireme_operation_options *options,
-                      int has_blocks) {
+static void
+check_all(struct verdict *verdict, trireme_communicator *communicator, int rank, int world_size,
+          uint64_t count, const trireme_operation_options *options, int has_blocks) {
     const uint64_t all = count * (uint64_t)world_size;
     int64_t *const send = calloc(all + 1, sizeof *send);
     int64_t *const receive = calloc(all + 1, sizeof *receive);
     if (send == NULL || receive == NULL) abort();
     for (uint64_t i = 0; i < all; ++i) send[i] = value(rank, i);
-    int right = EXPECT_STATUS(verdict, TRIREME_OK,
-                              trireme_all_reduce(communicator, send, receive, all,
-                                                 TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, options));
+    int right =
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_all_reduce(communicator, send, receive, all, TRIREME_DTYPE_I64,
+                                         TRIREME_REDUCTION_SUM, options));
     for (uint64_t i = 0; right && i < all; ++i) {
         right = EXPECT(verdict, receive[i] == sum_of(world_size, i));
     }
     const trireme_status expected = has_blocks ? TRIREME_OK : TRIREME_ERROR_UNSUPPORTED;
-    right = EXPECT_STATUS(verdict, expected,
-                          trireme_reduce_scatter(communicator, send, receive, count,
-                                                 TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, options));
+    right =
+        EXPECT_STATUS(verdict, expected,
+                      trireme_reduce_scatter(communicator, send, receive, count, TRIREME_DTYPE_I64,
+                                             TRIREME_REDUCTION_SUM, options));
     for (uint64_t i = 0; has_blocks && right && i < count; ++i) {
         right = EXPECT(verdict, receive[i] == sum_of(world_size, (uint64_t)rank * count + i));
     }
-    right = EXPECT_STATUS(
-        verdict, expected,
-        trireme_all_gather(communicator, send, receive, count, TRIREME_DTYPE_I64, options));
+    right = EXPECT_STATUS(verdict, expected,
+                          trireme_all_gather(communicator, send, receive, count, TRIREME_DTYPE_I64,
+                                             options));
     for (uint64_t i = 0; has_blocks && right && i < all; ++i) {
         right = EXPECT(verdict, receive[i] == value((int)(i / count), i % count));
     }
     for (int root = 0; root < world_size; ++root) {
         for (uint64_t i = 0; i < all; ++i) receive[i] = rank == root ? value(root, i) : -1;
-        right = EXPECT_STATUS(
-            verdict, TRIREME_OK,
-            trireme_broadcast(communicator, receive, all, TRIREME_DTYPE_I64, root, options));
+        right = EXPECT_STATUS(verdict, TRIREME_OK,
+                              trireme_broadcast(communicator, receive, all, TRIREME_DTYPE_I64, root,
+                                                options));
         for (uint64_t i = 0; right && i < all; ++i) {
             right = EXPECT(verdict, receive[i] == value(root, i));
         }
@@ -101,11 +104,11 @@ static void work_on_hosts(int rank, void *context) {
     /* Before the ranks have met, too: it is known then that all answer alike. */
     trireme_operation_options native = TRIREME_OPERATION_OPTIONS_INIT;
     native.algorithm = TRIREME_ALGORITHM_NATIVE;
-    const int flat = strcmp(job->says, "host (tcp)") == 0;
+    const int flat = strcmp(job->says, "frames (tcp)") == 0;
     int32_t one = 1;
-    EXPECT_STATUS(
-        verdict, flat ? TRIREME_ERROR_UNSUPPORTED : TRIREME_OK,
-        trireme_all_reduce(communicator, &one, &one, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, &native));
+    EXPECT_STATUS(verdict, flat ? TRIREME_ERROR_UNSUPPORTED : TRIREME_OK,
+                  trireme_all_reduce(communicator, &one, &one, 1, TRIREME_DTYPE_I32,
+                                     TRIREME_REDUCTION_SUM, &native));
     EXPECT(verdict, one == (flat ? 1 : world_size));
     is_called(verdict, communicator, job->says);
     const int has_blocks = strstr(job->says, " to ") == NULL;
@@ -116,8 +119,8 @@ static void work_on_hosts(int rank, void *context) {
 
 static void large_collectives_go_over_the_hosts(void **state) {
     (void)state;
-    static const char *const jobs[][2] = {{"ab", "host (tcp)"},
-                                          {"aaa", "host (tcp)"},
+    static const char *const jobs[][2] = {{"ab", "frames (tcp)"},
+                                          {"aaa", "frames (tcp)"},
                                           {"aabb", "hierarchical (2 hosts x 2)"},
                                           {"abba", "hierarchical (2 hosts x 2)"},
                                           {"aab", "hierarchical (2 hosts x 1 to 2)"},
@@ -138,7 +141,7 @@ static void work_in_groups(int rank, void *context) {
     /* Ranks 3, 2, 0 of the hosts b, b, a; and rank 1 alone. */
     if (EXPECT_STATUS(verdict, TRIREME_OK,
                       trireme_communicator_split(parent, rank == 1, -rank, NULL, &half)) &&
-        is_called(verdict, half, rank == 1 ? "host (tcp)" : "hierarchical (2 hosts x 1 to 2)")) {
+        is_called(verdict, half, rank == 1 ? "frames (tcp)" : "hierarchical (2 hosts x 1 to 2)")) {
         const int own = rank == 1 ? 0 : rank == 0 ? 2 : 3 - rank;
         check_all(verdict, half, own, rank == 1 ? 1 : 3, 30001, NULL, 1);
     }
@@ -176,7 +179,8 @@ static void use_two_queues(int rank, void *context) {
         if (turn == (rank % 2 == 0 ? 3 : 0)) {
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_all_reduce_start(communicator, normal, normal, LARGE,
-                                                   TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL, &request));
+                                                   TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL,
+                                                   &request));
         }
         if (turn == 3) break;
         for (uint64_t i = 0; i < LARGE; ++i) urgent[i] = value(rank, i) + turn;
@@ -214,9 +218,9 @@ static void disagree(int rank, void *context) {
     float *const data = calloc(LARGE, sizeof *data);
     if (data == NULL) abort();
     const uint64_t count = rank == 2 ? LARGE - 1 : LARGE;
-    EXPECT_STATUS(
-        verdict, TRIREME_ERROR_MISMATCH,
-        trireme_all_reduce(communicator, data, data, count, TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL));
+    EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
+                  trireme_all_reduce(communicator, data, data, count, TRIREME_DTYPE_F32,
+                                     TRIREME_REDUCTION_SUM, NULL));
     EXPECT(verdict, strstr(trireme_last_error(), "rank 2 called") != NULL);
     for (uint64_t i = 0; i < LARGE; ++i) {
         if (!EXPECT(verdict, data[i] == 0)) break;
@@ -233,7 +237,8 @@ static void who_disagrees_hears_of_it(void **state) {
     assert_verdicts(job.verdicts, 4);
 }
 
-/* What such a group offers is known when all have come. Until then nobody is told that it does not. */
+/* The algorithms of such a group are known when all have come. Until then no rank is refused one.
+ */
 static void who_asks_too_early_hears_who_is_missing(void **state) {
     (void)state;
     char rendezvous[96], place[128];
@@ -261,6 +266,69 @@ static void who_asks_too_early_hears_who_is_missing(void **state) {
     }
 }
 
+/* hybrid_shard with shard_ranks 0: the ranks of a host keep one copy of the parameters between
+ * them. */
+static void shard(int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_communicator *const communicator = join_at(job, rank);
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_HYBRID_SHARD;
+    units_of(&options)->minimum_bytes = 1;
+    trireme_model *model = NULL;
+    trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+    const uint64_t shape = 240;
+    uint64_t number = 0;
+    parameter.name = "w";
+    parameter.dtype = TRIREME_DTYPE_F32;
+    parameter.shape = &shape;
+    parameter.dimensions = 1;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, &number));
+    if (strstr(job->says, "ranks") == NULL) {
+        const uint64_t holders = strtoull(job->says, NULL, 10);
+        trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
+        float values[240], seen[240] = {0};
+        for (int i = 0; i < 240; ++i) values[i] = (float)i;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_memory(model, &memory));
+        EXPECT(v, memory.planned_parameters == sizeof values / holders);
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_broadcast_parameters(model, values, 240, TRIREME_DTYPE_F32, 1));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_gather_parameters(model, seen, 240, TRIREME_DTYPE_F32));
+        EXPECT(v, memcmp(seen, values, sizeof values) == 0);
+    } else {
+        EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT, trireme_model_seal(model));
+        EXPECT(v, strstr(trireme_last_error(), job->says) != NULL);
+        /* The communicator lives on. */
+        EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(communicator, NULL));
+    }
+    trireme_model_destroy(model);
+    trireme_communicator_destroy(communicator);
+}
+
+static void hybrid_shard_takes_the_ranks_of_a_host(void **state) {
+    (void)state;
+    /* The hosts of the ranks, and how many ranks keep a copy, or the refusal's words. */
+    static const char *const cases[][2] = {
+        {"aabb", "2"},
+        {"aaa", "3"},
+        {"abc", "1"},
+        {"aabbcc", "2"},
+        {"abab", "ranks 0 and 2; ranks 1 and 3 share a host each"},
+        {"aab", "ranks 0 and 1; rank 2 share a host each"},
+        {"abb", "rank 0; ranks 1 and 2 share a host each"},
+        {"abba", "ranks 0 and 3; ranks 1 and 2 share a host each"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct job job = {.hosts = cases[i][0], .says = cases[i][1]};
+        unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
+        run_threads((int)strlen(job.hosts), shard, &job);
+        assert_verdicts(job.verdicts, MOST);
+    }
+}
+
 int main(void) {
     setenv("TRIREME_TOKEN", "the token of these tests", 1);
     const struct CMUnitTest tests[] = {
@@ -269,6 +337,7 @@ int main(void) {
         cmocka_unit_test(one_queue_does_not_wait_for_another),
         cmocka_unit_test(who_disagrees_hears_of_it),
         cmocka_unit_test(who_asks_too_early_hears_who_is_missing),
+        cmocka_unit_test(hybrid_shard_takes_the_ranks_of_a_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /*
- * hybrid_shard between processes of one host: every number of shard ranks, with units that stay whole
- * and without, parameters shared or not, gradients on both sides of what travels in one piece.
+ * hybrid_shard between processes of one host: every number of shard ranks, with and without units
+ * that stay whole, parameters shared or not, and gradients smaller and larger than one piece.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "options.h"
 #include "processes.h"
 
 enum { RANKS = 4, STEPS = 2, MOST = 262147 };
@@ -21,10 +22,11 @@ struct group {
     char rendezvous[96];
 };
 
-/* Elements of the one parameter: 4 KiB of each rank's part, and around it; in a long run many more. */
-static const uint64_t sizes[] = {100,  1025, 4096, 4100,  70001, 1,     2,     3,     7,     1023, 1024,
-                                 2048, 4095, 4097, 4099,  8191,  8192,  16384, 16385, 32767, 32772,
-                                 65536, MOST};
+/* Elements of the one parameter: 4 KiB of each rank's part, and around it; in a long run many more.
+ */
+static const uint64_t sizes[] = {100,  1025,  4096,  4100,  70001, 1,     2,    3,
+                                 7,    1023,  1024,  2048,  4095,  4097,  4099, 8191,
+                                 8192, 16384, 16385, 32767, 32772, 65536, MOST};
 
 static int size_count(void) {
     return getenv("TRIREME_TEST_LONG") == NULL ? 5 : (int)(sizeof sizes / sizeof *sizes);
@@ -41,9 +43,9 @@ static void train(trireme_communicator *communicator, int rank, const struct gro
     static float values[MOST];
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = TRIREME_STRATEGY_HYBRID_SHARD;
-    options.shard_ranks = group->shard_ranks;
-    options.share_parameters = share;
-    options.persistent_unit_bytes = whole ? UINT64_MAX : 0;
+    shards_of(&options)->ranks = group->shard_ranks;
+    shards_of(&options)->share = share;
+    units_of(&options)->persistent_bytes = whole ? UINT64_MAX : 0;
     trireme_model *model = NULL;
     must(trireme_model_create(communicator, &options, &model), outcome);
     trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
@@ -69,8 +71,9 @@ static void train(trireme_communicator *communicator, int rank, const struct gro
         const float right = -0.5f * STEPS * ((float)(i % 7) + 1.5f);
         if (values[i] == right) continue;
         outcome->wrong = true;
-        snprintf(outcome->text, sizeof outcome->text, "%llu elements, share %d, whole %d: %g, not %g",
-                 (unsigned long long)size, share, whole, (double)values[i], (double)right);
+        snprintf(outcome->text, sizeof outcome->text,
+                 "%llu elements, share %d, whole %d: %g, not %g", (unsigned long long)size, share,
+                 whole, (double)values[i], (double)right);
         break;
     }
     trireme_optimizer_destroy(optimizer);

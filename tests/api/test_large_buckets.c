@@ -1,7 +1,7 @@
 /*
  * Buckets of more than a few pages, which ranks that share memory reduce in another way than small
- * ones: the sum of every element is added in the order of ranks, whatever the strategy, the world
- * size and the way, and what is said to have been sent is what the backend has moved.
+ * ones: The sum of every element is added in the order of ranks, whatever the strategy, the world
+ * size and the way. The reported bytes are those that the backend has moved.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "options.h"
 #include "processes.h"
 #include "ranks.h"
 
@@ -30,18 +31,23 @@ static double gradient(int rank, int step, uint64_t i) {
     return ((double)((i * 37 + (uint64_t)rank * 11 + (uint64_t)step * 5) % 1009) - 500) / 7;
 }
 
-static size_t size_of(trireme_dtype dtype) { return dtype == TRIREME_DTYPE_F64 ? 8 : 4; }
+static size_t size_of(trireme_dtype dtype) {
+    return dtype == TRIREME_DTYPE_F64 ? 8 : 4;
+}
 
 static void put(void *data, trireme_dtype dtype, uint64_t i, double value) {
-    if (dtype == TRIREME_DTYPE_F64) ((double *)data)[i] = value;
-    else ((float *)data)[i] = (float)value;
+    if (dtype == TRIREME_DTYPE_F64)
+        ((double *)data)[i] = value;
+    else
+        ((float *)data)[i] = (float)value;
 }
 
 static double get(const void *data, trireme_dtype dtype, uint64_t i) {
     return dtype == TRIREME_DTYPE_F64 ? ((const double *)data)[i] : ((const float *)data)[i];
 }
 
-/* One element by one process: the ranks' gradients added one after the other, then SGD of rate 1. */
+/* One element by one process: the ranks' gradients added one after the other, then SGD of rate 1.
+ */
 static double trained(const struct job *job, uint64_t i) {
     const double n = job->world_size;
     if (job->dtype == TRIREME_DTYPE_F64) {
@@ -71,8 +77,9 @@ static void hand_in(struct verdict *v, const struct job *job, trireme_model *mod
         void *data = NULL;
         int32_t adds = 0;
         if (job->views) {
-            EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_gradient_data(model, (uint64_t)p, &data,
-                                                                     NULL, NULL, &adds));
+            EXPECT_STATUS(v, TRIREME_OK,
+                          trireme_model_get_gradient_data(model, (uint64_t)p, &data, NULL, NULL,
+                                                          &adds));
             EXPECT(v, adds == 0);
         }
         void *const own = malloc(kCounts[p] * size_of(job->dtype));
@@ -80,8 +87,8 @@ static void hand_in(struct verdict *v, const struct job *job, trireme_model *mod
         for (uint64_t i = 0; i < kCounts[p]; ++i) {
             put(to, job->dtype, i, gradient(rank, step, begin + i));
         }
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_gradient_ready(model, (uint64_t)p, to,
-                                                                  kCounts[p], job->dtype));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_gradient_ready(model, (uint64_t)p, to, kCounts[p], job->dtype));
         free(own);
         end = begin;
     }
@@ -89,16 +96,15 @@ static void hand_in(struct verdict *v, const struct job *job, trireme_model *mod
 
 static uint64_t sent_by(struct verdict *v, trireme_communicator *communicator) {
     trireme_communicator_statistics statistics = TRIREME_COMMUNICATOR_STATISTICS_INIT;
-    EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_communicator_get_statistics(communicator, &statistics));
-    return statistics.bytes_sent;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_communicator_get_statistics(communicator, &statistics));
+    return statistics.sent_bytes;
 }
 
 static trireme_model *make(struct verdict *v, trireme_communicator *communicator,
                            const struct job *job, trireme_optimizer **out_optimizer) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->strategy;
-    options.bucket_bytes = job->bucket_bytes;
+    buckets_of(&options)->bytes = job->bucket_bytes;
     if (job->adds_only) options.gradients = TRIREME_GRADIENTS_SUM;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
@@ -170,7 +176,7 @@ static void abandon(trireme_communicator *communicator, int rank, void *context)
     struct verdict *const v = &job->verdicts[rank];
     trireme_optimizer *optimizer = NULL;
     trireme_model *const model = make(v, communicator, job, &optimizer);
-    /* Nobody is about to make its model any more when rank 1 gives up. */
+    /* No rank is still making its model when rank 1 gives up. */
     const trireme_status met = trireme_barrier(communicator, NULL);
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
     if (rank == 1) {

@@ -11,6 +11,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #define MOST_RANKS 8
@@ -65,7 +66,9 @@ static void describe(const struct job *job) {
 
 /* ---- plain loops ---- */
 
-static float initial(int i) { return (float)((i * 29) % 31) * 0.11F - 1.3F; }
+static float initial(int i) {
+    return (float)((i * 29) % 31) * 0.11F - 1.3F;
+}
 
 static float gradient(const float *p, int i, int leaf) {
     const float target = (float)((i * 37 + leaf * 11) % 19) * 0.37F - 2.9F;
@@ -115,12 +118,12 @@ static trireme_model_options options_of(const struct job *job) {
     options.strategy = job->strategy;
     options.leaves = (uint32_t)job->leaves;
     options.flags = job->flags | (job->absent ? TRIREME_MODEL_FLAG_UNEVEN : 0);
-    options.shard_ranks = job->shard_ranks;
-    options.shard_stride = job->shard_stride;
-    options.reshard_ranks = job->reshard_ranks;
-    options.share_parameters = job->share;
-    options.bucket_bytes = 1;
-    options.minimum_unit_bytes = job->minimum_unit_bytes;
+    shards_of(&options)->ranks = job->shard_ranks;
+    shards_of(&options)->stride = job->shard_stride;
+    units_of(&options)->reshard_ranks = job->reshard_ranks;
+    shards_of(&options)->share = job->share;
+    buckets_of(&options)->bytes = 1;
+    units_of(&options)->minimum_bytes = job->minimum_unit_bytes;
     return options;
 }
 
@@ -145,7 +148,7 @@ static trireme_optimizer *make_optimizer(struct verdict *v, trireme_model *model
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
     options.kind = TRIREME_RULE_SGD;
     options.learning_rate = 0.05;
-    options.momentum = 0.9;
+    set_momentum(&options, 0.9);
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
     return optimizer;
@@ -156,7 +159,8 @@ static void read_unit(struct verdict *v, trireme_model *model, int unit, float *
     for (int i = 0; i < PARAMETERS; ++i) {
         void *data = NULL;
         if (kParameters[i].unit != unit || kParameters[i].count == 0) continue;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameter_data(model, (uint64_t)i, &data, NULL));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_get_parameter_data(model, (uint64_t)i, &data, NULL));
         if (data != NULL) {
             memcpy(p + kParameters[i].first, data, (size_t)kParameters[i].count * sizeof *p);
         }
@@ -164,16 +168,16 @@ static void read_unit(struct verdict *v, trireme_model *model, int unit, float *
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_release_unit(model, (uint64_t)unit));
 }
 
-static void hand_in(struct verdict *v, trireme_model *model, const float *p, int parameter,
-                    int leaf) {
+static void
+hand_in(struct verdict *v, trireme_model *model, const float *p, int parameter, int leaf) {
     float values[ELEMENTS];
     const int count = kParameters[parameter].count;
     for (int i = 0; i < count; ++i) {
         values[i] = gradient(p, kParameters[parameter].first + i, leaf);
     }
-    EXPECT_STATUS(
-        v, TRIREME_OK,
-        trireme_model_gradient_ready(model, (uint64_t)parameter, values, (uint64_t)count, F32));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_gradient_ready(model, (uint64_t)parameter, values, (uint64_t)count,
+                                               F32));
 }
 
 /* `leaf` is -1 on a rank that has none: it gathers with the others. */
@@ -199,8 +203,8 @@ static void backward(const struct job *job, struct verdict *v, trireme_model *mo
     if (leaf >= 0) EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
 }
 
-static void mark_owned(struct job *job, struct verdict *v, const trireme_optimizer *optimizer,
-                       int rank) {
+static void
+mark_owned(struct job *job, struct verdict *v, const trireme_optimizer *optimizer, int rank) {
     uint64_t ranges = 0;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &ranges));
     for (uint64_t i = 0; i < ranges; ++i) {
@@ -303,7 +307,9 @@ static const int kWorlds[] = {1, 2, 3, 4, 5, 8};
          (job)->strategy <= TRIREME_STRATEGY_ZERO3; ++(job)->strategy)
 
 /* Reproducible or not, by turns, so that each world and each strategy meets both. */
-static int leaves_by_turns(int turn) { return turn % 2 == 0 ? MOST_LEAVES : 0; }
+static int leaves_by_turns(int turn) {
+    return turn % 2 == 0 ? MOST_LEAVES : 0;
+}
 
 /* ---- the order of buckets ---- */
 
@@ -367,8 +373,10 @@ static void ranks_agree_on_one_order(void **state) {
 /* Rank 0 has shown no order in a step without data. */
 static void the_order_is_learnt_when_rank_0_has_data(void **state) {
     (void)state;
-    struct job job = {
-        .order = FORWARD, .absent = true, .minimum_unit_bytes = 1, .share = TRIREME_SHARE_NEVER};
+    struct job job = {.order = FORWARD,
+                      .absent = true,
+                      .minimum_unit_bytes = 1,
+                      .share = TRIREME_SHARE_NEVER};
     for (job.world_size = 2; job.world_size <= 4; ++job.world_size) {
         FOR_EACH_STRATEGY(&job) {
             check_training(&job);
@@ -456,7 +464,7 @@ static void copies_lie_a_stride_apart(void **state) {
                               .share = share};
             check_training(&job);
             /* Rank r keeps part (r / stride) mod S of each group; each of the units with one
-                 * byte as the minimum. */
+             * byte as the minimum. */
             for (int rank = 0; rank < job.world_size && m % 2 == 0; ++rank) {
                 const int parts = (int)job.shard_ranks;
                 const int part = rank / (int)job.shard_stride % parts;
@@ -479,31 +487,31 @@ static void refuse_strides(trireme_communicator *communicator, int rank, void *c
         uint32_t shard_ranks, shard_stride;
         const char *says;
     } const kWrong[] = {
-        {TRIREME_STRATEGY_ZERO3, 0, 2, "options.shard_stride 2 is for"},
-        {TRIREME_STRATEGY_HYBRID_SHARD, 2, 3, "options.shard_stride 3 does not divide the 2"},
-        {TRIREME_STRATEGY_HYBRID_SHARD, 2, 4, "options.shard_stride 4 does not divide the 2"},
-        {TRIREME_STRATEGY_HYBRID_SHARD, 4, 2, "options.shard_stride 2 does not divide the 1"},
-        {TRIREME_STRATEGY_HYBRID_SHARD, 2, UINT32_MAX, "options.shard_stride 4294967295"},
-        {TRIREME_STRATEGY_HYBRID_SHARD, 0, 2, "options.shard_stride 2 with shard_ranks 0"},
+        {TRIREME_STRATEGY_ZERO3, 0, 2, "options.shards.stride 2 is for"},
+        {TRIREME_STRATEGY_HYBRID_SHARD, 2, 3, "options.shards.stride 3 does not divide the 2"},
+        {TRIREME_STRATEGY_HYBRID_SHARD, 2, 4, "options.shards.stride 4 does not divide the 2"},
+        {TRIREME_STRATEGY_HYBRID_SHARD, 4, 2, "options.shards.stride 2 does not divide the 1"},
+        {TRIREME_STRATEGY_HYBRID_SHARD, 2, UINT32_MAX, "options.shards.stride 4294967295"},
+        {TRIREME_STRATEGY_HYBRID_SHARD, 0, 2, "options.shards.stride 2 needs options.shards.ranks"},
     };
     trireme_model *model = NULL;
     for (size_t i = 0; i < sizeof kWrong / sizeof kWrong[0]; ++i) {
         trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
         options.strategy = kWrong[i].strategy;
-        options.shard_ranks = kWrong[i].shard_ranks;
-        options.shard_stride = kWrong[i].shard_stride;
+        shards_of(&options)->ranks = kWrong[i].shard_ranks;
+        shards_of(&options)->stride = kWrong[i].shard_stride;
         EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                       trireme_model_create(communicator, &options, &model));
         EXPECT(v, strstr(trireme_last_error(), kWrong[i].says) != NULL);
         EXPECT(v, model == NULL);
     }
     trireme_model_options options = options_of(job);
-    options.shard_stride = rank == 3 ? 1 : 2;
+    shards_of(&options)->stride = rank == 3 ? 1 : 2;
     model = make_model(v, communicator, &options, TRIREME_ERROR_MISMATCH);
-    EXPECT(v, strstr(trireme_last_error(), "shard_stride is 2 on rank 0 and 1 on rank 3") != NULL);
+    EXPECT(v, strstr(trireme_last_error(), "shards.stride is 2 on rank 0 and 1 on rank 3") != NULL);
     trireme_model_destroy(model);
     /* The group does not mind. */
-    options.shard_stride = 2;
+    shards_of(&options)->stride = 2;
     model = make_model(v, communicator, &options, TRIREME_OK);
     trireme_model_destroy(model);
 }
@@ -533,14 +541,14 @@ static void kept_units_are_gathered_once_a_step(void **state) {
             job.leaves = leaves_by_turns(job.world_size / 2 + k);
             job.shard_ranks = 0;
             check_training(&job);
-            const uint64_t groups = job.infos[0].groups;
+            const uint64_t groups = job.infos[0].unit_groups;
             for (int rank = 0; rank < job.world_size; ++rank) {
                 const trireme_model_statistics *const s = job.statistics[rank];
                 for (int step = 0; step < STEPS; ++step) {
                     const uint64_t gathers = (uint64_t)(step + 1) * groups;
                     assert_int_equal(s[step].gathers, job.world_size > 1 ? gathers : 0);
                 }
-                assert_int_equal(s[2].peak_groups, job.world_size > 1 ? groups : 0);
+                assert_int_equal(s[2].peak_unit_groups, job.world_size > 1 ? groups : 0);
             }
             if (job.world_size % 2 != 0) continue;
             job.strategy = TRIREME_STRATEGY_HYBRID_SHARD;
@@ -567,7 +575,8 @@ static void keep_and_change(trireme_communicator *communicator, int rank, void *
     for (int i = 0; i < ELEMENTS; ++i) p[i] = (float)i;
     for (int round = 0; round < 3; ++round) {
         p[0] = (float)round;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, p, ELEMENTS, F32, 1));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_broadcast_parameters(model, p, ELEMENTS, F32, 1));
         for (int pass = 0; pass < 2; ++pass) {
             for (int unit = 0; unit < UNITS; ++unit) read_unit(v, model, unit, q);
             EXPECT(v, memcmp(p, q, sizeof p) == 0);

@@ -1,6 +1,6 @@
 /*
- * Dynamic loss scale: steps with an inf or NaN anywhere are skipped by all ranks, and the rest is
- * the training of one process without a scale, whatever the strategy and the number of ranks.
+ * Dynamic loss scale: All ranks skip steps with an inf or NaN anywhere. The rest is the training of
+ * one process without a scale, whatever the strategy and the number of ranks.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #define F32 TRIREME_DTYPE_F32
@@ -30,12 +31,13 @@ static const struct {
 } kParameters[] = {{"a", 7}, {"b", 5}, {"none", 0}, {"c", MOST}};
 enum { PARAMETERS = sizeof kParameters / sizeof kParameters[0] };
 
-/* Whose gradients of which parameter overflow in a step: parts of the batch, by which ranks or
- * leaves they are is left to their number. The parameter that a report names, and the part. */
+/* The gradients that overflow in a step: their parts of the batch, and their parameters. The number
+ * of ranks or leaves decides which of them has a part. The parameter that a report names, and the
+ * part. */
 static const struct {
     int parts[2], parameters[2];
     double value; /* 0: none overflows */
-    int first;    /* of the two the one that is named */
+    int first;    /* the named one of the two */
 } kSpoils[STEPS] = {
     [2] = {{1, 1}, {1, 1}, INFINITY, 0},
     [4] = {{2, 2}, {0, 0}, NAN, 0},
@@ -49,6 +51,7 @@ static const double kScalesAfter[STEPS] = {4, 8, 4, 4, 2, 2, 2, 4, 2, 2};
 #define AT_FLOOR 5 /* the step that finds it there */
 
 enum way { HOOKS, FLAT, VIEWS };
+enum clipped { CLIP_ALL, CLIP_GROUPS, CLIP_NOTHING }; /* by the norm over norm_ranks */
 
 struct job {
     trireme_strategy strategy;
@@ -58,13 +61,16 @@ struct job {
     uint64_t bucket_bytes;
     enum way way;
     double max_norm, max_value;
+    enum clipped clipped;
     bool skip, resumed;
     struct verdict verdicts[MOST_RANKS];
     double norms[MOST_RANKS][STEPS];
     double values[MOST_RANKS][STEPS][TOTAL];
 };
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 static int parts_of(const struct job *job) {
     return job->leaves > 0 ? (int)job->leaves : job->world_size;
@@ -74,16 +80,16 @@ static bool unused(const struct job *job, int step, uint64_t parameter) {
     return job->skip && step == UNUSED_STEP && parameter == UNUSED;
 }
 
-/* Eighths, of which the sums, the means and the squares are exact in every type. */
-static double gradient_of(const struct job *job, int step, int part, uint64_t parameter,
-                          uint64_t element) {
+/* Eighths: their sums, means and squares are exact in every type. */
+static double
+gradient_of(const struct job *job, int step, int part, uint64_t parameter, uint64_t element) {
     const uint64_t place = element * 37 + parameter * 101;
     const double mean = (double)((place + (uint64_t)step * 5) % 23) / 4 - 2.75;
     /* These add up to 0. */
     return mean + ((double)part - (double)(parts_of(job) - 1) / 2) * 0.25;
 }
 
-/* What a part hands in: with its loss scaled, and with what went wrong in its backward pass. */
+/* A part's gradients: with its loss scaled, and with the fault in its backward pass. */
 static double handed(const struct job *job, int step, int part, uint64_t parameter,
                      uint64_t element, double scale) {
     for (int i = 0; i < 2 && kSpoils[step].value != 0; ++i) {
@@ -95,17 +101,17 @@ static double handed(const struct job *job, int step, int part, uint64_t paramet
     return gradient_of(job, step, part, parameter, element) * scale;
 }
 
-static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const struct job *job,
-                           uint32_t flags) {
+static trireme_model *
+make(struct verdict *v, trireme_communicator *ranks, const struct job *job, uint32_t flags) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->strategy;
     options.leaves = job->leaves;
-    options.minimum_unit_bytes = 1;
-    options.bucket_bytes = job->bucket_bytes;
+    units_of(&options)->minimum_bytes = 1;
+    buckets_of(&options)->bytes = job->bucket_bytes;
     options.flags = flags;
     if (job->skip) options.unused = TRIREME_UNUSED_SKIP;
     if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-        options.shard_ranks = job->world_size % 2 == 0 ? 2 : 1;
+        shards_of(&options)->ranks = job->world_size % 2 == 0 ? 2 : 1;
     }
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
@@ -125,7 +131,7 @@ static trireme_optimizer_options rule_of(double scale) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
     options.kind = TRIREME_RULE_ADAM;
     options.learning_rate = 0.1;
-    options.loss_scale = scale;
+    if (scale != 0) loss_scale_of(&options)->initial_scale = scale;
     return options;
 }
 
@@ -262,10 +268,10 @@ static void train(trireme_communicator *all, int rank, void *context) {
     struct verdict *const v = &job->verdicts[rank];
     trireme_model *model = make(v, all, job, 0);
     trireme_optimizer_options rule = rule_of(FIRST_SCALE);
-    rule.loss_scale_window = 2;
-    rule.loss_scale_floor = 2;
-    rule.max_norm = job->max_norm;
-    rule.max_value = job->max_value;
+    loss_scale_of(&rule)->growth_interval = 2;
+    loss_scale_of(&rule)->minimum_scale = 2;
+    clipping_of(&rule)->max_norm = job->max_norm;
+    clipping_of(&rule)->max_value = job->max_value;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
     trireme_model_info info = TRIREME_MODEL_INFO_INIT;
@@ -440,17 +446,17 @@ static void beside_other_features_it_is_the_same(void **state) {
     }
 }
 
-/* What each rank hands in is finite, what comes out is not: nobody in particular had it. */
+/* Each rank's gradients are finite, their sum is not: no single rank had it. */
 static void overflow_in_the_sum(trireme_communicator *all, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model *const model = make(v, all, job, 0);
     trireme_optimizer_options rule = rule_of(1);
-    rule.loss_scale_hysteresis = 2;
+    loss_scale_of(&rule)->hysteresis = 2;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
     float gradients[TOTAL] = {0};
-    /* What is thrown away names nobody. */
+    /* Discarded gradients name no rank. */
     gradients[0] = rank == 0 ? (float)NAN : 0;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, gradients, TOTAL, F32, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_discard_gradients(model));
@@ -490,7 +496,7 @@ static void a_sum_that_overflows_names_no_rank(void **state) {
     }
 }
 
-/* Rank 0 has data for one step, rank 1 for five, of which two overflow, one with the scale at its
+/* Rank 0 has data for one step, rank 1 for five. Two of these overflow, one with the scale at its
  * floor. */
 static void follow(trireme_communicator *all, int rank, void *context) {
     struct job *const job = context;
@@ -499,7 +505,7 @@ static void follow(trireme_communicator *all, int rank, void *context) {
     trireme_optimizer_options rule = rule_of(2);
     rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 1;
-    rule.loss_scale_window = 9;
+    loss_scale_of(&rule)->growth_interval = 9;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
     static const double scales[] = {2, 2, 1, 1, 1};
@@ -549,7 +555,7 @@ static void a_rank_without_data_follows_skipped_steps(void **state) {
     }
 }
 
-/* Two models with one norm. The second one's gradients overflow; then it is given another scale. */
+/* Two models of norm_ranks. The second one's gradients overflow; then it is given another scale. */
 static void skip_together(trireme_communicator *all, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -560,16 +566,12 @@ static void skip_together(trireme_communicator *all, int rank, void *context) {
     trireme_optimizer_options rule = rule_of(16);
     rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 1;
-    static const double limits[1] = {0};
-    if (job->max_norm > 0) {
-        rule.max_norm = job->max_norm;
-    } else {
-        rule.group_max_norms = limits;
-        rule.group_count = 1;
-    }
-    rule.max_value = 2; /* would hide an inf */
-    rule.loss_scale_window = 1;
-    rule.loss_scale_floor = 8;
+    static const double limits[1] = {1e9}; /* too high to clip */
+    if (job->clipped == CLIP_ALL) clipping_of(&rule)->max_norm = 100;
+    if (job->clipped == CLIP_GROUPS) groups_of(&rule, 1), set_group_norms(&rule, limits);
+    clipping_of(&rule)->max_value = 2; /* would hide an inf */
+    loss_scale_of(&rule)->growth_interval = 1;
+    loss_scale_of(&rule)->minimum_scale = 8;
     rule.norm_ranks = all;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
@@ -601,13 +603,16 @@ static void skip_together(trireme_communicator *all, int rank, void *context) {
         scale = info.scale;
         if (step == 0)
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_save(optimizer, state, bytes, NULL));
-        if (job->max_norm > 0) {
-            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_gradient_norm(optimizer, &norm));
-        } else {
-            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_group_norm(optimizer, 0, &norm));
-        }
-        EXPECT(v, norm == sqrt(8));
+        EXPECT_STATUS(v, job->clipped == CLIP_ALL ? TRIREME_OK : TRIREME_ERROR_INVALID_STATE,
+                      trireme_optimizer_get_gradient_norm(optimizer, &norm));
+        EXPECT_STATUS(v, job->clipped == CLIP_GROUPS ? TRIREME_OK : TRIREME_ERROR_INVALID_STATE,
+                      trireme_optimizer_get_group_norm(optimizer, 0, &norm));
+        EXPECT(v, norm == (job->clipped == CLIP_NOTHING ? 0 : sqrt(8)));
     }
+    /* Each model has made the two steps without an overflow, and no other one. */
+    float values[TOTAL];
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, TOTAL, F32));
+    EXPECT(v, values[0] == -4 && values[9] == 0);
     /* One model goes back to where the scale was another one. */
     if (part == 1) EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_load(optimizer, state, bytes));
     free(state);
@@ -620,18 +625,20 @@ static void skip_together(trireme_communicator *all, int rank, void *context) {
     trireme_communicator_destroy(own);
 }
 
-static void models_with_one_norm_skip_together(void **state) {
+static void models_of_norm_ranks_skip_together(void **state) {
     (void)state;
     if (ranks_use_transport()) skip(); /* groups of such ranks are not there yet */
     for (int strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; ++strategy) {
         static struct job job;
-        job = (struct job){.strategy = strategy, .world_size = 4, .dtype = F32};
-        job.max_norm = strategy % 2 == 0 ? 100 : 0;
-        run_job(&job, skip_together);
+        for (enum clipped clipped = CLIP_ALL; clipped <= CLIP_NOTHING; ++clipped) {
+            job = (struct job){.strategy = strategy, .world_size = 4, .dtype = F32};
+            job.clipped = clipped;
+            run_job(&job, skip_together);
+        }
     }
 }
 
-/* Of two trainings with as many steps, of which as many were skipped, but not the same ones. */
+/* Two trainings with equal numbers of steps and of skipped steps, but different skipped steps. */
 static void mix_saved_parts(trireme_communicator *all, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -695,26 +702,20 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
         const double numbers[] = {__VA_ARGS__, INFINITY, NAN};            \
         for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; ++i) { \
             rule = rule_of(4);                                            \
-            rule.field = numbers[i];                                      \
-            REFUSED(invalid, "options." #field);                          \
+            loss_scale_of(&rule)->field = numbers[i];                     \
+            REFUSED(invalid, "options.loss_scale." #field);               \
         }                                                                 \
     } while (0)
-    WRONG(loss_scale_growth, 0.5, -2, 3, 0x1p65);
-    WRONG(loss_scale_backoff, 1, 2, -0.5, 0.75, 0x1p-65);
-    WRONG(loss_scale_floor, 8, -1, 3, 0x1p-65);
+    WRONG(growth_factor, 0.5, -2, 3, 0x1p65);
+    WRONG(backoff_factor, 1, 2, -0.5, 0.75, 0x1p-65);
+    WRONG(minimum_scale, 8, -1, 3, 0x1p-65);
 #undef WRONG
-#define ALONE(field, value)                                                 \
-    do {                                                                    \
-        rule = rule_of(0);                                                  \
-        rule.field = value;                                                 \
-        REFUSED(invalid, "options." #field " is set, but loss_scale is 0"); \
-    } while (0)
-    ALONE(loss_scale_growth, 2);
-    ALONE(loss_scale_backoff, 0.5);
-    ALONE(loss_scale_floor, 1);
-    ALONE(loss_scale_window, 1);
-    ALONE(loss_scale_hysteresis, 1);
-#undef ALONE
+    rule = rule_of(4);
+    loss_scale_of(&rule)->flags = 1;
+    REFUSED(invalid, "options.loss_scale.flags is 1");
+    rule = rule_of(4);
+    loss_scale_of(&rule)->struct_size = 4;
+    REFUSED(invalid, "options.loss_scale.struct_size is 4");
     rule = rule_of(4);
     rule.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
     REFUSED(TRIREME_ERROR_UNSUPPORTED, "TRIREME_OPTIMIZER_FLAG_ONE_SWEEP with a loss scale");
@@ -722,20 +723,20 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     const bool other = rank == 1;
     const trireme_status differs = TRIREME_ERROR_MISMATCH;
     rule = rule_of(other ? 8 : 4);
-    REFUSED(differs, "loss_scale is 4 on rank 0 and 8 on rank 1");
+    REFUSED(differs, "loss_scale.initial_scale is 4 on rank 0 and 8 on rank 1");
     rule = rule_of(other ? 0 : 4);
-    REFUSED(differs, "loss_scale is 4 on rank 0 and 0 on rank 1");
-#define DIFFERS(field, own, others, words)     \
-    do {                                       \
-        rule = rule_of(4);                     \
-        rule.field = other ? others : own;     \
-        REFUSED(differs, #field " is " words); \
+    REFUSED(differs, "options.loss_scale is set on rank 0 and not set on rank 1");
+#define DIFFERS(field, own, others, words)                  \
+    do {                                                    \
+        rule = rule_of(4);                                  \
+        loss_scale_of(&rule)->field = other ? others : own; \
+        REFUSED(differs, #field " is " words);              \
     } while (0)
-    DIFFERS(loss_scale_growth, 2, 4, "2 on rank 0 and 4 on rank 1");
-    DIFFERS(loss_scale_backoff, 0.5, 0.25, "0.5 on rank 0 and 0.25 on rank 1");
-    DIFFERS(loss_scale_floor, 2, 1, "2 on rank 0 and 1 on rank 1");
-    DIFFERS(loss_scale_window, 0, 1, "2000 on rank 0 and 1 on rank 1");
-    DIFFERS(loss_scale_hysteresis, 1, 2, "1 on rank 0 and 2 on rank 1");
+    DIFFERS(growth_factor, 2, 4, "2 on rank 0 and 4 on rank 1");
+    DIFFERS(backoff_factor, 0.5, 0.25, "0.5 on rank 0 and 0.25 on rank 1");
+    DIFFERS(minimum_scale, 2, 1, "2 on rank 0 and 1 on rank 1");
+    DIFFERS(growth_interval, 0, 1, "2000 on rank 0 and 1 on rank 1");
+    DIFFERS(hysteresis, 1, 2, "1 on rank 0 and 2 on rank 1");
 #undef DIFFERS
 #undef REFUSED
     /* All of that left the model as it was. */
@@ -748,7 +749,7 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
                   trireme_optimizer_get_loss_scale_info(optimizer, &info));
-    EXPECT(v, says("created without loss_scale") && info.scale == 0);
+    EXPECT(v, says("created without options.loss_scale") && info.scale == 0);
     EXPECT_STATUS(v, invalid, trireme_optimizer_get_loss_scale(optimizer, NULL));
     EXPECT(v, scale == 5);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_loss_scale(optimizer, &scale));
@@ -767,13 +768,14 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     info.struct_size = sizeof info;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_loss_scale_info(optimizer, &info));
     EXPECT(v, info.scale == 0x1p-64 && info.skipped == 0 && info.at_floor == 0 && info.rank == -1);
-    /* What was saved without a scale has none to go on with. */
+    /* State saved without a scale has none to restore. */
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &more));
     EXPECT(v, more == bytes + 32);
     EXPECT_STATUS(v, invalid, trireme_optimizer_load(optimizer, state, bytes));
     free(state);
     trireme_optimizer_destroy(optimizer);
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_get_loss_scale(optimizer, &scale));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE,
+                  trireme_optimizer_get_loss_scale(optimizer, &scale));
     trireme_model_destroy(model);
 }
 
@@ -790,7 +792,7 @@ int main(void) {
         cmocka_unit_test(beside_other_features_it_is_the_same),
         cmocka_unit_test(a_sum_that_overflows_names_no_rank),
         cmocka_unit_test(a_rank_without_data_follows_skipped_steps),
-        cmocka_unit_test(models_with_one_norm_skip_together),
+        cmocka_unit_test(models_of_norm_ranks_skip_together),
         cmocka_unit_test(saved_parts_of_other_trainings_do_not_mix),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };

@@ -12,6 +12,7 @@
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
 #include <numbers.h>
+#include <options.h>
 #include <ranks.h>
 
 #define F16 TRIREME_DTYPE_F16
@@ -21,7 +22,7 @@
 #define STEPS 8
 #define SET_AT 3     /* all parameters are set before this step */
 #define WRITTEN_AT 5 /* some elements are, by their ranges */
-#define RESUMED_AT 6 /* the training goes on from what it saved */
+#define RESUMED_AT 6 /* the training goes on from its saved state */
 #define LEAVES 4
 #define MOST_RANKS 8
 #define STATES 2 /* most of a rule here, without masters */
@@ -44,12 +45,14 @@ struct job {
     double scale;
     struct verdict verdicts[MOST_RANKS];
     uint64_t state_bytes[MOST_RANKS];
-    /* By element, from the owners' ranges: what it is, its master (of "wide": itself), states. */
+    /* By element, from the owners' ranges: its value, its master (of "wide": itself), states. */
     float values[TOTAL], masters[TOTAL], states[STATES][TOTAL];
     int found[TOTAL][2 + STATES];
 };
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 static trireme_dtype dtype_of(const struct job *job, uint64_t parameter) {
     return job->mixed && parameter == WIDE ? F32 : job->dtype;
@@ -75,9 +78,9 @@ static bool unused(const struct job *job, int step, uint64_t parameter) {
     return job->skip && step == 2 && parameter == 3;
 }
 
-/* Eighths, of which sums and means are exact. */
-static double gradient_of(const struct job *job, int step, int part, uint64_t parameter,
-                          uint64_t element) {
+/* Eighths: their sums and means are exact. */
+static double
+gradient_of(const struct job *job, int step, int part, uint64_t parameter, uint64_t element) {
     const uint64_t place = element * 37 + parameter * 101;
     const double mean = (double)((place + (uint64_t)step * 5) % 23) / 4 - 2.75;
     return mean + ((double)part - (double)(parts_of(job) - 1) / 2) * 0.25;
@@ -99,17 +102,17 @@ static float written(const struct job *job, uint64_t place) {
     return rounded(job->dtype, 1.7 - (double)place * 0.09);
 }
 
-static trireme_model *make(struct verdict *v, trireme_communicator *all, const struct job *job,
-                           uint64_t limit) {
+static trireme_model *
+make(struct verdict *v, trireme_communicator *all, const struct job *job, uint64_t limit) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->strategy;
     options.leaves = job->leaves;
-    options.minimum_unit_bytes = 1;
-    options.bucket_bytes = job->bucket_bytes;
+    units_of(&options)->minimum_bytes = 1;
+    buckets_of(&options)->bytes = job->bucket_bytes;
     options.memory_limit_bytes = limit;
     if (job->skip) options.unused = TRIREME_UNUSED_SKIP;
     if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-        options.shard_ranks = job->world_size % 2 == 0 ? 2 : 1;
+        shards_of(&options)->ranks = job->world_size % 2 == 0 ? 2 : 1;
     }
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(all, &options, &model));
@@ -126,7 +129,7 @@ static trireme_model *make(struct verdict *v, trireme_communicator *all, const s
 }
 
 /* p -= p / 16 + rate * m, m = m / 2 + g */
-static int32_t TRIREME_CALL own_rule(const trireme_update *update, void *user_data) {
+static int32_t TRIREME_CALLCONV own_rule(const trireme_update *update, void *user_data) {
     (void)user_data;
     if (update->dtype != F32 || update->gradient_dtype != F32) return 1;
     float *const p = update->parameters;
@@ -146,11 +149,14 @@ static trireme_optimizer_options rule_of(const struct job *job) {
     options.learning_rate = 0.001;
     options.flags = TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS;
     if (job->one_sweep) options.flags |= TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
-    options.loss_scale = job->scale;
-    if (job->kind == TRIREME_RULE_SGD) options.momentum = 0.5;
-    if (job->kind == TRIREME_RULE_LARS) options.momentum = 0.5;
+    if (job->scale > 0) loss_scale_of(&options)->initial_scale = job->scale;
+    if (job->kind == TRIREME_RULE_SGD) set_momentum(&options, 0.5);
+    if (job->kind == TRIREME_RULE_LARS) set_momentum(&options, 0.5);
     if (job->kind == TRIREME_RULE_ADAMW) options.weight_decay = 0.125;
-    if (job->kind == TRIREME_RULE_USER) options.state_count = 1, options.update = own_rule;
+    if (job->kind == TRIREME_RULE_USER) {
+        user_rule_of(&options)->state_count = 1;
+        user_rule_of(&options)->update = own_rule;
+    }
     return options;
 }
 
@@ -163,16 +169,16 @@ static void backward(struct verdict *v, const struct job *job, trireme_model *mo
         for (uint64_t i = 0; i < kParameters[p].elements; ++i) {
             gradient[i] = (float)(gradient_of(job, step, part, p, i) * scale);
         }
-        EXPECT_STATUS(
-            v, TRIREME_OK,
-            trireme_model_gradient_ready(model, p, gradient, kParameters[p].elements, F32));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_gradient_ready(model, p, gradient, kParameters[p].elements,
+                                                   F32));
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
 }
 
-/* Looks at what this rank owns, and writes some of it if `write`. */
-static void look(struct verdict *v, struct job *job, const trireme_optimizer *optimizer,
-                 bool write) {
+/* Looks at this rank's elements, and writes some of them if `write`. */
+static void
+look(struct verdict *v, struct job *job, const trireme_optimizer *optimizer, bool write) {
     uint64_t ranges = 0;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &ranges));
     for (uint64_t r = 0; r < ranges; ++r) {
@@ -206,9 +212,9 @@ static void set(struct verdict *v, const struct job *job, trireme_model *model, 
     uint16_t values[TOTAL];
     for (uint64_t i = 0; i < TOTAL; ++i) put_number(job->dtype, (double)set_to(job, i), &values[i]);
     const int root = job->world_size - 1;
-    EXPECT_STATUS(
-        v, TRIREME_OK,
-        trireme_model_broadcast_parameters(model, rank == root ? values : NULL, TOTAL, job->dtype, root));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_broadcast_parameters(model, rank == root ? values : NULL, TOTAL,
+                                                     job->dtype, root));
 }
 
 static void check_memory(struct verdict *v, struct job *job, trireme_model *model, int rank) {
@@ -348,8 +354,7 @@ static void train_and_check(struct job *job) {
     assert_true(finer > TOTAL / 2);
 }
 
-static const trireme_rule_kind kKinds[] = {TRIREME_RULE_SGD, TRIREME_RULE_ADAMW,
-                                                TRIREME_RULE_USER};
+static const trireme_rule_kind kKinds[] = {TRIREME_RULE_SGD, TRIREME_RULE_ADAMW, TRIREME_RULE_USER};
 
 static void masters_train_as_f32_in_one_process(void **state) {
     (void)state;
@@ -410,10 +415,11 @@ static void train_twice(trireme_communicator *all, int rank, void *context) {
             wholes[i] = set_to(&jobs[1], i);
             put_number(jobs[1].dtype, (double)wholes[i], &halves[i]);
         }
-        EXPECT_STATUS(
-            v, TRIREME_OK,
-            trireme_model_broadcast_parameters(
-                model, narrow ? (const void *)halves : (const void *)wholes, TOTAL, job->dtype, 0));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_broadcast_parameters(model,
+                                                         narrow ? (const void *)halves
+                                                                : (const void *)wholes,
+                                                         TOTAL, job->dtype, 0));
         for (int step = 0; step < STEPS; ++step) {
             backward(v, job, model, step, rank, 1);
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
@@ -461,7 +467,7 @@ static void only_parameters_of_16_bits_have_masters(void **state) {
     }
 }
 
-/* Numbers that a type does not have stay what they are until somebody writes them. */
+/* Numbers that a type does not have stay until they are written. */
 static void go_beyond(trireme_communicator *all, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -531,11 +537,10 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_optimizer_create(model, &rule, &optimizer));
     rule = rule_of(job);
-    rule.offload_path = "/tmp";
-    EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED,
-                  trireme_optimizer_create(model, &rule, &optimizer));
-    EXPECT(v, says("TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS with options.offload_path"));
-    /* What was saved without masters. */
+    state_file_of(&rule)->path = "/tmp";
+    EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED, trireme_optimizer_create(model, &rule, &optimizer));
+    EXPECT(v, says("TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS with options.offload"));
+    /* State saved without masters. */
     rule = rule_of(job);
     rule.flags = 0;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));

@@ -35,7 +35,7 @@ static trireme_operation_options within_ms(uint32_t flags, uint64_t milliseconds
     return options;
 }
 
-/* Rank 0 takes what comes, from whom it comes; the others send messages of different sizes. */
+/* Rank 0 takes every message, from any rank; the others send messages of different sizes. */
 static void take_from_anyone(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
     const int world_size = size_of(communicator);
@@ -57,7 +57,7 @@ static void take_from_anyone(trireme_communicator *communicator, int rank, void 
         if (i % 2 == 0) {
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_probe(communicator, TRIREME_ANY_SOURCE, 0, &any, &seen));
-            /* What was seen is what comes. */
+            /* The received message is the one seen before. */
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_receive_message(communicator, data, longest, i32, seen.source,
                                                   seen.tag, NULL, &info));
@@ -69,7 +69,7 @@ static void take_from_anyone(trireme_communicator *communicator, int rank, void 
                                                   TRIREME_ANY_SOURCE, 0, &any, &info));
         }
         if (!EXPECT(verdict, info.source > 0 && info.source < world_size)) break;
-        /* In the order of sending, whoever it is. */
+        /* In the order of sending, for each sender. */
         const int turn = next[info.source]++;
         EXPECT(verdict, info.tag == (uint64_t)turn);
         EXPECT(verdict, info.count == (turn % 5 == 4 ? (uint64_t)longest : (uint64_t)turn));
@@ -98,7 +98,8 @@ struct meeting {
 static void in_a_process(int rank, void *context, struct outcome *outcome) {
     const struct meeting *const meeting = context;
     struct verdict verdicts[MOST] = {0};
-    trireme_communicator *const communicator = join_process(rank, 3, meeting->rendezvous, PATIENT_NS);
+    trireme_communicator *const communicator =
+        join_process(rank, 3, meeting->rendezvous, PATIENT_NS);
     take_from_anyone(communicator, rank, verdicts);
     memcpy(outcome->message, verdicts[rank].text, sizeof verdicts[rank].text);
     trireme_communicator_destroy(communicator);
@@ -141,8 +142,7 @@ static void match_by_order(trireme_communicator *communicator, int rank, void *c
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_receive_start(communicator, &got[2], 1, i32, TRIREME_ANY_SOURCE, 3, NULL,
                                         &requests[2]));
-    EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_probe_start(communicator, 1, 3, NULL, &requests[3]));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_probe_start(communicator, 1, 3, NULL, &requests[3]));
     trireme_message_info info = TRIREME_MESSAGE_INFO_INIT;
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_STATE,
                   trireme_request_get_message(requests[1], &info));
@@ -208,7 +208,7 @@ static void send_ahead(trireme_communicator *communicator, int rank, void *conte
     if (data == NULL) abort();
     if (rank == 0) {
         memset(data, 5, 40 * megabytes);
-        /* Nobody receives yet. */
+        /* No receive is posted yet. */
         EXPECT_STATUS(verdict, TRIREME_OK,
                       trireme_send(communicator, data, 40 * megabytes, TRIREME_DTYPE_BYTES, 1, 1,
                                    &buffered));
@@ -273,8 +273,8 @@ static void receive_unknown(trireme_communicator *communicator, int rank, void *
                           trireme_receive_to_buffer(communicator, i32, TRIREME_ANY_SOURCE, 0, &any,
                                                     n == 1 ? NULL : &info, &buffer));
             EXPECT(verdict, n == 1 || (info.count == counts[n] && info.tag == n));
-            EXPECT_STATUS(verdict, TRIREME_OK, trireme_buffer_size(buffer, &bytes));
-            EXPECT_STATUS(verdict, TRIREME_OK, trireme_buffer_data(buffer, &received));
+            EXPECT_STATUS(verdict, TRIREME_OK, trireme_buffer_get_bytes(buffer, &bytes));
+            EXPECT_STATUS(verdict, TRIREME_OK, trireme_buffer_get_data(buffer, &received));
             EXPECT(verdict, bytes == counts[n] * 4 && memcmp(received, data, bytes) == 0);
             trireme_buffer_destroy(buffer);
         }
@@ -340,7 +340,7 @@ static void nobody_sends(trireme_communicator *communicator, int rank, void *con
     EXPECT(verdict, strstr(trireme_last_error(), "with tag 5") != NULL);
     EXPECT(verdict, info.count == 0 && info.source == 0);
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
-    /* The last one here hears that nobody is left to send. */
+    /* The last rank here learns that no rank is left to send. */
     if (rank == 1) return;
     int32_t got = 0;
     EXPECT_STATUS(verdict, TRIREME_ERROR_PEER_LOST,
@@ -407,13 +407,13 @@ static void bad_arguments_are_refused(void **state) {
     assert_null(request);
     assert_null(buffer);
 
-    /* Several requests, of which one never ends, and one of no message. */
+    /* Several requests: one never ends, and one is of no message. */
     trireme_request *some[2] = {NULL};
     assert_int_equal(trireme_barrier_start(alone, NULL, &some[0]), TRIREME_OK);
     assert_int_equal(trireme_receive_start(alone, data, 1, i32, 0, 5, NULL, &some[1]), TRIREME_OK);
-    assert_int_equal(
-        trireme_request_wait_all((const trireme_request *const *)some, 2, 20 * 1000 * 1000),
-        TRIREME_ERROR_TIMEOUT);
+    assert_int_equal(trireme_request_wait_all((const trireme_request *const *)some, 2,
+                                              20 * 1000 * 1000),
+                     TRIREME_ERROR_TIMEOUT);
     assert_non_null(strstr(trireme_last_error(), "of 2 requests"));
     assert_int_equal(trireme_request_get_message(some[0], &info), TRIREME_ERROR_INVALID_STATE);
     assert_int_equal(trireme_request_cancel(some[1]), TRIREME_OK);

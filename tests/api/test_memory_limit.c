@@ -11,6 +11,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #define MOST_RANKS 4
@@ -35,11 +36,11 @@ static trireme_model_options options_of(const struct job *job, trireme_strategy 
     options.strategy = strategy;
     options.leaves = job->leaves;
     options.flags = job->flags;
-    options.share_parameters = job->share;
-    options.minimum_unit_bytes = 1;
-    options.bucket_bytes = 400;
+    shards_of(&options)->share = job->share;
+    units_of(&options)->minimum_bytes = 1;
+    buckets_of(&options)->bytes = 400;
     if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-        options.shard_ranks = job->world_size % 2 == 0 ? 2 : 1;
+        shards_of(&options)->ranks = job->world_size % 2 == 0 ? 2 : 1;
     }
     return options;
 }
@@ -64,7 +65,9 @@ static trireme_status seal(struct verdict *v, trireme_communicator *communicator
     return trireme_model_seal(*out);
 }
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 static uint64_t held(struct verdict *v, const trireme_model *model) {
     trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
@@ -73,8 +76,8 @@ static uint64_t held(struct verdict *v, const trireme_model *model) {
            memory.allocated_optimizer_state;
 }
 
-static trireme_status make_optimizer(trireme_model *model, trireme_rule_kind kind,
-                                     trireme_optimizer **out) {
+static trireme_status
+make_optimizer(trireme_model *model, trireme_rule_kind kind, trireme_optimizer **out) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
     options.kind = kind;
     options.learning_rate = 0.5;
@@ -83,9 +86,9 @@ static trireme_status make_optimizer(trireme_model *model, trireme_rule_kind kin
 
 static void sum_again(struct verdict *v, trireme_communicator *communicator, int world_size) {
     int32_t one = 1, sum = 0;
-    EXPECT_STATUS(
-        v, TRIREME_OK,
-        trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32,
+                                     TRIREME_REDUCTION_SUM, NULL));
     EXPECT(v, sum == world_size);
 }
 
@@ -103,7 +106,7 @@ static uint64_t most_of(const struct job *job) {
     return most;
 }
 
-/* What each rank holds with a strategy; with Adam's state if `kind` is 1. */
+/* The memory of each rank with a strategy; with Adam's state if `kind` is 1. */
 static void measure(trireme_communicator *communicator, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -140,8 +143,8 @@ static void seal_at_the_limit(trireme_communicator *communicator, int rank, void
     sum_again(v, communicator, job->world_size);
 }
 
-static void assert_text_has(const struct job *job, const char *format, const char *name,
-                            uint64_t number) {
+static void
+assert_text_has(const struct job *job, const char *format, const char *name, uint64_t number) {
     char wanted[160];
     snprintf(wanted, sizeof wanted, format, name, number);
     for (int rank = 0; rank < job->world_size; ++rank) {
@@ -202,12 +205,14 @@ static void seal_with_the_least(trireme_communicator *communicator, int rank, vo
     const char *const text = strstr(trireme_last_error(), "the least is ");
     uint64_t least = 0;
     char name[32] = "";
-    if (!EXPECT(v, text != NULL && sscanf(text, "the least is %" SCNu64 " bytes, with %31[a-z0-9_]", &least,
-                                          name) == 2)) {
+    if (!EXPECT(v, text != NULL && sscanf(text, "the least is %" SCNu64 " bytes, with %31[a-z0-9_]",
+                                          &least, name) == 2)) {
         return;
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_strategy_parse(name, &options.strategy));
-    options.bucket_bytes = options.first_bucket_bytes = options.prefetch_bytes = 1;
+    buckets_of(&options)->bytes = 1;
+    buckets_of(&options)->first_bytes = 1;
+    units_of(&options)->prefetch_bytes = 1;
     for (int less = 0; less < 2; ++less) {
         options.memory_limit_bytes = least - (uint64_t)less;
         EXPECT_STATUS(v, less ? TRIREME_ERROR_OUT_OF_MEMORY : TRIREME_OK,
@@ -278,7 +283,7 @@ static void state_counts_when_the_optimizer_is_made(void **state) {
 
 /* ---- a rule that is planned ---- */
 
-/* What each rank holds with a rule. */
+/* The memory of each rank with a rule. */
 static void measure_rule(trireme_communicator *communicator, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -292,7 +297,7 @@ static void measure_rule(trireme_communicator *communicator, int rank, void *con
     trireme_model_destroy(model);
 }
 
-/* What a seal lets through, the optimizer has room for; a byte less, and there is no model. */
+/* If a seal succeeds, the optimizer has room; with a byte less there is no model. */
 static void plan_the_rule(trireme_communicator *communicator, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -325,8 +330,7 @@ static void a_planned_rule_counts_when_the_model_is_sealed(void **state) {
                 job.limit = most_of(&job);
                 run_job(&job, plan_the_rule);
                 /* Of the rank that has most, which with muon may be another than the first. */
-                assert_text_has(&job, "%s needs %" PRIu64 " bytes: parameters ", "",
-                                job.limit);
+                assert_text_has(&job, "%s needs %" PRIu64 " bytes: parameters ", "", job.limit);
                 char wanted[64];
                 snprintf(wanted, sizeof wanted, " of %s; memory_limit_bytes is",
                          trireme_rule_name(rule));
@@ -347,7 +351,9 @@ static void seal_without_a_rule(trireme_communicator *communicator, int rank, vo
     options.memory_limit_bytes = 1;
     EXPECT_STATUS(v, TRIREME_ERROR_OUT_OF_MEMORY, seal(v, communicator, &options, &model));
     EXPECT(v, says(", no optimizer state, as planned_rule is not set; "));
-    EXPECT(v, says("trireme_optimizer_create() compares the state of its rule, too: set planned_rule"));
+    EXPECT(v,
+           says(
+               "trireme_optimizer_create() compares the state of its rule, too: set planned_rule"));
     trireme_model_destroy(model);
 }
 
@@ -365,8 +371,8 @@ static int ranks_of(const struct job *job, const char *strategy) {
     for (const char *at = text; at != NULL; at = strstr(at + 1, "; with the same options ")) {
         int ranks = 0, end = 0;
         char name[32] = "";
-        if (sscanf(at, "; with the same options %d ranks would be enough with %31[a-z0-9_]%n", &ranks,
-                   name, &end) == 2 &&
+        if (sscanf(at, "; with the same options %d ranks would be enough with %31[a-z0-9_]%n",
+                   &ranks, name, &end) == 2 &&
             strcmp(name, strategy) == 0) {
             return ranks;
         }
@@ -423,7 +429,7 @@ static void the_ranks_that_are_named_are_enough(void **state) {
     run_job(&job, seal_planned);
     assert_int_equal(ranks_of(&job, "data_parallel"), 0);
     assert_non_null(strstr(job.texts[0], "; with the same options no number of ranks up to 1024 "));
-    /* What leaves it no room in any number has room in zero1. */
+    /* zero1 has room within a limit that data_parallel never fits. */
     job.limit = 7200;
     run_job(&job, seal_planned);
     assert_int_equal(ranks_of(&job, "data_parallel"), 0);
@@ -481,11 +487,11 @@ static void set_different_limits(trireme_communicator *communicator, int rank, v
     trireme_model_options options = options_of(job, job->strategy);
     options.memory_limit_bytes = 1;
     if (rank == 1 && job->kind == 0) options.memory_limit_bytes = 1 << 20;
-    if (rank == 1 && job->kind == 1) options.bucket_bytes = 800;
+    if (rank == 1 && job->kind == 1) buckets_of(&options)->bytes = 800;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, seal(v, communicator, &options, &model));
     const char *const wanted = job->kind == 0 ? "memory_limit_bytes is 1 on rank 0 and 1048576"
-                                              : "bucket_bytes is 400 on rank 0 and 800 on rank 1";
+                                              : "buckets.bytes is 400 on rank 0 and 800 on rank 1";
     EXPECT(v, strstr(trireme_last_error(), wanted) != NULL);
     sum_again(v, communicator, job->world_size);
     trireme_model_destroy(model);

@@ -1,7 +1,8 @@
 /*
  * Memory as planned, seen from outside: ranks are processes, and their parent asks the kernel what
  * each holds (Pss: pages that several processes map count once) before there is a model, during
- * steps and after them. What the model adds is what trireme_model_get_memory() planned, within 5 %.
+ * steps and after them. The model adds the memory that trireme_model_get_memory() planned, within 5
+ * %.
  *
  * 8 M parameters; 200 M for zero3 with TRIREME_TEST_LONG. With an argument N: N million, and
  * every strategy: the table of docs/strategies.md.
@@ -17,6 +18,7 @@
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
 
+#include "options.h"
 #include "processes.h"
 
 #define F32 TRIREME_DTYPE_F32
@@ -26,7 +28,7 @@
 #define GROUP_BYTES (2 * MIB)
 enum { RANKS = 4, UNITS = 16, STEPS = 3 };
 
-/* What a rank writes into the numbers of its outcome. */
+/* The numbers of a rank's outcome. */
 enum { PHASE, PLANNED, WORKING, STEP_US };
 /* Where it is: it waits at READY and HELD until the parent has looked. */
 enum { READY = 1, TRAINS, HELD, DONE };
@@ -62,7 +64,7 @@ struct job {
     char rendezvous[64];
 };
 
-/* ---- what each process does ---- */
+/* ---- the work of a process ---- */
 
 #define MUST(call)                                                        \
     do {                                                                  \
@@ -118,9 +120,9 @@ static void train(int rank, void *context, struct outcome *o) {
 
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->kind->strategy;
-    options.share_parameters = job->kind->share;
-    options.shard_ranks = job->kind->shard_ranks;
-    options.bucket_bytes = size * sizeof(float);
+    shards_of(&options)->share = job->kind->share;
+    shards_of(&options)->ranks = job->kind->shard_ranks;
+    buckets_of(&options)->bytes = size * sizeof(float);
     trireme_model *model = NULL;
     MUST(trireme_model_create(group, &options, &model));
     for (int unit = 0; unit < UNITS; ++unit) {
@@ -179,7 +181,9 @@ static double read_kilobytes(pid_t process, const char *file, const char *name) 
     return bytes;
 }
 
-static double held_by(pid_t process) { return read_kilobytes(process, "smaps_rollup", "Pss"); }
+static double held_by(pid_t process) {
+    return read_kilobytes(process, "smaps_rollup", "Pss");
+}
 
 static bool all_at(const struct processes *ranks, int64_t phase) {
     for (int rank = 0; rank < RANKS; ++rank) {
@@ -243,7 +247,7 @@ static void check_memory(const struct kind *kind, uint64_t parameters) {
         planned += plan;
         const double ratio = (held[rank] - before[rank]) / plan;
         if (ratio > 1 ? ratio > worst : 1 / ratio > worst) worst = ratio > 1 ? ratio : 1 / ratio;
-        /* The plan itself: the formula, and what is in flight. */
+        /* The plan itself: the formula, and the bytes in flight. */
         const double formula = (double)job.parameters * kind->bytes / RANKS;
         const double without_working = (double)(o->numbers[PLANNED] - o->numbers[WORKING]);
         assert_true(without_working >= formula - 1024 && without_working <= formula + 1024);

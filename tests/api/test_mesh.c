@@ -14,13 +14,13 @@
 #include "ranks.h"
 
 #define UNTOUCHED_MESH ((trireme_mesh *)(uintptr_t)0x6b6b)
-#define UNTOUCHED      ((trireme_communicator *)(uintptr_t)0x5a5a)
-#define MOST           8
+#define UNTOUCHED ((trireme_communicator *)(uintptr_t)0x5a5a)
+#define MOST 8
 
 static const char *const cube[] = {"pipeline", "data", "tensor"};
 
-static trireme_mesh_options axes_of(const char *const *names, const int32_t *sizes,
-                                    uint32_t count) {
+static trireme_mesh_options
+axes_of(const char *const *names, const int32_t *sizes, uint32_t count) {
     trireme_mesh_options options = TRIREME_MESH_OPTIONS_INIT;
     options.axis_names = names;
     options.axis_sizes = sizes;
@@ -32,15 +32,15 @@ static trireme_mesh_options axes_of(const char *const *names, const int32_t *siz
 static int64_t members_of(struct verdict *verdict, trireme_communicator *communicator, int rank) {
     int64_t mine = 1ll << (3 * rank);
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_all_reduce(communicator, &mine, &mine, 1, TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM,
-                                     NULL));
+                  trireme_all_reduce(communicator, &mine, &mine, 1, TRIREME_DTYPE_I64,
+                                     TRIREME_REDUCTION_SUM, NULL));
     return mine;
 }
 
 struct shape {
     int world_size;
     int32_t sizes[3]; /* as given: pipeline, data, tensor */
-    int32_t whole[3]; /* with what is inferred */
+    int32_t whole[3]; /* with the inferred size */
     trireme_mesh_order order;
     struct verdict verdicts[MOST];
 };
@@ -107,7 +107,8 @@ static void use_mesh(trireme_communicator *communicator, int rank, void *context
         EXPECT_STATUS(verdict, TRIREME_OK,
                       trireme_mesh_create_communicator(mesh, names, named, NULL, &together));
         EXPECT(verdict, members_of(verdict, together, rank) == members);
-        EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_original_ranks(together, ranks, count));
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_communicator_get_original_ranks(together, ranks, count));
         EXPECT(verdict, memcmp(ranks, expected, sizeof *ranks * count) == 0);
         if (named == 1) {
             trireme_communicator *axis = NULL, *again = NULL;
@@ -119,7 +120,7 @@ static void use_mesh(trireme_communicator *communicator, int rank, void *context
                           trireme_mesh_get_axis_communicator(mesh, names[0], &again));
             EXPECT(verdict, axis == again);
             EXPECT(verdict, members_of(verdict, axis, rank) == members);
-            EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_axis_size(mesh, names[0], &size));
+            EXPECT_STATUS(verdict, TRIREME_OK, trireme_mesh_get_axis_size(mesh, names[0], &size));
             EXPECT(verdict, size == shape->whole[number] && (uint64_t)size == count);
             EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_rank(axis, &place));
             EXPECT(verdict, place == mine[number]);
@@ -314,10 +315,10 @@ static void ask_wrongly(trireme_communicator *communicator, int rank, void *cont
     uint64_t count = 77;
     trireme_communicator *child = UNTOUCHED;
     const char *twice[] = {"data", "data"}, *unknown[] = {"dota"}, *nothing[] = {NULL};
-    REFUSED(trireme_mesh_axis_size(mesh, "dota", numbers));
+    REFUSED(trireme_mesh_get_axis_size(mesh, "dota", numbers));
     EXPECT(verdict, strstr(trireme_last_error(), "it has data, tensor") != NULL);
-    REFUSED(trireme_mesh_axis_size(mesh, NULL, numbers));
-    REFUSED(trireme_mesh_axis_size(mesh, "data", NULL));
+    REFUSED(trireme_mesh_get_axis_size(mesh, NULL, numbers));
+    REFUSED(trireme_mesh_get_axis_size(mesh, "data", NULL));
     REFUSED(trireme_mesh_get_coordinates(mesh, 4, numbers, 2));
     REFUSED(trireme_mesh_get_coordinates(mesh, -1, numbers, 2));
     REFUSED(trireme_mesh_get_coordinates(mesh, 0, numbers, 1));
@@ -350,7 +351,7 @@ static void ask_wrongly(trireme_communicator *communicator, int rank, void *cont
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE,
                   trireme_mesh_get_coordinates(NULL, 0, numbers, 2));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE,
-                  trireme_mesh_axis_size((trireme_mesh *)communicator, "data", numbers));
+                  trireme_mesh_get_axis_size((trireme_mesh *)communicator, "data", numbers));
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
     trireme_mesh_destroy(mesh);
 }

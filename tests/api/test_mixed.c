@@ -1,6 +1,6 @@
 /*
- * A model of several types: its parameters go to all ranks and come back as bytes, each of its own type, in
- * the order in which they were added.
+ * A model of several types: its parameters go to all ranks and come back as bytes, each of its own
+ * type, in the order in which they were added.
  */
 #include <dirent.h>
 #include <setjmp.h>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #include "directory.inc"
@@ -29,16 +30,16 @@ struct job {
     struct verdict verdicts[MOST_RANKS];
 };
 
-static trireme_model *make_model(struct verdict *v, trireme_communicator *ranks,
-                                 const struct job *job) {
+static trireme_model *
+make_model(struct verdict *v, trireme_communicator *ranks, const struct job *job) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->strategy;
-    options.minimum_unit_bytes = 1;
-    options.share_parameters = job->shared ? TRIREME_SHARE_ALWAYS : TRIREME_SHARE_NEVER;
-    if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) options.shard_ranks = 2;
+    units_of(&options)->minimum_bytes = 1;
+    shards_of(&options)->share = job->shared ? TRIREME_SHARE_ALWAYS : TRIREME_SHARE_NEVER;
+    if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) shards_of(&options)->ranks = 2;
     if (job->in_file) {
-        options.offload_path = directory;
-        options.share_parameters = TRIREME_SHARE_AUTO;
+        parameter_file_of(&options)->path = directory;
+        shards_of(&options)->share = TRIREME_SHARE_AUTO;
     }
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
@@ -60,7 +61,9 @@ static void fill(unsigned char *bytes, int from) {
     for (int i = 0; i < BYTES; ++i) bytes[i] = (unsigned char)(i * 7 + from);
 }
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 static void go_round(trireme_communicator *ranks, int rank, void *context) {
     struct job *const job = context;
@@ -70,8 +73,9 @@ static void go_round(trireme_communicator *ranks, int rank, void *context) {
     unsigned char values[BYTES], seen[BYTES + 1];
     for (int root = 0; root < job->world_size; ++root) {
         fill(values, root);
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(
-                                         model, rank == root ? values : NULL, BYTES, bytes, root));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_broadcast_parameters(model, rank == root ? values : NULL, BYTES,
+                                                         bytes, root));
         memset(seen, 0xee, sizeof seen);
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, seen, BYTES, bytes));
         EXPECT(v, memcmp(seen, values, BYTES) == 0 && seen[BYTES] == 0xee);
@@ -94,7 +98,8 @@ static void go_round(trireme_communicator *ranks, int rank, void *context) {
     EXPECT(v, says("values is NULL"));
     EXPECT_STATUS(v, bad, trireme_model_broadcast_parameters(model, values, BYTES + 1, bytes, 0));
     EXPECT_STATUS(v, bad, trireme_model_gather_parameters(model, seen, 21, TRIREME_DTYPE_F32));
-    EXPECT(v, says("different dtypes; give its parameters as bytes, with dtype TRIREME_DTYPE_BYTES"));
+    EXPECT(v,
+           says("different dtypes; give its parameters as bytes, with dtype TRIREME_DTYPE_BYTES"));
     EXPECT_STATUS(v, bad, trireme_model_accumulate_flat(model, values, BYTES, bytes, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, seen, BYTES, bytes));
     EXPECT(v, memcmp(seen, values, BYTES) == 0);
@@ -106,8 +111,10 @@ static void test_bytes_go_to_all_ranks_and_back(void **state) {
     for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
         for (int world_size = 1; world_size <= MOST_RANKS; ++world_size) {
             for (int way = 0; way < 3; ++way) {
-                struct job job = {.strategy = strategy, .world_size = world_size,
-                                  .shared = way == 1, .in_file = way == 2};
+                struct job job = {.strategy = strategy,
+                                  .world_size = world_size,
+                                  .shared = way == 1,
+                                  .in_file = way == 2};
                 if (strategy == TRIREME_STRATEGY_HYBRID_SHARD && world_size % 2 != 0) continue;
                 if (job.shared &&
                     (strategy == TRIREME_STRATEGY_DATA_PARALLEL || ranks_use_transport())) {

@@ -1,5 +1,4 @@
-/* Models: what a rank may do when, what it is told otherwise, and what ranks
- * must agree about. */
+/* Models: the order of calls, the refusals, and the ranks' agreement. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <setjmp.h>
@@ -10,6 +9,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #define MOST_RANKS 5
@@ -37,20 +37,20 @@ static void expect(struct answer answer, trireme_status status, const char *word
     }
 }
 
-static trireme_model *new_model(trireme_communicator *communicator, trireme_strategy strategy,
-                                uint32_t leaves) {
+static trireme_model *
+new_model(trireme_communicator *communicator, trireme_strategy strategy, uint32_t leaves) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = strategy;
     options.leaves = leaves;
-    options.minimum_unit_bytes = 1;
-    options.share_parameters = TRIREME_SHARE_NEVER; /* units are really gathered */
+    units_of(&options)->minimum_bytes = 1;
+    shards_of(&options)->share = TRIREME_SHARE_NEVER; /* units are really gathered */
     trireme_model *model = NULL;
     if (trireme_model_create(communicator, &options, &model) != TRIREME_OK) abort();
     return model;
 }
 
-static trireme_status add(trireme_model *model, const char *name, uint64_t elements,
-                          trireme_dtype dtype) {
+static trireme_status
+add(trireme_model *model, const char *name, uint64_t elements, trireme_dtype dtype) {
     trireme_parameter_options options = TRIREME_PARAMETER_OPTIONS_INIT;
     options.name = name;
     options.dtype = dtype;
@@ -74,9 +74,10 @@ static void seal_otherwise(trireme_communicator *communicator, int rank, void *c
     int32_t size = 0;
     if (trireme_communicator_get_world_size(communicator, &size) != TRIREME_OK) abort();
     const bool odd = rank == size - 1;
-    trireme_model *const model = new_model(
-        communicator, odd && d->who == 0 ? TRIREME_STRATEGY_ZERO2 : TRIREME_STRATEGY_ZERO1,
-        odd && d->who == 1 ? 4 : 0);
+    trireme_model *const model =
+        new_model(communicator,
+                  odd && d->who == 0 ? TRIREME_STRATEGY_ZERO2 : TRIREME_STRATEGY_ZERO1,
+                  odd && d->who == 1 ? 4 : 0);
     (void)add(model, "w1", 4, TRIREME_DTYPE_F32);
     (void)add(model, odd && d->who == 2 ? "w3" : "w2", odd && d->who == 3 ? 64 : 128,
               odd && d->who == 4 ? TRIREME_DTYPE_F64 : TRIREME_DTYPE_F32);
@@ -151,7 +152,8 @@ static void call_in_wrong_order(trireme_communicator *communicator, int rank, vo
     *a++ = ask(add(model, "c", 1, TRIREME_DTYPE_F32));
     *a++ = ask(trireme_model_get_leaf(model, 0, &leaf));
     *a++ = ask(trireme_model_release_unit(model, 0));
-    *a++ = ask(trireme_model_broadcast_parameters(model, start, 6, TRIREME_DTYPE_F32, 0)); /* good */
+    *a++ =
+        ask(trireme_model_broadcast_parameters(model, start, 6, TRIREME_DTYPE_F32, 0)); /* good */
     trireme_optimizer *const optimizer = sgd(model);
     *a++ = ask(trireme_optimizer_step(optimizer));
     *a++ = ask(trireme_model_gradient_ready(model, 0, g, 4, TRIREME_DTYPE_F32));
@@ -166,7 +168,7 @@ static void call_in_wrong_order(trireme_communicator *communicator, int rank, vo
     *a++ = ask(trireme_model_end_backward(model));                               /* good */
     *a++ = ask(trireme_model_begin_backward(model, 0));
     *a++ = ask(trireme_model_broadcast_parameters(model, start, 6, TRIREME_DTYPE_F32, 0));
-    *a++ = ask(trireme_optimizer_step(optimizer));                                 /* good */
+    *a++ = ask(trireme_optimizer_step(optimizer));                                    /* good */
     *a++ = ask(trireme_model_gather_parameters(model, values, 6, TRIREME_DTYPE_F32)); /* good */
     memcpy(order->values[rank], values, sizeof values);
     trireme_optimizer_destroy(optimizer);
@@ -175,31 +177,31 @@ static void call_in_wrong_order(trireme_communicator *communicator, int rank, vo
 
 static void calls_in_the_wrong_order_are_refused_and_forgotten(void **state) {
     (void)state;
-    const char *const words[CALLS] = {
-        "the model has no parameter",
-        "not sealed",
-        "not sealed",
-        NULL,
-        "is sealed",
-        "is sealed",
-        "not reproducible",
-        "unit 0 (\"a\") is not gathered",
-        NULL,
-        "no backward pass was made",
-        "no backward pass is under way",
-        "no backward pass is under way",
-        NULL,
-        "a backward pass is under way",
-        "a step is under way",
-        "gradients of 2 of 2 parameters are missing: parameter 0 (\"a\"), parameter 1",
-        NULL,
-        "parameter 1 (\"b\") was handed in before",
-        NULL,
-        NULL,
-        "the last pass of this step",
-        "a step is under way",
-        NULL,
-        NULL};
+    const char *const words[CALLS] =
+        {"the model has no parameter",
+         "not sealed",
+         "not sealed",
+         NULL,
+         "is sealed",
+         "is sealed",
+         "not reproducible",
+         "unit 0 (\"a\") is not gathered",
+         NULL,
+         "no backward pass was made",
+         "no backward pass is under way",
+         "no backward pass is under way",
+         NULL,
+         "a backward pass is under way",
+         "a step is under way",
+         "gradients of 2 of 2 parameters are missing: parameter 0 (\"a\"), parameter 1",
+         NULL,
+         "parameter 1 (\"b\") was handed in before",
+         NULL,
+         NULL,
+         "the last pass of this step",
+         "a step is under way",
+         NULL,
+         NULL};
     for (trireme_strategy strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; ++strategy) {
         struct order order = {.strategy = strategy};
         run_ranks(2, call_in_wrong_order, &order);
@@ -224,8 +226,8 @@ struct arguments {
     const char *words[MOST_ANSWERS];
 };
 
-static void want(struct arguments *arguments, trireme_status answer, trireme_status wanted,
-                 const char *words) {
+static void
+want(struct arguments *arguments, trireme_status answer, trireme_status wanted, const char *words) {
     if (arguments->count == MOST_ANSWERS) abort();
     arguments->answers[arguments->count] = ask(answer);
     arguments->wanted[arguments->count] = wanted;
@@ -255,15 +257,15 @@ static void give_bad_arguments(trireme_communicator *communicator, int rank, voi
     options.flags = 1024;
     want(all, trireme_model_create(communicator, &options, &model), bad, "options.flags 1024");
     options.flags = 0;
-    options.shard_ranks = 1;
+    shards_of(&options)->ranks = 1;
     want(all, trireme_model_create(communicator, &options, &model), bad,
-         "options.shard_ranks 1 is for");
+         "options.shards.ranks 1 is for");
     options.strategy = TRIREME_STRATEGY_HYBRID_SHARD;
-    options.shard_ranks = 2;
+    shards_of(&options)->ranks = 2;
     want(all, trireme_model_create(communicator, &options, &model), bad,
-         "options.shard_ranks 2 does not divide a world of 1");
+         "options.shards.ranks 2 does not divide a world of 1");
     options.strategy = TRIREME_STRATEGY_ZERO3;
-    options.shard_ranks = 0;
+    shards_of(&options)->ranks = 0;
     options.struct_size = 8;
     want(all, trireme_model_create(communicator, &options, &model), bad,
          "options.struct_size is 8");
@@ -302,7 +304,8 @@ static void give_bad_arguments(trireme_communicator *communicator, int rank, voi
     want(all, trireme_model_get_unit_info(model, 2, &unit), bad, "unit 2 of a model with 2");
     want(all, trireme_model_gather_unit(model, 9), bad, "unit 9 of a model with 2");
     want(all, trireme_model_release_unit(model, 2), bad, "unit 2 of a model with 2");
-    want(all, trireme_model_get_parameter_data(model, 2, &data, NULL), bad, "parameter 2 of a model");
+    want(all, trireme_model_get_parameter_data(model, 2, &data, NULL), bad,
+         "parameter 2 of a model");
     want(all, trireme_model_get_parameter_data(model, 0, NULL, NULL), bad, "out_data is NULL");
     want(all, trireme_model_get_parameter_data(model, 0, &data, NULL), TRIREME_ERROR_INVALID_STATE,
          "unit 0 (\"a\") is not gathered");
@@ -310,7 +313,8 @@ static void give_bad_arguments(trireme_communicator *communicator, int rank, voi
     want(all, trireme_model_gather_parameters(model, values, 4, TRIREME_DTYPE_F32), bad, "count 4");
     want(all, trireme_model_gather_parameters(model, values, 5, TRIREME_DTYPE_F32), bad,
          "different dtypes");
-    want(all, trireme_model_broadcast_parameters(model, values, 5, TRIREME_DTYPE_F32, 1), bad, "root 1");
+    want(all, trireme_model_broadcast_parameters(model, values, 5, TRIREME_DTYPE_F32, 1), bad,
+         "root 1");
     want(all, trireme_model_get_leaf(model, 2, &leaf), bad, "micro_batch 2 of 2");
     want(all, trireme_model_get_leaf(model, 0, NULL), bad, "out_leaf is NULL");
     want(all, trireme_model_begin_backward(model, 4), bad, "flags 4");
@@ -346,11 +350,10 @@ static void names_of_strategies_go_both_ways(void **state) {
     const struct {
         const char *text;
         trireme_strategy strategy;
-    } names[] = {{"data_parallel", 1}, {"zero1", 2}, {"zero2", 3},
-                 {"zero3", 4},         {"ddp", 1},   {"NO_SHARD", 1},
-                 {"shard_grad_op", 3}, {"FSDP", 4},  {"full_shard", 4},
-                 {"NoShard", 1},       {"ShardGradOp", 3}, {"FullShard", 4},
-                 {"HybridShard", 5},   {"full-shard", 4},  {"HYBRID_SHARD", 5}};
+    } names[] = {{"data_parallel", 1}, {"zero1", 2},      {"zero2", 3},         {"zero3", 4},
+                 {"ddp", 1},           {"NO_SHARD", 1},   {"shard_grad_op", 3}, {"FSDP", 4},
+                 {"full_shard", 4},    {"NoShard", 1},    {"ShardGradOp", 3},   {"FullShard", 4},
+                 {"HybridShard", 5},   {"full-shard", 4}, {"HYBRID_SHARD", 5}};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
         trireme_strategy strategy = 0;
         assert_int_equal(trireme_strategy_parse(names[i].text, &strategy), TRIREME_OK);
@@ -482,9 +485,10 @@ static void discard_and_step(trireme_communicator *communicator, int rank, void 
         for (uint32_t pass = 0; pass < passes && status == TRIREME_OK; ++pass) {
             if (d->leaves > 0) status = trireme_model_get_leaf(model, pass, &leaf);
             if (status != TRIREME_OK || leaf == UINT32_MAX) continue;
-            status = trireme_model_accumulate_flat(
-                model, g, 4, TRIREME_DTYPE_F32,
-                d->leaves == 0 && round == 0 ? TRIREME_BACKWARD_FLAG_NO_SYNC : 0);
+            status = trireme_model_accumulate_flat(model, g, 4, TRIREME_DTYPE_F32,
+                                                   d->leaves == 0 && round == 0
+                                                       ? TRIREME_BACKWARD_FLAG_NO_SYNC
+                                                       : 0);
         }
         if (status != TRIREME_OK) break;
         status =
@@ -527,7 +531,7 @@ static void leave_in_the_middle(trireme_communicator *communicator, int rank, vo
     if (status == TRIREME_OK) status = trireme_model_seal(model);
     static const float gradient[1000];
     /* Rank 0 never takes part, so the reductions of the others are under way for
-   * ever. */
+     * ever. */
     if (rank > 0 && status == TRIREME_OK) {
         status = trireme_model_accumulate_flat(model, gradient, 1000, TRIREME_DTYPE_F32, 0);
     }
@@ -586,7 +590,8 @@ static void train_mixed(trireme_communicator *communicator, int rank, void *cont
     for (uint64_t unit = 0; unit < 2 && status == TRIREME_OK; ++unit) {
         void *data = NULL;
         status = trireme_model_gather_unit(model, unit);
-        if (status == TRIREME_OK) status = trireme_model_get_parameter_data(model, unit, &data, NULL);
+        if (status == TRIREME_OK)
+            status = trireme_model_get_parameter_data(model, unit, &data, NULL);
         if (status == TRIREME_OK && unit == 0) memcpy(mixed->a, data, sizeof mixed->a);
         if (status == TRIREME_OK && unit == 1) memcpy(mixed->b, data, sizeof mixed->b);
         if (status == TRIREME_OK) status = trireme_model_release_unit(model, unit);

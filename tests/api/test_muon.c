@@ -1,6 +1,6 @@
 /*
- * MUON: trained in every strategy, matrices of all shapes get the bits of plain loops over the formula
- * of optimizer.h, and all else those of ADAMW.
+ * MUON: trained in every strategy, matrices of all shapes get the bits of plain loops over the
+ * formula of optimizer.h, and all else those of ADAMW.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #define F32 TRIREME_DTYPE_F32
@@ -55,7 +56,9 @@ struct job {
     trireme_model_memory memory[MOST_RANKS];
 };
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 static uint64_t count_of(int parameter) {
     uint64_t count = 1;
@@ -77,7 +80,9 @@ static double gradient_of(const struct job *job, int step, int element, int rank
     return mean_gradient(job, step, element) +
            ((double)rank - (double)(job->world_size - 1) / 2) * 0.25;
 }
-static double initial(int element) { return (double)((element * 29) % 31) * 0.375 - 3.5; }
+static double initial(int element) {
+    return (double)((element * 29) % 31) * 0.375 - 3.5;
+}
 
 /* ---- plain loops ---- */
 
@@ -229,18 +234,18 @@ static trireme_optimizer_options options_of(const struct job *job) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
     options.kind = TRIREME_RULE_MUON;
     options.learning_rate = RATE;
-    options.epsilon = EPSILON;
+    muon_of(&options)->epsilon = EPSILON;
     options.weight_decay = job->grouped ? 0 : 0.125;
-    options.flags = (job->nesterov ? TRIREME_OPTIMIZER_FLAG_NESTEROV : 0) |
-                    (job->masters ? TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS : 0);
-    options.orthogonal_steps = job->orthogonal_steps;
-    options.rate_adjustment = job->match_adamw ? TRIREME_MUON_RATE_MATCH_ADAMW : TRIREME_MUON_RATE_ORIGINAL;
-    if (job->scaled) options.loss_scale = 1024;
+    options.flags = job->masters ? TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS : 0;
+    if (job->nesterov) muon_of(&options)->flags = TRIREME_MUON_FLAG_NESTEROV;
+    muon_of(&options)->orthogonal_steps = job->orthogonal_steps;
+    if (job->match_adamw) muon_of(&options)->rate_adjustment = TRIREME_MUON_RATE_MATCH_ADAMW;
+    if (job->scaled) loss_scale_of(&options)->initial_scale = 1024;
     if (job->grouped) {
-        options.group_count = 2;
-        options.group_rate_factors = kFactors;
-        options.group_weight_decays = kDecays;
-        options.group_flags = kFlags;
+        groups_of(&options, 2);
+        set_group_rates(&options, kFactors);
+        set_group_decays(&options, kDecays);
+        set_group_flags(&options, kFlags);
     }
     return options;
 }
@@ -248,12 +253,12 @@ static trireme_optimizer_options options_of(const struct job *job) {
 static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const struct job *job) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->strategy;
-    options.minimum_unit_bytes = 1;
-    options.bucket_bytes = job->world_size % 2 == 0 ? 1 : 0;
+    units_of(&options)->minimum_bytes = 1;
+    buckets_of(&options)->bytes = job->world_size % 2 == 0 ? 1 : 0;
     options.unused = job->skips ? TRIREME_UNUSED_SKIP : TRIREME_UNUSED_ERROR;
     options.memory_limit_bytes = job->memory_limit;
     if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-        options.shard_ranks = job->world_size % 2 == 0 ? 2 : 1;
+        shards_of(&options)->ranks = job->world_size % 2 == 0 ? 2 : 1;
     }
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
@@ -265,7 +270,7 @@ static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const
         parameter.dtype = job->dtype;
         parameter.dimensions = kShapes[i].dimensions;
         parameter.shape = kShapes[i].dimensions > 0 ? kShapes[i].extents : NULL;
-        parameter.norm_group = job->grouped ? kShapes[i].group : 0;
+        parameter.parameter_group = job->grouped ? kShapes[i].group : 0;
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
@@ -284,7 +289,8 @@ static void set_initial(struct verdict *v, const struct job *job, trireme_model 
     }
     const void *data = job->dtype == F64 ? (const void *)wide : narrow;
     if (job->dtype == BF16) data = stored;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, data, TOTAL, job->dtype, 0));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_broadcast_parameters(model, data, TOTAL, job->dtype, 0));
 }
 
 static void make_step(struct verdict *v, const struct job *job, trireme_model *model,
@@ -420,7 +426,7 @@ static void a_gradient_that_is_no_number_stays_with_its_matrix(void **state) {
 
 /* ---- state ---- */
 
-/* What one world trained in two steps another one trains on: all by ranges. */
+/* A training that one world began goes on in another one: all by ranges. */
 struct move {
     struct job from, to;
     double parameters[TOTAL], state[2][TOTAL];
@@ -540,12 +546,12 @@ static void state_is_a_vector_of_matrices_and_two_of_others(void **state) {
     assert_int_equal(job.memory[0].allocated_optimizer_state, vectors * 4);
     job.strategy = TRIREME_STRATEGY_ZERO3;
     train_and_check(&job);
-    assert_int_equal(
-        job.memory[0].allocated_optimizer_state + job.memory[1].allocated_optimizer_state,
-        vectors * 4);
+    assert_int_equal(job.memory[0].allocated_optimizer_state +
+                         job.memory[1].allocated_optimizer_state,
+                     vectors * 4);
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void be_refused(trireme_communicator *ranks, int rank, void *context) {
     struct job *const job = context;
@@ -560,54 +566,43 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
         options = options_of(job);                                                         \
     } while (0)
     const uint32_t wrong[] = {0, 2}, right[] = {0, 1}, other[] = {0, 0};
-    options.orthogonal_steps = 100;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.orthogonal_steps 100 is above 99");
-    options.rate_adjustment = 2;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.rate_adjustment 2 is no TRIREME_MUON_RATE_*");
-    options.rate_adjustment = -1;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.rate_adjustment -1");
-    options.group_flags = wrong;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.group_flags[1] 2 has a bit");
-    options.group_count = 0;
-    options.group_rate_factors = options.group_weight_decays = NULL;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.group_flags is set, but group_count is 0");
-    options.momentum = 1;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.momentum 1 is not in [0, 1)");
-    options.beta1 = 1;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.beta1 1 is not in (0, 1)");
-    options.max_trust = 1;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.max_trust 1 means nothing to muon");
-    options.flags = TRIREME_OPTIMIZER_FLAG_CENTERED;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "CENTERED is for rmsprop");
+    muon_of(&options)->orthogonal_steps = 100;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.rule.orthogonal_steps 100 is above 99");
+    muon_of(&options)->rate_adjustment = 2;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT,
+            "options.rule.rate_adjustment 2 is no TRIREME_MUON_RATE_*");
+    muon_of(&options)->rate_adjustment = -1;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.rule.rate_adjustment -1");
+    set_group_flags(&options, wrong);
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.groups[1].flags 2 has a bit");
+    muon_of(&options)->momentum = 1;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.rule.momentum 1 is not in [0, 1)");
+    muon_of(&options)->beta1 = 1;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.rule.beta1 1 is not in (0, 1)");
+    muon_of(&options)->flags = 2;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.rule.flags 2");
+    muon_of(&options)->reserved = 1;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.rule.reserved is 1");
     options.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
     REFUSED(TRIREME_ERROR_UNSUPPORTED, "ONE_SWEEP with muon");
-    options.offload_path = "/tmp";
-    REFUSED(TRIREME_ERROR_UNSUPPORTED, "options.offload_path with muon");
-    options.group_count = 1;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "norm_group 1 of parameter");
-    /* What other rules do not know. */
+    state_file_of(&options)->path = "/tmp";
+    REFUSED(TRIREME_ERROR_UNSUPPORTED, "options.offload with muon");
+    groups_of(&options, 1);
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "parameter_group 1 of parameter");
+    /* Options that other rules do not have. */
     options.kind = TRIREME_RULE_ADAMW;
+    options.rule = NULL;
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT,
-            "options.group_flags means nothing to adamw; leave it NULL");
-    options.kind = TRIREME_RULE_ADAMW;
-    options.group_flags = NULL;
-    options.orthogonal_steps = 5;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.orthogonal_steps means nothing to adamw");
-    options.kind = TRIREME_RULE_LAMB;
-    options.group_flags = NULL;
-    options.rate_adjustment = TRIREME_MUON_RATE_MATCH_ADAMW;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.rate_adjustment means nothing to lamb");
-    /* What the ranks must agree on. */
-    options.orthogonal_steps = rank == 1 ? 4 : 0;
+            "options.groups[1].flags 1 means nothing to adamw; leave it 0");
+    /* Options on which the ranks must agree. */
+    muon_of(&options)->orthogonal_steps = rank == 1 ? 4 : 0;
     REFUSED(TRIREME_ERROR_MISMATCH, "orthogonal_steps is 5 on rank 0 and 4 on rank 1");
-    options.rate_adjustment = rank == 1 ? TRIREME_MUON_RATE_MATCH_ADAMW : 0;
+    muon_of(&options)->rate_adjustment = rank == 1 ? TRIREME_MUON_RATE_MATCH_ADAMW : 0;
     REFUSED(TRIREME_ERROR_MISMATCH,
             "rate_adjustment is original on rank 0 and match_adamw on rank 1");
-    options.group_flags = rank == 1 ? NULL : right;
-    REFUSED(TRIREME_ERROR_MISMATCH, "group_flags is set on rank 0 and not set on rank 1");
-    options.group_flags = rank == 1 ? other : right;
-    REFUSED(TRIREME_ERROR_MISMATCH, "group_flags[1] is 1 on rank 0 and 0 on rank 1");
-    options.flags = rank == 1 ? TRIREME_OPTIMIZER_FLAG_NESTEROV : 0;
+    set_group_flags(&options, rank == 1 ? other : right);
+    REFUSED(TRIREME_ERROR_MISMATCH, "groups[1].flags is 1 on rank 0 and 0 on rank 1");
+    if (rank == 1) muon_of(&options)->flags = TRIREME_MUON_FLAG_NESTEROV;
     REFUSED(TRIREME_ERROR_MISMATCH, "nesterov is off on rank 0 and on on rank 1");
     EXPECT(v, optimizer == NULL);
     /* All of that left the model as it was. State is of the same matrices only. */
@@ -620,7 +615,7 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_load(optimizer, saved, bytes));
     make_step(v, job, model, optimizer, 0, rank);
     trireme_optimizer_destroy(optimizer);
-    options.group_flags = other;
+    set_group_flags(&options, other);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_optimizer_load(optimizer, saved, bytes));

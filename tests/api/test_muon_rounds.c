@@ -8,6 +8,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #define F32 TRIREME_DTYPE_F32
@@ -46,7 +47,7 @@ static void train_large(trireme_communicator *ranks, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
     rule.kind = TRIREME_RULE_MUON;
-    rule.orthogonal_steps = 2;
+    muon_of(&rule)->orthogonal_steps = 2;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
     const uint64_t count = (uint64_t)LARGE * 2 * LONG;
@@ -82,8 +83,9 @@ static void rounds_bound_the_working_memory(void **state) {
     run_ranks(2, train_large, &more);
     assert_verdicts(more.verdicts, 2);
     assert_memory_equal(alone, spread, count * sizeof *alone);
-    /* In a round a matrix of each rank, of which this one has at most all; its own one, and again as it
-     * is computed with; and what products need. All five at once would be more. */
+    /* A round has a matrix of each rank; this rank holds at most all elements of one, its own
+     * matrix, and a copy for the computation; and the memory of products. All five at once would be
+     * more. */
     const uint64_t matrix = 2 * LONG * 8;
     for (int rank = 0; rank < 2; ++rank) {
         assert_true(more.working[rank] > 2 * matrix);
@@ -100,7 +102,7 @@ static void plan_many(trireme_communicator *ranks, int rank, void *context) {
     struct verdict *const v = &large->verdicts[rank];
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = large->strategy;
-    options.minimum_unit_bytes =
+    units_of(&options)->minimum_bytes =
         UINT64_MAX; /* of one group each rank owns matrices that are whole */
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));

@@ -1,6 +1,6 @@
 /*
- * Models whose parameters have 16 bits: what is refused, what the library shows of them, and models
- * of several types. That training gives the right bits is test_strategies.c's.
+ * Models whose parameters have 16 bits: refusals, the library's view of them, and models of several
+ * types. test_strategies.c checks that training gives the right bits.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -12,6 +12,7 @@
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
 #include <numbers.h>
+#include <options.h>
 #include <ranks.h>
 
 #define MOST_RANKS 4
@@ -36,21 +37,23 @@ static void run_job(struct job *job, rank_function *function) {
 #define FOR_EACH_STRATEGY(job) \
     for ((job)->strategy = 1; (job)->strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++(job)->strategy)
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 static trireme_model_options options_of(const struct job *job) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->strategy;
-    options.minimum_unit_bytes = 1;
+    units_of(&options)->minimum_bytes = 1;
     options.gradients = TRIREME_GRADIENTS_SUM;
     if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-        options.shard_ranks = job->world_size % 2 == 0 ? 2 : 1;
+        shards_of(&options)->ranks = job->world_size % 2 == 0 ? 2 : 1;
     }
     return options;
 }
 
-static trireme_status add(trireme_model *model, const char *name, trireme_dtype dtype,
-                          uint64_t elements) {
+static trireme_status
+add(trireme_model *model, const char *name, trireme_dtype dtype, uint64_t elements) {
     trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
     parameter.name = name;
     parameter.dtype = dtype;
@@ -65,7 +68,7 @@ static trireme_status add(trireme_model *model, const char *name, trireme_dtype 
 static trireme_model *make(struct verdict *v, trireme_communicator *communicator,
                            const struct job *job, trireme_bucket_callback hook) {
     trireme_model_options options = options_of(job);
-    options.bucket_hook = hook;
+    buckets_of(&options)->hook = hook;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
     EXPECT_STATUS(v, TRIREME_OK, add(model, "a", job->dtype, 7));
@@ -83,7 +86,8 @@ static void refuse_wrong_types(trireme_communicator *communicator, int rank, voi
     float wide[12] = {0};
     double wider[12] = {0};
     for (int i = 0; i < 12; ++i) put_number(job->dtype, i - 4.5, &values[i]);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, values, 12, job->dtype, 0));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_broadcast_parameters(model, values, 12, job->dtype, 0));
     /* Parameters travel in their own type only. */
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_model_broadcast_parameters(model, wide, 12, F32, 0));
@@ -240,7 +244,7 @@ static void overflow_on_the_way(trireme_communicator *communicator, int rank, vo
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = options_of(job);
     options.reduce_dtype = F16;
-    options.bucket_bytes = 1;
+    buckets_of(&options)->bytes = 1;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
     EXPECT_STATUS(v, TRIREME_OK, add(model, "first", F32, 5));
@@ -249,8 +253,8 @@ static void overflow_on_the_way(trireme_communicator *communicator, int rank, vo
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
     rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 1;
-    rule.loss_scale = 1;
-    rule.loss_scale_floor = 0.5;
+    loss_scale_of(&rule)->initial_scale = 1;
+    loss_scale_of(&rule)->minimum_scale = 0.5;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
     float values[12] = {0}, gradients[12];
@@ -279,7 +283,7 @@ static void who_brought_what_became_inf_on_its_way_is_known(void **state) {
     }
 }
 
-static int32_t TRIREME_CALL sees_f32(const trireme_bucket *bucket, void *data) {
+static int32_t TRIREME_CALLCONV sees_f32(const trireme_bucket *bucket, void *data) {
     (void)data;
     return bucket->dtype == F32 ? 0 : 1;
 }
@@ -300,7 +304,8 @@ static void train_and_look(trireme_communicator *communicator, int rank, void *c
         put_number(job->dtype, 1, &ones[i]);
         gradients[i] = ldexpf(1 + (float)rank, -20);
     }
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, ones, 12, job->dtype, 0));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_broadcast_parameters(model, ones, 12, job->dtype, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, gradients, 12, F32, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 12, job->dtype));
@@ -333,7 +338,7 @@ static void train_and_look(trireme_communicator *communicator, int rank, void *c
     trireme_unit_info unit = TRIREME_UNIT_INFO_INIT;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_unit_info(model, 1, &unit));
     EXPECT(v, unit.dtype == job->dtype);
-    /* What is saved brings both back. */
+    /* The saved state restores both. */
     uint64_t bytes = 0;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
     char *const saved = malloc(bytes);
@@ -421,12 +426,14 @@ static const struct {
               {"h2", F16, 1}, {"s2", F32, 11}, {"b2", BF16, 5}};
 enum { MIXED = sizeof kMixed / sizeof kMixed[0] };
 
-static double start_of(int parameter, uint64_t i) { return 0.5 * (double)(i % 5) + parameter; }
+static double start_of(int parameter, uint64_t i) {
+    return 0.5 * (double)(i % 5) + parameter;
+}
 static double gradient_of(int parameter, uint64_t i, int rank) {
     return 0.25 * (double)(i % 3) + rank + 0.125 * parameter;
 }
 
-static int32_t TRIREME_CALL halve(const trireme_update *update, void *data) {
+static int32_t TRIREME_CALLCONV halve(const trireme_update *update, void *data) {
     (void)data;
     const trireme_dtype wide = update->dtype == F64 ? F64 : F32;
     if (update->dtype != kMixed[update->parameter].dtype) return 1;
@@ -448,8 +455,8 @@ static void train_mixture(trireme_communicator *communicator, int rank, void *co
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = options_of(job);
-    options.minimum_unit_bytes = 8;
-    options.share_parameters = TRIREME_SHARE_NEVER; /* the test writes to them */
+    units_of(&options)->minimum_bytes = 8;
+    shards_of(&options)->share = TRIREME_SHARE_NEVER; /* the test writes to them */
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
     uint64_t bytes = 0, wide_bytes = 0, elements = 0;
@@ -463,8 +470,8 @@ static void train_mixture(trireme_communicator *communicator, int rank, void *co
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
     rule.kind = TRIREME_RULE_USER;
-    rule.update = halve;
-    rule.state_count = 1;
+    user_rule_of(&rule)->update = halve;
+    user_rule_of(&rule)->state_count = 1;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
     /* Nothing is padded, whatever the lengths. */
@@ -489,7 +496,8 @@ static void train_mixture(trireme_communicator *communicator, int rank, void *co
         for (uint64_t i = 0; i < count; ++i) {
             trireme_state_range range = TRIREME_STATE_RANGE_INIT;
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range(optimizer, i, &range));
-            for (uint64_t k = 0; range.kind == TRIREME_STATE_KIND_PARAMETER && k < range.count; ++k) {
+            for (uint64_t k = 0; range.kind == TRIREME_STATE_KIND_PARAMETER && k < range.count;
+                 ++k) {
                 put_number(range.dtype, start_of((int)range.parameter, range.first + k),
                            (char *)range.data + k * trireme_dtype_bytes(range.dtype));
             }
@@ -519,9 +527,9 @@ static void train_mixture(trireme_communicator *communicator, int rank, void *co
             for (uint64_t k = 0; k < kMixed[i].elements; ++k) {
                 put_number(dtype, gradient_of(i, k, rank), at + k * trireme_dtype_bytes(dtype));
             }
-            EXPECT_STATUS(
-                v, TRIREME_OK,
-                trireme_model_gradient_ready(model, (uint64_t)i, at, kMixed[i].elements, dtype));
+            EXPECT_STATUS(v, TRIREME_OK,
+                          trireme_model_gradient_ready(model, (uint64_t)i, at, kMixed[i].elements,
+                                                       dtype));
         }
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
@@ -529,7 +537,8 @@ static void train_mixture(trireme_communicator *communicator, int rank, void *co
     for (int i = 0; i < MIXED; ++i) {
         void *data = NULL;
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_unit(model, (uint64_t)i));
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_parameter_data(model, (uint64_t)i, &data, NULL));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_get_parameter_data(model, (uint64_t)i, &data, NULL));
         for (uint64_t k = 0; data != NULL && k < kMixed[i].elements; ++k) {
             double sum = 0; /* exact: few bits */
             for (int r = 0; r < job->world_size; ++r) sum += gradient_of(i, k, r);

@@ -1,7 +1,7 @@
 /*
- * Groups of parameters, whatever the strategy and the number of ranks: each is clipped by its own
- * norm, also over a mesh of data x tensor, where the tensor ranks have different parts of some
- * parameters and the same others; each has its own learning rate and weight decay.
+ * Groups of parameters, whatever the strategy and the number of ranks: Each is clipped by its own
+ * norm, also over a mesh of data x tensor. There the tensor ranks have different parts of some
+ * parameters and the same others. Each has its own learning rate and weight decay.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -12,6 +12,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #define F32 TRIREME_DTYPE_F32
@@ -49,7 +50,7 @@ struct job {
     uint32_t leaves; /* 0: each rank has a part of its own */
     uint64_t bucket_bytes;
     double max_value;
-    bool skip;      /* nobody has a gradient of SKIPPED */
+    bool skip;      /* no rank has a gradient of SKIPPED */
     double spoiled; /* if not 0, the first gradient of group 1 */
     bool rates;     /* groups have learning rates and weight decays */
     bool unclipped, one_sweep;
@@ -58,14 +59,16 @@ struct job {
     double values[MOST_RANKS][TOTAL];
 };
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 static double rate_of(const struct job *job, int step) {
     return job->rates ? 0.1 / (step + 1) : 0.1;
 }
 
-/* What part `part` of `parts` of the batch says: eighths, of which the sums, the means and the
- * squares are exact in f32. */
+/* The gradient from part `part` of `parts` of the batch: eighths, whose sums, means and squares are
+ * exact in f32. */
 static double gradient_of(const struct job *job, int step, int part, int parts, int tensor,
                           uint64_t parameter, uint64_t element) {
     const uint64_t place = element * 37 + parameter * 101 +
@@ -84,7 +87,7 @@ static trireme_status add(trireme_model *model, const char *name, uint64_t eleme
     parameter.dimensions = 1;
     parameter.shape = &elements;
     parameter.replicas = replicas;
-    parameter.norm_group = group;
+    parameter.parameter_group = group;
     return trireme_model_add_parameter(model, &parameter, NULL);
 }
 
@@ -92,8 +95,9 @@ static trireme_optimizer_options rule_of(const double *max_norms, uint64_t group
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
     options.kind = TRIREME_RULE_SGD;
     options.learning_rate = 0.1;
-    options.group_max_norms = max_norms;
-    options.group_count = groups;
+    if (groups == 0) return options;
+    groups_of(&options, groups);
+    set_group_norms(&options, max_norms);
     return options;
 }
 
@@ -101,19 +105,19 @@ static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->strategy;
     options.leaves = job->leaves;
-    options.minimum_unit_bytes = 1;
-    options.bucket_bytes = job->bucket_bytes;
+    units_of(&options)->minimum_bytes = 1;
+    buckets_of(&options)->bytes = job->bucket_bytes;
     if (job->skip) options.unused = TRIREME_UNUSED_SKIP;
     if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-        options.shard_ranks = job->data % 2 == 0 ? 2 : 1;
+        shards_of(&options)->ranks = job->data % 2 == 0 ? 2 : 1;
     }
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
     for (int p = 0; p < PARAMETERS; ++p) {
-        EXPECT_STATUS(
-            v, TRIREME_OK,
-            add(model, kParameters[p].name, kParameters[p].elements, job->dtype,
-                kParameters[p].group, kParameters[p].replicated ? (uint32_t)job->tensor : 1));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      add(model, kParameters[p].name, kParameters[p].elements, job->dtype,
+                          kParameters[p].group,
+                          kParameters[p].replicated ? (uint32_t)job->tensor : 1));
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     return model;
@@ -132,9 +136,10 @@ static void backward(struct verdict *v, const struct job *job, trireme_model *mo
         }
         const bool is_wide = job->dtype == F64;
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_gradient_ready(
-                          model, p, is_wide ? (const void *)wide : (const void *)narrow,
-                          kParameters[p].elements, is_wide ? F64 : F32));
+                      trireme_model_gradient_ready(model, p,
+                                                   is_wide ? (const void *)wide
+                                                           : (const void *)narrow,
+                                                   kParameters[p].elements, is_wide ? F64 : F32));
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
 }
@@ -163,13 +168,16 @@ static void train(trireme_communicator *all, int rank, void *context) {
     double factors[GROUPS], decays[GROUPS];
     memcpy(factors, kFactors, sizeof factors);
     memcpy(decays, kDecays, sizeof decays);
-    rule.group_max_norms = job->unclipped ? NULL : max_norms;
+    set_group_norms(&rule, job->unclipped ? NULL : max_norms);
     if (job->rates) {
-        rule.group_rate_factors = factors;
-        rule.group_weight_decays = decays;
+        set_group_rates(&rule, factors);
+        set_group_decays(&rule, decays);
+        /* The last group leaves its decay to the options. */
+        groups_of(&rule, GROUPS)[GROUPS - 1].weight_decay = NULL;
+        rule.weight_decay = decays[GROUPS - 1];
     }
     if (job->one_sweep) rule.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
-    rule.max_value = job->max_value;
+    clipping_of(&rule)->max_value = job->max_value;
     if (job->tensor > 1) rule.norm_ranks = all;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
@@ -194,16 +202,16 @@ static void train(trireme_communicator *all, int rank, void *context) {
         }
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
         for (uint64_t group = 0; group < GROUPS && !job->unclipped; ++group) {
-            EXPECT_STATUS(
-                v, TRIREME_OK,
-                trireme_optimizer_get_group_norm(optimizer, group, &job->norms[rank][step][group]));
+            EXPECT_STATUS(v, TRIREME_OK,
+                          trireme_optimizer_get_group_norm(optimizer, group,
+                                                           &job->norms[rank][step][group]));
         }
     }
     double values[TOTAL];
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, TOTAL, job->dtype));
     for (size_t i = 0; i < TOTAL; ++i) job->values[rank][i] = value_at(job->dtype, values, i);
     trireme_optimizer_destroy(optimizer);
-    /* What an optimizer added goes with it. */
+    /* The optimizer's memory goes with it. */
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_memory(model, &memory));
     EXPECT(v, memory.planned_working == memory.allocated_working);
     trireme_model_destroy(model);
@@ -235,8 +243,8 @@ static double stepped(const struct job *job, int step, uint32_t group, double va
 }
 
 /* The mean gradient of the batch, as it is clipped by value. */
-static double mean_of(const struct job *job, int step, int tensor, uint64_t parameter,
-                      uint64_t element) {
+static double
+mean_of(const struct job *job, int step, int tensor, uint64_t parameter, uint64_t element) {
     const int parts = job->leaves > 0 ? LEAVES : job->data;
     double sum = 0;
     for (int part = 0; part < parts; ++part) {
@@ -280,7 +288,9 @@ static void expect_plain(const struct job *job, double norms[STEPS][GROUPS],
     }
 }
 
-static bool same(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
+static bool same(double a, double b) {
+    return a == b || (isnan(a) && isnan(b));
+}
 
 static void run_job(struct job *job, rank_function *function) {
     const int ranks = job->tensor * job->data;
@@ -401,12 +411,12 @@ static void groups_have_their_own_rates_and_decays(void **state) {
     }
 }
 
-/* What a rule of the caller is told. */
+/* The arguments of the caller's rule. */
 struct told {
     double rates[PARAMETERS];
 };
 
-static int32_t TRIREME_CALL note_rate(const trireme_update *update, void *user_data) {
+static int32_t TRIREME_CALLCONV note_rate(const trireme_update *update, void *user_data) {
     ((struct told *)user_data)->rates[update->parameter] = update->learning_rate;
     return 0;
 }
@@ -418,9 +428,9 @@ static void tell_own_rule(trireme_communicator *all, int rank, void *context) {
     struct told told = {{0}};
     trireme_optimizer_options rule = rule_of(NULL, GROUPS);
     rule.kind = TRIREME_RULE_USER;
-    rule.update = note_rate;
-    rule.user_data = &told;
-    rule.group_rate_factors = kFactors;
+    user_rule_of(&rule)->update = note_rate;
+    user_rule_of(&rule)->user_data = &told;
+    set_group_rates(&rule, kFactors);
     rule.learning_rate = 0.5;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
@@ -475,8 +485,17 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
         if (!says(words)) EXPECT_STATUS(v, TRIREME_OK, status); /* shows the message */ \
         EXPECT(v, optimizer == NULL);                                                   \
     } while (0)
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT,
-            "group_weight_decays and group_flags are NULL, but options.group_count is 2");
+    rule.groups = NULL;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.groups is NULL, but options.group_count is 2");
+    rule = rule_of(NULL, 2);
+    rule.group_count = 0;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.groups is set, but options.group_count is 0");
+    rule = rule_of(NULL, GROUPS);
+    groups_of(&rule, GROUPS)[0].struct_size = 4;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.groups[0].struct_size is 4");
+    rule = rule_of(NULL, GROUPS);
+    groups_of(&rule, GROUPS)[1].struct_size += 8;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.groups[1].struct_size");
     static const double zeros[1025];
     rule = rule_of(zeros, 1025);
     REFUSED(TRIREME_ERROR_UNSUPPORTED, "options.group_count 1025 is above 1024");
@@ -486,51 +505,45 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
         memcpy(numbers, kMaxNorms, sizeof numbers);
         numbers[4] = wrong[i];
         rule = rule_of(numbers, GROUPS);
-        REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.group_max_norms[4]");
+        REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.groups[4].max_norm");
         rule = rule_of(kMaxNorms, GROUPS);
-        rule.group_rate_factors = numbers;
-        REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.group_rate_factors[4]");
+        set_group_rates(&rule, numbers);
+        REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.groups[4].rate_factor");
         rule = rule_of(NULL, GROUPS);
-        rule.group_weight_decays = numbers;
-        REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.group_weight_decays[4]");
+        set_group_decays(&rule, numbers);
+        REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.groups[4].weight_decay");
     }
     rule = rule_of(NULL, GROUPS);
-    rule.group_weight_decays = kDecays;
-    rule.weight_decay = 0.5;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT,
-            "options.weight_decay with options.group_weight_decays");
-    rule = rule_of(NULL, GROUPS);
     rule.kind = TRIREME_RULE_USER;
-    rule.update = note_rate;
-    rule.group_weight_decays = kDecays;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.group_weight_decays means nothing to user");
+    user_rule_of(&rule)->update = note_rate;
+    set_group_decays(&rule, kDecays);
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "weight_decay means nothing to user");
     rule = rule_of(NULL, 3);
-    rule.group_rate_factors = kFactors;
+    set_group_rates(&rule, kFactors);
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT,
-            "norm_group 3 of parameter \"none\", but options.group_count is 3");
+            "parameter_group 3 of parameter \"none\", but options.group_count is 3");
     rule = rule_of(NULL, GROUPS);
-    rule.group_rate_factors = kFactors;
+    set_group_rates(&rule, kFactors);
     rule.norm_ranks = all;
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.norm_ranks means nothing");
-    rule = rule_of(kMaxNorms, 0);
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "group_max_norms is set, but group_count is 0");
-    rule = rule_of(NULL, 0);
-    rule.group_rate_factors = kFactors;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "group_rate_factors is set, but group_count is 0");
     for (int i = 0; i < GROUPS; ++i) numbers[i] = 1e200;
     rule = rule_of(NULL, GROUPS);
     rule.learning_rate = 1e200;
-    rule.group_rate_factors = numbers;
+    set_group_rates(&rule, numbers);
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "of a group is not finite");
     rule = rule_of(kMaxNorms, GROUPS);
-    rule.max_norm = 1;
-    REFUSED(TRIREME_ERROR_UNSUPPORTED, "group_max_norms with options.max_norm");
+    clipping_of(&rule)->max_norm = 1;
+    REFUSED(TRIREME_ERROR_UNSUPPORTED, ".max_norm with options.clipping.max_norm");
     rule = rule_of(kMaxNorms, GROUPS);
     rule.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
     REFUSED(TRIREME_ERROR_UNSUPPORTED, "TRIREME_OPTIMIZER_FLAG_ONE_SWEEP with clipping");
     rule = rule_of(kMaxNorms, 3);
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT,
-            "norm_group 3 of parameter \"none\", but options.group_count is 3");
+            "parameter_group 3 of parameter \"none\", but options.group_count is 3");
+    rule = rule_of(NULL, 0);
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "but options.group_count is 0");
+    clipping_of(&rule)->max_norm = 1;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "but options.group_count is 0");
     /* Not the same on all ranks: the last one has other groups, or none. */
     const bool other = rank == 1;
     rule = rule_of(kMaxNorms, other ? 4 : GROUPS);
@@ -540,18 +553,17 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     memcpy(numbers, kMaxNorms, sizeof numbers);
     if (other) numbers[1] = 7;
     rule = rule_of(numbers, GROUPS);
-    REFUSED(TRIREME_ERROR_MISMATCH, "group_max_norms[1] is 0.75 on rank 0 and 7 on rank 1");
+    REFUSED(TRIREME_ERROR_MISMATCH, "groups[1].max_norm is 0.75 on rank 0 and 7 on rank 1");
     rule = rule_of(NULL, GROUPS);
-    rule.group_rate_factors = numbers;
-    REFUSED(TRIREME_ERROR_MISMATCH, "group_rate_factors[1] is 0.75 on rank 0 and 7 on rank 1");
+    set_group_rates(&rule, numbers);
+    REFUSED(TRIREME_ERROR_MISMATCH, "groups[1].rate_factor is 0.75 on rank 0 and 7 on rank 1");
     rule = rule_of(NULL, GROUPS);
-    rule.group_weight_decays = numbers;
-    REFUSED(TRIREME_ERROR_MISMATCH, "group_weight_decays[1] is 0.75 on rank 0 and 7 on rank 1");
-    if (other) {
-        rule.group_weight_decays = NULL;
-        rule.group_rate_factors = kMaxNorms;
-    }
-    REFUSED(TRIREME_ERROR_MISMATCH, "group_rate_factors is not set on rank 0 and set on rank 1");
+    set_group_decays(&rule, numbers);
+    REFUSED(TRIREME_ERROR_MISMATCH, "groups[1].weight_decay is 0.75 on rank 0 and 7 on rank 1");
+    /* A default is a number like any other. */
+    rule = rule_of(NULL, GROUPS);
+    if (other) set_group_rates(&rule, kFactors);
+    REFUSED(TRIREME_ERROR_MISMATCH, "groups[1].rate_factor is 1 on rank 0 and");
 #undef REFUSED
     /* All of that left the model as it was. */
     rule = rule_of(kMaxNorms, GROUPS);
@@ -569,21 +581,22 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     EXPECT(v, says("group 5 is not below group_count 5"));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
                   trireme_optimizer_get_gradient_norm(optimizer, &norm));
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_get_group_norm(NULL, 0, &norm));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE,
+                  trireme_optimizer_get_group_norm(NULL, 0, &norm));
     EXPECT(v, norm == 5);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_group_norm(optimizer, GROUPS - 1, &norm));
     EXPECT(v, norm > 0 && norm != 5);
     trireme_optimizer_destroy(optimizer);
-    /* Groups of parameters mean nothing to an optimizer that clips all of them together. */
-    rule = rule_of(NULL, 0);
-    rule.max_norm = 1;
+    /* An optimizer may clip all groups together. */
+    rule = rule_of(NULL, GROUPS);
+    clipping_of(&rule)->max_norm = 1;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
     backward(v, job, model, 1, rank, 2, 0);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     norm = 5;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
                   trireme_optimizer_get_group_norm(optimizer, 0, &norm));
-    EXPECT(v, says("without group_max_norms") && norm == 5);
+    EXPECT(v, says("without a max_norm in options.groups") && norm == 5);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
 }
@@ -608,7 +621,7 @@ static void differ_over_a_mesh(trireme_communicator *all, int rank, void *contex
     trireme_optimizer_options rule = rule_of(numbers, GROUPS);
     rule.norm_ranks = all;
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_optimizer_create(model, &rule, &optimizer));
-    EXPECT(v, says("group_max_norms[2] is 0 on rank 0 and 3 on rank 1") && optimizer == NULL);
+    EXPECT(v, says("groups[2].max_norm is 0 on rank 0 and 3 on rank 1") && optimizer == NULL);
     rule = rule_of(kMaxNorms, GROUPS);
     rule.norm_ranks = all;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
@@ -624,7 +637,14 @@ static void differ_over_a_mesh(trireme_communicator *all, int rank, void *contex
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(other));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_optimizer_create(other, &rule, &optimizer));
-    EXPECT(v, says(rank % 2 == 1 ? "norm_group 5 of parameter \"w\"" : "rank 1 answered"));
+    EXPECT(v, says(rank % 2 == 1 ? "parameter_group 5 of parameter \"w\"" : "rank 1 answered"));
+    EXPECT(v, optimizer == NULL);
+    rule = rule_of(NULL, 0);
+    clipping_of(&rule)->max_norm = 1;
+    rule.norm_ranks = all;
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_optimizer_create(other, &rule, &optimizer));
+    EXPECT(v, says(rank % 2 == 1 ? "but options.group_count is 0" : "rank 1 answered"));
     EXPECT(v, optimizer == NULL);
     trireme_model_destroy(other);
     trireme_communicator_destroy(data);
@@ -653,17 +673,17 @@ static void register_otherwise(trireme_communicator *all, int rank, void *contex
     alias.dtype = F32;
     alias.dimensions = 1;
     alias.shape = &extent;
-    alias.norm_group = 7;
+    alias.parameter_group = 7;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_model_add_parameter(model, &alias, NULL));
-    EXPECT(v, says("options.norm_group of parameter \"alias\" is 7"));
-    alias.norm_group = 1 + (uint32_t)rank;
+    EXPECT(v, says("options.parameter_group of parameter \"alias\" is 7"));
+    alias.parameter_group = 1 + (uint32_t)rank;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &alias, NULL));
     alias.name = "another";
-    alias.norm_group = 0; /* that of "w" */
+    alias.parameter_group = 0; /* that of "w" */
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &alias, NULL));
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_seal(model));
-    EXPECT(v, says("in norm group 1 on rank 0") && says("in norm group 2 on rank 1"));
+    EXPECT(v, says("in parameter_group 1 on rank 0") && says("in parameter_group 2 on rank 1"));
     trireme_model_destroy(model);
 }
 
@@ -687,7 +707,7 @@ static void keep_to_a_limit(trireme_communicator *all, int rank, void *context) 
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(all, &options, &model));
         EXPECT_STATUS(v, TRIREME_OK, add(model, "w", 4, F32, 1023, 0));
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
-        static const double limits[1024];
+        static const double limits[1024] = {1}; /* one suffices for all to have a norm */
         trireme_optimizer_options rule = rule_of(limits, 1024);
         trireme_optimizer *optimizer = NULL;
         EXPECT_STATUS(v, less == 0 ? TRIREME_OK : TRIREME_ERROR_OUT_OF_MEMORY,

@@ -11,6 +11,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #define F32 TRIREME_DTYPE_F32
@@ -29,14 +30,16 @@ struct job {
     float values[MOST_RANKS][PART + COMMON];
 };
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 static float gradient_of(int step, int leaf, int element) {
     return (float)((element * 37 + leaf * 11 + step * 5) % 23) * 0.37f - 3.1f;
 }
 
-static trireme_status add(trireme_model *model, const char *name, uint64_t elements,
-                          uint32_t replicas) {
+static trireme_status
+add(trireme_model *model, const char *name, uint64_t elements, uint32_t replicas) {
     trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
     parameter.name = name;
     parameter.dtype = F32;
@@ -51,7 +54,7 @@ static trireme_model *make(struct verdict *v, trireme_communicator *ranks,
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = strategy;
     options.leaves = LEAVES;
-    options.minimum_unit_bytes = 1;
+    units_of(&options)->minimum_bytes = 1;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
     EXPECT_STATUS(v, TRIREME_OK, add(model, "w", part, 0));
@@ -64,14 +67,14 @@ static trireme_optimizer_options rule_of(double max_norm, trireme_communicator *
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
     options.kind = TRIREME_RULE_SGD;
     options.learning_rate = 0.1;
-    options.max_norm = max_norm;
+    clipping_of(&options)->max_norm = max_norm;
     options.norm_ranks = norm_ranks;
     return options;
 }
 
 /* Tensor rank t of the mesh; data ranks are those with the same t. */
-static trireme_communicator *data_ranks(struct verdict *v, trireme_communicator *all, int rank,
-                                        int tensor) {
+static trireme_communicator *
+data_ranks(struct verdict *v, trireme_communicator *all, int rank, int tensor) {
     trireme_communicator *data = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_communicator_split(all, rank % tensor, rank, NULL, &data));
     return data;
@@ -185,7 +188,7 @@ static void be_refused(trireme_communicator *all, int rank, void *context) {
     trireme_optimizer_options rule = rule_of(0, all);
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_optimizer_create(model, &rule, &optimizer));
-    EXPECT(v, says("norm_ranks means nothing without options.max_norm"));
+    EXPECT(v, says("norm_ranks means nothing without options.clipping.max_norm"));
     rule = rule_of(1, (trireme_communicator *)model);
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE,
                   trireme_optimizer_create(model, &rule, &optimizer));
@@ -250,16 +253,15 @@ static void be_too_large(trireme_communicator *all, int rank, void *context) {
     trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_memory(model, &memory));
     trireme_model_destroy(model);
-    options.memory_limit_bytes = rank % 2 == 0 ? memory.planned_parameters +
-                                                     memory.planned_gradients +
-                                                     memory.planned_working + 5000
-                                               : 0;
+    options.memory_limit_bytes =
+        rank % 2 == 0
+            ? memory.planned_parameters + memory.planned_gradients + memory.planned_working + 5000
+            : 0;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(data, &options, &model));
     EXPECT_STATUS(v, TRIREME_OK, add(model, "w", 1000, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options rule = rule_of(1, all);
     rule.kind = TRIREME_RULE_ADAM; /* 8,000 bytes */
-    rule.momentum = 0;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_ERROR_OUT_OF_MEMORY,
                   trireme_optimizer_create(model, &rule, &optimizer));
@@ -280,7 +282,7 @@ static void a_model_that_is_too_large_tells_the_others(void **state) {
     run_job(&job, be_too_large);
 }
 
-static int32_t TRIREME_CALL spoil_bucket(const trireme_bucket *bucket, void *user_data) {
+static int32_t TRIREME_CALLCONV spoil_bucket(const trireme_bucket *bucket, void *user_data) {
     return bucket->phase == TRIREME_HOOK_AFTER && *(const int *)user_data == 0 ? 7 : 0;
 }
 
@@ -292,8 +294,8 @@ static void fail_one_model(trireme_communicator *all, int rank, void *context) {
     trireme_communicator *const data = data_ranks(v, all, rank, 2);
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->strategy;
-    options.bucket_hook = spoil_bucket;
-    options.hook_data = &rank;
+    buckets_of(&options)->hook = spoil_bucket;
+    buckets_of(&options)->user_data = &rank;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(data, &options, &model));
     EXPECT_STATUS(v, TRIREME_OK, add(model, "w", 6, 0));
@@ -378,7 +380,7 @@ static void want_other_rules(trireme_communicator *all, int rank, void *context)
     rule.learning_rate = 0.1;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
     trireme_optimizer_destroy(optimizer);
-    /* With the norm of all on one rank and its own on the other, nobody comes to norm_ranks. */
+    /* One rank has the norm of all and the other its own, so no rank comes to norm_ranks. */
     optimizer = NULL;
     if (rank % 2 == 0) {
         if (rank == 2) rule.norm_ranks = NULL;

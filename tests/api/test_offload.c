@@ -1,6 +1,6 @@
 /*
- * Optimizer state in a file: every strategy and rule trains to the bits of the same training in
- * memory and of plain loops, memory is as planned, and what cannot be is refused.
+ * Optimizer state in a file: Every strategy and rule trains to the bits of the same training in
+ * memory, and of plain loops. Memory is as planned, and impossible options are refused.
  */
 #include "offload.inc"
 
@@ -20,7 +20,7 @@ static void run_job(struct job *job, rank_function *function) {
     assert_int_equal(files_in_directory(), 0);
 }
 
-/* What a rank saves; freed by the caller. */
+/* A rank's saved state; freed by the caller. */
 static char *save(struct verdict *v, const trireme_optimizer *optimizer, uint64_t *bytes) {
     *bytes = 0;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, bytes));
@@ -30,7 +30,9 @@ static char *save(struct verdict *v, const trireme_optimizer *optimizer, uint64_
     return state;
 }
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 /* ---- the same bits ---- */
 
@@ -46,14 +48,14 @@ static void train_both_ways(trireme_communicator *ranks, int rank, void *context
     float values[2][TOTAL];
     for (int way = 0; way < 2; ++way) {
         models[way] = make_model(v, ranks, job->strategy, world_size);
-        optimizers[way] = make_optimizer(
-            v, models[way],
-            way == 0 ? rule_options(job->kind) : offload_options(job->kind, job->ratio));
+        optimizers[way] = make_optimizer(v, models[way],
+                                         way == 0 ? rule_options(job->kind)
+                                                  : offload_options(job->kind, job->ratio));
         train_steps(v, models[way], optimizers[way], 0, STEPS, rank, world_size);
         states[way] = save(v, optimizers[way], &bytes[way]);
-        EXPECT_STATUS(
-            v, TRIREME_OK,
-            trireme_model_gather_parameters(models[way], values[way], TOTAL, TRIREME_DTYPE_F32));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_gather_parameters(models[way], values[way], TOTAL,
+                                                      TRIREME_DTYPE_F32));
     }
     EXPECT(v, bytes[0] == bytes[1] && memcmp(states[0], states[1], bytes[0]) == 0);
     EXPECT(v, memcmp(values[0], values[1], sizeof values[0]) == 0);
@@ -65,7 +67,7 @@ static void train_both_ways(trireme_communicator *ranks, int rank, void *context
     const trireme_offload_info info = info_of(v, optimizers[1]);
     EXPECT(v, strcmp(info.path, directory) == 0 && info.failed_writes == 0);
     EXPECT(v, (info.direct != 0) == (info.why_not_direct[0] == 0));
-    EXPECT(v, (info.ring != 0) == (info.why_not_ring[0] == 0));
+    EXPECT(v, (info.io_uring != 0) == (info.why_not_io_uring[0] == 0));
     EXPECT(v, info.buffer_bytes <= LEAST_BUFFER && info.block_bytes <= LEAST_BUFFER / 8);
     const double all = (double)(info.file_bytes + info.resident_bytes);
     EXPECT(v, (double)info.file_bytes >= job->ratio * all);
@@ -82,9 +84,9 @@ static void train_both_ways(trireme_communicator *ranks, int rank, void *context
 
 static void every_strategy_and_rule_gives_the_same_bits(void **state) {
     (void)state;
-    static const trireme_rule_kind kKinds[] = {
-        TRIREME_RULE_SGD, TRIREME_RULE_ADAM, TRIREME_RULE_USER,
-        TRIREME_RULE_ADAGRAD, TRIREME_RULE_RMSPROP};
+    static const trireme_rule_kind kKinds[] = {TRIREME_RULE_SGD, TRIREME_RULE_ADAM,
+                                               TRIREME_RULE_USER, TRIREME_RULE_ADAGRAD,
+                                               TRIREME_RULE_RMSPROP};
     enum { KINDS = sizeof kKinds / sizeof kKinds[0] };
     static const int kWorlds[] = {1, 2, 3, 4, 5, 8};
     for (size_t world = 0; world < (is_quick() ? 3 : 6); ++world) {
@@ -100,7 +102,7 @@ static void every_strategy_and_rule_gives_the_same_bits(void **state) {
     }
 }
 
-/* Elements of a parameter whose state is updated in many pieces, the last of which is odd. */
+/* Elements of a parameter whose state is updated in many pieces; the last piece is odd. */
 enum { MANY = 200003 };
 
 static void train_many(trireme_communicator *ranks, int rank, void *context) {
@@ -129,7 +131,7 @@ static void train_many(trireme_communicator *ranks, int rank, void *context) {
                       trireme_model_broadcast_parameters(model, all, MANY, TRIREME_DTYPE_F32, 0));
         trireme_optimizer_options rule =
             way == 0 ? rule_options(job->kind) : offload_options(job->kind, job->ratio);
-        rule.offload_buffer_bytes = 0; /* the default: large blocks */
+        if (way != 0) state_file_of(&rule)->buffer_bytes = 0; /* the default: large blocks */
         trireme_optimizer *const optimizer = make_optimizer(v, model, rule);
         for (int step = 0; step < STEPS; ++step) {
             for (int i = 0; i < MANY; ++i) {
@@ -160,11 +162,11 @@ static void train_many(trireme_communicator *ranks, int rank, void *context) {
 static void blocks_of_many_pieces_give_the_same_bits(void **state) {
     (void)state;
     for (int world_size = 1; world_size <= 3; ++world_size) {
-        struct job job = {
-            .kind = world_size == 2 ? TRIREME_RULE_SGD : TRIREME_RULE_ADAM,
-            .strategy = world_size == 3 ? TRIREME_STRATEGY_ZERO3 : TRIREME_STRATEGY_DATA_PARALLEL,
-            .world_size = world_size,
-            .ratio = world_size == 1 ? 0.5 : 1};
+        struct job job = {.kind = world_size == 2 ? TRIREME_RULE_SGD : TRIREME_RULE_ADAM,
+                          .strategy = world_size == 3 ? TRIREME_STRATEGY_ZERO3
+                                                      : TRIREME_STRATEGY_DATA_PARALLEL,
+                          .world_size = world_size,
+                          .ratio = world_size == 1 ? 0.5 : 1};
         run_job(&job, train_many);
     }
 }
@@ -192,7 +194,8 @@ static void tell_what_is_refused(trireme_communicator *ranks, int rank, void *co
     trireme_optimizer *const optimizer =
         make_optimizer(v, model, offload_options(TRIREME_RULE_ADAM, 1));
     const trireme_offload_info info = info_of(v, optimizer);
-    EXPECT(v, info.ring == 0 && strstr(info.why_not_ring, "Operation not permitted") != NULL);
+    EXPECT(v,
+           info.io_uring == 0 && strstr(info.why_not_io_uring, "Operation not permitted") != NULL);
     EXPECT(v, info.direct == 0 && strstr(info.why_not_direct, "Invalid argument") != NULL);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -211,16 +214,16 @@ static void the_info_tells_what_is_refused(void **state) {
 enum { ODD_STEPS = 6, ODD_ELEMENTS = 3000, ODD_PARAMETERS = 4, OVERFLOWING = 2 };
 
 /* The last one is another name of the first, and the second is frozen. */
-static trireme_model *make_odd_model(struct verdict *v, trireme_communicator *ranks,
-                                     trireme_strategy strategy) {
+static trireme_model *
+make_odd_model(struct verdict *v, trireme_communicator *ranks, trireme_strategy strategy) {
     static const char *const kNames[ODD_PARAMETERS] = {"a", "frozen", "seldom", "tied"};
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = strategy;
-    options.minimum_unit_bytes = 1;
-    options.bucket_bytes = 5000;
+    units_of(&options)->minimum_bytes = 1;
+    buckets_of(&options)->bytes = 5000;
     options.unused = TRIREME_UNUSED_SKIP;
     options.flags = TRIREME_MODEL_FLAG_UNEVEN;
-    if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) options.shard_ranks = 1;
+    if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) shards_of(&options)->ranks = 1;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
     for (int i = 0; i < ODD_PARAMETERS; ++i) {
@@ -269,11 +272,12 @@ static void train_oddly(trireme_communicator *ranks, int rank, void *context) {
         trireme_model *const model = make_odd_model(v, ranks, job->strategy);
         for (int i = 0; i < ALL; ++i) values[way][i] = initial(i % ODD_ELEMENTS);
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_broadcast_parameters(model, values[way], ALL, TRIREME_DTYPE_F32, 0));
+                      trireme_model_broadcast_parameters(model, values[way], ALL, TRIREME_DTYPE_F32,
+                                                         0));
         trireme_optimizer_options options =
             way == 0 ? rule_options(job->kind) : offload_options(job->kind, job->ratio);
-        options.max_norm = 3;
-        options.loss_scale = 256;
+        clipping_of(&options)->max_norm = 3;
+        loss_scale_of(&options)->initial_scale = 256;
         trireme_optimizer *const optimizer = make_optimizer(v, model, options);
         const int steps = ODD_STEPS - (job->world_size > 1 && rank == job->world_size - 1);
         for (int step = 0; step < steps; ++step) odd_step(v, model, optimizer, step, rank);
@@ -361,9 +365,9 @@ static void compare_ranges(trireme_communicator *ranks, int rank, void *context)
     trireme_optimizer *optimizers[2];
     for (int way = 0; way < 2; ++way) {
         models[way] = make_model(v, ranks, job->strategy, job->world_size);
-        optimizers[way] = make_optimizer(
-            v, models[way],
-            way == 0 ? rule_options(job->kind) : offload_options(job->kind, job->ratio));
+        optimizers[way] = make_optimizer(v, models[way],
+                                         way == 0 ? rule_options(job->kind)
+                                                  : offload_options(job->kind, job->ratio));
         train_steps(v, models[way], optimizers[way], 0, 1, rank, job->world_size);
     }
     uint64_t count = 0;
@@ -401,13 +405,13 @@ static void compare_ranges(trireme_communicator *ranks, int rank, void *context)
                   trireme_optimizer_read_range(optimizers[1], count, data, 4));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_optimizer_write_range(optimizers[1], count, data, 4));
-    /* What was written is what both go on with. */
+    /* Both go on with the written values. */
     float values[2][TOTAL];
     for (int way = 0; way < 2; ++way) {
         train_steps(v, models[way], optimizers[way], 1, STEPS, rank, job->world_size);
-        EXPECT_STATUS(
-            v, TRIREME_OK,
-            trireme_model_gather_parameters(models[way], values[way], TOTAL, TRIREME_DTYPE_F32));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_gather_parameters(models[way], values[way], TOTAL,
+                                                      TRIREME_DTYPE_F32));
     }
     EXPECT(v, memcmp(values[0], values[1], sizeof values[0]) == 0);
     for (int way = 0; way < 2; ++way) {
@@ -427,14 +431,14 @@ static void ranges_are_read_and_written(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void refuse(struct verdict *v, trireme_model *model, trireme_optimizer_options options,
                    trireme_status status, const char *words) {
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, status, trireme_optimizer_create(model, &options, &optimizer));
     EXPECT(v, optimizer == NULL);
-    /* Whom it has not happened to is told who knows more. */
+    /* A rank without a failure of its own gets the words of a rank that has one. */
     if (!says(words) && !(status == TRIREME_ERROR_SYSTEM && says("answered SYSTEM"))) {
         expect_failed(v, __FILE__, __LINE__, words);
         expect_failed(v, __FILE__, __LINE__, trireme_last_error());
@@ -450,45 +454,46 @@ static void ask_for_what_cannot_be(trireme_communicator *ranks, int rank, void *
     trireme_optimizer_options options = good;
     const double bad[] = {-0.5, 1.5, (double)NAN};
     for (int i = 0; i < 3; ++i) {
-        options.offload_ratio = bad[i];
-        refuse(v, model, options, wrong, "offload_ratio");
+        state_file_of(&options)->ratio = bad[i];
+        refuse(v, model, options, wrong, "options.offload.ratio");
     }
     options = good;
-    options.offload_buffer_bytes = LEAST_BUFFER - 1;
+    state_file_of(&options)->buffer_bytes = LEAST_BUFFER - 1;
     refuse(v, model, options, wrong, "below 32768");
-    options.offload_buffer_bytes = 0;
-    options.offload_path = NULL;
-    refuse(v, model, options, wrong, "offload_ratio means nothing");
-    options.offload_ratio = 0;
-    options.offload_buffer_bytes = LEAST_BUFFER;
-    refuse(v, model, options, wrong, "offload_buffer_bytes means nothing");
     options = good;
-    options.offload_path = "";
-    refuse(v, model, options, wrong, "offload_path is empty");
+    state_file_of(&options)->path = NULL;
+    refuse(v, model, options, wrong, "options.offload.path");
+    state_file_of(&options)->path = "";
+    refuse(v, model, options, wrong, "options.offload.path is empty");
+    options = good;
+    state_file_of(&options)->flags = 1;
+    refuse(v, model, options, wrong, "options.offload.flags is 1");
+    options = good;
+    state_file_of(&options)->struct_size = 4;
+    refuse(v, model, options, wrong, "options.offload.struct_size is 4");
     options = offload_options(TRIREME_RULE_SGD, 1);
-    options.momentum = 0;
+    set_momentum(&options, 0);
     refuse(v, model, options, wrong, "means nothing to sgd");
-    for (trireme_rule_kind kind = TRIREME_RULE_LAMB; kind <= TRIREME_RULE_LARS;
-         ++kind) {
+    for (trireme_rule_kind kind = TRIREME_RULE_LAMB; kind <= TRIREME_RULE_LARS; ++kind) {
         refuse(v, model, offload_options(kind, 1), TRIREME_ERROR_UNSUPPORTED, "trust ratios");
     }
     refuse(v, model, offload_options(TRIREME_RULE_MUON, 1), TRIREME_ERROR_UNSUPPORTED,
            "whole matrices");
     options = good;
     options.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
-    refuse(v, model, options, TRIREME_ERROR_UNSUPPORTED, "ONE_SWEEP with options.offload_path");
+    refuse(v, model, options, TRIREME_ERROR_UNSUPPORTED, "ONE_SWEEP with options.offload");
     /* No directory, on all ranks or on one alone. */
     options = good;
-    options.offload_path = "/nowhere/at/all";
+    state_file_of(&options)->path = "/nowhere/at/all";
     refuse(v, model, options, TRIREME_ERROR_SYSTEM, "/nowhere/at/all");
-    if (rank != job->world_size - 1) options.offload_path = directory;
+    if (rank != job->world_size - 1) state_file_of(&options)->path = directory;
     refuse(v, model, options, TRIREME_ERROR_SYSTEM, "/nowhere/at/all");
     if (job->world_size > 1) {
         options = rank == 0 ? good : rule_options(TRIREME_RULE_ADAM);
         refuse(v, model, options, TRIREME_ERROR_MISMATCH, "offload");
         options = good;
-        if (rank == 0) options.offload_ratio = 0.5;
-        refuse(v, model, options, TRIREME_ERROR_MISMATCH, "offload_ratio");
+        if (rank == 0) state_file_of(&options)->ratio = 0.5;
+        refuse(v, model, options, TRIREME_ERROR_MISMATCH, "offload.ratio");
     }
     /* After all that one is made, and trains. */
     trireme_optimizer *optimizer = make_optimizer(v, model, good);
@@ -504,7 +509,7 @@ static void ask_for_what_cannot_be(trireme_communicator *ranks, int rank, void *
     optimizer = make_optimizer(v, model, rule_options(TRIREME_RULE_ADAM));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
                   trireme_optimizer_get_offload_info(optimizer, &info));
-    EXPECT(v, says("without offload_path") && info.path == NULL);
+    EXPECT(v, says("without options.offload") && info.path == NULL);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
 }
@@ -529,8 +534,7 @@ static void find_no_room(trireme_communicator *ranks, int rank, void *context) {
         EXPECT(v, says("a file of ") && says(directory) && says("bytes are free"));
         EXPECT(v, says("No space left on device"));
     }
-    trireme_optimizer *const optimizer =
-        make_optimizer(v, model, rule_options(TRIREME_RULE_ADAM));
+    trireme_optimizer *const optimizer = make_optimizer(v, model, rule_options(TRIREME_RULE_ADAM));
     train_steps(v, model, optimizer, 0, 1, rank, job->world_size);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
@@ -550,7 +554,7 @@ static void a_full_disk_is_told_at_creation(void **state) {
     assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
 }
 
-/* A limit of memory counts what is in memory: resident state and buffers. */
+/* A limit of memory counts only memory: resident state and buffers. */
 static void keep_to_a_limit(trireme_communicator *ranks, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -603,7 +607,7 @@ static void open_with_some_buffers(trireme_communicator *ranks, int rank, void *
     static const uint64_t kBuffers[] = {0, 8 << 20, 4 << 20};
     for (int i = 0; i < 3; ++i) {
         trireme_optimizer_options rule = offload_options(TRIREME_RULE_ADAM, 1);
-        rule.offload_buffer_bytes = kBuffers[i];
+        state_file_of(&rule)->buffer_bytes = kBuffers[i];
         trireme_optimizer *const optimizer = make_optimizer(v, model, rule);
         const trireme_offload_info info = info_of(v, optimizer);
         const uint64_t buffer = i == 2 ? 4 << 20 : 8 << 20;

@@ -9,6 +9,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #define RANKS 3
@@ -37,8 +38,8 @@ static void expect(struct answer answer, trireme_status status, const char *word
 }
 
 /* One parameter of `elements` doubles, and nothing frozen. */
-static trireme_model *sealed_model(trireme_communicator *communicator, trireme_strategy strategy,
-                                   uint64_t elements) {
+static trireme_model *
+sealed_model(trireme_communicator *communicator, trireme_strategy strategy, uint64_t elements) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = strategy;
     options.gradients = TRIREME_GRADIENTS_SUM;
@@ -59,7 +60,7 @@ static trireme_model *sealed_model(trireme_communicator *communicator, trireme_s
 
 /* ---- options ---- */
 
-static int32_t TRIREME_CALL do_nothing(const trireme_update *update, void *user_data) {
+static int32_t TRIREME_CALLCONV do_nothing(const trireme_update *update, void *user_data) {
     (void)update;
     (void)user_data;
     return 0;
@@ -71,7 +72,7 @@ struct refusal {
 };
 
 static struct refusal refusals[40];
-static struct answer refused[32];
+static struct answer refused[40];
 static int refusal_count;
 
 static trireme_optimizer_options *next_refusal(const char *words, trireme_rule_kind kind) {
@@ -98,35 +99,42 @@ static void create_refused(trireme_communicator *communicator, int rank, void *c
 static void options_out_of_range_are_named(void **state) {
     (void)state;
     const trireme_rule_kind sgd = TRIREME_RULE_SGD, adam = TRIREME_RULE_ADAM,
-                                 user = TRIREME_RULE_USER;
+                            user = TRIREME_RULE_USER;
     refusal_count = 0;
-    (void)next_refusal("options.kind 0", 0);
+    (void)next_refusal("options.kind is 0", 0);
     (void)next_refusal("options.kind 99", 99);
     next_refusal("options.flags 1073741824", sgd)->flags = 1u << 30;
     next_refusal("options.learning_rate -1", sgd)->learning_rate = -1;
     next_refusal("options.learning_rate inf", sgd)->learning_rate = INFINITY;
-    next_refusal("options.momentum 1", sgd)->momentum = 1;
-    next_refusal("options.momentum nan", sgd)->momentum = NAN;
-    next_refusal("options.momentum 0.5 means nothing to adam", adam)->momentum = 0.5;
-    next_refusal("options.beta1 1 is not in (0, 1)", adam)->beta1 = 1;
-    next_refusal("options.beta2 -0.5 is not in (0, 1)", adam)->beta2 = -0.5;
-    next_refusal("options.beta1 0.5 means nothing to sgd", sgd)->beta1 = 0.5;
-    next_refusal("options.epsilon -1", adam)->epsilon = -1;
-    next_refusal("options.epsilon 1 means nothing to sgd", sgd)->epsilon = 1;
+    sgd_of(next_refusal("options.rule.momentum 1", sgd))->momentum = 1;
+    sgd_of(next_refusal("options.rule.momentum nan", sgd))->momentum = NAN;
+    sgd_of(next_refusal("options.rule.momentum 2", 0))->momentum = 2;
+    adam_of(next_refusal("options.rule.beta1 1 is not in (0, 1)", adam))->beta1 = 1;
+    adam_of(next_refusal("options.rule.beta2 -0.5 is not in (0, 1)", adam))->beta2 = -0.5;
+    adam_of(next_refusal("options.rule.epsilon -1", adam))->epsilon = -1;
     next_refusal("options.weight_decay -0.5", sgd)->weight_decay = -0.5;
-    next_refusal("options.max_norm nan", sgd)->max_norm = NAN;
-    next_refusal("options.max_value -1", sgd)->max_value = -1;
-    next_refusal("options.max_value inf", adam)->max_value = INFINITY;
-    next_refusal("options.state_count 1 means nothing to sgd", sgd)->state_count = 1;
-    next_refusal("options.update is set", sgd)->update = do_nothing;
-    next_refusal("options.update is NULL", user)->state_count = 1;
-    next_refusal("NESTEROV", sgd)->flags = TRIREME_OPTIMIZER_FLAG_NESTEROV;
+    clipping_of(next_refusal("options.clipping.max_norm nan", sgd))->max_norm = NAN;
+    clipping_of(next_refusal("options.clipping.max_value -1", sgd))->max_value = -1;
+    clipping_of(next_refusal("options.clipping.max_value inf", adam))->max_value = INFINITY;
+    clipping_of(next_refusal("options.clipping.flags is 1", sgd))->flags = 1;
+    clipping_of(next_refusal("options.clipping.struct_size is 4", sgd))->struct_size = 4;
+    user_rule_of(next_refusal("options.rule.update is NULL", user))->state_count = 1;
+    (void)next_refusal("options.rule", user);
+    next_refusal("options.reserved is 1", sgd)->reserved = 1;
+    sgd_of(next_refusal("NESTEROV", sgd))->flags = TRIREME_SGD_FLAG_NESTEROV;
+    sgd_of(next_refusal("options.rule.flags 2", sgd))->flags = 2;
+    sgd_of(next_refusal("options.rule.reserved is 1", sgd))->reserved = 1;
+    sgd_of(next_refusal("options.rule.struct_size is 8", sgd))->base.struct_size = 8;
+    /* The options name one rule, and their numbers another. */
+    (void)sgd_of(next_refusal("options.rule.kind", adam));
+    (void)adam_of(next_refusal("options.rule.kind", TRIREME_RULE_LAMB));
+    sgd_of(next_refusal("options.rule.kind 99", 0))->base.kind = 99;
     trireme_optimizer_options *const decays = next_refusal("options.weight_decay 0.5 means", user);
-    decays->update = do_nothing;
+    user_rule_of(decays)->update = do_nothing;
     decays->weight_decay = 0.5;
-    trireme_optimizer_options *const greedy = next_refusal("options.state_count 9", user);
-    greedy->update = do_nothing;
-    greedy->state_count = 9;
+    trireme_optimizer_options *const greedy = next_refusal("options.rule.state_count 9", user);
+    user_rule_of(greedy)->update = do_nothing;
+    user_rule_of(greedy)->state_count = 9;
     next_refusal("options.struct_size is 4", sgd)->struct_size = 4;
     run_ranks(1, create_refused, NULL);
     for (int i = 0; i < refusal_count; ++i) {
@@ -179,7 +187,7 @@ static void live(trireme_communicator *communicator, int rank, void *context) {
     trireme_optimizer_destroy(optimizer);
     *a++ = ask(trireme_model_get_memory(model, &life->without));
     *a++ = ask(trireme_optimizer_step(optimizer));
-    options.max_norm = 1;
+    clipping_of(&options)->max_norm = 1;
     *a++ = ask(trireme_optimizer_create(model, &options, &second)); /* another one */
     trireme_model_destroy(model);                                   /* the optimizer keeps it */
     if (trireme_optimizer_get_step_count(second, &life->steps[1]) != TRIREME_OK) abort();
@@ -238,10 +246,10 @@ static void create_otherwise(trireme_communicator *communicator, int rank, void 
     trireme_model *const model = sealed_model(communicator, TRIREME_STRATEGY_ZERO2, 4);
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
     options.kind = TRIREME_RULE_SGD;
-    options.momentum = rank == 1 ? 0.5 : 0.25;
+    set_momentum(&options, rank == 1 ? 0.5 : 0.25);
     trireme_optimizer *optimizer = NULL;
     dispute->create[rank] = ask(trireme_optimizer_create(model, &options, &optimizer));
-    options.momentum = 0.5;
+    set_momentum(&options, 0.5);
     dispute->again[rank] = ask(trireme_optimizer_create(model, &options, &optimizer));
     const double gradients[4] = {1, 2, 3, 4};
     trireme_status status =
@@ -306,7 +314,8 @@ struct failing {
     trireme_error_info info[RANKS];
 };
 
-static int32_t TRIREME_CALL fail_on_the_second_step(const trireme_update *update, void *user_data) {
+static int32_t TRIREME_CALLCONV fail_on_the_second_step(const trireme_update *update,
+                                                        void *user_data) {
     const bool fails = *(const bool *)user_data;
     return fails && update->step == 2 ? 7 : 0;
 }
@@ -317,8 +326,8 @@ static void run_failing_rule(trireme_communicator *communicator, int rank, void 
     bool fails = rank == 1;
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
     options.kind = TRIREME_RULE_USER;
-    options.update = fail_on_the_second_step;
-    options.user_data = &fails;
+    user_rule_of(&options)->update = fail_on_the_second_step;
+    user_rule_of(&options)->user_data = &fails;
     trireme_optimizer *optimizer = NULL;
     trireme_status status = trireme_optimizer_create(model, &options, &optimizer);
     double values[9] = {0};
@@ -331,11 +340,13 @@ static void run_failing_rule(trireme_communicator *communicator, int rank, void 
     }
     failing->info[rank] = (trireme_error_info)TRIREME_ERROR_INFO_INIT;
     if (trireme_last_error_info(&failing->info[rank]) != TRIREME_OK) abort();
-    failing->later[rank] = ask(trireme_model_gather_parameters(model, values, 9, TRIREME_DTYPE_F64));
+    failing->later[rank] =
+        ask(trireme_model_gather_parameters(model, values, 9, TRIREME_DTYPE_F64));
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
     int32_t one = 1, sum = 0;
-    status = trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL);
+    status = trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32,
+                                TRIREME_REDUCTION_SUM, NULL);
     failing->sums[rank] = ask(status);
     if (sum != RANKS) abort();
 }
@@ -376,7 +387,7 @@ struct looking {
     uint64_t calls;
 };
 
-static int32_t TRIREME_CALL look(const trireme_update *update, void *user_data) {
+static int32_t TRIREME_CALLCONV look(const trireme_update *update, void *user_data) {
     struct looking *const looking = user_data;
     ++looking->calls;
     bool right = update->struct_size == sizeof *update && update->dtype == TRIREME_DTYPE_F64 &&
@@ -391,7 +402,7 @@ static int32_t TRIREME_CALL look(const trireme_update *update, void *user_data) 
                 ((const double *)update->parameters)[i] == element + 100;
         for (int s = 0; s < 3; ++s) {
             right = right && ((double *)update->states[s])[i] == 0;
-            ((double *)update->states[s])[i] = element; /* must not be anybody else's */
+            ((double *)update->states[s])[i] = element; /* must be no other element's */
         }
     }
     looking->right = looking->right && right;
@@ -409,10 +420,10 @@ static void show(trireme_communicator *communicator, int rank, void *context) {
     }
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
     options.kind = TRIREME_RULE_USER;
-    options.state_count = 3;
+    user_rule_of(&options)->state_count = 3;
     options.learning_rate = 0.125;
-    options.update = look;
-    options.user_data = &looking;
+    user_rule_of(&options)->update = look;
+    user_rule_of(&options)->user_data = &looking;
     trireme_optimizer *optimizer = NULL;
     trireme_status status =
         trireme_model_broadcast_parameters(model, start, ELEMENTS, TRIREME_DTYPE_F64, 0);
@@ -464,7 +475,7 @@ static void clip(trireme_communicator *communicator, int rank, void *context) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
     options.kind = TRIREME_RULE_SGD;
     options.learning_rate = 1;
-    options.max_norm = normed->max_norm;
+    clipping_of(&options)->max_norm = normed->max_norm;
     trireme_optimizer *optimizer = NULL;
     trireme_status status = trireme_optimizer_create(model, &options, &optimizer);
     normed->early[rank] = ask(trireme_optimizer_get_gradient_norm(optimizer, &normed->norm[rank]));
@@ -477,8 +488,8 @@ static void clip(trireme_communicator *communicator, int rank, void *context) {
         status = trireme_optimizer_get_gradient_norm(optimizer, &normed->norm[rank]);
     }
     if (status == TRIREME_OK) {
-        status =
-            trireme_model_gather_parameters(model, normed->values[rank], ELEMENTS, TRIREME_DTYPE_F64);
+        status = trireme_model_gather_parameters(model, normed->values[rank], ELEMENTS,
+                                                 TRIREME_DTYPE_F64);
     }
     normed->answer[rank] = ask(status);
     trireme_optimizer_destroy(optimizer);

@@ -1,7 +1,7 @@
 /*
- * Parameters in a file: every rule trains to the bits of plain loops, units come whole from there
- * whatever the order of gathers, memory is as planned, and what cannot be is refused. How it goes
- * with every other feature is in matrix.c, and disks that fail are in test_parameter_errors.c.
+ * Parameters in a file: Every rule trains to the bits of plain loops, and units come whole from the
+ * file whatever the order of gathers. Memory is as planned, and impossible options are refused.
+ * matrix.c tries it with every other feature, and test_parameter_errors.c has disks that fail.
  */
 #include "offload.inc"
 
@@ -24,9 +24,9 @@ static void run_job(struct job *job, rank_function *function) {
 
 static trireme_model_options in_file(const struct job *job) {
     trireme_model_options options = model_options(job->strategy, job->world_size);
-    options.offload_path = directory;
-    options.offload_ratio = job->ratio;
-    options.offload_buffer_bytes = LEAST_BUFFER;
+    parameter_file_of(&options)->path = directory;
+    parameter_file_of(&options)->ratio = job->ratio;
+    parameter_file_of(&options)->buffer_bytes = LEAST_BUFFER;
     if (job->in_backward) options.flags = TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD;
     return options;
 }
@@ -53,10 +53,11 @@ static int first_of(int parameter) {
     return first;
 }
 
-/* Units have what is expected, gathered up and down, and in an order that nothing has told. */
+/* Units have the expected values, gathered up and down, and in a new order. */
 static void expect_units(struct verdict *v, trireme_model *model, const float *expected) {
-    static const int kOrders[][PARAMETERS] = {
-        {0, 1, 2, 3, 4, 5}, {5, 4, 3, 2, 1, 0}, {3, 0, 5, 1, 4, 2}};
+    static const int kOrders[][PARAMETERS] = {{0, 1, 2, 3, 4, 5},
+                                              {5, 4, 3, 2, 1, 0},
+                                              {3, 0, 5, 1, 4, 2}};
     for (int order = 0; order < 3; ++order) {
         for (int i = 0; i < PARAMETERS; ++i) {
             const int unit = kOrders[order][i];
@@ -80,8 +81,9 @@ static void train_in_file(trireme_communicator *ranks, int rank, void *context) 
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model *const model = make_model_of(v, ranks, in_file(job));
-    trireme_optimizer *const optimizer = make_optimizer(
-        v, model, job->state_too ? offload_options(job->kind, 1) : rule_options(job->kind));
+    trireme_optimizer *const optimizer =
+        make_optimizer(v, model,
+                       job->state_too ? offload_options(job->kind, 1) : rule_options(job->kind));
     float expected[TOTAL], values[TOTAL];
     for (int i = 0; i < TOTAL; ++i) expected[i] = initial(i);
     expect_units(v, model, expected);
@@ -101,7 +103,7 @@ static void train_in_file(trireme_communicator *ranks, int rank, void *context) 
     EXPECT(v, info.file_bytes % 4096 == 0 && info.file_bytes > 0);
     if (job->ratio == 1) {
         EXPECT(v, info.resident_bytes == 0);
-        /* By set_parameters() and by each step; replicas give each other what they updated. */
+        /* By set_parameters() and by each step; replicas give each other their updates. */
         const bool replicas = job->strategy == TRIREME_STRATEGY_HYBRID_SHARD && job->world_size > 2;
         const uint64_t passes = 1 + STEPS;
         EXPECT(v, replicas ? info.written_bytes > passes * info.file_bytes
@@ -117,7 +119,7 @@ static void train_in_file(trireme_communicator *ranks, int rank, void *context) 
 static void every_world_gives_the_bits_of_plain_loops(void **state) {
     (void)state;
     static const trireme_rule_kind kKinds[] = {TRIREME_RULE_SGD, TRIREME_RULE_USER,
-                                                    TRIREME_RULE_ADAGRAD};
+                                               TRIREME_RULE_ADAGRAD};
     static const int kWorlds[] = {1, 2, 3, 4, 5, 8};
     for (size_t world = 0; world < (is_quick() ? 3 : 6); ++world) {
         for (int strategy = TRIREME_STRATEGY_ZERO3; strategy <= TRIREME_STRATEGY_HYBRID_SHARD;
@@ -155,13 +157,15 @@ static void without_ring_or_direct_the_bits_are_the_same(void **state) {
 
 enum { LARGE_UNITS = 4, LARGE = 150001 }; /* elements of each */
 
-static float large_gradient(float value, int i) { return value * 0.25f + (float)(i % 9) - 4; }
+static float large_gradient(float value, int i) {
+    return value * 0.25f + (float)(i % 9) - 4;
+}
 
 static void train_large(trireme_communicator *ranks, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = in_file(job);
-    options.offload_buffer_bytes = 1 << 20;
+    parameter_file_of(&options)->buffer_bytes = 1 << 20;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
     for (int i = 0; i < LARGE_UNITS; ++i) {
@@ -182,7 +186,7 @@ static void train_large(trireme_communicator *ranks, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK,
                   trireme_model_broadcast_parameters(model, expected, ALL, TRIREME_DTYPE_F32, 0));
     trireme_optimizer_options rule = rule_options(TRIREME_RULE_SGD);
-    rule.momentum = 0;
+    set_momentum(&rule, 0);
     trireme_optimizer *const optimizer = make_optimizer(v, model, rule);
     for (int step = 0; step < STEPS; ++step) {
         for (int back = 0; back < 2; ++back) {
@@ -210,7 +214,8 @@ static void train_large(trireme_communicator *ranks, int rank, void *context) {
             expected[i] -= (float)RATE * large_gradient(expected[i], i % LARGE);
         }
     }
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, own, ALL, TRIREME_DTYPE_F32));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_gather_parameters(model, own, ALL, TRIREME_DTYPE_F32));
     EXPECT(v, memcmp(own, expected, ALL * sizeof(float)) == 0);
     const trireme_offload_info info = file_of(v, model);
     memory_of(v, model);
@@ -227,10 +232,10 @@ static void units_of_many_blocks_give_the_same_bits(void **state) {
     (void)state;
     /* Whose means of equal gradients are exact. */
     for (int world_size = 1; world_size <= (is_quick() ? 2 : 4); world_size *= 2) {
-        struct job job = {
-            .strategy = world_size == 4 ? TRIREME_STRATEGY_HYBRID_SHARD : TRIREME_STRATEGY_ZERO3,
-            .world_size = world_size,
-            .ratio = world_size == 4 ? 0.7 : 1};
+        struct job job = {.strategy = world_size == 4 ? TRIREME_STRATEGY_HYBRID_SHARD
+                                                      : TRIREME_STRATEGY_ZERO3,
+                          .world_size = world_size,
+                          .ratio = world_size == 4 ? 0.7 : 1};
         run_job(&job, train_large);
     }
 }
@@ -258,7 +263,7 @@ static void resume_both_ways(trireme_communicator *ranks, int rank, void *contex
             trireme_model_options options = in_file(job);
             if ((i == 0) == (way == 0)) {
                 options = model_options(job->strategy, job->world_size);
-                options.share_parameters = TRIREME_SHARE_NEVER;
+                shards_of(&options)->share = TRIREME_SHARE_NEVER;
             }
             models[i] = make_model_of(v, ranks, options);
             optimizers[i] = make_optimizer(v, models[i], rule_options(job->kind));
@@ -317,11 +322,11 @@ static void saved_state_and_ranges_go_both_ways(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
-static void expect_refused(struct verdict *v, trireme_communicator *ranks,
-                           trireme_model_options options, trireme_status status,
-                           const char *words) {
+static void
+expect_refused(struct verdict *v, trireme_communicator *ranks, trireme_model_options options,
+               trireme_status status, const char *words) {
     trireme_model *model = (trireme_model *)(uintptr_t)7;
     EXPECT_STATUS(v, status, trireme_model_create(ranks, &options, &model));
     EXPECT(v, strstr(trireme_last_error(), words) != NULL);
@@ -338,25 +343,24 @@ static void ask_for_what_cannot_be(trireme_communicator *ranks, int rank, void *
         expect_refused(v, ranks, options, TRIREME_ERROR_UNSUPPORTED, "hold whole parameters");
     }
     trireme_model_options options = good;
-    options.share_parameters = TRIREME_SHARE_ALWAYS;
+    shards_of(&options)->share = TRIREME_SHARE_ALWAYS;
     expect_refused(v, ranks, options, TRIREME_ERROR_UNSUPPORTED, "TRIREME_SHARE_ALWAYS");
     static const double kRatios[] = {-0.5, 1.5, NAN, INFINITY};
     for (int i = 0; i < 4; ++i) {
         options = good;
-        options.offload_ratio = kRatios[i];
-        expect_refused(v, ranks, options, TRIREME_ERROR_INVALID_ARGUMENT, "offload_ratio");
+        parameter_file_of(&options)->ratio = kRatios[i];
+        expect_refused(v, ranks, options, TRIREME_ERROR_INVALID_ARGUMENT, "options.offload.ratio");
     }
     options = good;
-    options.offload_path = "";
-    expect_refused(v, ranks, options, TRIREME_ERROR_INVALID_ARGUMENT, "offload_path is empty");
+    parameter_file_of(&options)->path = "";
+    expect_refused(v, ranks, options, TRIREME_ERROR_INVALID_ARGUMENT,
+                   "options.offload.path is empty");
     options = good;
-    options.offload_buffer_bytes = LEAST_BUFFER - 1;
+    parameter_file_of(&options)->buffer_bytes = LEAST_BUFFER - 1;
     expect_refused(v, ranks, options, TRIREME_ERROR_INVALID_ARGUMENT, "32767 is below 32768");
     options = good;
-    options.offload_path = NULL;
-    expect_refused(v, ranks, options, TRIREME_ERROR_INVALID_ARGUMENT, "offload_ratio means");
-    options.offload_ratio = 0;
-    expect_refused(v, ranks, options, TRIREME_ERROR_INVALID_ARGUMENT, "offload_buffer_bytes means");
+    parameter_file_of(&options)->path = NULL;
+    expect_refused(v, ranks, options, TRIREME_ERROR_INVALID_ARGUMENT, "options.offload.path");
 
     trireme_offload_info info = TRIREME_OFFLOAD_INFO_INIT;
     trireme_model *model = NULL;
@@ -370,7 +374,7 @@ static void ask_for_what_cannot_be(trireme_communicator *ranks, int rank, void *
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_model_get_offload_info(model, &info));
     model = make_model(v, ranks, job->strategy, job->world_size);
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_model_get_offload_info(model, &info));
-    EXPECT(v, strstr(trireme_last_error(), "offload_path") != NULL);
+    EXPECT(v, strstr(trireme_last_error(), "offload") != NULL);
     trireme_model_destroy(model);
 }
 
@@ -380,8 +384,8 @@ static void what_cannot_be_is_refused(void **state) {
     run_job(&job, ask_for_what_cannot_be);
 }
 
-static trireme_model *describe(struct verdict *v, trireme_communicator *ranks,
-                               trireme_model_options options) {
+static trireme_model *
+describe(struct verdict *v, trireme_communicator *ranks, trireme_model_options options) {
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
     trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
@@ -399,7 +403,7 @@ static void seal_in_vain(trireme_communicator *ranks, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     trireme_model_options options = in_file(job);
-    if (rank == job->world_size - 1) options.offload_path = "/nowhere/at/all";
+    if (rank == job->world_size - 1) parameter_file_of(&options)->path = "/nowhere/at/all";
     trireme_model *model = describe(v, ranks, options);
     EXPECT_STATUS(v, TRIREME_ERROR_SYSTEM, trireme_model_seal(model));
     const bool blamed = rank == job->world_size - 1;
@@ -410,12 +414,11 @@ static void seal_in_vain(trireme_communicator *ranks, int rank, void *context) {
         if (rank == 0 && other == 0) {
             options = model_options(job->strategy, job->world_size);
         } else if (rank == 0 && other == 1) {
-            options.offload_ratio = 0.5;
+            parameter_file_of(&options)->ratio = 0.5;
         } else if (rank == 0) {
-            options.offload_buffer_bytes = 0;
+            parameter_file_of(&options)->buffer_bytes = 0;
         }
-        static const char *const kWords[] = {"offload_path", "offload_ratio",
-                                             "offload_buffer_bytes"};
+        static const char *const kWords[] = {"offload", "offload.ratio", "offload.buffer_bytes"};
         model = describe(v, ranks, options);
         EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_seal(model));
         EXPECT(v, strstr(trireme_last_error(), kWords[other]) != NULL);
@@ -439,7 +442,8 @@ static void a_file_that_cannot_be_made_is_told_to_all_ranks(void **state) {
     }
 }
 
-/* A limit counts memory alone: what a model in memory is refused at is enough for one in a file. */
+/* A limit counts memory alone: a limit that refuses a model in memory is enough for one in a file.
+ */
 static void keep_to_a_limit(trireme_communicator *ranks, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -450,16 +454,17 @@ static void keep_to_a_limit(trireme_communicator *ranks, int rank, void *context
     trireme_model_destroy(model);
     uint64_t need = with.planned_gradients + with.planned_working, most = 0;
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_all_reduce(ranks, &need, &most, 1, TRIREME_DTYPE_U64, TRIREME_REDUCTION_MAX, NULL));
+                  trireme_all_reduce(ranks, &need, &most, 1, TRIREME_DTYPE_U64,
+                                     TRIREME_REDUCTION_MAX, NULL));
     trireme_model_options options = in_file(job);
     options.memory_limit_bytes = most;
     model = describe(v, ranks, options);
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_model_destroy(model);
     options.memory_limit_bytes = 1000; /* not even the buffer */
-    char path[sizeof directory]; /* copied by the model */
+    char path[sizeof directory];       /* copied by the model */
     snprintf(path, sizeof path, "%s", directory);
-    options.offload_path = path;
+    parameter_file_of(&options)->path = path;
     model = describe(v, ranks, options);
     memset(path, 0, sizeof path);
     EXPECT_STATUS(v, TRIREME_ERROR_OUT_OF_MEMORY, trireme_model_seal(model));

@@ -37,7 +37,7 @@ static void await_flag(struct flag *flag) {
     pthread_mutex_unlock(&flag->mutex);
 }
 
-/* What a callback saw. */
+/* The observations of a callback. */
 struct seen {
     struct flag flag;
     trireme_status status;
@@ -63,7 +63,7 @@ static trireme_request *start_barrier(trireme_communicator *communicator, struct
     return request;
 }
 
-/* Two ranks of which only rank 0 acts, until it lets rank 1 come: rank 0's barriers then wait. */
+/* Two ranks; only rank 0 acts, until it lets rank 1 come: rank 0's barriers then wait. */
 struct pair {
     char rendezvous[64];
     trireme_communicator *ranks[2];
@@ -133,21 +133,21 @@ static void wait_any_gives_the_lowest_one_that_is_done(void **state) {
                                           begin_barrier(second.ranks[0]),
                                           begin_barrier(second.ranks[1])};
     uint64_t index = 9;
-    assert_int_equal(
-        trireme_request_wait_any((const trireme_request *const *)requests, 1, SHORT_NS, &index),
-        TRIREME_ERROR_TIMEOUT);
+    assert_int_equal(trireme_request_wait_any((const trireme_request *const *)requests, 1, SHORT_NS,
+                                              &index),
+                     TRIREME_ERROR_TIMEOUT);
     assert_int_equal(index, 9);
     assert_int_equal(trireme_request_wait(requests[1], LONG_NS), TRIREME_OK);
     assert_int_equal(trireme_request_wait(requests[2], LONG_NS), TRIREME_OK);
-    assert_int_equal(
-        trireme_request_wait_any((const trireme_request *const *)requests, 3, LONG_NS, &index),
-        TRIREME_OK);
+    assert_int_equal(trireme_request_wait_any((const trireme_request *const *)requests, 3, LONG_NS,
+                                              &index),
+                     TRIREME_OK);
     assert_int_equal(index, 1);
     assert_int_equal(trireme_barrier(first.ranks[1], NULL), TRIREME_OK);
     assert_int_equal(trireme_request_wait(requests[0], LONG_NS), TRIREME_OK);
-    assert_int_equal(
-        trireme_request_wait_any((const trireme_request *const *)requests, 3, 0, &index),
-        TRIREME_OK);
+    assert_int_equal(trireme_request_wait_any((const trireme_request *const *)requests, 3, 0,
+                                              &index),
+                     TRIREME_OK);
     assert_int_equal(index, 0);
     for (int i = 0; i < 3; ++i) trireme_request_destroy(requests[i]);
     free_pair(first);
@@ -245,7 +245,7 @@ static void a_callback_hears_the_message_of_a_failure(void **state) {
     free_pair(pair);
 }
 
-/* --- what a callback may do --- */
+/* --- callbacks --- */
 
 struct busy_callback {
     struct flag flag;
@@ -306,10 +306,10 @@ static void a_callback_may_destroy_the_communicator(void **state) {
         }
         assert_int_equal(trireme_request_on_complete(all.request, destroy_the_communicator, &all),
                          TRIREME_OK);
-        assert_int_equal(
-            message ? trireme_send(all.pair.ranks[1], &byte, 1, TRIREME_DTYPE_U8, 0, 5, NULL)
-                    : trireme_barrier(all.pair.ranks[1], NULL),
-            TRIREME_OK);
+        assert_int_equal(message ? trireme_send(all.pair.ranks[1], &byte, 1, TRIREME_DTYPE_U8, 0, 5,
+                                                NULL)
+                                 : trireme_barrier(all.pair.ranks[1], NULL),
+                         TRIREME_OK);
         await_flag(&all.flag);
         /* That rank has left in order. */
         assert_int_equal(trireme_barrier(all.pair.ranks[1], NULL), TRIREME_ERROR_PEER_LOST);
@@ -423,9 +423,9 @@ static void requests_end_when_their_communicator_is_destroyed(void **state) {
     trireme_request *const queued = begin_barrier(pair.ranks[0]);
     char byte = 0;
     trireme_request *message = NULL;
-    assert_int_equal(
-        trireme_receive_start(pair.ranks[0], &byte, 1, TRIREME_DTYPE_U8, 1, 3, NULL, &message),
-        TRIREME_OK);
+    assert_int_equal(trireme_receive_start(pair.ranks[0], &byte, 1, TRIREME_DTYPE_U8, 1, 3, NULL,
+                                           &message),
+                     TRIREME_OK);
     trireme_communicator_destroy(pair.ranks[0]);
     assert_int_equal(trireme_request_wait(running, LONG_NS), TRIREME_ERROR_PEER_LOST);
     assert_int_equal(trireme_request_wait(queued, LONG_NS), TRIREME_ERROR_PEER_LOST);
@@ -472,7 +472,7 @@ static void race_part(int index, void *context) {
         if (index == 0 && trireme_barrier(race->pair.ranks[1], NULL) != TRIREME_OK) return;
         if (index == 1 &&
             trireme_request_on_complete(race->requests[i], count_call, race) != TRIREME_OK) {
-            atomic_fetch_add(&race->ended, 1); /* destroyed before: there is nobody to call */
+            atomic_fetch_add(&race->ended, 1); /* destroyed before: there is no callback */
         }
         if (index == 2 && i == 6 && trireme_request_cancel(race->requests[i]) != TRIREME_OK)
             continue;

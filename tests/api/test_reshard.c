@@ -41,7 +41,7 @@ static void units_come_from_all_and_then_from_a_few(void **state) {
         plain.reshard_ranks = 0;
         check_training(&plain);
         check_training(&job);
-        const uint64_t groups = job.infos[0].groups;
+        const uint64_t groups = job.infos[0].unit_groups;
         const uint64_t passes = job.leaves > 0 ? 2 * job.infos[0].micro_batches : 2;
         const int few = (int)job.reshard_ranks;
         const int all = job.shard_ranks > 0 ? (int)job.shard_ranks : job.world_size;
@@ -77,12 +77,12 @@ static void units_come_from_all_and_then_from_a_few(void **state) {
 static void all_or_one_or_shared_is_what_it_is_without(void **state) {
     (void)state;
     for (int i = 0; i < 4; ++i) {
-        struct job job = {
-            .strategy = i < 2 ? TRIREME_STRATEGY_ZERO3 : TRIREME_STRATEGY_HYBRID_SHARD,
-            .world_size = 4,
-            .shard_ranks = i < 2 ? 0 : 2,
-            .minimum_unit_bytes = 1,
-            .share = TRIREME_SHARE_NEVER};
+        struct job job = {.strategy =
+                              i < 2 ? TRIREME_STRATEGY_ZERO3 : TRIREME_STRATEGY_HYBRID_SHARD,
+                          .world_size = 4,
+                          .shard_ranks = i < 2 ? 0 : 2,
+                          .minimum_unit_bytes = 1,
+                          .share = TRIREME_SHARE_NEVER};
         struct job same = job;
         job.reshard_ranks = i % 2 == 1 ? 1 : i < 2 ? 4 : 2;
         same.flags = i % 2 == 1 ? TRIREME_MODEL_FLAG_KEEP_GATHERED : 0;
@@ -110,7 +110,7 @@ static void all_or_one_or_shared_is_what_it_is_without(void **state) {
     }
 }
 
-/* What a rank writes to its own copy is nobody else's, and no part outlives a change. */
+/* A rank's writes to its own copy stay its own, and no part outlives a change. */
 static void change_and_look(trireme_communicator *communicator, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -123,7 +123,8 @@ static void change_and_look(trireme_communicator *communicator, int rank, void *
     for (int round = 0; round < 3; ++round) {
         p[0] = (float)round;
         p[ELEMENTS - 1] = (float)-round;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, p, ELEMENTS, F32, 1));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_broadcast_parameters(model, p, ELEMENTS, F32, 1));
         for (int pass = 0; pass < 3; ++pass) {
             for (int unit = 0; unit < UNITS; ++unit) read_unit(v, model, unit, q);
             EXPECT(v, memcmp(p, q, sizeof p) == 0);
@@ -178,7 +179,8 @@ static trireme_status write_all(struct verdict *v, trireme_optimizer *optimizer,
     return worst;
 }
 
-/* What a copy would hide is refused, and nothing is written; else each gather has the new values. */
+/* A write that a copy would hide is refused, and has no effect; else each gather has the new
+ * values. */
 static void write_and_look(trireme_communicator *communicator, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -187,8 +189,8 @@ static void write_and_look(trireme_communicator *communicator, int rank, void *c
     trireme_optimizer *const optimizer = make_optimizer(v, model);
     float p[ELEMENTS], q[ELEMENTS];
     /* A group of several units stays until another one is gathered. */
-    const int stays = (job->flags & TRIREME_MODEL_FLAG_KEEP_GATHERED) != 0 || job->reshard_ranks != 0 ||
-                      job->minimum_unit_bytes > 1;
+    const int stays = (job->flags & TRIREME_MODEL_FLAG_KEEP_GATHERED) != 0 ||
+                      job->reshard_ranks != 0 || job->minimum_unit_bytes > 1;
     for (int round = 0; round < 4; ++round) {
         for (int i = 0; i < ELEMENTS; ++i) p[i] = (float)round;
         EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(communicator, NULL));
@@ -204,7 +206,8 @@ static void write_and_look(trireme_communicator *communicator, int rank, void *c
         EXPECT_STATUS(v, stays ? TRIREME_ERROR_INVALID_STATE : TRIREME_OK,
                       write_all(v, optimizer, stays ? -5 : (float)round));
         if (round % 2 == 0) {
-            EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, p, ELEMENTS, F32, 0));
+            EXPECT_STATUS(v, TRIREME_OK,
+                          trireme_model_broadcast_parameters(model, p, ELEMENTS, F32, 0));
         } else {
             EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, p, ELEMENTS, F32, 0));
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
@@ -241,7 +244,7 @@ static void who_follows_gathers_from_the_same_few(void **state) {
     }
 }
 
-/* ---- what goes wrong ---- */
+/* ---- failures ---- */
 
 static void refuse_numbers(trireme_communicator *communicator, int rank, void *context) {
     struct job *const job = context;
@@ -251,21 +254,25 @@ static void refuse_numbers(trireme_communicator *communicator, int rank, void *c
         uint32_t shard_ranks, reshard_ranks, flags;
         const char *says;
     } kWrong[] = {
-        {TRIREME_STRATEGY_DATA_PARALLEL, 0, 1, 0, "options.reshard_ranks 1 is for"},
-        {TRIREME_STRATEGY_ZERO1, 0, 2, 0, "options.reshard_ranks 2 is for"},
-        {TRIREME_STRATEGY_ZERO2, 0, 4, 0, "options.reshard_ranks 4 is for"},
-        {TRIREME_STRATEGY_ZERO3, 0, 3, 0, "options.reshard_ranks 3 does not divide the 4 ranks"},
-        {TRIREME_STRATEGY_ZERO3, 0, 8, 0, "options.reshard_ranks 8 does not divide the 4 ranks"},
-        {TRIREME_STRATEGY_ZERO3, 0, UINT32_MAX, 0, "options.reshard_ranks 4294967295 does not"},
+        {TRIREME_STRATEGY_DATA_PARALLEL, 0, 1, 0, "options.units.reshard_ranks 1 is for"},
+        {TRIREME_STRATEGY_ZERO1, 0, 2, 0, "options.units.reshard_ranks 2 is for"},
+        {TRIREME_STRATEGY_ZERO2, 0, 4, 0, "options.units.reshard_ranks 4 is for"},
+        {TRIREME_STRATEGY_ZERO3, 0, 3, 0,
+         "options.units.reshard_ranks 3 does not divide the 4 ranks"},
+        {TRIREME_STRATEGY_ZERO3, 0, 8, 0,
+         "options.units.reshard_ranks 8 does not divide the 4 ranks"},
+        {TRIREME_STRATEGY_ZERO3, 0, UINT32_MAX, 0,
+         "options.units.reshard_ranks 4294967295 does not"},
         {TRIREME_STRATEGY_HYBRID_SHARD, 2, 4, 0, "reshard_ranks 4 does not divide the 2 ranks"},
-        {TRIREME_STRATEGY_ZERO3, 0, 2, TRIREME_MODEL_FLAG_KEEP_GATHERED, "TRIREME_MODEL_FLAG_KEEP_GATHERED"},
+        {TRIREME_STRATEGY_ZERO3, 0, 2, TRIREME_MODEL_FLAG_KEEP_GATHERED,
+         "TRIREME_MODEL_FLAG_KEEP_GATHERED"},
     };
     trireme_model *model = NULL;
     for (size_t i = 0; i < sizeof kWrong / sizeof kWrong[0]; ++i) {
         trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
         options.strategy = kWrong[i].strategy;
-        options.shard_ranks = kWrong[i].shard_ranks;
-        options.reshard_ranks = kWrong[i].reshard_ranks;
+        shards_of(&options)->ranks = kWrong[i].shard_ranks;
+        units_of(&options)->reshard_ranks = kWrong[i].reshard_ranks;
         options.flags = kWrong[i].flags;
         EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                       trireme_model_create(communicator, &options, &model));
@@ -275,7 +282,7 @@ static void refuse_numbers(trireme_communicator *communicator, int rank, void *c
     /* Some want groups, some want none, some want others. */
     for (uint32_t other = 0; other <= 4; other += 4) {
         trireme_model_options options = options_of(job);
-        options.reshard_ranks = rank == 3 ? other : 2;
+        units_of(&options)->reshard_ranks = rank == 3 ? other : 2;
         model = make_model(v, communicator, &options, TRIREME_ERROR_MISMATCH);
         char says[64];
         snprintf(says, sizeof says, "reshard_ranks is 2 on rank 0 and %u on rank 3", other);
@@ -284,7 +291,7 @@ static void refuse_numbers(trireme_communicator *communicator, int rank, void *c
     }
     /* The group does not mind. */
     trireme_model_options options = options_of(job);
-    options.reshard_ranks = 2;
+    units_of(&options)->reshard_ranks = 2;
     model = make_model(v, communicator, &options, TRIREME_OK);
     trireme_model_destroy(model);
 }

@@ -1,7 +1,7 @@
 /*
- * A training goes on in another layout: read range by range with what its optimizer counts, written
- * there, and trained on to the bits of an AdamW that knows nothing of the library. And what cannot be
- * restored is refused, on all ranks, and changes nothing.
+ * A training goes on in another layout: its ranges and the optimizer's counters are read, written
+ * there, and trained on to the bits of an AdamW without the library. A restore that is impossible
+ * is refused, on all ranks, and changes nothing.
  */
 #include "restore.inc"
 
@@ -13,9 +13,11 @@ static const struct layout kLayouts[] = {
     {"hybrid_shard of 4", TRIREME_STRATEGY_HYBRID_SHARD, 4, false, false, false},
     {"zero1 of 3", TRIREME_STRATEGY_ZERO1, 3, false, false, false},
     {"zero3 of 2 with both in files", TRIREME_STRATEGY_ZERO3, 2, false, true, true},
-    {"data_parallel of 2 with state in a file", TRIREME_STRATEGY_DATA_PARALLEL, 2, false, true, false},
+    {"data_parallel of 2 with state in a file", TRIREME_STRATEGY_DATA_PARALLEL, 2, false, true,
+     false},
     {"zero2 of 4 that share", TRIREME_STRATEGY_ZERO2, 4, true, false, false},
-    {"hybrid_shard of 4 with parameters in a file", TRIREME_STRATEGY_HYBRID_SHARD, 4, false, false, true},
+    {"hybrid_shard of 4 with parameters in a file", TRIREME_STRATEGY_HYBRID_SHARD, 4, false, false,
+     true},
     {"hybrid_shard of 4 that share", TRIREME_STRATEGY_HYBRID_SHARD, 4, true, false, false},
     {"zero3 of 3 that share", TRIREME_STRATEGY_ZERO3, 3, true, false, false},
 };
@@ -26,7 +28,7 @@ struct job {
     const struct layout *from, *to;
     struct store store;
     float trained[MOST_RANKS][ELEMENTS];
-    struct store after[MOST_RANKS]; /* what each rank counts at the end */
+    struct store after[MOST_RANKS]; /* each rank's counters at the end */
     struct verdict verdicts[MOST_RANKS];
 };
 
@@ -36,7 +38,9 @@ static void run_job(struct job *job, int world_size, rank_function *function) {
     assert_verdicts(job->verdicts, world_size);
 }
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 /* ---- the oracle: one process, plain loops ---- */
 
@@ -175,7 +179,8 @@ static void test_every_pair(void **state) {
     const int stride = is_quick() || ranks_use_transport() ? 5 : 1;
     int pairs = 0;
     for (int pair = 0; pair < LAYOUTS * LAYOUTS; pair += stride) {
-        const struct layout *const from = &kLayouts[pair / LAYOUTS], *const to = &kLayouts[pair % LAYOUTS];
+        const struct layout *const from = &kLayouts[pair / LAYOUTS], *const to =
+                                                                         &kLayouts[pair % LAYOUTS];
         if (!can_be(from) || !can_be(to)) continue;
         struct job *const job = calloc(1, sizeof *job);
         if (job == NULL) abort();
@@ -193,7 +198,7 @@ static void test_every_pair(void **state) {
 
 /* ---- refusals ---- */
 
-/* What a get gives in whatever memory. */
+/* The result of a get, in any memory. */
 static void get_counters(trireme_communicator *ranks, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -241,18 +246,42 @@ static void expect_refused(struct verdict *v, trireme_optimizer *optimizer,
     if (!says(words)) expect_failed(v, __FILE__, __LINE__, trireme_last_error());
 }
 
-static void no_version(struct store *s) { s->counters.version = 0; }
-static void later_version(struct store *s) { s->counters.version = 2; }
-static void no_rate(struct store *s) { s->counters.learning_rate = NAN; }
-static void no_power(struct store *s) { s->counters.loss_scale = 3; }
-static void no_scale(struct store *s) { s->counters.loss_scale = 0; }
-static void no_steps(struct store *s) { s->counters.parameter_count = 0; }
-static void steps_at_null(struct store *s) { s->counters.parameter_steps = NULL; }
-static void too_many_steps(struct store *s) { s->parameter_steps[B] = s->counters.steps + 1; }
-static void other_tied_steps(struct store *s) { s->parameter_steps[AGAIN] -= 1; }
-static void more_groups(struct store *s) { s->counters.group_count = 3; }
-static void negative_factor(struct store *s) { s->rate_factors[1] = -1; }
-static void small_struct(struct store *s) { s->counters.struct_size = 80; }
+static void no_version(struct store *s) {
+    s->counters.version = 0;
+}
+static void later_version(struct store *s) {
+    s->counters.version = 2;
+}
+static void no_rate(struct store *s) {
+    s->counters.learning_rate = NAN;
+}
+static void no_power(struct store *s) {
+    s->counters.loss_scale = 3;
+}
+static void no_scale(struct store *s) {
+    s->counters.loss_scale = 0;
+}
+static void no_steps(struct store *s) {
+    s->counters.parameter_count = 0;
+}
+static void steps_at_null(struct store *s) {
+    s->counters.parameter_steps = NULL;
+}
+static void too_many_steps(struct store *s) {
+    s->parameter_steps[B] = s->counters.steps + 1;
+}
+static void other_tied_steps(struct store *s) {
+    s->parameter_steps[AGAIN] -= 1;
+}
+static void more_groups(struct store *s) {
+    s->counters.group_count = 3;
+}
+static void negative_factor(struct store *s) {
+    s->rate_factors[1] = -1;
+}
+static void small_struct(struct store *s) {
+    s->counters.struct_size = 80;
+}
 
 static void refuse(trireme_communicator *ranks, int rank, void *context) {
     struct job *const job = context;
@@ -268,7 +297,8 @@ static void refuse(trireme_communicator *ranks, int rank, void *context) {
     expect_refused(v, optimizer, saved, no_scale, "counters.loss_scale is 0");
     expect_refused(v, optimizer, saved, no_steps, "counters.parameter_count is 0");
     expect_refused(v, optimizer, saved, steps_at_null, "counters.parameter_count is 5 at NULL");
-    expect_refused(v, optimizer, saved, too_many_steps, "parameter 2 (\"b\") is 6, but there were 5");
+    expect_refused(v, optimizer, saved, too_many_steps,
+                   "parameter 2 (\"b\") is 6, but there were 5");
     expect_refused(v, optimizer, saved, other_tied_steps, "tied to has 5");
     expect_refused(v, optimizer, saved, more_groups, "counters.group_count is 3");
     expect_refused(v, optimizer, saved, negative_factor, "factor");
@@ -277,7 +307,7 @@ static void refuse(trireme_communicator *ranks, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE,
                   trireme_optimizer_restore(NULL, &saved->counters));
 
-    /* One rank's mistake is everybody's answer. */
+    /* One rank's mistake is the answer on all ranks. */
     struct store store = *saved;
     store.counters.version = rank == 1 ? 0 : 1;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
@@ -323,7 +353,7 @@ static void refuse(trireme_communicator *ranks, int rank, void *context) {
     destroy(model, optimizer);
 }
 
-/* A training that counts less refuses what it would lose. */
+/* A training that counts less refuses the counters that it would lose. */
 static void refuse_more(trireme_communicator *ranks, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -332,14 +362,17 @@ static void refuse_more(trireme_communicator *ranks, int rank, void *context) {
     trireme_optimizer *const optimizer = make_optimizer(v, model, job->to, &plain);
     struct store store = job->store;
     trireme_optimizer_counters *const counters = &store.counters;
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT, trireme_optimizer_restore(optimizer, counters));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_optimizer_restore(optimizer, counters));
     EXPECT(v, says("counters.parameter_count is 5, but this optimizer has 0"));
     counters->parameter_count = 0;
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT, trireme_optimizer_restore(optimizer, counters));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_optimizer_restore(optimizer, counters));
     EXPECT(v, says("counters.group_count is 2, but this optimizer has 0"));
     counters->group_count = 0;
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT, trireme_optimizer_restore(optimizer, counters));
-    EXPECT(v, says("the optimizer was created without loss_scale"));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_optimizer_restore(optimizer, counters));
+    EXPECT(v, says("the optimizer was created without options.loss_scale"));
     counters->loss_scale = 0;
     counters->clean_steps = counters->overflows = counters->skipped_steps = 0;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_restore(optimizer, counters));
@@ -395,8 +428,7 @@ static void go_astray(trireme_communicator *ranks, int rank, void *context) {
         EXPECT(v, range.parameter == MATRIX && range.vector == 1);
         float values[24], other[24];
         const uint64_t bytes = range.count * sizeof(float);
-        EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_optimizer_read_range(optimizer, index, values, bytes));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_read_range(optimizer, index, values, bytes));
         memcpy(other, values, sizeof other);
         other[0] = -other[0];
         if (strays) {

@@ -1,7 +1,7 @@
 /*
- * The rules of the library that divide each gradient by what it was, take its sign, or go as far as
- * the norm of a whole parameter says: trained in every strategy they give the bits of plain loops
- * over the formulas of optimizer.h.
+ * The rules of the library that scale each gradient by its history, take its sign, or scale by the
+ * norm of a whole parameter: trained in every strategy they give the bits of plain loops over the
+ * formulas of optimizer.h.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -12,6 +12,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #define F32 TRIREME_DTYPE_F32
@@ -36,13 +37,13 @@ struct rule {
     double most; /* max_trust */
 };
 
-static const struct rule kRules[] = {
-    {TRIREME_RULE_ADAGRAD, 0, false, 0, 0}, {TRIREME_RULE_ADAGRAD, 0, false, 0.125, 0},
-    {TRIREME_RULE_RMSPROP, 0, false, 0, 0}, {TRIREME_RULE_RMSPROP, 0.75, false, 0.125, 0},
-    {TRIREME_RULE_RMSPROP, 0, true, 0, 0},  {TRIREME_RULE_RMSPROP, 0.75, true, 0.125, 0},
-    {TRIREME_RULE_LION, 0, false, 0, 0},    {TRIREME_RULE_LION, 0, false, 0.125, 0},
-    {TRIREME_RULE_LAMB, 0, false, 0, 0},    {TRIREME_RULE_LAMB, 0, false, 0.125, 1.5},
-    {TRIREME_RULE_LARS, 0, false, 0, 0},    {TRIREME_RULE_LARS, 0.75, false, 0.125, 0.5}};
+static const struct rule kRules[] =
+    {{TRIREME_RULE_ADAGRAD, 0, false, 0, 0}, {TRIREME_RULE_ADAGRAD, 0, false, 0.125, 0},
+     {TRIREME_RULE_RMSPROP, 0, false, 0, 0}, {TRIREME_RULE_RMSPROP, 0.75, false, 0.125, 0},
+     {TRIREME_RULE_RMSPROP, 0, true, 0, 0},  {TRIREME_RULE_RMSPROP, 0.75, true, 0.125, 0},
+     {TRIREME_RULE_LION, 0, false, 0, 0},    {TRIREME_RULE_LION, 0, false, 0.125, 0},
+     {TRIREME_RULE_LAMB, 0, false, 0, 0},    {TRIREME_RULE_LAMB, 0, false, 0.125, 1.5},
+     {TRIREME_RULE_LARS, 0, false, 0, 0},    {TRIREME_RULE_LARS, 0.75, false, 0.125, 0.5}};
 enum { RULES = sizeof kRules / sizeof kRules[0], ELEMENT_RULES = 8 };
 
 /* Of each parameter, if they are in groups of their own. */
@@ -63,7 +64,9 @@ struct job {
     double values[MOST_RANKS][TOTAL];
 };
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 /* Sums and means over the ranks are exact in f32. The mean is 0 for some elements, always, so that
  * LION meets the sign of 0. */
@@ -83,7 +86,9 @@ static double initial(int element) {
     return element >= TOTAL - 5 ? 0 : (double)((element * 29) % 31) * 0.375 - 3.5;
 }
 
-static int steps_of(const struct job *job) { return job->steps > 0 ? job->steps : STEPS; }
+static int steps_of(const struct job *job) {
+    return job->steps > 0 ? job->steps : STEPS;
+}
 
 /* ---- plain loops ---- */
 
@@ -92,7 +97,7 @@ static int steps_of(const struct job *job) { return job->steps > 0 ? job->steps 
         const T rate = (T)RATE, decay = (T)rule->decay, epsilon = (T)EPSILON;           \
         const T b1 = (T)0.9, rest1 = (T)(1 - 0.9), b2 = (T)0.99, rest2 = (T)(1 - 0.99); \
         const T momentum = (T)rule->momentum;                                           \
-        if (rule->kind == TRIREME_RULE_LION) {                                     \
+        if (rule->kind == TRIREME_RULE_LION) {                                          \
             if (rule->decay != 0) p -= (T)(RATE * rule->decay) * p;                     \
             const T c = b1 * states[0] + rest1 * g;                                     \
             if (c > 0) p -= rate;                                                       \
@@ -101,7 +106,7 @@ static int steps_of(const struct job *job) { return job->steps > 0 ? job->steps 
             return p;                                                                   \
         }                                                                               \
         if (rule->decay != 0) g += decay * p;                                           \
-        if (rule->kind == TRIREME_RULE_ADAGRAD) {                                  \
+        if (rule->kind == TRIREME_RULE_ADAGRAD) {                                       \
             states[0] += g * g;                                                         \
             return p - rate * g / (ROOT(states[0]) + epsilon);                          \
         }                                                                               \
@@ -145,7 +150,7 @@ static double trust_of(const struct rule *rule, double decay, double whole, doub
 #define DEFINE_WHOLE_STEP(NAME, T, ROOT, NORM)                                                 \
     static void NAME(const struct rule *rule, double rate, double decay, T *p, const T *given, \
                      T(*states)[MOST_STATES], int count, int number) {                         \
-        const bool lamb = rule->kind == TRIREME_RULE_LAMB;                                \
+        const bool lamb = rule->kind == TRIREME_RULE_LAMB;                                     \
         const T b1 = (T)0.9, rest1 = (T)(1 - 0.9), b2 = (T)0.999, rest2 = (T)(1 - 0.999);      \
         const T size = (T)(1 / (1 - power(0.9, number)));                                      \
         const T inverse = (T)(1 / sqrt(1 - power(0.999, number)));                             \
@@ -274,18 +279,19 @@ static trireme_optimizer_options options_of(const struct job *job) {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
     options.kind = rule->kind;
     options.learning_rate = RATE;
-    options.momentum = rule->momentum;
+    if (rule->momentum != 0) set_momentum(&options, rule->momentum);
     options.weight_decay = rule->decay;
-    if (rule->kind != TRIREME_RULE_LION) options.epsilon = EPSILON;
-    if (rule->centered) options.flags = TRIREME_OPTIMIZER_FLAG_CENTERED;
-    if (rule->kind == TRIREME_RULE_LARS) options.trust_coefficient = 0.25;
-    options.max_trust = rule->most;
-    if (job->scaled) options.loss_scale = 1024;
+    if (rule->kind != TRIREME_RULE_LION) set_epsilon(&options, EPSILON);
+    if (rule->centered) rmsprop_of(&options)->flags = TRIREME_RMSPROP_FLAG_CENTERED;
+    if (rule->kind == TRIREME_RULE_LARS) lars_of(&options)->trust_coefficient = 0.25;
+    if (rule->kind == TRIREME_RULE_LARS) lars_of(&options)->max_trust = rule->most;
+    if (rule->kind == TRIREME_RULE_LAMB) lamb_of(&options)->max_trust = rule->most;
+    if (job->scaled) loss_scale_of(&options)->initial_scale = 1024;
     if (job->grouped) {
         options.weight_decay = 0;
-        options.group_count = PARAMETERS;
-        options.group_rate_factors = kFactors;
-        options.group_weight_decays = kDecays;
+        groups_of(&options, PARAMETERS);
+        set_group_rates(&options, kFactors);
+        set_group_decays(&options, kDecays);
     }
     return options;
 }
@@ -293,10 +299,10 @@ static trireme_optimizer_options options_of(const struct job *job) {
 static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const struct job *job) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->strategy;
-    options.minimum_unit_bytes = 1;
-    options.bucket_bytes = job->world_size % 2 == 0 ? 1 : 0;
+    units_of(&options)->minimum_bytes = 1;
+    buckets_of(&options)->bytes = job->world_size % 2 == 0 ? 1 : 0;
     if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-        options.shard_ranks = job->world_size % 2 == 0 ? 2 : 1;
+        shards_of(&options)->ranks = job->world_size % 2 == 0 ? 2 : 1;
     }
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
@@ -308,7 +314,7 @@ static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const
         parameter.dtype = job->dtype;
         parameter.dimensions = 1;
         parameter.shape = &kElements[i];
-        parameter.norm_group = job->grouped ? (uint32_t)i : 0;
+        parameter.parameter_group = job->grouped ? (uint32_t)i : 0;
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
@@ -353,9 +359,11 @@ static void train(trireme_communicator *ranks, int rank, void *context) {
             memcpy(&bits, &narrow[i], sizeof bits);
             stored[i] = (uint16_t)(bits >> 16); /* exact */
         }
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, stored, TOTAL, BF16, 0));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_broadcast_parameters(model, stored, TOTAL, BF16, 0));
     } else {
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, data, TOTAL, given, 0));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_broadcast_parameters(model, data, TOTAL, given, 0));
     }
     trireme_optimizer_options options = options_of(job);
     if (job->one_sweep) options.flags |= TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
@@ -389,9 +397,8 @@ static void train_and_check(struct job *job) {
             if (isnan(job->values[rank][i]) && isnan(expected[i])) continue;
             fail_msg(
                 "%s number %d, strategy %d, %d ranks, dtype %d, rank %d, element %d: %a, not %a",
-                trireme_rule_name(job->rule->kind), (int)(job->rule - kRules),
-                (int)job->strategy, job->world_size, (int)job->dtype, rank, i, job->values[rank][i],
-                expected[i]);
+                trireme_rule_name(job->rule->kind), (int)(job->rule - kRules), (int)job->strategy,
+                job->world_size, (int)job->dtype, rank, i, job->values[rank][i], expected[i]);
         }
     }
 }
@@ -477,7 +484,7 @@ static void many_steps_follow_the_formula(void **state) {
     }
 }
 
-/* ---- what is kept, and what is refused ---- */
+/* ---- saved state, and refusals ---- */
 
 static void look_at_states(trireme_communicator *ranks, int rank, void *context) {
     struct job *const job = context;
@@ -518,98 +525,84 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
     struct verdict *const v = &job->verdicts[rank];
     trireme_model *const model = make(v, ranks, job);
     trireme_optimizer *optimizer = NULL;
-    const trireme_rule_kind adagrad = TRIREME_RULE_ADAGRAD,
-                                 rmsprop = TRIREME_RULE_RMSPROP, lion = TRIREME_RULE_LION,
-                                 lamb = TRIREME_RULE_LAMB, lars = TRIREME_RULE_LARS;
-    const struct {
-        trireme_rule_kind kind;
-        uint32_t flags;
-        double momentum, beta1, beta2, epsilon;
-        const char *words;
-    } wrong[] = {
-        {adagrad, 0, 0.5, 0, 0, 0, "options.momentum 0.5 means nothing to adagrad"},
-        {adagrad, 0, 0, 0.5, 0, 0, "options.beta1 0.5 means nothing to adagrad"},
-        {adagrad, 0, 0, 0, 0.5, 0, "options.beta2 0.5 means nothing to adagrad"},
-        {adagrad, 0, 0, 0, 0, -1, "options.epsilon -1 is not finite and 0 or more"},
-        {rmsprop, 0, 1, 0, 0, 0, "options.momentum 1 is not in [0, 1)"},
-        {rmsprop, 0, 0, 0.5, 0, 0, "options.beta1 0.5 means nothing to rmsprop"},
-        {rmsprop, 0, 0, 0, 1, 0, "options.beta2 1 is not in (0, 1)"},
-        {lion, 0, 0.5, 0, 0, 0, "options.momentum 0.5 means nothing to lion"},
-        {lion, 0, 0, 1, 0, 0, "options.beta1 1 is not in (0, 1)"},
-        {lion, 0, 0, 0, -0.5, 0, "options.beta2 -0.5 is not in (0, 1)"},
-        {lion, 0, 0, 0, 0, 1, "options.epsilon 1 means nothing to lion"},
-        {rmsprop, TRIREME_OPTIMIZER_FLAG_NESTEROV, 0.5, 0, 0, 0, "NESTEROV is for sgd"},
-        {lion, TRIREME_OPTIMIZER_FLAG_CENTERED, 0, 0, 0, 0, "CENTERED is for rmsprop"},
-        {TRIREME_RULE_SGD, TRIREME_OPTIMIZER_FLAG_CENTERED, 0, 0, 0, 0, "CENTERED is for rmsprop"},
-        {lamb, 0, 0.5, 0, 0, 0, "options.momentum 0.5 means nothing to lamb"},
-        {lamb, TRIREME_OPTIMIZER_FLAG_NESTEROV, 0, 0, 0, 0, "NESTEROV is for sgd"},
-        {lamb, 0, 0, -1, 0, 0, "options.beta1 -1 is not in (0, 1)"},
-        {lars, 0, 1, 0, 0, 0, "options.momentum 1 is not in [0, 1)"},
-        {lars, TRIREME_OPTIMIZER_FLAG_NESTEROV, 0.5, 0, 0, 0, "NESTEROV is for sgd"},
-        {lars, 0, 0, 0.5, 0, 0, "options.beta1 0.5 means nothing to lars"},
-        {lars, 0, 0, 0, 0.5, 0, "options.beta2 0.5 means nothing to lars"},
-        {lars, 0, 0, 0, 0, -1, "options.epsilon -1 is not finite and 0 or more"},
-        {100, 0, 0, 0, 0, 0, "options.kind 100 is no update rule"}};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
-        trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-        options.kind = wrong[i].kind;
-        options.flags = wrong[i].flags;
-        options.momentum = wrong[i].momentum;
-        options.beta1 = wrong[i].beta1;
-        options.beta2 = wrong[i].beta2;
-        options.epsilon = wrong[i].epsilon;
-        EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
-                      trireme_optimizer_create(model, &options, &optimizer));
-        if (!EXPECT(v, says(wrong[i].words))) break;
-        EXPECT(v, optimizer == NULL);
-    }
-    const struct {
-        trireme_rule_kind kind;
-        double coefficient, most;
-        const char *words;
-    } no_trust[] = {{lamb, 0.5, 0, "options.trust_coefficient 0.5 means nothing to lamb"},
-                    {lion, 0.5, 0, "options.trust_coefficient 0.5 means nothing to lion"},
-                    {lion, 0, 2, "options.max_trust 2 means nothing to lion"},
-                    {lars, -1, 0, "options.trust_coefficient -1 is not finite and 0 or more"},
-                    {lamb, 0, -1, "options.max_trust -1 is not finite and 0 or more"},
-                    {lamb, 0, INFINITY, "options.max_trust inf is not finite and 0 or more"}};
-    for (size_t i = 0; i < sizeof no_trust / sizeof no_trust[0]; ++i) {
-        trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-        options.kind = no_trust[i].kind;
-        options.trust_coefficient = no_trust[i].coefficient;
-        options.max_trust = no_trust[i].most;
-        EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
-                      trireme_optimizer_create(model, &options, &optimizer));
-        if (!EXPECT(v, says(no_trust[i].words))) break;
-        EXPECT(v, optimizer == NULL);
-    }
-    /* Ranks that want different things. */
+    const trireme_rule_kind adagrad = TRIREME_RULE_ADAGRAD, rmsprop = TRIREME_RULE_RMSPROP,
+                            lion = TRIREME_RULE_LION, lamb = TRIREME_RULE_LAMB,
+                            lars = TRIREME_RULE_LARS;
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
+#define REFUSED(words)                                                                \
+    do {                                                                              \
+        EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,                              \
+                      trireme_optimizer_create(model, &options, &optimizer));         \
+        if (!says(words)) expect_failed(v, __FILE__, __LINE__, trireme_last_error()); \
+        EXPECT(v, optimizer == NULL);                                                 \
+        options = (trireme_optimizer_options)TRIREME_OPTIMIZER_OPTIONS_INIT;          \
+    } while (0)
+    adagrad_of(&options)->epsilon = -1;
+    REFUSED("options.rule.epsilon -1 is not finite and 0 or more");
+    rmsprop_of(&options)->momentum = 1;
+    REFUSED("options.rule.momentum 1 is not in [0, 1)");
+    rmsprop_of(&options)->alpha = 1;
+    REFUSED("options.rule.alpha 1 is not in (0, 1)");
+    rmsprop_of(&options)->flags = 2;
+    REFUSED("options.rule.flags 2");
+    lion_of(&options)->beta1 = 1;
+    REFUSED("options.rule.beta1 1 is not in (0, 1)");
+    lion_of(&options)->beta2 = -0.5;
+    REFUSED("options.rule.beta2 -0.5 is not in (0, 1)");
+    lamb_of(&options)->beta1 = -1;
+    REFUSED("options.rule.beta1 -1 is not in (0, 1)");
+    lamb_of(&options)->max_trust = -1;
+    REFUSED("options.rule.max_trust -1 is not finite and 0 or more");
+    lamb_of(&options)->max_trust = INFINITY;
+    REFUSED("options.rule.max_trust inf is not finite and 0 or more");
+    lars_of(&options)->momentum = 1;
+    REFUSED("options.rule.momentum 1 is not in [0, 1)");
+    lars_of(&options)->epsilon = -1;
+    REFUSED("options.rule.epsilon -1 is not finite and 0 or more");
+    lars_of(&options)->trust_coefficient = -1;
+    REFUSED("options.rule.trust_coefficient -1 is not finite and 0 or more");
+    options.kind = 100;
+    REFUSED("options.kind 100 is no update rule");
+    /* Numbers of one rule with the kind of another. */
+    const trireme_rule_kind kinds[] = {adagrad, rmsprop, lion, lamb, lars};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i) {
+        for (int named = 0; named < 2; ++named) {
+            options.kind = kinds[i];
+            if (kinds[i] == lars) {
+                (void)lamb_of(&options);
+            } else {
+                (void)lars_of(&options);
+            }
+            REFUSED(trireme_rule_name(named ? kinds[i] : kinds[i] == lars ? lamb : lars));
+        }
+    }
+#undef REFUSED
+    /* Ranks that want different things. */
     options.kind = rmsprop;
-    if (rank == 1) options.flags = TRIREME_OPTIMIZER_FLAG_CENTERED;
+    if (rank == 1) rmsprop_of(&options)->flags = TRIREME_RMSPROP_FLAG_CENTERED;
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_optimizer_create(model, &options, &optimizer));
     EXPECT(v, says("centered is off on rank 0 and on on rank 1"));
-    options.flags = 0;
+    options.rule = NULL;
     options.kind = rank == 1 ? lion : adagrad;
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_optimizer_create(model, &options, &optimizer));
     EXPECT(v, says("kind is adagrad on rank 0 and lion on rank 1"));
     options.kind = lars;
-    options.trust_coefficient = rank == 1 ? 0.5 : 0.25;
+    lars_of(&options)->trust_coefficient = rank == 1 ? 0.5 : 0.25;
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_optimizer_create(model, &options, &optimizer));
     EXPECT(v, says("trust_coefficient is 0.25 on rank 0 and 0.5 on rank 1"));
-    options.trust_coefficient = 0;
-    options.max_trust = rank == 1 ? 0.5 : 0;
+    lars_of(&options)->trust_coefficient = 0;
+    lars_of(&options)->max_trust = rank == 1 ? 0.5 : 0;
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_optimizer_create(model, &options, &optimizer));
     EXPECT(v, says("max_trust is 0 on rank 0 and 0.5 on rank 1"));
     EXPECT(v, optimizer == NULL);
-    /* All of that left the model as it was. What one rule saved is no state of another, also where
-     * both keep as many vectors. */
-    static const struct rule pairs[][2] = {
-        {{TRIREME_RULE_RMSPROP, 0, false, 0, 0}, {TRIREME_RULE_ADAGRAD, 0, false, 0, 0}},
-        {{TRIREME_RULE_RMSPROP, 0.5, false, 0, 0}, {TRIREME_RULE_RMSPROP, 0, true, 0, 0}},
-        {{TRIREME_RULE_RMSPROP, 0, true, 0, 0}, {TRIREME_RULE_RMSPROP, 0.5, true, 0, 0}},
-        {{TRIREME_RULE_LAMB, 0, false, 0, 0}, {TRIREME_RULE_RMSPROP, 0, true, 0, 0}},
-        {{TRIREME_RULE_LARS, 0.5, false, 0, 0}, {TRIREME_RULE_LION, 0, false, 0, 0}}};
+    /* All of that left the model as it was. The saved state of one rule is no state of another,
+     * even if both keep equally many vectors. */
+    static const struct rule pairs[][2] =
+        {{{TRIREME_RULE_RMSPROP, 0, false, 0, 0}, {TRIREME_RULE_ADAGRAD, 0, false, 0, 0}},
+         {{TRIREME_RULE_RMSPROP, 0.5, false, 0, 0}, {TRIREME_RULE_RMSPROP, 0, true, 0, 0}},
+         {{TRIREME_RULE_RMSPROP, 0, true, 0, 0}, {TRIREME_RULE_RMSPROP, 0.5, true, 0, 0}},
+         {{TRIREME_RULE_LAMB, 0, false, 0, 0}, {TRIREME_RULE_RMSPROP, 0, true, 0, 0}},
+         {{TRIREME_RULE_LARS, 0.5, false, 0, 0}, {TRIREME_RULE_LION, 0, false, 0, 0}}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; ++i) {
         options = options_of(&(struct job){.rule = &pairs[i][0]});
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));

@@ -1,6 +1,6 @@
 /*
- * Learning-rate schedules: factors against formulas written down once more, options that mean
- * nothing, and trainings with a schedule against those whose rate is set by hand before each step.
+ * Learning-rate schedules: factors against formulas written down once more; meaningless options;
+ * and trainings with a schedule against trainings whose rate is set by hand before each step.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #define F64 TRIREME_DTYPE_F64
@@ -18,7 +19,9 @@ enum { ELEMENTS = 11, FIRST = 5, STEPS = 7, MOST_RANKS = 4 };
 
 static const double kPi = 3.14159265358979323846;
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 static trireme_schedule_options schedule_of(trireme_schedule_kind kind, uint64_t total) {
     trireme_schedule_options options = TRIREME_SCHEDULE_OPTIONS_INIT;
@@ -146,12 +149,12 @@ static void the_ends_are_exact(void **state) {
     assert_true(factor_of(&o, 19) == 1 && factor_of(&o, 20) == 0.04 / 1e4);
 }
 
-static double TRIREME_CALL halves(uint64_t step, void *user_data) {
+static double TRIREME_CALLCONV halves(uint64_t step, void *user_data) {
     ++*(int *)user_data;
     return ldexp(3, -(int)step);
 }
 
-static double TRIREME_CALL answers(uint64_t step, void *user_data) {
+static double TRIREME_CALLCONV answers(uint64_t step, void *user_data) {
     (void)step;
     return *(const double *)user_data;
 }
@@ -177,7 +180,7 @@ static void a_schedule_of_the_caller_answers_the_factor(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 struct refused {
     trireme_schedule_options options;
@@ -273,7 +276,7 @@ static void structs_of_other_sizes_are_read_or_refused(void **state) {
 
 /* ---- training ---- */
 
-/* What a training does besides its steps. */
+/* The actions of a training besides its steps. */
 enum way { BY_SCHEDULE, BY_HAND, RESUMED, FAILS_IN_BETWEEN };
 
 struct job {
@@ -297,7 +300,7 @@ struct rank {
     trireme_optimizer *optimizer;
 };
 
-static double TRIREME_CALL waves(uint64_t step, void *user_data) {
+static double TRIREME_CALLCONV waves(uint64_t step, void *user_data) {
     struct rank *const r = user_data;
     ++r->job->calls[r->rank];
     if (r->fails) return step % 2 == 0 ? NAN : -1;
@@ -307,10 +310,10 @@ static double TRIREME_CALL waves(uint64_t step, void *user_data) {
 static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const struct job *job) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->strategy;
-    options.minimum_unit_bytes = 1;
+    units_of(&options)->minimum_bytes = 1;
     if (job->skips) options.unused = TRIREME_UNUSED_SKIP;
     if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-        options.shard_ranks = job->world_size % 2 == 0 ? 2 : 1;
+        shards_of(&options)->ranks = job->world_size % 2 == 0 ? 2 : 1;
     }
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
@@ -321,7 +324,7 @@ static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const
         parameter.dtype = F64;
         parameter.dimensions = 1;
         parameter.shape = &elements;
-        parameter.norm_group = p;
+        parameter.parameter_group = job->groups ? p : 0;
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
@@ -336,25 +339,25 @@ static trireme_optimizer *adamw(struct verdict *v, trireme_model *model, const s
     options.weight_decay = 0.01;
     if (job->one_sweep) options.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
     if (job->groups) {
-        options.group_count = 2;
-        options.group_rate_factors = factors;
+        groups_of(&options, 2);
+        set_group_rates(&options, factors);
     }
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
     return optimizer;
 }
 
-static void backward(struct verdict *v, trireme_model *model, const struct job *job, int rank,
-                     int step) {
+static void
+backward(struct verdict *v, trireme_model *model, const struct job *job, int rank, int step) {
     double gradients[ELEMENTS];
     for (int i = 0; i < ELEMENTS; ++i) {
         gradients[i] = (double)((i * 7 + step * 5 + rank * 3) % 13) / 4 - 1.5;
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
     if (!job->skips || step % 2 == 0) {
-        EXPECT_STATUS(
-            v, TRIREME_OK,
-            trireme_model_gradient_ready(model, 1, gradients + FIRST, ELEMENTS - FIRST, F64));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_gradient_ready(model, 1, gradients + FIRST, ELEMENTS - FIRST,
+                                                   F64));
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_gradient_ready(model, 0, gradients, FIRST, F64));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
@@ -479,7 +482,8 @@ static void a_schedule_is_the_rate_set_by_hand(void **state) {
             memset(&job, 0, sizeof job);
             job.world_size = kWorlds[(s + kind) % 4];
             job.strategy = s;
-            const bool ends = kind != TRIREME_SCHEDULE_KIND_CONSTANT && kind != TRIREME_SCHEDULE_KIND_USER;
+            const bool ends =
+                kind != TRIREME_SCHEDULE_KIND_CONSTANT && kind != TRIREME_SCHEDULE_KIND_USER;
             job.schedule = schedule_of(kind, ends ? STEPS - 1 : 0);
             if (kind <= TRIREME_SCHEDULE_KIND_COSINE) job.schedule.warm_up_steps = 2;
             job.groups = s % 2 == 0;
@@ -651,13 +655,14 @@ static void ranks_without_data_take_the_rates_of_the_others(void **state) {
     }
 }
 
-/* ---- from inside, and what is refused of an optimizer ---- */
+/* ---- from inside, and refusals of an optimizer ---- */
 
-static double TRIREME_CALL meddles(uint64_t step, void *user_data) {
+static double TRIREME_CALLCONV meddles(uint64_t step, void *user_data) {
     struct rank *const r = user_data;
     struct verdict *const v = &r->job->verdicts[r->rank];
     double rate = 77;
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_optimizer_get_step_rate(r->optimizer, &rate));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
+                  trireme_optimizer_get_step_rate(r->optimizer, &rate));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
                   trireme_optimizer_set_schedule(r->optimizer, NULL));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
@@ -736,12 +741,14 @@ static void call_wrongly(trireme_communicator *ranks, int rank, void *context) {
 
     /* Without groups there is none to set. */
     const struct job plain = {.strategy = job->strategy, .world_size = job->world_size};
-    trireme_optimizer *const another = adamw(v, model, &plain);
+    trireme_model_destroy(model);
+    trireme_model *const alone = make(v, ranks, &plain);
+    trireme_optimizer *const another = adamw(v, alone, &plain);
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
                   trireme_optimizer_set_group_rate_factor(another, 0, 1));
     EXPECT(v, says("without groups"));
     trireme_optimizer_destroy(another);
-    trireme_model_destroy(model);
+    trireme_model_destroy(alone);
 }
 
 static void wrong_calls_are_refused_and_change_nothing(void **state) {

@@ -1,7 +1,7 @@
 /*
  * Sizes that no memory has: numbers whose products or sums wrap. Each is refused on the spot with
- * its number, or answered with OUT_OF_MEMORY where the number itself is legal; nothing is allocated
- * that is shorter than what was asked for, and the group goes on.
+ * its number, or answered with OUT_OF_MEMORY where the number itself is legal; no shorter memory is
+ * allocated than asked for, and the group goes on.
  */
 #include <inttypes.h>
 #include <setjmp.h>
@@ -11,13 +11,14 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 enum { RANKS = 2, SIZES = 8 };
-static const uint64_t kSizes[SIZES] = {UINT64_C(1) << 57,      UINT64_C(1) << 61,
-                                       UINT64_C(1) << 62,      (UINT64_C(1) << 62) + 1,
-                                       UINT64_C(1) << 63,      UINT64_MAX - 4095,
-                                       UINT64_MAX - 1,         UINT64_MAX};
+static const uint64_t kSizes[SIZES] = {UINT64_C(1) << 57, UINT64_C(1) << 61,
+                                       UINT64_C(1) << 62, (UINT64_C(1) << 62) + 1,
+                                       UINT64_C(1) << 63, UINT64_MAX - 4095,
+                                       UINT64_MAX - 1,    UINT64_MAX};
 static struct verdict verdicts[RANKS];
 
 #define SAYS(words)                                        \
@@ -34,9 +35,9 @@ static bool names(uint64_t number) {
 
 static void sum_again(struct verdict *v, trireme_communicator *communicator) {
     int32_t one = 1, sum = 0;
-    EXPECT_STATUS(
-        v, TRIREME_OK,
-        trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32,
+                                     TRIREME_REDUCTION_SUM, NULL));
     EXPECT(v, sum == RANKS);
 }
 
@@ -107,7 +108,7 @@ static void parameters_beyond_memory_are_refused(void **state) {
     assert_verdicts(verdicts, RANKS);
 }
 
-/* A small model is told other sizes of what it has, and trains as if nothing had been asked. */
+/* A small model refuses calls with wrong sizes, and trains as if they had not been made. */
 static void exchange(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const v = &verdicts[rank];
     const trireme_status bad = TRIREME_ERROR_INVALID_ARGUMENT;
@@ -115,10 +116,13 @@ static void exchange(trireme_communicator *communicator, int rank, void *context
     const int field = *(const int *)context;
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = TRIREME_STRATEGY_ZERO3;
-    options.share_parameters = TRIREME_SHARE_NEVER;
-    uint64_t *const fields[] = {&options.bucket_bytes,       &options.prefetch_bytes,
-                                &options.minimum_unit_bytes, &options.persistent_unit_bytes,
-                                &options.first_bucket_bytes, &options.memory_limit_bytes};
+    shards_of(&options)->share = TRIREME_SHARE_NEVER;
+    uint64_t *const fields[] = {&buckets_of(&options)->bytes,
+                                &units_of(&options)->prefetch_bytes,
+                                &units_of(&options)->minimum_bytes,
+                                &units_of(&options)->persistent_bytes,
+                                &buckets_of(&options)->first_bytes,
+                                &options.memory_limit_bytes};
     for (int i = 0; i < SIZES; ++i) {
         trireme_model *model = NULL;
         trireme_optimizer *optimizer = NULL;
@@ -140,8 +144,9 @@ static void exchange(trireme_communicator *communicator, int rank, void *context
         EXPECT(v, names(kSizes[i]));
         EXPECT_STATUS(v, bad, trireme_model_gather_parameters(model, values, kSizes[i], f32));
         EXPECT(v, names(kSizes[i]));
-        EXPECT_STATUS(v, bad, trireme_model_gather_parameters(model, values, kSizes[i] + 40,
-                                                           TRIREME_DTYPE_BYTES));
+        EXPECT_STATUS(v, bad,
+                      trireme_model_gather_parameters(model, values, kSizes[i] + 40,
+                                                      TRIREME_DTYPE_BYTES));
         EXPECT_STATUS(v, bad, trireme_model_accumulate_flat(model, values, kSizes[i], f32, 0));
         EXPECT(v, names(kSizes[i]));
         EXPECT_STATUS(v, bad, trireme_optimizer_read_range(optimizer, 0, values, kSizes[i]));

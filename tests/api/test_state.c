@@ -1,6 +1,6 @@
 /*
- * The state of training: ranges that hold every element once over all ranks, and saving and loading in
- * the middle, which must change no bit; and what is not the state of this training must not get in.
+ * The state of training: ranges that hold every element once over all ranks, and saving and loading
+ * in the middle, which must change no bit; foreign state must be refused.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +10,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 enum { MOST_RANKS = 4, ELEMENTS = 32, STEPS = 4, SAVED_AT = 2, PARTS = 3 };
@@ -22,7 +23,7 @@ struct job {
     int kind;
     float uninterrupted[MOST_RANKS][ELEMENTS];
     float resumed[MOST_RANKS][ELEMENTS];
-    void *parts[MOST_RANKS]; /* what each rank saved */
+    void *parts[MOST_RANKS]; /* each rank's saved state */
     uint64_t bytes[MOST_RANKS];
     int seen[PARTS][ELEMENTS]; /* how often an element was in a range: of p, of m, of v */
     struct verdict verdicts[MOST_RANKS];
@@ -33,12 +34,12 @@ static trireme_model *make(struct verdict *v, const struct job *job,
                            trireme_communicator *communicator, uint64_t bucket_bytes) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->strategy;
-    options.minimum_unit_bytes = 1;
-    options.bucket_bytes = bucket_bytes;
+    units_of(&options)->minimum_bytes = 1;
+    buckets_of(&options)->bytes = bucket_bytes;
     options.unused = TRIREME_UNUSED_SKIP;
-    options.share_parameters = job->shared ? TRIREME_SHARE_ALWAYS : TRIREME_SHARE_NEVER;
+    shards_of(&options)->share = job->shared ? TRIREME_SHARE_ALWAYS : TRIREME_SHARE_NEVER;
     if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-        options.shard_ranks = (uint32_t)job->world_size / 2;
+        shards_of(&options)->ranks = (uint32_t)job->world_size / 2;
     }
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
@@ -63,7 +64,7 @@ static trireme_optimizer *adamw(struct verdict *v, trireme_model *model, double 
     options.kind = TRIREME_RULE_ADAMW;
     options.learning_rate = rate;
     options.weight_decay = 0.1;
-    options.max_norm = 3;
+    clipping_of(&options)->max_norm = 3;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
     return optimizer;
@@ -72,7 +73,8 @@ static trireme_optimizer *adamw(struct verdict *v, trireme_model *model, double 
 static void set_start(struct verdict *v, trireme_model *model) {
     float start[ELEMENTS];
     for (int i = 0; i < ELEMENTS; ++i) start[i] = (float)(i % 7) - 3;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, start, ELEMENTS, F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_broadcast_parameters(model, start, ELEMENTS, F32, 0));
 }
 
 /* "b" has no gradient in step 1, so its steps count otherwise. */
@@ -92,7 +94,9 @@ static void train_step(struct verdict *v, trireme_model *model, trireme_optimize
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
 }
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 static void free_parts(struct job *job) {
     for (int rank = 0; rank < MOST_RANKS; ++rank) free(job->parts[rank]);
@@ -212,7 +216,8 @@ static void train_and_save(trireme_communicator *communicator, int rank, void *c
             EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
             trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
             EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_memory(model, &memory));
-            /* A header of 104 bytes, 8 for each parameter that can be skipped, and what is held. */
+            /* A header of 104 bytes, 8 for each parameter that can be skipped, and the rank's
+             * state. */
             EXPECT(v, bytes == 104 + 8 * 4 + memory.allocated_parameters +
                                    memory.allocated_optimizer_state);
             job->parts[rank] = malloc(bytes);
@@ -275,8 +280,8 @@ static void a_training_that_is_resumed_has_the_same_bits(void **state) {
 
 /* ---- what must not get in ---- */
 
-static trireme_status load_copy(trireme_optimizer *optimizer, const void *part, uint64_t bytes,
-                                uint64_t flipped) {
+static trireme_status
+load_copy(trireme_optimizer *optimizer, const void *part, uint64_t bytes, uint64_t flipped) {
     unsigned char *const copy = malloc(bytes > 0 ? bytes : 1);
     if (copy == NULL) abort();
     memcpy(copy, part, bytes);
@@ -307,9 +312,9 @@ static void load_damaged(trireme_communicator *communicator, int rank, void *con
                       load_copy(optimizer, job->parts[rank], rank == 1 ? bytes : job->bytes[rank],
                                 UINT64_MAX));
     }
-    EXPECT_STATUS(
-        v, TRIREME_ERROR_INVALID_ARGUMENT,
-        trireme_optimizer_load(optimizer, rank == 1 ? NULL : job->parts[rank], job->bytes[rank]));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_optimizer_load(optimizer, rank == 1 ? NULL : job->parts[rank],
+                                         job->bytes[rank]));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, after, ELEMENTS, F32));
     EXPECT(v, memcmp(before, after, sizeof before) == 0);
     uint64_t steps = 77;
@@ -367,10 +372,12 @@ static void load_of_another(trireme_communicator *communicator, int rank, void *
                       trireme_optimizer_save(optimizer, later, sizeof later, &bytes));
         if (rank == 0) part = later;
     }
-    const char *const words[KINDS] = {
-        "the state is of rank",     "the state is of world size 2",
-        "the state is of strategy", "is of a model with other",
-        "is of a model with other", "the number of steps is 3 on rank 0"};
+    const char *const words[KINDS] = {"the state is of rank",
+                                      "the state is of world size 2",
+                                      "the state is of strategy",
+                                      "is of a model with other",
+                                      "is of a model with other",
+                                      "the number of steps is 3 on rank 0"};
     const trireme_status status = trireme_optimizer_load(optimizer, part, bytes);
     EXPECT(v, status == (job->kind == OTHER_STEP ? TRIREME_ERROR_MISMATCH
                                                  : TRIREME_ERROR_INVALID_ARGUMENT));

@@ -11,6 +11,7 @@
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
 #include <numbers.h>
+#include <options.h>
 #include <ranks.h>
 
 #define BF16 TRIREME_DTYPE_BF16
@@ -32,7 +33,9 @@ struct job {
     struct verdict verdicts[MOST_RANKS];
 };
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 #include "rounding.inc"
 
@@ -63,15 +66,15 @@ static void train_plainly(uint64_t seed, uint16_t *values) {
     }
 }
 
-static trireme_model *make(struct verdict *v, trireme_communicator *ranks, const struct job *job,
-                           trireme_dtype dtype) {
+static trireme_model *
+make(struct verdict *v, trireme_communicator *ranks, const struct job *job, trireme_dtype dtype) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = job->strategy;
     if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-        options.shard_ranks = job->world_size % 2 == 0 ? 2 : 1;
+        shards_of(&options)->ranks = job->world_size % 2 == 0 ? 2 : 1;
     }
-    options.bucket_bytes = 2000;
-    options.minimum_unit_bytes = 1;
+    buckets_of(&options)->bytes = 2000;
+    units_of(&options)->minimum_bytes = 1;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
     for (uint64_t p = 0; p < PARAMETERS; ++p) {
@@ -90,8 +93,8 @@ static trireme_optimizer_options rule_of(const struct job *job) {
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
     rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 0.125;
-    rule.flags =
-        TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING | (job->one_sweep ? TRIREME_OPTIMIZER_FLAG_ONE_SWEEP : 0);
+    rule.flags = TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING |
+                 (job->one_sweep ? TRIREME_OPTIMIZER_FLAG_ONE_SWEEP : 0);
     rule.rounding_seed = job->seed;
     return rule;
 }
@@ -131,20 +134,23 @@ static void draws_do_not_depend_on_who_owns_an_element(void **state) {
     for (int w = 0; w < (is_quick() ? 4 : 6); ++w) {
         for (trireme_strategy s = 1; s <= TRIREME_STRATEGY_HYBRID_SHARD; ++s) {
             static struct job job;
-            job = (struct job){
-                .strategy = s, .world_size = world_sizes[w], .seed = (uint64_t)w << 40};
+            job = (struct job){.strategy = s,
+                               .world_size = world_sizes[w],
+                               .seed = (uint64_t)w << 40};
             run_job(&job, train);
         }
         static struct job job;
-        job = (struct job){
-            .strategy = TRIREME_STRATEGY_ZERO1, .world_size = world_sizes[w], .one_sweep = true};
+        job = (struct job){.strategy = TRIREME_STRATEGY_ZERO1,
+                           .world_size = world_sizes[w],
+                           .one_sweep = true};
         run_job(&job, train);
     }
 }
 
 /* ---- on average ---- */
 
-/* Steps of a sixteenth of the distance to the next number, all of which rounding to nearest loses. */
+/* Steps of a sixteenth of the distance to the next number; rounding to nearest loses all of them.
+ */
 static void go_down(trireme_communicator *ranks, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -153,7 +159,8 @@ static void go_down(trireme_communicator *ranks, int rank, void *context) {
         uint16_t values[TOTAL];
         float gradients[TOTAL];
         for (int i = 0; i < TOTAL; ++i) values[i] = 0x3f80, gradients[i] = 1;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, values, TOTAL, BF16, 0));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_broadcast_parameters(model, values, TOTAL, BF16, 0));
         trireme_optimizer_options rule = rule_of(job);
         rule.learning_rate = ldexp(1, -12);
         if (by_chance == 0) rule.flags = 0, rule.rounding_seed = 0;
@@ -167,7 +174,8 @@ static void go_down(trireme_communicator *ranks, int rank, void *context) {
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, TOTAL, BF16));
         double sum = 0;
         for (int i = 0; i < TOTAL; ++i) sum += (double)float_of_bits((uint32_t)values[i] << 16);
-        /* Four of 64 draws go down, 2^-8 each; the mean of all elements is 2e-4 off, give or take. */
+        /* Four of 64 draws go down, 2^-8 each; the mean of all elements is 2e-4 off, give or take.
+         */
         const double mean = sum / TOTAL;
         EXPECT(v, by_chance ? fabs(mean - (1 - 64 * ldexp(1, -12))) < 1e-3 : mean == 1);
         trireme_optimizer_destroy(optimizer);
@@ -187,7 +195,7 @@ static void nothing_is_lost_on_average(void **state) {
 
 /* ---- refused ---- */
 
-static int32_t TRIREME_CALL do_nothing(const trireme_update *update, void *user_data) {
+static int32_t TRIREME_CALLCONV do_nothing(const trireme_update *update, void *user_data) {
     (void)update;
     (void)user_data;
     return 0;
@@ -217,7 +225,7 @@ static void be_refused(trireme_communicator *ranks, int rank, void *context) {
     refuse(v, model, &rule, TRIREME_ERROR_UNSUPPORTED, "a master is rounded to nearest");
     rule = rule_of(job);
     rule.kind = TRIREME_RULE_USER;
-    rule.update = do_nothing;
+    user_rule_of(&rule)->update = do_nothing;
     refuse(v, model, &rule, TRIREME_ERROR_UNSUPPORTED, "with a rule of the caller");
     rule = rule_of(job);
     rule.flags = 0;

@@ -1,4 +1,5 @@
-/* The job's store: what each call gives, what it refuses, and that a refused one writes nothing. */
+/* The job's store: the results of each call, its refusals, and that a refused call writes nothing.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,7 +78,7 @@ static void each_call_does_what_it_says(void **state) {
         assert_int_equal(flag, 1);
         assert_int_equal(size, 6);
         assert_memory_equal(value, "abc\0de-", 7);
-        /* What does not fit is left out, and its size is told. */
+        /* A value that does not fit is left out, and its size is returned. */
         OK(trireme_store_set(ends.two, "k", "0123456789", 10));
         OK(trireme_store_get(ends.one, "k", value, 4, &size, &flag));
         assert_int_equal(size, 10);
@@ -228,7 +229,7 @@ static void stores_that_cannot_be_opened_say_why(void **state) {
     options.struct_size = 8;
     REFUSED(bad, "struct_size", trireme_store_serve(NULL, &options, &store));
 
-    /* Where somebody served a moment ago, nobody does. */
+    /* A server was here a moment ago, and there is none now. */
     char url[64];
     OK(trireme_store_serve(NULL, NULL, &store));
     OK(trireme_store_get_address(store, url, sizeof url, NULL));

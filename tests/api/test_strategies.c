@@ -1,6 +1,6 @@
 /*
- * Whole trainings: every strategy, world size, way of handing in gradients and kind of accumulation
- * must give exactly the parameters that plain loops over one vector give, and hold and send exactly
+ * Whole trainings: Every strategy, world size, way of handing in gradients and kind of accumulation
+ * must give exactly the parameters of plain loops over one vector. Each must hold and send exactly
  * the bytes of the table in model.h.
  */
 #include <math.h>
@@ -62,7 +62,9 @@ static int parameter_of(int element) {
     abort();
 }
 
-static bool is_frozen(int element) { return kParameters[parameter_of(element)].frozen; }
+static bool is_frozen(int element) {
+    return kParameters[parameter_of(element)].frozen;
+}
 
 /* ---- how it is trained ---- */
 
@@ -102,7 +104,9 @@ enum way { FLAT, HOOKS, FORWARD, SHUFFLED };
 #undef STORE
 #undef GRADIENT_DTYPE
 
-static float value_of(trireme_dtype dtype, uint16_t bits) { return (float)number_at(dtype, &bits); }
+static float value_of(trireme_dtype dtype, uint16_t bits) {
+    return (float)number_at(dtype, &bits);
+}
 static uint16_t bits_of(trireme_dtype dtype, float value) {
     uint16_t bits = 0;
     put_number(dtype, value, &bits);
@@ -122,7 +126,7 @@ static uint16_t bits_of(trireme_dtype dtype, float value) {
 #define NAME(x) x##_bf16
 #include "training.inc"
 
-static int32_t TRIREME_CALL user_rule(const trireme_update *update, void *user_data) {
+static int32_t TRIREME_CALLCONV user_rule(const trireme_update *update, void *user_data) {
     (void)user_data;
     switch (update->dtype) {
         case TRIREME_DTYPE_F16: return user_rule_f16(update);
@@ -140,22 +144,22 @@ static int32_t TRIREME_CALL user_rule(const trireme_update *update, void *user_d
         default: name##_f64(__VA_ARGS__);                         \
     }
 
-static int32_t TRIREME_CALL layer_forward(const trireme_layer_call *call, void *user_data) {
+static int32_t TRIREME_CALLCONV layer_forward(const trireme_layer_call *call, void *user_data) {
     struct worker *const worker = user_data;
     ++worker->calls[call->phase];
     FOR_DTYPE(worker->dtype, layer_forward, worker, call)
     return 0;
 }
 
-static int32_t TRIREME_CALL layer_backward(const trireme_layer_call *call, void *user_data) {
+static int32_t TRIREME_CALLCONV layer_backward(const trireme_layer_call *call, void *user_data) {
     struct worker *const worker = user_data;
     ++worker->calls[call->phase];
     FOR_DTYPE(worker->dtype, layer_backward, worker, call)
     return 0;
 }
 
-/* Before the reduction times 1.5, after it 0.25 more; and what it is shown must make sense. */
-static int32_t TRIREME_CALL bucket_hook(const trireme_bucket *bucket, void *user_data) {
+/* Before the reduction times 1.5, after it 0.25 more; its arguments must make sense. */
+static int32_t TRIREME_CALLCONV bucket_hook(const trireme_bucket *bucket, void *user_data) {
     const struct setup *const setup = user_data;
     uint64_t position = 0;
     for (uint64_t i = 0; i < bucket->part_count; ++i) {
@@ -165,10 +169,10 @@ static int32_t TRIREME_CALL bucket_hook(const trireme_bucket *bucket, void *user
         if (shown->first + shown->count > (uint64_t)kParameters[shown->parameter].count) return 3;
         position += shown->count;
     }
-    if (position != bucket->elements || bucket->struct_size != sizeof *bucket) return 4;
+    if (position != bucket->count || bucket->struct_size != sizeof *bucket) return 4;
     if (bucket->phase == TRIREME_HOOK_AFTER && bucket->pass != 0) return 5;
     if (bucket->pass >= (uint32_t)(setup->leaves > 0 ? setup->leaves : setup->passes)) return 6;
-    for (uint64_t i = 0; i < bucket->elements; ++i) {
+    for (uint64_t i = 0; i < bucket->count; ++i) {
         const bool before = bucket->phase == TRIREME_HOOK_BEFORE;
         if (bucket->dtype == TRIREME_DTYPE_F32) {
             float *const g = (float *)bucket->data + i;
@@ -224,8 +228,8 @@ static void reproducible_training_is_one_process_flat(void **state) {
     }
 }
 
-static void reproducible_training_is_one_process_with_hooks_and_a_bucket_for_each_unit(
-    void **state) {
+static void
+reproducible_training_is_one_process_with_hooks_and_a_bucket_for_each_unit(void **state) {
     (void)state;
     FOR_EACH_SPREAD(world, strategy) {
         struct setup setup = base(world, strategy);
@@ -571,7 +575,7 @@ static void features_work_with_each_other_and_every_strategy(void **state) {
     }
 }
 
-/* Worlds with more ranks than leaves, too, in which nobody may wait for a rank without one. */
+/* Also worlds with more ranks than leaves, in which no rank may wait for one without a leaf. */
 static void contributions_that_travel_in_two_bytes_are_rounded_once(void **state) {
     (void)state;
     FOR_EACH_SPREAD(world, strategy) {

@@ -23,7 +23,7 @@
 static const int sizes[] = {1, 2, 3, 4, 5, 8};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
-/* What a child must be, found without the library. */
+/* The expected child, found without the library. */
 struct expected {
     int count;
     int32_t ranks[MOST];
@@ -41,7 +41,8 @@ static void check_child(struct verdict *verdict, trireme_communicator *child, in
     int64_t sum = 0, mine = 1ll << (own * 4);
     for (int i = 0; i < expected->count; ++i) sum += 1ll << (expected->ranks[i] * 4);
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_all_reduce(child, &mine, &mine, 1, TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL));
+                  trireme_all_reduce(child, &mine, &mine, 1, TRIREME_DTYPE_I64,
+                                     TRIREME_REDUCTION_SUM, NULL));
     EXPECT(verdict, mine == sum);
     int32_t seen[MOST] = {0}, number = own;
     EXPECT_STATUS(verdict, TRIREME_OK,
@@ -189,7 +190,8 @@ static void ask_for_ranks(trireme_communicator *communicator, int rank, void *co
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_HANDLE,
                   trireme_communicator_get_original_ranks(NULL, ranks, 3));
     EXPECT(verdict, ranks[0] == -7 && ranks[2] == -7);
-    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_original_ranks(communicator, ranks, 3));
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_communicator_get_original_ranks(communicator, ranks, 3));
     EXPECT(verdict, ranks[0] == 0 && ranks[1] == 1 && ranks[2] == 2);
 }
 
@@ -290,8 +292,8 @@ static void communicators_of_several_threads_go_on_at_once(void **state) {
 }
 
 /* A blocked child does not block its parent, nor the other way round. */
-static void block_one_and_use_the_other(trireme_communicator *communicator, int rank,
-                                        void *context) {
+static void
+block_one_and_use_the_other(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
     trireme_communicator *child = NULL;
     trireme_request *request = NULL;
@@ -355,37 +357,37 @@ static void children_of_parents_of_one_name_never_meet(void **state) {
 
 /* ---- failures ---- */
 
-typedef trireme_status make_function(trireme_communicator *communicator, int rank,
-                                     trireme_communicator **out);
+typedef trireme_status
+make_function(trireme_communicator *communicator, int rank, trireme_communicator **out);
 
-static trireme_status split_or_duplicate(trireme_communicator *communicator, int rank,
-                                         trireme_communicator **out) {
+static trireme_status
+split_or_duplicate(trireme_communicator *communicator, int rank, trireme_communicator **out) {
     return rank == 1 ? trireme_communicator_duplicate(communicator, NULL, out)
                      : trireme_communicator_split(communicator, 0, 0, NULL, out);
 }
 
-static trireme_status lists_in_other_orders(trireme_communicator *communicator, int rank,
-                                            trireme_communicator **out) {
+static trireme_status
+lists_in_other_orders(trireme_communicator *communicator, int rank, trireme_communicator **out) {
     const int32_t lists[2][2] = {{0, 1}, {1, 0}};
     return trireme_communicator_subgroup(communicator, lists[rank == 2], 2, NULL, out);
 }
 
-static trireme_status lists_of_other_lengths(trireme_communicator *communicator, int rank,
-                                             trireme_communicator **out) {
+static trireme_status
+lists_of_other_lengths(trireme_communicator *communicator, int rank, trireme_communicator **out) {
     const int32_t list[3] = {0, 1, 2};
     return trireme_communicator_subgroup(communicator, list, rank == 0 ? 3 : 2, NULL, out);
 }
 
-static trireme_status split_or_gather(trireme_communicator *communicator, int rank,
-                                      trireme_communicator **out) {
+static trireme_status
+split_or_gather(trireme_communicator *communicator, int rank, trireme_communicator **out) {
     char send[24] = {0}, receive[72];
     return rank == 0
                ? trireme_all_gather(communicator, send, receive, 24, TRIREME_DTYPE_BYTES, NULL)
                : trireme_communicator_split(communicator, rank, 0, NULL, out);
 }
 
-static trireme_status split_or_barrier(trireme_communicator *communicator, int rank,
-                                       trireme_communicator **out) {
+static trireme_status
+split_or_barrier(trireme_communicator *communicator, int rank, trireme_communicator **out) {
     return rank == 2 ? trireme_barrier(communicator, NULL)
                      : trireme_communicator_split(communicator, rank, 0, NULL, out);
 }
@@ -403,8 +405,7 @@ static void disagree(trireme_communicator *communicator, int rank, void *context
     struct disagreement *const disagreement = context;
     struct verdict *const verdict = &disagreement->verdicts[rank];
     trireme_communicator *child = UNTOUCHED;
-    EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
-                  disagreement->make(communicator, rank, &child));
+    EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH, disagreement->make(communicator, rank, &child));
     EXPECT(verdict, child == UNTOUCHED);
     EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH, trireme_barrier(communicator, NULL));
 }
@@ -483,8 +484,8 @@ static void wrong_arguments_leave_the_parent_as_it_was(void **state) {
     assert_verdicts(verdicts, 3);
 }
 
-static void wait_for_one_that_does_not_come(trireme_communicator *communicator, int rank,
-                                            void *context) {
+static void
+wait_for_one_that_does_not_come(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
     trireme_communicator *child = UNTOUCHED;
     trireme_child_options options = TRIREME_CHILD_OPTIONS_INIT;
@@ -513,8 +514,8 @@ static void the_deadline_of_the_call_names_who_is_missing(void **state) {
     assert_verdicts(verdicts, 3);
 }
 
-static void split_where_one_cannot_join(trireme_communicator *communicator, int rank,
-                                        void *context) {
+static void
+split_where_one_cannot_join(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
     trireme_communicator *child = UNTOUCHED;
     EXPECT_STATUS(verdict, TRIREME_ERROR_SYSTEM,

@@ -1,7 +1,7 @@
 /*
- * What ranks do after a failure or a loss: agree on flags, and go on as a smaller group. Ranks are
- * threads here, so a lost rank is one that left, that others gave up, or that the failure blames;
- * deaths of processes are in tests/faults.
+ * The ranks' actions after a failure or a loss: agree on flags, and go on as a smaller group. Ranks
+ * are threads here, so a lost rank is one that left, that others gave up, or that the failure
+ * blames; deaths of processes are in tests/faults.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,10 +45,11 @@ static int last_blames(int rank) {
 }
 
 /* The group holds these ranks, in order, and adds up right. */
-static void check_group(struct verdict *verdict, trireme_communicator *group, const int32_t *ranks,
-                        int count) {
+static void
+check_group(struct verdict *verdict, trireme_communicator *group, const int32_t *ranks, int count) {
     int32_t size = 0, seen[MOST] = {0}, own = -1;
-    if (!EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_world_size(group, &size))) return;
+    if (!EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_world_size(group, &size)))
+        return;
     if (!EXPECT(verdict, size == count)) return;
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_original_ranks(group, seen, MOST));
     EXPECT(verdict, memcmp(seen, ranks, sizeof *ranks * (size_t)count) == 0);
@@ -56,13 +57,13 @@ static void check_group(struct verdict *verdict, trireme_communicator *group, co
     double values[3] = {ranks[own], 1, 0.5}, sum = 0;
     for (int i = 0; i < count; ++i) sum += ranks[i];
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  trireme_all_reduce(group, values, values, 3, TRIREME_DTYPE_F64, TRIREME_REDUCTION_SUM,
-                                     NULL));
+                  trireme_all_reduce(group, values, values, 3, TRIREME_DTYPE_F64,
+                                     TRIREME_REDUCTION_SUM, NULL));
     EXPECT(verdict, values[0] == sum && values[1] == count && values[2] == 0.5 * count);
 }
 
-/* Over sockets ranks that may not reach each other decide: only the larger part of them can, or half
- * of them with the lowest one. */
+/* Over sockets ranks that may not reach each other decide: only the larger part of them can, or
+ * half of them with the lowest one. */
 static int can_go_on_without(int world_size, int victim) {
     return !ranks_use_network() || world_size > 2 || victim != 0;
 }
@@ -143,8 +144,8 @@ static void an_aborted_group_agrees_and_shrinks_to_all_its_ranks(void **state) {
     }
 }
 
-static void go_on_without_one_that_left(trireme_communicator *communicator, int rank,
-                                        void *context) {
+static void
+go_on_without_one_that_left(trireme_communicator *communicator, int rank, void *context) {
     struct trial *const trial = context;
     struct verdict *const verdict = &trial->verdicts[rank];
     if (rank == trial->victim) return; /* leaves */
@@ -189,7 +190,7 @@ static void shrink_to_one(trireme_communicator *communicator, int rank, void *co
         trireme_communicator_destroy(group);
         group = smaller;
         check_group(verdict, group, ranks, all_but(size - 1, -1, ranks));
-        /* Nobody leaves while others are still inside the last operation. */
+        /* No rank leaves while others are still inside the last operation. */
         through += size - 1;
         atomic_fetch_add(&trial->gone, 1);
         wait_gone(trial, through);
@@ -206,8 +207,8 @@ static void what_is_left_shrinks_again_until_one_is_alone(void **state) {
 
 /* ---- ranks that do not come in time ---- */
 
-static void go_on_without_one_that_is_late(trireme_communicator *communicator, int rank,
-                                           void *context) {
+static void
+go_on_without_one_that_is_late(trireme_communicator *communicator, int rank, void *context) {
     struct trial *const trial = context;
     struct verdict *const verdict = &trial->verdicts[rank];
     uint64_t flags = 3;
@@ -225,8 +226,8 @@ static void go_on_without_one_that_is_late(trireme_communicator *communicator, i
         EXPECT(verdict, strstr(trireme_last_error(), "counts as lost") != NULL);
         return;
     }
-    /* Only one has the short deadline, when all others are there for sure: nobody else is
-     * blamed. */
+    /* Only one has the short deadline, when all others are there for sure: no other rank is blamed.
+     */
     trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
     options.timeout_ns = SHORT_NS;
     const int hasty = trial->victim == 0 ? 1 : 0;
@@ -314,7 +315,7 @@ static void agree_or_shrink(trireme_communicator *communicator, int rank, void *
                   rank == 1 ? trireme_communicator_agree(communicator, &flags, 0)
                             : trireme_communicator_shrink(communicator, NULL, &group));
     EXPECT(verdict, group == UNTOUCHED && flags == 1);
-    /* Everybody is told, and the next call finds all in step. */
+    /* All ranks get the failure, and the next call finds all in step. */
     int32_t ranks[MOST];
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_agree(communicator, &flags, 0));
     shrink_and_check(verdict, communicator, ranks, all_but(trial->world_size, -1, ranks));
@@ -329,8 +330,8 @@ static void ranks_that_agree_and_ranks_that_shrink_are_told(void **state) {
     }
 }
 
-static void shrink_where_one_cannot_join(trireme_communicator *communicator, int rank,
-                                         void *context) {
+static void
+shrink_where_one_cannot_join(trireme_communicator *communicator, int rank, void *context) {
     struct trial *const trial = context;
     struct verdict *const verdict = &trial->verdicts[rank];
     trireme_communicator *group = UNTOUCHED;
@@ -441,8 +442,8 @@ static void *wait_for_agreement(void *context) {
     uint64_t flags = 9;
     const trireme_status status =
         trireme_communicator_agree(waiting->communicator, &flags, LONG_NS);
-    EXPECT(&waiting->verdict, status == TRIREME_ERROR_INVALID_STATE ||
-                                  status == TRIREME_ERROR_INVALID_HANDLE);
+    EXPECT(&waiting->verdict,
+           status == TRIREME_ERROR_INVALID_STATE || status == TRIREME_ERROR_INVALID_HANDLE);
     EXPECT(&waiting->verdict, flags == 9);
     return NULL;
 }

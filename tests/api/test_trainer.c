@@ -1,7 +1,7 @@
 /*
- * The trainer against a plain loop of one process: the same bits for every strategy, number of ranks
- * and choice of checkpoints; layers called as often as the formula says, in memory as planned; and
- * what it makes of callbacks that fail, call back, destroy or ask to stop.
+ * The trainer against a plain loop of one process: the same bits for every strategy, number of
+ * ranks and choice of checkpoints; layers called as often as the formula says, in memory as
+ * planned; and its treatment of callbacks that fail, call back, destroy or ask to stop.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,8 @@ static void train(trireme_communicator *communicator, int number, void *context)
         EXPECT_STATUS(v, TRIREME_OK, trireme_trainer_step(r.trainer, &r, &metrics));
         EXPECT(v, memcmp(&metrics.loss, &job->right->losses[step], sizeof(double)) == 0);
         EXPECT(v, metrics.step == (uint64_t)step + 1 && metrics.stop == 0 && metrics.skipped == 0);
-        EXPECT(v, metrics.loss_scale == 1 && metrics.gradient_norm == -1 && metrics.learning_rate == 0.05);
+        EXPECT(v, metrics.loss_scale == 1 && metrics.gradient_norm == -1 &&
+                      metrics.learning_rate == 0.05);
         EXPECT(v, metrics.seconds > 0 && metrics.exposed_seconds >= 0);
         EXPECT(v, metrics.exposed_seconds <= metrics.seconds);
         trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
@@ -129,7 +130,9 @@ static void micro_batches_add_up_without_leaves(void **state) {
 
 /* ---- memory ---- */
 
-static uint64_t piece(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+static uint64_t piece(uint64_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
 static uint64_t output_of(int l) {
     return l + 1 < LAYERS ? piece(sizeof(float) * ROWS * (uint64_t)kWidths[l + 1]) : 0;
 }
@@ -297,7 +300,8 @@ static void fail_for_good(trireme_communicator *communicator, int number, void *
     make(&r, communicator);
     for (int call = 0; call < 2; ++call) {
         EXPECT_STATUS(v, TRIREME_ERROR_CALLBACK, trireme_trainer_step(r.trainer, &r, NULL));
-        EXPECT(v, strstr(trireme_last_error(), "backward of layer 0 (\"first\") answered 7 on rank 1"));
+        EXPECT(v, strstr(trireme_last_error(),
+                         "backward of layer 0 (\"first\") answered 7 on rank 1"));
         EXPECT(v, strstr(trireme_last_error(), "neither the old ones nor the new ones") != NULL);
     }
     unmake(&r);
@@ -343,7 +347,7 @@ static void with_update_in_backward_nothing_changes_before_the_first_bucket(void
 }
 
 /* A schedule that has no rate for the second step when it is asked for the first time. */
-static double TRIREME_CALL fail_in_second(uint64_t step, void *user_data) {
+static double TRIREME_CALLCONV fail_in_second(uint64_t step, void *user_data) {
     bool *const failed = user_data;
     if (step != 1 || *failed) return 1;
     *failed = true;
@@ -455,7 +459,7 @@ static void all_stop_after_the_same_step(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void disagree(trireme_communicator *communicator, int number, void *context) {
     struct job *const job = context;
@@ -502,6 +506,22 @@ static void refuse(struct rank *r, trireme_status status, const trireme_layer *l
     if (!EXPECT(r->verdict, trainer == NULL)) trireme_trainer_destroy(trainer);
 }
 
+/* NULL in place of options is as options with all defaults. */
+static void make_with_defaults(struct rank *r, const trireme_layer *layers) {
+    struct verdict *const v = r->verdict;
+    const trireme_trainer_options defaults = TRIREME_TRAINER_OPTIONS_INIT;
+    const trireme_trainer_options *const options[] = {&defaults, NULL};
+    trireme_trainer_info info[2] = {TRIREME_TRAINER_INFO_INIT, TRIREME_TRAINER_INFO_INIT};
+    for (int i = 0; i < 2; ++i) {
+        trireme_trainer *trainer = NULL;
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_trainer_create(r->optimizer, layers, LAYERS, options[i], &trainer));
+        EXPECT_STATUS(v, TRIREME_OK, trireme_trainer_get_info(trainer, &info[i]));
+        trireme_trainer_destroy(trainer);
+    }
+    EXPECT(v, info[0].stretches == 1 && memcmp(&info[0], &info[1], sizeof info[0]) == 0);
+}
+
 static void misuse(trireme_communicator *communicator, int number, void *context) {
     struct rank r = start(context, number);
     struct verdict *const v = r.verdict;
@@ -510,9 +530,9 @@ static void misuse(trireme_communicator *communicator, int number, void *context
     trireme_layer layers[LAYERS];
     trireme_trainer_options options = options_of(&r);
     describe_layers(&r, layers);
+    make_with_defaults(&r, layers);
     refuse(&r, bad, NULL, LAYERS, &options, "layers is NULL");
     refuse(&r, bad, layers, 0, &options, "layer_count is 0");
-    refuse(&r, bad, layers, LAYERS, NULL, "options is NULL");
     EXPECT_STATUS(v, bad, trireme_trainer_create(r.optimizer, layers, LAYERS, &options, NULL));
     refuse(&r, bad, layers, LAYERS - 2, &options, "\"w4\"");
     refuse(&r, bad, layers, LAYERS - 2, &options, "belongs to no layer");
@@ -543,10 +563,10 @@ static void misuse(trireme_communicator *communicator, int number, void *context
     BROKEN(options.struct_size = 8, "options.struct_size is 8");
     describe_layers(&r, layers);
     options = options_of(&r);
-    EXPECT_STATUS(
-        v, TRIREME_ERROR_INVALID_HANDLE,
-        trireme_trainer_create((trireme_optimizer *)r.model, layers, LAYERS, &options, &r.trainer));
-    /* Layers of a later release, none of which sets what is new. */
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE,
+                  trireme_trainer_create((trireme_optimizer *)r.model, layers, LAYERS, &options,
+                                         &r.trainer));
+    /* Layers of a later release; none sets its new fields. */
     struct {
         trireme_layer known;
         uint64_t added;

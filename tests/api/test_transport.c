@@ -1,7 +1,6 @@
 /*
- * Groups over a transport of the caller's. That every operation gives the right numbers there is
- * what the other tests show when they run with TRIREME_TESTS_TRANSPORT; here it is what a transport
- * may do wrong.
+ * Groups over a transport of the caller. The other tests check every operation's numbers there when
+ * they run with TRIREME_TESTS_TRANSPORT; this one has the faults of a transport.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,12 +19,12 @@
 #define SECOND_NS (1000ull * 1000 * 1000)
 #define UNTOUCHED ((trireme_communicator *)(uintptr_t)0x5a5a)
 
-static const char *const place = "host-transport://test";
+static const char *const place = "transport://test";
 
 /* ---- joining ---- */
 
-static trireme_status create(const char *rendezvous, const char *backend,
-                             const trireme_transport *transport) {
+static trireme_status
+create(const char *rendezvous, const char *backend, const trireme_transport *transport) {
     trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
     options.world_size = 1;
     options.rendezvous = rendezvous;
@@ -50,9 +49,9 @@ static void a_wrong_transport_is_refused(void **state) {
     assert_non_null(strstr(trireme_last_error(), "needs options.transport"));
     assert_int_equal(create("local://x", NULL, &good), TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(create("host://x", NULL, &good), TRIREME_ERROR_INVALID_ARGUMENT);
-    assert_int_equal(create("host-transport://", NULL, &good), TRIREME_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(create("transport://", NULL, &good), TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(create(place, "local", &good), TRIREME_ERROR_UNSUPPORTED);
-    assert_int_equal(create("local://x", "host", NULL), TRIREME_ERROR_UNSUPPORTED);
+    assert_int_equal(create("local://x", "frames", NULL), TRIREME_ERROR_UNSUPPORTED);
     assert_int_equal(create(place, "nccl", &good), TRIREME_ERROR_UNSUPPORTED);
     wrong = good;
     wrong.struct_size = 8;
@@ -71,7 +70,7 @@ static void a_wrong_transport_is_refused(void **state) {
     assert_int_equal(create(place, NULL, &wrong), TRIREME_ERROR_INVALID_ARGUMENT);
     /* None of them has been kept: only these two are given back. */
     assert_int_equal(create(place, NULL, &good), TRIREME_OK);
-    assert_int_equal(create(place, "host", &good), TRIREME_OK);
+    assert_int_equal(create(place, "frames", &good), TRIREME_OK);
     net_destroy(net, 2);
 }
 
@@ -83,7 +82,7 @@ static void the_backend_has_a_name(void **state) {
     char text[32];
     assert_int_equal(trireme_communicator_get_backend(communicator, text, sizeof text, NULL),
                      TRIREME_OK);
-    assert_string_equal(text, "host (transport)");
+    assert_string_equal(text, "frames (transport)");
     float value = 3;
     assert_int_equal(trireme_all_reduce(communicator, &value, &value, 1, TRIREME_DTYPE_F32,
                                         TRIREME_REDUCTION_SUM, NULL),
@@ -157,7 +156,7 @@ static void ranks_that_mean_different_groups_hear_of_it(void **state) {
                               .timeout_ns = LONG_NS,
                               .body = wait_ready,
                               .other_size = which == 0 ? 4 : 0,
-                              .other_place = which == 1 ? "host-transport://other" : NULL};
+                              .other_place = which == 1 ? "transport://other" : NULL};
         run_threads(3, run_rank, &scene);
         net_destroy(scene.net, 3);
         assert_verdicts(scene.verdicts, 3);
@@ -198,7 +197,7 @@ static void sum_until_failure(struct scene *scene, int rank, trireme_communicato
         }
     }
     remember(scene, rank, status);
-    /* It stays failed, with what was the first failure. */
+    /* It stays failed, with the first failure. */
     EXPECT_STATUS(&scene->verdicts[rank], status, trireme_barrier(communicator, NULL));
     free(data);
 }
@@ -232,7 +231,7 @@ static void every_fault_fails_the_group_on_all_ranks(void **state) {
     }
 }
 
-/* A frame that never comes is a gap, or somebody waits for what was in it: nobody longer than its
+/* A frame that never comes leaves a gap, or a rank waits for its bytes: no longer than until its
  * deadline. */
 static void a_lost_frame_is_a_failure(void **state) {
     (void)state;
@@ -253,9 +252,8 @@ static void a_transport_that_never_returns_holds_nobody(void **state) {
     static const int frames[] = {0, 1, 4, 11};
     for (int which = 0; which < 2; ++which) {
         for (size_t at = 0; at < sizeof frames / sizeof *frames; ++at) {
-            const struct scene scene =
-                play(3, which == 0 ? FAULT_SEND_HANGS : FAULT_RECEIVE_HANGS, frames[at],
-                     SECOND_NS / 2, sum_until_failure);
+            const struct scene scene = play(3, which == 0 ? FAULT_SEND_HANGS : FAULT_RECEIVE_HANGS,
+                                            frames[at], SECOND_NS / 2, sum_until_failure);
             for (int rank = 0; rank < 3; ++rank) {
                 const trireme_status status = scene.statuses[rank];
                 assert_true(status == TRIREME_ERROR_TIMEOUT || status == TRIREME_ERROR_PEER_LOST);
@@ -264,8 +262,8 @@ static void a_transport_that_never_returns_holds_nobody(void **state) {
     }
 }
 
-static void a_disagreement_touches_nothing(struct scene *scene, int rank,
-                                           trireme_communicator *communicator) {
+static void
+a_disagreement_touches_nothing(struct scene *scene, int rank, trireme_communicator *communicator) {
     float send[8] = {1, 2, 3, 4, 5, 6, 7, 8}, receive[8];
     memset(receive, 0x5a, sizeof receive);
     remember(scene, rank,
@@ -292,7 +290,7 @@ static void agree_and_shrink(struct scene *scene, int rank, trireme_communicator
     trireme_communicator *smaller = NULL;
     EXPECT_STATUS(&scene->verdicts[rank], TRIREME_ERROR_UNSUPPORTED,
                   trireme_communicator_agree(communicator, &flags, 0));
-    EXPECT(&scene->verdicts[rank], strstr(trireme_last_error(), "host (transport)") != NULL);
+    EXPECT(&scene->verdicts[rank], strstr(trireme_last_error(), "frames (transport)") != NULL);
     EXPECT_STATUS(&scene->verdicts[rank], TRIREME_ERROR_UNSUPPORTED,
                   trireme_communicator_shrink(communicator, NULL, &smaller));
     EXPECT(&scene->verdicts[rank], flags == 7 && smaller == NULL);
@@ -312,7 +310,8 @@ static void abort_after_a_sum(struct scene *scene, int rank, trireme_communicato
                       trireme_communicator_abort(communicator, "over"));
     }
     sum_until_failure(scene, rank, communicator);
-    EXPECT(&scene->verdicts[rank], strstr(trireme_last_error(), "rank 1 aborted: \"over\"") != NULL);
+    EXPECT(&scene->verdicts[rank],
+           strstr(trireme_last_error(), "rank 1 aborted: \"over\"") != NULL);
 }
 
 static void an_abort_reaches_all(void **state) {
@@ -323,9 +322,9 @@ static void an_abort_reaches_all(void **state) {
     }
 }
 
-/* Rank 1 sends what it has and is gone; the others get it, and then hear that it has left. */
-static void leave_after_a_message(struct scene *scene, int rank,
-                                  trireme_communicator *communicator) {
+/* Rank 1 sends its messages and is gone; the others get them, and then learn that it has left. */
+static void
+leave_after_a_message(struct scene *scene, int rank, trireme_communicator *communicator) {
     enum { COUNT = 40000 };
     static const uint64_t tag = 9;
     int32_t *const data = malloc(COUNT * sizeof *data);

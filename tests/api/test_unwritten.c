@@ -1,7 +1,7 @@
 /*
- * A trainer whose backward leaves something unwritten: a step that fails on all ranks with a message
- * that names layer and gradient, whatever the type, the strategy and the number of micro-batches; and
- * what is no such thing, as NaN by overflow.
+ * A trainer whose backward leaves memory unwritten: a step that fails on all ranks with a message
+ * that names layer and gradient, whatever the type, the strategy and the number of micro-batches;
+ * and the cases that are none, such as NaN by overflow.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -12,6 +12,7 @@
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
 #include <numbers.h>
+#include <options.h>
 #include <ranks.h>
 
 enum { RANKS = 2, LAYERS = 3, PARAMETERS = 15, WIDTH = 9, MOST = 4099, ALL = 70 + 5 + MOST + 12 };
@@ -19,16 +20,18 @@ enum { RANKS = 2, LAYERS = 3, PARAMETERS = 15, WIDTH = 9, MOST = 4099, ALL = 70 
 /* The middle layer has no parameter. The last has many, so that not all are listed. */
 static const char *const kLayers[LAYERS] = {"first", "middle", "last"};
 static const int kFirsts[LAYERS + 1] = {0, 2, 2, PARAMETERS};
-static int size_of(int k) { return k == 0 ? 70 : k == 1 ? 5 : k == 2 ? MOST : 1; }
+static int size_of(int k) {
+    return k == 0 ? 70 : k == 1 ? 5 : k == 2 ? MOST : 1;
+}
 
 enum act {
     WRITES,      /* everything */
     SKIPS,       /* parameter `which` of the layer, or all */
     ONE_SHORT,   /* one element of it, `element` */
-    ADDS,        /* to what lies there */
+    ADDS,        /* to the contents of the memory */
     NO_INPUT,    /* writes no input_gradient */
     PART_INPUT,  /* all but one number of it */
-    PART_UNREAD, /* all but the last number, which nobody reads */
+    PART_UNREAD, /* all but the last number, which is never read */
     OVERFLOWS,   /* writes inf and NaN */
     OWN_MEMORY,  /* points the place elsewhere */
     NO_GRADIENT, /* sets it to NULL */
@@ -42,12 +45,12 @@ struct job {
     trireme_dtype dtype;
     int leaves, micro_batches;
     uint32_t model_flags;
-    bool scales; /* the loss */
+    bool scales;  /* the loss */
     bool adds_up; /* all layers do */
     uint32_t trainer_flags;
     enum act act;
     int rank, layer, which, element; /* rank, which: or EVERY */
-    const char *words[4]; /* in the message; none: the step succeeds */
+    const char *words[4];            /* in the message; none: the step succeeds */
     bool ends_model;
     struct verdict verdicts[RANKS];
 };
@@ -67,21 +70,24 @@ static struct layer_of {
 static trireme_dtype gradient_dtype(trireme_dtype dtype) {
     return dtype == TRIREME_DTYPE_F64 ? dtype : TRIREME_DTYPE_F32;
 }
-static double gradient_of(int k, int i) { return (double)((i + k) % 3 - 1); }
+static double gradient_of(int k, int i) {
+    return (double)((i + k) % 3 - 1);
+}
 
-static int32_t TRIREME_CALL forward(const trireme_layer_call *c, void *user_data) {
+static int32_t TRIREME_CALLCONV forward(const trireme_layer_call *c, void *user_data) {
     (void)user_data;
     for (int i = 0; c->output != NULL && i < WIDTH; ++i) ((float *)c->output)[i] = 1;
     if (c->loss != NULL) *c->loss = 1;
     return 0;
 }
 
-static int32_t TRIREME_CALL backward(const trireme_layer_call *c, void *user_data) {
+static int32_t TRIREME_CALLCONV backward(const trireme_layer_call *c, void *user_data) {
     const struct layer_of *const me = user_data;
     struct rank *const r = me->rank;
     const struct job *const job = r->job;
     const trireme_dtype dtype = gradient_dtype(job->dtype);
-    const bool acts = r->acts && (job->rank == EVERY || r->number == job->rank) && me->layer == job->layer;
+    const bool acts =
+        r->acts && (job->rank == EVERY || r->number == job->rank) && me->layer == job->layer;
     const enum act act = acts ? job->act : WRITES;
     const uint64_t size = dtype == TRIREME_DTYPE_F64 ? 8 : 4;
     for (int i = 0; c->input_gradient != NULL && i < WIDTH; ++i) {
@@ -90,7 +96,7 @@ static int32_t TRIREME_CALL backward(const trireme_layer_call *c, void *user_dat
         ((float *)c->input_gradient)[i] =
             c->output_gradient == NULL ? 1 : ((const float *)c->output_gradient)[i] * 1.0f;
     }
-    /* What is computed from the gradient that came: 1 of each number. */
+    /* The result computed from the gradient that came: 1 of each number. */
     double scale = c->loss_scale;
     for (int i = 0; me->layer < LAYERS - 1 && i < WIDTH - 1; ++i) {
         const float came = ((const float *)c->output_gradient)[i];
@@ -137,8 +143,8 @@ static void make(struct rank *r, trireme_communicator *communicator, trireme_mod
     options.leaves = (uint32_t)job->leaves;
     options.flags = job->model_flags;
     options.unused = job->act == NO_GRADIENT ? TRIREME_UNUSED_ZERO : TRIREME_UNUSED_ERROR;
-    options.bucket_bytes = options.minimum_unit_bytes = 1;
-    if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) options.shard_ranks = RANKS;
+    buckets_of(&options)->bytes = units_of(&options)->minimum_bytes = 1;
+    if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) shards_of(&options)->ranks = RANKS;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, model));
     for (int k = 0; k < PARAMETERS; ++k) {
         const uint64_t size = (uint64_t)size_of(k);
@@ -156,7 +162,7 @@ static void make(struct rank *r, trireme_communicator *communicator, trireme_mod
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
     rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 0.25;
-    if (job->scales) rule.loss_scale = 8;
+    if (job->scales) loss_scale_of(&rule)->initial_scale = 8;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(*model, &rule, optimizer));
     trireme_layer layers[LAYERS];
     for (int l = 0; l < LAYERS; ++l) {
@@ -176,14 +182,15 @@ static void make(struct rank *r, trireme_communicator *communicator, trireme_mod
     EXPECT_STATUS(v, TRIREME_OK, trireme_trainer_create(*optimizer, layers, LAYERS, &how, trainer));
 }
 
-/* Parameters after so many whole steps, of which `zeroed` had a gradient of 0 on all ranks. */
+/* Parameters after so many whole steps; `zeroed` of them had a gradient of 0 on all ranks. */
 static void check_values(struct rank *r, trireme_model *model, int steps, int zeroed) {
     struct verdict *const v = &r->job->verdicts[r->number];
     static _Thread_local char values[ALL * 8];
     const uint64_t size = r->job->dtype == TRIREME_DTYPE_F64   ? 8
                           : r->job->dtype == TRIREME_DTYPE_F32 ? 4
                                                                : 2;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, ALL, r->job->dtype));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_gather_parameters(model, values, ALL, r->job->dtype));
     int at = 0;
     for (int k = 0; k < PARAMETERS; ++k) {
         for (int i = 0; i < size_of(k); ++i, ++at) {
@@ -234,7 +241,7 @@ static void train(trireme_communicator *communicator, int number, void *context)
             const bool zero = job->act == NO_GRADIENT || job->act == SKIPS;
             check_values(r, model, 1, zero ? kFirsts[job->layer] + job->which : PARAMETERS);
         }
-        /* Which then has had one gradient less. */
+        /* It then has had one gradient less. */
         const bool halved = steps == 1 && (job->act == NO_GRADIENT || job->act == SKIPS);
         EXPECT_STATUS(v, TRIREME_OK, trireme_trainer_step(trainer, NULL, NULL));
         if (!halved) check_values(r, model, steps + 1, PARAMETERS);
@@ -258,10 +265,10 @@ static void hand_in_none(trireme_communicator *communicator, int number, void *c
     EXPECT_STATUS(v, TRIREME_OK,
                   trireme_model_gradient_ready(model, 5, &one, 1, TRIREME_DTYPE_F32));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE, trireme_model_end_backward(model));
-    static const char *const words[] = {
-        "gradients of 14 of 15 parameters are missing: parameter 0 (\"p0\"), parameter 1 (\"p1\")",
-        "parameter 4 (\"p4\"), parameter 6 (\"p6\")", "parameter 10 (\"p10\") and 4 more",
-        "TRIREME_UNUSED_ZERO"};
+    static const char *const words[] =
+        {"gradients of 14 of 15 parameters are missing: parameter 0 (\"p0\"), parameter 1 (\"p1\")",
+         "parameter 4 (\"p4\"), parameter 6 (\"p6\")", "parameter 10 (\"p10\") and 4 more",
+         "TRIREME_UNUSED_ZERO"};
     for (int i = 0; i < 4; ++i) {
         if (strstr(trireme_last_error(), words[i]) == NULL) {
             expect_failed(v, __FILE__, __LINE__, trireme_last_error());
@@ -283,10 +290,10 @@ static void run_job(struct job *job) {
     run_ranks(RANKS, train, job);
     for (int i = 0; i < RANKS; ++i) {
         if (job->verdicts[i].text[0] == 0) continue;
-        print_error("%s, %s, leaves %d, micro_batches %d, flags %d, act %d by rank %d in layer %d\n",
-                    trireme_strategy_name(job->strategy), trireme_dtype_name(job->dtype),
-                    job->leaves, job->micro_batches, (int)job->model_flags, (int)job->act,
-                    job->rank, job->layer);
+        print_error(
+            "%s, %s, leaves %d, micro_batches %d, flags %d, act %d by rank %d in layer %d\n",
+            trireme_strategy_name(job->strategy), trireme_dtype_name(job->dtype), job->leaves,
+            job->micro_batches, (int)job->model_flags, (int)job->act, job->rank, job->layer);
     }
     assert_verdicts(job->verdicts, RANKS);
 }
@@ -448,7 +455,8 @@ static void try_flags(trireme_communicator *communicator, int number, void *cont
     how.flags = TRIREME_TRAINER_FLAG_ZERO_GRADIENTS << 1;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_trainer_create(optimizer, &layer, 1, &how, &trainer));
-    EXPECT(v, strstr(trireme_last_error(), "options.flags 2 has a bit that means nothing") != NULL);
+    EXPECT(v, strstr(trireme_last_error(),
+                     "options.flags 2 has a bit that is no TRIREME_TRAINER_FLAG_*") != NULL);
     how.flags = number == 0 ? TRIREME_TRAINER_FLAG_ZERO_GRADIENTS : 0;
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH,
                   trireme_trainer_create(optimizer, &layer, 1, &how, &trainer));

@@ -1,7 +1,7 @@
 /*
- * Update in backward: when parameters change, what is refused because of it, and what is left of a
- * step that goes wrong: as long as one rank has not handed in its first bucket nothing has changed, and
- * afterwards the model has failed on all ranks.
+ * Update in backward: the moment when parameters change, the calls that are then refused, and the
+ * state after a failed step. Until every rank has handed in its first bucket nothing has changed,
+ * and afterwards the model has failed on all ranks.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -12,6 +12,7 @@
 #include <string.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #define F32 TRIREME_DTYPE_F32
@@ -39,23 +40,29 @@ struct rank {
 };
 
 /* Small whole numbers, so that every sum is exact. */
-static float initial(int i) { return (float)(i % 7 - 3); }
-static float gradient_of(int parameter, int rank) { return (float)((parameter + 1) * (rank + 1)); }
+static float initial(int i) {
+    return (float)(i % 7 - 3);
+}
+static float gradient_of(int parameter, int rank) {
+    return (float)((parameter + 1) * (rank + 1));
+}
 static float changed(const struct job *job, int i, int steps) {
     float sum = 0;
     for (int rank = 0; rank < job->world_size; ++rank) sum += gradient_of(i / EACH, rank);
     return initial(i) - 0.5F * sum * (float)steps;
 }
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
-static int32_t TRIREME_CALL hook(const trireme_bucket *bucket, void *user_data) {
+static int32_t TRIREME_CALLCONV hook(const trireme_bucket *bucket, void *user_data) {
     struct rank *const r = user_data;
     const int32_t phase = r->job->kind == HOOK_BEFORE ? TRIREME_HOOK_BEFORE : TRIREME_HOOK_AFTER;
     return r->number == r->job->failing && bucket->phase == phase ? 9 : 0;
 }
 
-static int32_t TRIREME_CALL rule(const trireme_update *update, void *user_data) {
+static int32_t TRIREME_CALLCONV rule(const trireme_update *update, void *user_data) {
     struct rank *const r = user_data;
     float *const p = update->parameters;
     const float *const g = update->gradients;
@@ -77,14 +84,14 @@ static void make_model(struct rank *r, trireme_communicator *communicator, uint3
     options.strategy = job->strategy;
     options.gradients = TRIREME_GRADIENTS_SUM;
     options.leaves = (uint32_t)job->leaves;
-    options.bucket_bytes = options.minimum_unit_bytes = 1;
+    buckets_of(&options)->bytes = units_of(&options)->minimum_bytes = 1;
     options.flags = flags;
     if (job->strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-        options.shard_ranks = (uint32_t)job->world_size;
+        shards_of(&options)->ranks = (uint32_t)job->world_size;
     }
     if (job->kind == HOOK_BEFORE || job->kind == HOOK_AFTER) {
-        options.bucket_hook = hook;
-        options.hook_data = r;
+        buckets_of(&options)->hook = hook;
+        buckets_of(&options)->user_data = r;
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &r->model));
     for (int k = 0; k < PARAMETERS; ++k) {
@@ -100,7 +107,8 @@ static void make_model(struct rank *r, trireme_communicator *communicator, uint3
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(r->model));
     float values[ELEMENTS];
     for (int i = 0; i < ELEMENTS; ++i) values[i] = initial(i);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(r->model, values, ELEMENTS, F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_broadcast_parameters(r->model, values, ELEMENTS, F32, 0));
 }
 
 static void make_optimizer(struct rank *r) {
@@ -109,8 +117,8 @@ static void make_optimizer(struct rank *r) {
     options.learning_rate = 0.5;
     if (r->job->kind >= RULE) {
         options.kind = TRIREME_RULE_USER;
-        options.update = rule;
-        options.user_data = r;
+        user_rule_of(&options)->update = rule;
+        user_rule_of(&options)->user_data = r;
     }
     EXPECT_STATUS(r->verdict, TRIREME_OK,
                   trireme_optimizer_create(r->model, &options, &r->optimizer));
@@ -152,7 +160,7 @@ static void pass(struct rank *r) {
     EXPECT_STATUS(r->verdict, TRIREME_OK, trireme_model_end_backward(r->model));
 }
 
-/* What this rank sees, also of a model that has failed. */
+/* The values that this rank sees, even of a model that has failed. */
 static void expect_as_at_first(struct rank *r) {
     for (int i = 0; i < ELEMENTS; ++i) {
         const float *const place = r->places[i / EACH];
@@ -167,8 +175,8 @@ static void expect_changed(struct rank *r, int steps) {
     for (int i = 0; i < ELEMENTS; ++i) EXPECT(r->verdict, values[i] == changed(r->job, i, steps));
 }
 
-static void run(trireme_strategy strategy, int world_size, int leaves, enum kind kind,
-                rank_function *body) {
+static void
+run(trireme_strategy strategy, int world_size, int leaves, enum kind kind, rank_function *body) {
     static struct job job;
     job = (struct job){.strategy = strategy,
                        .world_size = world_size,
@@ -242,9 +250,9 @@ static void keep_gathered(trireme_communicator *communicator, int number, void *
             EXPECT_STATUS(v, TRIREME_OK, hand_in(r, k));
             for (int i = 0; i < ELEMENTS; ++i) {
                 void *place = NULL;
-                EXPECT_STATUS(
-                    v, TRIREME_OK,
-                    trireme_model_get_parameter_data(r->model, (uint64_t)(i / EACH), &place, NULL));
+                EXPECT_STATUS(v, TRIREME_OK,
+                              trireme_model_get_parameter_data(r->model, (uint64_t)(i / EACH),
+                                                               &place, NULL));
                 const float *const values = place;
                 EXPECT(v, values[i % EACH] == changed(r->job, i, step));
             }
@@ -274,14 +282,14 @@ static void what_the_caller_keeps_gathered_waits_for_the_step(void **state) {
     run(TRIREME_STRATEGY_ZERO2, 1, 0, PLAIN, keep_gathered);
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void be_refused(trireme_communicator *communicator, int number, void *context) {
     struct rank *const r = start(context, number);
     struct verdict *const v = r->verdict;
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = r->job->strategy;
-    if (options.strategy == TRIREME_STRATEGY_HYBRID_SHARD) options.shard_ranks = 2;
+    if (options.strategy == TRIREME_STRATEGY_HYBRID_SHARD) shards_of(&options)->ranks = 2;
     options.flags = TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD | TRIREME_MODEL_FLAG_UNEVEN;
     EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED,
                   trireme_model_create(communicator, &options, &r->model));
@@ -301,13 +309,13 @@ static void be_refused(trireme_communicator *communicator, int number, void *con
         rules.kind = TRIREME_RULE_SGD;
         const char *words = "a norm of all gradients";
         switch (i) {
-            case 0: rules.max_norm = 1; break;
+            case 0: clipping_of(&rules)->max_norm = 1; break;
             case 1:
-                rules.group_max_norms = norms;
-                rules.group_count = 1;
+                groups_of(&rules, 1);
+                set_group_norms(&rules, norms);
                 break;
             case 2:
-                rules.loss_scale = 2;
+                loss_scale_of(&rules)->initial_scale = 2;
                 words = "a loss scale";
                 break;
             case 3:
@@ -342,7 +350,7 @@ static void be_refused(trireme_communicator *communicator, int number, void *con
                   trireme_model_begin_backward(r->model, TRIREME_BACKWARD_FLAG_NO_SYNC));
     EXPECT(v, says("NO_SYNC") && says("no place for sums"));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_learning_rate(r->optimizer, 0.5));
-    /* Rates are those of the beginning, and parameters are nobody's to look at. */
+    /* Rates are those of the beginning, and no caller may look at parameters. */
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(r->model, 0));
     const trireme_schedule_options schedule = TRIREME_SCHEDULE_OPTIONS_INIT;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
@@ -370,10 +378,12 @@ static void be_refused(trireme_communicator *communicator, int number, void *con
 
 static void what_needs_all_gradients_first_is_refused(void **state) {
     (void)state;
-    FOR_EACH_STRATEGY(s) { run(s, 2, 0, PLAIN, be_refused); }
+    FOR_EACH_STRATEGY(s) {
+        run(s, 2, 0, PLAIN, be_refused);
+    }
 }
 
-/* ---- what goes wrong ---- */
+/* ---- failures ---- */
 
 /* All hear of it, and of the two rates, and nothing has changed. */
 static void learn_otherwise(trireme_communicator *communicator, int number, void *context) {
@@ -411,7 +421,7 @@ static void answer_otherwise(trireme_communicator *communicator, int number, voi
              r->job->kind == RULE ? "update rule" : "bucket hook", r->job->failing,
              r->job->kind == RULE ? 5 : 9);
     EXPECT(v, says(words));
-    /* Before the first bucket went out nobody could update. */
+    /* Before the first bucket has gone out, no rank can update. */
     if (r->job->kind == HOOK_BEFORE) expect_as_at_first(r);
     EXPECT_STATUS(v, TRIREME_ERROR_CALLBACK, trireme_model_begin_backward(r->model, 0));
     unmake(r);
@@ -440,10 +450,13 @@ static void lose_the_rule(trireme_communicator *communicator, int number, void *
 /* In the middle of the call in which it runs, which goes on to its end. */
 static void a_rule_may_destroy_what_it_belongs_to(void **state) {
     (void)state;
-    FOR_EACH_STRATEGY(s) { run(s, 1, 0, RULE_DESTROYS, lose_the_rule); }
+    FOR_EACH_STRATEGY(s) {
+        run(s, 1, 0, RULE_DESTROYS, lose_the_rule);
+    }
 }
 
-/* One rank gives up before its first bucket: nothing has changed, and the next step is a good one. */
+/* One rank gives up before its first bucket: nothing has changed, and the next step is a good one.
+ */
 static void discard_in_time(trireme_communicator *communicator, int number, void *context) {
     struct rank *const r = make(context, communicator, number);
     struct verdict *const v = r->verdict;
@@ -512,9 +525,8 @@ static void end_or_discard(trireme_communicator *communicator, int number, void 
     unmake(r);
 }
 
-/* Some discard it when the update has begun: nobody takes it for made. */
-static void end_or_discard_too_late(trireme_communicator *communicator, int number,
-                                    void *context) {
+/* Some discard it when the update has begun: no rank takes the step for made. */
+static void end_or_discard_too_late(trireme_communicator *communicator, int number, void *context) {
     struct rank *const r = make(context, communicator, number);
     struct verdict *const v = r->verdict;
     pass(r);
@@ -566,7 +578,9 @@ static void forget_one(trireme_communicator *communicator, int number, void *con
 
 static void gradients_that_are_missing_may_still_come(void **state) {
     (void)state;
-    FOR_EACH_STRATEGY(s) { run(s, 2, 0, PLAIN, forget_one); }
+    FOR_EACH_STRATEGY(s) {
+        run(s, 2, 0, PLAIN, forget_one);
+    }
 }
 
 /* Without its optimizer nothing more is updated, and the step can only be discarded. */
@@ -590,7 +604,9 @@ static void lose_the_optimizer(trireme_communicator *communicator, int number, v
 
 static void a_step_without_its_optimizer_comes_to_nothing(void **state) {
     (void)state;
-    FOR_EACH_STRATEGY(s) { run(s, 2, 0, PLAIN, lose_the_optimizer); }
+    FOR_EACH_STRATEGY(s) {
+        run(s, 2, 0, PLAIN, lose_the_optimizer);
+    }
 }
 
 int main(void) {

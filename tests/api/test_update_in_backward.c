@@ -1,6 +1,7 @@
 /*
- * Update in backward: each bucket is updated as soon as it is reduced, and no gradient is kept. Every
- * training must give the bits of plain loops, and hold the bytes of its plan, which has no gradients. With
+ * Update in backward: each bucket is updated as soon as it is reduced, and no gradient is kept.
+ * Every training must give the bits of plain loops, and hold the bytes of its plan, which has no
+ * gradients. With
  * --long each row with every type, in all worlds.
  */
 #include <unistd.h>
@@ -101,8 +102,8 @@ static void every_way_to_gather_goes_with_it(void **state) {
     for (size_t i = 0; i < sizeof kAgain / sizeof kAgain[0]; ++i) {
         if (is_quick() && kAgain[i][0] > 4) continue;
         const bool hybrid = kAgain[i][1] > 0;
-        struct setup setup = in_backward(
-            kAgain[i][0], hybrid ? TRIREME_STRATEGY_HYBRID_SHARD : TRIREME_STRATEGY_ZERO3);
+        struct setup setup = in_backward(kAgain[i][0], hybrid ? TRIREME_STRATEGY_HYBRID_SHARD
+                                                              : TRIREME_STRATEGY_ZERO3);
         setup.shard_ranks = (uint32_t)kAgain[i][1];
         setup.reshard_ranks = (uint32_t)kAgain[i][2];
         setup.prefetch_bytes = i % 2 == 0 ? 1 : 300;
@@ -177,11 +178,11 @@ static void a_trainer_with_checkpoints_keeps_its_bits(void **state) {
 }
 
 static const trireme_rule_kind kRules[] = {TRIREME_RULE_USER, TRIREME_RULE_ADAM,
-                                                TRIREME_RULE_ADAGRAD,
-                                                TRIREME_RULE_RMSPROP, TRIREME_RULE_LION};
+                                           TRIREME_RULE_ADAGRAD, TRIREME_RULE_RMSPROP,
+                                           TRIREME_RULE_LION};
 enum { RULES = sizeof kRules / sizeof kRules[0] };
 
-/* What ranks bring is rounded, also in memory beyond the plan. */
+/* The ranks' contributions are rounded, also in memory beyond the plan. */
 static void gradients_that_travel_in_two_bytes_go_with_it(void **state) {
     (void)state;
     for (int world = 1; world <= 4; ++world) {

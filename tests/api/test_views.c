@@ -1,6 +1,6 @@
 /*
- * Gradients that backward writes where they are exchanged: who has such memory, what lies in it,
- * and what becomes of wrong calls. That the numbers are right is also test_strategies.c's.
+ * Gradients that backward writes where they are exchanged: which gradients have such memory, its
+ * contents, and the outcome of wrong calls. test_strategies.c checks the numbers, too.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +11,7 @@
 #include <time.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
+#include <options.h>
 #include <ranks.h>
 
 #define MOST_RANKS 5
@@ -29,7 +30,9 @@ static void run_job(struct job *job, rank_function *function) {
     assert_verdicts(job->verdicts, job->world_size);
 }
 
-static bool says(const char *words) { return strstr(trireme_last_error(), words) != NULL; }
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
 
 static void add(struct verdict *v, trireme_model *model, const char *name, uint64_t elements,
                 uint32_t flags, const char *tied_to) {
@@ -78,17 +81,17 @@ struct view {
 static struct view view_of(struct verdict *v, trireme_model *model, uint64_t parameter) {
     struct view view = {NULL, 99, 99, 99};
     void *data = &view;
-    EXPECT_STATUS(
-        v, TRIREME_OK,
-        trireme_model_get_gradient_data(model, parameter, &data, &view.count, &view.dtype, &view.adds));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_get_gradient_data(model, parameter, &data, &view.count, &view.dtype,
+                                                  &view.adds));
     EXPECT(v, view.dtype == F32 && (view.adds == 0 || view.adds == 1));
     EXPECT(v, data != NULL || view.adds == 0);
     view.data = data;
     return view;
 }
 
-static trireme_status ready(trireme_model *model, uint64_t parameter, const float *gradient,
-                            uint64_t count) {
+static trireme_status
+ready(trireme_model *model, uint64_t parameter, const float *gradient, uint64_t count) {
     return trireme_model_gradient_ready(model, parameter, gradient, count, F32);
 }
 
@@ -111,7 +114,7 @@ static void hand_in_rest(struct verdict *v, trireme_model *model) {
     EXPECT_STATUS(v, TRIREME_OK, ready(model, A_AGAIN, zeros, 7));
 }
 
-/* Parameters began at 0 and the rate is 1: a and b are minus what was summed up for them. */
+/* Parameters began at 0 and the rate is 1: a and b are minus the sums of their gradients. */
 static void expect_values(struct verdict *v, trireme_model *model, float a, float b) {
     float values[16];
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, 16, F32));
@@ -128,9 +131,10 @@ static void look_for_views(trireme_communicator *communicator, int rank, void *c
     trireme_model *const model = make(v, communicator, &job->options, true);
     trireme_optimizer *const optimizer = sgd(v, model);
     const trireme_strategy strategy = job->options.strategy;
+    const trireme_bucket_options *const buckets = job->options.buckets;
+    const bool alone = buckets && buckets->bytes == 1; /* each unit is a bucket */
     const bool all = strategy == TRIREME_STRATEGY_DATA_PARALLEL ||
-                     (strategy == TRIREME_STRATEGY_ZERO1 &&
-                      (job->world_size == 1 || job->options.bucket_bytes == 1));
+                     (strategy == TRIREME_STRATEGY_ZERO1 && (job->world_size == 1 || alone));
     float *first[2] = {NULL, NULL};
     for (int step = 0; step < 2; ++step) {
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
@@ -167,10 +171,10 @@ static void whole_gradients_of_one_stretch_have_a_view(void **state) {
             for (uint64_t bucket_bytes = 0; bucket_bytes <= 1; ++bucket_bytes) {
                 struct job job = {.world_size = world, .options = TRIREME_MODEL_OPTIONS_INIT};
                 job.options.strategy = strategy;
-                job.options.minimum_unit_bytes = 1;
-                job.options.bucket_bytes = bucket_bytes;
+                units_of(&job.options)->minimum_bytes = 1;
+                buckets_of(&job.options)->bytes = bucket_bytes;
                 if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-                    job.options.shard_ranks = (uint32_t)world;
+                    shards_of(&job.options)->ranks = (uint32_t)world;
                 }
                 run_job(&job, look_for_views);
             }
@@ -178,7 +182,7 @@ static void whole_gradients_of_one_stretch_have_a_view(void **state) {
     }
 }
 
-/* ---- what lies there ---- */
+/* ---- contents ---- */
 
 static void accumulate(trireme_communicator *communicator, int rank, void *context) {
     struct job *const job = context;
@@ -187,13 +191,15 @@ static void accumulate(trireme_communicator *communicator, int rank, void *conte
     trireme_optimizer *const optimizer = sgd(v, model);
     float own[7];
     /* Three passes: in views, out of views, in views again. */
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, TRIREME_BACKWARD_FLAG_NO_SYNC));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_begin_backward(model, TRIREME_BACKWARD_FLAG_NO_SYNC));
     give(v, model, A, 1);
     give(v, model, A_AGAIN, 2);
     give(v, model, B, (float)rank);
     give(v, model, NOTHING, 0);
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, TRIREME_BACKWARD_FLAG_NO_SYNC));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_begin_backward(model, TRIREME_BACKWARD_FLAG_NO_SYNC));
     const struct view sum = view_of(v, model, A);
     EXPECT(v, sum.data != NULL && sum.adds == 1 && sum.data[0] == 3 && sum.data[6] == 3);
     /* Asked for and left alone: other memory may be handed in. */
@@ -212,7 +218,7 @@ static void accumulate(trireme_communicator *communicator, int rank, void *conte
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
     const float n = (float)job->world_size, ranks = n * (n - 1) / 2;
     expect_values(v, model, 313 * n, 110 * n + ranks);
-    /* A step later nothing is left of it, also when what was written is not handed in. */
+    /* A step later its contents are gone, even if the written gradients are not handed in. */
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
     const struct view next = view_of(v, model, A);
     EXPECT(v, next.adds == 0);
@@ -237,8 +243,8 @@ static void views_hold_the_sum_so_far(void **state) {
             struct job job = {.world_size = world, .options = TRIREME_MODEL_OPTIONS_INIT};
             job.options.strategy = strategy;
             job.options.gradients = TRIREME_GRADIENTS_SUM;
-            job.options.minimum_unit_bytes = 1;
-            job.options.bucket_bytes = 1;
+            units_of(&job.options)->minimum_bytes = 1;
+            buckets_of(&job.options)->bytes = 1;
             job.options.unused = TRIREME_UNUSED_ZERO;
             run_job(&job, accumulate);
         }
@@ -279,13 +285,13 @@ static void a_later_leaf_waits_for_those_who_read_the_one_before(void **state) {
         job.options.strategy = strategy;
         job.options.leaves = 4;
         job.options.gradients = TRIREME_GRADIENTS_SUM;
-        job.options.minimum_unit_bytes = 1;
-        job.options.bucket_bytes = 1;
+        units_of(&job.options)->minimum_bytes = 1;
+        buckets_of(&job.options)->bytes = 1;
         run_job(&job, write_the_next_leaf);
     }
 }
 
-/* ---- what goes wrong ---- */
+/* ---- failures ---- */
 
 static void ask_wrongly(trireme_communicator *communicator, int rank, void *context) {
     struct job *const job = context;
@@ -296,16 +302,17 @@ static void ask_wrongly(trireme_communicator *communicator, int rank, void *cont
     uint64_t count = 77;
     trireme_dtype dtype = 78;
     int32_t adds = 79;
-#define ASK(parameter) trireme_model_get_gradient_data(model, parameter, &data, &count, &dtype, &adds)
+#define ASK(parameter) \
+    trireme_model_get_gradient_data(model, parameter, &data, &count, &dtype, &adds)
     EXPECT_STATUS(v, STATE, ASK(A));
     EXPECT(v, says("not sealed"));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer *const optimizer = sgd(v, model);
     EXPECT_STATUS(v, STATE, ASK(A));
     EXPECT(v, says("no backward pass is under way"));
-    EXPECT_STATUS(
-        v, TRIREME_OK,
-        trireme_model_begin_backward(model, TRIREME_BACKWARD_FLAG_ABSENT | TRIREME_BACKWARD_FLAG_NO_SYNC));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_begin_backward(model, TRIREME_BACKWARD_FLAG_ABSENT |
+                                                          TRIREME_BACKWARD_FLAG_NO_SYNC));
     EXPECT_STATUS(v, STATE, ASK(A));
     EXPECT(v, says("ABSENT"));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
@@ -315,22 +322,25 @@ static void ask_wrongly(trireme_communicator *communicator, int rank, void *cont
     EXPECT_STATUS(v, ARGUMENT, ASK(UINT64_MAX));
     EXPECT_STATUS(v, ARGUMENT, ASK(FIXED));
     EXPECT(v, says("parameter 1 (\"fixed\") is frozen"));
-    EXPECT_STATUS(v, ARGUMENT, trireme_model_get_gradient_data(model, A, NULL, &count, &dtype, &adds));
+    EXPECT_STATUS(v, ARGUMENT,
+                  trireme_model_get_gradient_data(model, A, NULL, &count, &dtype, &adds));
     EXPECT(v, says("out_data is NULL"));
-    EXPECT_STATUS(v, ARGUMENT, trireme_model_get_gradient_data(model, A, &data, &count, &dtype, NULL));
+    EXPECT_STATUS(v, ARGUMENT,
+                  trireme_model_get_gradient_data(model, A, &data, &count, &dtype, NULL));
     EXPECT(v, says("out_adds is NULL"));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE,
                   trireme_model_get_gradient_data(NULL, A, &data, &count, &dtype, &adds));
-    EXPECT_STATUS(
-        v, TRIREME_ERROR_INVALID_HANDLE,
-        trireme_model_get_gradient_data((trireme_model *)optimizer, A, &data, &count, &dtype, &adds));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE,
+                  trireme_model_get_gradient_data((trireme_model *)optimizer, A, &data, &count,
+                                                  &dtype, &adds));
     give(v, model, B, 1);
     EXPECT_STATUS(v, STATE, ASK(B));
     EXPECT(v, says("parameter 3 (\"b\") was handed in before"));
     EXPECT(v, data == &place && count == 77 && dtype == 78 && adds == 79);
 #undef ASK
-    /* What is not asked for is not written. */
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_gradient_data(model, A, &data, NULL, NULL, &adds));
+    /* An output that is not asked for is not written. */
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_get_gradient_data(model, A, &data, NULL, NULL, &adds));
     give(v, model, A, 1);
     hand_in_rest(v, model);
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
@@ -394,8 +404,8 @@ static void wrong_calls_are_refused_and_forgotten(void **state) {
         for (trireme_strategy strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; ++strategy) {
             struct job job = {.world_size = world, .options = TRIREME_MODEL_OPTIONS_INIT};
             job.options.strategy = strategy;
-            job.options.minimum_unit_bytes = 1;
-            job.options.bucket_bytes = 1;
+            units_of(&job.options)->minimum_bytes = 1;
+            buckets_of(&job.options)->bytes = 1;
             if (strategy <= TRIREME_STRATEGY_ZERO1) run_job(&job, hand_in_wrongly);
             job.options.flags = TRIREME_MODEL_FLAG_UNEVEN;
             run_job(&job, ask_wrongly);
@@ -426,15 +436,17 @@ static void wait_in_vain(trireme_communicator *communicator, int rank, void *con
             EXPECT_STATUS(v, TRIREME_OK, trireme_communicator_abort(communicator, "enough"));
         }
         const trireme_status status = aborts ? TRIREME_ERROR_ABORTED : TRIREME_ERROR_TIMEOUT;
-        EXPECT_STATUS(v, status, trireme_model_get_gradient_data(model, B, &data, NULL, NULL, &adds));
+        EXPECT_STATUS(v, status,
+                      trireme_model_get_gradient_data(model, B, &data, NULL, NULL, &adds));
         EXPECT(v, data == &place && adds == 9);
         /* The model has failed for good, and says so again. */
-        EXPECT_STATUS(v, status, trireme_model_get_gradient_data(model, A, &data, NULL, NULL, &adds));
+        EXPECT_STATUS(v, status,
+                      trireme_model_get_gradient_data(model, A, &data, NULL, NULL, &adds));
     } else {
         /* Ends when rank 0's failure has come here. */
         float one = 1;
-        EXPECT(v, trireme_all_reduce(communicator, &one, &one, 1, F32, TRIREME_REDUCTION_SUM, NULL) !=
-                      TRIREME_OK);
+        EXPECT(v, trireme_all_reduce(communicator, &one, &one, 1, F32, TRIREME_REDUCTION_SUM,
+                                     NULL) != TRIREME_OK);
     }
     trireme_model_destroy(model);
 }

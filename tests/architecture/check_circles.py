@@ -38,15 +38,17 @@ def circles(texts):
     packages = {name.rpartition(".")[0] for name in texts}
     graph = {name: imports(name, name in packages, text, texts) for name, text in texts.items()}
     reached = {name: reach(graph, name) for name in graph}
-    return sorted({
-        tuple(sorted(other for other in reached[name] if name in reached[other]))
-        for name in graph
-        if name in reached[name]
-    })
+    return sorted(
+        {
+            tuple(sorted(other for other in reached[name] if name in reached[other]))
+            for name in graph
+            if name in reached[name]
+        }
+    )
 
 
 def reach(graph, start):
-    """What can be reached from `start`, itself only by a circle."""
+    """The names within reach of `start`, itself only by a circle."""
     found, waiting = set(), [start]
     while waiting:
         for name in graph.get(waiting.pop(), ()):

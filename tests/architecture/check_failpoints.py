@@ -7,7 +7,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIST = "src/platform/failpoint.cpp"
-VISIT = re.compile(r'(?:\bfailpoint|TRIREME_FAILPOINT)\(\s*(?:"(\w+)"|(\w+)),\s*"(\w+)"\s*\)')
+VISIT = re.compile(r'(?:\bfailpoint|TRIREME_FAILPOINT)\(\s*(?:"(\w+)"|([\w.]+)),\s*"(\w+)"\s*\)')
 
 
 def listed(text):

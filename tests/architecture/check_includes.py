@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Rooms include only what rooms.py says, no class has friends in another room but for those listed
-here, files stay short, and library code does nothing that harms its host."""
+"""Rooms include only what rooms.py says, and no class has a friend in another room. Comments name only
+methods that exist. Files stay short, and library code does nothing that harms its host."""
 
 import itertools
 import re
@@ -9,21 +9,17 @@ import sys
 import rooms
 from rooms import ROOMS, ROOT
 
-# A friend across rooms, and the seam that is to take its place. This list only gets shorter.
-FRIENDS = {
-    ("model", "Optimizer"): "ShardView: what an optimizer sees of a model",
-    ("model", "Trainer"): "ShardView: what a trainer sees of a model",
-}
-
 MOST_LINES = 800
 SOURCES = {".c", ".cpp", ".h", ".hpp", ".inc", ".cs", ".rs", ".py"}
 BUILT = {"target", "build", "bin", "obj"}
-# What a library must not do to the program it lives in. Methods called abort() are no harm.
+# Calls by which a library harms the program it lives in. Methods called abort() are no harm.
 HARM = re.compile(
     r"\b(std::)?(exit|_exit|abort|printf|puts|perror|signal|sigaction|setlocale)\("
     r"|std::c(out|err)\b"
 )
 METHOD = re.compile(r"(->|\.|[a-z]\w*::|void |Status )(?<!std::)abort\(")
+NAMED = re.compile(r"\b([A-Z]\w*)::(\w+)\(\)")
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 FRIEND = re.compile(r"\bfriend\s+(?:class|struct)\s+(\w+)\s*;")
 
 
@@ -66,7 +62,7 @@ def problems_of_source(path, room, text):
 
 
 def problems_of_unused(pairs, table=ROOMS):
-    """What the table permits and nobody does: it would hide an include that is new."""
+    """Permissions of the table that no source uses: it would hide an include that is new."""
     return [
         f"rooms.py: {room} includes nothing of {target} any more"
         for room, (_, includes) in table.items()
@@ -75,25 +71,36 @@ def problems_of_unused(pairs, table=ROOMS):
     ]
 
 
-def problems_of_friends(sources, known=FRIENDS):
-    """`sources`: (path, room, text) of all."""
-    homes, friends, problems = {}, set(), []
+def problems_of_friends(sources):
+    """Friends across rooms. `sources`: (path, room, text) of all."""
+    homes, problems = {}, []
     for _, room, text in sources:
         for name in re.findall(
             r"^\s*(?:class|struct)\s+(\w+)\s*(?:final\s*)?(?::[^:;{]*)?\{", text, flags=re.M
         ):
-            homes.setdefault(name, set()).add(rooms.story(room))
+            homes.setdefault(name, set()).add(room)
     for path, room, text in sources:
-        for name in FRIEND.findall(text):
-            at_home = rooms.story(room) in homes.get(name, {rooms.story(room)})
-            if not at_home:
-                friends.add((room, name))
-                if (room, name) not in known:
-                    problems.append(f"{path}: {name} is a friend, but of another room")
-    return problems + [
-        f"FRIENDS lists {name} in {room}, who is none"
-        for room, name in sorted(set(known) - friends)
-    ]
+        problems += [
+            f"{path}: {name} is a friend, but of another room"
+            for name in FRIEND.findall(text)
+            if room not in homes.get(name, {room})
+        ]
+    return problems
+
+
+def problems_of_comments(sources):
+    """Methods that comments name, such as "Mesh::dial()", and that no class has. `sources`: as above."""
+    code = {path: COMMENT.sub("", text) for path, _, text in sources}
+    homes, problems = {}, []
+    for path, text in code.items():
+        for name in re.findall(r"^\s*(?:class|struct)\s+(\w+)[^;()]*\{", text, flags=re.M):
+            homes.setdefault(name, []).append(path)
+    for path, _, text in sources:
+        for owner, method in NAMED.findall(" ".join(COMMENT.findall(text))):
+            places = [code[home] for home in homes.get(owner, [])]
+            if not any(re.search(rf"\b{method}\(", place) for place in places):
+                problems.append(f"{path}: a comment names {owner}::{method}(), which is not there")
+    return problems
 
 
 def check(root=ROOT):
@@ -106,6 +113,7 @@ def check(root=ROOT):
             problems += problems_of_source(path, room, text)
     problems += problems_of_unused(rooms.edges(sources))
     problems += problems_of_friends(sources)
+    problems += problems_of_comments(sources)
     for folder in ("include", "src", "bindings", "tests", "tools", "examples"):
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in SOURCES and not BUILT & set(path.relative_to(root).parts):

@@ -216,7 +216,7 @@ def problems_of(pairs, text):
 
 
 def unknown_names(text):
-    """What docs/architecture.md names and is not there, and the rooms that its table leaves out."""
+    """Names of docs/architecture.md that are not there, and rooms that its table leaves out."""
     sources = "\n".join(source for _, _, source in rooms.sources())
     problems = []
     for name in sorted(set(re.findall(r"`([^`\n]+)`", text))):

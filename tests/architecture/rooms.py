@@ -73,16 +73,16 @@ ROOMS = {
         "model/gradients model/units offload exchange collectives sharding kernels platform public",
     ),
     "optimizer/rules": Room(
-        "how an update is computed", "exchange sharding kernels platform public"
+        "how an update is computed, and its state",
+        "model offload exchange sharding kernels platform public",
     ),
     "optimizer": Room(
         "the end of a step, and the state",
-        "optimizer/rules model model/units offload exchange collectives sharding kernels platform "
-        "public",
+        "optimizer/rules model exchange collectives sharding kernels platform public",
     ),
     "trainer": Room(
         "a step from layers with callbacks",
-        "optimizer offload exchange sharding kernels platform public",
+        "optimizer model offload exchange sharding kernels platform public",
     ),
     "store": Room("the job's store", "net platform"),
     "api": Room(
@@ -130,7 +130,7 @@ def sources(root=ROOT):
 
 
 def edges(found=None):
-    """All pairs of rooms (from, to) of which one includes the other."""
+    """All pairs of rooms (from, to) whose first includes the second."""
     pairs = set()
     for _, room, text in found if found is not None else sources():
         targets = {target_of(include) for include in included(text)}

@@ -9,9 +9,11 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "abi"), str(HERE.parent / "faults")]
-sys.path[:0] = [str(HERE.parents[1] / "tools")]
+sys.path[:0] = [str(HERE.parents[1] / "tools"), str(HERE.parent / "exercise")]
 
 import abi_headers
+import abi_python
+import abi_rust_rules
 import bindgen
 import check_circles
 import check_comments
@@ -21,7 +23,9 @@ import check_includes
 import check_layout
 import check_prose
 import check_symbols
+import format as layout_of_text
 import headers
+import new_rule
 import seeded_defects
 
 
@@ -35,8 +39,9 @@ class Gates(unittest.TestCase):
     def change(self, name, old, new):
         path = self.include / "trireme" / name
         text = path.read_text()
-        self.assertIn(old, text)
-        path.write_text(text.replace(old, new, 1))
+        found = seeded_defects.places(text, old)
+        self.assertTrue(found, old)
+        path.write_text(text[: found[0].start()] + new + text[found[0].end() :])
 
     def layout_differences(self):
         return check_layout.differences(check_layout.current(), check_layout.current(self.include))
@@ -69,6 +74,18 @@ class Gates(unittest.TestCase):
         self.change("request.h", phrase, "Thread safety: mostly.\n * @since")
         self.assertEqual(len(check_comments.check(self.include)), 3)
 
+    def test_a_large_struct_without_a_reason_is_noticed(self):
+        def problems(count, comment):
+            fields = "".join(f"    uint64_t field{i};\n" for i in range(count))
+            struct = f"/** {comment} */\ntypedef struct s {{\n{fields}}} s;\n"
+            (self.include / "trireme" / "large.h").write_text(struct)
+            return check_comments.problems_of_structs(self.include)
+
+        reason = "Numbers. More than 16 fields: no field goes without the others."
+        self.assertEqual(problems(16, "Numbers."), [])
+        self.assertEqual(problems(17, reason), [])
+        self.assertEqual(len(problems(17, "Numbers.")), 1)
+
     def test_a_header_that_needs_another_is_noticed(self):
         self.change("buffer.h", "#include <trireme/types.h>\n", "")
         self.change("buffer.h", "#include <trireme/status.h>\n", "")
@@ -77,7 +94,11 @@ class Gates(unittest.TestCase):
     def test_harm_to_the_host_is_noticed(self):
         check = check_includes.problems_of_source
         for harm in (
-            "exit(1);", "std::abort();", "std::cout << 1;", 'printf("x");', "signal(1, f);"
+            "exit(1);",
+            "std::abort();",
+            "std::cout << 1;",
+            'printf("x");',
+            "signal(1, f);",
         ):
             self.assertEqual(len(check("x.cpp", "kernels", harm)), 1, harm)
         for harmless in ("// exit(1)", "group.abort(x);", 'f("exit(1)");', "snprintf(a, 1, b);"):
@@ -126,10 +147,69 @@ class Gates(unittest.TestCase):
                 bindgen.generated(self.include / "trireme")
             (self.include / "trireme/log.h").write_text(before)
 
+    def add_a_rule(self):
+        self.change(
+            "rules.h",
+            "/** Flags of MUON. */",
+            """/** NEW. */
+typedef struct trireme_new_options {
+    /** The rule and the size of this struct. */
+    trireme_rule_options base;
+    /** A decay. Default: 0.25. */
+    double decay;
+} trireme_new_options; /* since 1.1 */
+
+/** Options of NEW with all defaults. */
+#define TRIREME_NEW_OPTIONS_INIT TRIREME_INIT_RULE(trireme_new_options, TRIREME_RULE_NEW)
+
+/** Flags of MUON. */""",
+        )
+        self.change(
+            "rules.h", "TRIREME_RULE_MUON = 11", "TRIREME_RULE_MUON = 11, TRIREME_RULE_NEW = 12"
+        )
+
+    def test_a_new_rule_has_its_struct_in_rust_without_other_changes(self):
+        self.add_a_rule()
+        made = abi_rust_rules.files(abi_headers.Headers(self.include / "trireme"))["mod.rs"]
+        for words in (
+            "    RuleKind::New => sys::TRIREME_RULE_NEW,",
+            "pub struct New {\n    /// A decay. Default: 0.25.\n    pub decay: f64,\n}",
+            "{ decay: self.decay, ..sys::TRIREME_NEW_OPTIONS_INIT }",
+            "impl From<New> for Rule {",
+        ):
+            self.assertIn(words, made)
+        self.change("rules.h", "double decay;", "const char *decay;")
+        with self.assertRaisesRegex(abi_headers.HeaderError, "decay: Rust has no such option"):
+            abi_rust_rules.files(abi_headers.Headers(self.include / "trireme"))
+
+    def test_a_new_rule_or_option_has_its_class_in_python_without_other_changes(self):
+        self.add_a_rule()
+        made = abi_python.files(abi_headers.Headers(self.include / "trireme"))["rule_options.py"]
+        for words in (
+            "class New(Rule):",
+            '"new": TRIREME_RULE_NEW,',
+            "_kind = TRIREME_RULE_NEW",
+            "decay: A decay. Default: 0.25.",
+            "def __init__(self, *, decay: float | None = None) -> None:",
+        ):
+            self.assertIn(words, made)
+        for words, error in (
+            ("A decay.", "trireme_new_options.decay: neither a default nor Required"),
+            ("A decay. Default: a letter.", "trireme_new_options.decay: Python has no such option"),
+        ):
+            header = self.include / "trireme/rules.h"
+            before = header.read_text()
+            self.change("rules.h", "A decay. Default: 0.25.", words)
+            if "letter" in words:
+                self.change("rules.h", "double decay;", "int64_t decay;")
+            with self.assertRaisesRegex(abi_headers.HeaderError, error):
+                abi_python.files(abi_headers.Headers(self.include / "trireme"))
+            header.write_text(before)
+
     def test_an_exception_for_a_function_that_has_another_name_is_noticed(self):
         for name, old, new in (
-            ("batch.h", "CALL\ntrireme_broadcast_to_buffer(", "CALL\ntrireme_x("),
-            ("trainer.h", "CALL\ntrireme_trainer_step(", "CALL\ntrireme_x("),
+            ("batch.h", "CALLCONV\ntrireme_broadcast_to_buffer(", "CALLCONV\ntrireme_x("),
+            ("trainer.h", "CALLCONV\ntrireme_trainer_step(", "CALLCONV\ntrireme_x("),
         ):
             before = (self.include / "trireme" / name).read_text()
             self.change(name, old, new)
@@ -150,11 +230,13 @@ class Gates(unittest.TestCase):
             (long, 1),
             (f"- {long}\n- Short.\n", 1),
             ("What it has nothing for goes out before.\n", 1),
+            ("The file belongs to the user, and nobody else may read it.\n", 1),
             ("Who is it?\n\n```\n" + long + "\n```\n| " + long + " |\n", 0),
         ):
             self.assertEqual(len(check_prose.of_page(page, "p")), count, page)
         for header, count in (
             ("/** Sends. */\nint f(void);\n", 0),
+            ("/** Options of which only the path is missing. */\n", 1),
             (f"/** {long} */\n", 2),  # too long for a line, too
             ("/** A.\n *\n * @param x  " + long.replace("very ", "so ", 12) + "\n */\n", 2),
             ("struct s {\n    /**\n" + "     * One.\n" * 5 + "     */\n    int x;\n};\n", 1),
@@ -162,9 +244,143 @@ class Gates(unittest.TestCase):
         ):
             self.assertEqual(len(check_prose.of_header(header, "h")), count, header)
 
+    def test_comments_of_sources_that_are_not_plain_are_noticed(self):
+        long = "The library " + "very " * 24 + "much."
+        half = " ".join(long.split()[:14]), " ".join(long.split()[14:])
+        for source, count in (
+            ('// A rank sends. Then it waits.\nint a;  // Bytes.\nf("Which // nobody");\n', 0),
+            (f"int a;\n// {half[0]}\n// {half[1]}\n", 1),
+            (f"int a;  // {half[0]}\nint b;  // {half[1]}\n", 0),  # two comments
+            (f"// A drawing:\n//\n//   {half[0]}\n//   {half[1]}\n", 0),
+            (f"/*\n * A table:\n *\n *   {half[0]}\n *   {half[1]}\n */\n", 0),
+            ("// A list:\n// - one\n// - Which of them is the next.\n", 1),
+            ("/* What it has nothing for. */\n", 1),
+            ("// A rank that nobody waits for.\n", 1),
+            ("// The ranks, of which this is the first.\n", 1),
+            ("// Told by who waits.\nint a; /* whom it names */\n", 2),
+        ):
+            self.assertEqual(len(check_prose.of_source(source, "s")), count, source)
+
+    def test_comments_of_python_that_are_not_plain_are_noticed(self):
+        check = check_prose.of_source
+        for source, count in (
+            ('"""Reads."""\n# Plain.\nx = "What nobody has"  # a text\n', 0),
+            ('"""What it reads."""\n', 1),
+            ('def f():\n    """Told by who waits."""\n', 1),
+            ("# A rank that\n# nobody waits for.\n", 1),
+            (
+                'class C:\n    """C."""\n\n    async def f():\n        """Which of them is next."""\n',
+                1,
+            ),
+            ('"""Adds:\n\n>>> f("What nobody has")\n\nMore.\n"""\n', 0),
+            ('"""Adds:\n\n>>> f()\n1\n\nWho adds first is named.\n"""\n', 1),
+        ):
+            self.assertEqual(len(check(source, "s", check_prose.python_comments)), count, source)
+
+    def test_comments_of_rust_that_are_not_plain_are_noticed(self):
+        check = check_prose.of_source
+        long = "The library " + "very " * 24 + "much."
+        half = " ".join(long.split()[:14]), " ".join(long.split()[14:])
+        for source, count in (
+            ("//! Sends.\n\n/// Reads.\nfn f<'a>(x: &'a str) {} // Plain.\n", 0),
+            ("//! What it sends.\n", 1),
+            ("/// Told by who waits.\nfn f() {}\n", 1),
+            (f"    /// {half[0]}\n    /// {half[1]}\n    a: u8,\n", 1),
+            (f"/// {half[0]}.\n///\n/// {half[1]}\n", 0),  # two paragraphs
+            (f"/// Adds:\n///\n/// ```\n/// // {long}\n/// ```\n", 0),
+            ("/// Adds:\n///\n/// ```\n/// f();\n/// ```\n/// What it adds.\n", 1),
+            ("/// Sends to [`Which`] of [the rank](Rank::who).\n", 0),
+            # A lifetime opens no text, and a text may hold slashes, quotes or lines.
+            ("fn f<'a>(x: &'a str) {} // What nobody has.\n", 1),
+            ('let a = "// What \\" // nobody";\nlet b = r#"a "// Who" b"#;\n', 0),
+            ("let a = '\"'; // What it has.\nlet b = '\"';\n", 1),
+            ('let a = "one\n// What nobody has";\n', 0),
+        ):
+            self.assertEqual(len(check(source, "s", check_prose.rust_comments)), count, source)
+
+    def test_comments_of_csharp_that_are_not_plain_are_noticed(self):
+        check = check_prose.of_source
+        long = "The library " + "very " * 24 + "much."
+        half = " ".join(long.split()[:14]), " ".join(long.split()[14:])
+        tags = '<see cref="A.B(int,\n///   long)"/> <c>Which nobody</c> ' * 10
+        for source, count in (
+            ("/// <summary>Sends.</summary>\nint a; // Plain, of List<int>.\n", 0),
+            ("/// <summary>What it sends.</summary>\n", 1),
+            ("/// <summary>\n/// Told by who waits.\n/// </summary>\n", 1),
+            (f"/// <summary>\n/// {half[0]}\n/// {half[1]}\n/// </summary>\n", 1),
+            (f"/// <summary>{half[0]}</summary>\n/// <returns>{half[1]}</returns>\n", 0),
+            ('/// <summary>Sends</summary>\n/// <param name="to">Which rank.</param>\n', 1),
+            (f"/// <summary>Sends {tags}.</summary>\n", 0),
+            (f"/// <code>\n/// // {long}\n/// </code>\n", 0),
+            ("// A rank that nobody waits for.\n", 1),
+            ('var a = "// What \\" // nobody"; var b = @"\\"; // Which it is.\n', 1),
+            ("var a = '\"'; // What it has.\nvar b = '\"';\n", 1),
+        ):
+            self.assertEqual(len(check(source, "s", check_prose.csharp_comments)), count, source)
+
+    def test_a_generated_file_alone_is_left_out_of_the_prose(self):
+        root = pathlib.Path(self.folder.name)
+        for name, text in (
+            ("bindings/dotnet/A.cs", "// What it is.\n"),
+            ("bindings/dotnet/B.cs", "// Generated by x.\n// What it is.\n"),
+            ("bindings/dotnet/obj/C.cs", "// What it is.\n"),
+            ("bindings/python/a/b.py", "# What it is.\n"),
+            ("bindings/rust/a/src/b.rs", "use a;\n// Generated by x.\n// What it is.\n"),
+            ("bindings/rust/target/c.rs", "// What it is.\n"),
+        ):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        found, texts = check_prose.of_sources(root)
+        folders = ["bindings/dotnet", "bindings/python/a", "bindings/rust/a/src"]
+        self.assertEqual(
+            ({k: len(v) for k, v in found.items()}, texts), (dict.fromkeys(folders, 1), 3)
+        )
+
+    def test_a_ceiling_of_prose_follows_down_and_not_up(self):
+        found = {"src/a": ["one", "two"], "src/b": []}
+        check = check_prose.against_ceilings
+        self.assertEqual(check(found, {"src/a": 2}), [])
+        self.assertEqual(len(check(found, {})), 3)
+        self.assertEqual(len(check(found, {"src/a": 1})), 3)
+        self.assertEqual(len(check(found, {"src/a": 3})), 1)
+        self.assertEqual(len(check(found, {"src/a": 2, "src/gone": 1})), 1)
+
+    def test_an_update_rule_that_needs_more_files_is_noticed(self):
+        tree = pathlib.Path(self.folder.name)
+        before = new_rule.texts(tree)
+        for name in ("types.h", "rules.h", "model.h", "optimizer.h"):
+            new_rule.replace(self.include / "trireme" / name, r"\Z", "\n")
+        files = new_rule.changed(before, new_rule.texts(tree))
+        new_rule.check_by_hand(files)
+        new_rule.check_generated(["bindings/rust/new.rs", "tests/abi/golden-1.0.txt"])
+        for check, names in (
+            (new_rule.check_by_hand, [*files, "src/new.inc"]),
+            (new_rule.check_generated, files),
+        ):
+            self.assertRaises(SystemExit, check, names)
+
     def test_every_seeded_defect_fits_its_source(self):
         for name, source, before, *_ in seeded_defects.DEFECTS:
-            self.assertEqual((seeded_defects.ROOT / source).read_text().count(before), 1, name)
+            text = (seeded_defects.ROOT / source).read_text()
+            self.assertEqual(len(seeded_defects.places(text, before)), 1, name)
+
+    def test_a_source_that_is_laid_out_in_another_way_is_noticed(self):
+        bad = {
+            "clang-format": ("bad.cpp", "int  f( ){return 1;}\n"),
+            "ruff": ("bad.py", "x = {  'a':1 }\n"),
+            "rustfmt": ("bad.rs", "fn f( ) {}\n"),
+        }
+        root = pathlib.Path(self.folder.name)
+        shutil.copytree(headers.INCLUDE, root / "include", dirs_exist_ok=True)
+        for name in (".clang-format", ".ruff.toml", "include/.clang-format"):
+            shutil.copy(seeded_defects.ROOT / name, root / name)
+        there = [each for each in layout_of_text.FORMATTERS if layout_of_text.is_there(each)]
+        if not there:
+            self.skipTest("no formatter is installed")
+        for formatter in there:
+            name, text = bad[formatter.name]
+            (root / name).write_text(text)
+            self.assertTrue(layout_of_text.differences(formatter, [name], root), formatter.name)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ class Rooms(unittest.TestCase):
             ("model/gradients", '"model/model.hpp"'),
             ("model/gradients", '"model/units/unit_pool.hpp"'),
             ("optimizer/rules", '"optimizer/optimizer.hpp"'),
-            ("backends/slots", '"backends/local/liaison.hpp"'),
+            ("backends/slots", '"backends/local/process_mesh.hpp"'),
             ("backends/wire", '"backends/mpi/plugin.hpp"'),
             ("backends", '"backends/tcp/mesh.hpp"'),
             ("cli/bench", '"cli/doctor/doctor.hpp"'),
@@ -75,11 +75,24 @@ class Rooms(unittest.TestCase):
         model = "class Model {\n  friend class Optimizer;\n};"
         sources = [(SOURCE, "model", model), (SOURCE, "optimizer", "class Optimizer {\n};")]
         check = check_includes.problems_of_friends
-        self.assertEqual(len(check(sources, {})), 1)
-        self.assertEqual(check(sources, {("model", "Optimizer"): "a seam"}), [])
-        self.assertEqual(len(check(sources[1:], {("model", "Optimizer"): "a seam"})), 1)
-        at_home = [(SOURCE, "model", model), (SOURCE, "model/units", "class Optimizer {\n};")]
-        self.assertEqual(check(at_home, {}), [])
+        self.assertEqual(len(check(sources)), 1)
+        self.assertEqual(check([(SOURCE, "model", model + "\nclass Optimizer {\n};")]), [])
+        within = [(SOURCE, "model", model), (SOURCE, "model/units", "class Optimizer {\n};")]
+        self.assertEqual(len(check(within)), 1)
+
+    def test_a_comment_that_names_a_method_of_another_class_is_noticed(self):
+        link = "class Link {\n  void end();  // end() of a peer\n};"
+        check = check_includes.problems_of_comments
+        for text, problems in (
+            ("// See Link::end().", 0),
+            ("// See\n// Link::end().", 0),
+            ("// See Link::begin().", 1),
+            ("/* See Frame::end(). */", 1),
+            ("Link::begin();", 0),
+        ):
+            sources = [(SOURCE, "model", link), (pathlib.Path("src/y.cpp"), "model", text)]
+            self.assertEqual(len(check(sources)), problems, text)
+        self.assertEqual(len(check([(SOURCE, "model", link + "// Link::begin()")])), 1)
 
     def test_a_picture_that_is_stale_is_noticed(self):
         pairs = rooms.edges()
@@ -143,24 +156,13 @@ class Classes(unittest.TestCase):
         found = {name: numbers for name, *numbers in check_classes.classes_of(self.TEXT)}
         self.assertEqual(found, {"Large": [6, 7], "Large::Inner": [1, 2]})
 
-    def check(self, methods, fields, ceilings=None):
-        return check_classes.check(
-            [(pathlib.Path("src/a/b.hpp"), "C", methods, fields)], ceilings or {}
-        )
+    def check(self, methods, fields):
+        return check_classes.check([(pathlib.Path("src/a/b.hpp"), "C", methods, fields)])
 
     def test_a_class_that_is_too_large_is_noticed(self):
         self.assertEqual(self.check(40, 25), [])
         self.assertEqual(len(self.check(41, 1)), 1)
         self.assertEqual(len(self.check(1, 26)), 1)
-
-    def test_a_ceiling_only_falls(self):
-        ceilings = {"a: C": (60, 30)}
-        self.assertEqual(self.check(60, 30, ceilings), [])
-        self.assertEqual(len(self.check(61, 30, ceilings)), 1)
-        self.assertEqual(len(self.check(60, 31, ceilings)), 1)
-        self.assertEqual(len(self.check(59, 30, ceilings)), 1)
-        self.assertEqual(len(self.check(10, 10, ceilings)), 1)
-        self.assertEqual(len(check_classes.check([], ceilings)), 1)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-// What it costs that ranks compare what they do, beside an all-reduce of two ranks in the same run:
-//   bench_fingerprint [ROUNDS]
-// each makes its fingerprint, hashes it and compares the hashes of all ranks; small operations (to
-// 4 KiB) make it in registers. The hashes travel in cache lines that are waited for anyway, so the
-// work is all it costs.
+// Measures how long ranks take to compare their calls, beside an all-reduce of two ranks in the
+// same run: bench_fingerprint [ROUNDS] each makes its fingerprint, hashes it and compares the
+// hashes of all ranks; small operations (to 4 KiB) make it in registers. The hashes travel in cache
+// lines that are waited for anyway, so the work is all it costs.
 #include <trireme/trireme.h>
 
 #include <algorithm>
@@ -40,7 +39,7 @@ double nanoseconds(int calls, Body body) {
   return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / calls;
 }
 
-// All that a small operation does about it.
+// The whole work of a small operation for this.
 double cost_of_plain() {
   PlainOperation operation;
   operation.kind = OperationKind::all_reduce;
@@ -50,14 +49,14 @@ double cost_of_plain() {
   volatile bool same = true;
   return nanoseconds(200000, [&](std::uint64_t i) {
     operation.count = i & 1023;
-    asm volatile("" : "+m"(operation));  // nothing of it is known beforehand
+    asm volatile("" : "+m"(operation));  // hides its values from the compiler
     const std::uint64_t hash = write_plain_fingerprint(operation, i, &prints[0]);
     hashes[0] = hash;
     for (int rank = 0; rank < kRanks; ++rank) same = same && hashes[rank] == hash;
   });
 }
 
-// And a larger one.
+// The work of a larger operation.
 double cost_of_whole() {
   Operation operation;
   operation.kind = OperationKind::all_reduce;
@@ -75,7 +74,7 @@ double cost_of_whole() {
   });
 }
 
-// Of the slower rank.
+// The time of the slower rank.
 double all_reduce(std::uint64_t bytes, int round) {
   const std::string place = "local://fingerprint" + std::to_string(round) + std::to_string(bytes);
   const int calls = bytes > 65536 ? 200 : 20000;
@@ -90,12 +89,12 @@ double all_reduce(std::uint64_t bytes, int round) {
     trireme_buffer* buffer = nullptr;
     void* data = nullptr;
     must(trireme_buffer_alloc(group, bytes, &buffer));
-    must(trireme_buffer_data(buffer, &data));
+    must(trireme_buffer_get_data(buffer, &data));
     std::fill_n(static_cast<float*>(data), bytes / 4, 0.0f);
     must(trireme_barrier(group, nullptr));
     times[rank] = nanoseconds(calls, [&](std::uint64_t) {
-      must(trireme_all_reduce(group, data, data, bytes / 4, TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM,
-                              nullptr));
+      must(trireme_all_reduce(group, data, data, bytes / 4, TRIREME_DTYPE_F32,
+                              TRIREME_REDUCTION_SUM, nullptr));
     });
     trireme_buffer_destroy(buffer);
     trireme_communicator_destroy(group);

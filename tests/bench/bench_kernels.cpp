@@ -91,14 +91,16 @@ void measure_all(std::uint64_t mebibytes) {
   measure("reduce f32 sum, 4 sources", 5 * bytes, [&] { sum(TRIREME_DTYPE_F32, 4, 4); });
   measure("reduce f32 sum, 5 sources", 6 * bytes, [&] { sum(TRIREME_DTYPE_F32, 5, 4); });
   measure("reduce f64 sum, 2 sources", 3 * bytes, [&] { sum(TRIREME_DTYPE_F64, 2, 8); });
-  measure("reduce f32 average, 2 sources", 3 * bytes,
-          [&] { reduce(TRIREME_DTYPE_F32, TRIREME_REDUCTION_AVERAGE, out.data(), sources, 2, count, 2, 1); });
+  measure("reduce f32 average, 2 sources", 3 * bytes, [&] {
+    reduce(TRIREME_DTYPE_F32, TRIREME_REDUCTION_AVERAGE, out.data(), sources, 2, count, 2, 1);
+  });
   measure("reduce bf16 sum, 2 sources", 3 * bytes, [&] { sum(TRIREME_DTYPE_BF16, 2, 2); });
   measure("reduce f16 sum, 2 sources", 3 * bytes, [&] { sum(TRIREME_DTYPE_F16, 2, 2); });
   measure("reduce f8e4m3 sum, 2 sources", 3 * bytes, [&] { sum(TRIREME_DTYPE_F8E4M3, 2, 1); });
   measure("reduce i32 sum, 2 sources", 3 * bytes, [&] { sum(TRIREME_DTYPE_I32, 2, 4); });
-  measure("reduce f32 min, 2 sources", 3 * bytes,
-          [&] { reduce(TRIREME_DTYPE_F32, TRIREME_REDUCTION_MIN, out.data(), sources, 2, count, 1, 1); });
+  measure("reduce f32 min, 2 sources", 3 * bytes, [&] {
+    reduce(TRIREME_DTYPE_F32, TRIREME_REDUCTION_MIN, out.data(), sources, 2, count, 1, 1);
+  });
   measure("add f32", 3 * bytes, [&] { add(TRIREME_DTYPE_F32, out.data(), v[0].data(), count); });
 
   UpdateRule rule;

@@ -1,9 +1,9 @@
-// How long ranks take to meet at a tcp:// directory, all at once on this machine: each connects, proves
-// that it knows the token, says where it is reached and gets everybody's addresses. More ranks than a
-// group may have are several groups at one directory.
+// How long ranks take to meet at a tcp:// directory, all at once on this machine: each connects,
+// proves that it knows the token, sends its address and gets all addresses. More ranks than a group
+// may have are several groups at one directory.
 //
-//   bench_meeting [RUNS]     ranks, median and longest of the runs in ms, processor time of one in ms,
-//                            and how often somebody had to come again
+//   bench_meeting [RUNS] ranks, median and longest of the runs in ms, processor time of one in ms,
+//   and the number of repeated visits
 #include <poll.h>
 #include <sys/resource.h>
 
@@ -33,7 +33,7 @@ double processor_ms() {
          static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e3;
 }
 
-// In ms; below 0: somebody did not get in.
+// In ms; negative if a rank did not get in.
 double meet(const tcp::Endpoint& endpoint, const Token& token, int ranks, int run,
             std::atomic<int>& again) {
   const std::atomic<bool> stop{false};
@@ -47,16 +47,18 @@ double meet(const tcp::Endpoint& endpoint, const Token& token, int ranks, int ru
           std::to_string(run) + "-" + std::to_string(rank / size), rank % size, size, {}};
       std::snprintf(own.own.endpoint, sizeof own.own.endpoint, "127.0.0.1:%d", 1 + rank);
       std::vector<tcp::Entry> all;
+      tcp::Socket seat;
       bool refused = false;
       begin.arrive_and_wait();
-      // As a rank does that was not let in: a random part of a time that doubles.
+      // Waits like a refused rank: a random part of a time that doubles.
       auto draw = static_cast<unsigned>(ranks * run + rank);
       for (int attempt = 0; !refused; ++attempt) {
-        if (tcp::visit(endpoint, token, own, stop, &all, &refused).ok()) break;
+        if (tcp::visit(endpoint, token, own, {}, stop, &all, &refused, &seat).ok()) break;
         const int most = 10 << std::min(attempt, 6);
         ::poll(nullptr, 0, 1 + rand_r(&draw) % most);
         ++again;
       }
+      if (seat) tcp::say_last(seat, rank % size);
       if (all.size() != static_cast<std::size_t>(size)) ++failures;
     });
   }

@@ -1,6 +1,5 @@
-// Speed of products of matrices and of what MUON makes of one, beside OpenBLAS on one thread in the same
-// run, where that is installed.
-// Usage: bench_products [ROWS] [ROUNDS]
+// Speed of products of matrices and of MUON's direction, beside OpenBLAS on one thread in the same
+// run, where that is installed. Usage: bench_products [ROWS] [ROUNDS]
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

@@ -2,7 +2,7 @@
 
     with Hosts(2) as hosts:
         job = hosts.popen(0, ["trireme", ...])      # as on a machine of its own
-        hosts.cut(1)                                # its packets go nowhere, and nobody is told
+        hosts.cut(1)                                # its packets go nowhere, without an error
 
 The namespaces have no names: each lives as long as a process that does nothing, and that dies with
 this one. Nothing is left behind, however it ends.
@@ -28,9 +28,12 @@ def missing():
     probe = subprocess.run(["unshare", "-n", "true"], capture_output=True, text=True, check=False)
     if probe.returncode != 0:
         return f"network namespaces are not permitted: {probe.stderr.strip()}"
-    probe = subprocess.run(["unshare", "-n", "ip", "link", "add", "name", "probe", "type",
-                            "bridge"],
-                           capture_output=True, text=True, check=False)
+    probe = subprocess.run(
+        ["unshare", "-n", "ip", "link", "add", "name", "probe", "type", "bridge"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return f"no bridge can be made: {probe.stderr.strip()}" if probe.returncode != 0 else ""
 
 
@@ -40,11 +43,13 @@ def _die_with_parent():
 
 class _Namespace:
     def __init__(self):
-        self.keeper = subprocess.Popen(["unshare", "-n", "sleep", "infinity"],
-                                       preexec_fn=_die_with_parent)
+        self.keeper = subprocess.Popen(
+            ["unshare", "-n", "sleep", "infinity"], preexec_fn=_die_with_parent
+        )
         own = os.readlink("/proc/self/ns/net")
-        wait_until(lambda: os.readlink(f"/proc/{self.keeper.pid}/ns/net") != own,
-                   "a network namespace")
+        wait_until(
+            lambda: os.readlink(f"/proc/{self.keeper.pid}/ns/net") != own, "a network namespace"
+        )
 
     def command(self, program):
         return ["nsenter", "-t", str(self.keeper.pid), "-n", "--", *program]
@@ -81,8 +86,18 @@ class Hosts:
     def _host(self, number):
         host = self._space()
         host.ip("link", "set", "lo", "up")
-        self.switch.ip("link", "add", f"port{number}", "type", "veth", "peer", "name", "eth0",
-                       "netns", str(host.keeper.pid))
+        self.switch.ip(
+            "link",
+            "add",
+            f"port{number}",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            str(host.keeper.pid),
+        )
         self.heal(number)
         self.switch.ip("link", "set", f"port{number}", "up")
         host.ip("addr", "add", self.addresses[number] + "/24", "dev", "eth0")
@@ -103,25 +118,63 @@ class Hosts:
         reach each other over the network alone. Those of MPICH 4.0 do as UCX likes, which is memory
         that these hosts share: over its TCP MPI_Finalize often never comes back, in any program."""
         script = pathlib.Path(folder, "start-on-host")
-        cases = [f'{address}) exec {shlex.join(host.command(["sh", "-c"]))} "$*" ;;'
-                 for address, host in zip(self.addresses, self.hosts)]
-        script.write_text("\n".join(["#!/bin/sh", "host=$1", "shift", 'case "$host" in', *cases,
-                                     "esac", 'echo "no such host: $host" >&2', "exit 1", ""]))
+        cases = [
+            f'{address}) exec {shlex.join(host.command(["sh", "-c"]))} "$*" ;;'
+            for address, host in zip(self.addresses, self.hosts)
+        ]
+        script.write_text(
+            "\n".join(
+                [
+                    "#!/bin/sh",
+                    "host=$1",
+                    "shift",
+                    'case "$host" in',
+                    *cases,
+                    "esac",
+                    'echo "no such host: $host" >&2',
+                    "exit 1",
+                    "",
+                ]
+            )
+        )
         script.chmod(0o755)
         where = ",".join(f"{address}:{each}" for address in self.addresses)
         ranks = ["-np", str(each * len(self.hosts))]
         if name == "mpich":
-            return ["mpirun.mpich", "-launcher", "rsh", "-launcher-exec",
-                    str(script), "-hosts", where, "-iface", "eth0", *ranks]
-        settings = {"plm_rsh_agent": script, "oob_tcp_if_include": "eth0", "pml": "ob1",
-                    "btl": "tcp,self", "btl_tcp_if_include": "eth0"}
+            return [
+                "mpirun.mpich",
+                "-launcher",
+                "rsh",
+                "-launcher-exec",
+                str(script),
+                "-hosts",
+                where,
+                "-iface",
+                "eth0",
+                *ranks,
+            ]
+        settings = {
+            "plm_rsh_agent": script,
+            "oob_tcp_if_include": "eth0",
+            "pml": "ob1",
+            "btl": "tcp,self",
+            "btl_tcp_if_include": "eth0",
+        }
         # Each host's ranks would be bound to the first cores, which are all hosts'.
-        return ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
-                "--host", where, *ranks,
-                *(str(word) for setting in settings.items() for word in ("--mca", *setting))]
+        return [
+            "mpirun.openmpi",
+            "--allow-run-as-root",
+            "--oversubscribe",
+            "--bind-to",
+            "none",
+            "--host",
+            where,
+            *ranks,
+            *(str(word) for setting in settings.items() for word in ("--mca", *setting)),
+        ]
 
     def cut(self, number):
-        """No packet comes or goes any more; the link is still up for who looks at it."""
+        """No packet comes or goes any more; the link still looks up."""
         self.switch.ip("link", "set", f"port{number}", "nomaster")
 
     def heal(self, number):

@@ -18,8 +18,9 @@ LONG = 240  # seconds; longer than anything healthy takes on a busy machine
 
 
 def bench(*arguments):
-    return subprocess.run([TRIREME, "bench", *arguments], capture_output=True, text=True,
-                          timeout=LONG)
+    return subprocess.run(
+        [TRIREME, "bench", *arguments], capture_output=True, text=True, timeout=LONG
+    )
 
 
 def figures(*arguments):
@@ -34,15 +35,44 @@ QUICK = ("-n", "2", "-w", "1")
 
 class Runs(unittest.TestCase):
     def test_all_operations_are_right(self):
-        operations = ["all_reduce", "reduce_scatter", "reduce_scatter_v", "all_gather",
-                      "all_gather_v", "broadcast", "barrier", "send_receive", "reduce", "gather",
-                      "gather_v", "scatter", "scatter_v", "all_to_all", "all_to_all_v"]
+        operations = [
+            "all_reduce",
+            "reduce_scatter",
+            "reduce_scatter_v",
+            "all_gather",
+            "all_gather_v",
+            "broadcast",
+            "barrier",
+            "send_receive",
+            "reduce",
+            "gather",
+            "gather_v",
+            "scatter",
+            "scatter_v",
+            "all_to_all",
+            "all_to_all_v",
+        ]
         quick = os.environ.get("TRIREME_TEST_QUICK")
         for ranks in ("2",) if quick else ("1", "3"):
             for ranks_as in ("threads", "processes"):
                 for memory in ("private",) if quick else ("registered", "private"):
-                    data = figures(*operations, *QUICK, "-b", "8", "-e", "300000", "-f", "200",
-                                   "-c", "-g", ranks, "--ranks-as", ranks_as, "--memory", memory)
+                    data = figures(
+                        *operations,
+                        *QUICK,
+                        "-b",
+                        "8",
+                        "-e",
+                        "300000",
+                        "-f",
+                        "200",
+                        "-c",
+                        "-g",
+                        ranks,
+                        "--ranks-as",
+                        ranks_as,
+                        "--memory",
+                        memory,
+                    )
                     self.assertEqual(data["ranks"], int(ranks))
                     self.assertEqual((data["ranks_as"], data["memory"]), (ranks_as, memory))
                     self.assertEqual({row["operation"] for row in data["rows"]}, set(operations))
@@ -55,20 +85,57 @@ class Runs(unittest.TestCase):
                             self.assertGreaterEqual(form["p99_us"], form["time_us"])
 
     def test_every_dtype_and_reduction(self):
-        data = figures("all_reduce", *QUICK, "-b", "64K", "-e", "64K", "-c", "-d", "all", "-o",
-                       "all", "-g", "2", "--ranks-as", "threads")
+        data = figures(
+            "all_reduce",
+            *QUICK,
+            "-b",
+            "64K",
+            "-e",
+            "64K",
+            "-c",
+            "-d",
+            "all",
+            "-o",
+            "all",
+            "-g",
+            "2",
+            "--ranks-as",
+            "threads",
+        )
         pairs = {(row["dtype"], row["reduction"]) for row in data["rows"]}
         self.assertEqual(len(pairs), len(data["rows"]))
-        self.assertTrue({("f32", "sum"), ("bf16", "average"), ("bool", "bxor"),
-                         ("i8", "product"), ("f8e5m2", "scaled_sum"), ("u64", "max")} <= pairs)
+        self.assertTrue(
+            {
+                ("f32", "sum"),
+                ("bf16", "average"),
+                ("bool", "bxor"),
+                ("i8", "product"),
+                ("f8e5m2", "scaled_sum"),
+                ("u64", "max"),
+            }
+            <= pairs
+        )
         self.assertNotIn(("f32", "band"), pairs)
         self.assertEqual(sum(row["in_place"]["wrong"] for row in data["rows"]), 0)
 
     def test_algorithms_and_a_transport(self):
         operations = ["all_reduce", "all_gather", "broadcast", "all_to_all"]
-        for ranks_as in ("threads", "processes", "host"):
-            data = figures(*operations, *QUICK, "-b", "64K", "-e", "64K", "-c", "-g", "3",
-                           "--algorithm", "direct", "--ranks-as", ranks_as)
+        for ranks_as in ("threads", "processes", "transport"):
+            data = figures(
+                *operations,
+                *QUICK,
+                "-b",
+                "64K",
+                "-e",
+                "64K",
+                "-c",
+                "-g",
+                "3",
+                "--algorithm",
+                "direct",
+                "--ranks-as",
+                ranks_as,
+            )
             self.assertEqual(data["ranks_as"], ranks_as)
             self.assertEqual(len(data["rows"]), len(operations))
             for row in data["rows"]:
@@ -82,10 +149,25 @@ class Runs(unittest.TestCase):
 
     def test_ranks_over_a_network(self):
         operations = ["all_reduce", "all_gather", "send_receive"]
-        for backend in ("host", "gloo"):
+        for backend in ("frames", "gloo"):
             with self.subTest(backend=backend):
-                result = bench(*operations, *QUICK, "-b", "64K", "-e", "64K", "-c", "-g", "2",
-                               "--ranks-as", "tcp", "--backend", backend, "--json", "-")
+                result = bench(
+                    *operations,
+                    *QUICK,
+                    "-b",
+                    "64K",
+                    "-e",
+                    "64K",
+                    "-c",
+                    "-g",
+                    "2",
+                    "--ranks-as",
+                    "tcp",
+                    "--backend",
+                    backend,
+                    "--json",
+                    "-",
+                )
                 if "libtrireme_gloo.so" in result.stderr:
                     self.skipTest("Gloo is not installed")
                 self.assertEqual(result.returncode, 0, result.stderr)
@@ -97,17 +179,29 @@ class Runs(unittest.TestCase):
 
     def start_ranks(self, *arguments):
         """Two processes that others have started: what each said, and how it ended."""
-        shared = {**os.environ, "WORLD_SIZE": "2", "TRIREME_TOKEN": "a token of the tests",
-                  "TRIREME_RENDEZVOUS": f"host://trireme-test-bench-{os.getpid()}"}
-        jobs = [subprocess.Popen([TRIREME, "bench", *arguments, "--ranks-as", "env"], text=True,
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                 env={**shared, "RANK": str(rank)}) for rank in range(2)]
+        shared = {
+            **os.environ,
+            "WORLD_SIZE": "2",
+            "TRIREME_TOKEN": "a token of the tests",
+            "TRIREME_RENDEZVOUS": f"host://trireme-test-bench-{os.getpid()}",
+        }
+        jobs = [
+            subprocess.Popen(
+                [TRIREME, "bench", *arguments, "--ranks-as", "env"],
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**shared, "RANK": str(rank)},
+            )
+            for rank in range(2)
+        ]
         said = [job.communicate(timeout=LONG) for job in jobs]
         return [job.returncode for job in jobs], said
 
     def test_ranks_that_others_have_started(self):
-        codes, said = self.start_ranks("all_reduce", "reduce", *QUICK, "-b", "4K", "-e", "4K",
-                                       "-c", "-r", "1", "--json", "-")
+        codes, said = self.start_ranks(
+            "all_reduce", "reduce", *QUICK, "-b", "4K", "-e", "4K", "-c", "-r", "1", "--json", "-"
+        )
         self.assertEqual(codes, [0, 0], said)
         data = json.loads(said[0][0])
         self.assertEqual((data["ranks"], data["ranks_as"]), (2, "env"))
@@ -129,8 +223,9 @@ class Runs(unittest.TestCase):
             return [(row["bytes"], row["count"]) for row in rows]
 
         self.assertEqual(counts("-b", "8", "-e", "512", "-f", "8"), [(8, 2), (64, 16), (512, 128)])
-        self.assertEqual(counts("-b", "1K", "-e", "2K", "-i", "512"),
-                         [(1024, 256), (1536, 384), (2048, 512)])
+        self.assertEqual(
+            counts("-b", "1K", "-e", "2K", "-i", "512"), [(1024, 256), (1536, 384), (2048, 512)]
+        )
         self.assertEqual(counts("-b", "0", "-e", "4"), [(0, 0), (4, 1)])
         self.assertEqual(counts("-b", "8", "-e", "8", "-d", "bf16"), [(8, 4)])
 
@@ -154,12 +249,15 @@ class Runs(unittest.TestCase):
 
     def test_sweep(self):
         # Each takes minutes where sanitizers watch.
-        operations = ("barrier",) if os.environ.get("TRIREME_TEST_QUICK") else (
-            "broadcast", "barrier", "send_receive")
+        operations = (
+            ("barrier",)
+            if os.environ.get("TRIREME_TEST_QUICK")
+            else ("broadcast", "barrier", "send_receive")
+        )
         result = bench(*operations, "--all", "--check")
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         lines = result.stdout.splitlines()
-        self.assertEqual(len(lines), (2 * 2 + 1) * 6 + 1)  # host has one kind of memory
+        self.assertEqual(len(lines), (2 * 2 + 1) * 6 + 1)  # a transport has one kind of memory
         self.assertRegex(lines[-1], r"^all: [1-9]\d* cases, 0 elements wrong$")
 
     def test_json_file(self):
@@ -185,8 +283,24 @@ class Peers(unittest.TestCase):
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     def run_beside(self, *options):
-        return bench("all_reduce", "broadcast", *QUICK, "-b", "8", "-e", "8", "-g", "2", "--peer",
-                     "gloo", "--peer-folder", self.folder.name, "--rounds", "3", *options)
+        return bench(
+            "all_reduce",
+            "broadcast",
+            *QUICK,
+            "-b",
+            "8",
+            "-e",
+            "8",
+            "-g",
+            "2",
+            "--peer",
+            "gloo",
+            "--peer-folder",
+            self.folder.name,
+            "--rounds",
+            "3",
+            *options,
+        )
 
     def test_times_and_ratios(self):
         self.make('[ "$1" = 2 ] && echo noise && echo "all_reduce 8 1000000.0"')
@@ -214,8 +328,20 @@ class Peers(unittest.TestCase):
         """One round of the table beside a peer that takes a second for everything."""
         self.make('shift 4; for c; do echo "${c%:*} ${c#*:} 1000000"; done')
         path = os.path.join(self.folder.name, "table.json")
-        result = bench("--table", "--rounds", "1", "-e", "1M", *QUICK, "--peer", "gloo",
-                       "--peer-folder", self.folder.name, "--json", path)
+        result = bench(
+            "--table",
+            "--rounds",
+            "1",
+            "-e",
+            "1M",
+            *QUICK,
+            "--peer",
+            "gloo",
+            "--peer-folder",
+            self.folder.name,
+            "--json",
+            path,
+        )
         self.assertEqual(result.returncode, 0, result.stderr)
         with open(path) as file:
             goals = json.load(file)["goals"]
@@ -226,8 +352,9 @@ class Peers(unittest.TestCase):
                 self.assertEqual(goal["ours_us"], -1)
             elif goal["against"] == "best peer":
                 self.assertEqual(goal["theirs_us"], 1e6)
-                self.assertAlmostEqual(goal["ratio"], 1e6 / goal["ours_us"],
-                                       delta=1e-2 * goal["ratio"])
+                self.assertAlmostEqual(
+                    goal["ratio"], 1e6 / goal["ours_us"], delta=1e-2 * goal["ratio"]
+                )
 
 
 class Refusals(unittest.TestCase):
@@ -239,48 +366,49 @@ class Refusals(unittest.TestCase):
 
     def test_bad_options(self):
         for arguments, words in (
-                (["all_scatter"], "all_scatter"),
-                (["-b", "12Q"], "12Q"),
-                (["-b", "-1"], "-1"),
-                (["-b", "2K", "-e", "1K"], "--minbytes"),
-                (["-i", "0"], "--stepbytes"),
-                (["-i", "8", "-f", "2"], "--step"),
-                (["-f", "1"], "1"),
-                (["-n", "0"], "0"),
-                (["-n", "1", "--seconds", "1"], "--"),
-                (["--seconds", "nan"], "--seconds"),
-                (["-d", "f128"], "f128"),
-                (["-o", "median"], "median"),
-                (["-o", "band"], "band of f32 has no meaning"),
-                (["-r", "2"], "--root"),
-                (["-r", "-1"], "--root"),
-                (["-g", "0"], "0"),
-                (["-g", "65"], "65"),
-                (["--ranks-as", "fibres"], "fibres"),
-                (["--memory", "shared"], "shared"),
-                (["--place", "up"], "up"),
-                (["broadcast", "--place", "out"], "--place"),
-                (["send_receive", "--place", "in"], "--place"),
-                (["all_to_all", "--place", "in"], "--place"),
-                (["all_to_all_v", "--place", "in"], "--place"),
-                (["--all"], "--check"),
-                (["--all", "--check", "--json", "-"], "--json"),
-                (["--table", "--check"], "--table"),
-                (["--table", "barrier"], "--table"),
-                (["--table", "-d", "i8"], "--datatype"),
-                (["--table", "--all", "--check"], "--table"),
-                (["--all", "--check", "-g", "2"], "--ranks"),
-                (["--peer", "nccl"], "nccl"),
-                (["--peer", "gloo", "-d", "f64"], "--peer"),
-                (["all_gather_v", "--peer", "gloo"], "all_gather_v"),
-                (["scatter_v", "--peer", "gloo"], "scatter_v"),
-                (["--rounds", "0"], "0"),
-                (["--backend", "gloo"], "--ranks-as"),
-                (["--backend", "gloo", "--ranks-as", "threads"], "--backend"),
-                (["--ranks-as", "env", "-g", "2"], "--ranks"),
-                (["--ranks-as", "env", "--peer", "gloo"], "--peer"),
-                (["--ranks-as", "env", "-r", "64"], "--root"),
-                (["--table", "--ranks-as", "tcp"], "--table"),
+            (["all_scatter"], "all_scatter"),
+            (["-b", "12Q"], "12Q"),
+            (["-b", "-1"], "-1"),
+            (["-b", "2K", "-e", "1K"], "--minbytes"),
+            (["-i", "0"], "--stepbytes"),
+            (["-i", "8", "-f", "2"], "--step"),
+            (["-f", "1"], "1"),
+            (["-n", "0"], "0"),
+            (["-n", "1", "--seconds", "1"], "--"),
+            (["--seconds", "nan"], "--seconds"),
+            (["-d", "f128"], "f128"),
+            (["-o", "median"], "median"),
+            (["-o", "band"], "band of f32 has no meaning"),
+            (["-r", "2"], "--root"),
+            (["-r", "-1"], "--root"),
+            (["-g", "0"], "0"),
+            (["-g", "65"], "65"),
+            (["--ranks-as", "fibres"], "fibres"),
+            (["--ranks-as", "host"], "transport"),
+            (["--memory", "shared"], "shared"),
+            (["--place", "up"], "up"),
+            (["broadcast", "--place", "out"], "--place"),
+            (["send_receive", "--place", "in"], "--place"),
+            (["all_to_all", "--place", "in"], "--place"),
+            (["all_to_all_v", "--place", "in"], "--place"),
+            (["--all"], "--check"),
+            (["--all", "--check", "--json", "-"], "--json"),
+            (["--table", "--check"], "--table"),
+            (["--table", "barrier"], "--table"),
+            (["--table", "-d", "i8"], "--datatype"),
+            (["--table", "--all", "--check"], "--table"),
+            (["--all", "--check", "-g", "2"], "--ranks"),
+            (["--peer", "nccl"], "nccl"),
+            (["--peer", "gloo", "-d", "f64"], "--peer"),
+            (["all_gather_v", "--peer", "gloo"], "all_gather_v"),
+            (["scatter_v", "--peer", "gloo"], "scatter_v"),
+            (["--rounds", "0"], "0"),
+            (["--backend", "gloo"], "--ranks-as"),
+            (["--backend", "gloo", "--ranks-as", "threads"], "--backend"),
+            (["--ranks-as", "env", "-g", "2"], "--ranks"),
+            (["--ranks-as", "env", "--peer", "gloo"], "--peer"),
+            (["--ranks-as", "env", "-r", "64"], "--root"),
+            (["--table", "--ranks-as", "tcp"], "--table"),
         ):
             with self.subTest(arguments=arguments):
                 self.refused(arguments, words)

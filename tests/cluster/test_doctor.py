@@ -16,20 +16,37 @@ import tempfile
 import unittest
 
 TRIREME = ""
-JOB = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TRIREME_RENDEZVOUS",
-       "TRIREME_TOKEN")
+JOB = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TRIREME_RENDEZVOUS",
+    "TRIREME_TOKEN",
+)
 
 
 def doctor(*options, environment=None, **settings):
     clean = {name: value for name, value in os.environ.items() if name not in JOB}
-    return subprocess.run([TRIREME, "doctor", *options], capture_output=True, text=True, timeout=60,
-                          env={**clean, **(environment or {})}, **settings)
+    return subprocess.run(
+        [TRIREME, "doctor", *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**clean, **(environment or {})},
+        **settings,
+    )
 
 
 def start(*options, environment):
     clean = {name: value for name, value in os.environ.items() if name not in JOB}
-    return subprocess.Popen([TRIREME, "doctor", *options], stdout=subprocess.PIPE, text=True,
-                            env={**clean, **environment})
+    return subprocess.Popen(
+        [TRIREME, "doctor", *options],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**clean, **environment},
+    )
 
 
 def report(*options, **settings):
@@ -59,7 +76,7 @@ class Doctor(unittest.TestCase):
         self.assertIn("reduce_scatter_v", table["operations"]["value"].split())
         self.assertNotIn("bytes", table["reduces sum"]["value"].split())
         self.assertEqual(table["after a loss"]["value"], "ranks agree and shrink")
-        self.assertIn("a majority", told["what host can do"]["after a loss"]["value"])
+        self.assertIn("a majority", told["what frames can do"]["after a loss"]["value"])
         self.assertNotIn("f32", table["reduces band"]["value"].split())
         self.assertIn("bytes", table["moves"]["value"].split())
         for name, fact in told["library"].items():
@@ -111,10 +128,22 @@ class Doctor(unittest.TestCase):
     def test_ranks_meet_and_talk(self):
         place = f"tcp://127.0.0.{random.randrange(2, 250)}:{random.randrange(20000, 30000)}"
         environment = {"TRIREME_TOKEN": "a token for tests of 27 bytes"}
-        others = [start("--json", "--connect", place, "--rank", str(rank), "--world-size", "3",
-                        environment=environment) for rank in (1, 2)]
-        done, told = report("--connect", place, "--rank", "0", "--world-size", "3",
-                            environment=environment)
+        others = [
+            start(
+                "--json",
+                "--connect",
+                place,
+                "--rank",
+                str(rank),
+                "--world-size",
+                "3",
+                environment=environment,
+            )
+            for rank in (1, 2)
+        ]
+        done, told = report(
+            "--connect", place, "--rank", "0", "--world-size", "3", environment=environment
+        )
         facts = told["connection"]
         self.assertEqual(facts["all ranks"]["value"], "meet: this is rank 0 of 3")
         self.assertIn("tcp", facts["backend"]["value"])
@@ -133,8 +162,13 @@ class Doctor(unittest.TestCase):
         place = f"tcp://127.0.0.{random.randrange(2, 250)}:{random.randrange(20000, 30000)}"
         options = ("--connect", place, "--world-size", "2", "--wait", "2")
         token = {"TRIREME_TOKEN": "a token for tests of 27 bytes"}
-        stranger = start("--json", *options, "--rank", "1",
-                         environment={"TRIREME_TOKEN": "another token of 24 bytes"})
+        stranger = start(
+            "--json",
+            *options,
+            "--rank",
+            "1",
+            environment={"TRIREME_TOKEN": "another token of 24 bytes"},
+        )
         done, told = report(*options, "--rank", "0", environment=token)
         self.assertEqual(told["connection"]["all ranks"]["value"], "do not meet")
         self.assertIn("rank 1", told["connection"]["all ranks"]["advice"])
@@ -149,9 +183,14 @@ class Doctor(unittest.TestCase):
         self.assertIn("nowhere", told["connection"]["all ranks"]["advice"])
 
     def test_what_it_does_not_know_is_refused(self):
-        for options in (["--no-such"], ["extra"], ["--folder"], ["--rank", "0"],
-                        ["--connect", "tcp://127.0.0.1:1", "--wait", "0"],
-                        ["--connect", "tcp://127.0.0.1:1", "--rank", "-1"]):
+        for options in (
+            ["--no-such"],
+            ["extra"],
+            ["--folder"],
+            ["--rank", "0"],
+            ["--connect", "tcp://127.0.0.1:1", "--wait", "0"],
+            ["--connect", "tcp://127.0.0.1:1", "--rank", "-1"],
+        ):
             done = doctor(*options)
             self.assertEqual(done.returncode, 2)
             self.assertEqual(done.stdout, "")

@@ -38,8 +38,12 @@ class OnHosts(unittest.TestCase):
         return ["--passes", "2", "--out", str(pathlib.Path(self.folder.name) / name)]
 
     def train_alone(self):
-        alone = subprocess.run([DIGITS, "--data", DATA, "--threads", "1", *self.out("alone")], check=True,
-                               capture_output=True, timeout=LONG)
+        alone = subprocess.run(
+            [DIGITS, "--data", DATA, "--threads", "1", *self.out("alone")],
+            check=True,
+            capture_output=True,
+            timeout=LONG,
+        )
         self.assertEqual(alone.stderr, b"")
         return self.parameters("alone")
 
@@ -61,10 +65,21 @@ class TwoHosts(OnHosts):
     """Ranks 0 and 1 on the first host, 2 and 3 on the second."""
 
     def start(self, rank, *arguments, token=TOKEN):
-        environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "4", "TRIREME_TOKEN": token,
-                       "TRIREME_RENDEZVOUS": f"tcp://{self.hosts.addresses[0]}:29500"}
-        return self.hosts.popen(rank // 2, [DIGITS, "--data", DATA, *arguments], env=environment, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        environment = {
+            **os.environ,
+            "RANK": str(rank),
+            "WORLD_SIZE": "4",
+            "TRIREME_TOKEN": token,
+            "TRIREME_RENDEZVOUS": f"tcp://{self.hosts.addresses[0]}:29500",
+        }
+        return self.hosts.popen(
+            rank // 2,
+            [DIGITS, "--data", DATA, *arguments],
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def train(self, *arguments, **settings):
         jobs = [self.start(rank, *arguments, **settings) for rank in range(4)]
@@ -81,12 +96,40 @@ class TwoHosts(OnHosts):
         operations = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"]
         jobs = []
         for rank in range(4):
-            environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "4", "TRIREME_TOKEN": TOKEN,
-                           "TRIREME_RENDEZVOUS": f"tcp://{self.hosts.addresses[0]}:29500"}
-            jobs.append(self.hosts.popen(
-                rank // 2, [TRIREME, "bench", *operations, "-n", "2", "-w", "1", "-b", "3000000",
-                            "-e", "3000000", "-c", "--ranks-as", "env", "--json", "-"],
-                env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+            environment = {
+                **os.environ,
+                "RANK": str(rank),
+                "WORLD_SIZE": "4",
+                "TRIREME_TOKEN": TOKEN,
+                "TRIREME_RENDEZVOUS": f"tcp://{self.hosts.addresses[0]}:29500",
+            }
+            jobs.append(
+                self.hosts.popen(
+                    rank // 2,
+                    [
+                        TRIREME,
+                        "bench",
+                        *operations,
+                        "-n",
+                        "2",
+                        "-w",
+                        "1",
+                        "-b",
+                        "3000000",
+                        "-e",
+                        "3000000",
+                        "-c",
+                        "--ranks-as",
+                        "env",
+                        "--json",
+                        "-",
+                    ],
+                    env=environment,
+                    text=True,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                )
+            )
         said = [job.communicate(timeout=LONG) for job in jobs]
         self.assertEqual([job.returncode for job in jobs], [0] * 4, said)
         data = json.loads(said[0][0])
@@ -135,9 +178,28 @@ class Agents(OnHosts):
     def agent(self, host, *arguments, options=(), token=TOKEN):
         environment = {**os.environ, "TRIREME_TOKEN": token}
         return self.hosts.popen(
-            host, [TRIREME, "run", "--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint",
-                   f"{self.hosts.addresses[0]}:29400", *options, "--", DIGITS, "--data", DATA, *arguments],
-            env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            host,
+            [
+                TRIREME,
+                "run",
+                "--nnodes",
+                "2",
+                "--nproc-per-node",
+                "2",
+                "--rdzv-endpoint",
+                f"{self.hosts.addresses[0]}:29400",
+                *options,
+                "--",
+                DIGITS,
+                "--data",
+                DATA,
+                *arguments,
+            ],
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def end(self, agent):
         output, error = agent.communicate(timeout=LONG)
@@ -145,20 +207,27 @@ class Agents(OnHosts):
 
     def workers(self):
         """The numbers of the four processes that train this test's data, once they do. A child of
-        theirs that unpacks the data looks like them for a moment, but no guardian is its parent."""
+        theirs that unpacks the data looks like them for a moment, but no supervisor is its parent."""
+
         def found():
             pids = []
             for process in pathlib.Path("/proc").glob("[0-9]*"):
                 try:
                     words = (process / "cmdline").read_bytes().split(b"\0")
-                    if words[0] != os.fsencode(DIGITS) or os.fsencode(self.folder.name) not in words:
+                    if (
+                        words[0] != os.fsencode(DIGITS)
+                        or os.fsencode(self.folder.name) not in words
+                    ):
                         continue
                     parent = (process / "stat").read_text().rsplit(")", 1)[1].split()[1]
-                    if b"guardian" in pathlib.Path("/proc", parent, "cmdline").read_bytes().split(b"\0"):
+                    if b"supervisor" in pathlib.Path("/proc", parent, "cmdline").read_bytes().split(
+                        b"\0"
+                    ):
                         pids.append(int(process.name))
                 except OSError:
                     pass  # it has ended
             return pids
+
         end = time.monotonic() + LONG
         while len(found()) < 4:
             self.assertLess(time.monotonic(), end, "workers have not come")
@@ -181,8 +250,9 @@ class Agents(OnHosts):
     def test_every_strategy_has_the_bits_of_one_process(self):
         alone = self.train_alone()
         for strategy in ("data_parallel", "zero1", "zero2", "zero3"):
-            agents = [self.agent(host, "--strategy", strategy, *self.out(strategy))
-                      for host in (1, 0)]
+            agents = [
+                self.agent(host, "--strategy", strategy, *self.out(strategy)) for host in (1, 0)
+            ]
             for agent in agents:
                 code, output, error = self.end(agent)
                 self.assertEqual((code, error), (0, ""), output)
@@ -192,7 +262,9 @@ class Agents(OnHosts):
         first = self.agent(0, "--passes", "1")
         code, _, error = self.end(self.agent(1, "--passes", "1", token=TOKEN + "?"))
         self.assertEqual(code, 1)
-        self.assertIn(f"the agent at {self.hosts.addresses[0]}:29400 does not know the token", error)
+        self.assertIn(
+            f"the agent at {self.hosts.addresses[0]}:29400 does not know the token", error
+        )
         self.assertIsNone(first.poll())
         self.assertEqual(self.end(self.agent(1, "--passes", "1"))[0], 0)
         code, _, error = self.end(first)
@@ -202,9 +274,11 @@ class Agents(OnHosts):
     def test_a_cut_link_is_told_on_both_sides_and_ends_both(self):
         agents, pids = self.train_for_long("--rdzv-conf", "silence_timeout=3")
         self.hosts.cut(1)
-        words = (r"the agent of node 1 on \S+ \(ranks 2 to 3\) is lost: it has given no sign of life for 3 s",
-                 rf"the agent at {re.escape(self.hosts.addresses[0])}:29400, which coordinates the job, "
-                 "is lost: it has given no sign of life for 3 s")
+        words = (
+            r"the agent of node 1 on \S+ \(ranks 2 to 3\) is lost: it has given no sign of life for 3 s",
+            rf"the agent at {re.escape(self.hosts.addresses[0])}:29400, which coordinates the job, "
+            "is lost: it has given no sign of life for 3 s",
+        )
         for agent, pattern in zip(agents, words):
             code, _, error = self.end(agent)
             self.assertEqual(code, 1)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """trireme run, whose launcher, agent or whole tree is killed, or gets a signal, in every way that ends a
-job from outside: nobody of it is left, and how soon.
+job from outside. The tests check that no process of it is left, and how soon.
 
 Usage: test_kills.py TRIREME [unittest arguments]
 """
@@ -19,11 +19,14 @@ from waiting import LONG, alive, default_signals, listens, wait_until
 
 TRIREME = ""
 TOKEN = "a token of the tests, which no job has"
-TRIALS = (1 if os.environ.get("TRIREME_TEST_QUICK") else
-          100 if os.environ.get("TRIREME_TEST_LONG") else 4)  # of each of ten ways
+TRIALS = (
+    1 if os.environ.get("TRIREME_TEST_QUICK") else 100 if os.environ.get("TRIREME_TEST_LONG") else 4
+)  # of each of ten ways
 WORKERS = 2  # of a launcher
 # Writes its number under its rank, whole from the beginning, and then does nothing for ever.
-WORKER = 'echo $$ > "$FOLDER/$RANK.tmp"; mv "$FOLDER/$RANK.tmp" "$FOLDER/$RANK.pid"; exec sleep 100000'
+WORKER = (
+    'echo $$ > "$FOLDER/$RANK.tmp"; mv "$FOLDER/$RANK.tmp" "$FOLDER/$RANK.pid"; exec sleep 100000'
+)
 times = {}
 
 
@@ -40,8 +43,12 @@ def tree(pid):
 
 
 def leftovers():
-    return {f"{folder}/{name}" for folder in ("/tmp", "/dev/shm") for name in os.listdir(folder)
-            if "trireme" in name}
+    return {
+        f"{folder}/{name}"
+        for folder in ("/tmp", "/dev/shm")
+        for name in os.listdir(folder)
+        if "trireme" in name
+    }
 
 
 class Kills(unittest.TestCase):
@@ -51,13 +58,29 @@ class Kills(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
         port = self.number = getattr(self, "number", 20000 + os.getpid() % 5000) + 1
         address = f"127.{80 + os.getpid() % 100}.{port % 200}.7"
-        nodes = ["--nnodes", str(agents), "--rdzv-endpoint", f"{address}:{port}"] if agents > 1 else []
+        nodes = (
+            ["--nnodes", str(agents), "--rdzv-endpoint", f"{address}:{port}"] if agents > 1 else []
+        )
         launchers = []
         for _ in range(agents):
-            launchers.append(subprocess.Popen(
-                [TRIREME, "run", "--nproc-per-node", str(WORKERS), *nodes, "--", "sh", "-c", WORKER],
-                env={**os.environ, "FOLDER": self.folder.name, "TRIREME_TOKEN": TOKEN},
-                stderr=subprocess.DEVNULL, **{"stdout": subprocess.DEVNULL, **streams}))
+            launchers.append(
+                subprocess.Popen(
+                    [
+                        TRIREME,
+                        "run",
+                        "--nproc-per-node",
+                        str(WORKERS),
+                        *nodes,
+                        "--",
+                        "sh",
+                        "-c",
+                        WORKER,
+                    ],
+                    env={**os.environ, "FOLDER": self.folder.name, "TRIREME_TOKEN": TOKEN},
+                    stderr=subprocess.DEVNULL,
+                    **{"stdout": subprocess.DEVNULL, **streams},
+                )
+            )
             self.addCleanup(self.end, launchers[-1])
             if agents > 1 and len(launchers) == 1:
                 wait_until(lambda: listens(port), "a coordinator")
@@ -112,10 +135,14 @@ class Kills(unittest.TestCase):
 
     def test_kill_9_of_a_launcher_without_streams(self):
         reader, writer = os.pipe()
-        os.close(reader)  # nobody reads what it says
+        os.close(reader)  # its output is not read
         self.addCleanup(os.close, writer)
-        self.ends("kill -9, stdin and stdout closed", lambda launchers: launchers[0].kill(),
-                  stdin=subprocess.DEVNULL, stdout=writer)
+        self.ends(
+            "kill -9, stdin and stdout closed",
+            lambda launchers: launchers[0].kill(),
+            stdin=subprocess.DEVNULL,
+            stdout=writer,
+        )
 
     def test_kill_9_of_an_agent(self):
         self.ends("kill -9 of an agent", lambda launchers: launchers[1].kill(), agents=2)
@@ -133,12 +160,18 @@ class Kills(unittest.TestCase):
 def report():
     every = sorted(value for values in times.values() for value in values)
     if every:
-        print(f"kill: launchers and agents, {len(every)} jobs ended in {len(times)} ways, 0 workers left after "
-              f"{1e3 * every[len(every) // 2]:.1f} ms (p50), {1e3 * every[len(every) * 99 // 100]:.1f} ms (p99), "
-              f"{1e3 * every[-1]:.1f} ms (max)", flush=True)
+        print(
+            f"kill: launchers and agents, {len(every)} jobs ended in {len(times)} ways, 0 workers left after "
+            f"{1e3 * every[len(every) // 2]:.1f} ms (p50), {1e3 * every[len(every) * 99 // 100]:.1f} ms (p99), "
+            f"{1e3 * every[-1]:.1f} ms (max)",
+            flush=True,
+        )
     for name, values in sorted(times.items()):
-        print(f"kill: {name}: {1e3 * sorted(values)[len(values) // 2]:.1f} ms (p50), "
-              f"{1e3 * max(values):.1f} ms (max)", flush=True)
+        print(
+            f"kill: {name}: {1e3 * sorted(values)[len(values) // 2]:.1f} ms (p50), "
+            f"{1e3 * max(values):.1f} ms (max)",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

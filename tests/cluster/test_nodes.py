@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""trireme run --nnodes: agents that are as on several hosts, but share this one's loopback: who gets
-which ranks, who is not let in, whose failure ends everything, and that nobody is left behind.
+"""trireme run --nnodes: agents that are as on several hosts, but share this one's loopback. The tests
+check the ranks of each agent, admission, the failures that end the job, and that no process is left.
 
 Usage: test_nodes.py TRIREME [unittest arguments]
 """
 
+import contextlib
 import os
 import pathlib
 import random
@@ -16,12 +17,20 @@ import tempfile
 import time
 import unittest
 
-from waiting import LONG, alive, default_signals, end_now, listens, wait_until
+from waiting import LONG, alive, default_signals, end_now, free_port, listens, wait_until
 
 TRIREME = ""
 TOKEN = "a token of the tests, which no job has"
-STARTERS = ("SLURM_NNODES", "SLURM_NODEID", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
-            "PMI_SIZE", "PMI_RANK", "TRIREME_TOKEN_FILE", "TRIREME_TOKEN_FD")
+STARTERS = (
+    "SLURM_NNODES",
+    "SLURM_NODEID",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_SIZE",
+    "PMI_RANK",
+    "TRIREME_TOKEN_FILE",
+    "TRIREME_TOKEN_FD",
+)
 # Writes this shell's number under its rank, whole from the beginning.
 NOTE = 'echo $$ > "$FOLDER/$RANK.tmp"; mv "$FOLDER/$RANK.tmp" "$FOLDER/$RANK.pid"; '
 IDLE = NOTE + "while :; do sleep 0.05; done"
@@ -44,24 +53,47 @@ class Nodes(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
         self.agents = []
         self.addCleanup(self.end_all)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
 
     def end_all(self):
         for agent in self.agents:
             end_now(agent)
 
-    def agent(self, script, *options, workers=1, nodes="2", token=TOKEN, endpoint=None,
-              descriptors=(), **variables):
+    def agent(
+        self,
+        script,
+        *options,
+        workers=1,
+        nodes="2",
+        token=TOKEN,
+        endpoint=None,
+        descriptors=(),
+        **variables,
+    ):
         environment = {name: value for name, value in os.environ.items() if name not in STARTERS}
         environment.update(FOLDER=self.folder.name, TRIREME_TOKEN=token, **variables)
         agent = subprocess.Popen(
-            [TRIREME, "run", "--nnodes", nodes, "--rdzv-endpoint",
-             endpoint or f"127.0.0.1:{self.port}",
-             "--nproc-per-node", str(workers), *options, "--", "sh", "-c", script],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            pass_fds=descriptors)
+            [
+                TRIREME,
+                "run",
+                "--nnodes",
+                nodes,
+                "--rdzv-endpoint",
+                endpoint or f"127.0.0.1:{self.port}",
+                "--nproc-per-node",
+                str(workers),
+                *options,
+                "--",
+                "sh",
+                "-c",
+                script,
+            ],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=descriptors,
+        )
         self.agents.append(agent)
         return agent
 
@@ -87,9 +119,11 @@ class Nodes(unittest.TestCase):
 
 class Places(Nodes):
     def test_ranks_are_contiguous_on_each_host_and_all_meet_in_one_place(self):
-        script = ("echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK "
-                  "$GROUP_WORLD_SIZE $NODE_RANK; "
-                  "echo meet $MASTER_ADDR $MASTER_PORT $TRIREME_RENDEZVOUS $TRIREME_TOKEN")
+        script = (
+            "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK "
+            "$GROUP_WORLD_SIZE $NODE_RANK; "
+            "echo meet $MASTER_ADDR $MASTER_PORT $TRIREME_RENDEZVOUS $TRIREME_TOKEN"
+        )
         first = self.coordinator(script, "--no-prefix", workers=2)
         second = self.agent(script, "--no-prefix", workers=3)
         places = []
@@ -98,12 +132,15 @@ class Places(Nodes):
             self.assertEqual((code, error), (0, ""))
             lines = sorted(line for line in output.splitlines() if not line.startswith("meet"))
             begin = 2 * node
-            self.assertEqual(lines, [f"{begin + i} 5 {i} {workers} {node} 2 {node}"
-                                     for i in range(workers)])
+            self.assertEqual(
+                lines, [f"{begin + i} 5 {i} {workers} {node} 2 {node}" for i in range(workers)]
+            )
             places += [line for line in output.splitlines() if line.startswith("meet")]
         self.assertEqual(len(places), 5)
         self.assertEqual(len(set(places)), 1)
-        self.assertRegex(places[0], rf"^meet 127\.0\.0\.1 \d+ tcp://127\.0\.0\.1:\d+/[0-9a-f]{{16}} {TOKEN}$")
+        self.assertRegex(
+            places[0], rf"^meet 127\.0\.0\.1 \d+ tcp://127\.0\.0\.1:\d+/[0-9a-f]{{16}} {TOKEN}$"
+        )
 
     def test_lines_and_logs_bear_the_rank_of_the_job(self):
         logs = pathlib.Path(self.folder.name, "logs")
@@ -115,17 +152,24 @@ class Places(Nodes):
 
     def test_node_ranks_can_be_chosen(self):
         script = "echo $RANK $MASTER_ADDR"
-        agents = {1: self.coordinator(script, "--node-rank", "1", nodes="3"),
-                  2: self.agent(script, "--node-rank", "2", nodes="3"),
-                  0: self.agent(script, "--node-rank", "0", nodes="3")}
+        agents = {
+            1: self.coordinator(script, "--node-rank", "1", nodes="3"),
+            2: self.agent(script, "--node-rank", "2", nodes="3"),
+            0: self.agent(script, "--node-rank", "0", nodes="3"),
+        }
         for node, agent in agents.items():
             self.assertEqual(self.end(agent), (0, f"[{node}] {node} 127.0.0.1\n", ""))
 
     def test_slurm_and_mpirun_say_how_many_and_which(self):
-        for nodes, rank in (("SLURM_NNODES", "SLURM_NODEID"), ("PMI_SIZE", "PMI_RANK"),
-                            ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")):
-            agents = [self.agent("echo $RANK $WORLD_SIZE", nodes="auto", **{nodes: "2", rank: str(i)})
-                      for i in (1, 0)]
+        for nodes, rank in (
+            ("SLURM_NNODES", "SLURM_NODEID"),
+            ("PMI_SIZE", "PMI_RANK"),
+            ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+        ):
+            agents = [
+                self.agent("echo $RANK $WORLD_SIZE", nodes="auto", **{nodes: "2", rank: str(i)})
+                for i in (1, 0)
+            ]
             self.assertEqual(self.end(agents[0]), (0, "[1] 1 2\n", ""))
             self.assertEqual(self.end(agents[1]), (0, "[0] 0 2\n", ""))
 
@@ -156,7 +200,6 @@ END"""
         for rank, agent in enumerate(agents):
             self.assertEqual(self.end(agent), (0, f"[{rank}] none {file}\n", ""))
 
-
     def test_a_token_by_descriptor_is_read_by_the_agent_and_reaches_its_workers(self):
         # A descriptor can be read but once: who is told its number would look for the token there.
         script = "echo ${TRIREME_TOKEN:-none} ${TRIREME_TOKEN_FD:-none}"
@@ -165,17 +208,26 @@ END"""
             reader, writer = os.pipe()
             os.write(writer, TOKEN.encode() + b"\n")
             os.close(writer)
-            agents.append(self.agent(script, token="", descriptors=(reader,),
-                                     TRIREME_TOKEN_FD=str(reader)))
+            agents.append(
+                self.agent(script, token="", descriptors=(reader,), TRIREME_TOKEN_FD=str(reader))
+            )
             os.close(reader)
         for agent in agents:
             code, output, error = self.end(agent)
             self.assertEqual((code, output[3:], error), (0, f" {TOKEN} none\n", ""))
 
     def test_mpirun_inside_an_allocation_of_slurm_goes_first(self):
-        agents = [self.agent("echo $RANK $WORLD_SIZE", nodes="auto", OMPI_COMM_WORLD_SIZE="2",
-                             OMPI_COMM_WORLD_RANK=str(node), SLURM_NNODES=str(2 - node), SLURM_NODEID="0")
-                  for node in (0, 1)]
+        agents = [
+            self.agent(
+                "echo $RANK $WORLD_SIZE",
+                nodes="auto",
+                OMPI_COMM_WORLD_SIZE="2",
+                OMPI_COMM_WORLD_RANK=str(node),
+                SLURM_NNODES=str(2 - node),
+                SLURM_NODEID="0",
+            )
+            for node in (0, 1)
+        ]
         for node, agent in enumerate(agents):
             self.assertEqual(self.end(agent), (0, f"[{node}] {node} 2\n", ""))
 
@@ -184,10 +236,11 @@ class Joining(Nodes):
     def test_who_does_not_belong_is_refused_with_the_reason_while_the_others_wait(self):
         first = self.coordinator("echo $RANK", "--node-rank", "0")
         for words, arguments, settings in (
-                ("does not know the token of this job", [], {"token": TOKEN + "?"}),
-                ("belongs to another job", ["--rdzv-id", "other"], {}),
-                ("it was started with --nnodes 3, the job with --nnodes 2", [], {"nodes": "3"}),
-                ("node rank 0 is taken by an agent on", ["--node-rank", "0"], {})):
+            ("does not know the token of this job", [], {"token": TOKEN + "?"}),
+            ("belongs to another job", ["--rdzv-id", "other"], {}),
+            ("it was started with --nnodes 3, the job with --nnodes 2", [], {"nodes": "3"}),
+            ("node rank 0 is taken by an agent on", ["--node-rank", "0"], {}),
+        ):
             code, output, error = self.end(self.agent("echo no", *arguments, **settings))
             self.assertEqual((code, output), (1, ""))
             self.assertIn(words, error)
@@ -225,14 +278,18 @@ class Joining(Nodes):
 
     def test_too_few_in_time_is_told_to_all_with_who_came(self):
         conf = ("--rdzv-conf", "join_timeout=1.5")
-        agents = [self.coordinator("echo no", *conf, nodes="3"),
-                  self.agent("echo no", "--rdzv-conf", "join_timeout=30", nodes="3")]
+        agents = [
+            self.coordinator("echo no", *conf, nodes="3"),
+            self.agent("echo no", "--rdzv-conf", "join_timeout=30", nodes="3"),
+        ]
         for agent in agents:
             code, output, error = self.end(agent)
             self.assertEqual((code, output), (1, ""))
             name = socket.gethostname()
-            self.assertEqual(error, "trireme: only 2 of at least 3 nodes have come within 1.5 s: "
-                                    f"{name} {name}\n")
+            self.assertEqual(
+                error,
+                f"trireme: only 2 of at least 3 nodes have come within 1.5 s: {name} {name}\n",
+            )
 
     def test_a_coordinator_that_never_comes_is_named(self):
         agent = self.agent("echo no", endpoint="0.0.0.0:1")
@@ -242,8 +299,11 @@ class Joining(Nodes):
             deaf.listen()  # somebody else's port, who says nothing
             code, _, error = self.end(self.agent("echo no", "--rdzv-conf", "join_timeout=0.5"))
             self.assertEqual(code, 1)
-            self.assertEqual(error, f"trireme: the agent at 127.0.0.1:{self.port} has not been reached "
-                                    "within 0.5 s: no answer\n")
+            self.assertEqual(
+                error,
+                f"trireme: the agent at 127.0.0.1:{self.port} has not been reached "
+                "within 0.5 s: no answer\n",
+            )
 
     def test_another_program_at_the_endpoint_is_told_from_a_wrong_token(self):
         with socket.create_server(("127.0.0.1", self.port)) as server:
@@ -252,9 +312,15 @@ class Joining(Nodes):
             caller, _ = server.accept()
             with caller:
                 caller.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
-                self.assertEqual(self.end(agent), (
-                    1, "", f"trireme: the agent at 127.0.0.1:{self.port} does not know the token of "
-                           "this job: it is another program\n"))
+                self.assertEqual(
+                    self.end(agent),
+                    (
+                        1,
+                        "",
+                        f"trireme: the agent at 127.0.0.1:{self.port} does not know the token of "
+                        "this job: it is another program\n",
+                    ),
+                )
 
     def test_agents_wait_for_a_coordinator_that_comes_back(self):
         first = self.coordinator("echo no")
@@ -288,8 +354,13 @@ class Joining(Nodes):
 
     def test_strangers_neither_get_in_nor_in_the_way(self):
         first = self.coordinator("echo $RANK")
-        hellos = [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", random.Random(5).randbytes(4000),
-                  b"trireme\n" + b"\0" * 200]
+        hellos = [
+            b"",
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"\x16\x03\x01\x02\x00",
+            random.Random(5).randbytes(4000),
+            b"trireme\n" + b"\0" * 200,
+        ]
         strangers = []
         for number in range(200):
             strangers.append(socket.create_connection(("127.0.0.1", self.port), timeout=LONG))
@@ -305,8 +376,10 @@ class Joining(Nodes):
         for stranger in strangers:
             stranger.close()
 
-    @unittest.skipIf(os.environ.get("TRIREME_TEST_QUICK"),
-                     "under a sanitizer an agent's turn behind a flood comes later than it waits")
+    @unittest.skipIf(
+        os.environ.get("TRIREME_TEST_QUICK"),
+        "under a sanitizer an agent's turn behind a flood comes later than it waits",
+    )
     def test_an_agent_gets_in_while_strangers_call_without_end(self):
         first = self.coordinator("echo $RANK")
         floods = [subprocess.Popen([sys.executable, "-c", FLOOD, str(self.port)]) for _ in range(2)]
@@ -338,24 +411,33 @@ class Joining(Nodes):
 
 class Ends(Nodes):
     def test_the_first_failure_ends_the_job_everywhere_with_its_last_message(self):
-        script = NOTE + ("[ $RANK = 3 ] || { while :; do sleep 0.05; done; }; "
-                         "while [ ! -e $FOLDER/0.pid ]; do sleep 0.05; done; "
-                         "echo the reason >&2; exit 7")
-        agents = [self.coordinator(script, workers=2, nodes="3"), *(
-            self.agent(script, workers=2, nodes="3") for _ in range(2))]
+        script = NOTE + (
+            "[ $RANK = 3 ] || { while :; do sleep 0.05; done; }; "
+            "while [ ! -e $FOLDER/0.pid ]; do sleep 0.05; done; "
+            "echo the reason >&2; exit 7"
+        )
+        agents = [
+            self.coordinator(script, workers=2, nodes="3"),
+            *(self.agent(script, workers=2, nodes="3") for _ in range(2)),
+        ]
         name = socket.gethostname()
         for agent in agents:
             code, _, error = self.end(agent)
             self.assertEqual(code, 7)
-            self.assertEqual(error.splitlines()[-1],
-                             f"trireme: rank 3 on {name} failed: exit code 7; its last message: the reason")
+            self.assertEqual(
+                error.splitlines()[-1],
+                f"trireme: rank 3 on {name} failed: exit code 7; its last message: the reason",
+            )
         self.assert_all_gone(self.pids(1).values())
 
     def test_failures_that_follow_are_not_blamed(self):
         # Rank 1 fails; rank 0 has a failure of its own when it is asked to end, and takes its time.
-        script = NOTE + ("if [ $RANK = 1 ]; then while [ ! -e $FOLDER/0.pid ]; do sleep 0.05; done; "
-                         "kill -9 $$; fi; trap 'sleep 0.3; echo late >&2; exit 5' TERM; " + NOTE +
-                         "while :; do sleep 0.05; done")
+        script = NOTE + (
+            "if [ $RANK = 1 ]; then while [ ! -e $FOLDER/0.pid ]; do sleep 0.05; done; "
+            "kill -9 $$; fi; trap 'sleep 0.3; echo late >&2; exit 5' TERM; "
+            + NOTE
+            + "while :; do sleep 0.05; done"
+        )
         agents = [self.coordinator(script), self.agent(script)]
         for agent in agents:
             code, _, error = self.end(agent)
@@ -379,19 +461,27 @@ class Ends(Nodes):
             agents[victim].send_signal(signal.SIGINT)
             said = [self.end(agent) for agent in agents]
             self.assertEqual([code for code, _, _ in said], [128 + signal.SIGINT] * 2)
-            self.assertEqual(sorted(output for _, output, _ in said), ["[0] got it\n", "[1] got it\n"])
-            self.assertIn(f"SIGINT, which was sent to {socket.gethostname()}, is passed on",
-                          said[1 - victim][2])
+            self.assertEqual(
+                sorted(output for _, output, _ in said), ["[0] got it\n", "[1] got it\n"]
+            )
+            self.assertIn(
+                f"SIGINT, which was sent to {socket.gethostname()}, is passed on",
+                said[1 - victim][2],
+            )
             for _, _, error in said:
                 self.assertNotIn("failed", error)
 
     def test_another_signal_reaches_the_workers_of_all_too(self):
-        script = NOTE + ("trap : INT; trap 'echo got it; exit 0' TERM; " + NOTE +
-                         "while :; do sleep 0.05; done")
+        script = NOTE + (
+            "trap : INT; trap 'echo got it; exit 0' TERM; " + NOTE + "while :; do sleep 0.05; done"
+        )
         for victim in (0, 1):
             for file in pathlib.Path(self.folder.name).iterdir():
                 file.unlink()
-            agents = [self.coordinator(script, "--grace", "50"), self.agent(script, "--grace", "50")]
+            agents = [
+                self.coordinator(script, "--grace", "50"),
+                self.agent(script, "--grace", "50"),
+            ]
             self.pids(2)
             time.sleep(0.1)  # the traps stand before the second note
             agents[victim].send_signal(signal.SIGINT)
@@ -399,14 +489,18 @@ class Ends(Nodes):
             agents[victim].send_signal(signal.SIGTERM)
             said = [self.end(agent) for agent in agents]
             self.assertEqual([code for code, _, _ in said], [128 + signal.SIGINT] * 2)
-            self.assertEqual(sorted(output for _, output, _ in said), ["[0] got it\n", "[1] got it\n"])
+            self.assertEqual(
+                sorted(output for _, output, _ in said), ["[0] got it\n", "[1] got it\n"]
+            )
             self.assertIn("SIGTERM, which was sent to", said[1 - victim][2])
 
     def test_a_signal_to_all_agents_comes_to_each_worker_once(self):
-        script = NOTE + ("trap 'echo got it; [ -e $FOLDER/end ] && exit 0' TERM; " + NOTE +
-                         "while :; do sleep 0.05; [ -e $FOLDER/end ] && exit 0; done")
-        agents = [self.coordinator(script, "--grace", "50"),
-                  self.agent(script, "--grace", "50")]
+        script = NOTE + (
+            "trap 'echo got it; [ -e $FOLDER/end ] && exit 0' TERM; "
+            + NOTE
+            + "while :; do sleep 0.05; [ -e $FOLDER/end ] && exit 0; done"
+        )
+        agents = [self.coordinator(script, "--grace", "50"), self.agent(script, "--grace", "50")]
         self.pids(2)
         time.sleep(0.1)  # the traps stand before the second note
         for agent in agents:
@@ -429,8 +523,11 @@ class Ends(Nodes):
             agents[victim].wait()
             code, _, error = self.end(agents[1 - victim])
             self.assertEqual(code, 1)
-            who = (f"the agent at 127.0.0.1:{self.port}, which coordinates the job," if victim == 0
-                   else f"the agent of node 1 on {socket.gethostname()} (ranks 2 to 3)")
+            who = (
+                f"the agent at 127.0.0.1:{self.port}, which coordinates the job,"
+                if victim == 0
+                else f"the agent of node 1 on {socket.gethostname()} (ranks 2 to 3)"
+            )
             self.assertIn(f"trireme: {who} is lost: its connection has ended", error)
             self.assert_all_gone(pids.values())
 
@@ -449,6 +546,68 @@ class Ends(Nodes):
         self.assertIn("is lost: its connection has ended", error)
         self.assert_all_gone(pids.values())
 
+    def test_after_a_failure_the_workers_of_all_hosts_are_started_again(self):
+        # Rank 1 fails twice; the others wait, or have done their part already.
+        script = (
+            "C=$TORCHELASTIC_RESTART_COUNT; echo $RANK of $WORLD_SIZE $C $TRIREME_RENDEZVOUS; "
+            'touch "$FOLDER/$RANK.$C"; [ $C = 2 ] && exit 0; [ $RANK = 2 ] && exit 0; '
+            'until [ -e "$FOLDER/0.$C" -a -e "$FOLDER/2.$C" -a $RANK = 1 ]; do sleep 0.05; done; '
+            "exit 7"
+        )
+        options = ("--no-prefix", "--max-restarts", "2", "--grace", "1")
+        first = self.coordinator(script, *options, workers=2)
+        second = self.agent(script, *options, workers=1)
+        places = {}
+        for agent in (first, second):
+            code, output, error = self.end(agent)
+            self.assertEqual(code, 0, error)
+            for restart in (1, 2):
+                self.assertIn(
+                    f"the workers are started again (restart {restart} of at most 2)", error
+                )
+            self.assertEqual(error.count("failed: exit code 7"), 2, error)
+            for line in output.splitlines():
+                rank, _, count, restart, place = line.split()
+                self.assertEqual(count, "3")
+                places.setdefault(restart, {})[rank] = place
+        self.assertEqual(
+            {restart: sorted(ranks) for restart, ranks in places.items()},
+            {str(restart): ["0", "1", "2"] for restart in range(3)},
+        )
+        # All meet in one place, another one each time.
+        self.assertEqual([len(set(ranks.values())) for ranks in places.values()], [1, 1, 1])
+        self.assertEqual(len({ranks["0"] for ranks in places.values()}), 3)
+
+    def test_restarts_end_with_their_number_and_with_a_signal(self):
+        first = self.coordinator("exit 5", "--max-restarts", "1")
+        second = self.agent("exit 5", "--max-restarts", "1")
+        for agent in (first, second):
+            code, _, error = self.end(agent)
+            self.assertEqual((code, error.count("started again")), (5, 1), error)
+        first = self.coordinator(IDLE, "--max-restarts", "3", "--grace", "1")
+        second = self.agent(IDLE, "--max-restarts", "3", "--grace", "1")
+        pids = self.pids(2)
+        first.send_signal(signal.SIGTERM)
+        for agent in (first, second):
+            code, _, error = self.end(agent)
+            self.assertNotEqual(code, 0)
+            self.assertNotIn("started again", error)
+        self.assert_all_gone(pids.values())
+
+    def test_an_agent_that_starts_again_before_its_coordinator_waits_for_that(self):
+        # The coordinator cannot start again before its output is read.
+        loud = "head -c 300000 /dev/zero | tr '\\0' x; : > $FOLDER/written; exit 5"
+        late = "until [ -e $FOLDER/written ]; do sleep 0.01; done; exit 5"
+        first = self.coordinator(loud, "--max-restarts", "1")
+        second = self.agent(late, "--max-restarts", "1")
+        self.assertTrue(any("started again" in line for line in second.stderr))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            second.wait(timeout=0.5)
+        self.assertIsNone(second.poll())
+        for agent in (first, second):
+            code, _, error = self.end(agent)
+            self.assertEqual(code, 5, error)
+
     def test_a_program_that_only_one_host_has_ends_all(self):
         script = NOTE + "[ $RANK = 0 ] || exec /no/such/program; while :; do sleep 0.05; done"
         agents = [self.coordinator(script), self.agent(script)]
@@ -461,9 +620,13 @@ class Ends(Nodes):
 class Arguments(unittest.TestCase):
     def refused(self, words, *arguments, **variables):
         environment = {name: value for name, value in os.environ.items() if name not in STARTERS}
-        done = subprocess.run([TRIREME, "run", "--nproc-per-node", "1", *arguments, "--", "true"],
-                              capture_output=True, text=True, timeout=LONG,
-                              env={**environment, **variables})
+        done = subprocess.run(
+            [TRIREME, "run", "--nproc-per-node", "1", *arguments, "--", "true"],
+            capture_output=True,
+            text=True,
+            timeout=LONG,
+            env={**environment, **variables},
+        )
         self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
         self.assertIn("trireme: ", done.stderr)
         self.assertIn(words, done.stderr)
@@ -479,12 +642,22 @@ class Arguments(unittest.TestCase):
         self.refused("without --rdzv-endpoint", "--node-rank", "0")
         self.refused("without --rdzv-endpoint", "--rdzv-id", "x")
         self.refused("without --rdzv-endpoint", "--rdzv-conf", "join_timeout=1")
-        for conf in ("x", "x=1", "join_timeout", "join_timeout=", "join_timeout=-1", "join_timeout=nan",
-                     "join_timeout=86401", "silence_timeout=0.5", "join_timeout=1,,"):
+        for conf in (
+            "x",
+            "x=1",
+            "join_timeout",
+            "join_timeout=",
+            "join_timeout=-1",
+            "join_timeout=nan",
+            "join_timeout=86401",
+            "silence_timeout=0.5",
+            "join_timeout=1,,",
+        ):
             self.refused("--rdzv-conf", "--rdzv-conf", conf, *endpoint)
         self.refused("neither Slurm", "--nnodes", "auto", *endpoint)
-        self.refused("SLURM_NODEID", "--nnodes", "auto", *endpoint, SLURM_NNODES="2",
-                     SLURM_NODEID="2")
+        self.refused(
+            "SLURM_NODEID", "--nnodes", "auto", *endpoint, SLURM_NNODES="2", SLURM_NODEID="2"
+        )
 
 
 if __name__ == "__main__":

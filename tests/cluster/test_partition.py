@@ -58,17 +58,28 @@ def work(rank):
 
 class Partition(unittest.TestCase):
     def run_apart(self, places, backend=""):
-        """What each rank said, by rank, when the second host was cut off, and later."""
+        """Each rank's words, by rank, when the second host was cut off, and later."""
         with hosts.Hosts(2) as machines:
             jobs = []
             for rank, place in enumerate(places):
-                environment = {**os.environ, "TRIREME_LIBRARY": LIBRARY, "BACKEND": backend,
-                               "TRIREME_TOKEN": "a token of the tests, which no job has",
-                               "TRIREME_RENDEZVOUS": f"tcp://{machines.addresses[0]}:29500/apart"
-                                                     f"?silence_ms={SILENCE}"}
-                jobs.append(machines.popen(place, [sys.executable, __file__, "--rank", str(rank)],
-                                           env=environment, text=True, stdin=subprocess.PIPE,
-                                           stdout=subprocess.PIPE))
+                environment = {
+                    **os.environ,
+                    "TRIREME_LIBRARY": LIBRARY,
+                    "BACKEND": backend,
+                    "TRIREME_TOKEN": "a token of the tests, which no job has",
+                    "TRIREME_RENDEZVOUS": f"tcp://{machines.addresses[0]}:29500/apart"
+                    f"?silence_ms={SILENCE}",
+                }
+                jobs.append(
+                    machines.popen(
+                        place,
+                        [sys.executable, __file__, "--rank", str(rank)],
+                        env=environment,
+                        text=True,
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                    )
+                )
             for job in jobs:
                 self.assertEqual(job.stdout.readline(), "works\n")
             machines.cut(1)

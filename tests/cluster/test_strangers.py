@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every port that the library or the command opens: strangers get nothing there, cost little and keep nobody
-out. And ports that are taken, were used a moment ago, or belong to an address that is a name.
+"""Every port that the library or the command opens: strangers get nothing there, cost little and keep no
+rank out. And ports that are taken, were used a moment ago, or belong to an address that is a name.
 
 Usage: test_strangers.py TRIREME [unittest arguments]
 """
@@ -29,8 +29,16 @@ CALLS = 50 if QUICK else 20000 if IS_LONG else 500  # of strangers, at the ports
 JOINS = 1 if QUICK else 20 if IS_LONG else 3
 MOST_GROWN = 16 << 20  # bytes
 HELLO = b"trireme\n" + bytes(96)  # as long as one of ours, and begins as it does
-WORDS = (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\xff" * 4000,
-         b"\0\0\0\x01" + b"\xff" * 8 + b"\0" * 7, HELLO, HELLO[:50], HELLO * 3)
+WORDS = (
+    b"",
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"\xff" * 4000,
+    b"\0\0\0\x01" + b"\xff" * 8 + b"\0" * 7,
+    HELLO,
+    HELLO[:50],
+    HELLO * 3,
+)
 STORE = """
 import ctypes, sys
 library = ctypes.CDLL(sys.argv[1])
@@ -51,10 +59,13 @@ number = 0
 
 
 def new_place():
-    """An address of the loopback and a port that nobody else has."""
+    """An address of the loopback and a port that no other program has."""
     global number
     number += 1
-    return f"127.{100 + os.getpid() % 100}.{os.getpid() // 100 % 200}.{1 + number % 250}", 21000 + number
+    return (
+        f"127.{100 + os.getpid() % 100}.{os.getpid() // 100 % 200}.{1 + number % 250}",
+        21000 + number,
+    )
 
 
 def ports_of(pid):
@@ -98,7 +109,9 @@ class Strangers:
                 stranger.setblocking(False)
                 stranger.send(draw.choice(WORDS) or b"")
                 if draw.random() < 0.2:  # half a word, and a reset
-                    stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    stranger.setsockopt(
+                        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                    )
                     stranger.close()
                 else:
                     kept.append(stranger)
@@ -120,15 +133,25 @@ class Strangers:
 
 class Jobs(unittest.TestCase):
     def start(self, program, token=TOKEN, **variables):
-        job = subprocess.Popen(program, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE,
-                               env={**os.environ, "TRIREME_TOKEN": token, **variables})
+        job = subprocess.Popen(
+            program,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "TRIREME_TOKEN": token, **variables},
+        )
         self.addCleanup(end_now, job)
         return job
 
     def rank(self, rank, size, place, *options, **settings):
-        return self.start([TRIREME, "bench", "barrier", "-n", "2", "-w", "1", *options, "--ranks-as", "env"],
-                          RANK=str(rank), WORLD_SIZE=str(size), TRIREME_RENDEZVOUS=place, **settings)
+        return self.start(
+            [TRIREME, "bench", "barrier", "-n", "2", "-w", "1", *options, "--ranks-as", "env"],
+            RANK=str(rank),
+            WORLD_SIZE=str(size),
+            TRIREME_RENDEZVOUS=place,
+            **settings,
+        )
 
     def ends_well(self, job):
         output, error = job.communicate(timeout=LONG)
@@ -137,12 +160,25 @@ class Jobs(unittest.TestCase):
 
 
 class Ports(Jobs):
-    """Each kind: who waits and listens, at how many ports, and who comes last."""
+    """Each kind: the ranks that wait, the listeners, the number of ports, and the rank that comes last."""
 
     def coordinator(self, address, port):
         def agent():
-            return self.start([TRIREME, "run", "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-endpoint",
-                               f"{address}:{port}", "--", "true"])
+            return self.start(
+                [
+                    TRIREME,
+                    "run",
+                    "--nnodes",
+                    "2",
+                    "--nproc-per-node",
+                    "1",
+                    "--rdzv-endpoint",
+                    f"{address}:{port}",
+                    "--",
+                    "true",
+                ]
+            )
+
         return [agent()], [1], agent
 
     def ranks(self, address, port, *options):
@@ -164,7 +200,9 @@ class Ports(Jobs):
         address, port = new_place()
         waiting, counts, last = kind(address, port)
         for job, count in zip(waiting, counts):
-            wait_until(lambda j=job, c=count: j.poll() is not None or len(ports_of(j.pid)) == c, "a port")
+            wait_until(
+                lambda j=job, c=count: j.poll() is not None or len(ports_of(j.pid)) == c, "a port"
+            )
         ports = [place for job in waiting for place in ports_of(job.pid)]
         self.assertEqual({place[0] for place in ports}, {address})  # and no other one
         self.assertEqual(len(ports), sum(counts))
@@ -191,9 +229,11 @@ class Ports(Jobs):
         grown = max(each[2] for each in beside)
         if not QUICK:  # sanitizers keep what is freed
             self.assertLessEqual(grown, MOST_GROWN)
-        report.append(f"strangers: {name}: {sum(each[1] for each in beside)} calls, memory grown by "
-                      f"{grown >> 10} KiB; the last one in after {1e3 * max(each[0] for each in beside):.0f} ms at "
-                      f"most beside them, {1e3 * max(quiet):.0f} ms without, of {JOINS} each")
+        report.append(
+            f"strangers: {name}: {sum(each[1] for each in beside)} calls, memory grown by "
+            f"{grown >> 10} KiB; the last one in after {1e3 * max(each[0] for each in beside):.0f} ms at "
+            f"most beside them, {1e3 * max(quiet):.0f} ms without, of {JOINS} each"
+        )
 
     def test_coordinator_of_agents(self):
         self.closed("coordinator", self.coordinator)
@@ -250,21 +290,36 @@ class Places(Jobs):
         with tempfile.NamedTemporaryFile("w") as names:
             names.write("127.0.0.1 localhost\n127.0.1.1 trireme-tests-host\n")
             names.flush()
-            wrap = ["unshare", "-m", "sh", "-c", f'mount --bind {names.name} /etc/hosts && exec "$@"', "sh"]
+            wrap = [
+                "unshare",
+                "-m",
+                "sh",
+                "-c",
+                f'mount --bind {names.name} /etc/hosts && exec "$@"',
+                "sh",
+            ]
             if subprocess.run([*wrap, "true"], capture_output=True, check=False).returncode != 0:
                 self.skipTest("no namespace for a host's name")
             place = f"tcp://trireme-tests-host:{new_place()[1]}"
-            jobs = [self.start([*wrap, TRIREME, "bench", "barrier", "-n", "2", "--ranks-as", "env"],
-                               RANK=str(rank), WORLD_SIZE="2", TRIREME_RENDEZVOUS=place)
-                    for rank in range(2)]
+            jobs = [
+                self.start(
+                    [*wrap, TRIREME, "bench", "barrier", "-n", "2", "--ranks-as", "env"],
+                    RANK=str(rank),
+                    WORLD_SIZE="2",
+                    TRIREME_RENDEZVOUS=place,
+                )
+                for rank in range(2)
+            ]
             for job in jobs:
                 self.ends_well(job)
             Places.starts += 1
 
     def test_many_start_at_once(self):
         count = 2 if QUICK else 200 if IS_LONG else 12
-        jobs = [self.start([TRIREME, "bench", "barrier", "-n", "2", "-g", "2", "--ranks-as", "tcp"])
-                for _ in range(count)]
+        jobs = [
+            self.start([TRIREME, "bench", "barrier", "-n", "2", "-g", "2", "--ranks-as", "tcp"])
+            for _ in range(count)
+        ]
         for job in jobs:
             self.assertNotIn("in use", self.ends_well(job))
             Places.starts += 1
@@ -275,6 +330,8 @@ if __name__ == "__main__":
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4096), most))
     result = unittest.main(verbosity=2, exit=False).result
-    report.append(f"network: {Places.starts} jobs started at ports that others had, have or want, 0 refused them")
+    report.append(
+        f"network: {Places.starts} jobs started at ports that others had, have or want, 0 refused them"
+    )
     print("\n".join(report), flush=True)
     sys.exit(not result.wasSuccessful())

@@ -1,6 +1,8 @@
 """How the tests of jobs wait, and for how long at the most; how they start and end a process."""
 
+import random
 import signal
+import socket
 import time
 
 LONG = 60  # seconds; longer than anything healthy takes on a busy machine
@@ -26,8 +28,23 @@ def alive(pid):
 def listens(port):
     """Whether a socket listens on the port, without knocking there."""
     with open("/proc/net/tcp") as table:
-        return any(f":{port:04X} " in line.split()[1] + " " and line.split()[3] == "0A"
-                   for line in table.readlines()[1:])
+        return any(
+            f":{port:04X} " in line.split()[1] + " " and line.split()[3] == "0A"
+            for line in table.readlines()[1:]
+        )
+
+
+def free_port():
+    """On the loopback, and none that the system gives away while the test runs: it gives thousands
+    to the tests that run beside it."""
+    while True:
+        port = random.randrange(20000, 25500)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass  # somebody's
 
 
 def default_signals():

@@ -1,7 +1,8 @@
 /*
- * The disk fails under a trainer's activations that lie in a file: each error at reads and writes of
- * a whole training, once and for good. Then either the training goes on to the right bits, or the
- * step fails on all ranks and leaves no trace, and the next one has the right bits.
+ * The disk fails under a trainer's activations that lie in a file: each error at reads and writes
+ * of a whole training, once and for good. Then either the training goes on to the right bits, or
+ * the step fails on all ranks and leaves no trace. After a failure the next step has the right
+ * bits.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -26,7 +27,7 @@ enum { PAGE = 4096 };
 struct trial {
     struct job job;
     const char *failpoint;
-    trireme_status wanted; /* what a step that fails answers */
+    trireme_status wanted; /* the answer of a failed step */
     const char *words;     /* and says */
     int failures[MOST_RANKS];
     trireme_offload_info infos[MOST_RANKS];
@@ -123,7 +124,7 @@ static uint64_t visits_of(const char *point) {
     struct trial trial = trial_of(TRIREME_STRATEGY_ZERO3, 2, text);
     run_trial(&trial);
     uint64_t hits = 0;
-    assert_int_equal(trireme_failpoint_hits(point, &hits), TRIREME_OK);
+    assert_int_equal(trireme_failpoint_get_hits(point, &hits), TRIREME_OK);
     assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
     assert_int_equal(trial.failures[0], 0);
     return hits;
@@ -132,7 +133,9 @@ static uint64_t visits_of(const char *point) {
 static const int kErrors[] = {ENOSPC, EIO, EINTR};
 enum { ERRORS = sizeof kErrors / sizeof kErrors[0] };
 
-static uint64_t stride(void) { return is_quick() ? 23 : getenv("TRIREME_TEST_LONG") ? 1 : 17; }
+static uint64_t stride(void) {
+    return is_quick() ? 23 : getenv("TRIREME_TEST_LONG") ? 1 : 17;
+}
 
 static void name_failpoint(char *text, size_t capacity, const char *point, int error, uint64_t hit,
                            bool for_good) {
@@ -140,7 +143,7 @@ static void name_failpoint(char *text, size_t capacity, const char *point, int e
              for_good ? "+" : "");
 }
 
-/* What cannot be written stays in memory. */
+/* Activations that cannot be written stay in memory. */
 static void a_write_that_fails_loses_nothing(void **state) {
     (void)state;
     const uint64_t visits = visits_of("file.write");
@@ -169,7 +172,8 @@ static void a_write_that_fails_loses_nothing(void **state) {
     assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
 }
 
-/* What cannot be read is read again; where it can never be read the step fails and leaves no trace. */
+/* Activations that cannot be read are read again; if they can never be read, the step fails and
+ * leaves no trace. */
 static void a_read_that_fails_is_tried_again(void **state) {
     (void)state;
     const uint64_t visits = visits_of("file.read");
@@ -219,7 +223,7 @@ static void every_strategy_and_engine_fails_the_same_way(void **state) {
         run_trial(&trial);
         assert_int_equal(trial.failures[0], 1);
         assert_int_equal(trial.infos[0].resident_bytes, 0);
-        /* What failed is told all the same. */
+        /* The file's counters report the failures all the same. */
         uint64_t failed = 0;
         for (int rank = 0; rank < world_size; ++rank) {
             failed += trial.infos[rank].failed_writes;
@@ -250,7 +254,7 @@ static void every_strategy_and_engine_fails_the_same_way(void **state) {
         assert_int_equal(trireme_failpoint_set(kPoints[i]), TRIREME_OK);
         run_trial(&trial);
         assert_int_equal(trial.failures[0], i == 0);
-        assert_int_equal(trial.infos[0].ring, 0);
+        assert_int_equal(trial.infos[0].io_uring, 0);
         assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
     }
 }
@@ -277,7 +281,7 @@ static int rot(void) {
 }
 
 /* The last layer runs when the first item has been written, as its slot has another by then. */
-static int32_t TRIREME_CALL rotting_forward(const trireme_layer_call *c, void *user_data) {
+static int32_t TRIREME_CALLCONV rotting_forward(const trireme_layer_call *c, void *user_data) {
     const struct layer_of *const me = user_data;
     if (me->rank->number == 0 && c->step == 1 && c->leaf == 0 && !me->rank->acted) {
         me->rank->acted = true;
@@ -286,8 +290,8 @@ static int32_t TRIREME_CALL rotting_forward(const trireme_layer_call *c, void *u
     return forward(c, user_data);
 }
 
-static void train_on_rotten_activations(trireme_communicator *communicator, int number,
-                                        void *context) {
+static void
+train_on_rotten_activations(trireme_communicator *communicator, int number, void *context) {
     struct trial *const trial = context;
     struct rank r = start(&trial->job, number);
     struct verdict *const v = r.verdict;

@@ -1,8 +1,8 @@
 /*
- * A rank dies while others are in groups made from the group that they had with it: in halves, pairs,
- * a twin and a child of the twin, and in those that a model makes for itself. Also a group without
- * the dead rank ends, because a rank of it that has heard of the death elsewhere comes no more.
- * Everybody shrinks the first group, and the first sum is right. Over host://, or with
+ * A rank dies while others are in groups made from the group that they had with it: in halves,
+ * pairs, a twin and a child of the twin, and in those that a model makes for itself. A group
+ * without the dead rank ends, too, because a rank of it that has seen the death elsewhere comes no
+ * more. All survivors shrink the first group, and the first sum is right. Over host://, or with
  * TRIREME_TESTS_NETWORK between hosts; threads of one process that leave are there, too.
  */
 #include <setjmp.h>
@@ -17,13 +17,16 @@
 #include <cmocka.h>
 
 #include "models.h"
+#include "options.h"
 #include "processes.h"
 
 #define F32 TRIREME_DTYPE_F32
 enum { RANKS = 4, STEPS = 3, COUNT = 300, LARGE = 30000, ELEMENTS = 3 * COUNT };
 enum { CHILDREN = 4, GROUPS = CHILDREN + 1 };
 
-static bool is_long(void) { return getenv("TRIREME_TEST_LONG") != NULL; }
+static bool is_long(void) {
+    return getenv("TRIREME_TEST_LONG") != NULL;
+}
 
 struct trial {
     int victim;
@@ -35,7 +38,7 @@ struct trial {
 static int trial_count;
 static int death_count;
 
-/* ---- what each process does ---- */
+/* ---- the work of a process ---- */
 
 /* Whether a sum over the group is right; its ranks are those of the root. */
 static trireme_status sum_over(trireme_communicator *group, int count, bool *wrong) {
@@ -54,8 +57,8 @@ static trireme_status sum_over(trireme_communicator *group, int count, bool *wro
     return status;
 }
 
-static trireme_status make_children(trireme_communicator *group, int rank,
-                                    trireme_communicator **children) {
+static trireme_status
+make_children(trireme_communicator *group, int rank, trireme_communicator **children) {
     const int32_t three[] = {0, 1, 2};
     trireme_communicator *unused = NULL;
     trireme_status status = trireme_communicator_split(group, rank / 2, 0, NULL, &children[0]);
@@ -102,7 +105,7 @@ static trireme_status work_in_all(trireme_communicator *group, trireme_communica
             outcome->rounds += status == TRIREME_OK;
         }
     }
-    /* Who has died after its part of the last one is missed now. */
+    /* A rank that died after its part of the last operation is missed now. */
     return status == TRIREME_OK ? trireme_barrier(group, NULL) : status;
 }
 
@@ -120,7 +123,8 @@ static void work_until_it_fails(int rank, void *context, struct outcome *outcome
         /* Also those without the dead rank have ended, or do in a moment. */
         for (int i = 0; i < CHILDREN; ++i) {
             bool wrong = false;
-            while (children[i] != NULL && (status = sum_over(children[i], 1, &wrong)) == TRIREME_OK) {
+            while (children[i] != NULL &&
+                   (status = sum_over(children[i], 1, &wrong)) == TRIREME_OK) {
             }
             if (children[i] != NULL && status != TRIREME_ERROR_PEER_LOST) ++outcome->numbers[1];
         }
@@ -149,20 +153,22 @@ static const struct training {
 enum { TRAININGS = sizeof kTrainings / sizeof kTrainings[0] };
 
 /* Where ranks wait for each other, or have just done so. */
-static const char *const kTrainingPoints[] = {
-    "unit.after_gather",  "unit.before_wait",        "bucket.after_launch", "bucket.after_wait",
-    "step.before_agree",  "step.after_reductions",   "step.before_norms",   "step.before_update",
-    "step.after_give",    "all_reduce.after_publish", "step.before_return"};
+static const char *const kTrainingPoints[] = {"unit.after_gather",   "unit.before_wait",
+                                              "bucket.after_launch", "bucket.after_wait",
+                                              "step.before_agree",   "step.after_reductions",
+                                              "step.before_norms",   "step.before_update",
+                                              "step.after_give",     "all_reduce.after_publish",
+                                              "step.before_return"};
 enum { TRAINING_POINTS = sizeof kTrainingPoints / sizeof kTrainingPoints[0] };
 
-#define CALL(call)                                         \
-    do {                                                   \
-        if (status == TRIREME_OK) status = (call);         \
+#define CALL(call)                                 \
+    do {                                           \
+        if (status == TRIREME_OK) status = (call); \
     } while (0)
 
-/* The model is there until everybody has gone on: nobody hears of a death by its end. */
-static void train(const struct training *s, trireme_communicator *group, int rank,
-                  struct outcome *o) {
+/* The model lives until all ranks have gone on, so that its end reveals no death. */
+static void
+train(const struct training *s, trireme_communicator *group, int rank, struct outcome *o) {
     trireme_status status = TRIREME_OK;
     trireme_communicator *half = NULL;
     trireme_model *model = NULL;
@@ -170,14 +176,14 @@ static void train(const struct training *s, trireme_communicator *group, int ran
     if (s->norm_ranks) CALL(trireme_communicator_split(group, rank / 2, 0, NULL, &half));
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = s->strategy;
-    options.minimum_unit_bytes = 1;
-    options.bucket_bytes = 1500;
-    options.shard_ranks = s->shard_ranks;
-    options.reshard_ranks = s->reshard_ranks;
-    options.share_parameters = s->share;
+    units_of(&options)->minimum_bytes = 1;
+    buckets_of(&options)->bytes = 1500;
+    shards_of(&options)->ranks = s->shard_ranks;
+    units_of(&options)->reshard_ranks = s->reshard_ranks;
+    shards_of(&options)->share = s->share;
     CALL(make_model(half != NULL ? half : group, &options, 3, COUNT, &model));
     trireme_optimizer_options rule = plain_rule();
-    rule.max_norm = s->norm_ranks ? 1e9 : 0;
+    clipping_of(&rule)->max_norm = s->norm_ranks ? 1e9 : 0;
     rule.norm_ranks = s->norm_ranks ? group : NULL;
     CALL(trireme_optimizer_create(model, &rule, &optimizer));
     static float gradient[ELEMENTS], values[ELEMENTS];
@@ -215,12 +221,12 @@ static void train_until_it_fails(int rank, void *context, struct outcome *outcom
 static bool is_survivor_right(const struct outcome *o, bool died) {
     if (o->hung || o->exit_code != 0 || o->wrong) return false;
     if (!died) return o->status == TRIREME_OK;
-    return o->status == TRIREME_ERROR_PEER_LOST && o->numbers[1] == 0 &&
-           o->again == TRIREME_OK && o->numbers[0] == RANKS - 1;
+    return o->status == TRIREME_ERROR_PEER_LOST && o->numbers[1] == 0 && o->again == TRIREME_OK &&
+           o->numbers[0] == RANKS - 1;
 }
 
-static void check_outcomes(const struct trial *trial, const char *what,
-                           const struct processes *processes) {
+static void
+check_outcomes(const struct trial *trial, const char *what, const struct processes *processes) {
     const bool died = processes->outcomes[trial->victim].signal == SIGKILL;
     bool right = true;
     for (int rank = 0; rank < RANKS; ++rank) {
@@ -232,12 +238,12 @@ static void check_outcomes(const struct trial *trial, const char *what,
     if (right) return;
     for (int rank = 0; rank < RANKS; ++rank) {
         const struct outcome *const o = &processes->outcomes[rank];
-        print_error("  rank %d: exit %d, signal %d%s%s, %d rounds; %s: %s; %lld children ended otherwise; "
-                    "again %s, %lld ranks: %s\n",
-                    rank, o->exit_code, o->signal, o->hung ? ", hung" : "",
-                    o->wrong ? ", wrong" : "", o->rounds, trireme_status_name(o->status),
-                    o->message, (long long)o->numbers[1], trireme_status_name(o->again),
-                    (long long)o->numbers[0], o->text);
+        print_error(
+            "  rank %d: exit %d, signal %d%s%s, %d rounds; %s: %s; %lld children ended otherwise; "
+            "again %s, %lld ranks: %s\n",
+            rank, o->exit_code, o->signal, o->hung ? ", hung" : "", o->wrong ? ", wrong" : "",
+            o->rounds, trireme_status_name(o->status), o->message, (long long)o->numbers[1],
+            trireme_status_name(o->again), (long long)o->numbers[0], o->text);
     }
     fail_msg("%s: %s of rank %d", what, trial->failpoint, trial->victim);
 }
@@ -318,6 +324,37 @@ static void every_group_of_a_model_ends_with_a_death(void **state) {
     tell("in models");
 }
 
+/* ---- ranks that are slow to meet ---- */
+
+/* Ranks 0 and 1 meet all others in the child and leave it. Rank 2 learns of them only then and
+ * leaves, too, before it meets rank 3. Rank 3 learns of the others last. */
+static void make_a_child_slowly(int rank, void *context, struct outcome *outcome) {
+    static const char *const slow[RANKS] =
+        {NULL, NULL, "join.after_claim=sleep(50);join.after_hello=sleep(150)@2",
+         "join.after_claim=sleep(50);join.after_hello=sleep(600)@2"};
+    const struct trial *const trial = context;
+    trireme_communicator *const group = join_process(rank, RANKS, trial->rendezvous, PATIENT_NS);
+    trireme_communicator *child = NULL;
+    if (trireme_barrier(group, NULL) != TRIREME_OK) _exit(93);
+    if (trireme_failpoint_set(slow[rank]) != TRIREME_OK) _exit(91);
+    keep_error(outcome, trireme_communicator_duplicate(group, NULL, &child));
+    trireme_communicator_destroy(child);
+    if (outcome->status == TRIREME_OK) keep_error(outcome, trireme_barrier(group, NULL));
+    trireme_communicator_destroy(group);
+}
+
+static void a_child_is_made_although_quick_ranks_have_left_it(void **state) {
+    (void)state;
+    struct trial trial = {.victim = 0};
+    struct processes processes;
+    unique_host_rendezvous(trial.rendezvous, sizeof trial.rendezvous);
+    start_processes(&processes, RANKS, make_a_child_slowly, &trial);
+    wait_processes(&processes);
+    check_outcomes(&trial, "met slowly", &processes);
+    free_processes(&processes);
+    trial_count = death_count = 0;
+}
+
 /* ---- threads: who leaves is lost to those who wait ---- */
 
 struct leaving {
@@ -331,7 +368,7 @@ static void leave_in_the_middle(trireme_communicator *group, int rank, void *con
     struct verdict *const verdict = &leaving->verdicts[rank];
     trireme_communicator *children[CHILDREN] = {NULL};
     if (!EXPECT_STATUS(verdict, TRIREME_OK, make_children(group, rank, children))) return;
-    trireme_status status = trireme_barrier(group, NULL); /* everybody has all of them */
+    trireme_status status = trireme_barrier(group, NULL); /* all ranks have all of them */
     bool wrong = false;
     for (int done = 0; status == TRIREME_OK && done < 2 * GROUPS; ++done) {
         if (rank == leaving->victim && done == leaving->after) break;
@@ -383,6 +420,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_group_ends_with_a_death_and_survivors_go_on),
         cmocka_unit_test(a_death_while_groups_are_made_keeps_nobody),
+        cmocka_unit_test(a_child_is_made_although_quick_ranks_have_left_it),
         cmocka_unit_test(every_group_of_a_model_ends_with_a_death),
         /* Last: processes are started before this one has used the library. */
         cmocka_unit_test(threads_whose_groups_end_go_on),

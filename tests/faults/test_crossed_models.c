@@ -1,7 +1,8 @@
 /*
- * Ranks that call what does not fit on their models: step them in another order, or compare, load or read
- * one that the others do something else with. Every rank hears of it, and of the models, queues and calls of both
- * sides: at once where they meet in one queue, else at the deadline, since another thread might have come.
+ * Ranks that call what does not fit on their models: step them in another order, or compare, load
+ * or read one that the others do something else with. Every rank hears of it, and of the models,
+ * queues and calls of both sides: at once where they meet in one queue, else at the deadline, since
+ * another thread might have come.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include <cmocka.h>
 
 #include "models.h"
+#include "options.h"
 #include "processes.h"
 #include "ranks.h"
 
@@ -20,12 +22,26 @@
 enum { RANKS = 2, MODELS = 2, UNITS = 2, COUNT = 1500, ELEMENTS = UNITS * COUNT };
 #define DEADLINE_NS (1500ull * 1000 * 1000)
 
-static bool is_long(void) { return getenv("TRIREME_TEST_LONG") != NULL; }
+static bool is_long(void) {
+    return getenv("TRIREME_TEST_LONG") != NULL;
+}
 
-enum act { STEP, CHECK_REPLICAS, LOAD, GET_PARAMETERS, SET_PARAMETERS, GATHER, BARRIER, ACTS };
+enum act {
+    STEP,
+    CHECK_REPLICAS,
+    LOAD,
+    GET_PARAMETERS,
+    SET_PARAMETERS,
+    GATHER,
+    BARRIER,
+    ACTS,
+    RESTORE = ACTS, /* with CHECK_REPLICAS and LOAD alone */
+    ALL_ACTS
+};
 
-static const char *const kActs[ACTS] = {"step",           "check_replicas", "load",   "get_parameters",
-                                        "set_parameters", "gather_unit",    "barrier"};
+static const char *const kActs[ALL_ACTS] = {"step",           "check_replicas", "load",
+                                            "get_parameters", "set_parameters", "gather_unit",
+                                            "barrier",        "restore"};
 
 struct trial {
     trireme_strategy strategy;
@@ -35,9 +51,9 @@ struct trial {
     struct outcome *outcomes;
 };
 
-static trireme_status act(const struct trial *trial, trireme_communicator *group, int rank,
-                          trireme_model *const *models, trireme_optimizer *const *optimizers,
-                          const void *saved, uint64_t bytes) {
+static trireme_status
+act(const struct trial *trial, trireme_communicator *group, int rank, trireme_model *const *models,
+    trireme_optimizer *const *optimizers, const void *saved, uint64_t bytes) {
     static const float values[ELEMENTS];
     float read[ELEMENTS];
     trireme_model *const model = models[trial->models[rank]];
@@ -46,8 +62,16 @@ static trireme_status act(const struct trial *trial, trireme_communicator *group
         case CHECK_REPLICAS: return trireme_model_check_replicas(model);
         case LOAD: return trireme_optimizer_load(optimizers[trial->models[rank]], saved, bytes);
         case GET_PARAMETERS: return trireme_model_gather_parameters(model, read, ELEMENTS, F32);
-        case SET_PARAMETERS: return trireme_model_broadcast_parameters(model, values, ELEMENTS, F32, rank);
+        case SET_PARAMETERS:
+            return trireme_model_broadcast_parameters(model, values, ELEMENTS, F32, rank);
         case GATHER: return trireme_model_gather_unit(model, 1);
+        case RESTORE: {
+            trireme_optimizer *const optimizer = optimizers[trial->models[rank]];
+            trireme_optimizer_counters counters = TRIREME_OPTIMIZER_COUNTERS_INIT;
+            const trireme_status counted = trireme_optimizer_get_counters(optimizer, &counters);
+            return counted != TRIREME_OK ? counted
+                                         : trireme_optimizer_restore(optimizer, &counters);
+        }
         default: break;
     }
     trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
@@ -55,29 +79,32 @@ static trireme_status act(const struct trial *trial, trireme_communicator *group
     return trireme_barrier(group, &options);
 }
 
-/* What two ranks call, each on one of its models; afterwards both go to a barrier. Deadlines end what waits. */
-static void call(const struct trial *trial, trireme_communicator *group, int rank,
-                 struct outcome *o) {
+/* The calls of two ranks, each on one of its models; afterwards both go to a barrier. Deadlines end
+ * the waits. */
+static void
+call(const struct trial *trial, trireme_communicator *group, int rank, struct outcome *o) {
     trireme_model *models[MODELS] = {NULL};
     trireme_optimizer *optimizers[MODELS] = {NULL};
     static const float gradient[ELEMENTS];
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = trial->strategy;
-    options.minimum_unit_bytes = 1;
-    options.share_parameters = TRIREME_SHARE_NEVER;
+    units_of(&options)->minimum_bytes = 1;
+    shards_of(&options)->share = TRIREME_SHARE_NEVER;
     options.timeout_ns = DEADLINE_NS;
     const trireme_optimizer_options rule = plain_rule();
     trireme_status status = TRIREME_OK;
     uint64_t bytes = 0;
     for (int i = 0; i < MODELS && status == TRIREME_OK; ++i) {
         status = make_model(group, &options, UNITS, COUNT, &models[i]);
-        if (status == TRIREME_OK) status = trireme_optimizer_create(models[i], &rule, &optimizers[i]);
+        if (status == TRIREME_OK)
+            status = trireme_optimizer_create(models[i], &rule, &optimizers[i]);
     }
     if (status == TRIREME_OK) status = trireme_optimizer_get_saved_bytes(optimizers[0], &bytes);
     void *const saved = malloc(bytes);
     if (status == TRIREME_OK) status = trireme_optimizer_save(optimizers[0], saved, bytes, &bytes);
     if (status == TRIREME_OK && trial->acts[rank] == STEP) {
-        status = trireme_model_accumulate_flat(models[trial->models[rank]], gradient, ELEMENTS, F32, 0);
+        status =
+            trireme_model_accumulate_flat(models[trial->models[rank]], gradient, ELEMENTS, F32, 0);
     }
     const bool ready = status == TRIREME_OK;
     if (ready) status = act(trial, group, rank, models, optimizers, saved, bytes);
@@ -107,7 +134,7 @@ static void call_in_thread(trireme_communicator *group, int rank, void *context)
     call(trial, group, rank, &trial->outcomes[rank]);
 }
 
-/* Of what a rank is in, as the others are told. */
+/* A rank's call, in the words of the others' failures. */
 static void words_of(const struct trial *trial, int rank, char *text, size_t capacity) {
     if (trial->acts[rank] == BARRIER) {
         snprintf(text, capacity, "barrier");
@@ -116,13 +143,26 @@ static void words_of(const struct trial *trial, int rank, char *text, size_t cap
     }
 }
 
-/* Of one model in one queue, what differs is told by rank: the calls, or what they compare. */
+/* Of one model in one queue, the difference is told by rank: the calls, or their compared terms. */
 static bool tells_by_rank(const struct trial *trial, const struct outcome *o) {
     return trial->models[0] == trial->models[1] && o->status == TRIREME_ERROR_MISMATCH &&
            strstr(o->message, "rank 0") != NULL && strstr(o->message, "rank 1") != NULL;
 }
 
-static bool tells(const struct trial *trial, const char *message) {
+/* At a deadline every rank reads the same text: it names ranks, queues and both operations. */
+static bool tells_both_waits(const struct trial *trial, const char *message) {
+    for (int rank = 0; rank < RANKS; ++rank) {
+        char queue[40];
+        snprintf(queue, sizeof queue, "queue of model %d", trial->models[rank] + 1);
+        if (trial->acts[rank] != BARRIER && strstr(message, queue) == NULL) return false;
+    }
+    return strstr(message, "this rank was") == NULL && strstr(message, " during ") != NULL &&
+           (strstr(message, " last called ") != NULL || strstr(message, " waits in ") != NULL);
+}
+
+static bool tells(const struct trial *trial, const struct outcome *o) {
+    const char *const message = o->message;
+    if (o->status == TRIREME_ERROR_TIMEOUT) return tells_both_waits(trial, message);
     for (int rank = 0; rank < RANKS; ++rank) {
         char words[40];
         words_of(trial, rank, words, sizeof words);
@@ -131,13 +171,36 @@ static bool tells(const struct trial *trial, const char *message) {
     return true;
 }
 
+/* Calls that compare facts with the peers before they do anything. */
+static bool compares(enum act act) {
+    return act == CHECK_REPLICAS || act == LOAD || act == RESTORE;
+}
+
+/* Such calls meet in one queue, where every rank finds both of them. */
+static bool names_both_calls(const struct trial *trial, const struct outcome *o) {
+    char words[2 * 64];
+    snprintf(words, sizeof words, "the call is %s%s on rank 0 and %s%s on rank 1",
+             kActs[trial->acts[0]], trial->acts[0] == CHECK_REPLICAS ? "" : " of the optimizer",
+             kActs[trial->acts[1]], trial->acts[1] == CHECK_REPLICAS ? "" : " of the optimizer");
+    return o->status == TRIREME_ERROR_MISMATCH && strstr(o->message, words) != NULL;
+}
+
 static bool is_right(const struct trial *trial, const struct outcome *outcomes) {
     bool told = false;
+    if (trial->models[0] == trial->models[1] && compares(trial->acts[0]) &&
+        compares(trial->acts[1])) {
+        for (int rank = 0; rank < RANKS; ++rank) {
+            const struct outcome *const o = &outcomes[rank];
+            if (o->hung || o->exit_code != 0 || o->wrong || !names_both_calls(trial, o))
+                return false;
+        }
+        return true;
+    }
     for (int rank = 0; rank < RANKS; ++rank) {
         const struct outcome *const o = &outcomes[rank];
         if (o->hung || o->exit_code != 0 || o->wrong) return false;
         if (o->status != TRIREME_ERROR_MISMATCH && o->status != TRIREME_ERROR_TIMEOUT) return false;
-        told = told || tells(trial, o->message) || tells_by_rank(trial, o);
+        told = told || tells(trial, o) || tells_by_rank(trial, o);
     }
     return told;
 }
@@ -194,13 +257,31 @@ static bool waits(trireme_strategy strategy, enum act one) {
     return !(whole && (one == GET_PARAMETERS || one == GATHER));
 }
 
-static void run_all(bool processes) {
-    static const trireme_strategy strategies[] = {
-        TRIREME_STRATEGY_DATA_PARALLEL, TRIREME_STRATEGY_ZERO3, TRIREME_STRATEGY_ZERO1,
-        TRIREME_STRATEGY_ZERO2};
+static const trireme_strategy kStrategies[] = {TRIREME_STRATEGY_DATA_PARALLEL,
+                                               TRIREME_STRATEGY_ZERO3, TRIREME_STRATEGY_ZERO1,
+                                               TRIREME_STRATEGY_ZERO2};
+
+/* Every two of those that compare, with each strategy. */
+static int add_compared(void) {
+    static const enum act acts[] = {CHECK_REPLICAS, LOAD, RESTORE};
     int count = 0;
+    for (int s = 0; s < (is_long() ? 4 : 2); ++s) {
+        for (int first = 0; first < 3; ++first) {
+            for (int second = 0; second < 3; ++second) {
+                if (first == second) continue;
+                trials[count++] =
+                    (struct trial){.strategy = kStrategies[s], .acts = {acts[first], acts[second]}};
+            }
+        }
+    }
+    return count;
+}
+
+static void run_all(bool processes) {
     unsigned turn = 0;
     trial_count = wrong_count = 0;
+    run_trials(add_compared(), processes);
+    int count = 0;
     for (int s = 0; s < (is_long() ? 4 : 2); ++s) {
         for (int first = 0; first < ACTS; ++first) {
             for (int second = first; second < ACTS; ++second) {
@@ -208,9 +289,10 @@ static void run_all(bool processes) {
                     const bool same = first == second && other == 0;
                     const bool of_none = second == BARRIER && other > 0;
                     if (same || of_none) continue;
-                    if (!waits(strategies[s], first) || !waits(strategies[s], second)) continue;
-                    if (!is_long() && second != BARRIER && turn++ % (is_quick() ? 7 : 3) != 0) continue;
-                    trials[count++] = (struct trial){.strategy = strategies[s],
+                    if (!waits(kStrategies[s], first) || !waits(kStrategies[s], second)) continue;
+                    if (!is_long() && second != BARRIER && turn++ % (is_quick() ? 7 : 3) != 0)
+                        continue;
+                    trials[count++] = (struct trial){.strategy = kStrategies[s],
                                                      .acts = {(enum act)first, (enum act)second},
                                                      .models = {0, other}};
                     if (count < MOST_AT_ONCE) continue;

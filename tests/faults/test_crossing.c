@@ -1,8 +1,8 @@
 /*
  * Many threads, several communicators, no common order: each communicator must go on by itself. In
  * every trial each rank has one thread for each of three communicators, which runs a seeded
- * sequence of plain, started and grouped operations, and one thread that crosses all of them with
- * started operations in an order of its own and messages.
+ * sequence of plain, started and grouped operations. A further thread crosses all of them with
+ * messages, and with started operations in an order of its own.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +52,8 @@ static void run_sequence(struct lane *lane, int number, struct verdict *verdict)
         if (kind == 1) {
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_all_reduce_start(communicator, values, sums, count,
-                                                   TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL, &request));
+                                                   TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL,
+                                                   &request));
             EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_wait(request, LONG_NS));
             trireme_request_destroy(request);
         } else {
@@ -90,8 +91,8 @@ static void cross(struct lane *lane, struct verdict *verdict) {
                                                 from, (uint64_t)step, NULL, &requests[c][0]));
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_all_reduce_start(communicator, &ones[c], &sum[c], 1,
-                                                   TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, &urgent,
-                                                   &requests[c][1]));
+                                                   TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
+                                                   &urgent, &requests[c][1]));
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_send_start(communicator, &sent[c], 1, TRIREME_DTYPE_I32, to,
                                              (uint64_t)step, NULL, &requests[c][2]));

@@ -1,5 +1,6 @@
-// Exceptions of a caller in C++: what a bucket hook, an update rule or a layer of a trainer throws
-// fails the step on all ranks, and goes no further; what is thrown when a step is done stops all.
+// Exceptions of a caller in C++: an exception of a bucket hook, an update rule or a layer of a
+// trainer fails the step on all ranks, and goes no further; an exception after a step stops all
+// ranks.
 #include <csetjmp>
 #include <cstdarg>
 #include <cstddef>
@@ -10,6 +11,7 @@
 extern "C" {
 #include <cmocka.h>
 
+#include "options.h"
 #include "ranks.h"
 }
 
@@ -39,14 +41,14 @@ struct Rank {
   throw std::runtime_error("of the caller");
 }
 
-std::int32_t TRIREME_CALL hook(const trireme_bucket* bucket, void* user_data) {
+std::int32_t TRIREME_CALLCONV hook(const trireme_bucket* bucket, void* user_data) {
   const Rank& rank = *static_cast<const Rank*>(user_data);
   const Place here = bucket->phase == TRIREME_HOOK_BEFORE ? Place::before : Place::after;
   if (rank.throws && rank.job->place == here) throw_something(here);
   return 0;
 }
 
-std::int32_t TRIREME_CALL rule(const trireme_update*, void* user_data) {
+std::int32_t TRIREME_CALLCONV rule(const trireme_update*, void* user_data) {
   const Rank& rank = *static_cast<const Rank*>(user_data);
   if (rank.throws && rank.job->place == Place::rule) throw_something(Place::rule);
   return 0;
@@ -57,8 +59,8 @@ void train(trireme_communicator* communicator, int number, void* context) {
   Rank rank = {&job, number == 1};
   trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
   options.strategy = job.strategy;
-  options.bucket_hook = hook;
-  options.hook_data = &rank;
+  buckets_of(&options)->hook = hook;
+  buckets_of(&options)->user_data = &rank;
   trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
   parameter.name = "p";
   parameter.dtype = TRIREME_DTYPE_F32;
@@ -66,8 +68,8 @@ void train(trireme_communicator* communicator, int number, void* context) {
   parameter.shape = &kElements;
   trireme_optimizer_options own = TRIREME_OPTIMIZER_OPTIONS_INIT;
   own.kind = TRIREME_RULE_USER;
-  own.update = rule;
-  own.user_data = &rank;
+  user_rule_of(&own)->update = rule;
+  user_rule_of(&own)->user_data = &rank;
   float gradient[kElements] = {};
   trireme_model* model = nullptr;
   trireme_optimizer* optimizer = nullptr;
@@ -129,7 +131,7 @@ void maybe_throw(void* user_data, Thrower here) {
   throw std::runtime_error("of the caller");
 }
 
-std::int32_t TRIREME_CALL forward(const trireme_layer_call* call, void* user_data) {
+std::int32_t TRIREME_CALLCONV forward(const trireme_layer_call* call, void* user_data) {
   if (call->layer == 0) {
     maybe_throw(user_data,
                 call->phase == TRIREME_PHASE_RECOMPUTE ? Thrower::recompute : Thrower::forward);
@@ -140,7 +142,7 @@ std::int32_t TRIREME_CALL forward(const trireme_layer_call* call, void* user_dat
   return 0;
 }
 
-std::int32_t TRIREME_CALL backward(const trireme_layer_call* call, void* user_data) {
+std::int32_t TRIREME_CALLCONV backward(const trireme_layer_call* call, void* user_data) {
   if (call->layer == 0) maybe_throw(user_data, Thrower::backward);
   if (call->input_gradient != nullptr) std::memset(call->input_gradient, 0, call->input_bytes);
   for (std::uint64_t k = 0; k < call->parameter_count; ++k) {
@@ -151,7 +153,7 @@ std::int32_t TRIREME_CALL backward(const trireme_layer_call* call, void* user_da
   return 0;
 }
 
-std::int32_t TRIREME_CALL after_step(const trireme_trainer_metrics*, void* user_data) {
+std::int32_t TRIREME_CALLCONV after_step(const trireme_trainer_metrics*, void* user_data) {
   maybe_throw(user_data, Thrower::after_step);
   return 0;
 }
@@ -159,7 +161,8 @@ std::int32_t TRIREME_CALL after_step(const trireme_trainer_metrics*, void* user_
 // Whether all elements are so.
 bool all_are(trireme_model* model, float wanted) {
   float values[2 * kElements];
-  if (trireme_model_gather_parameters(model, values, 2 * kElements, TRIREME_DTYPE_F32) != TRIREME_OK) {
+  if (trireme_model_gather_parameters(model, values, 2 * kElements, TRIREME_DTYPE_F32) !=
+      TRIREME_OK) {
     return false;
   }
   for (const float value : values) {
@@ -173,7 +176,7 @@ void train_by_layers(trireme_communicator* communicator, int number, void* conte
   TrainedRank rank = {&trained, number == 1};
   trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
   options.strategy = trained.strategy;
-  options.minimum_unit_bytes = 1;
+  units_of(&options)->minimum_bytes = 1;
   trireme_model* model = nullptr;
   trireme_optimizer* optimizer = nullptr;
   trireme_trainer* trainer = nullptr;

@@ -1,6 +1,7 @@
 /*
- * A program that forks, as Python's multiprocessing does: the child has none of the library's descriptors.
- * So it keeps no name taken and no connection open, and what the program itself has open stays so.
+ * A program that forks, as Python's multiprocessing does: the child has none of the library's
+ * descriptors. So it keeps no name taken and no connection open, and what the program itself has
+ * open stays so.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,10 +29,13 @@
 #define FORKS 40
 #define OWN 24
 
-/* A child has the memory of threads that it does not have: nothing that a leak check could judge. */
+/* A child has the memory of threads that it does not have: nothing that a leak check could judge.
+ */
 static bool is_child;
 int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void) { return is_child; }
+int __lsan_is_turned_off(void) {
+    return is_child;
+}
 
 static int exit_code_of(pid_t child) {
     int wait_status = -1;
@@ -70,8 +74,10 @@ static void a_child_has_no_descriptor_of_the_library(void **state) {
     for (int network = 0; network < 2; ++network) {
         struct processes processes;
         char rendezvous[96];
-        if (network) unique_meeting(rendezvous, sizeof rendezvous);
-        else unique_host_rendezvous(rendezvous, sizeof rendezvous);
+        if (network)
+            unique_meeting(rendezvous, sizeof rendezvous);
+        else
+            unique_host_rendezvous(rendezvous, sizeof rendezvous);
         start_processes(&processes, 2, fork_and_count, rendezvous);
         wait_processes(&processes);
         for (int rank = 0; rank < 2; ++rank) {

@@ -1,7 +1,7 @@
 /*
- * SIGSTOP of one rank: for less than the deadline nothing is lost; for longer each other rank gets TIMEOUT
- * that names exactly the frozen one, and that one, once awake, gets an error too. Over host://, or with
- * TRIREME_TESTS_NETWORK as between hosts.
+ * SIGSTOP of one rank: for less than the deadline nothing is lost; for longer each other rank gets
+ * TIMEOUT that names exactly the frozen one, and that one, once awake, gets an error too. Over
+ * host://, or with TRIREME_TESTS_NETWORK as between hosts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,14 +17,15 @@
 #include "calls.h"
 #include "processes.h"
 
-/* It stands still in the second or third; of the next the others may have said all before they gave up. */
+/* It stands still in the second or third; of the next the others may have said all before they gave
+ * up. */
 #define ROUNDS 6
 /* Healthy ranks of a busy machine arrive within far less. */
 #define SHORT_DEADLINE_NS (4000ull * 1000 * 1000)
 /* The long run: frozen for nine tenths of one, or for five of the short ones. */
 #define LONG_DEADLINE_NS (40000ull * 1000 * 1000)
-#define NEARLY_MS        36000
-#define FIVE_TIMES_MS    20000
+#define NEARLY_MS 36000
+#define FIVE_TIMES_MS 20000
 
 struct trial {
     struct call call;
@@ -36,19 +37,24 @@ struct trial {
     char rendezvous[64];
 };
 
-static const trireme_operation operations[] = {
-    TRIREME_OPERATION_KIND_ALL_REDUCE, TRIREME_OPERATION_KIND_ALL_GATHER, TRIREME_OPERATION_KIND_ALL_GATHER_V,
-    TRIREME_OPERATION_KIND_BROADCAST, TRIREME_OPERATION_KIND_REDUCE_SCATTER,
-    TRIREME_OPERATION_KIND_REDUCE_SCATTER_V, TRIREME_OPERATION_KIND_BARRIER,
-    TRIREME_OPERATION_KIND_REDUCE, TRIREME_OPERATION_KIND_GATHER_V, TRIREME_OPERATION_KIND_SCATTER,
-    TRIREME_OPERATION_KIND_ALL_TO_ALL, TRIREME_OPERATION_KIND_ALL_TO_ALL_V};
+static const trireme_operation_kind operations[] =
+    {TRIREME_OPERATION_KIND_ALL_REDUCE,     TRIREME_OPERATION_KIND_ALL_GATHER,
+     TRIREME_OPERATION_KIND_ALL_GATHER_V,   TRIREME_OPERATION_KIND_BROADCAST,
+     TRIREME_OPERATION_KIND_REDUCE_SCATTER, TRIREME_OPERATION_KIND_REDUCE_SCATTER_V,
+     TRIREME_OPERATION_KIND_BARRIER,        TRIREME_OPERATION_KIND_REDUCE,
+     TRIREME_OPERATION_KIND_GATHER_V,       TRIREME_OPERATION_KIND_SCATTER,
+     TRIREME_OPERATION_KIND_ALL_TO_ALL,     TRIREME_OPERATION_KIND_ALL_TO_ALL_V};
 static const char *const points[] = {"before_publish", "after_publish", "mid_move", "before_leave"};
 
 #define OPERATIONS (sizeof operations / sizeof operations[0])
-#define POINTS     (sizeof points / sizeof points[0])
+#define POINTS (sizeof points / sizeof points[0])
 
-static bool is_long(void) { return getenv("TRIREME_TEST_LONG") != NULL; }
-static bool on_network(void) { return getenv("TRIREME_TESTS_NETWORK") != NULL; }
+static bool is_long(void) {
+    return getenv("TRIREME_TEST_LONG") != NULL;
+}
+static bool on_network(void) {
+    return getenv("TRIREME_TESTS_NETWORK") != NULL;
+}
 
 static struct trial make_trial(size_t operation, size_t point, uint64_t timeout_ns) {
     const size_t turn = operation * POINTS + point;
@@ -88,9 +94,8 @@ static void call_until_it_fails(int rank, void *context, struct outcome *outcome
             _exit(91);
         }
         fill_call(&trial->call, &memory, rank, trial->world_size, round);
-        const trireme_status status =
-            run_call(communicator, &trial->call, &memory, false,
-                     round == 0 ? PATIENT_NS : trial->timeout_ns);
+        const trireme_status status = run_call(communicator, &trial->call, &memory, false,
+                                               round == 0 ? PATIENT_NS : trial->timeout_ns);
         if (status != TRIREME_OK) {
             keep_error(outcome, status);
         } else if (is_call_right(&trial->call, &memory, rank, trial->world_size, round)) {
@@ -107,12 +112,12 @@ static void call_until_it_fails(int rank, void *context, struct outcome *outcome
 }
 
 static void print_outcome(const struct trial *trial, int rank, const struct outcome *o) {
-    print_error("%s, %d ranks, victim %d: rank %d: %s after %d rounds, exit code %d, signal %d, "
-                "blames %u ranks%s%s: %s\n",
-                trial->failpoint, trial->world_size, trial->victim, rank,
-                trireme_status_name(o->status), o->rounds, o->exit_code, o->signal,
-                o->info.blamed_count, o->hung ? ", hangs" : "", o->wrong ? ", wrong result" : "",
-                o->message);
+    print_error(
+        "%s, %d ranks, victim %d: rank %d: %s after %d rounds, exit code %d, signal %d, "
+        "blames %u ranks%s%s: %s\n",
+        trial->failpoint, trial->world_size, trial->victim, rank, trireme_status_name(o->status),
+        o->rounds, o->exit_code, o->signal, o->info.blamed_count, o->hung ? ", hangs" : "",
+        o->wrong ? ", wrong result" : "", o->message);
 }
 
 /* All trials of a test run at once, since they mostly sleep. */
@@ -181,11 +186,11 @@ static void a_rank_frozen_for_longer_is_named_and_gets_an_error_itself(void **st
         for (int rank = 0; rank < trials[i].world_size; ++rank) {
             const struct outcome *const o = &groups[i].outcomes[rank];
             const bool alive = o->exit_code == 0 && !o->hung && !o->wrong;
-            const bool right =
-                rank == trials[i].victim
-                    ? o->status != TRIREME_OK && o->later != TRIREME_OK
-                    : o->status == TRIREME_ERROR_TIMEOUT && o->later == TRIREME_ERROR_TIMEOUT &&
-                          blames_only(&o->info, trials[i].victim);
+            const bool right = rank == trials[i].victim
+                                   ? o->status != TRIREME_OK && o->later != TRIREME_OK
+                                   : o->status == TRIREME_ERROR_TIMEOUT &&
+                                         o->later == TRIREME_ERROR_TIMEOUT &&
+                                         blames_only(&o->info, trials[i].victim);
             if (alive && right) continue;
             print_outcome(&trials[i], rank, o);
             fail();
@@ -195,11 +200,65 @@ static void a_rank_frozen_for_longer_is_named_and_gets_an_error_itself(void **st
     printf("frozen: %zu freezes for longer, each survivor names the frozen rank\n", count);
 }
 
+/* Rank 2 stands still while it waits for rank 1 in the urgent queue. Rank 1 waits for a message of
+ * rank 2, and rank 0 for both. */
+static void wait_for_who_waits(int rank, void *context, struct outcome *outcome) {
+    trireme_communicator *const communicator = join_process(rank, 3, context, PATIENT_NS);
+    if (trireme_communicator_wait_ready(communicator, PATIENT_NS) != TRIREME_OK) _exit(93);
+    int32_t one = 1, sum = 0;
+    trireme_request *urgent = NULL;
+    trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
+    options.timeout_ns = rank == 0 ? SHORT_DEADLINE_NS : PATIENT_NS;
+    if (rank == 0) {
+        keep_error(outcome, trireme_barrier(communicator, &options));
+    } else if (rank == 1) {
+        keep_error(outcome,
+                   trireme_receive(communicator, &one, 1, TRIREME_DTYPE_I32, 2, 0, &options));
+    } else {
+        options.priority = 1;
+        if (trireme_all_reduce_start(communicator, &one, &sum, 1, TRIREME_DTYPE_I32,
+                                     TRIREME_REDUCTION_SUM, &options, &urgent) != TRIREME_OK) {
+            _exit(94);
+        }
+        sleep_ms(500); /* so that the others see it wait */
+        raise(SIGSTOP);
+        keep_error(outcome, trireme_request_wait(urgent, PATIENT_NS));
+    }
+    trireme_request_destroy(urgent);
+    trireme_communicator_destroy(communicator);
+}
+
+static void a_frozen_rank_is_to_blame_even_if_it_waits_for_another(void **state) {
+    (void)state;
+    char rendezvous[96];
+    struct processes group;
+    unique_process_rendezvous(rendezvous, sizeof rendezvous);
+    if (on_network()) strcat(rendezvous, "?silence_ms=60000");
+    start_processes(&group, 3, wait_for_who_waits, rendezvous);
+    assert_true(wait_stopped(&group, 2));
+    /* Ranks 0 and 1 end by themselves. */
+    assert_false(wait_stopped(&group, 0));
+    assert_false(wait_stopped(&group, 1));
+    kill(group.ids[2], SIGCONT);
+    wait_processes(&group);
+    for (int rank = 0; rank < 3; ++rank) {
+        const struct outcome *const o = &group.outcomes[rank];
+        const bool right = rank == 2
+                               ? o->status != TRIREME_OK
+                               : o->status == TRIREME_ERROR_TIMEOUT && blames_only(&o->info, 2);
+        if (o->exit_code == 0 && !o->hung && right) continue;
+        fail_msg("rank %d: exit %d, %s, blames %u, the first %d: %s", rank, o->exit_code,
+                 trireme_status_name(o->status), o->info.blamed_count, o->info.blamed[0],
+                 o->message);
+    }
+    free_processes(&group);
+}
+
 struct late_trial {
     char rendezvous[64];
-    trireme_operation operation; /* all_reduce, or broadcast of rank 1 */
-    int overwritten[2]; /* pipe: the survivor has used its memory anew */
-    int woken[2];       /* pipe: the victim is through with its call */
+    trireme_operation_kind operation; /* all_reduce, or broadcast of rank 1 */
+    int overwritten[2];               /* pipe: the survivor has used its memory anew */
+    int woken[2];                     /* pipe: the victim is through with its call */
 };
 
 #define LATE_COUNT 200001u
@@ -212,20 +271,22 @@ static void write_late(int rank, void *context, struct outcome *outcome) {
     trireme_buffer *buffer = NULL;
     void *memory = NULL;
     if (trireme_buffer_alloc(communicator, bytes, &buffer) != TRIREME_OK ||
-        trireme_buffer_data(buffer, &memory) != TRIREME_OK ||
+        trireme_buffer_get_data(buffer, &memory) != TRIREME_OK ||
         trireme_communicator_wait_ready(communicator, PATIENT_NS) != TRIREME_OK) {
         _exit(93);
     }
     const bool reduces = trial->operation == TRIREME_OPERATION_KIND_ALL_REDUCE;
-    const char *const point = reduces ? "all_reduce.mid_write=stop@1" : "broadcast.mid_write=stop@1";
+    const char *const point =
+        reduces ? "all_reduce.mid_write=stop@1" : "broadcast.mid_write=stop@1";
     if (rank == 1 && trireme_failpoint_set(point) != TRIREME_OK) _exit(91);
     memset(memory, 0x70, bytes); /* large next to what rank 0 writes later */
     trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
     options.timeout_ns = SHORT_DEADLINE_NS;
-    keep_error(outcome, reduces ? trireme_all_reduce(communicator, memory, memory, LATE_COUNT,
-                                                     TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, &options)
-                                : trireme_broadcast(communicator, memory, LATE_COUNT,
-                                                    TRIREME_DTYPE_F32, 1, &options));
+    keep_error(outcome, reduces
+                            ? trireme_all_reduce(communicator, memory, memory, LATE_COUNT,
+                                                 TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, &options)
+                            : trireme_broadcast(communicator, memory, LATE_COUNT, TRIREME_DTYPE_F32,
+                                                1, &options));
     char byte = 0;
     if (rank == 1) {
         if (write(trial->woken[1], &byte, 1) != 1) _exit(94);
@@ -241,7 +302,7 @@ static void write_late(int rank, void *context, struct outcome *outcome) {
     trireme_communicator_destroy(communicator);
 }
 
-static void write_late_in(trireme_operation operation) {
+static void write_late_in(trireme_operation_kind operation) {
     struct late_trial trial;
     struct processes group;
     char byte = 0;
@@ -269,7 +330,7 @@ static void write_late_in(trireme_operation operation) {
 
 static void a_frozen_rank_that_wakes_writes_to_nobodys_memory(void **state) {
     (void)state;
-    if (on_network()) skip(); /* nobody has another's memory there */
+    if (on_network()) skip(); /* ranks share no memory there */
     write_late_in(TRIREME_OPERATION_KIND_ALL_REDUCE);
     write_late_in(TRIREME_OPERATION_KIND_BROADCAST);
 }
@@ -279,6 +340,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_frozen_for_less_than_the_deadline_does_no_harm),
         cmocka_unit_test(a_rank_frozen_for_longer_is_named_and_gets_an_error_itself),
+        cmocka_unit_test(a_frozen_rank_is_to_blame_even_if_it_waits_for_another),
         cmocka_unit_test(a_frozen_rank_that_wakes_writes_to_nobodys_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /*
- * SIGSTOP of one rank in the middle of a training, with every strategy: when the deadline passes, each
- * other rank names exactly the frozen one, whichever of its operations waited for that rank, waited
- * behind one that did, or waited for a rank that did. They shrink to all but the frozen one, and their
- * first sum is right. Over host://, or with TRIREME_TESTS_NETWORK as between hosts.
+ * SIGSTOP of one rank in the middle of a training, with every strategy: when the deadline passes,
+ * each other rank names exactly the frozen one. Its operation may have waited for that rank, behind
+ * such an operation, or for a rank that did. They shrink to all but the frozen one, and their first
+ * sum is right. Over host://, or with TRIREME_TESTS_NETWORK as between hosts.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "models.h"
+#include "options.h"
 #include "processes.h"
 
 #define F32 TRIREME_DTYPE_F32
@@ -23,7 +24,9 @@ enum { RANKS = 4, STEPS = 3, UNITS = 6, COUNT = 500, ELEMENTS = UNITS * COUNT, D
 /* Healthy ranks of a busy machine arrive within far less. */
 #define SHORT_DEADLINE_NS (6000ull * 1000 * 1000)
 
-static bool is_long(void) { return getenv("TRIREME_TEST_LONG") != NULL; }
+static bool is_long(void) {
+    return getenv("TRIREME_TEST_LONG") != NULL;
+}
 
 static const struct training {
     const char *name;
@@ -43,9 +46,10 @@ static const struct training {
 };
 enum { TRAININGS = sizeof kTrainings / sizeof kTrainings[0] };
 
-static const char *const kPoints[] = {
-    "bucket.before_launch", "bucket.after_launch",   "bucket.after_wait", "step.before_reductions",
-    "step.before_update",   "step.after_reductions", "step.after_update"};
+static const char *const kPoints[] = {"bucket.before_launch", "bucket.after_launch",
+                                      "bucket.after_wait",    "step.before_reductions",
+                                      "step.before_update",   "step.after_reductions",
+                                      "step.after_update"};
 enum { POINTS = sizeof kPoints / sizeof kPoints[0] };
 
 struct trial {
@@ -68,7 +72,8 @@ static void go_on(trireme_communicator *group, struct outcome *o) {
     CALL(trireme_communicator_get_rank(smaller, &rank));
     CALL(trireme_communicator_get_original_ranks(smaller, ranks, RANKS));
     int64_t value = 1ll << rank;
-    CALL(trireme_all_reduce(smaller, &value, &value, 1, TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL));
+    CALL(trireme_all_reduce(smaller, &value, &value, 1, TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM,
+                            NULL));
     if (status != TRIREME_OK) {
         snprintf(o->text, sizeof o->text, "%.250s", trireme_last_error());
     } else {
@@ -88,17 +93,17 @@ static void train_until_it_fails(int rank, void *context, struct outcome *o) {
     trireme_optimizer *optimizer = NULL;
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = s->strategy;
-    options.minimum_unit_bytes = 1;
-    options.bucket_bytes = COUNT * 4;
-    options.shard_ranks = s->shard_ranks;
-    options.reshard_ranks = s->reshard_ranks;
-    options.share_parameters = s->share;
+    units_of(&options)->minimum_bytes = 1;
+    buckets_of(&options)->bytes = COUNT * 4;
+    shards_of(&options)->ranks = s->shard_ranks;
+    units_of(&options)->reshard_ranks = s->reshard_ranks;
+    shards_of(&options)->share = s->share;
     options.timeout_ns = SHORT_DEADLINE_NS;
     trireme_status status = trireme_barrier(group, NULL);
     CALL(make_model(group, &options, UNITS, COUNT, &model));
     const trireme_optimizer_options rule = plain_rule();
     CALL(trireme_optimizer_create(model, &rule, &optimizer));
-    /* What the others wait for here may be on its way when the victim stands still. */
+    /* The frames that the others need here may be on their way when the victim stops. */
     if (status != TRIREME_OK && status != TRIREME_ERROR_TIMEOUT) {
         fprintf(stderr, "rank %d: %s\n", rank, trireme_last_error());
         _exit(93);
@@ -139,12 +144,12 @@ static void print_outcomes(const struct trial *trial, const struct processes *pr
     print_error("%s: %s of rank %d\n", trial->training->name, trial->failpoint, trial->victim);
     for (int rank = 0; rank < RANKS; ++rank) {
         const struct outcome *const o = &processes->outcomes[rank];
-        print_error("  rank %d: exit %d, signal %d%s%s, %d steps; %s, blames %u, the first %d: %s; "
-                    "again %s, %lld ranks: %s\n",
-                    rank, o->exit_code, o->signal, o->hung ? ", hung" : "",
-                    o->wrong ? ", wrong" : "", o->rounds, trireme_status_name(o->status),
-                    o->info.blamed_count, o->info.blamed[0], o->message,
-                    trireme_status_name(o->again), (long long)o->numbers[0], o->text);
+        print_error(
+            "  rank %d: exit %d, signal %d%s%s, %d steps; %s, blames %u, the first %d: %s; "
+            "again %s, %lld ranks: %s\n",
+            rank, o->exit_code, o->signal, o->hung ? ", hung" : "", o->wrong ? ", wrong" : "",
+            o->rounds, trireme_status_name(o->status), o->info.blamed_count, o->info.blamed[0],
+            o->message, trireme_status_name(o->again), (long long)o->numbers[0], o->text);
     }
 }
 

@@ -1,7 +1,7 @@
-// A rank that says anything to its peers over a transport: frames that its own library has made,
-// changed from a seed, twice, late, out of order, of another time or made up. The others never crash
-// nor hang nor write outside their memory, what they say to each other stays right, and who lied is
-// named. The frames are those of tcp:// and mpi:// as well.
+// A rank that sends its peers arbitrary frames over a transport: frames that its own library has
+// made, changed from a seed, twice, late, out of order, of another time or made up. The others
+// never crash, hang or write outside their memory, and their own data stays right. The failure
+// names the liar. The frames are those of tcp:// and mpi:// as well.
 #include <trireme/trireme.h>
 
 #include <atomic>
@@ -86,8 +86,8 @@ class Net {
     one_in_ = one_in;
   }
   int lies() const { return lies_; }
-  // It told of a failure for which it does not blame itself: its library was told lies of its own
-  // making, and what it says of them is as good as a lie.
+  // It told of a failure for which it does not blame itself: its library received lies of its own
+  // making, so its words about them are as good as lies.
   bool blamed_others() const { return blamed_others_; }
 
  private:
@@ -139,12 +139,12 @@ class Net {
       case 0: return;                          // it never comes
       case 1: push_of_liar(to, bytes); break;  // twice
       case 2: push_of_liar(to, old_.empty() ? bytes : old_[random_.below(old_.size())]); break;
-      case 3: push_of_liar(1 - to, bytes); break;  // what was for the other one
+      case 3: push_of_liar(1 - to, bytes); break;  // a frame for the other rank
       case 4: bytes = invented(); break;
       case 5: bytes = fuzz::changed(random_, bytes); break;
       default: bytes = spoiled(bytes); break;
     }
-    // Mostly its length is what it says, or that would be all that is ever noticed.
+    // Mostly its length is right, or no other fault would ever be noticed.
     if (bytes.size() >= sizeof(FrameHeader) && !random_.one_in(6)) {
       bytes.resize(std::min(bytes.size(), kFrameBytes));
       const auto rest = static_cast<std::uint32_t>(bytes.size() - sizeof(FrameHeader));
@@ -153,7 +153,7 @@ class Net {
     push_of_liar(to, std::move(bytes));
   }
 
-  // A number of the frame's head, or of what follows it, is another one.
+  // Changes a number of the frame's head, or of the bytes after it.
   std::string spoiled(std::string bytes) {
     for (std::size_t i = 0; i <= random_.below(2); ++i) {
       const std::size_t end =
@@ -216,7 +216,7 @@ struct Verdict {
   int rounds = 0;
 };
 
-// What rank 0 and rank 1 tell each other.
+// The data that rank 0 and rank 1 exchange.
 bool exchange(trireme_communicator* group, int rank, int round, std::size_t count,
               trireme_status* status) {
   std::vector<std::int32_t> give(count), get(count, -1);
@@ -287,7 +287,7 @@ void a_liar_is_named_and_harms_nobody(void**) {
         trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
         options.rank = rank;
         options.world_size = kRanks;
-        options.rendezvous = "host-transport://liars";
+        options.rendezvous = "transport://liars";
         options.transport = &transport;
         options.timeout_ns = kDeadline;
         trireme_communicator* group = nullptr;

@@ -1,7 +1,7 @@
 /*
- * Ranks on two hosts, one of which dies or stands still in the middle of a collective: while its host
- * waits for it, the other host waits for it or for those. Everybody names that rank, none gets a
- * number that is not right, and nobody hangs.
+ * Ranks on two hosts; one dies or is stopped in the middle of a collective: while its host waits
+ * for it, the other host waits for it or for its host's ranks. All ranks name that rank, none gets
+ * a wrong number, and none hangs.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,8 +53,9 @@ static void sum_until_it_fails(int rank, void *context, struct outcome *outcome)
     for (int round = 0; outcome->status == TRIREME_OK && !outcome->wrong && round < ROUNDS;
          ++round) {
         for (int i = 0; i < COUNT; ++i) data[i] = i + rank;
-        const trireme_status status = trireme_all_reduce(communicator, data, data, COUNT,
-                                                         TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL);
+        const trireme_status status =
+            trireme_all_reduce(communicator, data, data, COUNT, TRIREME_DTYPE_I32,
+                               TRIREME_REDUCTION_SUM, NULL);
         if (status != TRIREME_OK) {
             keep_error(outcome, status);
             continue;

@@ -1,4 +1,4 @@
-/* Who may meet at host://NAME: processes of one user with the same token, and nobody else. */
+/* Ranks may meet at host://NAME if they are processes of one user with the same token. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -80,10 +80,10 @@ static void meet_and_sum(int rank, void *context, struct outcome *outcome) {
     trireme_communicator *const communicator =
         join_process(rank, meeting->world_size, meeting->rendezvous, PATIENT_NS);
     const bool waits = !is_told(meeting, rank) && meeting->told > 0;
-    /* Who has the right token waits for a rank that may still come: it hears of no failure. */
+    /* A rank with the right token waits for a rank that may still come: it gets no failure. */
     do {
-        keep_error(outcome, trireme_communicator_wait_ready(communicator,
-                                                            waits ? SHORT_NS : PATIENT_NS));
+        keep_error(outcome,
+                   trireme_communicator_wait_ready(communicator, waits ? SHORT_NS : PATIENT_NS));
     } while (waits && outcome->status == TRIREME_ERROR_TIMEOUT &&
              atomic_load(meeting->heard) < meeting->told);
     if (!waits) atomic_fetch_add(meeting->heard, 1);
@@ -123,10 +123,12 @@ static void processes_with_different_tokens_never_meet(void **state) {
                     fail_msg("set %zu: rank %d of %d has a sum of %lld with another token", set,
                              rank, world_size, (long long)outcome->numbers[0]);
                 }
-                if (outcome->status != (hears ? TRIREME_ERROR_AUTHENTICATION : TRIREME_ERROR_TIMEOUT)) {
+                if (outcome->status !=
+                    (hears ? TRIREME_ERROR_AUTHENTICATION : TRIREME_ERROR_TIMEOUT)) {
                     fail_msg("set %zu: rank %d of %d: %s", set, rank, world_size, outcome->message);
                 }
-                assert_non_null(strstr(outcome->message, hears ? "another token than rank 0" : "another token)"));
+                assert_non_null(strstr(outcome->message,
+                                       hears ? "another token than rank 0" : "another token)"));
                 assert_null(strstr(outcome->message, "bytes."));
                 told += hears;
             }
@@ -138,8 +140,10 @@ static void processes_with_different_tokens_never_meet(void **state) {
 
 static void the_same_token_meets_wherever_it_comes_from(void **state) {
     (void)state;
-    static const char *const sets[][3] = {
-        {TOKEN_A, TOKEN_A, TOKEN_A}, {NULL, NULL, NULL}, {"file", TOKEN_A, "file"}, {"x", "x", "x"}};
+    static const char *const sets[][3] = {{TOKEN_A, TOKEN_A, TOKEN_A},
+                                          {NULL, NULL, NULL},
+                                          {"file", TOKEN_A, "file"},
+                                          {"x", "x", "x"}};
     for (size_t set = 0; set < sizeof sets / sizeof *sets; ++set) {
         struct meeting meeting;
         struct processes processes;
@@ -220,7 +224,8 @@ static void call_in_a_loop(const char *rendezvous) {
     }
 }
 
-/* Each operation starts with memory that the peer has yet to be told of, by the thread that is called. */
+/* Each operation starts with memory that the peer has yet to be told of, by the thread that is
+ * called. */
 static void share_memory(int rank, void *context, struct outcome *outcome) {
     const struct meeting *const meeting = context;
     trireme_communicator *const communicator =
@@ -230,7 +235,7 @@ static void share_memory(int rank, void *context, struct outcome *outcome) {
         void *data = NULL;
         const uint64_t count = 20000;
         if (trireme_buffer_alloc(communicator, count * 4, &buffer) != TRIREME_OK ||
-            trireme_buffer_data(buffer, &data) != TRIREME_OK) {
+            trireme_buffer_get_data(buffer, &data) != TRIREME_OK) {
             _exit(95);
         }
         float *const values = data;
@@ -296,7 +301,7 @@ static bool is_held(const char *rendezvous) {
     return held;
 }
 
-/* Also of rank 0, which has nobody to greet. */
+/* It holds for rank 0, too, which greets no peer. */
 static void join_a_place_of_another_user(int rank, void *context, struct outcome *outcome) {
     const struct meeting *const meeting = context;
     trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;

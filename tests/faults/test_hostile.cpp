@@ -140,7 +140,7 @@ void* find_segment() {
   return found;
 }
 
-// ---- what all of them do ----
+// ---- the work of all of them ----
 
 struct Trial {
   std::uint64_t seed;
@@ -153,7 +153,7 @@ class Work {
   Work(trireme_communicator* group, int rank) : group_(group), rank_(rank), own_(kCount, 1.5f) {
     result_.resize(kCount * kRanks);
     if (trireme_buffer_alloc(group, 2 * kCount * sizeof(float), &buffer_) != TRIREME_OK ||
-        trireme_buffer_data(buffer_, &shared_) != TRIREME_OK) {
+        trireme_buffer_get_data(buffer_, &shared_) != TRIREME_OK) {
       buffer_ = nullptr;
     } else {
       std::memset(shared_, 0, 2 * kCount * sizeof(float));
@@ -170,13 +170,14 @@ class Work {
     auto* const shared = static_cast<float*>(shared_);
     constexpr trireme_dtype kType = TRIREME_DTYPE_F32;
     switch (number % 14) {
-      case 0: return trireme_all_reduce(group_, in, out, count, kType, TRIREME_REDUCTION_SUM, nullptr);
+      case 0:
+        return trireme_all_reduce(group_, in, out, count, kType, TRIREME_REDUCTION_SUM, nullptr);
       case 1: return trireme_all_gather(group_, in, out, count, kType, nullptr);
       case 2: return trireme_broadcast(group_, out, count, kType, 1, nullptr);
       case 3:
         if (shared == nullptr) return TRIREME_OK;
-        return trireme_all_reduce(group_, shared, shared + kCount, kCount, kType, TRIREME_REDUCTION_SUM,
-                                  nullptr);
+        return trireme_all_reduce(group_, shared, shared + kCount, kCount, kType,
+                                  TRIREME_REDUCTION_SUM, nullptr);
       case 4:
         return trireme_reduce_scatter(group_, result_.data(), own_.data(), count / kRanks, kType,
                                       TRIREME_REDUCTION_MAX, nullptr);
@@ -284,7 +285,8 @@ bool known(trireme_status status) { return status <= 0 && status >= TRIREME_ERRO
 
 extern "C" void work_beside_a_hostile_peer(int rank, void* context, outcome* mine) {
   const Trial& trial = *static_cast<const Trial*>(context);
-  // A peer may claim any length for what it sends. What is free on this host is not for this test.
+  // A peer may claim any length of its message. This test does not depend on the host's free
+  // memory.
   const rlimit small{kMostMemory, kMostMemory};
   signal(SIGXFSZ, SIG_IGN);
   if (setrlimit(RLIMIT_FSIZE, &small) != 0) _exit(94);
@@ -324,7 +326,8 @@ extern "C" void work_beside_a_hostile_peer(int rank, void* context, outcome* min
     keep_error(mine, status);
     char text[4096];
     std::uint64_t length = 0;
-    if (trireme_communicator_get_last_calls(group, text, sizeof text, &length) != TRIREME_OK) _exit(93);
+    if (trireme_communicator_get_last_calls(group, text, sizeof text, &length) != TRIREME_OK)
+      _exit(93);
   }
   trireme_communicator* left = nullptr;
   trireme_child_options options = TRIREME_CHILD_OPTIONS_INIT;
@@ -394,8 +397,8 @@ struct FalseDecision {
   char rendezvous[64];
 };
 
-// After one decision the hostile rank writes another. Rank 0 alone decides and does not believe it; the others, who wait for
-// it in a barrier, hear of that.
+// After one decision the hostile rank writes another. Rank 0 alone decides and does not believe it;
+// the others, who wait for it in a barrier, hear of that.
 extern "C" void decide_beside_a_liar(int rank, void* context, outcome* mine) {
   const FalseDecision& trial = *static_cast<const FalseDecision*>(context);
   trireme_communicator* const group = join_process(rank, kRanks, trial.rendezvous, PATIENT_NS);

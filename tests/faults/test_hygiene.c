@@ -22,9 +22,9 @@
 #include "processes.h"
 #include "ranks.h"
 
-#define WARM_UP 3 /* cycles after which the C library has what it keeps */
-#define CYCLES  20
-#define RANKS   3
+#define WARM_UP 3 /* cycles after which the C library's own memory stops growing */
+#define CYCLES 20
+#define RANKS 3
 /* Entries of the folder of threads when the library has none: ".", ".." and the caller's. */
 #ifdef __SANITIZE_THREAD__
 #define ALONE 5 /* and two of the sanitizer: after a fork, and beside the first thread */
@@ -32,7 +32,7 @@
 #define ALONE 3
 #endif
 
-/* ---- what a process owns ---- */
+/* ---- the resources of a process ---- */
 
 static int64_t count_mappings(const char *word) {
     char line[512];
@@ -150,7 +150,7 @@ static void one_cycle(struct hygiene *hygiene, int rank, int cycle) {
     }
 }
 
-/* In a process of its own, which reports what it found. */
+/* In a process of its own, which reports its findings. */
 static void live_and_look(int rank, void *context, struct outcome *outcome) {
     struct hygiene *const hygiene = context;
     struct manners before;
@@ -171,9 +171,10 @@ static void live_and_look(int rank, void *context, struct outcome *outcome) {
     for (int cycle = WARM_UP; cycle < WARM_UP + CYCLES; ++cycle) one_cycle(hygiene, rank, cycle);
     const struct possessions last = look_until(&wanted);
     look_at_manners(&after);
-    const int64_t numbers[] = {first.descriptors,  last.descriptors,  first.threads, last.threads,
-                               first.memory_files, last.memory_files, first.mappings, last.mappings,
-                               memcmp(&before, &after, sizeof before)};
+    const int64_t numbers[] =
+        {first.descriptors, last.descriptors,   first.threads,
+         last.threads,      first.memory_files, last.memory_files,
+         first.mappings,    last.mappings,      memcmp(&before, &after, sizeof before)};
     memcpy(outcome->numbers, numbers, sizeof numbers);
 }
 
@@ -229,8 +230,8 @@ static void look_at_inherited(int rank, void *context, struct outcome *outcome) 
         trireme_request_wait(request, PATIENT_NS) != TRIREME_OK) {
         _exit(96);
     }
-    /* The test's own are closed on exec, too: what a program sees beyond 2 would be the
-     * library's. */
+    /* The test's own are closed on exec, too: every descriptor that the program sees beyond 2 would
+     * be the library's. */
     snprintf(
         command, sizeof command,
         "for f in /proc/$$/fd/*; do case $(readlink $f) in *memfd*|*socket*|*eventfd*) exit 7;; "
@@ -273,7 +274,7 @@ static void use_handles_after_fork(trireme_communicator *communicator, trireme_b
         trireme_communicator_wait_ready(communicator, PATIENT_NS),
         trireme_communicator_abort(communicator, "from a child"),
         trireme_buffer_alloc(communicator, 100, &buffer),
-        trireme_buffer_data(buffer, &data),
+        trireme_buffer_get_data(buffer, &data),
         trireme_request_wait(request, PATIENT_NS),
         trireme_request_test(request, &number),
     };
@@ -309,8 +310,9 @@ static void fork_and_go_on(int rank, void *context, struct outcome *outcome) {
         /* The end of the child is not the end of the rank. */
         int32_t sum = 0;
         const int32_t one = 1;
-        const trireme_status status = trireme_all_reduce(communicator, &one, &sum, 1,
-                                                         TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL);
+        const trireme_status status =
+            trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32,
+                               TRIREME_REDUCTION_SUM, NULL);
         if (status != TRIREME_OK) {
             keep_error(outcome, status);
             break;

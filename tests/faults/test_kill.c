@@ -17,11 +17,11 @@
 #include "calls.h"
 #include "processes.h"
 
-#define ROUNDS      4      /* the failpoint acts in the second */
-#define SMALL       5      /* elements that fit beside an operation's description */
-#define LARGE       300001 /* more than one piece of any transfer */
-#define PROMPT_NS   (250ull * 1000 * 1000)
-#define AT_MOST_NS  (5000ull * 1000 * 1000)
+#define ROUNDS 4     /* the failpoint acts in the second */
+#define SMALL 5      /* elements that fit beside an operation's description */
+#define LARGE 300001 /* more than one piece of any transfer */
+#define PROMPT_NS (250ull * 1000 * 1000)
+#define AT_MOST_NS (5000ull * 1000 * 1000)
 #define MOST_TRIALS 4096
 
 struct trial {
@@ -29,7 +29,7 @@ struct trial {
     char failpoint[64];
     int world_size;
     int victim;
-    int second;   /* who dies there, too; -1: nobody */
+    int second;   /* a second victim there; -1: none */
     bool shared;  /* memory of trireme_buffer_alloc() */
     bool started; /* the _start form */
     char rendezvous[64];
@@ -41,7 +41,7 @@ static uint64_t times[MOST_TRIALS];
 static int time_count;
 static int trial_count;
 
-/* ---- what each process does ---- */
+/* ---- the work of a process ---- */
 
 static void die_at(const char *failpoint, int visit) {
     char text[96];
@@ -66,8 +66,8 @@ static void go_on_without_victim(const struct trial *trial, int rank, struct out
         join_process(number, left, trial->next_rendezvous, PATIENT_NS);
     int32_t sum = 0;
     const int32_t one = 1;
-    outcome->again = trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
-                                        NULL);
+    outcome->again = trireme_all_reduce(communicator, &one, &sum, 1, TRIREME_DTYPE_I32,
+                                        TRIREME_REDUCTION_SUM, NULL);
     if (outcome->again == TRIREME_OK && sum != left) outcome->wrong = true;
     trireme_communicator_destroy(communicator);
 }
@@ -81,7 +81,8 @@ static void call_until_it_fails(int rank, void *context, struct outcome *outcome
                        &memory)) {
         _exit(92);
     }
-    /* Joining takes its time, which is no part of hearing of a death. For some a victim may be too quick. */
+    /* Joining takes its time, which is no part of hearing of a death. For some a victim may be too
+     * quick. */
     outcome->entered_ns = monotonic_ns();
     const trireme_status met = trireme_communicator_wait_ready(communicator, PATIENT_NS);
     outcome->returned_ns = monotonic_ns();
@@ -113,8 +114,7 @@ static void call_until_it_fails(int rank, void *context, struct outcome *outcome
     }
 }
 
-/* The victim sends to everybody in turn or receives from everybody in turn; the others keep at
- * it. */
+/* The victim sends to all others in turn or receives from all in turn; the others go on. */
 static void talk_until_it_fails(int rank, void *context, struct outcome *outcome) {
     const struct trial *const trial = context;
     const bool victim_sends = strncmp(trial->failpoint, "send.", 5) == 0;
@@ -124,7 +124,7 @@ static void talk_until_it_fails(int rank, void *context, struct outcome *outcome
     const uint64_t count = trial->call.count;
     float *const data = malloc(count * sizeof *data);
     if (data == NULL) _exit(92);
-    /* Nobody goes before all have met; but for some the victim may be too quick. */
+    /* Each rank waits until all have met; but the victim may be too quick for some. */
     const trireme_status met = trireme_barrier(communicator, NULL);
     if (met != TRIREME_OK) keep_error(outcome, met);
     if (rank == trial->victim) die_at(trial->failpoint, trial->world_size);
@@ -132,9 +132,9 @@ static void talk_until_it_fails(int rank, void *context, struct outcome *outcome
     const int rounds = 100000;
     for (int round = 0; round < rounds && outcome->status == TRIREME_OK && !outcome->wrong;
          ++round) {
-        const int other = rank == trial->victim ? (rank + 1 + round % (trial->world_size - 1)) %
-                                                      trial->world_size
-                                                : trial->victim;
+        const int other = rank == trial->victim
+                              ? (rank + 1 + round % (trial->world_size - 1)) % trial->world_size
+                              : trial->victim;
         for (uint64_t i = 0; i < count; ++i) data[i] = sends ? (float)i : -1.0f;
         outcome->entered_ns = monotonic_ns();
         const trireme_status status =
@@ -238,8 +238,8 @@ static void run_trial(struct trial *trial, process_function *function) {
     free_processes(&processes);
 }
 
-/* Sizes and victims: first, middle and last, which is the root, and two. Between hosts the last four
- * are enough. */
+/* Sizes and victims: first, middle and last, which is the root, and two. Between hosts the last
+ * four are enough. */
 static const struct {
     int world_size;
     int victim;
@@ -249,12 +249,14 @@ static const struct {
 
 enum { PLACES = sizeof places / sizeof places[0], ON_ONE_HOST = PLACES - 4 };
 
-static bool between_hosts(void) { return getenv("TRIREME_TESTS_NETWORK") != NULL; }
+static bool between_hosts(void) {
+    return getenv("TRIREME_TESTS_NETWORK") != NULL;
+}
 
 static const char *const points[] = {"before_publish", "after_publish", "before_move",
                                      "mid_move",       "after_move",    "before_leave"};
 
-static struct call make_call(trireme_operation operation, uint64_t count, int world_size) {
+static struct call make_call(trireme_operation_kind operation, uint64_t count, int world_size) {
     struct call call = {.operation = operation,
                         .dtype = TRIREME_DTYPE_F32,
                         .reduction = TRIREME_REDUCTION_SUM,
@@ -264,13 +266,15 @@ static struct call make_call(trireme_operation operation, uint64_t count, int wo
     return call;
 }
 
-static bool is_long(void) { return getenv("TRIREME_TEST_LONG") != NULL; }
+static bool is_long(void) {
+    return getenv("TRIREME_TEST_LONG") != NULL;
+}
 
 static void survivors_of_a_collective_name_the_victim(void **state) {
     (void)state;
     unsigned turn = 0;
-    for (int operation = TRIREME_OPERATION_KIND_ALL_REDUCE; operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
-         ++operation) {
+    for (int operation = TRIREME_OPERATION_KIND_ALL_REDUCE;
+         operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V; ++operation) {
         if (!is_collective(operation)) continue;
         for (size_t point = 0; point < sizeof points / sizeof points[0]; ++point) {
             /* A part of all places each time, so that over all points every place has its turn. */
@@ -286,8 +290,8 @@ static void survivors_of_a_collective_name_the_victim(void **state) {
                                           .second = places[place].second,
                                           .shared = (bits & 1) != 0,
                                           .started = (bits & 4) != 0};
-                    trial.call = make_call(operation, (bits & 2) != 0 ? LARGE : SMALL,
-                                           trial.world_size);
+                    trial.call =
+                        make_call(operation, (bits & 2) != 0 ? LARGE : SMALL, trial.world_size);
                     snprintf(trial.failpoint, sizeof trial.failpoint, "%s.%s",
                              operation_text(operation), points[point]);
                     run_trial(&trial, call_until_it_fails);
@@ -300,8 +304,8 @@ static void survivors_of_a_collective_name_the_victim(void **state) {
 
 static void survivors_of_a_message_name_the_victim(void **state) {
     (void)state;
-    static const char *const messages[] = {"send.before_first",    "send.mid_message",
-                                           "send.before_done",     "receive.before_first",
+    static const char *const messages[] = {"send.before_first",   "send.mid_message",
+                                           "send.before_done",    "receive.before_first",
                                            "receive.mid_message", "receive.before_done"};
     for (size_t point = 0; point < sizeof messages / sizeof messages[0]; ++point) {
         for (int place = 0; place < PLACES; ++place) {
@@ -324,7 +328,7 @@ static void survivors_of_a_message_name_the_victim(void **state) {
 /* Healthy ranks of a busy machine have joined within far less. */
 #define JOIN_NS (5000ull * 1000 * 1000)
 
-/* Who comes when all others have failed and left finds nobody who could tell it why. */
+/* A rank that comes when all others have failed and left finds none that could tell it why. */
 static void wait_for_survivors(const struct trial *trial, int rank, struct outcome *outcome) {
     const struct outcome *const all = outcome - rank;
     const uint64_t end = monotonic_ns() + PATIENT_NS;
@@ -359,7 +363,7 @@ static void join_and_call(int rank, void *context, struct outcome *outcome) {
     go_on_without_victim(trial, rank, outcome);
 }
 
-/* Who died before anybody knew of it is missing rather than lost. */
+/* A victim that no rank had met is missing rather than lost. */
 static void check_joining(const struct trial *trial, const struct processes *processes) {
     char name[256];
     describe(trial, name, sizeof name);
@@ -375,7 +379,7 @@ static void check_joining(const struct trial *trial, const struct processes *pro
         CHECK(o->status == TRIREME_ERROR_PEER_LOST || o->status == TRIREME_ERROR_TIMEOUT, "%s",
               trireme_status_name(o->status));
         CHECK(o->later == o->status, "later %s", trireme_status_name(o->later));
-        /* Without rank 0 nobody can know who else is there. */
+        /* Without rank 0 no rank can know which others are there. */
         bool blamed = blames_only(&o->info, trial->victim);
         if (o->status == TRIREME_ERROR_TIMEOUT && trial->victim == 0) {
             blamed = o->info.blamed_count > 0 && o->info.blamed[0] == 0;
@@ -433,13 +437,17 @@ static void the_time_to_detect_a_death_is_short(void **state) {
     }
     const char *const hosts = getenv("TRIREME_TESTS_HOSTS");
     const char *const backend = network_backend();
-    printf("kill: over %s%s%s, ", !between_hosts() ? "host" : backend == NULL ? "tcp" : backend,
+    printf("kill: over %s%s%s, ",
+           !between_hosts()  ? "host"
+           : backend == NULL ? "tcp"
+                             : backend,
            hosts == NULL ? "" : ", on hosts ", hosts == NULL ? "" : hosts);
-    printf("%d trials, %d survivors, 0 hangs; time to detection p50 %.2f ms, p99 %.2f ms, "
-           "max %.2f ms; %d of %d within 250 ms\n",
-           trial_count, time_count, (double)times[time_count / 2] / 1e6,
-           (double)times[time_count * 99 / 100] / 1e6, (double)times[time_count - 1] / 1e6, prompt,
-           time_count);
+    printf(
+        "%d trials, %d survivors, 0 hangs; time to detection p50 %.2f ms, p99 %.2f ms, "
+        "max %.2f ms; %d of %d within 250 ms\n",
+        trial_count, time_count, (double)times[time_count / 2] / 1e6,
+        (double)times[time_count * 99 / 100] / 1e6, (double)times[time_count - 1] / 1e6, prompt,
+        time_count);
     /* Sanitizers are too slow for a promise about time; and on a machine with ten times more to run
      * than it has cores, a few survivors wait that long for a core alone. */
     if (!is_quick()) {

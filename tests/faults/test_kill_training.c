@@ -1,7 +1,7 @@
 /*
  * kill -9 of one rank at every failpoint of a training: while models are sealed and share their
- * parameters, while units are gathered ahead, gradients are reduced and parameters updated and
- * given out, while ranks follow others, save, load and compare. A healthy run of each training
+ * parameters; while units are gathered ahead, gradients are reduced, parameters are updated and
+ * given out; while ranks follow others, save, load and compare. A healthy run of each training
  * counts the visits first, so no point can be forgotten. Each survivor gets PEER_LOST that names
  * the victim, ends its model, shrinks and trains on; nothing is left.
  */
@@ -17,6 +17,7 @@
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
 
+#include "options.h"
 #include "processes.h"
 
 #define F32 TRIREME_DTYPE_F32
@@ -30,66 +31,26 @@ static const uint64_t kSizes[UNITS] = {7, 40, 3, 25, 11};
 /* Where training can be broken off, all in the library's own list; the gate of failpoints keeps
  * this one whole. Other points have tests of their own. */
 static const char *const kPoints[] = {
-    "agree.before_exchange",
-    "agree.after_exchange",
-    "agree.before_texts",
-    "seal.between_groups",
-    "seal.before_reshard",
-    "seal.before_allocate",
-    "share.before_key",
-    "share.after_key",
-    "share.after_map",
-    "set.before_broadcast",
-    "set.after_broadcast",
-    "set.mid_write",
-    "unit.before_gather",
-    "unit.after_gather",
-    "unit.before_prefetch",
-    "unit.after_prefetch",
-    "unit.before_wait",
-    "attendance.after_enter",
-    "attendance.before_look",
-    "bucket.before_launch",
-    "bucket.after_launch",
-    "bucket.after_wait",
-    "bucket.before_sweep",
-    "bucket.before_ask",
-    "bucket.before_update",
-    "step.before_reductions",
-    "step.after_reductions",
-    "step.before_contributors",
-    "step.before_answers",
-    "step.before_agree",
-    "step.before_update",
-    "step.before_largest",
-    "step.before_squares",
-    "step.before_norms",
-    "step.before_matrices",
-    "step.mid_update",
-    "step.after_update",
-    "step.mid_give",
-    "step.after_give",
-    "step.before_return",
-    "follow.before_step",
-    "follow.after_step",
-    "replicas.before_exchange",
-    "replicas.after_exchange",
-    "save.before_copy",
-    "save.after_copy",
-    "load.before_agree",
-    "load.before_copy",
-    "load.after_copy",
-    "all_reduce.mid_write",
-    "fold.before_publish",
-    "fold.after_publish",
-    "fold.before_move",
-    "fold.mid_move",
-    "fold.after_move",
-    "fold.before_leave",
-    "buffer.before_allocate",
-    "buffer.after_allocate",
-    "leave.before_mark",
-    "leave.after_mark",
+    "agree.before_exchange",    "agree.after_exchange",    "agree.before_texts",
+    "seal.between_groups",      "seal.before_reshard",     "seal.before_allocate",
+    "share.before_key",         "share.after_key",         "share.after_map",
+    "set.before_broadcast",     "set.after_broadcast",     "set.mid_write",
+    "unit.before_gather",       "unit.after_gather",       "unit.before_prefetch",
+    "unit.after_prefetch",      "unit.before_wait",        "uneven.after_enter",
+    "uneven.before_look",       "bucket.before_launch",    "bucket.after_launch",
+    "bucket.after_wait",        "bucket.before_sweep",     "bucket.before_ask",
+    "bucket.before_update",     "step.before_reductions",  "step.after_reductions",
+    "step.before_contributors", "step.before_answers",     "step.before_agree",
+    "step.before_update",       "step.before_largest",     "step.before_squares",
+    "step.before_norms",        "step.before_matrices",    "step.mid_update",
+    "step.after_update",        "step.mid_give",           "step.after_give",
+    "step.before_return",       "follow.before_step",      "follow.after_step",
+    "replicas.before_exchange", "replicas.after_exchange", "save.before_copy",
+    "save.after_copy",          "load.before_agree",       "load.before_copy",
+    "load.after_copy",          "all_reduce.mid_write",    "fold.before_publish",
+    "fold.after_publish",       "fold.before_move",        "fold.mid_move",
+    "fold.after_move",          "fold.before_leave",       "buffer.before_allocate",
+    "buffer.after_allocate",    "leave.before_mark",       "leave.after_mark",
 };
 enum { POINTS = sizeof kPoints / sizeof kPoints[0] };
 
@@ -111,7 +72,7 @@ struct scenario {
     bool one_sweep;
     bool in_backward;
     bool large;     /* LARGE times as many elements */
-    bool disagrees; /* rank 0 wants other buckets, so nobody gets a model */
+    bool disagrees; /* rank 0 wants other buckets, so no rank gets a model */
     double max_norm;
     uint64_t check_every;
 };
@@ -204,11 +165,11 @@ enum { SCENARIOS = sizeof kScenarios / sizeof kScenarios[0] };
 
 struct trial {
     const struct scenario *scenario;
-    int victim; /* -1: nobody dies, visits are counted */
+    int victim; /* -1: none dies, visits are counted */
     char failpoint[96];
     char rendezvous[64];
     uint64_t *hits; /* of each failpoint on each rank, shared with the parent */
-    float *trained; /* what a healthy run trains, shared with the parent */
+    float *trained; /* the parameters of a healthy run, shared with the parent */
 };
 
 static uint64_t times[MOST_TIMES];
@@ -219,11 +180,13 @@ static uint64_t size_of_unit(const struct scenario *s, int unit) {
     return kSizes[unit] * (s->large ? LARGE : 1);
 }
 
-static uint64_t elements_of(const struct scenario *s) { return s->large ? MOST_ELEMENTS : ELEMENTS; }
+static uint64_t elements_of(const struct scenario *s) {
+    return s->large ? MOST_ELEMENTS : ELEMENTS;
+}
 
-/* ---- what each process does ---- */
+/* ---- the work of a process ---- */
 
-/* Every call that needs the others: notes when, and what came of it. */
+/* Every call that needs the others: notes the time and the outcome. */
 #define CALL(o, call)                                                  \
     do {                                                               \
         if ((o)->status == TRIREME_OK) {                               \
@@ -239,14 +202,14 @@ static uint64_t elements_of(const struct scenario *s) { return s->large ? MOST_E
         }                                                              \
     } while (0)
 
-static int32_t TRIREME_CALL halve(const trireme_bucket *bucket, void *user_data) {
+static int32_t TRIREME_CALLCONV halve(const trireme_bucket *bucket, void *user_data) {
     (void)user_data;
     float *const g = bucket->data;
-    for (uint64_t i = 0; i < bucket->elements; ++i) g[i] *= 0.5f;
+    for (uint64_t i = 0; i < bucket->count; ++i) g[i] *= 0.5f;
     return 0;
 }
 
-static int32_t TRIREME_CALL descend(const trireme_update *update, void *user_data) {
+static int32_t TRIREME_CALLCONV descend(const trireme_update *update, void *user_data) {
     (void)user_data;
     float *const p = update->parameters;
     const float *const g = update->gradients;
@@ -258,16 +221,16 @@ static void make_model(const struct scenario *s, trireme_communicator *group, in
                        struct outcome *o, trireme_model **model, trireme_optimizer **optimizer) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = s->strategy;
-    options.minimum_unit_bytes = 1;
-    options.bucket_bytes = s->disagrees && rank == 0 ? 150 : 100;
-    options.shard_ranks = s->shard_ranks;
-    options.reshard_ranks = s->reshard_ranks;
+    units_of(&options)->minimum_bytes = 1;
+    buckets_of(&options)->bytes = s->disagrees && rank == 0 ? 150 : 100;
+    shards_of(&options)->ranks = s->shard_ranks;
+    units_of(&options)->reshard_ranks = s->reshard_ranks;
     options.leaves = s->leaves;
-    options.share_parameters = s->share;
+    shards_of(&options)->share = s->share;
     options.unused = s->unused;
     options.flags = (s->uneven ? TRIREME_MODEL_FLAG_UNEVEN : 0) |
                     (s->in_backward ? TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD : 0);
-    options.bucket_hook = s->hook ? halve : NULL;
+    buckets_of(&options)->hook = s->hook ? halve : NULL;
     CALL(o, trireme_model_create(group, &options, model));
     static const char *const names[UNITS] = {"a", "b", "c", "d", "e"};
     for (int i = 0; i < UNITS; ++i) {
@@ -291,9 +254,9 @@ static void make_model(const struct scenario *s, trireme_communicator *group, in
     rule.kind = s->own_rule ? TRIREME_RULE_USER : TRIREME_RULE_ADAMW;
     if (s->adafactor) rule.kind = TRIREME_RULE_ADAFACTOR;
     if (s->muon) rule.kind = TRIREME_RULE_MUON;
-    rule.update = s->own_rule ? descend : NULL;
+    if (s->own_rule) user_rule_of(&rule)->update = descend;
     rule.flags = s->one_sweep ? TRIREME_OPTIMIZER_FLAG_ONE_SWEEP : 0;
-    rule.max_norm = s->max_norm;
+    clipping_of(&rule)->max_norm = s->max_norm;
     rule.check_every = s->check_every;
     CALL(o, trireme_optimizer_create(*model, &rule, optimizer));
 }
@@ -347,7 +310,7 @@ static void save_and_load(struct outcome *o, trireme_optimizer *optimizer) {
     free(state);
 }
 
-/* A whole training; `values` are what it trained, if all went well. */
+/* A whole training; `values` are its parameters, if all went well. */
 static void train(const struct scenario *s, trireme_communicator *group, int rank,
                   struct outcome *o, float *values) {
     trireme_model *model = NULL;
@@ -427,11 +390,11 @@ static void train_until_it_fails(int rank, void *context, struct outcome *o) {
     if (trial->victim == rank && trireme_failpoint_set(trial->failpoint) != TRIREME_OK) _exit(91);
     static float values[MOST_ELEMENTS];
     train(s, group, rank, o, values);
-    CALL(o, trireme_barrier(group, NULL)); /* of a model's groups everybody has taken leave */
+    CALL(o, trireme_barrier(group, NULL)); /* all ranks have left the model's groups */
     if (trial->victim < 0) {
         for (int i = 0; i < POINTS; ++i) {
             uint64_t *const hits = &trial->hits[rank * POINTS + i];
-            if (trireme_failpoint_hits(kPoints[i], hits) != TRIREME_OK) _exit(94);
+            if (trireme_failpoint_get_hits(kPoints[i], hits) != TRIREME_OK) _exit(94);
         }
         memcpy(trial->trained + rank * MOST_ELEMENTS, values, sizeof values);
     } else if (o->status == TRIREME_OK) {
@@ -505,7 +468,7 @@ static void *shared_memory(size_t bytes) {
 
 static bool died_at[POINTS];
 
-/* Nobody dies: all ranks train the same. Answers how often each rank was at each point. */
+/* No rank dies: all train the same. Returns how often each rank was at each point. */
 static void count_visits(struct trial *trial) {
     struct processes all, *const processes = &all;
     trial->victim = -1;
@@ -547,8 +510,8 @@ static void survivors_of_a_death_in_training_name_the_victim_and_train_on(void *
                 const int victim = (k + (int)turn) % s->world_size;
                 const uint64_t visits = trial.hits[victim * POINTS + point];
                 if (visits == 0) continue;
-                /* First, last and one between; in the short run one of them at each point, and
-                 * where everything is slow only the points that nobody has died at. */
+                /* First, last and one between. The short run takes one of them at each point. Where
+                 * all is slow, it takes only the points at which no rank has died. */
                 const uint64_t chosen[] = {1, visits, (visits + 1) / 2};
                 for (unsigned choice = 0; choice < 3; ++choice) {
                     if (!is_long && choice != turn % 3) continue;

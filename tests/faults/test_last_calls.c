@@ -1,5 +1,5 @@
 /*
- * Who is missing or lost, and what it called last: in the message of every rank's failure, and by
+ * Missing or lost ranks, and their last calls: in the message of every rank's failure, and by
  * trireme_communicator_get_last_calls() from every rank.
  */
 #include <setjmp.h>
@@ -26,7 +26,8 @@ static int trial_count;
 /* The lines of all ranks; the caller frees them. NULL if the call fails. */
 static char *calls_of(trireme_communicator *communicator) {
     uint64_t length = 0;
-    if (trireme_communicator_get_last_calls(communicator, NULL, 0, &length) != TRIREME_OK) return NULL;
+    if (trireme_communicator_get_last_calls(communicator, NULL, 0, &length) != TRIREME_OK)
+        return NULL;
     const uint64_t capacity = length + 512; /* a sequence may gain digits meanwhile */
     char *const text = malloc(capacity);
     if (trireme_communicator_get_last_calls(communicator, text, capacity, &length) != TRIREME_OK ||
@@ -55,8 +56,8 @@ static bool wait_told(trireme_communicator *communicator, const char *line) {
 }
 
 /* Answers `status` with the error's text kept on this thread. */
-static trireme_status reduce(trireme_communicator *communicator, int32_t priority,
-                             uint64_t timeout_ns) {
+static trireme_status
+reduce(trireme_communicator *communicator, int32_t priority, uint64_t timeout_ns) {
     trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
     options.priority = priority;
     options.timeout_ns = timeout_ns;
@@ -89,7 +90,8 @@ static void come_or_not(trireme_communicator *communicator, int rank, void *cont
         snprintf(expected, sizeof expected, "rank %d last called barrier, sequence %d", late->who,
                  late->before);
     }
-    /* One has a short deadline, and only when all others are in their calls: nobody else is late. */
+    /* One has a short deadline, and only when all others are in their calls: no other rank is late.
+     */
     const int hasty = late->who == 0 ? 1 : 0;
     if (rank == late->who) pthread_barrier_wait(&late->told);
     for (int other = 0; rank == hasty && other < late->world_size; ++other) {
@@ -132,7 +134,7 @@ static void come_or_not(trireme_communicator *communicator, int rank, void *cont
                                            : wait_told(communicator, expected));
     }
     if (rank != late->who) pthread_barrier_wait(&late->told);
-    pthread_barrier_wait(&late->told); /* nobody leaves while others look */
+    pthread_barrier_wait(&late->told); /* no rank leaves while others look */
 }
 
 static void who_does_not_come_is_named_with_what_it_called_last(void **state) {
@@ -140,7 +142,7 @@ static void who_does_not_come_is_named_with_what_it_called_last(void **state) {
     static const int sizes[] = {2, 3, 4, 5, 8};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; ++i) {
         for (int before = 0; before <= 3; before += 3) {
-            for (int who = 0; who < sizes[i]; who += sizes[i] > 3 ? sizes[i] - 1 : 1) {
+            for (int who = 0; who<sizes[i]; who += sizes[i]> 3 ? sizes[i] - 1 : 1) {
                 struct late late = {.world_size = sizes[i], .who = who, .before = before};
                 assert_int_equal(pthread_barrier_init(&late.told, NULL, (unsigned)sizes[i]), 0);
                 run_ranks(sizes[i], come_or_not, &late);
@@ -167,9 +169,9 @@ static void wait_for_each_other(trireme_communicator *communicator, int rank, vo
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
     if (rank == 1) {
         trireme_request *request = NULL;
-        EXPECT_STATUS(
-            verdict, TRIREME_OK,
-            trireme_receive_start(communicator, &data, 1, TRIREME_DTYPE_I32, 0, 5, NULL, &request));
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_receive_start(communicator, &data, 1, TRIREME_DTYPE_I32, 0, 5, NULL,
+                                            &request));
         pthread_barrier_wait(&crossing->over);
         EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_cancel(request));
         pthread_barrier_wait(&crossing->over); /* who left earlier would end the receive */
@@ -252,7 +254,7 @@ static void call_and_die(int rank, void *context, struct outcome *outcome) {
         _exit(92);
     }
     if (rank == death->victim) {
-        /* It has two steps: what is sent is told first. */
+        /* It has two steps: the ranks exchange their counts first. */
         const int steps = death->call.operation == TRIREME_OPERATION_KIND_ALL_TO_ALL_V ? 2 : 1;
         char text[96];
         snprintf(text, sizeof text, "%s.before_publish=kill@%d",
@@ -282,19 +284,20 @@ static void call_and_die(int rank, void *context, struct outcome *outcome) {
 static void who_dies_is_named_with_what_it_called_last(void **state) {
     (void)state;
     static const int sizes[] = {2, 3, 5};
-    for (int operation = TRIREME_OPERATION_KIND_ALL_REDUCE; operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
-         ++operation) {
+    for (int operation = TRIREME_OPERATION_KIND_ALL_REDUCE;
+         operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V; ++operation) {
         if (!is_collective(operation)) continue;
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; ++i) {
             if (is_quick() && (operation + (int)i) % 3 != 0) continue;
-            struct death death = {
-                .world_size = sizes[i],
-                .victim = operation % sizes[i],
-                .before = 1 + operation % 3,
-                .call = {.operation = operation,
-                         .dtype = TRIREME_DTYPE_F32,
-                         .reduction = TRIREME_REDUCTION_SUM,
-                         .count = operation == TRIREME_OPERATION_KIND_BARRIER ? 0 : 7}};
+            struct death death = {.world_size = sizes[i],
+                                  .victim = operation % sizes[i],
+                                  .before = 1 + operation % 3,
+                                  .call = {.operation = operation,
+                                           .dtype = TRIREME_DTYPE_F32,
+                                           .reduction = TRIREME_REDUCTION_SUM,
+                                           .count = operation == TRIREME_OPERATION_KIND_BARRIER
+                                                        ? 0
+                                                        : 7}};
             for (int rank = 0; rank < MOST_RANKS; ++rank) death.call.counts[rank] = 7;
             struct processes processes;
             unique_host_rendezvous(death.rendezvous, sizeof death.rendezvous);
@@ -330,7 +333,7 @@ static void who_dies_is_named_with_what_it_called_last(void **state) {
 static void look_over_transport(int rank, void *context) {
     struct net *const *const net = context;
     trireme_communicator *communicator = NULL;
-    if (net_join(*net, rank, 2, "host-transport://calls", LONG_NS, &communicator) != TRIREME_OK ||
+    if (net_join(*net, rank, 2, "transport://calls", LONG_NS, &communicator) != TRIREME_OK ||
         trireme_barrier(communicator, NULL) != TRIREME_OK) {
         abort();
     }

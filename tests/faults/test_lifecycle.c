@@ -1,7 +1,7 @@
 /*
- * Ends that nobody planned: a thread that is cancelled inside a call, a program that exits or forks
- * in one thread while others wait, a communicator that is destroyed with requests under way, groups
- * that come and go, a library that is loaded and unloaded again and again.
+ * Unplanned ends: a thread that is cancelled inside a call; a program that exits or forks in one
+ * thread while others wait; a communicator that is destroyed with requests under way; groups that
+ * come and go; a library that is loaded and unloaded again and again.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,8 +63,8 @@ static trireme_status wait_in(const struct cancelled *c, int rank, bool *right) 
     switch (c->way) {
         case COLLECTIVE:
         case LARGE_COLLECTIVE:
-            status =
-                trireme_all_reduce(group, data, data, count, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL);
+            status = trireme_all_reduce(group, data, data, count, TRIREME_DTYPE_I32,
+                                        TRIREME_REDUCTION_SUM, NULL);
             *right = data[count - 1] == 3;
             break;
         case STARTED:
@@ -193,7 +193,7 @@ static void cancel_the_last_holder(int rank, void *context, struct outcome *outc
         trireme_buffer *buffer = NULL;
         void *data = NULL;
         if (trireme_buffer_alloc(last.group, 64, &buffer) != TRIREME_OK) _exit(91);
-        if (trireme_buffer_data(buffer, &data) != TRIREME_OK) _exit(92);
+        if (trireme_buffer_get_data(buffer, &data) != TRIREME_OK) _exit(92);
         last.data = data;
         if (trireme_barrier(last.group, NULL) != TRIREME_OK) _exit(93);
         if (rank == 1) {
@@ -272,8 +272,8 @@ static void exit_with_calls_under_way(int rank, void *context, struct outcome *o
     trireme_request *pending[2] = {NULL, NULL};
     if (rank == 0) {
         pthread_t thread;
-        if (trireme_all_reduce_start(c.groups[0], data, data, 3, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
-                                     NULL, &pending[0]) != TRIREME_OK ||
+        if (trireme_all_reduce_start(c.groups[0], data, data, 3, TRIREME_DTYPE_I32,
+                                     TRIREME_REDUCTION_SUM, NULL, &pending[0]) != TRIREME_OK ||
             trireme_receive_start(c.groups[0], data, 3, TRIREME_DTYPE_I32, 1, 77, NULL,
                                   &pending[1]) != TRIREME_OK ||
             pthread_create(&thread, NULL, exit_here, NULL) != 0) {
@@ -326,9 +326,9 @@ static void requests_of_a_communicator_that_goes_end_as_failures(void **state) {
                                                   TRIREME_REDUCTION_SUM, NULL, &requests[0]),
                          TRIREME_OK);
         assert_int_equal(trireme_barrier_start(group, NULL, &requests[1]), TRIREME_OK);
-        assert_int_equal(
-            trireme_receive_start(group, data[2], 5, TRIREME_DTYPE_I32, 1, 3, NULL, &requests[2]),
-            TRIREME_OK);
+        assert_int_equal(trireme_receive_start(group, data[2], 5, TRIREME_DTYPE_I32, 1, 3, NULL,
+                                               &requests[2]),
+                         TRIREME_OK);
         if (turn % 2 == 0) sleep_ms(1);
         trireme_communicator_destroy(group);
         for (int i = 0; i < MOST; ++i) {
@@ -361,7 +361,8 @@ static void be_child(enum child child, trireme_communicator *group) {
         case BECOMES_ANOTHER: execl("/bin/true", "true", (char *)NULL); _exit(127);
         case USES_THE_GROUP:
             for (int i = 0; i < 3; ++i) {
-                if (trireme_all_reduce(group, data, data, 3, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
+                if (trireme_all_reduce(group, data, data, 3, TRIREME_DTYPE_I32,
+                                       TRIREME_REDUCTION_SUM,
                                        NULL) != TRIREME_ERROR_INVALID_HANDLE) {
                     _exit(11);
                 }
@@ -380,10 +381,13 @@ static void be_child(enum child child, trireme_communicator *group) {
     }
 }
 
-/* A child has the memory of threads that it does not have: nothing that a leak check could judge. */
+/* A child has the memory of threads that it does not have: nothing that a leak check could judge.
+ */
 static bool is_child;
 int __lsan_is_turned_off(void);
-int __lsan_is_turned_off(void) { return is_child; }
+int __lsan_is_turned_off(void) {
+    return is_child;
+}
 
 static void fork_with_calls_under_way(int rank, void *context, struct outcome *outcome) {
     struct cancelled c = {.way = RECEIVE};
@@ -455,10 +459,10 @@ static void live_briefly(const char *rendezvous, int turn) {
     for (int rank = 0; rank < 2; ++rank) groups[rank] = join_rank(rank, 2, rendezvous);
     if (turn % 4 != 0) {
         for (int rank = 0; rank < 2; ++rank) {
-            assert_int_equal(
-                trireme_all_reduce_start(groups[rank], &data[rank], &data[rank], 1,
-                                         TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL, &requests[rank]),
-                TRIREME_OK);
+            assert_int_equal(trireme_all_reduce_start(groups[rank], &data[rank], &data[rank], 1,
+                                                      TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
+                                                      NULL, &requests[rank]),
+                             TRIREME_OK);
         }
         for (int rank = 0; rank < 2; ++rank) {
             assert_int_equal(trireme_request_wait(requests[rank], LONG_NS), TRIREME_OK);
@@ -496,11 +500,11 @@ static void groups_come_and_go_a_thousand_times(void **state) {
 
 /* ---- the library goes while its threads live ---- */
 
-typedef trireme_status create_function(const trireme_communicator_options *options,
-                                       trireme_communicator **out);
-typedef trireme_status start_function(trireme_communicator *communicator,
-                                      const trireme_operation_options *options,
-                                      trireme_request **out);
+typedef trireme_status
+create_function(const trireme_communicator_options *options, trireme_communicator **out);
+typedef trireme_status
+start_function(trireme_communicator *communicator, const trireme_operation_options *options,
+               trireme_request **out);
 typedef trireme_status wait_function(const trireme_request *request, uint64_t timeout_ns);
 typedef void destroy_group_function(trireme_communicator *communicator);
 typedef void destroy_request_function(trireme_request *request);

@@ -1,7 +1,8 @@
 /*
- * Limits of the process (getrlimit) at values from nothing to plenty: a program that uses the library
- * lives, and each call comes back with a status. Each trial is a program of its own: this one, which
- * starts itself again. A rank that has no descriptor left says so itself, and nobody else is blamed.
+ * Limits of the process (getrlimit) at values from nothing to plenty: a program that uses the
+ * library lives, and each call comes back with a status. Each trial is a program of its own: this
+ * one, which starts itself again. A rank without a free descriptor reports that itself, and no
+ * other rank is blamed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,29 +30,30 @@
 #define AT_ONCE 6 /* values of a limit that are tried at one time */
 #define SECOND (1000ull * 1000 * 1000)
 
-/* What a trial ends with. 127: the system could not start it. */
+/* The outcome of a trial. 127: the system could not start it. */
 enum end { ALL_WENT_WELL = 10, GAVE_A_STATUS = 11, ANSWERED_WRONG = 12 };
 
 /* ---- the program of a trial ---- */
 
-#define TRY(call)                                            \
-    do {                                                     \
-        const trireme_status status_ = (call);               \
-        if (status_ != TRIREME_OK) return status_;           \
+#define TRY(call)                                  \
+    do {                                           \
+        const trireme_status status_ = (call);     \
+        if (status_ != TRIREME_OK) return status_; \
     } while (0)
 
 static bool is_wrong;
 
-static trireme_status sum_of_two(trireme_communicator *const *ranks, float *const *data,
-                                 uint64_t count) {
+static trireme_status
+sum_of_two(trireme_communicator *const *ranks, float *const *data, uint64_t count) {
     trireme_request *requests[2] = {NULL, NULL};
     trireme_status status = TRIREME_OK;
     for (int rank = 0; rank < 2; ++rank) {
         for (uint64_t i = 0; i < count; ++i) data[rank][i] = (float)(rank + 1);
     }
     for (int rank = 0; rank < 2 && status == TRIREME_OK; ++rank) {
-        status = trireme_all_reduce_start(ranks[rank], data[rank], data[rank], count,
-                                          TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL, &requests[rank]);
+        status =
+            trireme_all_reduce_start(ranks[rank], data[rank], data[rank], count, TRIREME_DTYPE_F32,
+                                     TRIREME_REDUCTION_SUM, NULL, &requests[rank]);
     }
     if (status != TRIREME_OK) (void)!trireme_communicator_abort(ranks[0], "a start failed");
     for (int rank = 0; rank < 2; ++rank) {
@@ -76,7 +78,7 @@ static trireme_status work_in_group(trireme_communicator *const *ranks, trireme_
     TRY(sum_of_two(ranks, data, 70000));
     for (int rank = 0; rank < 2; ++rank) {
         TRY(trireme_buffer_alloc(ranks[rank], 280000, &buffers[rank]));
-        TRY(trireme_buffer_data(buffers[rank], (void **)&data[rank]));
+        TRY(trireme_buffer_get_data(buffers[rank], (void **)&data[rank]));
     }
     return sum_of_two(ranks, data, 70000);
 }
@@ -187,7 +189,8 @@ static int be_trial(char **arguments) {
     if (getrlimit((__rlimit_resource_t)resource, &now) != 0) return 97;
     if (limit.rlim_cur > now.rlim_max) limit.rlim_cur = now.rlim_max;
     limit.rlim_max = limit.rlim_cur;
-    if (resource != RLIMIT_STACK && setrlimit((__rlimit_resource_t)resource, &limit) != 0) return 98;
+    if (resource != RLIMIT_STACK && setrlimit((__rlimit_resource_t)resource, &limit) != 0)
+        return 98;
     const trireme_status status = resource == RLIMIT_STACK
                                       ? carry_out_with_room(arguments[0])
                                       : *(const trireme_status *)carry_out_apart(arguments[0]);
@@ -200,10 +203,10 @@ static int be_trial(char **arguments) {
 struct limit {
     const char *name;
     int resource;
-    bool as_nobody;        /* root has no such limit */
+    bool as_nobody;         /* root has no such limit */
     bool spares_sanitizers; /* whose own needs it does not cut */
-    bool hurts;            /* its smallest value, some scenario */
-    rlim_t values[24];     /* the last one is plenty; 0 after the first ends them */
+    bool hurts;             /* its smallest value, some scenario */
+    rlim_t values[24];      /* the last one is plenty; 0 after the first ends them */
 };
 
 #define K 1024ull
@@ -216,17 +219,35 @@ struct limit {
 #define SMALLEST_STACKS 24 * K, 28 * K, 32 * K,
 #endif
 static const struct limit limits[] = {
-    {"FSIZE", RLIMIT_FSIZE, false, true, true,
+    {"FSIZE",
+     RLIMIT_FSIZE,
+     false,
+     true,
+     true,
      {0, 1, 100, 4095, 4096, 10000, 65536, 200000, 300000, M, 1024 * M}},
-    {"STACK", RLIMIT_STACK, false, false, false,
+    {"STACK",
+     RLIMIT_STACK,
+     false,
+     false,
+     false,
      {SMALLEST_STACKS 64 * K, 80 * K, 96 * K, 128 * K, 160 * K, 256 * K, 512 * K, M, 8 * M}},
-    {"NOFILE", RLIMIT_NOFILE, false, true, true,
-     {3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 24, 28, 32, 48, 256}},
+    {"NOFILE", RLIMIT_NOFILE, false, true, true, {3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13,
+                                                  14, 15, 16, 18, 20, 22, 24, 28, 32, 48, 256}},
     {"NPROC", RLIMIT_NPROC, true, false, true, {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 500}},
-    {"AS", RLIMIT_AS, false, false, true,
-     {0, 64 * K, 256 * K, M, 2 * M, 3 * M, 4 * M, 6 * M, 8 * M, 12 * M, 20 * M, 32 * M, 64 * M, 1024 * M}},
-    {"DATA", RLIMIT_DATA, false, false, true,
-     {0, 64 * K, 256 * K, M, 2 * M, 3 * M, 4 * M, 6 * M, 8 * M, 12 * M, 20 * M, 32 * M, 64 * M, 1024 * M}},
+    {"AS",
+     RLIMIT_AS,
+     false,
+     false,
+     true,
+     {0, 64 * K, 256 * K, M, 2 * M, 3 * M, 4 * M, 6 * M, 8 * M, 12 * M, 20 * M, 32 * M, 64 * M,
+      1024 * M}},
+    {"DATA",
+     RLIMIT_DATA,
+     false,
+     false,
+     true,
+     {0, 64 * K, 256 * K, M, 2 * M, 3 * M, 4 * M, 6 * M, 8 * M, 12 * M, 20 * M, 32 * M, 64 * M,
+      1024 * M}},
     {"MEMLOCK", RLIMIT_MEMLOCK, false, true, false, {0, 4096, 64 * K, 64 * M}},
     {"CORE", RLIMIT_CORE, false, true, false, {0, M}},
     {"CPU", RLIMIT_CPU, false, true, false, {60}},
@@ -258,8 +279,8 @@ static pid_t start_trial(const struct limit *limit, const char *scenario, rlim_t
         snprintf(library, sizeof library, "LD_LIBRARY_PATH=%s", path == NULL ? "" : path);
         char *const environment[] = {library, NULL};
         if (setrlimit(RLIMIT_STACK, &set) != 0) _exit(1);
-        execle("/proc/self/exe", "faults_test_limits", "trial", scenario, resource, text, (char *)NULL,
-               environment);
+        execle("/proc/self/exe", "faults_test_limits", "trial", scenario, resource, text,
+               (char *)NULL, environment);
         _exit(127);
     }
     execl("/proc/self/exe", "faults_test_limits", "trial", scenario, resource, text, (char *)NULL);
@@ -345,13 +366,15 @@ static void every_limit_is_a_status_and_no_death(void **state) {
     const bool sanitized = false;
 #endif
     for (size_t i = 0; i < COUNT_OF(limits); ++i) {
-        const bool possible = (!limits[i].as_nobody || geteuid() == 0) &&
-                              (!sanitized || limits[i].spares_sanitizers);
+        const bool possible =
+            (!limits[i].as_nobody || geteuid() == 0) && (!sanitized || limits[i].spares_sanitizers);
         skipped += !possible;
         if (possible) try_limit(&limits[i], &counts);
     }
-    print_message("%d trials: %d went well, %d gave a status, %d could not be started; %d limits "
-                  "skipped\n", counts.trials, counts.well, counts.status, counts.not_started, skipped);
+    print_message(
+        "%d trials: %d went well, %d gave a status, %d could not be started; %d limits "
+        "skipped\n",
+        counts.trials, counts.well, counts.status, counts.not_started, skipped);
     assert_true(counts.trials >= (is_quick() ? 60 : 300));
     assert_true(counts.not_started * 10 < counts.trials);
 }
@@ -376,10 +399,10 @@ static void have_none_left_for_a_buffer(int rank, void *context, struct outcome 
     if (rank == 1) take_all_descriptors();
     if (trireme_barrier(communicator, NULL) != TRIREME_OK) _exit(97);
     if (rank == 0 && (trireme_buffer_alloc(communicator, sizeof own, &buffer) != TRIREME_OK ||
-                      trireme_buffer_data(buffer, &data) != TRIREME_OK)) {
+                      trireme_buffer_get_data(buffer, &data) != TRIREME_OK)) {
         _exit(98);
     }
-    /* What needs no memory of the peer may still go well before the news has come. */
+    /* Operations that need no memory of the peer may succeed before the failure has arrived. */
     do {
         keep_error(outcome, trireme_all_reduce(communicator, data, data, 70000, TRIREME_DTYPE_F32,
                                                TRIREME_REDUCTION_SUM, NULL));
@@ -413,13 +436,14 @@ struct callers {
     int ready[4];
 };
 
-/* Rank 0 takes nobody in: rank 1, which calls, is not who is missing. */
+/* Rank 0 accepts no caller: so rank 1, which calls, must not be the missing one. */
 static void have_none_left_for_a_caller(int rank, void *context, struct outcome *outcome) {
     const struct callers *const callers = context;
     const int *const ready = callers->ready;
     char byte = 0;
     if (rank == 1 && read(ready[0], &byte, 1) != 1) _exit(95);
-    trireme_communicator *const communicator = join_process(rank, 2, callers->rendezvous, PATIENT_NS);
+    trireme_communicator *const communicator =
+        join_process(rank, 2, callers->rendezvous, PATIENT_NS);
     if (rank == 0) {
         take_all_descriptors();
         if (write(ready[1], &byte, 1) != 1) _exit(96);
@@ -440,8 +464,10 @@ static void a_rank_that_cannot_take_in_its_peers_says_why(void **state) {
     for (int network = 0; network < 2; ++network) {
         struct processes processes;
         struct callers callers;
-        if (network) unique_meeting(callers.rendezvous, sizeof callers.rendezvous);
-        else unique_host_rendezvous(callers.rendezvous, sizeof callers.rendezvous);
+        if (network)
+            unique_meeting(callers.rendezvous, sizeof callers.rendezvous);
+        else
+            unique_host_rendezvous(callers.rendezvous, sizeof callers.rendezvous);
         assert_int_equal(pipe2(callers.ready, O_CLOEXEC), 0);
         assert_int_equal(pipe2(callers.ready + 2, O_CLOEXEC), 0);
         start_processes(&processes, 2, have_none_left_for_a_caller, &callers);
@@ -464,7 +490,8 @@ static void a_rank_that_cannot_take_in_its_peers_says_why(void **state) {
 int main(int count, char **arguments) {
     if (count == 5 && strcmp(arguments[1], "trial") == 0) return be_trial(arguments + 2);
 #if defined(__SANITIZE_ADDRESS__)
-    printf("skipped: UBSan looks at memory through a pipe, and here are no descriptors left for one\n");
+    printf(
+        "skipped: UBSan looks at memory through a pipe, and here are no descriptors left for one\n");
     return 77;
 #endif
     const struct CMUnitTest tests[] = {

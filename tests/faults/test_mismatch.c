@@ -20,7 +20,7 @@
 
 struct pair {
     struct call sides[2];
-    int odd_rank; /* the one that calls sides[1] */
+    int odd_rank; /* this rank calls sides[1] */
     int world_size;
     const char *word; /* what the message must hold besides the operations; NULL for nothing */
     const char *other_word;
@@ -35,7 +35,7 @@ struct pairs {
 
 /* ---- the pairs ---- */
 
-static struct call base_call(trireme_operation operation) {
+static struct call base_call(trireme_operation_kind operation) {
     struct call call = {.operation = operation,
                         .dtype = TRIREME_DTYPE_F32,
                         .reduction = TRIREME_REDUCTION_SUM,
@@ -76,7 +76,7 @@ static void add_different_operations(struct pairs *pairs) {
     }
 }
 
-static void add_different_counts(struct pairs *pairs, trireme_operation operation) {
+static void add_different_counts(struct pairs *pairs, trireme_operation_kind operation) {
     static const uint64_t others[] = {0, 1, 11, 13, 24, 100003};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; ++i) {
         struct call two = base_call(operation);
@@ -88,7 +88,7 @@ static void add_different_counts(struct pairs *pairs, trireme_operation operatio
 }
 
 /* Of one sum and of different sums. */
-static void add_different_v_counts(struct pairs *pairs, trireme_operation operation) {
+static void add_different_v_counts(struct pairs *pairs, trireme_operation_kind operation) {
     for (int change = 0; change < 6; ++change) {
         struct call one = base_call(operation);
         struct call two = base_call(operation);
@@ -102,7 +102,7 @@ static void add_different_v_counts(struct pairs *pairs, trireme_operation operat
     }
 }
 
-static void add_different_dtypes(struct pairs *pairs, trireme_operation operation) {
+static void add_different_dtypes(struct pairs *pairs, trireme_operation_kind operation) {
     const int last = reduces(operation) ? TRIREME_DTYPE_F8E5M2 : TRIREME_DTYPE_BYTES;
     for (int dtype = TRIREME_DTYPE_I8; dtype <= last; ++dtype) {
         if (dtype == TRIREME_DTYPE_F32) continue;
@@ -113,9 +113,10 @@ static void add_different_dtypes(struct pairs *pairs, trireme_operation operatio
     }
 }
 
-static void add_different_reductions(struct pairs *pairs, trireme_operation operation) {
-    static const trireme_reduction others[] = {TRIREME_REDUCTION_AVERAGE, TRIREME_REDUCTION_PRODUCT, TRIREME_REDUCTION_MIN,
-                                               TRIREME_REDUCTION_MAX, TRIREME_REDUCTION_SCALED_SUM};
+static void add_different_reductions(struct pairs *pairs, trireme_operation_kind operation) {
+    static const trireme_reduction others[] = {TRIREME_REDUCTION_AVERAGE, TRIREME_REDUCTION_PRODUCT,
+                                               TRIREME_REDUCTION_MIN, TRIREME_REDUCTION_MAX,
+                                               TRIREME_REDUCTION_SCALED_SUM};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; ++i) {
         struct call two = base_call(operation);
         two.reduction = others[i];
@@ -132,9 +133,11 @@ static void add_different_reductions(struct pairs *pairs, trireme_operation oper
         trireme_reduction_name(TRIREME_REDUCTION_BXOR));
 }
 
-static void add_different_scales(struct pairs *pairs, trireme_operation operation) {
-    static const double scales[][2] = {
-        {1.0, 2.0}, {0.5, -0.5}, {1.0, 1.0000000000000002}, {1e-9, 2e-9}};
+static void add_different_scales(struct pairs *pairs, trireme_operation_kind operation) {
+    static const double scales[][2] = {{1.0, 2.0},
+                                       {0.5, -0.5},
+                                       {1.0, 1.0000000000000002},
+                                       {1e-9, 2e-9}};
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; ++i) {
         struct call one = base_call(operation);
         one.reduction = TRIREME_REDUCTION_SCALED_SUM;
@@ -145,7 +148,7 @@ static void add_different_scales(struct pairs *pairs, trireme_operation operatio
     }
 }
 
-static void add_different_roots(struct pairs *pairs, trireme_operation operation) {
+static void add_different_roots(struct pairs *pairs, trireme_operation_kind operation) {
     for (int turn = 0; turn < 6; ++turn) {
         struct call two = base_call(operation);
         two.root = 1;
@@ -163,7 +166,7 @@ static void add_different_pair_counts(struct pairs *pairs) {
     }
 }
 
-static void add_different_ways(struct pairs *pairs, trireme_operation operation) {
+static void add_different_ways(struct pairs *pairs, trireme_operation_kind operation) {
     struct call two = base_call(operation);
     two.algorithm = TRIREME_ALGORITHM_DIRECT;
     add(pairs, base_call(operation), two, "algorithm", "algorithm");
@@ -175,8 +178,8 @@ static void add_different_ways(struct pairs *pairs, trireme_operation operation)
 static struct pairs all_pairs(void) {
     struct pairs pairs = {0};
     add_different_operations(&pairs);
-    for (int operation = TRIREME_OPERATION_KIND_ALL_REDUCE; operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
-         ++operation) {
+    for (int operation = TRIREME_OPERATION_KIND_ALL_REDUCE;
+         operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V; ++operation) {
         if (!is_collective(operation)) continue;
         add_different_ways(&pairs, operation);
         if (operation == TRIREME_OPERATION_KIND_BARRIER) continue;
@@ -236,7 +239,7 @@ static void as_thread(trireme_communicator *communicator, int rank, void *contex
     call_own_side(communicator, threads->pair, rank, &threads->outcomes[rank]);
 }
 
-/* ---- what comes of it ---- */
+/* ---- outcomes ---- */
 
 static void check(const struct pair *pair, const struct outcome *outcomes) {
     const char *const one = operation_text(pair->sides[0].operation);
@@ -249,19 +252,20 @@ static void check(const struct pair *pair, const struct outcome *outcomes) {
                                                  strstr(o->message, pair->other_word) != NULL);
         /* Rank 0 is compared with the first rank that differs from it. */
         const int other = pair->odd_rank == 0 ? 1 : pair->odd_rank;
-        const bool blamed = o->info.blamed_count == 2 && o->info.blamed[0] == 0 &&
-                            o->info.blamed[1] == other;
+        const bool blamed =
+            o->info.blamed_count == 2 && o->info.blamed[0] == 0 && o->info.blamed[1] == other;
         if (o->status == TRIREME_ERROR_MISMATCH && o->later == TRIREME_ERROR_MISMATCH &&
             !o->wrong && !o->hung && named && told && blamed) {
             continue;
         }
-        print_error("%s against %s (%s, %s), %d ranks, odd rank %d: rank %d got %s, later %s%s%s, "
-                    "blames %u ranks: %s\n",
-                    one, two, pair->word != NULL ? pair->word : "-",
-                    pair->other_word != NULL ? pair->other_word : "-", pair->world_size,
-                    pair->odd_rank, rank, trireme_status_name(o->status),
-                    trireme_status_name(o->later), o->wrong ? ", memory touched" : "",
-                    o->hung ? ", hangs" : "", o->info.blamed_count, o->message);
+        print_error(
+            "%s against %s (%s, %s), %d ranks, odd rank %d: rank %d got %s, later %s%s%s, "
+            "blames %u ranks: %s\n",
+            one, two, pair->word != NULL ? pair->word : "-",
+            pair->other_word != NULL ? pair->other_word : "-", pair->world_size, pair->odd_rank,
+            rank, trireme_status_name(o->status), trireme_status_name(o->later),
+            o->wrong ? ", memory touched" : "", o->hung ? ", hangs" : "", o->info.blamed_count,
+            o->message);
         fail();
     }
 }
@@ -335,8 +339,8 @@ static void exchange(trireme_communicator *communicator, const struct message_ca
     memset(data, UNTOUCHED, most * 8);
     outcome->later = trireme_communicator_wait_ready(communicator, LONG_NS);
     if (rank == 0) {
-        const trireme_status sent = trireme_send(communicator, data, message->counts[0],
-                                                 message->dtypes[0], 1, 5, NULL);
+        const trireme_status sent =
+            trireme_send(communicator, data, message->counts[0], message->dtypes[0], 1, 5, NULL);
         outcome->numbers[0] = sent;
     } else {
         keep_error(outcome, trireme_receive(communicator, data, message->counts[1],
@@ -370,7 +374,7 @@ static void a_receiver_that_wants_something_else_gets_mismatch(void **state) {
         assert_false(outcomes[1].wrong);
         assert_non_null(strstr(outcomes[1].message, message_cases[i].words[0]));
         assert_non_null(strstr(outcomes[1].message, message_cases[i].words[1]));
-        /* A send is done once its memory is free, which can be before anybody looks at it. */
+        /* A send is done once its memory is free, which can be before its peer looks at it. */
         assert_true(outcomes[0].numbers[0] == TRIREME_OK ||
                     outcomes[0].numbers[0] == TRIREME_ERROR_MISMATCH ||
                     outcomes[0].numbers[0] == TRIREME_ERROR_PEER_LOST);

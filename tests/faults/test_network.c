@@ -1,6 +1,6 @@
 /*
- * tcp:// groups whose peers die, freeze or leave, and strangers who call at their ports. Nobody
- * hangs, everybody names the right rank, and the program keeps its signals as they were.
+ * tcp:// groups whose peers die, freeze or leave, and strangers who call at their ports. No rank
+ * hangs, all name the right rank, and the program keeps its signals as they were.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,8 +87,9 @@ static void sum_until_it_fails(int rank, void *context, struct outcome *outcome)
             }
         }
         for (int i = 0; i < LARGE; ++i) data[i] = (float)(rank + 1);
-        const trireme_status status = trireme_all_reduce(communicator, data, data, LARGE,
-                                                         TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL);
+        const trireme_status status =
+            trireme_all_reduce(communicator, data, data, LARGE, TRIREME_DTYPE_F32,
+                               TRIREME_REDUCTION_SUM, NULL);
         if (status != TRIREME_OK) {
             keep_error(outcome, status);
         } else {
@@ -112,7 +113,7 @@ static void expect_survivor(const struct outcome *outcome, int rank, enum harm h
                  outcome->wrong, outcome->hung, outcome->exit_code, outcome->signal,
                  outcome->message);
     }
-    /* What the victim had not handed to its system yet has gone with it. */
+    /* Bytes that the victim's system had not yet taken are gone with it. */
     assert_true(outcome->rounds >= PAINFUL - 1);
     if (harm != KILLED_INSIDE) assert_true(outcome->rounds <= PAINFUL);
     assert_true(outcome->numbers[1]); /* SIGPIPE would have ended it, and is as it was */
@@ -236,8 +237,8 @@ static int find_listeners(const char *address, unsigned short *ports, int capaci
     return count;
 }
 
-/* The sockets of this process at which anybody may call. All are at this address, or the test fails:
- * on other ones there is nothing to be reached. */
+/* The listening sockets of this process. All are at this address, or the test fails: on other ones
+ * there is nothing to be reached. */
 static int count_own_listeners(const char *address) {
     struct in_addr own;
     int count = 0;
@@ -249,7 +250,7 @@ static int count_own_listeners(const char *address) {
         if (getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0) continue;
         bytes = sizeof at;
         if (!listens || getsockname(descriptor, (struct sockaddr *)&at, &bytes) != 0) continue;
-        if (at.ss_family == AF_UNIX) continue; /* whoever started this may have left it open */
+        if (at.ss_family == AF_UNIX) continue; /* inherited, perhaps */
         assert_int_equal(at.ss_family, AF_INET);
         assert_int_equal(((const struct sockaddr_in *)&at)->sin_addr.s_addr, own.s_addr);
         ++count;
@@ -273,7 +274,7 @@ static int call_port(const char *address, unsigned short port) {
     return made;
 }
 
-/* Whether the other end has hung up. What it had said before is dropped. */
+/* Whether the other end has hung up. Bytes that it sent before are dropped. */
 static bool is_turned_away(int stranger) {
     const uint64_t end = monotonic_ns() + HANG_NS;
     while (monotonic_ns() < end) {
@@ -333,7 +334,7 @@ static void strangers_get_nothing_and_hinder_nobody(void **state) {
             fail_msg("rank %d: %s", rank, trireme_last_error());
         }
     }
-    /* When all are there a rank lets nobody in any more; the meeting is for other groups. */
+    /* When all are there, a rank accepts no more callers; the meeting is for other groups. */
     expect_own_listeners(address, 1);
     for (int i = 0; i < rude_count; ++i) {
         assert_true(is_turned_away(rude[i]));

@@ -1,7 +1,7 @@
 /*
- * tcp:// groups of which a rank is killed at any moment: while it joins, in the middle of any
- * operation, between two; that is stopped for less time than it may be silent; whose meeting place
- * dies before all have met. Survivors hear who it was, and never have a wrong number.
+ * A rank of a tcp:// group is killed at any moment: while it joins, in the middle of any operation,
+ * between two; that is stopped for less time than it may be silent; whose meeting place dies before
+ * all have met. Survivors learn which rank it was, and never have a wrong number.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -61,8 +61,8 @@ static trireme_communicator *join(int rank, const struct job *job) {
 }
 
 /* One operation of many kinds and sizes; *wrong: it said OK and its result was not right. */
-static trireme_status step(trireme_communicator *group, int rank, int round, int32_t *data,
-                           bool *wrong) {
+static trireme_status
+step(trireme_communicator *group, int rank, int round, int32_t *data, bool *wrong) {
     const int count = round % 2 == 0 ? 3 : LARGE;
     const int root = round % RANKS;
     int32_t *const all = data + LARGE;
@@ -154,8 +154,8 @@ static int compare(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-static void kill_at(uint64_t life_ns, bool when_ready, int victim, uint64_t timeout_ns,
-                    double *told_ms) {
+static void
+kill_at(uint64_t life_ns, bool when_ready, int victim, uint64_t timeout_ns, double *told_ms) {
     struct job job = {.victim = victim,
                       .life_ns = life_ns,
                       .when_ready = when_ready,
@@ -170,7 +170,8 @@ static void kill_at(uint64_t life_ns, bool when_ready, int victim, uint64_t time
     for (int rank = 0; rank < RANKS; ++rank) {
         const struct outcome *const each = &processes.outcomes[rank];
         if (rank == victim) continue;
-        /* Who never came is missed at the deadline, perhaps with others who could not come in. */
+        /* A rank that never came is missed at the deadline, perhaps with others that could not come
+         * in. */
         const bool lost =
             each->status == TRIREME_ERROR_PEER_LOST && blames_only(&each->info, victim);
         const bool late = each->status == TRIREME_ERROR_TIMEOUT && blames(&each->info, victim);
@@ -208,7 +209,8 @@ static void a_rank_killed_at_any_moment_is_named(void **state) {
     free(told);
 }
 
-/* Whether or not the others have met it. A short deadline: it is what ends the wait for who never came. */
+/* Whether or not the others have met it. The deadline is short: it ends the wait for a rank that
+ * never came. */
 static void a_rank_killed_while_it_joins_is_named(void **state) {
     (void)state;
     const int trials = getenv("TRIREME_TEST_LONG") != NULL ? 300 : is_quick() ? 1 : 3;
@@ -243,8 +245,11 @@ static void a_rank_stopped_for_a_moment_is_not_lost(void **state) {
 /* Rank 1 waits there; the others come when it has been taken over by another process. */
 static void another_rank_zero_takes_the_place_of_one_that_died(void **state) {
     (void)state;
-    struct job job = {
-        .victim = -1, .timeout_ns = PATIENT_NS, .rounds = 6, .patient_rank = 1, .late_ms = 200};
+    struct job job = {.victim = -1,
+                      .timeout_ns = PATIENT_NS,
+                      .rounds = 6,
+                      .patient_rank = 1,
+                      .late_ms = 200};
     struct processes processes;
     unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
     const pid_t first = fork();

@@ -1,7 +1,8 @@
 /*
- * kill -9 at each failpoint of what is between hosts: on the way in (calling, being called, meeting,
- * dialling), in the middle of a frame or of a piece of an engine, in a split, on the way out, in the
- * store and in a client of its. Survivors hear who it was; nobody hangs or has a wrong number.
+ * kill -9 at each failpoint of the code between hosts: on the way in (calling, being called,
+ * meeting, dialling); in the middle of a frame or of a piece of an engine; in a split; on the way
+ * out; in the store and in a client of it. Survivors learn which rank it was; no rank hangs or has
+ * a wrong number.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,12 +18,13 @@
 #include "processes.h"
 #include "ranks.h"
 
-#define RANKS       3
-#define LARGE       1000001 /* of an engine: more than one part of a piece */
-#define ROUNDS      40
+#define RANKS 3
+#define LARGE 1000001 /* of an engine: more than one part of a piece */
+#define ROUNDS 40
 #define MOST_TRIALS 1000
-#define AT_ONCE     48
-/* Who never came is missed at this deadline; healthy ranks of a busy machine are there far sooner. */
+#define AT_ONCE 48
+/* A rank that never came is missed at this deadline; healthy ranks of a busy machine are there far
+ * sooner. */
 #define JOIN_NS (6000ull * 1000 * 1000)
 
 enum stage { JOINING, WORKING, SPLITTING, LEAVING };
@@ -67,7 +69,9 @@ struct trial {
     char rendezvous[64];
 };
 
-static bool is_long(void) { return getenv("TRIREME_TEST_LONG") != NULL; }
+static bool is_long(void) {
+    return getenv("TRIREME_TEST_LONG") != NULL;
+}
 
 /* ---- ranks ---- */
 
@@ -77,8 +81,8 @@ static void die_there(const struct trial *trial) {
     if (trireme_failpoint_set(text) != TRIREME_OK) _exit(91);
 }
 
-/* Until numbers[which] is 1 for all but the victim; -1: for all. Who leaves before others have their verdict is
- * what they would hear of. */
+/* Waits until numbers[which] is 1 for all but the victim; -1: for all. A rank that left before
+ * others have their verdict would become their failure. */
 enum { VERDICT = 1, CONNECTED = 2 };
 static void wait_for_others(int which, int victim, int rank, struct outcome *outcome, int ranks) {
     const struct outcome *const all = outcome - rank;
@@ -100,12 +104,13 @@ static trireme_status split_once(trireme_communicator *group, int rank) {
     return status;
 }
 
-static trireme_status sum_once(trireme_communicator *group, int rank, int round, int32_t *data,
-                               bool *wrong) {
+static trireme_status
+sum_once(trireme_communicator *group, int rank, int round, int32_t *data, bool *wrong) {
     for (int i = 0; i < LARGE; ++i) data[i] = i + rank + round;
-    const trireme_status status =
-        trireme_all_reduce(group, data, data, LARGE, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL);
-    for (int i = 0; i < LARGE && status == TRIREME_OK; ++i) *wrong |= data[i] != 3 * (i + round) + 3;
+    const trireme_status status = trireme_all_reduce(group, data, data, LARGE, TRIREME_DTYPE_I32,
+                                                     TRIREME_REDUCTION_SUM, NULL);
+    for (int i = 0; i < LARGE && status == TRIREME_OK; ++i)
+        *wrong |= data[i] != 3 * (i + round) + 3;
     return status;
 }
 
@@ -147,18 +152,20 @@ static bool check(const struct trial *trial, const struct processes *group) {
         const struct outcome *const each = &group->outcomes[rank];
         if (rank == trial->victim && died) continue;
         const bool went_well = each->status == TRIREME_OK && each->rounds == ROUNDS;
-        /* Who never came is missed at the deadline, perhaps with others who could not come in. */
+        /* A rank that never came is missed at the deadline, perhaps with others that could not come
+         * in. */
         const bool named =
             (each->status == TRIREME_ERROR_PEER_LOST && blames_only(&each->info, trial->victim)) ||
             (each->status == TRIREME_ERROR_TIMEOUT && blames(&each->info, trial->victim));
         const bool lost = died || (trial->point->stage == LEAVING && rank != trial->victim);
         const bool right = lost ? named : went_well || trial->point->stage == LEAVING;
         if (right && !each->wrong && !each->hung && each->exit_code == 0) continue;
-        fail_msg("%s, visit %d of rank %d (died: %d): rank %d after %d rounds: %s, wrong %d, hung %d, "
-                 "exit %d, signal %d: %s",
-                 trial->point->settings, trial->visit, trial->victim, died, rank, each->rounds,
-                 trireme_status_name(each->status), each->wrong, each->hung, each->exit_code,
-                 each->signal, each->message);
+        fail_msg(
+            "%s, visit %d of rank %d (died: %d): rank %d after %d rounds: %s, wrong %d, hung %d, "
+            "exit %d, signal %d: %s",
+            trial->point->settings, trial->visit, trial->victim, died, rank, each->rounds,
+            trireme_status_name(each->status), each->wrong, each->hung, each->exit_code,
+            each->signal, each->message);
     }
     return died;
 }
@@ -175,7 +182,8 @@ static int add_trials(struct trial *trials) {
                 if (points[point].of_engine && !has_engine) continue;
                 if (!is_long() && !turn) continue;
                 if (is_quick() && (point + visit) % 4 != 0) continue;
-                trials[count++] = (struct trial){&points[point], visit, points[point].victims[i], ""};
+                trials[count++] =
+                    (struct trial){&points[point], visit, points[point].victims[i], ""};
             }
         }
     }
@@ -217,7 +225,7 @@ static void who_dies_at_any_point_between_hosts_is_named(void **state) {
 /* ---- the store ---- */
 
 #define CLIENTS 3 /* the first serves it, too */
-#define ADDS    60
+#define ADDS 60
 
 struct store_trial {
     const char *settings;
@@ -281,16 +289,16 @@ static void who_asks_a_store_that_dies_hears_of_it_and_one_that_dies_disturbs_no
         for (int rank = 0; rank < CLIENTS; ++rank) {
             const struct outcome *const each = &group.outcomes[rank];
             const bool killed = kills && rank == trial.victim;
-            const bool right =
-                killed        ? each->signal == SIGKILL
-                : server_died ? each->status == TRIREME_ERROR_PEER_LOST && each->exit_code == 0
-                              : each->rounds == ADDS && each->exit_code == 0;
+            const bool right = killed ? each->signal == SIGKILL
+                               : server_died
+                                   ? each->status == TRIREME_ERROR_PEER_LOST && each->exit_code == 0
+                                   : each->rounds == ADDS && each->exit_code == 0;
             if (right && !each->hung) continue;
             fail_msg("%s of %d: %d after %d adds: %s, exit %d, signal %d: %s", trial.settings,
                      trial.victim, rank, each->rounds, trireme_status_name(each->status),
                      each->exit_code, each->signal, each->message);
         }
-        /* What the victim asked for was done, once, or not; it asked 25 times at most. */
+        /* The victim's request was done, once, or not; it asked 25 times at most. */
         const int64_t sum = group.outcomes[0].numbers[0];
         const int alive = kills ? CLIENTS - 1 : CLIENTS;
         if (!server_died) assert_in_range(sum, alive * ADDS, alive * ADDS + (kills ? 25 : 0));

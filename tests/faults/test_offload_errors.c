@@ -25,13 +25,13 @@ struct trial {
     struct verdict verdicts[MOST_RANKS];
 };
 
-/* One training in which every call may meet an error: tells what came of it. */
+/* One training in which every call may meet an error: returns the outcome. */
 static void train_with_errors(trireme_communicator *ranks, int rank, void *context) {
     struct trial *const trial = context;
     struct verdict *const v = &trial->verdicts[rank];
     trireme_model *const model = make_model(v, ranks, TRIREME_STRATEGY_ZERO1, trial->world_size);
     trireme_optimizer_options options = offload_options(TRIREME_RULE_USER, 1);
-    if (trial->buffer != 0) options.offload_buffer_bytes = trial->buffer;
+    if (trial->buffer != 0) state_file_of(&options)->buffer_bytes = trial->buffer;
     trireme_optimizer *const optimizer = make_optimizer(v, model, options);
     trireme_status status = TRIREME_OK;
     for (int step = 0; status == TRIREME_OK && step < STEPS; ++step) {
@@ -93,7 +93,7 @@ static void expect_stopped(const struct trial *trial, const char *failpoint, tri
 
 static uint64_t hits_of(const char *point) {
     uint64_t hits = 0;
-    assert_int_equal(trireme_failpoint_hits(point, &hits), TRIREME_OK);
+    assert_int_equal(trireme_failpoint_get_hits(point, &hits), TRIREME_OK);
     return hits;
 }
 
@@ -109,7 +109,7 @@ static uint64_t visits_of(const char *point, int world_size, uint64_t buffer) {
     return visits;
 }
 
-/* What is cut short is gone on with: by one more call each, and most blocks are large enough. */
+/* A transfer that is cut short goes on: by one more call each, and most blocks are large enough. */
 static void expect_cut(const char *point, uint64_t visits) {
     if (hits_of(point) < visits + visits / 2) fail_msg("%s: nothing was cut short", point);
 }
@@ -126,9 +126,11 @@ static void name_failpoint(char *text, size_t capacity, const char *point, int e
 }
 
 /* Each of the first visits, then some: a long run of tests has no time for all. */
-static uint64_t stride(void) { return is_quick() ? 7 : getenv("TRIREME_TEST_LONG") ? 1 : 3; }
+static uint64_t stride(void) {
+    return is_quick() ? 7 : getenv("TRIREME_TEST_LONG") ? 1 : 3;
+}
 
-/* What cannot be written stays in memory: nothing is lost, whatever the error and whenever. */
+/* State that cannot be written stays in memory: none is lost, whatever the error and whenever. */
 static void a_write_that_fails_loses_nothing(void **state) {
     (void)state;
     for (int error = 0; error < ERRORS; ++error) {
@@ -158,7 +160,7 @@ static void a_write_that_fails_loses_nothing(void **state) {
     assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
 }
 
-/* What cannot be read is read again; what can never be read stops all ranks. */
+/* State that cannot be read is read again; if it can never be read, all ranks stop. */
 static void a_read_that_fails_is_tried_again(void **state) {
     (void)state;
     for (int error = 0; error < ERRORS; ++error) {
@@ -220,7 +222,7 @@ static void a_file_that_cannot_be_made_is_told(void **state) {
 
 /* ---- between steps ---- */
 
-/* What one rank is refused between two steps. */
+/* The resource that the system refuses one rank between two steps. */
 struct refusal {
     int world_size;
     enum { READS, WRITES, SAVES, REFUSALS } what;
@@ -230,9 +232,9 @@ struct refusal {
     struct verdict verdicts[MOST_RANKS];
 };
 
-static trireme_status try_it(struct verdict *v, const struct refusal *refusal,
-                             trireme_optimizer *optimizer, uint64_t range, void *data,
-                             uint64_t bytes) {
+static trireme_status
+try_it(struct verdict *v, const struct refusal *refusal, trireme_optimizer *optimizer,
+       uint64_t range, void *data, uint64_t bytes) {
     if (refusal->what == READS) return trireme_optimizer_read_range(optimizer, range, data, bytes);
     if (refusal->what == WRITES) {
         return trireme_optimizer_write_range(optimizer, range, data, bytes);
@@ -245,7 +247,7 @@ static trireme_status try_it(struct verdict *v, const struct refusal *refusal,
     return status;
 }
 
-/* Of a range of state that has elements: what is written is what is there. */
+/* Of a range of state that has elements: the written elements are those that are there. */
 static void be_refused(struct verdict *v, struct refusal *refusal, trireme_optimizer *optimizer) {
     uint64_t ranges = 0, chosen = 0, bytes = 0;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_range_count(optimizer, &ranges));
@@ -265,7 +267,7 @@ static void be_refused(struct verdict *v, struct refusal *refusal, trireme_optim
     EXPECT_STATUS(v, TRIREME_OK, trireme_failpoint_set(text));
     const trireme_status status = try_it(v, refusal, optimizer, chosen, data, bytes);
     uint64_t hits = 0;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_failpoint_hits("file.read", &hits));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_failpoint_get_hits("file.read", &hits));
     EXPECT(v, status == (hits >= refusal->hit ? TRIREME_ERROR_SYSTEM : TRIREME_OK));
     refusal->refused = refusal->refused || status != TRIREME_OK;
     EXPECT_STATUS(v, TRIREME_OK, trireme_failpoint_set(NULL));
@@ -280,7 +282,7 @@ static void train_with_refusals(trireme_communicator *ranks, int rank, void *con
         make_optimizer(v, model, offload_options(TRIREME_RULE_USER, 1));
     for (int step = 0; step < STEPS; ++step) {
         train_steps(v, model, optimizer, step, step + 1, rank, world_size);
-        /* Nobody else reads meanwhile, as failpoints are of all ranks. */
+        /* No other rank reads meanwhile, because failpoints act on all ranks. */
         EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
         if (rank == world_size - 1) be_refused(v, refusal, optimizer);
         EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
@@ -324,7 +326,7 @@ static void after_a_refusal_the_next_step_is_right(void **state) {
 enum { MANY = 2300000 };
 
 /* Four vectors of state: sums, and sums of sums. */
-static int32_t TRIREME_CALL large_rule(const trireme_update *update, void *user_data) {
+static int32_t TRIREME_CALLCONV large_rule(const trireme_update *update, void *user_data) {
     (void)user_data;
     float *const p = update->parameters, *const a = update->states[0], *const b = update->states[1],
                  *const c = update->states[2], *const d = update->states[3];
@@ -339,7 +341,9 @@ static int32_t TRIREME_CALL large_rule(const trireme_update *update, void *user_
     return 0;
 }
 
-static float large_gradient(int step, int element) { return (float)mean_gradient(step, element); }
+static float large_gradient(int step, int element) {
+    return (float)mean_gradient(step, element);
+}
 
 /* The larger the state, the larger its blocks: here above 1 MiB, which is read and written in
  * parts. */
@@ -364,9 +368,9 @@ static void train_large(trireme_communicator *ranks, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK,
                   trireme_model_broadcast_parameters(model, values, MANY, TRIREME_DTYPE_F32, 0));
     trireme_optimizer_options rule = offload_options(TRIREME_RULE_USER, 1);
-    rule.offload_buffer_bytes = 64 << 20;
-    rule.state_count = 4;
-    rule.update = large_rule;
+    state_file_of(&rule)->buffer_bytes = 64 << 20;
+    user_rule_of(&rule)->state_count = 4;
+    user_rule_of(&rule)->update = large_rule;
     trireme_optimizer *const optimizer = make_optimizer(v, model, rule);
     for (int step = 0; step < 2; ++step) {
         for (int i = 0; i < MANY; ++i) values[i] = large_gradient(step, i);
@@ -390,10 +394,10 @@ static void train_large(trireme_communicator *ranks, int rank, void *context) {
 
 static void parts_of_a_block_fail_like_the_whole(void **state) {
     (void)state;
-    static const char *const kTrials[] = {
-        "file.read=short;file.write=short", "file.read=fail(5)@3;file.write=fail(28)@3",
-        "file.ring=fail(1);file.read=short;file.write=short",
-        "file.ring=fail(1);file.read=fail(5)@3;file.write=fail(28)@3"};
+    static const char *const kTrials[] =
+        {"file.read=short;file.write=short", "file.read=fail(5)@3;file.write=fail(28)@3",
+         "file.ring=fail(1);file.read=short;file.write=short",
+         "file.ring=fail(1);file.read=fail(5)@3;file.write=fail(28)@3"};
     for (int i = 0; i < (is_quick() ? 1 : 4); ++i) {
         assert_int_equal(trireme_failpoint_set(kTrials[i]), TRIREME_OK);
         struct trial trial = {.world_size = 1};
@@ -410,7 +414,7 @@ static void parts_of_a_block_fail_like_the_whole(void **state) {
 
 /* ---- rotten data ---- */
 
-/* Flips a bit in what lies in files of this process in the directory; returns how many there are. */
+/* Flips a bit in the files of this process in the directory; returns how many there are. */
 static int rot(off_t place) {
     int found = 0;
     for (int descriptor = 3; descriptor < 1024; ++descriptor) {
@@ -465,9 +469,9 @@ static void rotten_state_is_no_wrong_number(void **state) {
 /* In the last parameter's state, behind that of all others in one block. */
 enum { IN_THE_LAST = 45000 };
 
-/* What was read of the file is wrong; now, when some of the block is updated already, the file is
- * right again. */
-static int32_t TRIREME_CALL healing_rule(const trireme_update *update, void *user_data) {
+/* The bytes read from the file were wrong; now, when some of the block is updated already, the file
+ * is right again. */
+static int32_t TRIREME_CALLCONV healing_rule(const trireme_update *update, void *user_data) {
     bool *const rotten = user_data;
     if (*rotten) *rotten = rot(IN_THE_LAST) != 1;
     return own_rule(update, NULL);
@@ -479,9 +483,9 @@ static void train_while_it_heals(trireme_communicator *ranks, int rank, void *co
     bool rotten = false;
     trireme_model *const model = make_model(v, ranks, TRIREME_STRATEGY_ZERO1, 1);
     trireme_optimizer_options options = offload_options(TRIREME_RULE_USER, 1);
-    options.offload_buffer_bytes = 0; /* the default: all in one block */
-    options.update = healing_rule;
-    options.user_data = &rotten;
+    state_file_of(&options)->buffer_bytes = 0; /* the default: all in one block */
+    user_rule_of(&options)->update = healing_rule;
+    user_rule_of(&options)->user_data = &rotten;
     trireme_optimizer *const optimizer = make_optimizer(v, model, options);
     train_steps(v, model, optimizer, 0, 1, rank, 1);
     const trireme_offload_info info = info_of(v, optimizer);
@@ -528,7 +532,7 @@ static void write_while_it_rots(trireme_communicator *ranks, int rank, void *con
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options rule = offload_options(TRIREME_RULE_SGD, 1);
-    rule.offload_buffer_bytes = 0; /* the default */
+    state_file_of(&rule)->buffer_bytes = 0; /* the default */
     rule.learning_rate = 1;
     trireme_optimizer *const optimizer = make_optimizer(v, model, rule);
     uint64_t count = 0, index = 0;
@@ -547,7 +551,8 @@ static void write_while_it_rots(trireme_communicator *ranks, int rank, void *con
     }
     /* The first step takes no state; from zeros it leaves zeros. */
     EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_broadcast_parameters(model, found, OF_SEVERAL, TRIREME_DTYPE_F32, 0));
+                  trireme_model_broadcast_parameters(model, found, OF_SEVERAL, TRIREME_DTYPE_F32,
+                                                     0));
     EXPECT_STATUS(v, TRIREME_OK,
                   trireme_model_accumulate_flat(model, found, OF_SEVERAL, TRIREME_DTYPE_F32, 0));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
@@ -555,7 +560,7 @@ static void write_while_it_rots(trireme_communicator *ranks, int rank, void *con
     EXPECT(v, rot(IN_THE_SECOND) == 1);
     EXPECT_STATUS(v, TRIREME_ERROR_CORRUPT,
                   trireme_optimizer_write_range(optimizer, index, other, bytes));
-    /* Nothing of it was written, and what is there is right again. */
+    /* None of it was written, and the contents are right again. */
     EXPECT(v, rot(IN_THE_SECOND) == 1);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_read_range(optimizer, index, found, bytes));
     EXPECT(v, memcmp(found, first, bytes) == 0);

@@ -1,6 +1,7 @@
-// Memory, threads, descriptors and mappings run out at the k-th request of one rank, for every k until the program comes
-// through: every call answers OUT_OF_MEMORY or SYSTEM or goes well, a call that failed alone can be made again, the other rank
-// never hangs and never gets a wrong number, and nothing is left behind.
+// Memory, threads, descriptors and mappings run out at the k-th request of one rank, for every k
+// until the program comes through: Every call returns OUT_OF_MEMORY or SYSTEM or succeeds. A call
+// that failed alone can be repeated. The other rank never hangs, never gets a wrong number, and
+// nothing is left behind.
 #ifdef __SANITIZE_THREAD__
 
 #include <cstdio>
@@ -21,11 +22,11 @@ namespace {
 constexpr std::uint64_t kSmall = 5;
 constexpr std::uint64_t kLarge = 5000;  // more than fits beside an operation's description
 
-// ---- what is called ----
+// ---- calls ----
 
 void call_collectives(Rank& rank, bool started, trireme_algorithm algorithm) {
-  for (int operation = TRIREME_OPERATION_KIND_ALL_REDUCE; operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
-       ++operation) {
+  for (int operation = TRIREME_OPERATION_KIND_ALL_REDUCE;
+       operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V; ++operation) {
     if (!is_collective(operation)) continue;
     if (algorithm != 0 && operation != TRIREME_OPERATION_KIND_ALL_REDUCE) continue;
     for (const std::uint64_t count : {kSmall, kLarge}) {
@@ -65,9 +66,10 @@ void send_messages(Rank& rank) {
     const std::uint64_t count = tag == 3 ? kLarge : kSmall;
     for (std::uint64_t i = 0; i < count; ++i) mine[i] = sends ? 7 : 0;
     if (!attempt(rank, sends ? "send" : "receive", [&] {
-          return sends ? trireme_send(rank.group, mine, count, TRIREME_DTYPE_I32, other, tag, nullptr)
-                       : trireme_receive(rank.group, mine, count, TRIREME_DTYPE_I32, other, tag,
-                                         nullptr);
+          return sends
+                     ? trireme_send(rank.group, mine, count, TRIREME_DTYPE_I32, other, tag, nullptr)
+                     : trireme_receive(rank.group, mine, count, TRIREME_DTYPE_I32, other, tag,
+                                       nullptr);
         })) {
       return;
     }
@@ -81,8 +83,8 @@ void send_messages(Rank& rank) {
       return;
     }
   } else if (!attempt(rank, "receive_to_buffer", [&] {
-               return trireme_receive_to_buffer(rank.group, TRIREME_DTYPE_I32, 0, 9, nullptr, nullptr,
-                                                &buffer);
+               return trireme_receive_to_buffer(rank.group, TRIREME_DTYPE_I32, 0, 9, nullptr,
+                                                nullptr, &buffer);
              })) {
     return;
   }
@@ -93,7 +95,8 @@ void send_messages(Rank& rank) {
     trireme_status status =
         rank.rank == 0
             ? trireme_send_start(rank.group, mine, 5, TRIREME_DTYPE_I32, 1, 4, nullptr, &request)
-            : trireme_receive_start(rank.group, mine, 5, TRIREME_DTYPE_I32, 0, 4, nullptr, &request);
+            : trireme_receive_start(rank.group, mine, 5, TRIREME_DTYPE_I32, 0, 4, nullptr,
+                                    &request);
     if (status != TRIREME_OK) return status;
     std::int32_t descriptor = -1;
     status = trireme_request_get_fd(request, &descriptor);  // may be refused, the message goes on
@@ -134,9 +137,8 @@ void call_lists(Rank& rank) {
 void make_groups(Rank& rank) {
   trireme_communicator* child = nullptr;
   const std::int32_t ranks[] = {1, 0};
-  if (!attempt(rank, "split", [&] {
-        return trireme_communicator_split(rank.group, 0, 0, nullptr, &child);
-      })) {
+  if (!attempt(rank, "split",
+               [&] { return trireme_communicator_split(rank.group, 0, 0, nullptr, &child); })) {
     return;
   }
   trireme_communicator_destroy(child);
@@ -150,7 +152,8 @@ void make_groups(Rank& rank) {
 
 void decide(Rank& rank) {
   std::uint64_t flags = 3;
-  if (!attempt(rank, "agree", [&] { return trireme_communicator_agree(rank.group, &flags, 0); })) return;
+  if (!attempt(rank, "agree", [&] { return trireme_communicator_agree(rank.group, &flags, 0); }))
+    return;
   if (flags != 3) complain(rank, "agree", TRIREME_OK);
 }
 
@@ -159,10 +162,12 @@ void ask(Rank& rank) {
   trireme_communicator_statistics statistics = TRIREME_COMMUNICATOR_STATISTICS_INIT;
   trireme_buffer* buffer = nullptr;
   attempt(rank, "flight_record", [&] {
-    return trireme_communicator_get_flight_record(rank.group, text[rank.rank], sizeof text[0], nullptr);
+    return trireme_communicator_get_flight_record(rank.group, text[rank.rank], sizeof text[0],
+                                                  nullptr);
   });
   attempt(rank, "last_calls", [&] {
-    return trireme_communicator_get_last_calls(rank.group, text[rank.rank], sizeof text[0], nullptr);
+    return trireme_communicator_get_last_calls(rank.group, text[rank.rank], sizeof text[0],
+                                               nullptr);
   });
   attempt(rank, "statistics",
           [&] { return trireme_communicator_get_statistics(rank.group, &statistics); });
@@ -171,14 +176,10 @@ void ask(Rank& rank) {
 }
 
 constexpr Scenario kScenarios[] = {
-    {"join", [](Rank&) {}, false},
-    {"collectives", call_blocking, false},
-    {"started", call_started, false},
-    {"ring", call_ring, false},
-    {"messages", send_messages, false},
-    {"lists", call_lists, false},
-    {"groups", make_groups, true},
-    {"agree", decide, false},
+    {"join", [](Rank&) {}, false},      {"collectives", call_blocking, false},
+    {"started", call_started, false},   {"ring", call_ring, false},
+    {"messages", send_messages, false}, {"lists", call_lists, false},
+    {"groups", make_groups, true},      {"agree", decide, false},
     {"questions", ask, false},
 };
 

@@ -1,5 +1,6 @@
-// Requests are refused to one rank of a training, one after the other, whatever its model and its optimizer have been asked
-// for: see test_out_of_memory.cpp. A training that comes through has the right parameters.
+// Requests are refused to one rank of a training, one after the other, whatever its model and its
+// optimizer have been asked for: see test_out_of_memory.cpp. A training that comes through has the
+// right parameters.
 #ifdef __SANITIZE_THREAD__
 
 #include <cstdio>
@@ -21,16 +22,21 @@ constexpr trireme_dtype kType = TRIREME_DTYPE_F32;
 constexpr std::uint64_t kElements[] = {100, 7, 226};  // of "a", "b" and "c"
 constexpr std::uint64_t kAll = 333;
 
-// A model of three units and its optimizer, with which the sum of gradients is taken off the parameters, step by step.
+// A model of three units and its optimizer, with which the sum of gradients is taken off the
+// parameters, step by step.
 class Training {
  public:
   Training(Rank& rank, trireme_communicator* group, trireme_strategy strategy)
       : rank_(rank), group_(group) {
     options.strategy = strategy;
     options.gradients = TRIREME_GRADIENTS_SUM;
-    options.minimum_unit_bytes = 1;
-    options.bucket_bytes = 1;
-    options.first_bucket_bytes = 1;
+    units.minimum_bytes = 1;
+    buckets.bytes = 1;
+    buckets.first_bytes = 1;
+    options.buckets = &buckets;
+    options.units = &units;
+    options.shards = &shards;
+    rule.clipping = &clipping;
     rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 1;
   }
@@ -130,7 +136,11 @@ class Training {
   trireme_optimizer* optimizer() const { return optimizer_; }
 
   trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+  trireme_bucket_options buckets = TRIREME_BUCKET_OPTIONS_INIT;
+  trireme_unit_options units = TRIREME_UNIT_OPTIONS_INIT;
+  trireme_shard_options shards = TRIREME_SHARD_OPTIONS_INIT;
   trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+  trireme_clipping_options clipping = TRIREME_CLIPPING_OPTIONS_INIT;
   std::uint32_t replicas = 0;
   bool matrices = false;
 
@@ -150,13 +160,13 @@ void train_replicated(Rank& rank) {
 
 void train_sharded(Rank& rank) {
   Training training(rank, TRIREME_STRATEGY_ZERO3);
-  training.options.share_parameters = TRIREME_SHARE_NEVER;
+  training.shards.share = TRIREME_SHARE_NEVER;
   if (training.make() && training.touch(1) && training.step(1)) training.holds(-2);
 }
 
 void train_on_one_copy(Rank& rank, trireme_strategy strategy, std::int32_t share) {
   Training training(rank, strategy);
-  training.options.share_parameters = share;
+  training.shards.share = share;
   float values[kAll];
   for (float& each : values) each = 9;
   if (!training.make()) return;
@@ -180,8 +190,8 @@ void train_sharing_parameters(Rank& rank) {
 
 void train_hybrid(Rank& rank, std::int32_t share) {
   Training training(rank, TRIREME_STRATEGY_HYBRID_SHARD);
-  training.options.shard_ranks = 2;
-  training.options.share_parameters = share;
+  training.shards.ranks = 2;
+  training.shards.share = share;
   if (training.make() && training.step(1)) training.holds(-4);
 }
 
@@ -190,10 +200,10 @@ void train_hybrid_apart(Rank& rank) { train_hybrid(rank, TRIREME_SHARE_NEVER); }
 
 // ---- what becomes of gradients ----
 
-// Doubles what each rank contributes, and adds 1 to the sum.
-std::int32_t TRIREME_CALL double_and_add(const trireme_bucket* bucket, void*) {
+// Doubles each rank's contribution, and adds 1 to the sum.
+std::int32_t TRIREME_CALLCONV double_and_add(const trireme_bucket* bucket, void*) {
   auto* const data = static_cast<float*>(bucket->data);
-  for (std::uint64_t i = 0; i < bucket->elements; ++i) {
+  for (std::uint64_t i = 0; i < bucket->count; ++i) {
     data[i] = bucket->phase == TRIREME_HOOK_BEFORE ? 2 * data[i] : data[i] + 1;
   }
   return 0;
@@ -201,7 +211,7 @@ std::int32_t TRIREME_CALL double_and_add(const trireme_bucket* bucket, void*) {
 
 void train_with_hooks(Rank& rank, trireme_strategy strategy) {
   Training training(rank, strategy);
-  training.options.bucket_hook = double_and_add;
+  training.buckets.hook = double_and_add;
   if (training.make() && training.step(3)) training.holds(-13);
 }
 
@@ -224,8 +234,8 @@ void train_with_views(Rank& rank) {
       void* memory = nullptr;
       std::int32_t adds = -1;
       if (!attempt(rank, "gradient_data", [&] {
-            return trireme_model_get_gradient_data(training.model(), number, &memory, nullptr, nullptr,
-                                               &adds);
+            return trireme_model_get_gradient_data(training.model(), number, &memory, nullptr,
+                                                   nullptr, &adds);
           })) {
         return;
       }
@@ -260,7 +270,7 @@ void train_shards_in_order(Rank& rank) { train_in_another_order(rank, TRIREME_ST
 void train_unevenly(Rank& rank) {
   Training training(rank, TRIREME_STRATEGY_ZERO3);
   training.options.flags = TRIREME_MODEL_FLAG_UNEVEN;
-  training.options.share_parameters = TRIREME_SHARE_NEVER;
+  training.shards.share = TRIREME_SHARE_NEVER;
   if (!training.make()) return;
   for (int step = 0; step <= rank.rank; ++step) {
     for (std::uint64_t unit = 0; unit < 3; ++unit) {
@@ -281,7 +291,9 @@ void train_unevenly(Rank& rank) {
 
 void train_from_saved_state(Rank& rank) {
   Training training(rank, TRIREME_STRATEGY_ZERO1);
-  training.rule.momentum = 0.5;
+  trireme_sgd_options sgd = TRIREME_SGD_OPTIONS_INIT;
+  sgd.momentum = 0.5;
+  training.rule.rule = &sgd.base;
   static char saved[2][8192];
   std::uint64_t bytes = 0;
   if (!training.make() || !training.step(1)) return;
@@ -297,14 +309,16 @@ void train_from_saved_state(Rank& rank) {
       !training.holds(-2)) {
     return;
   }
-  if (training.step(1)) training.holds(-5);  // what it was momentum is in there, too
+  if (training.step(1)) training.holds(-5);  // the former momentum is in there, too
 }
 
 // Means of squares that are all the same, and parameters of 0 that count as 2.
 void train_with_rows_and_columns(Rank& rank) {
   Training training(rank, TRIREME_STRATEGY_ZERO2);
+  trireme_adafactor_options adafactor = TRIREME_ADAFACTOR_OPTIONS_INIT;
+  adafactor.min_parameter_rms = 2;
   training.rule.kind = TRIREME_RULE_ADAFACTOR;
-  training.rule.min_parameter_rms = 2;
+  training.rule.rule = &adafactor.base;
   training.matrices = true;
   if (training.make() && training.step(1)) training.holds(-2);
 }
@@ -313,8 +327,12 @@ void train_from_a_file(Rank& rank) {
   static char saved[2][8192];
   const char* const folder = std::getenv("TMPDIR");
   Training training(rank, TRIREME_STRATEGY_ZERO1);
-  training.rule.momentum = 0.5;
-  training.rule.offload_path = folder != nullptr ? folder : "/tmp";
+  trireme_sgd_options sgd = TRIREME_SGD_OPTIONS_INIT;
+  sgd.momentum = 0.5;
+  training.rule.rule = &sgd.base;
+  trireme_offload_options file = TRIREME_OFFLOAD_OPTIONS_INIT;
+  file.path = folder != nullptr ? folder : "/tmp";
+  training.rule.offload = &file;
   if (!training.make() || !training.step(1) || !attempt(rank, "save", [&] {
         return trireme_optimizer_save(training.optimizer(), saved[rank.rank], sizeof saved[0],
                                       nullptr);
@@ -328,10 +346,13 @@ void train_on_parameters_in_a_file(Rank& rank) {
   static char saved[2][8192];
   const char* const folder = std::getenv("TMPDIR");
   Training training(rank, TRIREME_STRATEGY_ZERO3);
-  training.options.offload_path = folder != nullptr ? folder : "/tmp";
+  trireme_offload_options file = TRIREME_OFFLOAD_OPTIONS_INIT;
+  file.path = folder != nullptr ? folder : "/tmp";
+  training.options.offload = &file;
   if (!training.make() || !training.step(1) || !training.holds(-2)) return;
   for (std::uint64_t unit = 0; unit < 2; ++unit) {
-    if (!attempt(rank, "gather", [&] { return trireme_model_gather_unit(training.model(), unit); }) ||
+    if (!attempt(rank, "gather",
+                 [&] { return trireme_model_gather_unit(training.model(), unit); }) ||
         !attempt(rank, "release",
                  [&] { return trireme_model_release_unit(training.model(), unit); })) {
       return;
@@ -345,9 +366,9 @@ void train_on_parameters_in_a_file(Rank& rank) {
   }
 }
 
-// One model for each rank, and the norm of both: 3 * sqrt(333) on one and 4 * sqrt(333) on the other
-// one. Before there is an optimizer the other rank knows nothing of this model, and is told nothing:
-// that much is not refused.
+// One model for each rank, and the norm of both: 3 * sqrt(333) on one and 4 * sqrt(333) on the
+// other one. Before there is an optimizer the other rank knows nothing of this model, and is told
+// nothing: that much is not refused.
 void train_with_a_norm_of_all(Rank& rank) {
   const bool armed = is_victim;
   is_victim = false;
@@ -356,16 +377,17 @@ void train_with_a_norm_of_all(Rank& rank) {
         return trireme_communicator_split(rank.group, rank.rank, 0, nullptr, &own);
       })) {
     Training training(rank, own, TRIREME_STRATEGY_DATA_PARALLEL);
-    training.rule.max_norm = 1000;
+    training.clipping.max_norm = 1000;
     training.rule.norm_ranks = rank.group;
     training.replicas = 1;
     const float gradient = rank.rank == 0 ? 3 : 4;
     double norm = 0;
     bool well = training.make_model();
     is_victim = armed;
-    well = well && training.make_optimizer() && training.step(gradient) &&
-           attempt(rank, "norm",
-                   [&] { return trireme_optimizer_get_gradient_norm(training.optimizer(), &norm); });
+    well =
+        well && training.make_optimizer() && training.step(gradient) && attempt(rank, "norm", [&] {
+          return trireme_optimizer_get_gradient_norm(training.optimizer(), &norm);
+        });
     if (well) {
       training.expect(norm * norm > 8324.999 && norm * norm < 8325.001, "norm");
       training.holds(-gradient);
@@ -384,7 +406,7 @@ void train_and_compare(Rank& rank) {
   }
 }
 
-// What does not fit is refused to all with the reason, and what fits is trained.
+// All ranks refuse a training that does not fit, with the reason, and one that fits succeeds.
 void train_within_a_limit(Rank& rank) {
   {
     Training training(rank, TRIREME_STRATEGY_ZERO1);
@@ -408,12 +430,12 @@ void train_within_a_limit(Rank& rank) {
 }
 
 // Layers without compute; every gradient is 1.
-std::int32_t TRIREME_CALL tell_loss(const trireme_layer_call* call, void*) {
+std::int32_t TRIREME_CALLCONV tell_loss(const trireme_layer_call* call, void*) {
   if (call->loss != nullptr) *call->loss = 1;
   return 0;
 }
 
-std::int32_t TRIREME_CALL give_ones(const trireme_layer_call* call, void*) {
+std::int32_t TRIREME_CALLCONV give_ones(const trireme_layer_call* call, void*) {
   auto* const gradient = static_cast<float*>(call->gradients[0]);
   for (std::uint64_t i = 0; i < call->parameter_counts[0]; ++i) gradient[i] = 1;
   return 0;
@@ -454,8 +476,10 @@ void train_with_a_trainer(Rank& rank) {
 void train_with_activations_in_a_file(Rank& rank) {
   const char* const folder = std::getenv("TMPDIR");
   trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
-  options.offload_path = folder != nullptr ? folder : "/tmp";
-  options.offload_buffer_bytes = 8192;  // of three layers' pages
+  trireme_offload_options file = TRIREME_OFFLOAD_OPTIONS_INIT;
+  file.path = folder != nullptr ? folder : "/tmp";
+  file.buffer_bytes = 8192;  // of three layers' pages
+  options.offload = &file;
   train_by_layers(rank, options);
 }
 

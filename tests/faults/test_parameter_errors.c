@@ -1,7 +1,7 @@
 /*
  * The disk fails under parameters that lie in a file: errors at reads and writes of a whole
- * training, once and for good. Then either the training goes on to the right bits, or the ranks stop
- * with the documented error, and none waits for one whose disk has failed.
+ * training, once and for good. Then either the training goes on to the right bits, or the ranks
+ * stop with the documented error. None waits for a rank whose disk has failed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,16 +42,16 @@ struct trial {
     struct verdict verdicts[MOST_RANKS];
 };
 
-static trireme_model *make_file_model(struct verdict *v, trireme_communicator *ranks,
-                                      const struct trial *trial) {
+static trireme_model *
+make_file_model(struct verdict *v, trireme_communicator *ranks, const struct trial *trial) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy =
         trial->shard_ranks != 0 ? TRIREME_STRATEGY_HYBRID_SHARD : TRIREME_STRATEGY_ZERO3;
-    options.shard_ranks = (uint32_t)trial->shard_ranks;
-    options.minimum_unit_bytes = 1;
-    options.bucket_bytes = 50000;
-    options.offload_path = directory;
-    options.offload_buffer_bytes = trial->buffer != 0 ? trial->buffer : LEAST_BUFFER;
+    shards_of(&options)->ranks = (uint32_t)trial->shard_ranks;
+    units_of(&options)->minimum_bytes = 1;
+    buckets_of(&options)->bytes = 50000;
+    parameter_file_of(&options)->path = directory;
+    parameter_file_of(&options)->buffer_bytes = trial->buffer != 0 ? trial->buffer : LEAST_BUFFER;
     if (trial->in_backward) options.flags = TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
@@ -83,7 +83,8 @@ static trireme_status go_through(trireme_model *model, bool back) {
 static trireme_status train(struct trial *trial, trireme_model *model, trireme_optimizer *optimizer,
                             int rank, float *values) {
     for (int i = 0; i < ALL; ++i) values[i] = initial(i);
-    trireme_status status = trireme_model_broadcast_parameters(model, values, ALL, TRIREME_DTYPE_F32, 0);
+    trireme_status status =
+        trireme_model_broadcast_parameters(model, values, ALL, TRIREME_DTYPE_F32, 0);
     for (int step = 0; status == TRIREME_OK && step < STEPS; ++step) {
         status = go_through(model, false);
         if (status == TRIREME_OK) status = go_through(model, true);
@@ -148,7 +149,8 @@ static void expect_right(const struct trial *trial, const char *failpoint) {
     }
 }
 
-/* Whether they stopped, one of them because of the file. What was read ahead in vain may fail. */
+/* Whether they stopped, one of them because of the file. A read ahead that was not needed may fail.
+ */
 static bool stopped_or_right(const struct trial *trial, const char *failpoint,
                              trireme_status status, const char *words) {
     bool told = false, stopped = false;
@@ -177,7 +179,7 @@ static uint64_t visits_of(const char *point, const struct trial *of) {
     run_trial(&trial);
     expect_right(&trial, "no error");
     uint64_t visits = 0;
-    assert_int_equal(trireme_failpoint_hits(point, &visits), TRIREME_OK);
+    assert_int_equal(trireme_failpoint_get_hits(point, &visits), TRIREME_OK);
     assert_true(visits > 10);
     return visits;
 }
@@ -198,7 +200,8 @@ static uint64_t stride(uint64_t visits) {
     return getenv("TRIREME_TEST_LONG") ? 3 : visits / (is_quick() ? 2 : 6) + 1;
 }
 
-/* What cannot be written stays in memory: nothing is lost, whatever the error and whenever. */
+/* Parameters that cannot be written stay in memory: none is lost, whatever the error and whenever.
+ */
 static void a_write_that_fails_loses_nothing(void **state) {
     (void)state;
     for (int error = 0; error < ERRORS; ++error) {
@@ -221,7 +224,7 @@ static void a_write_that_fails_loses_nothing(void **state) {
                 if (goes_on) assert_int_equal(info->failed_writes, 0);
                 if (info->failed_writes == 0) continue;
                 assert_int_equal(info->failed_errno, kErrors[error]);
-                /* What nobody has waited for yet is not in memory of its own. */
+                /* A block moves to memory of its own only when a wait has found its failure. */
                 assert_true(hit > 1 || info->resident_bytes > 0);
             }
         }
@@ -237,7 +240,7 @@ static void a_write_that_fails_loses_nothing(void **state) {
     assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
 }
 
-/* What cannot be read is read again; what can never be read stops the ranks. */
+/* Parameters that cannot be read are read again; if they can never be read, the ranks stop. */
 static void a_read_that_fails_is_tried_again(void **state) {
     (void)state;
     for (int error = 0; error < ERRORS; ++error) {
@@ -287,7 +290,7 @@ static void threads_instead_of_a_ring_fail_the_same_way(void **state) {
     assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
 }
 
-/* Groups of the model's own have other numbers for its ranks, which nobody else knows. */
+/* The model's own groups have other numbers for its ranks, which users do not know. */
 static void ranks_are_named_as_in_the_communicator(void **state) {
     (void)state;
     int stopped = 0;
@@ -353,8 +356,7 @@ static void train_with_refusals(trireme_communicator *ranks, int rank, void *con
     struct trial *const trial = context;
     struct verdict *const v = &trial->verdicts[rank];
     trireme_model *const model = make_file_model(v, ranks, trial);
-    trireme_optimizer *const optimizer =
-        make_optimizer(v, model, rule_options(TRIREME_RULE_USER));
+    trireme_optimizer *const optimizer = make_optimizer(v, model, rule_options(TRIREME_RULE_USER));
     float *const values = malloc(ALL * sizeof(float)), *const expected =
                                                            malloc(ALL * sizeof(float));
     if (values == NULL || expected == NULL) abort();
@@ -389,13 +391,12 @@ static void after_a_refusal_the_next_step_is_right(void **state) {
     }
 }
 
-/* What was read ahead after a step is not wanted when all of it is replaced. */
+/* Blocks that were read ahead after a step are not needed when all of them are replaced. */
 static void load_over_what_cannot_be_read(trireme_communicator *ranks, int rank, void *context) {
     struct trial *const trial = context;
     struct verdict *const v = &trial->verdicts[rank];
     trireme_model *const model = make_file_model(v, ranks, trial);
-    trireme_optimizer *const optimizer =
-        make_optimizer(v, model, rule_options(TRIREME_RULE_USER));
+    trireme_optimizer *const optimizer = make_optimizer(v, model, rule_options(TRIREME_RULE_USER));
     float *const values = malloc(ALL * sizeof(float)), *const saved = malloc(ALL * sizeof(float));
     uint64_t bytes = 0;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_saved_bytes(optimizer, &bytes));
@@ -418,7 +419,7 @@ static void load_over_what_cannot_be_read(trireme_communicator *ranks, int rank,
     if (trial->statuses[rank] == TRIREME_OK) {
         EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
         if (rank == 0) {
-            EXPECT_STATUS(v, TRIREME_OK, trireme_failpoint_hits("file.read", &trial->visits));
+            EXPECT_STATUS(v, TRIREME_OK, trireme_failpoint_get_hits("file.read", &trial->visits));
         }
         EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(ranks, NULL));
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_load(optimizer, state, bytes));
@@ -475,7 +476,7 @@ static int rot(off_t place) {
     return found;
 }
 
-/* More than the buffer holds, so that a step reads what has rotted. */
+/* More than the buffer holds, so that a step reads the rotten block. */
 enum { ROTTEN = 40000 };
 
 static void train_on_rotten_parameters(trireme_communicator *ranks, int rank, void *context) {
@@ -483,8 +484,8 @@ static void train_on_rotten_parameters(trireme_communicator *ranks, int rank, vo
     struct verdict *const v = &trial->verdicts[rank];
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = TRIREME_STRATEGY_ZERO3;
-    options.offload_path = directory;
-    options.offload_buffer_bytes = LEAST_BUFFER;
+    parameter_file_of(&options)->path = directory;
+    parameter_file_of(&options)->buffer_bytes = LEAST_BUFFER;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(ranks, &options, &model));
     trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
@@ -495,8 +496,7 @@ static void train_on_rotten_parameters(trireme_communicator *ranks, int rank, vo
     parameter.shape = &elements;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
-    trireme_optimizer *const optimizer =
-        make_optimizer(v, model, rule_options(TRIREME_RULE_ADAM));
+    trireme_optimizer *const optimizer = make_optimizer(v, model, rule_options(TRIREME_RULE_ADAM));
     float *const values = malloc(ROTTEN * sizeof(float));
     if (values == NULL) abort();
     for (int i = 0; i < ROTTEN; ++i) values[i] = initial(i);

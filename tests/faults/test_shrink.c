@@ -1,8 +1,8 @@
 /*
  * kill -9 of one or two ranks while they train, make a child, agree or shrink: those who are left
  * agree on one value, end in one group of exactly them, and train on. A rank that was frozen and
- * given up is told so when it wakes. With TRIREME_TESTS_NETWORK over sockets, where too few that are
- * left are told that.
+ * given up is told so when it wakes. With TRIREME_TESTS_NETWORK over sockets, where too few that
+ * are left are told that.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,11 +39,11 @@ static int death_count;
 
 enum { AGREED = 0, TRIES = 1, COUNT = 2, RANKS = 3, DONE = 15 };
 
-/* ---- what each process does ---- */
+/* ---- the work of a process ---- */
 
 /* Whether a sum over the group is right; its ranks are those of the root. */
-static trireme_status sum_over(trireme_communicator *group, uint64_t timeout_ns,
-                               struct outcome *outcome) {
+static trireme_status
+sum_over(trireme_communicator *group, uint64_t timeout_ns, struct outcome *outcome) {
     int32_t rank = -1, size = 0, ranks[MOST_PROCESSES] = {0};
     if (trireme_communicator_get_rank(group, &rank) != TRIREME_OK ||
         trireme_communicator_get_world_size(group, &size) != TRIREME_OK ||
@@ -55,8 +55,8 @@ static trireme_status sum_over(trireme_communicator *group, uint64_t timeout_ns,
     for (int i = 0; i < 1000; ++i) values[i] = (1ll << (ranks[rank] * 6)) * (i + 1);
     trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
     options.timeout_ns = timeout_ns;
-    const trireme_status status = trireme_all_reduce(group, values, values, 1000,
-                                                     TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, &options);
+    const trireme_status status = trireme_all_reduce(group, values, values, 1000, TRIREME_DTYPE_I64,
+                                                     TRIREME_REDUCTION_SUM, &options);
     for (int i = 0; i < 1000 && status == TRIREME_OK; ++i) {
         outcome->wrong |= values[i] != sum * (i + 1);
     }
@@ -138,48 +138,64 @@ static void print_outcomes(const struct trial *trial, const struct processes *pr
                 trial->points[1] == NULL ? "nothing" : trial->points[1], trial->victims[1]);
     for (int rank = 0; rank < trial->world_size; ++rank) {
         const struct outcome *const o = &processes->outcomes[rank];
-        print_error("  rank %d: exit code %d, signal %d%s, %s, agree %s (%llx), shrink %s after %d "
-                    "tries, %d ranks: %s; %s\n",
-                    rank, o->exit_code, o->signal, o->hung ? ", hung" : "",
-                    trireme_status_name(o->status), trireme_status_name(o->later),
-                    (unsigned long long)o->numbers[AGREED], trireme_status_name(o->again),
-                    (int)o->numbers[TRIES], (int)o->numbers[COUNT], o->message, o->text);
+        print_error(
+            "  rank %d: exit code %d, signal %d%s, %s, agree %s (%llx), shrink %s after %d "
+            "tries, %d ranks: %s; %s\n",
+            rank, o->exit_code, o->signal, o->hung ? ", hung" : "", trireme_status_name(o->status),
+            trireme_status_name(o->later), (unsigned long long)o->numbers[AGREED],
+            trireme_status_name(o->again), (int)o->numbers[TRIES], (int)o->numbers[COUNT],
+            o->message, o->text);
     }
 }
 
-#define CHECK(condition)                                                      \
-    do {                                                                      \
-        if (!(condition)) {                                                   \
-            print_outcomes(trial, processes);                                 \
-            fail_msg("rank %d: not so: %s", rank, #condition);                \
-        }                                                                     \
+#define CHECK(condition)                                       \
+    do {                                                       \
+        if (!(condition)) {                                    \
+            print_outcomes(trial, processes);                  \
+            fail_msg("rank %d: not so: %s", rank, #condition); \
+        }                                                      \
     } while (0)
 
 /* In agree the first decision is made, in shrink the second to the fourth. */
-static const char *const points[] = {
-    "all_reduce.before_publish=kill@2", "all_reduce.mid_move=kill@3",
-    "all_reduce.before_leave=kill@3",   "child.before_join=kill",
-    "child.after_join=kill",            "decide.before_vote=kill@1",
-    "decide.after_vote=kill@1",         "decide.before_decision=kill@1",
-    "decide.after_decision=kill@1",     "decide.before_vote=kill@2",
-    "decide.after_vote=kill@2",         "decide.before_decision=kill@2",
-    "decide.after_decision=kill@2",     "shrink.before_join=kill@1",
-    "shrink.after_join=kill@1",         "decide.before_vote=kill@3",
-    "decide.after_vote=kill@3",         "decide.before_decision=kill@3",
-    "decide.after_decision=kill@3",     "decide.before_vote=kill@4",
-    "decide.after_vote=kill@4",         "decide.after_decision=kill@4",
-    "decide.before_prepare=kill@1",     "decide.before_prepare=kill@2",
-    "decide.before_propose=kill@1",     "decide.before_propose=kill@2",
-    "decide.before_propose=kill@3",     "decide.before_accept=kill@1",
-    "decide.before_accept=kill@2",      "decide.before_spread=kill@1",
-    "decide.before_spread=kill@2",      "decide.before_spread=kill@4",
-    "decide.before_spread=kill@3"};
+static const char *const points[] = {"all_reduce.before_publish=kill@2",
+                                     "all_reduce.mid_move=kill@3",
+                                     "all_reduce.before_leave=kill@3",
+                                     "child.before_join=kill",
+                                     "child.after_join=kill",
+                                     "decide.before_vote=kill@1",
+                                     "decide.after_vote=kill@1",
+                                     "decide.before_decision=kill@1",
+                                     "decide.after_decision=kill@1",
+                                     "decide.before_vote=kill@2",
+                                     "decide.after_vote=kill@2",
+                                     "decide.before_decision=kill@2",
+                                     "decide.after_decision=kill@2",
+                                     "shrink.before_join=kill@1",
+                                     "shrink.after_join=kill@1",
+                                     "decide.before_vote=kill@3",
+                                     "decide.after_vote=kill@3",
+                                     "decide.before_decision=kill@3",
+                                     "decide.after_decision=kill@3",
+                                     "decide.before_vote=kill@4",
+                                     "decide.after_vote=kill@4",
+                                     "decide.after_decision=kill@4",
+                                     "decide.before_prepare=kill@1",
+                                     "decide.before_prepare=kill@2",
+                                     "decide.before_propose=kill@1",
+                                     "decide.before_propose=kill@2",
+                                     "decide.before_propose=kill@3",
+                                     "decide.before_accept=kill@1",
+                                     "decide.before_accept=kill@2",
+                                     "decide.before_spread=kill@1",
+                                     "decide.before_spread=kill@2",
+                                     "decide.before_spread=kill@4",
+                                     "decide.before_spread=kill@3"};
 enum { POINTS = sizeof points / sizeof points[0], COMMON_POINTS = POINTS - 11 };
 
-/* What ranks of one host do, and what others say to each other. */
+/* Points of ranks of one host, and points of messages between ranks. */
 static bool is_passed(int point) {
     if (!ranks_use_network()) return point < COMMON_POINTS;
-    /* Who has sent all that it has to may die there unnoticed. */
+    /* A rank that has sent all its messages may die there unnoticed. */
     return strstr(points[point], "before_decision") == NULL &&
            strstr(points[point], "before_leave") == NULL;
 }
@@ -320,8 +336,8 @@ static void ranks_that_are_too_few_to_go_on_are_told(void **state) {
                 o->later != TRIREME_ERROR_PEER_LOST || (int)o->info.blamed_count < loss.victims ||
                 strstr(o->message, "no majority") == NULL) {
                 fail_msg("rank %d of %d: exit code %d, %s, %s: %s", rank, loss.world_size,
-                         o->exit_code, trireme_status_name(o->again),
-                         trireme_status_name(o->later), o->message);
+                         o->exit_code, trireme_status_name(o->again), trireme_status_name(o->later),
+                         o->message);
             }
         }
         assert_int_equal(left, loss.world_size - loss.victims);
@@ -421,11 +437,12 @@ static void the_time_until_training_goes_on_is_told(void **state) {
         for (; at > 0 && times[at - 1] > value; --at) times[at] = times[at - 1];
         times[at] = value;
     }
-    printf("shrink: %d trials, %d deaths, %d survivors, 0 hangs, %d shrank more than once; failure "
-           "to right sum "
-           "p50 %.2f ms, p99 %.2f ms, max %.2f ms\n",
-           trial_count, death_count, time_count, tries_count, (double)times[time_count / 2] / 1e6,
-           (double)times[time_count * 99 / 100] / 1e6, (double)times[time_count - 1] / 1e6);
+    printf(
+        "shrink: %d trials, %d deaths, %d survivors, 0 hangs, %d shrank more than once; failure "
+        "to right sum "
+        "p50 %.2f ms, p99 %.2f ms, max %.2f ms\n",
+        trial_count, death_count, time_count, tries_count, (double)times[time_count / 2] / 1e6,
+        (double)times[time_count * 99 / 100] / 1e6, (double)times[time_count - 1] / 1e6);
 }
 
 int main(int argc, char **argv) {

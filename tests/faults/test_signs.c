@@ -1,6 +1,7 @@
 /*
- * Signs of life between hosts: whatever holds a rank's other threads, or stops a rank that listens, nobody who
- * lives is declared dead. Each rank is held for longer than its peers, or itself, allow a silence.
+ * Signs of life between hosts: whatever holds a rank's other threads, or stops a rank that listens,
+ * no living rank is declared dead. Each rank is held for longer than its peers, or itself, allow a
+ * silence.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,11 +17,11 @@
 #include "processes.h"
 #include "ranks.h"
 
-#define RANKS       3
-#define SILENCE_MS  2000
-#define HOLD_MS     4000
-#define HOLD        "sleep(4000)"
-#define AT_ONCE     16
+#define RANKS 3
+#define SILENCE_MS 2000
+#define HOLD_MS 4000
+#define HOLD "sleep(4000)"
+#define AT_ONCE 16
 #define MOST_TRIALS 512
 
 enum when { BEFORE_JOINING, AFTER_JOINING, STOPPED };
@@ -41,10 +42,10 @@ static const struct hold holds[] = {
     /* The first three visits of rank 0 are those of the meeting, which it serves. */
     {"gate.before_enter=" HOLD "@%d", BEFORE_JOINING, 0, 5, 7, false},
     {"gate.before_enter=" HOLD "@%d", BEFORE_JOINING, 1, 2, 2, false},
-    /* Who lets peers in stands still, or has no memory any more. */
+    /* The thread that lets peers in stops, or has no memory any more. */
     {"mesh.before_watch=" HOLD "@%d", AFTER_JOINING, 0, 1, 2, false},
     {"mesh.before_watch=fail(12)@%d+", AFTER_JOINING, 1, 1, 2, false},
-    /* Who counts the silence of others is late itself. */
+    /* The thread that counts the silence of others is late itself. */
     {"signs.before_count=" HOLD "@%d", AFTER_JOINING, 0, 1, 4, true},
     {"", STOPPED, 0, 1, 4, true},
     {"", STOPPED, 2, 1, 4, true},
@@ -66,7 +67,8 @@ static void work(int rank, void *context, struct outcome *outcome) {
     char text[128];
     snprintf(text, sizeof text, hold->settings, trial->visit);
     const bool held = rank == hold->rank && hold->when != STOPPED;
-    if (held && hold->when == BEFORE_JOINING && trireme_failpoint_set(text) != TRIREME_OK) _exit(91);
+    if (held && hold->when == BEFORE_JOINING && trireme_failpoint_set(text) != TRIREME_OK)
+        _exit(91);
     trireme_communicator *const group = join_process(rank, RANKS, trial->place[rank], PATIENT_NS);
     trireme_status status = trireme_barrier(group, NULL);
     if (held && hold->when == AFTER_JOINING && trireme_failpoint_set(text) != TRIREME_OK) _exit(91);
@@ -76,7 +78,8 @@ static void work(int rank, void *context, struct outcome *outcome) {
             raise(SIGSTOP);
         }
         more = rank == 0 && monotonic_ns() < end;
-        status = trireme_all_reduce(group, &more, &more, 1, TRIREME_DTYPE_I32, TRIREME_REDUCTION_MAX, NULL);
+        status = trireme_all_reduce(group, &more, &more, 1, TRIREME_DTYPE_I32,
+                                    TRIREME_REDUCTION_MAX, NULL);
         if (status == TRIREME_OK) ++outcome->rounds;
         sleep_ms(5);
     }
@@ -96,7 +99,7 @@ static void work(int rank, void *context, struct outcome *outcome) {
         char name[64];
         uint64_t hits = 0;
         snprintf(name, sizeof name, "%.*s", (int)strcspn(text + part, "="), text + part);
-        if (trireme_failpoint_hits(name, &hits) != TRIREME_OK) _exit(93);
+        if (trireme_failpoint_get_hits(name, &hits) != TRIREME_OK) _exit(93);
         if (hits == 0 || (part == 0 && hits < (uint64_t)trial->visit)) _exit(94);
     }
 }
@@ -105,20 +108,22 @@ static void start_trial(struct trial *trial, struct processes *group) {
     unique_meeting(trial->rendezvous, sizeof trial->rendezvous);
     for (int rank = 0; rank < RANKS; ++rank) {
         const bool patient = trial->hold->alone && rank != trial->hold->rank;
-        snprintf(trial->place[rank], sizeof trial->place[rank], "%s?silence_ms=%d", trial->rendezvous,
-                 patient ? 60000 : SILENCE_MS);
+        snprintf(trial->place[rank], sizeof trial->place[rank], "%s?silence_ms=%d",
+                 trial->rendezvous, patient ? 60000 : SILENCE_MS);
     }
     start_processes(group, RANKS, work, trial);
 }
 
-/* The number of groups in which somebody was declared dead. */
+/* The number of groups in which a rank was declared dead. */
 static int end_trial(const struct trial *trial, struct processes *group) {
     wait_processes(group);
     int wrong = 0;
     for (int rank = 0; rank < RANKS; ++rank) {
         const struct outcome *const each = &group->outcomes[rank];
-        if (each->status == TRIREME_OK && each->rounds > 0 && each->exit_code == 0 && !each->hung) continue;
-        fprintf(stderr, "rank %d held by \"%s\", %d: rank %d after %d rounds: %s, exit %d, hung %d: %s\n",
+        if (each->status == TRIREME_OK && each->rounds > 0 && each->exit_code == 0 && !each->hung)
+            continue;
+        fprintf(stderr,
+                "rank %d held by \"%s\", %d: rank %d after %d rounds: %s, exit %d, hung %d: %s\n",
                 trial->hold->rank, trial->hold->settings, trial->visit, rank, each->rounds,
                 trireme_status_name(each->status), each->exit_code, each->hung, each->message);
         wrong = 1;
@@ -154,12 +159,14 @@ static void nobody_who_lives_is_declared_dead_while_something_holds_a_rank(void 
         }
         if (stopped) sleep_ms(HOLD_MS);
         for (int i = first; i < end; ++i) {
-            if (trials[i].hold->when == STOPPED) kill(groups[i - first].ids[trials[i].hold->rank], SIGCONT);
+            if (trials[i].hold->when == STOPPED)
+                kill(groups[i - first].ids[trials[i].hold->rank], SIGCONT);
         }
         for (int i = first; i < end; ++i) wrong += end_trial(&trials[i], &groups[i - first]);
     }
-    printf("signs: %d groups in which a rank was held for %d ms, %d in which one was declared dead after %d ms\n",
-           count, HOLD_MS, wrong, SILENCE_MS);
+    printf(
+        "signs: %d groups in which a rank was held for %d ms, %d in which one was declared dead after %d ms\n",
+        count, HOLD_MS, wrong, SILENCE_MS);
     assert_int_equal(wrong, 0);
 }
 

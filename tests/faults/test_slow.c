@@ -1,6 +1,6 @@
 /*
- * A rank that is late but alive is no failure: who waits for it warns through the log, names it and
- * what it called last, and the operation goes well once it comes.
+ * A rank that is late but alive is no failure: each waiting rank warns through the log and names it
+ * and its last call. The operation succeeds once the rank comes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,10 +17,10 @@
 #include "ranks.h"
 #include "transport.h"
 
-#define WARNING_NS  (20ull * 1000 * 1000)
-#define NEVER       UINT64_MAX
-#define MOST_LINES  64
-#define ENOUGH      3 /* warnings that one rank hears before the late one comes */
+#define WARNING_NS (20ull * 1000 * 1000)
+#define NEVER UINT64_MAX
+#define MOST_LINES 64
+#define ENOUGH 3 /* warnings that one rank hears before the late one comes */
 
 /* ---- what the log has said ---- */
 
@@ -30,7 +30,8 @@ static int line_count;
 static int trial_count;
 static int warning_count;
 
-static void TRIREME_CALL listen_to(trireme_log_level level, const char *message, void *user_data) {
+static void TRIREME_CALLCONV listen_to(trireme_log_level level, const char *message,
+                                       void *user_data) {
     (void)user_data;
     if (level != TRIREME_LOG_WARNING) return;
     pthread_mutex_lock(&mutex);
@@ -85,7 +86,7 @@ static trireme_status join(struct slow *slow, int rank, trireme_communicator **o
     if (slow->net != NULL) {
         net_transport(slow->net, rank, &transport);
         options.transport = &transport;
-        options.rendezvous = "host-transport://slow";
+        options.rendezvous = "transport://slow";
     }
     return trireme_communicator_create(&options, out);
 }
@@ -146,15 +147,15 @@ static void wait_in_one_way(const struct slow *slow, trireme_communicator *commu
         case RECEIVE:
         case STARTED_RECEIVE:
             if (late) {
-                EXPECT_STATUS(
-                    verdict, TRIREME_OK,
-                    trireme_send(communicator, &data, 1, TRIREME_DTYPE_I32, peer, 4, NULL));
+                EXPECT_STATUS(verdict, TRIREME_OK,
+                              trireme_send(communicator, &data, 1, TRIREME_DTYPE_I32, peer, 4,
+                                           NULL));
             } else if (!waits_for_late(slow, rank)) {
                 break;
             } else if (slow->way == RECEIVE) {
-                EXPECT_STATUS(
-                    verdict, TRIREME_OK,
-                    trireme_receive(communicator, &data, 1, TRIREME_DTYPE_I32, peer, 4, NULL));
+                EXPECT_STATUS(verdict, TRIREME_OK,
+                              trireme_receive(communicator, &data, 1, TRIREME_DTYPE_I32, peer, 4,
+                                              NULL));
             } else {
                 EXPECT_STATUS(verdict, TRIREME_OK,
                               trireme_receive_start(communicator, &data, 1, TRIREME_DTYPE_I32, peer,
@@ -168,9 +169,9 @@ static void wait_in_one_way(const struct slow *slow, trireme_communicator *commu
             const uint64_t count = 4u << 20;
             int32_t *const large = calloc(count, sizeof *large);
             if (late) {
-                EXPECT_STATUS(
-                    verdict, TRIREME_OK,
-                    trireme_receive(communicator, large, count, TRIREME_DTYPE_I32, peer, 4, NULL));
+                EXPECT_STATUS(verdict, TRIREME_OK,
+                              trireme_receive(communicator, large, count, TRIREME_DTYPE_I32, peer,
+                                              4, NULL));
                 EXPECT(verdict, large[count - 1] == 78);
             } else if (waits_for_late(slow, rank)) {
                 large[count - 1] = 78;
@@ -185,8 +186,7 @@ static void wait_in_one_way(const struct slow *slow, trireme_communicator *commu
             EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_agree(communicator, &flags, 0));
             EXPECT(verdict, flags == 5);
             break;
-        case WAYS:
-            break;
+        case WAYS: break;
     }
     trireme_request_destroy(request);
 }
@@ -258,7 +258,7 @@ static void who_is_late_is_named_by_a_warning_and_nothing_fails(void **state) {
                                 .world_size = sizes[i],
                                 .late = (int)way % sizes[i],
                                 .warning_ns = WARNING_NS};
-            /* Beyond two ranks it depends on the algorithm who waits for whom. */
+            /* With more than two ranks, the algorithm decides which rank waits for which. */
             if (way == TRANSPORT && sizes[i] > 2) continue;
             run_slow(&slow);
             check_lines(&slow);
@@ -269,8 +269,11 @@ static void who_is_late_is_named_by_a_warning_and_nothing_fails(void **state) {
 static void who_asks_for_no_warning_gets_none(void **state) {
     (void)state;
     for (enum way way = 0; way < WAYS; ++way) {
-        struct slow slow = {
-            .way = way, .world_size = 2, .late = 1, .warning_ns = NEVER, .late_ms = 60};
+        struct slow slow = {.way = way,
+                            .world_size = 2,
+                            .late = 1,
+                            .warning_ns = NEVER,
+                            .late_ms = 60};
         run_slow(&slow);
         assert_int_equal(line_count, 0);
     }

@@ -1,7 +1,7 @@
 /*
- * Harder deaths: two ranks inside one collective, a rank that dies slowly because it has much memory, and a
- * rank at every visit of every failpoint inside operations that are made of several. Survivors blame the dead
- * alone, shrink to exactly themselves and get right sums.
+ * Harder deaths: two ranks inside one collective, a rank that dies slowly because of its memory,
+ * and a rank at every visit of failpoints inside composite operations. Survivors blame only the
+ * dead, shrink to exactly themselves and get right sums.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,11 +18,11 @@
 #include "calls.h"
 #include "processes.h"
 
-#define ROUNDS     3 /* all are healthy in the first */
-#define COUNT      2003
+#define ROUNDS 3 /* all are healthy in the first */
+#define COUNT 2003
 #define MOST_TIMES 4096
 #define MOST_TRIES 8
-#define GIB        (1ull << 30)
+#define GIB (1ull << 30)
 
 enum form {
     PLAIN,
@@ -42,7 +42,7 @@ enum form {
 
 struct trial {
     enum form form;
-    trireme_operation operation; /* PLAIN */
+    trireme_operation_kind operation; /* PLAIN */
     uint64_t count;
     int world_size;
     int victims[2];
@@ -57,7 +57,7 @@ static int time_count;
 static int trial_count;
 static int death_count;
 
-/* ---- what each process does ---- */
+/* ---- the work of a process ---- */
 
 enum { SIZE = 0, RANKS = 1 };
 
@@ -113,25 +113,26 @@ static trireme_status call_list(trireme_communicator *group, enum form form, int
     trireme_status status = TRIREME_OK;
     int32_t expected = 0;
     switch (form) {
-    case ALL_REDUCE_LIST:
-        status = trireme_all_reduce_list(group, sends, receives, counts, 3, TRIREME_DTYPE_I32,
-                                         TRIREME_REDUCTION_SUM, NULL);
-        for (int i = 0; i < n; ++i) expected += 1 + i + round;
-        break;
-    case REDUCE_SCATTER_LIST:
-        status = trireme_reduce_scatter_list(group, sends, receives, counts, 3, TRIREME_DTYPE_I32,
+        case ALL_REDUCE_LIST:
+            status = trireme_all_reduce_list(group, sends, receives, counts, 3, TRIREME_DTYPE_I32,
                                              TRIREME_REDUCTION_SUM, NULL);
-        for (int i = 0; i < n; ++i) expected += 1 + i + round;
-        break;
-    case ALL_GATHER_LIST:
-        status = trireme_all_gather_list(group, sends, receives, counts, 3, TRIREME_DTYPE_I32, NULL);
-        expected = 1 + round; /* of rank 0, which comes first */
-        break;
-    default:
-        if (rank == 0) memcpy(receive, send, 3 * COUNT * (uint64_t)n * sizeof *send);
-        status = trireme_broadcast_list(group, receives, counts, 3, TRIREME_DTYPE_I32, 0, NULL);
-        expected = 1 + round;
-        break;
+            for (int i = 0; i < n; ++i) expected += 1 + i + round;
+            break;
+        case REDUCE_SCATTER_LIST:
+            status = trireme_reduce_scatter_list(group, sends, receives, counts, 3,
+                                                 TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, NULL);
+            for (int i = 0; i < n; ++i) expected += 1 + i + round;
+            break;
+        case ALL_GATHER_LIST:
+            status =
+                trireme_all_gather_list(group, sends, receives, counts, 3, TRIREME_DTYPE_I32, NULL);
+            expected = 1 + round; /* of rank 0, which comes first */
+            break;
+        default:
+            if (rank == 0) memcpy(receive, send, 3 * COUNT * (uint64_t)n * sizeof *send);
+            status = trireme_broadcast_list(group, receives, counts, 3, TRIREME_DTYPE_I32, 0, NULL);
+            expected = 1 + round;
+            break;
     }
     for (int entry = 0; entry < 3 && status == TRIREME_OK; ++entry) {
         const int32_t *const got = receives[entry];
@@ -155,18 +156,19 @@ static trireme_status call_to_buffer(trireme_communicator *group, enum form form
         status = trireme_broadcast_to_buffer(group, rank == 0 ? send : NULL, rank == 0 ? 50 : 0,
                                              TRIREME_DTYPE_I32, 0, NULL, &buffer);
     } else if (form == SCATTER_TO_BUFFER) {
-        status = trireme_scatter_to_buffer(group, rank == 0 ? send : NULL, rank == 0 ? counts : NULL,
-                                           TRIREME_DTYPE_I32, 0, NULL, &buffer);
+        status =
+            trireme_scatter_to_buffer(group, rank == 0 ? send : NULL, rank == 0 ? counts : NULL,
+                                      TRIREME_DTYPE_I32, 0, NULL, &buffer);
     } else {
-        status = trireme_all_gather_to_buffer(group, send, 50, TRIREME_DTYPE_I32, NULL, counts,
-                                              &buffer);
+        status =
+            trireme_all_gather_to_buffer(group, send, 50, TRIREME_DTYPE_I32, NULL, counts, &buffer);
         expected = 50 * (uint64_t)n;
     }
     if (status != TRIREME_OK) return status;
     void *data = NULL;
     uint64_t bytes = 0;
-    if (trireme_buffer_data(buffer, &data) != TRIREME_OK ||
-        trireme_buffer_size(buffer, &bytes) != TRIREME_OK) {
+    if (trireme_buffer_get_data(buffer, &data) != TRIREME_OK ||
+        trireme_buffer_get_bytes(buffer, &bytes) != TRIREME_OK) {
         _exit(95);
     }
     outcome->wrong |= bytes != expected * sizeof(int32_t);
@@ -217,7 +219,8 @@ static void live_until_a_failure(int rank, void *context, struct outcome *outcom
     trireme_communicator *const group = join_process(rank, n, trial->rendezvous, PATIENT_NS);
     const bool plain = trial->form == PLAIN || trial->form == RING;
     if (plain && !allocate_call(group, &call, rank, n, false, &memory)) _exit(92);
-    for (int round = 0; round < ROUNDS && outcome->status == TRIREME_OK && !outcome->wrong; ++round) {
+    for (int round = 0; round < ROUNDS && outcome->status == TRIREME_OK && !outcome->wrong;
+         ++round) {
         if (round == 1 && is_victim(trial, rank)) {
             if (trial->fat_bytes != 0 &&
                 mmap(NULL, trial->fat_bytes, PROT_READ | PROT_WRITE,
@@ -257,23 +260,23 @@ static void live_until_a_failure(int rank, void *context, struct outcome *outcom
 
 /* ---- what the parent makes of it ---- */
 
-#define CHECK(condition, ...)                                                              \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            print_error("%s, form %d, %d ranks, victims %d %d, count %llu: rank %d: ",     \
-                        trial->failpoint, (int)trial->form, trial->world_size,             \
-                        trial->victims[0], trial->victims[trial->victim_count - 1],        \
-                        (unsigned long long)trial->count, rank);                           \
-            print_error(__VA_ARGS__);                                                      \
-            print_error("\n");                                                             \
-            for (int r = 0; r < trial->world_size; ++r) {                                  \
-                const struct outcome *const x = &processes->outcomes[r];                   \
-                print_error("  rank %d: exit %d, signal %d%s, %d rounds: %s; again %s %s\n", r, \
-                            x->exit_code, x->signal, x->hung ? ", hung" : "", x->rounds,   \
-                            x->message, trireme_status_name(x->again), x->text);           \
-            }                                                                              \
-            fail();                                                                        \
-        }                                                                                  \
+#define CHECK(condition, ...)                                                                      \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            print_error("%s, form %d, %d ranks, victims %d %d, count %llu: rank %d: ",             \
+                        trial->failpoint, (int)trial->form, trial->world_size, trial->victims[0],  \
+                        trial->victims[trial->victim_count - 1], (unsigned long long)trial->count, \
+                        rank);                                                                     \
+            print_error(__VA_ARGS__);                                                              \
+            print_error("\n");                                                                     \
+            for (int r = 0; r < trial->world_size; ++r) {                                          \
+                const struct outcome *const x = &processes->outcomes[r];                           \
+                print_error("  rank %d: exit %d, signal %d%s, %d rounds: %s; again %s %s\n", r,    \
+                            x->exit_code, x->signal, x->hung ? ", hung" : "", x->rounds,           \
+                            x->message, trireme_status_name(x->again), x->text);                   \
+            }                                                                                      \
+            fail();                                                                                \
+        }                                                                                          \
     } while (0)
 
 /* Answers how many have died. */
@@ -338,14 +341,17 @@ static void tell(const char *what) {
         times[at] = value;
     }
     if (time_count == 0) return;
-    printf("%s: %d trials, %d deaths, %d survivors, 0 violations; time to detection p50 %.2f ms, "
-           "p99 %.2f ms, max %.2f ms\n",
-           what, trial_count, death_count, time_count, (double)times[time_count / 2] / 1e6,
-           (double)times[time_count * 99 / 100] / 1e6, (double)times[time_count - 1] / 1e6);
+    printf(
+        "%s: %d trials, %d deaths, %d survivors, 0 violations; time to detection p50 %.2f ms, "
+        "p99 %.2f ms, max %.2f ms\n",
+        what, trial_count, death_count, time_count, (double)times[time_count / 2] / 1e6,
+        (double)times[time_count * 99 / 100] / 1e6, (double)times[time_count - 1] / 1e6);
     time_count = trial_count = death_count = 0;
 }
 
-static bool is_long(void) { return getenv("TRIREME_TEST_LONG") != NULL; }
+static bool is_long(void) {
+    return getenv("TRIREME_TEST_LONG") != NULL;
+}
 
 static const char *const points[] = {"before_publish", "after_publish", "before_move",
                                      "mid_move",       "after_move",    "before_leave"};
@@ -361,8 +367,8 @@ static void survivors_of_two_deaths_in_one_collective_blame_the_dead_alone(void 
     enum { PLACES = sizeof places / sizeof places[0] };
     unsigned turn = 0;
     int both = 0;
-    for (int operation = TRIREME_OPERATION_KIND_ALL_REDUCE; operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
-         ++operation) {
+    for (int operation = TRIREME_OPERATION_KIND_ALL_REDUCE;
+         operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V; ++operation) {
         if (!is_collective(operation)) continue;
         for (int point = 0; point < POINTS; ++point, ++turn) {
             for (int place = 0; place < PLACES; ++place) {
@@ -385,10 +391,12 @@ static void survivors_of_two_deaths_in_one_collective_blame_the_dead_alone(void 
     tell("two victims");
 }
 
-/* What a dead process holds is given back before its sockets close; its death is noticed before. */
+/* The kernel frees a dead process' memory before its sockets close; peers notice its death before
+ * that. */
 static void survivors_of_a_fat_rank_blame_it_alone(void **state) {
     (void)state;
-    static const int operations[] = {TRIREME_OPERATION_KIND_ALL_REDUCE, TRIREME_OPERATION_KIND_BROADCAST,
+    static const int operations[] = {TRIREME_OPERATION_KIND_ALL_REDUCE,
+                                     TRIREME_OPERATION_KIND_BROADCAST,
                                      TRIREME_OPERATION_KIND_ALL_TO_ALL};
     const uint64_t most = is_long() ? 6 * GIB : GIB;
     for (uint64_t bytes = GIB; bytes <= most; bytes += 5 * GIB) {
@@ -468,9 +476,9 @@ static void survivors_of_a_death_at_any_step_of_a_composite_blame_it_alone(void 
 static void survivors_of_a_death_inside_an_algorithm_blame_it_alone(void **state) {
     (void)state;
     static const char *const messages[] = {"all_reduce.before_publish", "all_reduce.after_publish",
-                                           "send.before_first",    "send.mid_message",
-                                           "send.before_done",     "receive.before_first",
-                                           "receive.mid_message", "receive.before_done"};
+                                           "send.before_first",         "send.mid_message",
+                                           "send.before_done",          "receive.before_first",
+                                           "receive.mid_message",       "receive.before_done"};
     for (size_t i = 0; i < sizeof messages / sizeof messages[0]; ++i) {
         if (is_quick() && i % 4 != 0) continue;
         for (int n = 2; n <= 4; ++n) sweep(RING, messages[i], n, (int)i % n, is_long() ? 1 : 3);

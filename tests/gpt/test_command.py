@@ -16,8 +16,10 @@ import xml.etree.ElementTree
 
 LONG = 240  # seconds; longer than anything healthy takes on a busy machine
 STEPS = 60
-SMALL = ("--layers 4 --width 32 --heads 4 --context 32 --leaves 4 --sequences 4 "
-         f"--steps {STEPS} --rate 0.01 --sample 100").split()
+SMALL = (
+    "--layers 4 --width 32 --heads 4 --context 32 --leaves 4 --sequences 4 "
+    f"--steps {STEPS} --rate 0.01 --sample 100"
+).split()
 
 
 class Command(unittest.TestCase):
@@ -30,9 +32,18 @@ class Command(unittest.TestCase):
     def run_program(self, ranks, *options):
         command = [PROGRAM, "--text", self.folder / "text", "--out", self.folder, *options]
         if ranks > 0:
-            command = [TRIREME, "run", "--no-prefix", "--nproc-per-node", str(ranks), "--", *command]
-        return subprocess.run([str(part) for part in command], capture_output=True, text=True,
-                              timeout=LONG)
+            command = [
+                TRIREME,
+                "run",
+                "--no-prefix",
+                "--nproc-per-node",
+                str(ranks),
+                "--",
+                *command,
+            ]
+        return subprocess.run(
+            [str(part) for part in command], capture_output=True, text=True, timeout=LONG
+        )
 
     def losses(self, *arguments):
         """(first, last, text not trained on, unigram entropy, values as printed)"""
@@ -56,8 +67,12 @@ class Command(unittest.TestCase):
         self.assertEqual(max(curve.count("L") for curve in curves), STEPS - 1)
         self.assertIn(f"{STEPS}/{STEPS}", done.stderr)
 
-        time = re.search(r"^time: 60 steps in ([0-9.]+) s, ([0-9.]+) ms a step, .*; (\d+) bytes of "
-                         r"activations planned, 0 of 6 layers", done.stdout, flags=re.M)
+        time = re.search(
+            r"^time: 60 steps in ([0-9.]+) s, ([0-9.]+) ms a step, .*; (\d+) bytes of "
+            r"activations planned, 0 of 6 layers",
+            done.stdout,
+            flags=re.M,
+        )
         self.assertIsNotNone(time, done.stdout)
         self.assertGreater(float(time[1]), 0)
         self.assertGreater(float(time[2]), 0)
@@ -69,16 +84,18 @@ class Command(unittest.TestCase):
             self.assertLessEqual(int(planned), int(time[3]) // 2)
 
     def test_what_it_does_not_understand(self):
-        for options, complaint in [(["--stepps", "3"], "options, each with a value"),
-                                   (["--steps"], "options, each with a value"),
-                                   (["--steps", "3x"], "--steps does not take 3x"),
-                                   (["--checkpoint", "-1"], "--checkpoint does not take -1"),
-                                   (["--shard-ranks", "4294967296"], "--shard-ranks does not take"),
-                                   (["--strategy", "zero9"], "--strategy does not take zero9"),
-                                   (["--heads", "5"], "--heads divides --width"),
-                                   (["--dropout", "1"], "--dropout is below 1"),
-                                   (["--text", "/no/such/file"], "cannot be read"),
-                                   (["--activation-budget", "1"], "the least that works is")]:
+        for options, complaint in [
+            (["--stepps", "3"], "options, each with a value"),
+            (["--steps"], "options, each with a value"),
+            (["--steps", "3x"], "--steps does not take 3x"),
+            (["--checkpoint", "-1"], "--checkpoint does not take -1"),
+            (["--shard-ranks", "4294967296"], "--shard-ranks does not take"),
+            (["--strategy", "zero9"], "--strategy does not take zero9"),
+            (["--heads", "5"], "--heads divides --width"),
+            (["--dropout", "1"], "--dropout is below 1"),
+            (["--text", "/no/such/file"], "cannot be read"),
+            (["--activation-budget", "1"], "the least that works is"),
+        ]:
             done = self.run_program(0, *options)
             self.assertEqual(done.returncode, 1, options)
             self.assertIn(complaint, done.stderr)

@@ -12,7 +12,7 @@
 
 extern "C" {
 #include <setjmp.h>
-// cmocka.h comes after what it needs.
+// cmocka.h needs the headers before it.
 #include <cmocka.h>
 }
 
@@ -37,8 +37,8 @@ double dot(const Vector& a, const Vector& b) {
   return sum;
 }
 
-// `gradient` is what backward says of d(loss)/d(values). Each element is compared with the
-// difference of the loss on both sides of it, to 1e-6 of the largest.
+// `gradient` is backward's d(loss)/d(values). Each element is compared with the difference of the
+// loss on both sides of it, to 1e-6 of the largest.
 void compare(const char* what, Vector& values, const Vector& gradient,
              const std::function<double()>& loss, std::size_t stride = 1) {
   assert_int_equal(values.size(), gradient.size());
@@ -218,7 +218,7 @@ struct Whole {
     layers.backward(loss_scale);
     return layers.gradients;
   }
-  // Without a loss the scores stay what they are: they tell what the layers below have given.
+  // Without a loss, forward leaves the scores unchanged: they show the output of the layers below.
   Vector scores(std::int32_t phase) {
     layers.forward(phase, {tokens.data(), nullptr}, 1, seeds);
     return {layers.scores(), layers.scores() + 10 * 7};

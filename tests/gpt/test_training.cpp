@@ -1,5 +1,6 @@
-// The model of examples/gpt trained by every strategy, against a plain loop of one process with an
-// AdamW of its own that averages the same micro-batches: losses and parameters are the same bits.
+// The model of examples/gpt trained by every strategy, against a plain loop of one process that
+// averages the same micro-batches. The loop has its own AdamW; losses and parameters are the same
+// bits.
 #include <trireme/trireme.h>
 
 #include <cmath>
@@ -16,7 +17,7 @@
 extern "C" {
 #include <ranks.h>
 #include <setjmp.h>
-// cmocka.h comes after what it needs.
+// cmocka.h needs the headers before it.
 #include <cmocka.h>
 }
 
@@ -117,19 +118,19 @@ std::vector<float> tree_sum(std::vector<std::vector<float>> leaves) {
 
 constexpr int kLayers = 6, kMostSteps = 5, kMostLeaves = 6;
 
-// What a trainer hands its layers depends on seed, step, leaf and layer alone; so layers that
-// compute nothing, on one rank, are handed the same as those of the model.
+// The seeds that a trainer hands its layers depend only on seed, step, leaf and layer. So layers
+// without computation, on one rank, get the same seeds as the model's.
 struct Seeds {
   std::uint64_t of[kMostSteps][kMostLeaves][kLayers] = {};
 };
 
-int32_t TRIREME_CALL note_seed(const trireme_layer_call* call, void* user_data) {
+int32_t TRIREME_CALLCONV note_seed(const trireme_layer_call* call, void* user_data) {
   static_cast<Seeds*>(user_data)->of[call->step][call->leaf][call->layer] = call->random_seed;
   if (call->loss != nullptr) *call->loss = 0;
   return 0;
 }
 
-int32_t TRIREME_CALL no_gradient(const trireme_layer_call* call, void*) {
+int32_t TRIREME_CALLCONV no_gradient(const trireme_layer_call* call, void*) {
   *static_cast<float*>(call->gradients[0]) = 0;
   return 0;
 }
@@ -227,7 +228,7 @@ Curve plain(const gpt::Training& training) {
     adamw(training, step, mean, model.values, m, v);
     curve.losses.push_back(sum / training.leaves);
   }
-  // Passes over as many stretches as a step has, of which the last may not fill one.
+  // Passes over as many stretches as a step has; the last one may be shorter.
   const int pass = training.leaves * training.sequences, passes = batches.stretches() / pass;
   for (int number = 0; number < passes; ++number) {
     double sum = 0;
@@ -337,7 +338,7 @@ void every_number_of_ranks_has_them(void**) {
   }
 }
 
-// One budget for each way, from the least that works to all there is to keep.
+// One budget for each way, from the least that works to one for everything.
 void every_budget_has_them(void**) {
   gpt::Training t = small();
   t.steps = 2;
@@ -383,8 +384,8 @@ void clipping_has_the_same_bits_everywhere(void**) {
   }
 }
 
-// A layer is gathered where it is used: once up and once down, once more to compute again what was
-// not kept, and once for each evaluation.
+// A layer is gathered where it is used: once in forward and once in backward, once more to compute
+// again outputs that were not kept, and once for each evaluation.
 void layers_are_gathered_as_often_as_they_are_used(void**) {
   const Curve right = plain(small());
   gpt::Training t = small();
@@ -393,7 +394,7 @@ void layers_are_gathered_as_often_as_they_are_used(void**) {
   const auto passes = static_cast<std::uint64_t>(t.steps) * 3;  // 6 leaves, 2 ranks
   const auto evaluations = static_cast<std::uint64_t>(sampler(t).stretches() / 12) * 3;
   const auto most = [&](const gpt::Outcome& o, std::uint64_t visits) {
-    // What was prefetched in vain is gathered again; one in each turn at most.
+    // A prefetched layer that was dropped is gathered again; at most one in each turn.
     assert_true(o.statistics.gathers >= (passes + evaluations) * 6);
     assert_true(o.statistics.gathers <= passes * (visits + 4) + evaluations * (6 + 2));
     assert_int_equal(o.memory.planned_parameters, o.memory.allocated_parameters);

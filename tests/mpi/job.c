@@ -1,6 +1,6 @@
 /*
  * One rank of a job that mpirun has started, in one of several parts. Every element is compared
- * with plain arithmetic. Exit status 0: all is well; what is not is said on standard error.
+ * with plain arithmetic. Exit status 0: all is well; it reports failures on standard error.
  *
  * usage: job PART [RENDEZVOUS [BACKEND]]
  */
@@ -54,18 +54,19 @@ static unsigned char pattern(int rank, uint64_t index) {
     return (unsigned char)(index * 31 + index / 251 + (uint64_t)rank * 57 + 1);
 }
 
-/* Where the rank's own block begins in what is reduced, in elements. */
+/* The place of the rank's own block in the reduction's input, in elements. */
 static uint64_t first_of(const struct call *call, int rank) {
     uint64_t first = 0;
-    if (call->operation == TRIREME_OPERATION_KIND_REDUCE_SCATTER) return call->count * (uint64_t)rank;
+    if (call->operation == TRIREME_OPERATION_KIND_REDUCE_SCATTER)
+        return call->count * (uint64_t)rank;
     if (call->operation == TRIREME_OPERATION_KIND_REDUCE_SCATTER_V) {
         for (int i = 0; i < rank; ++i) first += call->counts[i];
     }
     return first;
 }
 
-static void check(trireme_communicator *communicator, const struct call *call, bool in_place,
-                  bool started) {
+static void
+check(trireme_communicator *communicator, const struct call *call, bool in_place, bool started) {
     const int rank = rank_of(communicator), n = size_of(communicator);
     const uint64_t size = trireme_dtype_bytes(call->dtype), salt = call->count + 7;
     struct call_memory memory;
@@ -108,7 +109,7 @@ static void check(trireme_communicator *communicator, const struct call *call, b
     free_call(&memory, false);
 }
 
-static struct call make(trireme_operation operation, trireme_dtype dtype, trireme_reduction r,
+static struct call make(trireme_operation_kind operation, trireme_dtype dtype, trireme_reduction r,
                         uint64_t count, uint64_t number, int n) {
     struct call call = {.operation = operation, .dtype = dtype, .reduction = r, .count = count};
     if (r == TRIREME_REDUCTION_SCALED_SUM) call.scale = 0.375;
@@ -119,13 +120,19 @@ static struct call make(trireme_operation operation, trireme_dtype dtype, trirem
     return call;
 }
 
-static const trireme_operation reducing[] = {
-    TRIREME_OPERATION_KIND_ALL_REDUCE, TRIREME_OPERATION_KIND_REDUCE_SCATTER,
-    TRIREME_OPERATION_KIND_REDUCE_SCATTER_V, TRIREME_OPERATION_KIND_REDUCE};
-static const trireme_operation moving[] = {
-    TRIREME_OPERATION_KIND_ALL_GATHER, TRIREME_OPERATION_KIND_ALL_GATHER_V, TRIREME_OPERATION_KIND_BROADCAST,
-    TRIREME_OPERATION_KIND_GATHER,     TRIREME_OPERATION_KIND_GATHER_V,     TRIREME_OPERATION_KIND_SCATTER,
-    TRIREME_OPERATION_KIND_SCATTER_V,  TRIREME_OPERATION_KIND_ALL_TO_ALL,   TRIREME_OPERATION_KIND_ALL_TO_ALL_V};
+static const trireme_operation_kind reducing[] = {TRIREME_OPERATION_KIND_ALL_REDUCE,
+                                                  TRIREME_OPERATION_KIND_REDUCE_SCATTER,
+                                                  TRIREME_OPERATION_KIND_REDUCE_SCATTER_V,
+                                                  TRIREME_OPERATION_KIND_REDUCE};
+static const trireme_operation_kind moving[] = {TRIREME_OPERATION_KIND_ALL_GATHER,
+                                                TRIREME_OPERATION_KIND_ALL_GATHER_V,
+                                                TRIREME_OPERATION_KIND_BROADCAST,
+                                                TRIREME_OPERATION_KIND_GATHER,
+                                                TRIREME_OPERATION_KIND_GATHER_V,
+                                                TRIREME_OPERATION_KIND_SCATTER,
+                                                TRIREME_OPERATION_KIND_SCATTER_V,
+                                                TRIREME_OPERATION_KIND_ALL_TO_ALL,
+                                                TRIREME_OPERATION_KIND_ALL_TO_ALL_V};
 
 /* A message around the ring, longer than a frame. */
 static void send_around(trireme_communicator *communicator) {
@@ -177,26 +184,30 @@ static void run_collectives(trireme_communicator *communicator) {
             check(communicator, &call, false, number % 3 == 0);
         }
     }
-    /* Larger than what is handed to MPI at a time, and no multiple of it. */
-    static const trireme_operation large[] = {
-        TRIREME_OPERATION_KIND_ALL_REDUCE, TRIREME_OPERATION_KIND_REDUCE,    TRIREME_OPERATION_KIND_REDUCE_SCATTER,
-        TRIREME_OPERATION_KIND_ALL_GATHER, TRIREME_OPERATION_KIND_BROADCAST, TRIREME_OPERATION_KIND_ALL_TO_ALL};
+    /* Larger than the bytes that MPI gets at a time, and no multiple of them. */
+    static const trireme_operation_kind large[] = {TRIREME_OPERATION_KIND_ALL_REDUCE,
+                                                   TRIREME_OPERATION_KIND_REDUCE,
+                                                   TRIREME_OPERATION_KIND_REDUCE_SCATTER,
+                                                   TRIREME_OPERATION_KIND_ALL_GATHER,
+                                                   TRIREME_OPERATION_KIND_BROADCAST,
+                                                   TRIREME_OPERATION_KIND_ALL_TO_ALL};
     for (size_t i = 0; i < COUNT_OF(large); ++i, ++number) {
-        const struct call call =
-            make(large[i], TRIREME_DTYPE_F32, i < 3 ? TRIREME_REDUCTION_AVERAGE : 0, 600011, number, n);
+        const struct call call = make(large[i], TRIREME_DTYPE_F32,
+                                      i < 3 ? TRIREME_REDUCTION_AVERAGE : 0, 600011, number, n);
         check(communicator, &call, i == 0, false);
     }
     send_around(communicator);
     EXPECT_STATUS(&verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
 }
 
-/* A NaN has the same bits everywhere, whoever brings it; the smallest of 0 and -0, too. */
+/* A NaN has the same bits everywhere, whichever rank contributes it; the smallest of 0 and -0, too.
+ */
 static void run_awkward(trireme_communicator *communicator) {
     enum { COUNT = 4000 };
     static uint32_t send[COUNT], receive[COUNT], all[8 * COUNT];
     const int rank = rank_of(communicator), n = size_of(communicator);
-    static const trireme_reduction reductions[] = {TRIREME_REDUCTION_SUM, TRIREME_REDUCTION_PRODUCT, TRIREME_REDUCTION_MIN,
-                                                   TRIREME_REDUCTION_MAX};
+    static const trireme_reduction reductions[] = {TRIREME_REDUCTION_SUM, TRIREME_REDUCTION_PRODUCT,
+                                                   TRIREME_REDUCTION_MIN, TRIREME_REDUCTION_MAX};
     for (size_t r = 0; r < COUNT_OF(reductions); ++r) {
         for (uint32_t i = 0; i < COUNT; ++i) {
             const float value = (float)(i % 97) * 0.37f - (float)(rank * 3) * 1.7f;
@@ -207,9 +218,9 @@ static void run_awkward(trireme_communicator *communicator) {
         EXPECT_STATUS(&verdict, TRIREME_OK,
                       trireme_all_reduce(communicator, send, receive, COUNT, TRIREME_DTYPE_F32,
                                          reductions[r], NULL));
-        EXPECT_STATUS(
-            &verdict, TRIREME_OK,
-            trireme_all_gather(communicator, receive, all, COUNT, TRIREME_DTYPE_F32, NULL));
+        EXPECT_STATUS(&verdict, TRIREME_OK,
+                      trireme_all_gather(communicator, receive, all, COUNT, TRIREME_DTYPE_F32,
+                                         NULL));
         for (int peer = 0; peer < n; ++peer) {
             EXPECT(&verdict, memcmp(all + peer * COUNT, receive, sizeof receive) == 0);
         }
@@ -229,7 +240,7 @@ static void run_mismatch(trireme_communicator *communicator) {
     EXPECT_STATUS(&verdict, TRIREME_ERROR_MISMATCH, trireme_barrier(communicator, NULL));
 }
 
-/* Rank 1 does not come in time. */
+/* Rank 1 comes after the deadline. */
 static void run_timeout(trireme_communicator *communicator) {
     static float data[100000];
     trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
@@ -237,7 +248,7 @@ static void run_timeout(trireme_communicator *communicator) {
     EXPECT_STATUS(&verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
     if (rank_of(communicator) == 1) {
         trireme_status status = TRIREME_OK;
-        while (status == TRIREME_OK) { /* until it hears that the others have given up */
+        while (status == TRIREME_OK) { /* until it learns that the others have given up */
             usleep(10000);
             status = trireme_communicator_wait_ready(communicator, LONG_NS);
         }
@@ -260,13 +271,13 @@ static bool is_backend(trireme_communicator *communicator, const char *begin) {
 static void expect_sum(trireme_communicator *communicator) {
     const int n = size_of(communicator);
     int64_t sum = rank_of(communicator) + 1;
-    EXPECT_STATUS(
-        &verdict, TRIREME_OK,
-        trireme_all_reduce(communicator, &sum, &sum, 1, TRIREME_DTYPE_I64, TRIREME_REDUCTION_SUM, NULL));
+    EXPECT_STATUS(&verdict, TRIREME_OK,
+                  trireme_all_reduce(communicator, &sum, &sum, 1, TRIREME_DTYPE_I64,
+                                     TRIREME_REDUCTION_SUM, NULL));
     EXPECT(&verdict, sum == (int64_t)n * (n + 1) / 2);
 }
 
-/* Groups one after the other, some of which nobody uses, and two at once. */
+/* Groups one after the other, some of them without an operation, and two at once. */
 static void run_again(void) {
     for (int i = 0; i < 6; ++i) {
         trireme_communicator *const first = join();
@@ -280,7 +291,7 @@ static void run_again(void) {
     }
 }
 
-/* Groups made of the group, and of those. */
+/* Groups made from the group, and from those. */
 static void run_children(trireme_communicator *communicator) {
     const int rank = rank_of(communicator), n = size_of(communicator);
     trireme_communicator *all = NULL, *half = NULL, *first = NULL;
@@ -334,7 +345,7 @@ static int rank_in_environment(void) {
     return text == NULL ? -1 : atoi(text);
 }
 
-/* Signs between the ranks that do not go through the library: files, with who made them. */
+/* Signs between the ranks outside of the library: files, each with its maker's rank. */
 static void tell(const char *what) {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s.%d", getenv("TRIREME_TEST_FOLDER"), what,
@@ -349,8 +360,8 @@ static void wait_until_told(const char *what, int rank) {
     while (access(path, F_OK) != 0) usleep(1000);
 }
 
-/* Rank 1 fails before it has said which host it is on. The others wait as long as they are told to; then
- * all try again. */
+/* Rank 1 fails before it has told its host. The others wait until their deadlines; then all try
+ * again. */
 static void run_failing(void) {
     trireme_communicator *communicator = NULL;
     if (rank_in_environment() == 1) {
@@ -370,7 +381,8 @@ static void run_failing(void) {
     trireme_communicator_destroy(communicator);
 }
 
-/* Creating waits for nobody once the ranks know each other. Rank 1 comes late to the second group. */
+/* Creating a group does not wait once the ranks know each other. Rank 1 comes late to the second
+ * group. */
 static void run_lazy(trireme_communicator *communicator) {
     expect_sum(communicator);
     const int rank = rank_of(communicator);
@@ -386,7 +398,7 @@ static void run_lazy(trireme_communicator *communicator) {
     trireme_communicator_destroy(second);
 }
 
-/* The last rank does not go on when all have agreed on what they call: with `action`. */
+/* The last rank stops by `action` when all have agreed on their call. */
 static void run_stuck(trireme_communicator *communicator, const char *action, uint64_t timeout_ns,
                       trireme_status expected) {
     static float data[100000];
@@ -432,7 +444,7 @@ static void run_refusals(trireme_communicator *communicator) {
     const int n = size_of(communicator);
     refuse("mpi://", 0, n + 1, backend, TRIREME_ERROR_INVALID_ARGUMENT);
     refuse("mpi://", rank_of(communicator) + 1, n, backend, TRIREME_ERROR_INVALID_ARGUMENT);
-    refuse("mpi://", rank_of(communicator), n, "host", TRIREME_ERROR_UNSUPPORTED);
+    refuse("mpi://", rank_of(communicator), n, "frames", TRIREME_ERROR_UNSUPPORTED);
     refuse("host://x", 0, 1, "mpi", TRIREME_ERROR_UNSUPPORTED);
     if (backend == NULL) {
         EXPECT(&verdict, is_backend(communicator, "local (processes, met by "));

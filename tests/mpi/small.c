@@ -1,6 +1,6 @@
 /*
- * One rank of a job that mpirun has started, which calls what goes with the comparison of the calls
- * alone. Exit status 0: all is well; what is not is said on standard error.
+ * One rank of a job that mpirun has started. It calls operations whose payload travels with the
+ * comparison of the calls. Exit status 0: all is well; it reports failures on standard error.
  *
  * usage: small calls|late|mismatch|timeout|abort|goodbye
  */
@@ -13,7 +13,7 @@
 #include "ranks.h"
 
 #define MILLISECOND_NS 1000000ull
-#define MOST 140 /* more than goes with a comparison */
+#define MOST 140 /* more than travels with a comparison */
 
 static struct verdict verdict;
 static int rank, n;
@@ -47,11 +47,12 @@ static bool is_sum(const int32_t *values, uint64_t count, uint64_t turn) {
 
 static trireme_status sum(trireme_communicator *communicator, int32_t *values, uint64_t count,
                           const trireme_operation_options *options) {
-    return trireme_all_reduce(communicator, values, values, count, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM,
-                              options);
+    return trireme_all_reduce(communicator, values, values, count, TRIREME_DTYPE_I32,
+                              TRIREME_REDUCTION_SUM, options);
 }
 
-/* Of every size around the border, in two channels at once; `late`: each rank in its turn. */
+/* Calls of all sizes around the border, in two channels at once; `late`: each rank is late in its
+ * turn. */
 static void run_calls(trireme_communicator *communicator, bool late) {
     trireme_operation_options urgent = TRIREME_OPERATION_OPTIONS_INIT;
     urgent.priority = TRIREME_PRIORITY_HIGH;
@@ -79,7 +80,7 @@ static void run_calls(trireme_communicator *communicator, bool late) {
     }
 }
 
-/* One rank calls something else after some that agree; it reads nowhere what it may not. */
+/* One rank calls another operation after some that agree; it must read only its own memory. */
 static void run_mismatch(trireme_communicator *communicator) {
     int32_t values[8];
     for (uint64_t turn = 0; turn < 10; ++turn) {
@@ -94,7 +95,7 @@ static void run_mismatch(trireme_communicator *communicator) {
     EXPECT_STATUS(&verdict, TRIREME_ERROR_MISMATCH, trireme_barrier(communicator, NULL));
 }
 
-/* The last rank does not come; what the others have sent it is none of the next group's. */
+/* The last rank does not come; the others' messages to it must not reach the next group. */
 static void run_timeout(trireme_communicator *communicator) {
     int32_t values[2];
     trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
@@ -102,7 +103,7 @@ static void run_timeout(trireme_communicator *communicator) {
     EXPECT_STATUS(&verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
     if (rank == n - 1) {
         trireme_status status = TRIREME_OK;
-        while (status == TRIREME_OK) { /* until it hears that the others have given up */
+        while (status == TRIREME_OK) { /* until it learns that the others have given up */
             usleep(10000);
             status = trireme_communicator_wait_ready(communicator, LONG_NS);
         }
@@ -119,7 +120,7 @@ static void run_timeout(trireme_communicator *communicator) {
     trireme_communicator_destroy(next);
 }
 
-/* The last rank gives up while the others wait for it. */
+/* The last rank aborts while the others wait for it. */
 static void run_abort(trireme_communicator *communicator) {
     int32_t values[2] = {0, 0};
     EXPECT_STATUS(&verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
@@ -131,7 +132,7 @@ static void run_abort(trireme_communicator *communicator) {
     EXPECT(&verdict, strstr(trireme_last_error(), "enough") != NULL);
 }
 
-/* Who is through leaves at once, and is no loss to who is not. */
+/* A rank that has finished leaves at once, and the others do not take it for lost. */
 static void run_goodbye(void) {
     for (uint64_t turn = 0; turn < 12; ++turn) {
         trireme_communicator *const communicator = join();

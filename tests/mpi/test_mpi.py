@@ -24,7 +24,9 @@ from waiting import alive, wait_until  # noqa: E402
 
 NAME = ""
 BUILD = pathlib.Path()
-TRIALS = 100 if os.environ.get("TRIREME_TEST_LONG") else 5  # of killing a rank, each of two ways to work
+TRIALS = (
+    100 if os.environ.get("TRIREME_TEST_LONG") else 5
+)  # of killing a rank, each of two ways to work
 LONG = 240  # seconds; longer than anything healthy takes on a busy machine
 WORLDS = (1, 2, 3, 4)
 
@@ -32,7 +34,8 @@ WORLDS = (1, 2, 3, 4)
 def environment(**more):
     """Without what would lead a rank elsewhere."""
     names = re.compile(
-        r"^(RANK|WORLD_SIZE|MASTER_|SLURM_|TRIREME_RENDEZVOUS|TRIREME_MPI|OMPI_|PMI_|PMIX_)")
+        r"^(RANK|WORLD_SIZE|MASTER_|SLURM_|TRIREME_RENDEZVOUS|TRIREME_MPI|OMPI_|PMI_|PMIX_)"
+    )
     kept = {name: value for name, value in os.environ.items() if not names.match(name)}
     return {**kept, **more}
 
@@ -44,8 +47,13 @@ def mpirun(ranks, *command, name=None):
 
 
 def run(ranks, *command, **more):
-    return subprocess.run(mpirun(ranks, *command), capture_output=True, text=True, timeout=LONG,
-                          env=environment(**more))
+    return subprocess.run(
+        mpirun(ranks, *command),
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        env=environment(**more),
+    )
 
 
 def run_well(test, ranks, *command, **more):
@@ -57,24 +65,46 @@ def run_well(test, ranks, *command, **more):
 def check_training(test, start, ranks):
     """The same program, which knows nothing of MPI, as a rank of `start` and alone."""
     with tempfile.TemporaryDirectory() as folder:
-        program = [str(BUILD / "examples/example_digits"), "--strategy", "zero3", "--passes", "2",
-                   "--data", str(ROOT / "examples/data/digits.csv.gz"), "--out"]
+        program = [
+            str(BUILD / "examples/example_digits"),
+            "--strategy",
+            "zero3",
+            "--passes",
+            "2",
+            "--data",
+            str(ROOT / "examples/data/digits.csv.gz"),
+            "--out",
+        ]
         alone, out = pathlib.Path(folder, "alone"), pathlib.Path(folder, "out")
-        subprocess.run([*program, str(alone)], check=True, timeout=LONG, env=environment(),
-                       stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [*program, str(alone)],
+            check=True,
+            timeout=LONG,
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+        )
         test.assertIn(f"ranks={ranks}", start(*program, out))
         test.assertEqual(out.read_bytes(), alone.read_bytes())
 
 
 class Parts:
     """Of the program that is one rank, whatever moves the bytes."""
+
     BACKEND = ()
 
     def part(self, part, worlds=WORLDS, rendezvous="mpi://", **more):
         for ranks in worlds:
             with self.subTest(ranks=ranks), tempfile.TemporaryDirectory() as folder:
-                run_well(self, ranks, BUILD / "tests/mpi/mpi_job", part, rendezvous, *self.BACKEND,
-                         TRIREME_TEST_FOLDER=folder, **more)
+                run_well(
+                    self,
+                    ranks,
+                    BUILD / "tests/mpi/mpi_job",
+                    part,
+                    rendezvous,
+                    *self.BACKEND,
+                    TRIREME_TEST_FOLDER=folder,
+                    **more,
+                )
 
     def test_collectives_match_plain_loops(self):
         self.part("collectives")
@@ -105,8 +135,13 @@ class Parts:
         slowest = 0.0
         for _ in range(TRIALS):
             command = mpirun(3, BUILD / "tests/mpi/mpi_job", "wait", "mpi://", *self.BACKEND)
-            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                  text=True, env=environment()) as job:
+            with subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                env=environment(),
+            ) as job:
                 pids = {}
                 for line in job.stdout:
                     pid, rank = re.fullmatch(r"pid (\d+) of rank (\d+)\n", line).groups()
@@ -118,11 +153,15 @@ class Parts:
                 self.assertNotEqual(job.wait(timeout=LONG), 0)
                 self.assert_gone(pids.values())
                 slowest = max(slowest, time.monotonic() - killed)
-        print(f"\nkill: under {NAME}, {TRIALS} jobs of 3 ended at most {slowest:.2f} s after a rank", flush=True)
+        print(
+            f"\nkill: under {NAME}, {TRIALS} jobs of 3 ended at most {slowest:.2f} s after a rank",
+            flush=True,
+        )
 
 
 class MpiItself(Parts, unittest.TestCase):
     """backend = "mpi"."""
+
     BACKEND = ("mpi",)
 
 
@@ -144,8 +183,12 @@ class OneHost(Parts, unittest.TestCase):
     def test_a_rank_that_dies_before_it_tells_its_host_ends_the_job(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         command = mpirun(3, BUILD / "tests/mpi/mpi_job", "dying")
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                              env=environment(TRIREME_TEST_FOLDER=str(folder))) as job:
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment(TRIREME_TEST_FOLDER=str(folder)),
+        ) as job:
             self.assertNotEqual(job.wait(timeout=LONG), 0)
         pids = [int(path.read_text()) for path in folder.glob("pid.*")]
         self.assertEqual(len(pids), 3)
@@ -165,8 +208,13 @@ class Jobs(unittest.TestCase):
             self.assertIn(library, result.stderr)
 
     def test_outside_of_mpirun_it_says_what_is_missing(self):
-        result = subprocess.run([str(BUILD / "tests/mpi/mpi_job"), "refusals"], timeout=LONG,
-                                capture_output=True, text=True, env=environment())
+        result = subprocess.run(
+            [str(BUILD / "tests/mpi/mpi_job"), "refusals"],
+            timeout=LONG,
+            capture_output=True,
+            text=True,
+            env=environment(),
+        )
         self.assertEqual(result.returncode, 3)
         self.assertIn("OMPI_COMM_WORLD_RANK", result.stderr)
         self.assertIn("PMI_RANK", result.stderr)
@@ -187,8 +235,13 @@ class TwoHosts(unittest.TestCase):
     def run_on_hosts(self, each, *command):
         with tempfile.TemporaryDirectory() as folder:
             result = self.hosts.run(
-                0, [*self.hosts.mpirun(NAME, each, folder), *map(str, command)],
-                capture_output=True, text=True, timeout=LONG, env=environment())
+                0,
+                [*self.hosts.mpirun(NAME, each, folder), *map(str, command)],
+                capture_output=True,
+                text=True,
+                timeout=LONG,
+                env=environment(),
+            )
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         return result.stdout
 
@@ -199,8 +252,9 @@ class TwoHosts(unittest.TestCase):
         self.assertRegex(self.part("backend", 1), r"^mpi \((Open MPI|MPICH)\)\n$")
 
     def test_ranks_that_share_hosts_work_by_their_memory_too(self):
-        self.assertRegex(self.part("backend", 2),
-                         r"^hierarchical \(2 hosts x 2, (Open MPI|MPICH)\)\n$")
+        self.assertRegex(
+            self.part("backend", 2), r"^hierarchical \(2 hosts x 2, (Open MPI|MPICH)\)\n$"
+        )
 
     def test_collectives_match_plain_loops(self):
         for each in (1, 2, 3):
@@ -224,7 +278,7 @@ class TwoHosts(unittest.TestCase):
 
 
 class SmallCalls(unittest.TestCase):
-    """What goes with the comparison of the calls, which the callers exchange themselves."""
+    """Calls whose payload travels with their comparison, which the callers exchange themselves."""
 
     def part(self, part, worlds):
         for ranks in worlds:
@@ -262,10 +316,17 @@ class Python(unittest.TestCase):
             "    a = np.full(100000, c.rank + 1.0, np.float32)\n"
             "    c.all_reduce(a)\n"
             "    n = c.world_size\n"
-            "    assert n == 3 and (a == n * (n + 1) / 2).all(), a\n")
-        run_well(self, 3, sys.executable, "-c", program,
-                 PYTHONPATH=str(ROOT / "bindings/python"),
-                 TRIREME_LIBRARY=str(BUILD / "libtrireme.so.1"))
+            "    assert n == 3 and (a == n * (n + 1) / 2).all(), a\n"
+        )
+        run_well(
+            self,
+            3,
+            sys.executable,
+            "-c",
+            program,
+            PYTHONPATH=str(ROOT / "bindings/python"),
+            TRIREME_LIBRARY=str(BUILD / "libtrireme.so.1"),
+        )
 
 
 def main():

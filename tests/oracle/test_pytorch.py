@@ -140,7 +140,7 @@ class Muon:
         self.others = torch.optim.AdamW([self.vector], lr=lr, weight_decay=weight_decay)
 
     def orthogonal(self, update):
-        """What is in between is computed in f64, in which rounding is not seen."""
+        """The steps between are computed in f64, in which rounding is not seen."""
         x = update.double()
         x = x if x.shape[0] <= x.shape[1] else x.T
         x = x / x.norm().clamp(min=1e-7)
@@ -196,7 +196,7 @@ RULES = [
     ("muon", Muon, {}),
     ("muon", Muon, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
 ]
-FLAGS = {"nesterov": 1, "centered": 4}
+FLAGS = ("nesterov", "centered")  # the first bit of the flags of the rule
 RANKS = [(1, "data_parallel"), (3, "data_parallel"), (3, "zero3")]
 
 
@@ -221,9 +221,15 @@ def torch_trajectory(rule, settings, dtype):
 def our_trajectory(program, name, settings, dtype, world_size, strategy):
     """The parameters after each step, computed by the library."""
     command = [
-        program, name, str(settings.get("momentum", 0)),
-        str(sum(FLAGS[flag] for flag in FLAGS if settings.get(flag))),
-        str(settings.get("weight_decay", 0)), dtype, str(world_size), strategy, str(STEPS),
+        program,
+        name,
+        str(settings.get("momentum", 0)),
+        "1" if any(settings.get(flag) for flag in FLAGS) else "0",
+        str(settings.get("weight_decay", 0)),
+        dtype,
+        str(world_size),
+        strategy,
+        str(STEPS),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     if done.returncode != 0:

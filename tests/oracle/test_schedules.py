@@ -58,8 +58,12 @@ def cases():
             ours = {"warm_up_steps": total, "warm_up_factor": factor}
             yield "constant", warm_up, (total, factor), {}, ours, total + 3
     for total in (4, 10, 317):
-        for names in ({}, {"pct_start": 0.5}, {"pct_start": 0.07, "div_factor": 3.0},
-                      {"div_factor": 2.0, "final_div_factor": 7.0}):
+        for names in (
+            {},
+            {"pct_start": 0.5},
+            {"pct_start": 0.07, "div_factor": 3.0},
+            {"div_factor": 2.0, "final_div_factor": 7.0},
+        ):
             for line in (False, True):
                 theirs = dict(names, anneal_strategy="linear" if line else "cos")
                 ours = dict(names, total_steps=total, linear_annealing=line)

@@ -4,8 +4,8 @@
  *
  * usage: trajectory KIND MOMENTUM FLAGS WEIGHT_DECAY DTYPE WORLD_SIZE STRATEGY STEPS
  *
- * MUON has two matrices and a vector, all others two vectors. Element i has the gradient c_i (p_i - a_i) + (p_i - p_(i+1)) / 4 + w(t, i); rank r adds d_r,
- * whose mean over the ranks is 0.
+ * MUON has two matrices and a vector, all others two vectors. Element i has the gradient c_i (p_i -
+ * a_i) + (p_i - p_(i+1)) / 4 + w(t, i); rank r adds d_r, whose mean over the ranks is 0.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include <string.h>
 #include <trireme/trireme.h>
 
+#include "options.h"
 #include "ranks.h"
 
 #define ELEMENTS 37
@@ -33,7 +34,9 @@ static void check(trireme_status status) {
     exit(1);
 }
 
-static double initial(int i) { return 1 + (i % 7) * 0.375 - (i % 3) * 1.25; }
+static double initial(int i) {
+    return 1 + (i % 7) * 0.375 - (i % 3) * 1.25;
+}
 
 /* Everything in f32 for f32, as PyTorch does; the terms without p are exact in both types. */
 static void gradient_f32(const float *p, float *g, int t, double shift) {
@@ -110,18 +113,24 @@ static void train(trireme_communicator *communicator, int rank, void *context) {
 }
 
 static trireme_rule_kind kind_of(const char *name) {
-    for (trireme_rule_kind kind = TRIREME_RULE_SGD; kind <= TRIREME_RULE_MUON;
-         ++kind) {
+    for (trireme_rule_kind kind = TRIREME_RULE_SGD; kind <= TRIREME_RULE_MUON; ++kind) {
         if (strcmp(name, trireme_rule_name(kind)) == 0) return kind;
     }
     fprintf(stderr, "trajectory: no rule is named %s\n", name);
     exit(2);
 }
 
+/* Of the rule. */
+static void set_flags(trireme_optimizer_options *options, uint32_t flags) {
+    if (options->kind == TRIREME_RULE_SGD) sgd_of(options)->flags = flags;
+    if (options->kind == TRIREME_RULE_RMSPROP) rmsprop_of(options)->flags = flags;
+    if (options->kind == TRIREME_RULE_MUON) muon_of(options)->flags = flags;
+}
+
 int main(int argc, char **argv) {
     if (argc != 9) {
         fputs(
-            "usage: trajectory KIND MOMENTUM FLAGS WEIGHT_DECAY DTYPE WORLD_SIZE STRATEGY STEPS\n",
+            "usage: trajectory KIND MOMENTUM RULE_FLAGS WEIGHT_DECAY DTYPE WORLD_SIZE STRATEGY STEPS\n",
             stderr);
         return 2;
     }
@@ -129,8 +138,9 @@ int main(int argc, char **argv) {
     struct setup setup = {.optimizer = defaults};
     setup.optimizer.kind = kind_of(argv[1]);
     setup.optimizer.learning_rate = 0.01;
-    setup.optimizer.momentum = strtod(argv[2], NULL);
-    setup.optimizer.flags = (uint32_t)atoi(argv[3]);
+    const double momentum = strtod(argv[2], NULL);
+    if (momentum != 0) set_momentum(&setup.optimizer, momentum);
+    set_flags(&setup.optimizer, (uint32_t)atoi(argv[3]));
     setup.optimizer.weight_decay = strtod(argv[4], NULL);
     setup.dtype = strcmp(argv[5], "f64") == 0 ? TRIREME_DTYPE_F64 : TRIREME_DTYPE_F32;
     setup.world_size = atoi(argv[6]);

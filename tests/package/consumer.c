@@ -9,8 +9,8 @@ int main(void) {
     trireme_communicator *communicator = NULL;
     float value = 42.0f;
     if (trireme_communicator_create(&options, &communicator) != TRIREME_OK ||
-        trireme_all_reduce(communicator, &value, &value, 1, TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, NULL) !=
-            TRIREME_OK) {
+        trireme_all_reduce(communicator, &value, &value, 1, TRIREME_DTYPE_F32,
+                           TRIREME_REDUCTION_SUM, NULL) != TRIREME_OK) {
         fprintf(stderr, "%s\n", trireme_last_error());
         return 1;
     }

@@ -101,7 +101,7 @@ def run_dotnet_page(program, folder):
         (folder / name).symlink_to(ROOT / name)
     commands = blocks(DOTNET_PAGE)["sh"]
     printed = run("bash", "-euo", "pipefail", "-c", commands, cwd=folder).splitlines()
-    if sorted(printed[len(WANT):]) != WANT:  # the launcher's run
+    if sorted(printed[len(WANT) :]) != WANT:  # the launcher's run
         raise RuntimeError(f"printed {printed}")
     return "\n".join(printed[: len(WANT)])
 
@@ -164,7 +164,9 @@ def check_tutorials():
 
 def anchors(text):
     """The names that headings have in links."""
-    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), flags=re.M)
+    headings = re.findall(
+        r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), flags=re.M
+    )
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
@@ -194,16 +196,26 @@ def check_links():
 
 
 def trained(program, folder):
-    """What each of two ranks prints of its parameters after training."""
+    """The parameters that each of two ranks prints after training."""
     (folder / "train.py").write_text(program)
     environment = dict(
         ENVIRONMENT, PYTHONPATH=str(ROOT / "bindings/python"), TRIREME_LIBRARY=str(LIBRARY)
     )
     # By itself the launcher names PyTorch's usual port, which another job of this machine may have.
-    command = [LIBRARY.parent / "trireme", "run", "--standalone", "--no-prefix", "--nproc-per-node", "2"]
+    command = [
+        LIBRARY.parent / "trireme",
+        "run",
+        "--standalone",
+        "--no-prefix",
+        "--nproc-per-node",
+        "2",
+    ]
     done = subprocess.run(
         [*command, "--", sys.executable, folder / "train.py"],
-        capture_output=True, text=True, timeout=300, env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
     )
     if done.returncode != 0:
         raise RuntimeError(f"ended with {done.returncode}: {done.stdout}{done.stderr}")

@@ -1,6 +1,6 @@
 /*
- * A collective as data: which one, with what, and whether its result is right. The oracle is plain
- * arithmetic over what each rank is known to have put in.
+ * A collective as data: its kind, its arguments, and a check of its result. The oracle is plain
+ * arithmetic over the known contributions of all ranks.
  */
 #ifndef TRIREME_TESTS_CALLS_H
 #define TRIREME_TESTS_CALLS_H
@@ -12,7 +12,7 @@
 #define MOST_RANKS 8
 
 struct call {
-    trireme_operation operation;
+    trireme_operation_kind operation;
     trireme_dtype dtype;
     trireme_reduction reduction; /* where something is reduced */
     uint64_t count;              /* as in the header; unused by the v forms */
@@ -32,23 +32,23 @@ struct call_memory {
     uint64_t receive_bytes;
 };
 
-bool is_collective(trireme_operation operation);
-bool is_v_form(trireme_operation operation);
-bool reduces(trireme_operation operation);
-bool has_root(trireme_operation operation);
-const char *operation_text(trireme_operation operation);
+bool is_collective(trireme_operation_kind operation);
+bool is_v_form(trireme_operation_kind operation);
+bool reduces(trireme_operation_kind operation);
+bool has_root(trireme_operation_kind operation);
+const char *operation_text(trireme_operation_kind operation);
 
-/* all_to_all(_v): elements that `source` has for `destination`. */
+/* all_to_all(_v): the elements that `source` sends to `destination`. */
 uint64_t pair_count(const struct call *call, int source, int destination);
 
-/* Where element `index` of what `rank` receives comes from: not for reductions. */
+/* The origin of element `index` of the result of `rank`: not for reductions. */
 struct origin {
     int source;
     uint64_t index; /* in what the source sends */
 };
 struct origin origin_of(const struct call *call, int rank, int world_size, uint64_t index);
 
-/* Allocates what `call` needs: of trireme_buffer_alloc() if `shared`, else of malloc(). */
+/* Allocates the memory of `call`: by trireme_buffer_alloc() if `shared`, else by malloc(). */
 bool allocate_call(trireme_communicator *communicator, const struct call *call, int rank,
                    int world_size, bool shared, struct call_memory *memory);
 void free_call(struct call_memory *memory, bool shared);
@@ -57,7 +57,7 @@ void free_call(struct call_memory *memory, bool shared);
 trireme_status run_call(trireme_communicator *communicator, const struct call *call,
                         const struct call_memory *memory, bool started, uint64_t timeout_ns);
 
-/* F32 and SUM only: fills what goes in, and checks what came out. `round` makes calls differ. */
+/* F32 and SUM only: fills the contributions, and checks the results. `round` makes calls differ. */
 void fill_call(const struct call *call, const struct call_memory *memory, int rank, int world_size,
                int round);
 bool is_call_right(const struct call *call, const struct call_memory *memory, int rank,

@@ -9,8 +9,8 @@
 
 #define MOST_UNITS 8
 
-/* Creates and seals a model of `units` f32 parameters of `count` elements, named "a", "b" and so on. The first failure
- * is the answer; *out is then what there is by then, or NULL. */
+/* Creates and seals a model of `units` f32 parameters of `count` elements, named "a", "b" and so
+ * on. Returns the first failure; *out is then the model made so far, or NULL. */
 trireme_status make_model(trireme_communicator *communicator, const trireme_model_options *options,
                           int units, uint64_t count, trireme_model **out);
 

@@ -28,14 +28,10 @@ struct format {
 
 static struct format format_of(trireme_dtype dtype) {
     switch (dtype) {
-        case TRIREME_DTYPE_F16:
-            return (struct format){16, 5, 10, 15};
-        case TRIREME_DTYPE_BF16:
-            return (struct format){16, 8, 7, 127};
-        case TRIREME_DTYPE_F8E4M3:
-            return (struct format){8, 4, 3, 7};
-        default:
-            return (struct format){8, 5, 2, 15};
+        case TRIREME_DTYPE_F16: return (struct format){16, 5, 10, 15};
+        case TRIREME_DTYPE_BF16: return (struct format){16, 8, 7, 127};
+        case TRIREME_DTYPE_F8E4M3: return (struct format){8, 4, 3, 7};
+        default: return (struct format){8, 5, 2, 15};
     }
 }
 
@@ -157,18 +153,10 @@ static void reduce_floats(trireme_dtype dtype, trireme_reduction reduction, doub
     double result = values[0];
     for (int i = 1; i < count; ++i) {
         switch (reduction) {
-            case TRIREME_REDUCTION_PRODUCT:
-                result = narrow(dtype, result * values[i]);
-                break;
-            case TRIREME_REDUCTION_MIN:
-                result = values[i] < result ? values[i] : result;
-                break;
-            case TRIREME_REDUCTION_MAX:
-                result = values[i] > result ? values[i] : result;
-                break;
-            default:
-                result = narrow(dtype, result + values[i]);
-                break;
+            case TRIREME_REDUCTION_PRODUCT: result = narrow(dtype, result * values[i]); break;
+            case TRIREME_REDUCTION_MIN: result = values[i] < result ? values[i] : result; break;
+            case TRIREME_REDUCTION_MAX: result = values[i] > result ? values[i] : result; break;
+            default: result = narrow(dtype, result + values[i]); break;
         }
     }
     if (reduction == TRIREME_REDUCTION_AVERAGE) result = narrow(dtype, result / count);
@@ -183,27 +171,13 @@ static void reduce_integers(trireme_dtype dtype, trireme_reduction reduction, co
         const int64_t value = values[i];
         const int less = is_signed(dtype) ? value < result : (uint64_t)value < (uint64_t)result;
         switch (reduction) {
-            case TRIREME_REDUCTION_PRODUCT:
-                result *= value;
-                break;
-            case TRIREME_REDUCTION_MIN:
-                result = less ? value : result;
-                break;
-            case TRIREME_REDUCTION_MAX:
-                result = less ? result : value;
-                break;
-            case TRIREME_REDUCTION_BAND:
-                result &= value;
-                break;
-            case TRIREME_REDUCTION_BOR:
-                result |= value;
-                break;
-            case TRIREME_REDUCTION_BXOR:
-                result ^= value;
-                break;
-            default:
-                result += value;
-                break;
+            case TRIREME_REDUCTION_PRODUCT: result *= value; break;
+            case TRIREME_REDUCTION_MIN: result = less ? value : result; break;
+            case TRIREME_REDUCTION_MAX: result = less ? result : value; break;
+            case TRIREME_REDUCTION_BAND: result &= value; break;
+            case TRIREME_REDUCTION_BOR: result |= value; break;
+            case TRIREME_REDUCTION_BXOR: result ^= value; break;
+            default: result += value; break;
         }
     }
     if (reduction == TRIREME_REDUCTION_AVERAGE) result /= count;
@@ -228,7 +202,7 @@ int is_reduced(trireme_dtype dtype, trireme_reduction reduction, double scale, i
         const unsigned char *const found = (const unsigned char *)elements + i * size;
         if (is_floating(dtype)) {
             reduce_floats(dtype, reduction, scale, floats, world_size, expected);
-            /* By value: the sign of a zero is the business of the kernels' own tests. */
+            /* Compares values: the kernels' own tests compare the sign of a zero. */
             if (number_at(dtype, found) != number_at(dtype, expected)) return 0;
         } else {
             reduce_integers(dtype, reduction, integers, world_size, expected);

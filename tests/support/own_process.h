@@ -1,6 +1,6 @@
 /*
- * What the kernel says of the process that asks. All of it stands here, for programs in C and C++ that
- * have nothing else of this folder.
+ * The kernel's facts about the calling process. This header needs no other file of its folder, so
+ * programs in C and C++ can include it alone.
  */
 #ifndef TRIREME_TESTS_OWN_PROCESS_H
 #define TRIREME_TESTS_OWN_PROCESS_H
@@ -28,9 +28,13 @@ static inline int64_t count_entries(const char *path, const char *word) {
     return count;
 }
 
-static inline int64_t count_descriptors(void) { return count_entries("/proc/self/fd", ""); }
+static inline int64_t count_descriptors(void) {
+    return count_entries("/proc/self/fd", "");
+}
 
-static inline int64_t count_own_threads(void) { return count_entries("/proc/self/task", ""); }
+static inline int64_t count_own_threads(void) {
+    return count_entries("/proc/self/task", "");
+}
 
 static inline int64_t resident_bytes(void) {
     long long pages = 0;

@@ -125,7 +125,7 @@ void keep_error(struct outcome *outcome, trireme_status status) {
 
 void unique_host_rendezvous(char *text, size_t capacity) {
     static unsigned next;
-    snprintf(text, capacity, "host://test-%ld-%u", (long)getpid(), next++);
+    snprintf(text, capacity, "host://test-%x-%u", own_number(), next++);
 }
 
 void unique_process_rendezvous(char *text, size_t capacity) {
@@ -136,8 +136,8 @@ void unique_process_rendezvous(char *text, size_t capacity) {
     }
 }
 
-trireme_communicator *join_process(int rank, int world_size, const char *rendezvous,
-                                   uint64_t timeout_ns) {
+trireme_communicator *
+join_process(int rank, int world_size, const char *rendezvous, uint64_t timeout_ns) {
     trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
     char place[128];
     snprintf(place, sizeof place, "%s", rendezvous);

@@ -1,7 +1,7 @@
 /*
- * Processes as ranks: forked children that run a function, write what they saw into shared memory
- * and end. Their parent only watches; it must never have used the library itself, so that each
- * child begins like a fresh program. What hangs is killed and counted.
+ * Processes as ranks: forked children that run a function, write their observations into shared
+ * memory and end. Their parent only watches; it must never have used the library itself, so that
+ * each child begins like a fresh program. A child that hangs is killed and counted.
  */
 #ifndef TRIREME_TESTS_PROCESSES_H
 #define TRIREME_TESTS_PROCESSES_H
@@ -19,21 +19,21 @@
 /* After this long a child hangs. Every deadline of a test is far shorter. */
 #define HANG_NS (90ull * 1000 * 1000 * 1000)
 
-/* Deadline of operations that must not run into it. */
+/* Deadline of operations that must not reach it. */
 #define PATIENT_NS (40ull * 1000 * 1000 * 1000)
 
-/* What became of one process. The first half is its own to write. */
+/* The result of one process. The process itself writes the first half. */
 struct outcome {
-    uint64_t entered_ns;       /* last call of an operation began */
-    uint64_t returned_ns;      /* and came back */
-    int32_t rounds;            /* operations that went well */
-    bool wrong;                /* an operation said OK and its result was not right */
-    trireme_status status;     /* of the last operation */
-    trireme_status later;      /* of one more after a failure */
-    trireme_status again;      /* of a new group of those who are left */
-    trireme_error_info info;   /* about `status` */
-    char message[640];         /* the same as text */
-    int64_t numbers[16];       /* anything else */
+    uint64_t entered_ns;     /* last call of an operation began */
+    uint64_t returned_ns;    /* and came back */
+    int32_t rounds;          /* operations that went well */
+    bool wrong;              /* an operation said OK and its result was not right */
+    trireme_status status;   /* of the last operation */
+    trireme_status later;    /* of one more operation after a failure */
+    trireme_status again;    /* of a new group of the survivors */
+    trireme_error_info info; /* about `status` */
+    char message[640];       /* the same as text */
+    int64_t numbers[16];     /* anything else */
     char text[256];
 
     int exit_code; /* -1 if a signal ended it */
@@ -69,17 +69,17 @@ void sleep_ms(unsigned milliseconds);
 /* Keeps status, message and error info of a call that has just returned on this thread. */
 void keep_error(struct outcome *outcome, trireme_status status);
 
-/* Writes "host://..." with a name nobody else uses. */
+/* Writes "host://..." with a unique name. */
 void unique_host_rendezvous(char *text, size_t capacity);
 
 /* The same, or "tcp://..." where TRIREME_TESTS_NETWORK asks for it. */
 void unique_process_rendezvous(char *text, size_t capacity);
 
 /* Joins; ends the process with code 90 if that fails. */
-trireme_communicator *join_process(int rank, int world_size, const char *rendezvous,
-                                   uint64_t timeout_ns);
+trireme_communicator *
+join_process(int rank, int world_size, const char *rendezvous, uint64_t timeout_ns);
 
-/* Files that the library may have left where others would find them. */
+/* Files that the library may have left in places that other processes see. */
 int count_leftovers(void);
 
 /* Whether the error info blames exactly this rank. */

@@ -1,5 +1,7 @@
 #include "ranks.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -43,19 +47,55 @@ void unique_rendezvous(char *text, size_t capacity) {
     snprintf(text, capacity, "local://test-%ld-%u", (long)getpid(), atomic_fetch_add(&next, 1));
 }
 
+unsigned own_number(void) {
+    struct stat namespace = {0};
+    (void)!stat("/proc/self/ns/pid", &namespace);
+    return (unsigned)getpid() + (unsigned)namespace.st_ino * 2654435761u;
+}
+
+/* The first free port from `port` on. Another program may listen on all addresses, as trireme run
+ * does on 29500. */
+static unsigned free_port(const char *address, unsigned port) {
+    for (const unsigned end = port + 100; port < end; ++port) {
+        struct sockaddr_in place = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+        if (inet_pton(AF_INET, address, &place.sin_addr) != 1) abort();
+        const int socket_here = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (socket_here < 0) return port; /* joining meets the limit itself */
+        const int yes = 1;
+        setsockopt(socket_here, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+        const bool is_free = bind(socket_here, (struct sockaddr *)&place, sizeof place) == 0;
+        close(socket_here);
+        if (is_free) return port;
+    }
+    abort();
+}
+
 static void write_network_rendezvous(char *text, size_t capacity, bool own_port) {
     static atomic_uint next;
-    const unsigned id = (unsigned)getpid();
+    static atomic_uint
+        shared_port; /* of all groups of this program that need no port of their own */
+    const unsigned id = own_number();
     const unsigned number = atomic_fetch_add(&next, 1);
-    snprintf(text, capacity, "tcp://127.%u.%u.%u:%u/test-%u", 64 + (id >> 14 & 63), id >> 7 & 127,
-             1 + (id & 127), 29500 + (own_port ? number % 2000 : 0), number);
+    char address[20];
+    snprintf(address, sizeof address, "127.%u.%u.%u", 64 + (id >> 14 & 63), id >> 7 & 127,
+             1 + (id & 127));
+    unsigned port =
+        own_port ? free_port(address, 26000 + number % 2000) : atomic_load(&shared_port);
+    if (port == 0) {
+        unsigned none = 0;
+        port = free_port(address, 25500);
+        if (!atomic_compare_exchange_strong(&shared_port, &none, port)) port = none;
+    }
+    snprintf(text, capacity, "tcp://%s:%u/test-%u", address, port, number);
 }
 
 void unique_network_rendezvous(char *text, size_t capacity) {
     write_network_rendezvous(text, capacity, false);
 }
 
-void unique_meeting(char *text, size_t capacity) { write_network_rendezvous(text, capacity, true); }
+void unique_meeting(char *text, size_t capacity) {
+    write_network_rendezvous(text, capacity, true);
+}
 
 const char *network_backend(void) {
     const char *const network = getenv("TRIREME_TESTS_NETWORK");
@@ -94,7 +134,9 @@ struct group {
     struct net *net; /* NULL: no transport */
 };
 
-bool ranks_use_network(void) { return getenv("TRIREME_TESTS_NETWORK") != NULL; }
+bool ranks_use_network(void) {
+    return getenv("TRIREME_TESTS_NETWORK") != NULL;
+}
 
 bool ranks_use_transport(void) {
     return getenv("TRIREME_TESTS_TRANSPORT") != NULL || ranks_use_network();
@@ -108,7 +150,7 @@ static void rank_main(int rank, void *argument) {
         snprintf(rendezvous, sizeof rendezvous, "%s", group->rendezvous);
         add_host(rendezvous, sizeof rendezvous, rank);
         communicator = join_rank(rank, group->world_size, rendezvous);
-    } else if (net_join(group->net, rank, group->world_size, "host-transport://ranks", LONG_NS,
+    } else if (net_join(group->net, rank, group->world_size, "transport://ranks", LONG_NS,
                         &communicator) != TRIREME_OK) {
         abort();
     }
@@ -117,7 +159,9 @@ static void rank_main(int rank, void *argument) {
     trireme_communicator_destroy(communicator);
 }
 
-bool ranks_make_groups(void) { return !ranks_use_transport() || ranks_use_network(); }
+bool ranks_make_groups(void) {
+    return !ranks_use_transport() || ranks_use_network();
+}
 
 void run_ranks(int world_size, rank_function *function, void *context) {
     struct group group = {.world_size = world_size, .function = function, .context = context};
@@ -152,8 +196,13 @@ int expect_status(struct verdict *verdict, const char *file, int line, const cha
     return 0;
 }
 
+/* One rank's failure is often the effect of another's. */
 void assert_verdicts(const struct verdict *verdicts, int count) {
+    int wrong = 0;
     for (int i = 0; i < count; ++i) {
-        if (verdicts[i].text[0] != 0) fail_msg("rank %d: %s", i, verdicts[i].text);
+        if (verdicts[i].text[0] == 0) continue;
+        print_error("rank %d: %s\n", i, verdicts[i].text);
+        ++wrong;
     }
+    if (wrong > 0) fail_msg("%d of %d ranks: see above", wrong, count);
 }

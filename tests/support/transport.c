@@ -77,8 +77,8 @@ static void hang(struct net *net) {
     while (!net->let_go) pthread_cond_wait(&net->changed, &net->mutex);
 }
 
-static void queue_frame(struct end *to, int32_t from, const void *data, uint64_t bytes,
-                        uint64_t claimed) {
+static void
+queue_frame(struct end *to, int32_t from, const void *data, uint64_t bytes, uint64_t claimed) {
     struct frame *const frame = malloc(sizeof *frame + bytes);
     if (frame == NULL) abort();
     frame->next = NULL;
@@ -92,8 +92,8 @@ static void queue_frame(struct end *to, int32_t from, const void *data, uint64_t
     pthread_cond_broadcast(&to->net->changed);
 }
 
-static int32_t send_frame(void *user_data, int32_t to, const void *data, uint64_t bytes,
-                          uint64_t timeout_ns) {
+static int32_t
+send_frame(void *user_data, int32_t to, const void *data, uint64_t bytes, uint64_t timeout_ns) {
     struct end *const end = user_data;
     struct net *const net = end->net;
     if (to < 0 || to >= net->world_size || bytes == 0 || bytes > FRAME_BYTES) abort();

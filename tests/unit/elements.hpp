@@ -15,7 +15,7 @@ namespace {
 
 using namespace trireme;
 
-// What a code of a small float means, from the definition of the formats.
+// The value of a small float's code, from the definition of the formats.
 double decode_small(std::uint32_t code, int exponent_bits, int mantissa_bits, bool infinities) {
   const std::uint32_t sign = code >> (exponent_bits + mantissa_bits) & 1;
   const std::uint32_t exponent = code >> mantissa_bits & ((1u << exponent_bits) - 1);
@@ -99,7 +99,9 @@ void encode(trireme_dtype dtype, double number, void* at) {
 class Elements {
  public:
   Elements(trireme_dtype dtype, std::uint64_t count)
-      : dtype_(dtype), size_(dtype_size(dtype)), count_(count),
+      : dtype_(dtype),
+        size_(dtype_size(dtype)),
+        count_(count),
         bytes_((count + kGuard) * size_, std::byte{kUntouched}) {}
 
   void* data() { return bytes_.data(); }

@@ -1,4 +1,5 @@
-// What the fuzzing tests share: draws that a seed repeats, and changes to bytes that once made sense.
+// The common parts of the fuzzing tests: draws that a seed repeats, and changes to bytes that were
+// valid.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +44,7 @@ inline std::string noise(Random& random, std::size_t most) {
   return out;
 }
 
-// What is there, a little beside it, what bounds like, or anything: numbers that parsers trip over.
+// The number itself, a neighbour, a typical bound, or any number: numbers that parsers trip over.
 inline std::uint64_t evil(Random& random, std::uint64_t before) {
   switch (random.below(8)) {
     case 0: return 0;

@@ -1,4 +1,4 @@
-// Which vector instructions tests of the loops try: all that this machine has.
+// The vector instructions that tests of the loops try: all that this machine has.
 #pragma once
 
 #include <vector>

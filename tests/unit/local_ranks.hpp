@@ -1,5 +1,5 @@
-// What the tests of the local backend share: one rank's walk through every collective, against sums
-// computed here from the formula that fills the contributions.
+// The common parts of the tests of the local backend: one rank's walk through every collective,
+// against sums computed here from the formula that fills the contributions.
 #pragma once
 
 #include <algorithm>
@@ -39,8 +39,8 @@ inline Status wait_for_all(Backend& backend) {
   return backend.failure().ok() ? status : Status::success();
 }
 
-// What rank r contributes as element i. Sums of floats depend on their order, so the order is
-// tested, too.
+// Element i of rank r's contribution. Sums of floats depend on their order, so the order is tested,
+// too.
 inline float value(int rank, std::uint64_t i) {
   const auto mixed =
       static_cast<std::uint32_t>((i * 2654435761u) ^ (static_cast<std::uint64_t>(rank) * 40503u));
@@ -184,9 +184,8 @@ inline void check_reduce_scatter(Walk& walk, const Blocks& blocks, bool allocate
   Elements send(walk.backend, blocks.all, allocated);
   Elements receive(walk.backend, blocks.mine, allocated);
   for (std::uint64_t i = 0; i < blocks.all; ++i) send[i] = value(walk.rank(), i);
-  Operation scatter = operation(blocks.even ? OperationKind::reduce_scatter
-                                            : OperationKind::reduce_scatter_v,
-                                blocks.count);
+  Operation scatter = operation(
+      blocks.even ? OperationKind::reduce_scatter : OperationKind::reduce_scatter_v, blocks.count);
   scatter.counts = blocks.counts;
   scatter.send = send.data();
   scatter.receive = in_place ? send.data() + blocks.begin : receive.data();
@@ -281,7 +280,8 @@ inline void check_everything(Walk& walk, Source source, std::uint64_t longest) {
   }
 }
 
-// Whether a failure has this code, blames exactly these ranks and says this; "" or what is wrong.
+// Whether a failure has this code, blames exactly these ranks and has these words; "" or the
+// difference.
 inline std::string failure_is(const Status& status, trireme_status code,
                               const std::vector<std::int32_t>& blamed, const std::string& text) {
   if (status.code() != code) {
@@ -321,10 +321,10 @@ inline Operation any_operation(OperationKind kind, int world_size, Elements& sen
   return made;
 }
 
-constexpr OperationKind kKinds[] = {
-    OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::reduce_scatter_v,
-    OperationKind::all_gather, OperationKind::all_gather_v,   OperationKind::broadcast,
-    OperationKind::barrier,    OperationKind::fold};
+constexpr OperationKind kKinds[] = {OperationKind::all_reduce,       OperationKind::reduce_scatter,
+                                    OperationKind::reduce_scatter_v, OperationKind::all_gather,
+                                    OperationKind::all_gather_v,     OperationKind::broadcast,
+                                    OperationKind::barrier,          OperationKind::fold};
 constexpr const char* kPoints[] = {"before_publish", "after_publish", "before_move",
                                    "mid_move",       "after_move",    "before_leave"};
 
@@ -356,7 +356,11 @@ constexpr Disagreement kDisagreements[] = {
      "all_reduce(sum, f32, count 5) and rank 2 called all_reduce(sum, f32, count 4)"},
     {"reduction", [](Operation& o) { o.reduction = TRIREME_REDUCTION_MAX; },
      "rank 2 called all_reduce(max, f32, count 5)"},
-    {"kind", [](Operation& o) { o.kind = OperationKind::barrier; o.count = 0; },
+    {"kind",
+     [](Operation& o) {
+       o.kind = OperationKind::barrier;
+       o.count = 0;
+     },
      "rank 2 called barrier()"},
     {"agreement", [](Operation& o) { o.agreement = 8; }, "with different layout"},
 };
@@ -369,9 +373,8 @@ inline std::string check_disagreement(Backend& backend, const Disagreement& disa
   mine.agreement_name = "layout";
   if (backend.rank() == 2) disagreement.change(mine);
   for (std::uint64_t sequence = 1; sequence <= 2; ++sequence) {
-    const std::string error =
-        failure_is(backend.run(mine, sequence, Deadline::after(kLong)), TRIREME_ERROR_MISMATCH,
-                   {0, 2}, disagreement.text);
+    const std::string error = failure_is(backend.run(mine, sequence, Deadline::after(kLong)),
+                                         TRIREME_ERROR_MISMATCH, {0, 2}, disagreement.text);
     if (!error.empty()) return std::string(disagreement.name) + ": " + error;
   }
   if (!receive.is_untouched()) return std::string(disagreement.name) + ": data was moved";

@@ -1,4 +1,4 @@
-// What the tests of the store share: stores of each kind, and one call for each operation.
+// The common parts of the tests of the store: stores of each kind, and one call for each operation.
 #pragma once
 
 #include <stdlib.h>

@@ -43,7 +43,7 @@ constexpr int kWorldSizes[] = {1, 2, 3, 4, 5, 8};
 constexpr int kSomeWorldSizes[] = {2, 3, 5, 8};
 #endif
 
-// One rank of a group of threads. What is wrong is told once all have ended: cmocka is not for
+// One rank of a group of threads. Failures are reported when all have ended: cmocka is not for
 // other threads.
 struct Rank {
   std::shared_ptr<Communicator> group;
@@ -81,7 +81,8 @@ void with_ranks(int n, const std::function<void(Rank&)>& body) {
       options.name = "job";
       const Status joined = Communicator::create(options, kLong, &mine.group);
       mine.expect(joined.ok(), joined.message());
-      if (joined.ok()) mine.expect(mine.group->wait_ready(Deadline::after(kLong)).ok(), "ready");
+      if (joined.ok())
+        mine.expect(mine.group->wait_ready(Deadline::after(kLong), nullptr).ok(), "ready");
       all_ready.arrive_and_wait();
       if (mine.wrong.empty()) body(mine);
     });
@@ -94,12 +95,12 @@ void with_ranks(int n, const std::function<void(Rank&)>& body) {
 
 // --- numbers -----------------------------------------------------------------------------------
 
-// Element i of what a rank gives. Small whole numbers: any order of sums of eight is exact, and
+// Element i of a rank's contribution. Small whole numbers: any order of sums of eight is exact, and
 // none of products leaves the range.
 double given(trireme_dtype dtype, int rank, std::uint64_t i) {
   const std::uint64_t mixed = (i + 1) * 2654435761u + static_cast<std::uint64_t>(rank) * 40503u;
-  const bool few = dtype == TRIREME_DTYPE_F8E4M3 || dtype == TRIREME_DTYPE_F8E5M2 ||
-                   dtype == TRIREME_DTYPE_BOOL;
+  const bool few =
+      dtype == TRIREME_DTYPE_F8E4M3 || dtype == TRIREME_DTYPE_F8E5M2 || dtype == TRIREME_DTYPE_BOOL;
   return static_cast<double>((mixed >> 7) % (few ? 2 : 4));
 }
 
@@ -127,11 +128,12 @@ bool is_float(trireme_dtype dtype) {
 bool agrees(trireme_dtype dtype, trireme_reduction reduction, int n, double got, double want) {
   if (reduction != TRIREME_REDUCTION_AVERAGE || (n & (n - 1)) == 0) return got == want;
   if (!is_float(dtype)) return got == std::trunc(want);
-  const int bits = dtype == TRIREME_DTYPE_F64    ? 52
-                   : dtype == TRIREME_DTYPE_F32  ? 23
-                   : dtype == TRIREME_DTYPE_F16  ? 10
-                   : dtype == TRIREME_DTYPE_BF16 ? 7
-                                                 : dtype == TRIREME_DTYPE_F8E4M3 ? 3 : 2;
+  const int bits = dtype == TRIREME_DTYPE_F64      ? 52
+                   : dtype == TRIREME_DTYPE_F32    ? 23
+                   : dtype == TRIREME_DTYPE_F16    ? 10
+                   : dtype == TRIREME_DTYPE_BF16   ? 7
+                   : dtype == TRIREME_DTYPE_F8E4M3 ? 3
+                                                   : 2;
   return std::fabs(got - want) <= std::ldexp(std::fabs(want), -bits);
 }
 
@@ -234,8 +236,7 @@ Sizes sizes(const Case& c, int me, int n) {
   }
 }
 
-// The first element of a rank's send memory that is element i of this rank's receive memory, or of
-// whom it comes.
+// Element i of the expected result: its first source element, or its source rank.
 double expected(const Case& c, int me, int n, std::uint64_t i) {
   switch (c.kind.pattern) {
     case Pattern::all_reduce:
@@ -304,8 +305,7 @@ void check(Rank& rank, const Case& c, bool in_place) {
     own.set(i, given(c.dtype, rank.me, i));
   }
   Elements& receive = in_place ? send : own;
-  const std::uint64_t receive_at =
-      in_place && c.kind.pattern == Pattern::reduce_scatter ? mine : 0;
+  const std::uint64_t receive_at = in_place && c.kind.pattern == Pattern::reduce_scatter ? mine : 0;
   rank.succeed(operation_of(c, rank.me, rank.n, send.at(send_at), receive.at(receive_at)),
                c.text());
   if (!rank.wrong.empty()) return;
@@ -367,10 +367,12 @@ void every_dtype_and_reduction(void**) {
         if (!kind.reduces && kind.kind != OperationKind::all_gather) continue;
         for_each_algorithm(kind, [&](Algorithm algorithm) {
           for (trireme_dtype dtype = TRIREME_DTYPE_I8; dtype <= TRIREME_DTYPE_BYTES; ++dtype) {
-            for (trireme_reduction reduction = TRIREME_REDUCTION_SUM; reduction <= TRIREME_REDUCTION_SCALED_SUM;
-                 ++reduction) {
-              const bool bits = reduction >= TRIREME_REDUCTION_BAND && reduction <= TRIREME_REDUCTION_BXOR;
-              const bool orders = reduction == TRIREME_REDUCTION_MIN || reduction == TRIREME_REDUCTION_MAX;
+            for (trireme_reduction reduction = TRIREME_REDUCTION_SUM;
+                 reduction <= TRIREME_REDUCTION_SCALED_SUM; ++reduction) {
+              const bool bits =
+                  reduction >= TRIREME_REDUCTION_BAND && reduction <= TRIREME_REDUCTION_BXOR;
+              const bool orders =
+                  reduction == TRIREME_REDUCTION_MIN || reduction == TRIREME_REDUCTION_MAX;
               if (kind.reduces) {
                 if (dtype == TRIREME_DTYPE_BYTES) continue;
                 if (dtype == TRIREME_DTYPE_BOOL && !bits && !orders) continue;
@@ -396,14 +398,17 @@ void large_buffers(void**) {
     for (const Kind& kind : kKinds) {
       for_each_algorithm(kind, [&](Algorithm algorithm) {
         const std::uint64_t all = (9u << 20) / sizeof(double) + 77;
-        const bool whole = kind.pattern == Pattern::all_reduce ||
-                           kind.pattern == Pattern::reduce || kind.pattern == Pattern::broadcast;
+        const bool whole = kind.pattern == Pattern::all_reduce || kind.pattern == Pattern::reduce ||
+                           kind.pattern == Pattern::broadcast;
         const std::uint64_t count = whole ? all : all / static_cast<std::uint64_t>(rank.n);
-        check(rank, {kind, algorithm, TRIREME_DTYPE_F64, TRIREME_REDUCTION_SUM, count, 0, false}, false);
+        check(rank, {kind, algorithm, TRIREME_DTYPE_F64, TRIREME_REDUCTION_SUM, count, 0, false},
+              false);
       });
     }
     for (const Algorithm algorithm : {Algorithm::ring, Algorithm::double_tree}) {
-      check(rank, {kKinds[0], algorithm, TRIREME_DTYPE_BF16, TRIREME_REDUCTION_SUM, 1200001, 0, false}, true);
+      check(rank,
+            {kKinds[0], algorithm, TRIREME_DTYPE_BF16, TRIREME_REDUCTION_SUM, 1200001, 0, false},
+            true);
     }
   });
 }
@@ -411,8 +416,8 @@ void large_buffers(void**) {
 // Numbers whose sums depend on the order: all ranks have the same bits, and those of the order of
 // ranks where that is asked for.
 float uneven(int rank, std::uint64_t i) {
-  const auto mixed = static_cast<std::uint32_t>((i + 3) * 2654435761u) ^
-                     static_cast<std::uint32_t>(rank * 40503);
+  const auto mixed =
+      static_cast<std::uint32_t>((i + 3) * 2654435761u) ^ static_cast<std::uint32_t>(rank * 40503);
   return (static_cast<float>(mixed % 20011) - 10005.0f) / 7.0f;
 }
 
@@ -492,7 +497,8 @@ void narrow_sums_are_rounded_once(void**) {
 
 void not_a_number_reaches_all(void**) {
   with_ranks(5, [](Rank& rank) {
-    for (const trireme_reduction reduction : {TRIREME_REDUCTION_SUM, TRIREME_REDUCTION_MIN, TRIREME_REDUCTION_MAX}) {
+    for (const trireme_reduction reduction :
+         {TRIREME_REDUCTION_SUM, TRIREME_REDUCTION_MIN, TRIREME_REDUCTION_MAX}) {
       for_each_algorithm(kKinds[0], [&](Algorithm algorithm) {
         for (const trireme_dtype dtype : {TRIREME_DTYPE_F32, TRIREME_DTYPE_F16}) {
           Elements send(dtype, 11);
@@ -576,8 +582,8 @@ void disagreement_is_a_mismatch_on_all(void**) {
       const Status status = rank.run(sum);
       rank.expect(status.code() == TRIREME_ERROR_MISMATCH, status.message());
       rank.expect(status.message().find(words) != std::string::npos, status.message());
-      rank.expect(status.details() != nullptr && status.details()->blamed ==
-                                                     std::vector<std::int32_t>({0, 2}),
+      rank.expect(status.details() != nullptr &&
+                      status.details()->blamed == std::vector<std::int32_t>({0, 2}),
                   "blames others");
       rank.expect(receive.is_untouched(), "wrote something");
       rank.expect(rank.run(sum).code() == TRIREME_ERROR_MISMATCH, "the group did not fail");
@@ -590,7 +596,7 @@ void disagreement_is_a_mismatch_on_all(void**) {
   check_pair(number(Algorithm::double_tree), number(Algorithm::double_tree), 7, "count 7");
 }
 
-// A rank that never calls is named, and nobody waits for longer than the deadline says.
+// A rank that never calls is named, and no rank waits longer than its deadline.
 void a_missing_rank_is_named(void**) {
   with_ranks(3, [](Rank& rank) {
     std::vector<float> data(3, 1);
@@ -602,7 +608,7 @@ void a_missing_rank_is_named(void**) {
     sum.send = sum.receive = data.data();
     sum.algorithm = static_cast<std::int32_t>(Algorithm::ring);
     if (rank.me == 1) {  // leaves when the others have failed
-      while (rank.group->wait_ready(Deadline::after(0)).ok()) std::this_thread::yield();
+      while (rank.group->wait_ready(Deadline::after(0), nullptr).ok()) std::this_thread::yield();
       return;
     }
     const Status status = rank.run(sum, kSecond / 5);
@@ -630,8 +636,8 @@ void an_abort_ends_it(void**) {
   });
 }
 
-// Messages of the caller, collectives of algorithms and native ones at once; a large message that
-// nobody takes yet stops none of the others.
+// Messages of the caller, collectives of algorithms and native ones at once; a large message
+// without a receive stops none of the others.
 void messages_and_algorithms_do_not_meet(void**) {
   with_ranks(3, [](Rank& rank) {
     using Bytes = std::vector<std::uint8_t>;
@@ -657,17 +663,20 @@ void messages_and_algorithms_do_not_meet(void**) {
         "send");
     for (int round = 0; round < 5; ++round) {
       for_each_algorithm(kKinds[0], [&](Algorithm algorithm) {
-        check(rank, {kKinds[0], algorithm, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, 20011, 0, false}, true);
+        check(rank,
+              {kKinds[0], algorithm, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, 20011, 0, false},
+              true);
       });
       check(rank,
-            {kKinds[0], Algorithm::automatic, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, 20011, 0, false},
+            {kKinds[0], Algorithm::automatic, TRIREME_DTYPE_I32, TRIREME_REDUCTION_SUM, 20011, 0,
+             false},
             true);
     }
-    rank.expect(rank.group
-                    ->start_message(message(OperationKind::receive, other, before), deadline,
-                                    &received)
-                    .ok(),
-                "receive");
+    rank.expect(
+        rank.group
+            ->start_message(message(OperationKind::receive, other, before), deadline, &received)
+            .ok(),
+        "receive");
     rank.expect(sent->wait(deadline).ok() && received->wait(deadline).ok(), "messages");
     rank.expect(other.front() == before && other.back() == before, "the message's content");
   });

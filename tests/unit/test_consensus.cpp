@@ -1,6 +1,6 @@
-// Consensus by messages: every order of them among two ranks, many among more, with deaths at every
-// step, links that break, sides that no longer reach each other, and ranks that are given up
-// although they live. All who decide decide the same, and only one side goes on.
+// Consensus by messages: every order of them among two ranks, and many orders among more. Ranks die
+// at every step, links break, sides no longer reach each other, and living ranks are given up. All
+// ranks that decide decide the same, and only one side goes on.
 #include <algorithm>
 #include <csetjmp>
 #include <cstdarg>
@@ -38,7 +38,7 @@ struct Cast {
   std::uint64_t value;
 };
 
-// Ranks, what they have said but not yet heard, and what they decided.
+// Ranks, their messages under way, and their decisions.
 class World {
  public:
   World(int size, std::uint64_t decisions) : size_(size), decisions_(decisions) {
@@ -101,7 +101,7 @@ class World {
     pump(event.to);
   }
 
-  // Some of what it has sent arrives nevertheless.
+  // Some of its messages arrive nevertheless.
   void kill(int rank, fuzz::Random& random) {
     alive_[at(rank)] = false;
     for (int other = 0; other < size_; ++other) {
@@ -128,7 +128,7 @@ class World {
     ranks_[at(rank)].accuse(one);
     pump(rank);
   }
-  // The link lives on, although nobody counts on it.
+  // The link lives on, although the rank does not count on it.
   void suspect(int rank, int other) {
     ranks_[at(rank)].lose(other);
     pump(rank);
@@ -140,7 +140,7 @@ class World {
   }
   void vote_oddly(std::uint64_t bits) { odd_votes_ = bits; }
 
-  // Looks at what was decided, and by whom.
+  // Checks the decisions, and the ranks that made them.
   const std::string& check() {
     for (const auto& [number, made] : made_) {
       const auto& votes = casts_[number];
@@ -243,7 +243,7 @@ void explore(Search& search, World world, int delays, bool may_die, const std::s
     const std::vector<World::Event> events = world.possible();
     if (may_die) {
       for (int victim = 0; victim < search.size; ++victim) {
-        for (const std::uint64_t arrives : {1u, 2u}) {  // how much of what it said last does
+        for (const std::uint64_t arrives : {1u, 2u}) {  // how many of its last messages arrive
           fuzz::Random some{arrives};
           World other = world;
           other.kill(victim, some);
@@ -333,7 +333,7 @@ void while_a_majority_lives_all_of_it_decide(void**) {
   assert_true(deaths > 100);
 }
 
-// Two sides at some moment, the one of which may already be smaller than it was.
+// Two sides from some moment on, and one of them may already be smaller than it was.
 void of_two_sides_one_goes_on(void**) {
   int by_lowest = 0;
   for (std::uint64_t trial = 0; trial < fuzz::trials(20'000); ++trial) {
@@ -360,7 +360,7 @@ void of_two_sides_one_goes_on(void**) {
     const auto on_other = static_cast<int>(std::count(other_side.begin(), other_side.end(), true));
     const bool is_tie = 2 * on_other == size;
     const bool other_wins = is_tie ? other_side[0] : 2 * on_other > size;
-    // Who is out goes nowhere; the side that goes on is whole.
+    // A rank that is out does not go on; the side that goes on is whole.
     bool all_went_on = true;
     for (int rank = 0; rank < size; ++rank) {
       const bool wins = other_side[static_cast<std::size_t>(rank)] == other_wins;
@@ -409,7 +409,7 @@ void nothing_makes_two_decisions_of_one(void**) {
     };
     run(world, random, what, meddle);
     expect_right(world, what);
-    // Whoever still waits then waits in vain, until its time is over.
+    // A rank that still waits then waits in vain, until its deadline.
     for (int round = 0; round < 3 * size; ++round) {
       for (int rank = 0; rank < size; ++rank) {
         if (!world.waits(rank)) continue;

@@ -1,6 +1,6 @@
-// What the host backend makes of an engine: who is asked to move what, that ranks which call different
-// things never get a number, and who is blamed when an engine fails; all that with slots which the
-// transport carries, and with such as the engine does.
+// The host backend's use of an engine. It must ask the engine for the right moves. Ranks that make
+// different calls must never get a number. A failure of the engine must blame the right ranks; all
+// that holds with slots that the transport carries, and with slots that the engine carries.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -28,8 +28,8 @@ namespace {
 
 using namespace local_ranks;
 
-// Where the engines of all ranks meet: who has the same ticket adds up, as somebody else's library
-// would that knows nothing of what else ranks say.
+// The meeting of all ranks' engines: calls with the same ticket are added up, as by a library that
+// knows nothing else of the ranks.
 struct Board {
   struct Meeting {
     std::vector<const std::int32_t*> given;
@@ -91,7 +91,7 @@ class Adder final : public host::Engine {
     }
     ++meeting.taken;
     board_.changed.notify_all();
-    // Nobody's memory goes before all have read it.
+    // A rank's memory stays until all have read it.
     wait_until(board_.changed, lock, deadline,
                [&] { return aborted_ || meeting.taken >= board_.world_size; });
     std::memcpy(operation.receive, sums.data(), operation.count * sizeof(std::int32_t));
@@ -139,7 +139,7 @@ class Adder final : public host::Engine {
   bool aborted_ = false;
 };
 
-// A transport that does what it should: a queue of frames for each rank.
+// A transport without faults: a queue of frames for each rank.
 class Net {
  public:
   explicit Net(int world_size) : queues_(static_cast<std::size_t>(world_size)) {
@@ -418,7 +418,7 @@ void who_leaves_instead_of_coming_is_blamed(void**) {
   }
 }
 
-// What small collectives do that nothing but slots is needed for, as callers call them.
+// Small collectives that need only slots, as callers call them.
 void small_calls_are_over_at_once_or_as_soon_as_all_have_come(void**) {
   for (const int world_size : {1, 2, 3, 5}) {
     Board board(true, true);
@@ -432,13 +432,14 @@ void small_calls_are_over_at_once_or_as_soon_as_all_have_come(void**) {
         Vectors vectors(backend.rank(), count);
         const Operation operation = all_reduce_of(vectors);
         BriefTime time;
-        const Brief brief = backend.start_brief(operation, sequence, &time);
+        const SmallProgress small = backend.start_small(operation, sequence, &time);
         const bool fits = count * sizeof(std::int32_t) <= host::kCarriedBytes;
-        if ((brief == Brief::refused) == fits) return "refused, or not";
+        if ((small == SmallProgress::refused) == fits) return "refused, or not";
         Status status = Status::success();
         const Deadline deadline = Deadline::after(kLong);
-        if (brief == Brief::waiting) status = backend.finish_brief(operation, sequence, deadline);
-        if (brief == Brief::refused) status = backend.run(operation, sequence, deadline);
+        if (small == SmallProgress::waiting)
+          status = backend.finish_small(operation, sequence, deadline);
+        if (small == SmallProgress::refused) status = backend.run(operation, sequence, deadline);
         if (!status.ok()) return status.message();
         if (!vectors.is_sum(n)) return "a wrong sum of " + std::to_string(count);
       }
@@ -448,7 +449,7 @@ void small_calls_are_over_at_once_or_as_soon_as_all_have_come(void**) {
   }
 }
 
-// Its goodbye may come before what it called last.
+// Its goodbye may come before its last call.
 void who_leaves_after_the_last_call_has_called_it(void**) {
   for (int trial = 0; trial < 20; ++trial) {
     Board board(true, true);

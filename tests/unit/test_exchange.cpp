@@ -1,6 +1,7 @@
-// What engines move their bytes by, over socket pairs: pieces find their places whatever the order in
-// which both ends come, from several threads at once; and a peer that says what it should not, dies, or
-// does not come, ends a wait with the right rank and never touches memory that is none of its own.
+// The exchange by which engines move their bytes, over socket pairs: pieces find their places
+// whatever the order in which both ends come, from several threads at once; A peer that breaks the
+// protocol, dies, or does not come, ends a wait. The failure names the right rank, and no foreign
+// memory is touched.
 #include <sys/socket.h>
 
 #include <cstring>
@@ -135,7 +136,7 @@ void pieces_find_their_places(void**) {
   assert_int_equal(wrong.load(), 0);
 }
 
-// Pieces of one slot come in order, and receives that nobody has answered yet hold nobody up.
+// Pieces of one slot come in order, and unanswered receives do not stop others.
 void one_slot_keeps_its_order(void**) {
   Net net(2);
   std::vector<std::uint32_t> never(10), first(100), second(100);
@@ -156,7 +157,7 @@ void one_slot_keeps_its_order(void**) {
   assert_true(net[0].wait(one, Deadline::after(kLong)).ok());
   peer.join();
   assert_true(first == numbers(100, 5) && second == numbers(100, 6));
-  // Nobody comes: the deadline ends it, and what was given up ends the exchange.
+  // No peer comes: the deadline ends the wait, and the abandoned transfer ends the exchange.
   const Status late = net[0].wait(unanswered, Deadline::after(kSecond / 20));
   assert_int_equal(late.code(), TRIREME_ERROR_TIMEOUT);
   assert_true(blames(late, 3));
@@ -183,7 +184,7 @@ void what_cannot_be_is_corrupt(void**) {
       assert_true(
           (lie == longer_than_sent ? net[1].receive(false_one) : net[1].send(false_one)).ok());
     }
-    // Who sends hears first of what is asked for.
+    // The sender first gets the receiver's announcement.
     const int who = lie == longer_than_asked ? 1 : 0;
     const Status status = net[who].wait(who == 1 ? false_one : piece, Deadline::after(kLong));
     if (status.code() != TRIREME_ERROR_CORRUPT) fail_msg("%s", status.message().c_str());
@@ -194,7 +195,7 @@ void what_cannot_be_is_corrupt(void**) {
   }
 }
 
-// Who is gone ends the waits for it alone; what it had sent before arrives.
+// A rank that is gone ends only the waits for it; its earlier bytes arrive.
 void who_has_gone_is_named(void**) {
   Net net(3);
   std::vector<std::uint32_t> from_lost(50), more(50), from_other(50);
@@ -224,7 +225,7 @@ void who_has_gone_is_named(void**) {
   net[0].drop(misses);
 }
 
-// Ends who moves bytes, and who waits for that one.
+// Ends the thread that moves bytes, and the thread that waits for it.
 void abort_ends_every_wait(void**) {
   Net net(2);
   std::atomic<int> ended{0};

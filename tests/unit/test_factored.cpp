@@ -235,7 +235,7 @@ void powers_are_near_those_of_the_c_library(void**) {
   }
   assert_true(optimizers::falling_power(2, -2000) == 0);
   assert_true(optimizers::falling_power(3, -1e308) == 0);
-  // What other machines must compute, too.
+  // Other machines must compute these values, too.
   assert_true(optimizers::falling_power(2, -0.8) == 0x1.2611186bae675p-1);
   assert_true(optimizers::falling_power(3, -0.8) == 0x1.a935a16704c71p-2);
   assert_true(optimizers::falling_power(100, -0.8) == 0x1.9b8c272fbe6dbp-6);
@@ -244,8 +244,8 @@ void powers_are_near_those_of_the_c_library(void**) {
 void steps_are_as_long_as_the_formula_says(void**) {
   optimizers::Settings settings;
   settings.rule.kind = TRIREME_RULE_ADAFACTOR;
-  settings.max_update_rms = 2;
-  settings.min_parameter_rms = 0.5;
+  settings.rule.max_update_rms = 2;
+  settings.rule.min_parameter_rms = 0.5;
   // 16 elements: roots are a quarter of norms.
   assert_true(optimizers::step_length(settings, 0.25, 4, 16, 12, 4) == 3 * 0.25);
   assert_true(optimizers::step_length(settings, 0.75, 4, 16, 12, 4) == 3 * 0.5);

@@ -1,5 +1,5 @@
-// What peers tell that cannot be. A rank that does not believe it may be the only one: the others have been told that
-// everything is well and go on. They hear of it at once, in whatever they do next.
+// Peers that send impossible words. Perhaps only one rank refuses them: the others believe that all
+// is well and go on. They must get the failure at once, in their next call.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -30,7 +30,7 @@ using namespace trireme;
 
 constexpr std::uint64_t kLong = 100'000'000'000;
 constexpr int kRanks = 3;
-constexpr int kLiar = 2;  // 0 is the one that does not believe it, 1 goes on
+constexpr int kLiar = 2;  // rank 0 refuses its words, rank 1 goes on
 
 struct Outcome {
   Status told = Status::success();  // what the call answered
@@ -54,7 +54,7 @@ void run_ranks(const Body& honest, const Body& liar, Outcome (&outcomes)[kRanks]
       std::shared_ptr<Communicator> group;
       Outcome& outcome = outcomes[rank];
       outcome.told = Communicator::create(options, kLong, &group);
-      if (outcome.told.ok()) outcome.told = group->wait_ready(Deadline::after(kLong));
+      if (outcome.told.ok()) outcome.told = group->wait_ready(Deadline::after(kLong), nullptr);
       if (!outcome.told.ok()) return;
       outcome.told = rank == kLiar ? liar(group) : honest(group);
       Operation barrier;
@@ -115,7 +115,7 @@ Status agree_honestly(const std::shared_ptr<Communicator>& group) {
   link.timeout_ns = kLong;
   link.gathers = channels_of(*group);
   link.reductions = link.gathers + 1;
-  return strategies::agree(link, {{"leaves", "3"}}, Status::success());
+  return strategies::agree(link, "seal", {{"leaves", "3"}}, Status::success());
 }
 
 void a_status_that_is_none_fails_the_group(void**) {
@@ -145,7 +145,7 @@ void lengths_that_no_memory_holds_fail_the_group(void**) {
 // ---- making groups ----
 
 template <std::size_t Bytes>
-Status tell(Communicator& group, const std::string& text, const void* own) {
+Status report(Communicator& group, const std::string& text, const void* own) {
   std::vector<char> all(Bytes * kRanks);
   const auto digest = sha256(text);
   Operation operation;
@@ -171,10 +171,10 @@ void a_report_that_is_no_status_fails_the_parent(void**) {
         },
         [&](const auto& group) {
           const std::int32_t wish[6] = {1, 2, 3, 4, -1, 0};
-          std::int32_t report[48] = {code};
-          std::memcpy(report + 2, "\x1b[31mred", 8);
-          const Status wished = tell<sizeof wish>(*group, "split", wish);
-          return wished.ok() ? tell<sizeof report>(*group, "split; joined", report) : wished;
+          std::int32_t answer[48] = {code};
+          std::memcpy(answer + 2, "\x1b[31mred", 8);
+          const Status wished = report<sizeof wish>(*group, "split", wish);
+          return wished.ok() ? report<sizeof answer>(*group, "split; joined", answer) : wished;
         },
         outcomes);
     for (const Outcome& outcome : outcomes) assert_false(says(outcome.told, "\x1b"));

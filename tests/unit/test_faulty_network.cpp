@@ -1,6 +1,6 @@
-// tcp:// groups over a network that is not well: below the library's sockets a bit flips, packets are
-// short, late, or never arrive, a connection breaks. Slow is no error; everything else is one, with the
-// rank named, and never a wrong number.
+// tcp:// groups over a network that is not well: below the library's sockets a bit flips, packets
+// are short, late, or never arrive, a connection breaks. Slow is no error; everything else is one,
+// with the rank named, and never a wrong number.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -45,7 +45,7 @@ enum class Fault { none, flip, slow, swallow_all, swallow_frames, broken };
 
 struct Network {
   std::atomic<Fault> fault{Fault::none};
-  std::atomic<int> victim{-1};         // whose sends suffer; -1: everybody's
+  std::atomic<int> victim{-1};         // the rank whose sends suffer; -1: all ranks
   std::atomic<std::int64_t> after{0};  // how many of them are well first
   std::atomic<std::int64_t> count{1};  // how many suffer
   std::atomic<std::uint64_t> draws{0};
@@ -102,7 +102,7 @@ ssize_t faulty_send(int descriptor, const msghdr* message, int flags) {
     case Fault::flip: {
       const std::size_t at = random.below(bytes.size());
       bytes[at] = static_cast<char>(bytes[at] ^ (1 << random.below(8)));
-      // What the system does not take is sent once more, and whole then.
+      // Bytes that the system does not take are sent once more, and are whole then.
       const ssize_t sent = send_changed();
       if (sent <= static_cast<ssize_t>(at)) {
         --network.struck;
@@ -186,7 +186,7 @@ struct Trial {
   const char* backend = "";  // gloo: all-reduces go by an engine, which has connections of its own
 };
 
-// The network is well until both are there, and again once both have seen what they would see.
+// The network is well until both are there, and again once both have seen the fault.
 std::vector<Outcome> run(const Trial& trial) {
   static std::atomic<unsigned> number{0};
   const auto id = static_cast<unsigned>(getpid());
@@ -219,7 +219,7 @@ std::vector<Outcome> run(const Trial& trial) {
       options.rendezvous = url + std::to_string(last + (rank == 1 ? 120 : 0));
       std::shared_ptr<Communicator> group;
       mine.status = Communicator::create(options, kLong, &group);
-      if (mine.status.ok()) mine.status = group->wait_ready(Deadline::after(kLong));
+      if (mine.status.ok()) mine.status = group->wait_ready(Deadline::after(kLong), nullptr);
       both.arrive_and_wait();
       if (mine.status.ok()) work(*group, trial.rounds, trial.timeout_ns, &mine);
       both.arrive_and_wait();
@@ -267,7 +267,7 @@ void expect_flips_noticed(const char* backend, std::uint64_t trials) {
     each.count = 1;
     const std::vector<Outcome> outcomes = run(each);
     if (network.struck == 0) continue;
-    // It may have been a rank's last word, which nobody waits for.
+    // It may have been in a rank's last message, for which no rank waits.
     if (outcomes[0].status.ok() && outcomes[1].status.ok()) continue;
     ++flips;
     for (int rank = 0; rank < 2; ++rank) {
@@ -279,7 +279,9 @@ void expect_flips_noticed(const char* backend, std::uint64_t trials) {
   assert_true(flips * 2 >= trials);
 }
 
-void a_flipped_bit_is_noticed_by_who_gets_it(void**) { expect_flips_noticed("", fuzz::trials(150)); }
+void a_flipped_bit_is_noticed_by_who_gets_it(void**) {
+  expect_flips_noticed("", fuzz::trials(150));
+}
 
 // Not where Gloo is missing.
 bool has_engine() {
@@ -309,7 +311,7 @@ void packets_that_are_short_and_late_are_no_error(void**) {
   assert_true(network.struck > 12);
 }
 
-// The one from whom nothing comes any more is named, by the time that was agreed on.
+// The rank whose packets no longer arrive is named, by the agreed time.
 void a_rank_whose_packets_are_swallowed_is_named(void**) {
   for (const int victim : {0, 1}) {
     Trial cut{Fault::swallow_all, victim};
@@ -337,7 +339,7 @@ void a_rank_of_which_nothing_but_life_comes_is_a_timeout(void**) {
   assert_true(outcomes[0].took_ns >= half.timeout_ns);
 }
 
-// A part of what a rank says is missing in the middle, and the rest comes.
+// A part of a rank's bytes is missing in the middle, and the rest comes.
 void what_is_left_out_is_noticed(void**) {
   for (int trial = 0; trial < 4; ++trial) {
     Trial gap{Fault::swallow_frames, trial % 2};
@@ -346,7 +348,7 @@ void what_is_left_out_is_noticed(void**) {
     gap.rounds = INT32_MAX;
     gap.timeout_ns = 3 * kSecond;
     const std::vector<Outcome> outcomes = run(gap);
-    // If nothing follows it, because both wait for what is missing, it is a timeout.
+    // If no byte follows it, because both wait for the missing ones, it is a timeout.
     const Outcome& other = outcomes[static_cast<std::size_t>(1 - gap.victim)];
     if (other.status.code() == TRIREME_ERROR_TIMEOUT) continue;
     expect_failure(outcomes, 1 - gap.victim, TRIREME_ERROR_CORRUPT, gap.victim);

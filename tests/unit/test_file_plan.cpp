@@ -124,7 +124,7 @@ void every_element_that_is_held_has_one_place(void**) {
   }
 }
 
-// Replicas give each other what they updated block by block.
+// Replicas give each other their updates block by block.
 void all_ranks_have_as_many_blocks_of_a_group(void**) {
   Registry registry;
   fill(&registry);

@@ -35,7 +35,7 @@ void one_of_many_is_found(void**) {
       const std::size_t size = static_cast<std::size_t>(type.bits) / 8;
       const std::uint64_t sign = std::uint64_t{1} << (type.bits - 1);
       const std::uint64_t infinity = (sign - 1) >> type.mantissa << type.mantissa;
-      // The largest number, the smallest, 0 and those below 0; then what is none.
+      // The largest number, the smallest, 0 and those below 0; then values that are not finite.
       const std::uint64_t numbers[] = {infinity - 1, 1, 0, sign | (infinity - 1), sign};
       const std::uint64_t others[] = {infinity, infinity + 1, sign - 1, sign | infinity,
                                       sign | (sign - 1)};

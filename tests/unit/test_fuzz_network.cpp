@@ -1,6 +1,7 @@
-// Everything that reads what a stranger, or a broken network, may have written, without a network:
-// addresses, the handshake, frames with codes. A thousand times what made sense and was changed then,
-// from a seed. What is done at the end was said by the other end, byte by byte, or nothing was done.
+// Every reader of bytes that an unauthenticated peer, or a broken network, may have written,
+// without a network: addresses, the handshake, frames with codes. Valid bytes are changed a
+// thousand times, from a seed. Every accepted byte must come from the other end, or no byte is
+// accepted.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -96,7 +97,7 @@ void an_endpoint_is_numbers_or_an_error(void**) {
       assert_int_equal(status.code(), TRIREME_ERROR_INVALID_ARGUMENT);
       continue;
     }
-    // What came out is numbers, and leads to the same place.
+    // The result is numbers, and leads to the same place.
     tcp::Endpoint again;
     assert_true(tcp::parse_endpoint(endpoint.text(), &again).ok());
     assert_string_equal(again.text().c_str(), endpoint.text().c_str());
@@ -110,8 +111,8 @@ struct End {
       : handshake(token, side, terms, "the other end") {
     assert_true(handshake.start(&said).ok());
   }
-  // What is not for the handshake any more stays out of `heard`.
-  void hear(std::string_view bytes) {
+  // Bytes after the handshake stay out of `heard`.
+  void receive(std::string_view bytes) {
     if (!status.ok() || handshake.done()) return;
     std::size_t used = 0;
     status = handshake.take(bytes, &used, &said);
@@ -142,13 +143,13 @@ void check_end(const End& end, const End& other, std::size_t most) {
                 end.status.code() == TRIREME_ERROR_MISMATCH);
   }
   if (!end.handshake.done()) return;
-  // Nobody but an end with the token made what it heard, for this connection alone.
+  // Only an end with the token can have made the accepted bytes, for this connection alone.
   assert_int_equal(end.heard.size(), most);
   assert_true(other.said.substr(0, most) == end.heard);
 }
 
-// Someone between the two ends changes, repeats, cuts and exchanges what they say, also with what was
-// said in connections before.
+// An attacker between the two ends changes, repeats, cuts and exchanges their messages, also with
+// those of earlier connections.
 void nobody_gets_between_two_ends(void**) {
   Random random{fuzz::seed() + 2};
   std::vector<std::string> before{"trireme\n"};
@@ -176,7 +177,7 @@ void nobody_gets_between_two_ends(void**) {
       }
       while (!words.empty()) {
         const std::size_t part = std::min(words.size(), std::size_t{1} + random.below(150));
-        to.hear(std::string_view(words).substr(0, part));
+        to.receive(std::string_view(words).substr(0, part));
         words.erase(0, part);
       }
     }
@@ -201,7 +202,7 @@ std::string proof(const std::string& label, const std::string& caller, const std
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
-// Who knows the token may still greet with anything at all.
+// A peer that knows the token may still send any greeting.
 void who_knows_the_token_is_not_believed_either(void**) {
   Random random{fuzz::seed() + 3};
   std::uint64_t welcome = 0;
@@ -215,19 +216,19 @@ void who_knows_the_token_is_not_believed_either(void**) {
     const bool calls = random.one_in(2);
     End end(calls ? Handshake::Side::called : Handshake::Side::caller, any_terms(random), kToken);
     if (calls) {
-      end.hear(hello);
+      end.receive(hello);
       assert_int_equal(end.said.size(), 136);
-      end.hear(proof("trireme caller", hello, end.said.substr(0, 104)));
+      end.receive(proof("trireme caller", hello, end.said.substr(0, 104)));
     } else {
       const std::string own = end.said;
-      end.hear(hello + proof("trireme called", own, hello));
+      end.receive(hello + proof("trireme called", own, hello));
       const std::string word = fuzz::changed(random, std::string("\1\0\0\0", 4));
-      end.hear(word + proof("trireme word", own, hello, word));
+      end.receive(word + proof("trireme word", own, hello, word));
     }
     if (end.handshake.done()) {
       ++welcome;
     } else if (!end.status.ok()) {
-      // It is one of ours, so it is told what is wrong; a caller also of words that are none.
+      // It knows the token, so it is told the fault; a caller is also told of words that are none.
       assert_true(end.status.code() == TRIREME_ERROR_MISMATCH ||
                   (!calls && end.status.code() == TRIREME_ERROR_AUTHENTICATION));
       assert_true(clean_text(end.status.message()) == end.status.message());

@@ -1,6 +1,7 @@
-// Talks with what listens: the directory and a mesh, by strangers without the token and by liars who
-// have it. Sessions that make sense, changed from a seed. Whoever is honest gets through meanwhile,
-// what was delivered is what was sent, and strangers cost a bounded amount of memory and descriptors.
+// Sessions with the listeners: the directory and a mesh, by unauthenticated peers without the token
+// and by liars that have it. Valid sessions are changed, from a seed. Honest ranks get through
+// meanwhile, the delivered bytes are those that were sent, and unauthenticated peers cost a bounded
+// amount of memory and descriptors.
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -97,11 +98,12 @@ void meet_honestly(const tcp::Endpoint& endpoint, const std::string& name) {
       tcp::Visit own{name, rank, 3, {}};
       std::snprintf(own.own.endpoint, sizeof own.own.endpoint, "10.0.0.%d:%d", rank, 100 + rank);
       std::vector<tcp::Entry> all;
+      tcp::Socket seat;
       bool refused = false;
       Status status = Status::failure(TRIREME_ERROR_TIMEOUT, "");
       // Strangers may push one out before it has proved itself; it comes again, as a rank does.
       for (int attempt = 0; attempt < 50 && !status.ok() && !refused; ++attempt) {
-        status = tcp::visit(endpoint, kToken, own, kGoOn, &all, &refused);
+        status = tcp::visit(endpoint, kToken, own, {}, kGoOn, &all, &refused, &seat);
       }
       std::string& text = wrong[static_cast<std::size_t>(rank)];
       if (!status.ok()) text = status.message();
@@ -117,7 +119,7 @@ void meet_honestly(const tcp::Endpoint& endpoint, const std::string& name) {
   }
 }
 
-// What a rank asks the directory: name, rank, world size, how it is reached.
+// A rank's request to the directory: name, rank, world size, its address.
 std::string request(Random& random) {
   std::string out = "liars-" + std::to_string(random.below(4));
   out.resize(64);
@@ -162,7 +164,7 @@ void the_directory_serves_the_honest_among_all_others(void**) {
   }
   // Of each that is held there are two ends here; the others have gone, or will by themselves.
   assert_true(count_descriptors() <=
-              before + 2 * static_cast<int>(kHeld) + static_cast<int>(tcp::kMostStrangers));
+              before + 2 * static_cast<int>(kHeld) + static_cast<int>(tcp::kMostUnauthenticated));
 }
 
 void strangers_cost_no_more_than_was_said(void**) {
@@ -173,12 +175,13 @@ void strangers_cost_no_more_than_was_said(void**) {
   for (int i = 0; i < kIdle; ++i) idle.push_back(connected(meeting.endpoint));
   // They have been let in before this one has.
   meet_honestly(meeting.endpoint, "honest");
-  assert_true(count_descriptors() <= before + kIdle + static_cast<int>(tcp::kMostStrangers) + 3);
+  assert_true(count_descriptors() <=
+              before + kIdle + static_cast<int>(tcp::kMostUnauthenticated) + 3);
 }
 
 void a_flood_of_strangers_takes_no_memory(void**) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  skip();  // a sanitizer keeps what was freed
+  skip();  // a sanitizer keeps freed memory
 #endif
   Meeting meeting;
   Random random{fuzz::seed() + 1};
@@ -192,7 +195,7 @@ void a_flood_of_strangers_takes_no_memory(void**) {
   }
   meet_honestly(meeting.endpoint, "honest-after");
   const std::int64_t more = std::max<std::int64_t>(resident_bytes() - before, 0);
-  std::printf("network: %llu strangers took %llu KiB\n", static_cast<unsigned long long>(count),
+  std::printf("network: %llu newcomers took %llu KiB\n", static_cast<unsigned long long>(count),
               static_cast<unsigned long long>(more >> 10));
   assert_true(more <= (16u << 20));
 }
@@ -206,7 +209,7 @@ struct Liar {
     std::strcpy(own.own.endpoint, "127.0.0.1:1");
     std::vector<tcp::Entry> all;
     bool refused = false;
-    assert_true(tcp::visit(meeting, kToken, own, kGoOn, &all, &refused).ok());
+    assert_true(tcp::visit(meeting, kToken, own, {}, kGoOn, &all, &refused, &seat).ok());
     tcp::Endpoint there;
     assert_true(tcp::parse_endpoint(all[0].endpoint, &there).ok());
     HandshakeTerms terms;
@@ -216,7 +219,7 @@ struct Liar {
         name + '\n' +
         std::string(reinterpret_cast<const char*>(all[0].nonce.data()), all[0].nonce.size()));
     // While the mesh still lets peers in: it stops once rank 1 is there.
-    stranger = connected(there);
+    newcomer = connected(there);
     for (const Purpose purpose : {Purpose::control, Purpose::data}) {
       terms.purpose = purpose;
       tcp::Socket& socket = purpose == Purpose::data ? data : life;
@@ -225,7 +228,7 @@ struct Liar {
       if (!status.ok()) fail_msg("%s", status.message().c_str());
     }
   }
-  tcp::Socket stranger, life, data;
+  tcp::Socket seat, newcomer, life, data;
   SessionKeys keys;
 };
 
@@ -258,9 +261,9 @@ void a_mesh_delivers_what_was_sent_or_an_error(void**) {
     }
     const std::string honest = words;
     if (!random.one_in(4)) words = fuzz::changed(random, words);
-    // Connections that nobody waits for are no harm.
+    // Connections that no rank waits for do no harm.
     if (random.one_in(4)) liar.life.reset();
-    if (random.one_in(4)) say(liar.stranger, random, fuzz::noise(random, 150));
+    if (random.one_in(4)) say(liar.newcomer, random, fuzz::noise(random, 150));
     say(liar.data, random, words);
     liar.data.reset();  // its end is what ends the loop
 

@@ -1,5 +1,5 @@
-// Marks of memory that nobody has written: NaN for every type, found wherever one is left, with all
-// vector instructions of the machine, and nothing that arithmetic makes.
+// Marks of memory that was not written: they are NaN in every type, are found wherever one is left,
+// with all vector instructions of the machine, and are no result of arithmetic.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -36,7 +36,7 @@ void one_of_many_is_found(void**) {
           std::vector<unsigned char> bytes(count * size + 1);
           unsigned char* const values = bytes.data() + 1;  // at no multiple of its size
           assert_int_equal(find_gap(dtype, values, 0, count, gap), count);
-          for (std::size_t i = 0; i < count; i += count > 1000 ? 449 : 1) {
+          for (std::size_t i = 0; i<count; i += count> 1000 ? 449 : 1) {
             mark_gap(values + i * size, size, gap);
             assert_int_equal(find_gap(dtype, values, 0, count, gap), i);
             assert_int_equal(find_gap(dtype, values, 0, i, gap), i);
@@ -109,8 +109,9 @@ void what_is_computed_from_one_has_its_trace(void**) {
 
 void what_arithmetic_makes_is_none(void**) {
   volatile float zero = 0, infinity = std::numeric_limits<float>::infinity();
-  const float made[] = {zero / zero, infinity - infinity, infinity * zero, std::sqrt(-infinity),
-                        std::nanf(""), -std::nanf(""), infinity, -infinity, 3.4e38f};
+  const float made[] = {zero / zero,   infinity - infinity, infinity * zero, std::sqrt(-infinity),
+                        std::nanf(""), -std::nanf(""),      infinity,        -infinity,
+                        3.4e38f};
   double wide[9];
   for (int i = 0; i < 9; ++i) wide[i] = static_cast<double>(made[i]);
   for (const Gap gap : kGaps) {

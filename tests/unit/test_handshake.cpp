@@ -1,5 +1,5 @@
 // HMAC-SHA256 against the vectors of RFC 4231; the handshake and the frames after it, between two
-// ends and against strangers who change, repeat, mirror, cut or invent what is said.
+// ends, and against unauthenticated peers that change, repeat, mirror, cut or invent messages.
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,8 +58,8 @@ struct End {
       : handshake(token, side, terms, side == Side::caller ? "the server" : "the client") {
     assert_true(handshake.start(&out).ok());
   }
-  // Hears bytes; what it says in return is in out.
-  trireme_status hear(const std::string& bytes) {
+  // Takes bytes; its answer is in out.
+  trireme_status receive(const std::string& bytes) {
     std::size_t used = 0;
     Status status = handshake.take(bytes, &used, &out);
     message = status.message();
@@ -82,14 +82,14 @@ struct Talk {
   trireme_status called = TRIREME_OK;
 };
 
-// Until nobody has anything to say; who has failed hears nothing more.
+// Runs until both ends are silent; an end that has failed receives no more.
 Talk talk(End& caller, End& called) {
   Talk result;
   for (int turn = 0; turn < 8; ++turn) {
     const std::string a = caller.say();
-    if (!a.empty() && result.called == TRIREME_OK) result.called = called.hear(a);
+    if (!a.empty() && result.called == TRIREME_OK) result.called = called.receive(a);
     const std::string b = called.say();
-    if (!b.empty() && result.caller == TRIREME_OK) result.caller = caller.hear(b);
+    if (!b.empty() && result.caller == TRIREME_OK) result.caller = caller.receive(b);
   }
   return result;
 }
@@ -168,7 +168,7 @@ void a_changed_byte_is_refused(void**) {
           assert_int_equal(said.size(), bytes[message]);
           said[at] = static_cast<char>(said[at] ^ (1 << at % 8));
         }
-        if (heard == TRIREME_OK && !said.empty()) heard = to.hear(said);
+        if (heard == TRIREME_OK && !said.empty()) heard = to.receive(said);
       }
       const bool caught = result.caller == TRIREME_ERROR_AUTHENTICATION ||
                           result.called == TRIREME_ERROR_AUTHENTICATION;
@@ -184,32 +184,33 @@ void a_changed_byte_is_refused(void**) {
 void a_mirror_proves_nothing(void**) {
   End caller(Side::caller);
   const std::string hello = caller.say();
-  assert_int_equal(caller.hear(hello + std::string(32, 'x')), TRIREME_ERROR_AUTHENTICATION);
-  // The one that was called gets its own proof back.
+  assert_int_equal(caller.receive(hello + std::string(32, 'x')), TRIREME_ERROR_AUTHENTICATION);
+  // The called end gets its own proof back.
   End honest(Side::caller), called(Side::called);
-  assert_int_equal(called.hear(honest.say()), TRIREME_OK);
+  assert_int_equal(called.receive(honest.say()), TRIREME_OK);
   const std::string answer = called.say();
-  assert_int_equal(called.hear(answer.substr(104)), TRIREME_ERROR_AUTHENTICATION);
+  assert_int_equal(called.receive(answer.substr(104)), TRIREME_ERROR_AUTHENTICATION);
   // A caller's hello gets an answer from another end of the same caller's: of its own hello.
   End first(Side::caller), second(Side::caller);
-  assert_int_equal(first.hear(second.say() + std::string(32, '\0')), TRIREME_ERROR_AUTHENTICATION);
+  assert_int_equal(first.receive(second.say() + std::string(32, '\0')),
+                   TRIREME_ERROR_AUTHENTICATION);
 }
 
 void a_recording_proves_nothing(void**) {
   End caller(Side::caller), called(Side::called);
   const std::string hello = caller.say();
-  assert_int_equal(called.hear(hello), TRIREME_OK);
+  assert_int_equal(called.receive(hello), TRIREME_OK);
   const std::string answer = called.say();
-  assert_int_equal(caller.hear(answer), TRIREME_OK);
+  assert_int_equal(caller.receive(answer), TRIREME_OK);
   const std::string proof = caller.say();
-  assert_int_equal(called.hear(proof), TRIREME_OK);
+  assert_int_equal(called.receive(proof), TRIREME_OK);
   const std::string word = called.say();
 
   End later(Side::called);
-  assert_int_equal(later.hear(hello), TRIREME_OK);
-  assert_int_equal(later.hear(proof), TRIREME_ERROR_AUTHENTICATION);
+  assert_int_equal(later.receive(hello), TRIREME_OK);
+  assert_int_equal(later.receive(proof), TRIREME_ERROR_AUTHENTICATION);
   End another(Side::caller);
-  assert_int_equal(another.hear(answer + word), TRIREME_ERROR_AUTHENTICATION);
+  assert_int_equal(another.receive(answer + word), TRIREME_ERROR_AUTHENTICATION);
 }
 
 void pieces_of_any_size_are_put_together(void**) {
@@ -220,7 +221,7 @@ void pieces_of_any_size_are_put_together(void**) {
       const std::string said = from.say();
       for (std::size_t at = 0; at < said.size(); at += piece) {
         assert_false(to.handshake.done());
-        assert_int_equal(to.hear(said.substr(at, piece)), TRIREME_OK);
+        assert_int_equal(to.receive(said.substr(at, piece)), TRIREME_OK);
       }
     }
     assert_true(caller.handshake.done() && called.handshake.done());
@@ -231,11 +232,12 @@ void a_stranger_is_not_listened_to(void**) {
   for (const char* words :
        {"GET / HTTP/1.0\r\n\r\n", "\x16\x03\x01", "SSH-2.0-x\r\n", "trireme "}) {
     End called(Side::called);
-    assert_int_equal(called.hear(words), TRIREME_ERROR_AUTHENTICATION);
+    assert_int_equal(called.receive(words), TRIREME_ERROR_AUTHENTICATION);
     assert_true(called.out.empty());
   }
   End called(Side::called);
-  assert_int_equal(called.hear("trireme\n" + std::string(249, 'x')), TRIREME_ERROR_AUTHENTICATION);
+  assert_int_equal(called.receive("trireme\n" + std::string(249, 'x')),
+                   TRIREME_ERROR_AUTHENTICATION);
   assert_int_equal(called.read, 136);
 }
 

@@ -1,5 +1,5 @@
-// Which ranks share a host, and what goes between hosts: sums of a ring of members, whose bytes a
-// relay may change on the way. What a whole group makes of it is tested from outside.
+// The ranks that share a host, and the bytes between hosts: sums of a ring of members, whose bytes
+// a relay may change on the way. Whole groups are tested from outside.
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -56,7 +56,7 @@ void ranks_are_put_on_their_hosts(void**) {
   assert_string_equal(uneven.text().c_str(), "2 hosts x 2 to 3");
 }
 
-// Passes on what comes from one end of a line to the other, and changes one byte of it.
+// Passes bytes from one end of a line to the other, and changes one of them.
 class Relay {
  public:
   // change: which of the bytes that come from `from`; UINT64_MAX: none.

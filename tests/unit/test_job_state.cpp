@@ -1,5 +1,5 @@
-// Jobs on several hosts: who gets which ranks, who is let in, when all end and who is blamed, with
-// losses and failures at every step; and what agents say as bytes.
+// Jobs on several hosts: the ranks of each agent, admission, the end, and the blame, with losses
+// and failures at every step; and the agents' messages as bytes.
 #include <algorithm>
 #include <csetjmp>
 #include <csignal>
@@ -131,7 +131,7 @@ void who_does_not_fit_is_refused_with_the_reason_and_leaves_no_trace(void**) {
   refused(state.join(8, hello(2, 3), 3), "the job is over");
 }
 
-// What comes of nothing but time, at this moment and not before: the job begins, or never will.
+// Time alone has this effect, at this moment and not before: the job begins, or never will.
 void comes_at(const JobState& state, std::uint64_t moment_ns, bool begins) {
   JobState before = state;
   before.time_passed(moment_ns - 1);
@@ -182,7 +182,7 @@ void a_signal_before_the_job_begins_ends_it_only_at_the_coordinator(void**) {
   assert_string_equal(state.verdict()->text.c_str(), "this");
 }
 
-// What befalls the agents of a job once it has begun, each at a moment of its own.
+// The events of the agents of a job that has begun, each at a moment of its own.
 struct Event {
   enum Kind { fine, failure, killed, loss, signal } kind;
   int agent;
@@ -197,8 +197,8 @@ JobState begun_job(int count) {
 
 std::string failure_of(int agent) { return "rank " + std::to_string(agent) + " failed"; }
 
-// Reports every event as late as `delay` says, in that order, and checks that nobody is judged
-// before all have gone. Moments are far from each other, so that the earliest trouble is the cause.
+// Reports every event as late as `delay` says, in that order, and checks that the verdict waits for
+// the last agent. Moments are far from each other, so that the earliest trouble is the cause.
 void run(int count, const std::vector<Event>& events, const std::vector<std::uint64_t>& delays) {
   JobState state = begun_job(count);
   std::vector<std::size_t> order(events.size());
@@ -289,7 +289,7 @@ void many_agents_with_random_fates_and_delays_come_to_the_right_verdict(void**) 
     bool signalled = false;
     for (int i = 0; i < count; ++i) {
       auto kind = static_cast<Event::Kind>(random() % 5);
-      // A signal that is not the first trouble is no news to anybody.
+      // A signal that is not the first trouble changes nothing.
       if (kind == Event::signal && (signalled || i > 0)) kind = Event::fine;
       signalled = signalled || kind == Event::signal;
       events.push_back({kind, agents[static_cast<std::size_t>(i)],
@@ -423,7 +423,8 @@ void survivors_on_other_hosts_go_on_where_they_are_kept(void**) {
     assert_string_equal(state.join(1, hello(3, 3), 1).c_str(), "");
     assert_string_equal(state.join(2, hello(3, 3), 1).c_str(), "");
     const std::string said = state.lost(1, "its connection has ended", 10);
-    assert_non_null(std::strstr(said.c_str(), "is lost: its connection has ended. The others go on"));
+    assert_non_null(
+        std::strstr(said.c_str(), "is lost: its connection has ended. The others go on"));
     state.ended(2, AgentEnd{7, false, 0, "rank 2 failed", false}, kSecond);
     assert_false(state.stop().has_value());
     assert_false(state.verdict().has_value());

@@ -1,4 +1,5 @@
-// Who failed first, what the launcher does next, and how output is cut into lines.
+// The first failure, the launcher's next action, and the cutting of output into lines. Also the
+// moments at which an agent tries again to meet the others.
 #include <csignal>
 #include <cstdarg>
 #include <cstddef>
@@ -12,6 +13,7 @@ extern "C" {
 #include <cmocka.h>
 }
 
+#include "launch/join_attempts.hpp"
 #include "launch/last_words.hpp"
 #include "launch/launch_state.hpp"
 #include "launch/line_splitter.hpp"
@@ -20,6 +22,7 @@ namespace {
 
 using trireme::cluster::Cause;
 using trireme::cluster::Ending;
+using trireme::cluster::JoinAttempts;
 using trireme::cluster::LaunchState;
 using trireme::cluster::LineSplitter;
 
@@ -112,7 +115,7 @@ void a_cause_that_does_not_come_is_not_waited_for_longer(void**) {
   assert_int_equal(state.take_signal(), 0);
   state.time_passed(500 * kMs);
   assert_int_equal(state.take_signal(), SIGTERM);
-  // What fails because it is asked to end is no cause either.
+  // A worker that fails because it is asked to end is no cause either.
   state.worker_ended(1, exited(5, 600 * kMs), 600 * kMs);
   assert_int_equal(*state.first_failed(), 0);
   assert_int_equal(state.exit_code(), 1);
@@ -150,8 +153,8 @@ void traces_say_nothing_and_a_lost_peer_is_told_apart(void**) {
   for (const char* const line :
        {"", "  \t\r", "Traceback (most recent call last):", "  File \"a.py\", line 3, in <module>",
         "    ~~~~^^^", "  at Trireme.TriremeException.Check (Trireme.Status status) [0x00018]",
-        "   at Program.Main() in a.cs:line 3", "stack backtrace:",
-        "   0: rust_begin_unwind", "             at /rustc/library/std/src/panicking.rs:584:5",
+        "   at Program.Main() in a.cs:line 3", "stack backtrace:", "   0: rust_begin_unwind",
+        "             at /rustc/library/std/src/panicking.rs:584:5",
         "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace",
         "  --- End of inner exception stack trace ---", "trireme: warning: rank 1 is slow"}) {
     assert_true(trireme::cluster::says_nothing(line));
@@ -287,8 +290,8 @@ void lines_are_whole_wherever_the_pieces_are_cut(void**) {
   const std::string text = "one\n\ntwo words\nlast";
   for (std::size_t first = 0; first <= text.size(); ++first) {
     for (std::size_t second = first; second <= text.size(); ++second) {
-      const auto lines = split({text.substr(0, first), text.substr(first, second - first),
-                                text.substr(second)});
+      const auto lines =
+          split({text.substr(0, first), text.substr(first, second - first), text.substr(second)});
       assert_int_equal(lines.size(), 4);
       assert_string_equal(lines[0].c_str(), "one");
       assert_string_equal(lines[1].c_str(), "");
@@ -321,6 +324,35 @@ void an_endless_line_comes_in_pieces_and_whole(void**) {
   assert_int_equal(split({full + "\n"}).size(), 1);
 }
 
+void a_failed_attempt_is_repeated_after_a_pause_that_is_drawn(void**) {
+  for (const std::uint32_t drawn : {0u, 1u, 949u, 950u, UINT32_MAX}) {
+    JoinAttempts attempts(10'000 * kMs);
+    attempts.begin(100 * kMs);
+    attempts.started();
+    assert_false(attempts.is_due(10'000 * kMs));  // one is under way
+    attempts.failed("connection refused", drawn, 200 * kMs);
+    assert_false(attempts.is_due(200 * kMs + 50 * kMs - 1));
+    assert_true(attempts.is_due(200 * kMs + (50 + drawn % 950) * kMs));
+    assert_true(attempts.is_due(200 * kMs + 1000 * kMs));
+    if (drawn % 950 > 0) assert_false(attempts.is_due(200 * kMs + 50 * kMs));
+    attempts.started();
+    assert_false(attempts.is_due(10'000 * kMs));
+  }
+}
+
+void attempts_end_with_the_last_failure(void**) {
+  JoinAttempts attempts(1500 * kMs);
+  attempts.begin(100 * kMs);
+  assert_false(attempts.is_over(1600 * kMs - 1));
+  assert_true(attempts.is_over(1600 * kMs));
+  assert_string_equal(attempts.refusal("the agent at a:1").c_str(),
+                      "the agent at a:1 has not been reached within 1.5 s: no answer");
+  attempts.failed("its name is not known here", 7, 200 * kMs);
+  attempts.failed("connection refused", 7, 300 * kMs);
+  assert_string_equal(attempts.refusal("the agent at a:1").c_str(),
+                      "the agent at a:1 has not been reached within 1.5 s: connection refused");
+}
+
 }  // namespace
 
 int main() {
@@ -345,6 +377,8 @@ int main() {
       cmocka_unit_test(lines_are_whole_wherever_the_pieces_are_cut),
       cmocka_unit_test(no_text_and_an_ended_last_line_make_no_extra_line),
       cmocka_unit_test(an_endless_line_comes_in_pieces_and_whole),
+      cmocka_unit_test(a_failed_attempt_is_repeated_after_a_pause_that_is_drawn),
+      cmocka_unit_test(attempts_end_with_the_last_failure),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

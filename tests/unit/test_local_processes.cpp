@@ -1,4 +1,4 @@
-// The local backend between processes. The workers are forked before anybody here has used the
+// The local backend between processes. The workers are forked before this process has used the
 // library.
 #include <fcntl.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 #include <cstring>
 #include <functional>
 
-#include "backends/local/liaison.hpp"
+#include "backends/local/process_mesh.hpp"
 #include "local_ranks.hpp"
 #include "own_process.h"
 #include "platform/failpoint.hpp"
@@ -37,7 +37,7 @@ std::string fresh_url() {
   return "host://test-" + std::to_string(getpid()) + "-" + std::to_string(number++);
 }
 
-// What a worker process does; what it returns is the first thing that it found wrong.
+// The body of a worker process; it returns the first fault that it found.
 using Worker = std::function<std::string()>;
 
 struct Process {
@@ -182,7 +182,8 @@ void a_model_channel_refuses_memory_it_cannot_share(void**) {
 
 // Wherever a rank is killed, each survivor names exactly it.
 void a_killed_rank_is_named_by_every_survivor(void**) {
-  bool turn = false;  // a sanitizer sees the points of each operation with the one memory or the other, in turn
+  bool turn = false;  // a sanitizer sees the points of each operation with the one memory or the
+                      // other, in turn
   for (const OperationKind kind : kKinds) {
     turn = !turn;
     for (const char* const point : kPoints) {
@@ -318,8 +319,8 @@ void a_place_is_given_once_and_world_sizes_must_agree(void**) {
   });
 }
 
-// Ranks of another world size that come when all have met: they fail, and nobody else. Once a rank
-// has left, they may be of the next group of that name and wait for it.
+// Ranks of another world size that come when all have met: they fail, and no other rank does. Once
+// a rank has left, they may be of the next group of that name and wait for it.
 void a_late_stranger_hears_at_once_why_it_does_not_fit(void**) {
   expect_success(1, [](Backend&) -> std::string {
     const std::string url = fresh_url();
@@ -448,7 +449,7 @@ void nothing_is_left_open_after_leaving(void**) {
   for (const Process& process : processes) assert_string_equal(finish(process).c_str(), "");
 }
 
-// A peer that writes nonsense into what it shares gets nobody to crash.
+// A peer that writes nonsense into shared memory crashes no rank.
 void a_location_outside_of_a_buffer_is_refused(void**) {
   expect_success(1, [](Backend&) -> std::string {
     local::Group group(0, 2, "job", true);

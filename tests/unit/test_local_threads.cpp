@@ -99,7 +99,7 @@ void ranks_out_of_step_are_a_mismatch(void**) {
   });
 }
 
-// What two models do side by side looks alike; nothing of it may meet.
+// Operations of two models side by side look alike; they must never meet.
 void calls_of_two_models_in_one_channel_are_a_mismatch(void**) {
   expect_success(2, [](Backend& backend, std::string* error) {
     float send = 1;
@@ -128,10 +128,11 @@ void a_deadline_names_exactly_the_ranks_that_did_not_arrive(void**) {
       while (hits < 2 && failpoint_hits("barrier.after_publish", &hits).ok()) pause_briefly();
     }
     const std::uint64_t wait = backend.rank() == 0 ? kSecond / 20 : kLong;
-    *error = failure_is(backend.run(barrier, 1, Deadline::after(wait)), TRIREME_ERROR_TIMEOUT, {2},
-                        std::string("rank 2 did not arrive before the deadline (rank 2 has called nothing)") +
-                            (backend.rank() == 2 ? " (rank 2 is this rank)" : "") +
-                            " during barrier, sequence 1 of \"job\"");
+    *error = failure_is(
+        backend.run(barrier, 1, Deadline::after(wait)), TRIREME_ERROR_TIMEOUT, {2},
+        std::string("rank 2 did not arrive before the deadline (rank 2 has called nothing)") +
+            (backend.rank() == 2 ? " (rank 2 is this rank)" : "") +
+            " during barrier, sequence 1 of \"job\"");
     ++done;
   });
   assert_int_equal(set_failpoints("").code(), TRIREME_OK);
@@ -168,8 +169,8 @@ void a_rank_that_left_is_named(void**) {
   }
   backends[1] = nullptr;
   for (std::uint64_t sequence = 1; sequence <= 2; ++sequence) {
-    const Status status = backends[0]->run(operation(OperationKind::barrier, 0), sequence,
-                                           Deadline::after(kLong));
+    const Status status =
+        backends[0]->run(operation(OperationKind::barrier, 0), sequence, Deadline::after(kLong));
     assert_string_equal(
         failure_is(status, TRIREME_ERROR_PEER_LOST, {1},
                    "rank 1 left (rank 1 has called nothing) during barrier, sequence "
@@ -221,7 +222,7 @@ void a_failure_told_by_one_rank_wakes_all_and_stays(void**) {
       FailureDetails details;
       details.blamed = {1};
       fail_group(backend, Status::failure(TRIREME_ERROR_ABORTED, "aborted by rank 1: enough")
-                       .with_details(std::move(details)));
+                              .with_details(std::move(details)));
       fail_group(backend, Status::failure(TRIREME_ERROR_CALLBACK, "too late"));
     }
     for (std::uint64_t sequence = 1; sequence <= 2 && error->empty(); ++sequence) {
@@ -277,8 +278,8 @@ void memory_may_go_as_soon_as_a_failure_is_returned(void**) {
         started = true;
         status = backend.run(gather, sequence, Deadline::after(kLong));
         std::fill(send->begin(), send->end(), 2.0f);
-        if (status.ok() && std::any_of(receive->begin(), receive->end(),
-                                       [](float f) { return f != 1.0f; })) {
+        if (status.ok() &&
+            std::any_of(receive->begin(), receive->end(), [](float f) { return f != 1.0f; })) {
           *error = "a gather that went well has wrong elements";
         }
       }
@@ -345,8 +346,8 @@ void traffic_is_what_peers_read(void**) {
     check_reduce_scatter(walk, Blocks(4, backend.rank(), 2000, {}), false, false);
     const TrafficCounters scatter = backend.traffic();
     *error = walk.error;
-    if (gather.bytes_sent != 3 * 8000 || gather.bytes_received != 3 * 8000) *error = "all_gather";
-    if (scatter.bytes_sent != 6 * 8000 || scatter.bytes_received != 6 * 8000) {
+    if (gather.sent_bytes != 3 * 8000 || gather.received_bytes != 3 * 8000) *error = "all_gather";
+    if (scatter.sent_bytes != 6 * 8000 || scatter.received_bytes != 6 * 8000) {
       *error = "reduce_scatter";
     }
   });

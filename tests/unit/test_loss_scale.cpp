@@ -135,7 +135,7 @@ void scales_are_those_of_a_second_count(void**) {
       const Counted counted = count_again(steps, first, grows, shrinks, floor, window, hysteresis);
       assert_true(scale.scale() == std::ldexp(1, counted.exponent));
       assert_true(fits == !counted.floor);
-      // What was saved goes on as what it was saved of.
+      // A saved scale goes on like its original.
       LossScale other(rule_of(std::ldexp(1, first), std::ldexp(1, grows), std::ldexp(1, -shrinks),
                               std::ldexp(1, floor), window, hysteresis));
       other.restore(scale.state());

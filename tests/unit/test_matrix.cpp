@@ -131,8 +131,8 @@ void a_symmetric_product_is_that_of_all_elements(void**) {
   force_vector_level(best_vector_level());
 }
 
-// The transpose of a matrix becomes the transpose of what that becomes, zeros stay, one NaN spoils
-// all, and nothing is written past the memory that was asked for.
+// The transpose of a matrix becomes the transpose of the result, zeros stay, one NaN spoils all. No
+// byte is written past the requested memory.
 template <class T>
 void check_orthogonal(std::uint64_t rows, std::uint64_t columns) {
   const std::vector<T> values = numbers<T>(rows * columns, 5);
@@ -203,7 +203,7 @@ void large_matrices_have_the_directions_of_small_ones(void**) {
   }
 }
 
-// Whoever may not go on makes no further product.
+// A caller that may not go on makes no further product.
 void it_ends_when_it_may_not_go_on(void**) {
   constexpr std::uint64_t kRows = 3, kColumns = 500;  // three products of lines
   constexpr std::uint32_t kSteps = 4, kAsked = kSteps * (2 + 3);

@@ -23,7 +23,7 @@ std::string digest_of(const std::string& text) {
   return trireme::hexadecimal(trireme::sha256(text));
 }
 
-// What the processor has for it, if anything, and plain C++.
+// The processor's own instructions, if it has them, and plain C++.
 template <class Check>
 void for_both_ways(Check check) {
   if (trireme::use_sha256_instructions(true)) check();
@@ -107,7 +107,7 @@ void text_of_others_loses_what_does_not_belong_into_a_message(void**) {
   assert_string_equal(clean("\x1b[31mred\x7f").c_str(), "?[31mred?");
   assert_string_equal(clean("\xc2\x9b[31m\xc2\x80").c_str(), "?[31m?");  // one letter each
   assert_string_equal(clean({"a\0b", 3}).c_str(), "a?b");
-  // What is right beside what is wrong stays.
+  // Valid bytes beside invalid ones stay.
   assert_string_equal(clean("\xc3\xa9\xff\xc3\xa9").c_str(), "\xc3\xa9?\xc3\xa9");
   assert_string_equal(clean("\xe2\x82").c_str(), "??");
   assert_string_equal(clean("\xed\xa0\x80z").c_str(), "???z");
@@ -119,20 +119,20 @@ void text_of_others_loses_what_does_not_belong_into_a_message(void**) {
 }
 
 void cut_text_ends_with_a_whole_letter(void**) {
-  using trireme::whole_letters;
-  assert_int_equal(whole_letters("abc", 5), 3);
-  assert_int_equal(whole_letters("abc", 3), 3);
-  assert_int_equal(whole_letters("abc", 2), 2);
-  assert_int_equal(whole_letters("abc", 0), 0);
-  assert_int_equal(whole_letters("", 0), 0);
+  using trireme::whole_characters;
+  assert_int_equal(whole_characters("abc", 5), 3);
+  assert_int_equal(whole_characters("abc", 3), 3);
+  assert_int_equal(whole_characters("abc", 2), 2);
+  assert_int_equal(whole_characters("abc", 0), 0);
+  assert_int_equal(whole_characters("", 0), 0);
   const std::string text = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x9b\xb6z";
   const std::size_t kept[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11, 11};
   for (std::size_t most = 0; most < std::size(kept); ++most) {
-    assert_int_equal(whole_letters(text, most), kept[most]);
-    assert_true(trireme::is_utf8(std::string_view(text).substr(0, whole_letters(text, most))));
+    assert_int_equal(whole_characters(text, most), kept[most]);
+    assert_true(trireme::is_utf8(std::string_view(text).substr(0, whole_characters(text, most))));
   }
   // Not UTF-8: as much as fits.
-  assert_int_equal(whole_letters(std::string(20, '\x80'), 10), 10);
+  assert_int_equal(whole_characters(std::string(20, '\x80'), 10), 10);
 }
 
 }  // namespace

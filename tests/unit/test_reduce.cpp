@@ -27,9 +27,10 @@ namespace {
 using namespace trireme::kernels;
 using Bytes = std::vector<unsigned char>;
 
-constexpr trireme_reduction kReductions[] = {TRIREME_REDUCTION_SUM, TRIREME_REDUCTION_AVERAGE, TRIREME_REDUCTION_PRODUCT,
-                                             TRIREME_REDUCTION_MIN, TRIREME_REDUCTION_MAX,     TRIREME_REDUCTION_BAND,
-                                             TRIREME_REDUCTION_BOR, TRIREME_REDUCTION_BXOR,    TRIREME_REDUCTION_SCALED_SUM};
+constexpr trireme_reduction kReductions[] = {
+    TRIREME_REDUCTION_SUM, TRIREME_REDUCTION_AVERAGE, TRIREME_REDUCTION_PRODUCT,
+    TRIREME_REDUCTION_MIN, TRIREME_REDUCTION_MAX,     TRIREME_REDUCTION_BAND,
+    TRIREME_REDUCTION_BOR, TRIREME_REDUCTION_BXOR,    TRIREME_REDUCTION_SCALED_SUM};
 constexpr trireme_dtype kIntegers[] = {TRIREME_DTYPE_I8,  TRIREME_DTYPE_U8,  TRIREME_DTYPE_I16,
                                        TRIREME_DTYPE_U16, TRIREME_DTYPE_I32, TRIREME_DTYPE_U32,
                                        TRIREME_DTYPE_I64, TRIREME_DTYPE_U64};
@@ -312,13 +313,14 @@ void for_each_pair(Body body) {
 void only_meaningful_pairs_are_supported(void**) {
   for (const trireme_dtype dtype : kIntegers) {
     for (const trireme_reduction reduction : kReductions) {
-      assert_int_equal(reduction_supported(dtype, reduction), reduction != TRIREME_REDUCTION_SCALED_SUM);
+      assert_int_equal(reduction_supported(dtype, reduction),
+                       reduction != TRIREME_REDUCTION_SCALED_SUM);
     }
   }
   for (const trireme_dtype dtype : kFloats) {
     for (const trireme_reduction reduction : kReductions) {
-      const bool bits =
-          reduction == TRIREME_REDUCTION_BAND || reduction == TRIREME_REDUCTION_BOR || reduction == TRIREME_REDUCTION_BXOR;
+      const bool bits = reduction == TRIREME_REDUCTION_BAND || reduction == TRIREME_REDUCTION_BOR ||
+                        reduction == TRIREME_REDUCTION_BXOR;
       assert_int_equal(reduction_supported(dtype, reduction), !bits);
     }
   }
@@ -613,11 +615,12 @@ void all_destinations_get_what_one_gets(void**) {
         }
         for (Bytes& each : apart) to_apart.push_back(each.data());
         Bytes expected(bytes);
-        reduce(dtype, TRIREME_REDUCTION_AVERAGE, expected.data(), from.data(), sources, count, sources, 1);
+        reduce(dtype, TRIREME_REDUCTION_AVERAGE, expected.data(), from.data(), sources, count,
+               sources, 1);
         for (const bool stream : {false, true}) {
           for (Bytes& each : apart) std::fill(each.begin(), each.end(), 0xa5);
-          reduce_into(dtype, TRIREME_REDUCTION_AVERAGE, to_apart.data(), 3, from.data(), sources, count,
-                      sources, 1, stream);
+          reduce_into(dtype, TRIREME_REDUCTION_AVERAGE, to_apart.data(), 3, from.data(), sources,
+                      count, sources, 1, stream);
           for (const Bytes& each : apart) {
             assert_memory_equal(each.data(), expected.data(), bytes);
             assert_int_equal(each[bytes], 0xa5);
@@ -625,8 +628,8 @@ void all_destinations_get_what_one_gets(void**) {
         }
         // In place, where streaming must give way: all sources are destinations, too.
         std::reverse(to.begin(), to.end());
-        reduce_into(dtype, TRIREME_REDUCTION_AVERAGE, to.data(), sources, from.data(), sources, count,
-                    sources, 1, true);
+        reduce_into(dtype, TRIREME_REDUCTION_AVERAGE, to.data(), sources, from.data(), sources,
+                    count, sources, 1, true);
         for (const Bytes& each : memory) assert_memory_equal(each.data(), expected.data(), bytes);
       }
     }
@@ -660,7 +663,8 @@ void add_and_scale_work_in_place(void**) {
   }
 }
 
-// Every narrow code beside each of some wide values: kept where it rounds to the code, else replaced.
+// Every narrow code beside each of some wide values: kept where it rounds to the code, else
+// replaced.
 void a_wide_value_gives_way_to_one_it_does_not_round_to(void**) {
   for (const trireme_dtype dtype : {TRIREME_DTYPE_F16, TRIREME_DTYPE_BF16}) {
     std::vector<std::uint16_t> codes(65536 * 4);

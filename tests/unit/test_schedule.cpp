@@ -30,8 +30,8 @@ constexpr std::int32_t kFirst = static_cast<std::int32_t>(Algorithm::direct);
 
 struct Case {
   ScheduleRequest request;
-  bool in_place = false;         // input and output of a block are the same memory where both exist
-  bool sums_in_output = false;   // so are the partial block and the output, as with f32
+  bool in_place = false;        // input and output of a block are the same memory where both exist
+  bool sums_in_output = false;  // so are the partial block and the output, as with f32
 };
 
 bool reduces(Pattern pattern) {
@@ -63,7 +63,7 @@ std::uint64_t combine(bool rank_order, std::uint64_t a, std::uint64_t b) {
 // Not its own inverse, and nothing that a second time would not show.
 std::uint64_t finish(std::uint64_t sum) { return sum * 3 + 1; }
 
-// Which blocks a rank is given, and which it shall have.
+// The blocks that a rank has before, and those that it must have after.
 bool has_input(const ScheduleRequest& r, int rank, std::uint32_t block) {
   const auto n = static_cast<std::uint32_t>(r.world_size);
   switch (r.pattern) {
@@ -129,7 +129,7 @@ class Rank {
   bool done() const { return round_ == schedule_.rounds.size(); }
   const Round& round() const { return schedule_.rounds[round_]; }
 
-  // What the slots hold, and whether it is what the schedule says.
+  // The contents of the slots, compared with the schedule.
   std::vector<Block> read(const Transfer& transfer) const {
     std::vector<Block> blocks;
     for (const Slot& slot : transfer.slots) blocks.push_back(get(slot));
@@ -154,8 +154,7 @@ class Rank {
     const bool has = has_output(case_.request, rank_, slot.block);
     Place place = slot.place;
     if (place == Place::partial && case_.sums_in_output && has) place = Place::output;
-    if (place == Place::output && case_.in_place &&
-        has_input(case_.request, rank_, slot.block)) {
+    if (place == Place::output && case_.in_place && has_input(case_.request, rank_, slot.block)) {
       place = Place::input;
     }
     const bool spare = place == Place::spare || place == Place::spare_partial;
@@ -371,7 +370,7 @@ void gather(void**) { check_pattern(Pattern::gather); }
 void scatter(void**) { check_pattern(Pattern::scatter); }
 void all_to_all(void**) { check_pattern(Pattern::all_to_all); }
 
-// After a barrier everybody has heard, perhaps over others, of everybody.
+// After a barrier every rank has news, perhaps over others, of every rank.
 void barrier(void**) {
   for (const Algorithm algorithm : {Algorithm::direct, Algorithm::bruck}) {
     for (const int n : kWorldSizes) {
@@ -410,8 +409,8 @@ std::size_t blocks_sent(const ScheduleRequest& request) {
   return count;
 }
 
-// What makes an algorithm worth its name: a ring sends each block twice around, halving and
-// doubling take 2 log n rounds, each tree node sends no more than the buffer.
+// The defining costs of the algorithms: a ring sends each block twice around, halving and doubling
+// take 2 log n rounds, each tree node sends no more than the buffer.
 void costs(void**) {
   for (const int n : {2, 4, 8, 16}) {
     const auto ranks = static_cast<std::size_t>(n);
@@ -462,11 +461,16 @@ void choices_are_supported(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(all_reduce), cmocka_unit_test(reduce_scatter),
-      cmocka_unit_test(all_gather), cmocka_unit_test(broadcast),
-      cmocka_unit_test(reduce),     cmocka_unit_test(gather),
-      cmocka_unit_test(scatter),    cmocka_unit_test(all_to_all),
-      cmocka_unit_test(barrier),    cmocka_unit_test(costs),
+      cmocka_unit_test(all_reduce),
+      cmocka_unit_test(reduce_scatter),
+      cmocka_unit_test(all_gather),
+      cmocka_unit_test(broadcast),
+      cmocka_unit_test(reduce),
+      cmocka_unit_test(gather),
+      cmocka_unit_test(scatter),
+      cmocka_unit_test(all_to_all),
+      cmocka_unit_test(barrier),
+      cmocka_unit_test(costs),
       cmocka_unit_test(choices_are_supported),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

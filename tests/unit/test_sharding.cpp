@@ -298,7 +298,7 @@ void small_neighbours_of_one_type_are_gathered_together(void**) {
     Spread spread = spread_of(TRIREME_STRATEGY_ZERO3, rank, 3, 1000);
     spread.minimum_unit_bytes = 80;
     const Layout layout(registry, spread);
-    // a and b are full at 80 bytes; c is of another type; d and e are full; f; g is what is left.
+    // a and b are full at 80 bytes; c is of another type; d and e are full; f; g is the rest.
     assert_true((layout.group_of == std::vector<std::uint64_t>{0, 0, 1, 2, 2, 3, 4}));
     assert_true((layout.unit_first == std::vector<std::uint64_t>{0, 10, 0, 0, 10, 0, 0}));
     assert_int_equal(layout.groups[0].elements, 20);

@@ -79,14 +79,14 @@ void a_sign_or_a_word_elsewhere_ends_a_silence(void**) {
     pair.count_once();
     pair.count_once();
     assert_true(pair.signs.silence_ns(1) > 0);
-    if (elsewhere) pair.signs.hear(1);
+    if (elsewhere) pair.signs.receive(1);
     if (!elsewhere) pair.give_sign();
     pair.count_once();
     assert_int_equal(pair.signs.silence_ns(1), 0);
   }
 }
 
-// A peer answers a call before it takes the connection from its entrance, which may be held.
+// A peer answers a call before it takes the connection from its acceptor, which may be held.
 void who_has_not_begun_is_waited_for(void**) {
   Pair pair;
   while (pair.signs.silence_ns(1) < 2 * kLimitNs) pair.count_once();

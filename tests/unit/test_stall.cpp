@@ -1,6 +1,6 @@
-// Waits of the local backend that end by what a peer does, and that no call of the public ABI makes
-// long at will: each tells the log who is missing and for what, and again whenever it has doubled.
-// What ends the wait comes once enough has been told, so no time is measured here.
+// Waits of the local backend that a peer's action ends, and that no call of the public ABI can make
+// long: each tells the log the missing ranks and the operation, and again whenever it has doubled.
+// The peer acts once the log has enough lines, so the test measures no time.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -20,6 +20,7 @@
 #include "platform/log.hpp"
 #include "platform/stall.hpp"
 #include "platform/system.hpp"
+#include "shared_segment.hpp"
 
 namespace {
 
@@ -31,7 +32,7 @@ constexpr std::size_t kEnough = 3;
 
 // cmocka has a macro of the member's name.
 void fail_group(Group& group) {
-  group.fail(Status::failure(TRIREME_ERROR_ABORTED, "rank 1 aborted"));
+  group.failure().tell(Status::failure(TRIREME_ERROR_ABORTED, "rank 1 aborted"));
 }
 
 }  // namespace
@@ -51,7 +52,7 @@ namespace {
 std::mutex mutex;
 std::vector<std::string> lines;
 
-void TRIREME_CALL listen_to(trireme_log_level, const char* message, void*) {
+void TRIREME_CALLCONV listen_to(trireme_log_level, const char* message, void*) {
   const std::lock_guard lock(mutex);
   lines.push_back(message);
 }
@@ -75,8 +76,8 @@ void expect_told(const std::string& begin, const std::function<void()>& wait,
     wait();
     over.store(true);
   });
-  const Deadline patience = Deadline::after(kLong);
-  while (lines_so_far().size() < kEnough && !over.load() && !patience.passed()) pause_briefly();
+  const Deadline backoff = Deadline::after(kLong);
+  while (lines_so_far().size() < kEnough && !over.load() && !backoff.passed()) pause_briefly();
   end();
   waiter.join();
   set_log_callback(nullptr, TRIREME_LOG_WARNING, nullptr);
@@ -97,25 +98,6 @@ void expect_told(const std::string& begin, const std::function<void()>& wait,
     last = now;
   }
 }
-
-// The segment of a group whose ranks are all here.
-class Shared {
- public:
-  explicit Shared(int world_size)
-      : layout_(world_size, false),
-        base_(system_table().map(-1, layout_.total_bytes)),
-        segment_(base_, layout_) {}
-  ~Shared() { system_table().unmap(base_, layout_.total_bytes); }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-
-  const Segment& segment() const { return segment_; }
-
- private:
-  const Layout layout_;
-  void* const base_;
-  const Segment segment_;
-};
 
 // ---- the waits ----
 
@@ -165,10 +147,10 @@ void a_buffer_of_a_peer_is_waited_for(void**) {
   assert_non_null(memory.get());
 }
 
-// Nobody may touch the memory of an operation that has failed once the call is over: a peer that is
-// still inside it is waited for.
+// After a failed call no rank may touch the memory of its operation: the call waits for a peer that
+// is still inside it.
 void a_failed_operation_waits_for_those_inside_its_memory(void**) {
-  Shared shared(2);
+  SharedSegment shared(2);
   Group group(0, 2, "slow", false, kWarningNs);
   group.attach(shared.segment(), nullptr);
   const auto buffers = std::make_shared<Buffers>(group);
@@ -188,7 +170,7 @@ void a_failed_operation_waits_for_those_inside_its_memory(void**) {
       },
       [&] {
         theirs.reading.store(0);
-        group.ring(theirs.bell);
+        group.bells().ring(theirs.bell);
       });
   assert_false(was_inside);
   assert_int_equal(status.code(), TRIREME_ERROR_ABORTED);

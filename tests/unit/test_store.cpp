@@ -1,5 +1,5 @@
-// The store over TCP and in a file: what every operation promises, to many threads at once, over
-// connections that break, and when nobody serves any more.
+// The store over TCP and in a file: the promises of every operation, to many threads at once, over
+// connections that break, and after the server's end.
 #include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -204,7 +204,7 @@ void who_may_not_come_in_is_told_why(void**) {
        {"tcp://0.0.0.0:0", "tcp://[::]:0", "file:///tmp/a", "tcp://no.such.host.invalid:0"}) {
     assert_int_equal(serve(url, &store).code(), TRIREME_ERROR_INVALID_ARGUMENT);
   }
-  // 192.0.2.0/24 belongs to nobody; an address that is served is taken.
+  // 192.0.2.0/24 has no hosts; a served address is taken.
   assert_int_equal(serve("tcp://192.0.2.1:0", &store).code(), TRIREME_ERROR_SYSTEM);
   assert_int_equal(serve(tcp.url, &store).code(), TRIREME_ERROR_SYSTEM);
 }
@@ -225,7 +225,7 @@ void the_environment_names_the_store(void**) {
   assert_true(store->url() == job.url);
 }
 
-// A port where nobody listens, for a moment at least.
+// A port without a listener, for a moment at least.
 std::string free_url() {
   const Job job(false);
   return job.url;

@@ -1,5 +1,5 @@
-// The store's state: hundreds of clients in random order against a plain map, what waits, what
-// comes twice, and what is refused.
+// The store's state: hundreds of clients in random order against a plain map, with waits, repeated
+// requests and refusals.
 #include <csetjmp>
 #include <cstdarg>
 #include <cstddef>
@@ -69,7 +69,7 @@ StoreReply ask(StoreState& state, std::uint64_t client, const StoreRequest& requ
   return answers[0].reply;
 }
 
-// What the model knows of a wait.
+// The model's record of a wait.
 struct Wait {
   std::vector<std::string> keys;
   std::uint64_t moment;

@@ -1,6 +1,6 @@
-// The store among strangers who talk nonsense, half of something, or nothing, and among members of
-// the job who lie: it serves the honest ones, its memory stays bounded, and so do descriptors. The
-// same for a client whose store is none.
+// The store among unauthenticated peers who talk nonsense, half of something, or nothing, and among
+// members of the job who lie: it serves the honest ones, its memory stays bounded, and so do
+// descriptors. The same for a client whose store is none.
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include <random>
 #include <thread>
 
-#include "net/entrance.hpp"
+#include "net/acceptor.hpp"
 #include "net/tcp_call.hpp"
 #include "own_process.h"
 #include "store/wire.hpp"
@@ -34,7 +34,7 @@ namespace {
 const std::atomic<bool> kNever{false};
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // these keep what is freed
+constexpr bool kSanitized = true;  // sanitizers keep freed memory
 #else
 constexpr bool kSanitized = false;
 #endif
@@ -101,7 +101,7 @@ std::string random_bytes(std::mt19937& random, std::size_t size) {
   return bytes;
 }
 
-// What a caller says first.
+// A caller's first bytes.
 std::string hello_of(const Token& token) {
   Handshake handshake(token, Handshake::Side::caller, store_terms(), "the store");
   std::string said;
@@ -154,10 +154,10 @@ void a_flood_of_strangers_costs_little_and_keeps_nobody_out(void**) {
   late.reset();
   assert_int_equal(failures.load(), 0);
   const std::int64_t grown = std::max<std::int64_t>(during - before, 0);
-  printf("strangers: %d at a store, memory grown by %lld KiB\n", kThreads * callers,
+  printf("newcomers: %d at a store, memory grown by %lld KiB\n", kThreads * callers,
          static_cast<long long>(grown >> 10));
   assert_true(grown < (kSanitized ? 512u << 20 : 8u << 20));
-  // All descriptors are given back: the server's own by its patience of two seconds at the latest.
+  // All descriptors are given back: the server's own by its backoff of two seconds at the latest.
   for (int i = 0; i < 2000 && count_descriptors() > opened; ++i) usleep(10'000);
   assert_int_equal(count_descriptors(), opened);
 }
@@ -178,11 +178,11 @@ void strangers_who_stay_are_no_more_than_there_is_room_for(void**) {
   constexpr int kIdle = 400;
   std::vector<tcp::Socket> idle;
   for (int i = 0; i < kIdle; ++i) idle.push_back(connect_raw(endpoint));
-  // They have been let in before this one has, of which both ends are here.
+  // They were let in before this one was, and this process has both ends of it.
   std::unique_ptr<Store> late;
   assert_int_equal(connect(job.url, &late).code(), TRIREME_OK);
   assert_true(count_descriptors() <=
-              before + kIdle + static_cast<std::int64_t>(tcp::kMostStrangers) + 2);
+              before + kIdle + static_cast<std::int64_t>(tcp::kMostUnauthenticated) + 2);
 }
 
 void a_member_who_lies_is_cut_off_and_others_are_served(void**) {
@@ -231,7 +231,7 @@ void a_member_who_lies_is_cut_off_and_others_are_served(void**) {
   }
   assert_true(resident_bytes() < before + (kSanitized ? 512u << 20 : 8u << 20));
 
-  // Who stops in the middle of a frame, or dies there, keeps nobody from anything.
+  // A member that stops in the middle of a frame, or dies there, delays no other.
   Member stops(endpoint);
   stops.say(stops.frame(honest).substr(0, 20));
   {
@@ -296,7 +296,7 @@ void who_does_not_read_keeps_nobody_waiting(void**) {
   // One answer each is all that is kept for them, and a copy or two of it while it is made.
   const std::int64_t most = kMembers * 2 * kMaxStoreValue + (16u << 20);
   assert_true(resident_bytes() < before + (kSanitized ? 512u << 20 : most));
-  // Who reads late gets the answer whole.
+  // A member that reads late gets the whole answer.
   assert_true(members.front()->answered());
   StoreReply reply;
   StoreInstance instance = 0;

@@ -1,4 +1,4 @@
-// Who is in which group, against naive counting.
+// The membership of ranks in groups, against naive counting.
 #include <cstdint>
 #include <limits>
 #include <vector>

@@ -40,7 +40,7 @@ UpdateRule sgd(double momentum, bool nesterov, double decay) {
   UpdateRule rule;
   rule.kind = TRIREME_RULE_SGD;
   rule.momentum = momentum;
-  rule.nesterov = nesterov;
+  rule.flags = nesterov ? TRIREME_SGD_FLAG_NESTEROV : 0;
   rule.weight_decay = decay;
   return rule;
 }
@@ -67,7 +67,7 @@ UpdateRule rmsprop(double momentum, bool centered, double decay) {
   UpdateRule rule;
   rule.kind = TRIREME_RULE_RMSPROP;
   rule.momentum = momentum;
-  rule.centered = centered;
+  rule.flags = centered ? TRIREME_RMSPROP_FLAG_CENTERED : 0;
   rule.beta2 = 0.99;
   rule.epsilon = 1e-8;
   rule.weight_decay = decay;
@@ -83,11 +83,16 @@ UpdateRule lion(double decay) {
   return rule;
 }
 
-// What the trust ratio has made of the learning rate is the caller's affair.
+// The caller itself multiplies the learning rate by the trust ratio.
 UpdateRule lars(double momentum, double decay) {
   UpdateRule rule = sgd(momentum, false, decay);
   rule.kind = TRIREME_RULE_LARS;
   return rule;
+}
+
+bool has_nesterov(const UpdateRule& rule) { return (rule.flags & TRIREME_SGD_FLAG_NESTEROV) != 0; }
+bool is_centered(const UpdateRule& rule) {
+  return (rule.flags & TRIREME_RMSPROP_FLAG_CENTERED) != 0;
 }
 
 std::vector<UpdateRule> rules() {
@@ -122,7 +127,7 @@ struct Element {
   long double p, g, s[3];
 };
 
-// Which state of a rule is a sum of squares, a mean of gradients or a velocity.
+// Whether a state of a rule is a sum of squares, a mean of gradients or a velocity.
 enum class StateKind { none, squares, mean, velocity };
 StateKind state_kind(const UpdateRule& rule, int state) {
   if (state >= state_count(rule)) return StateKind::none;
@@ -143,7 +148,7 @@ void step_rmsprop_plainly(const UpdateRule& rule, Element* e, long double g, lon
   const long double b2 = rule.beta2;
   e->s[0] = b2 * e->s[0] + (1 - b2) * g * g;
   long double spread = e->s[0];
-  if (rule.centered) {
+  if (is_centered(rule)) {
     long double& m = e->s[rule.momentum != 0 ? 2 : 1];
     m = b2 * m + (1 - b2) * g;
     spread -= m * m;
@@ -163,7 +168,7 @@ Element step_plainly(const UpdateRule& rule, Element e, std::uint64_t t, long do
       return e;
     }
     e.s[0] = t == 1 ? g : rule.momentum * e.s[0] + g;
-    e.p -= rate * (rule.nesterov ? g + rule.momentum * e.s[0] : e.s[0]);
+    e.p -= rate * (has_nesterov(rule) ? g + rule.momentum * e.s[0] : e.s[0]);
     return e;
   }
   if (rule.kind == TRIREME_RULE_LARS) {
@@ -201,7 +206,8 @@ Element step_plainly(const UpdateRule& rule, Element e, std::uint64_t t, long do
   return e;
 }
 
-// Parameters, gradients and three states, each `shift` bytes off alignment, with a guard at the end.
+// Parameters, gradients and three states, each `shift` bytes off alignment, with a guard at the
+// end.
 template <class T>
 struct Vectors {
   static constexpr unsigned char kGuard = 0xa5;
@@ -268,9 +274,9 @@ void check_rule(const UpdateRule& rule, std::size_t count, std::uint64_t t, doub
     long double divided = 0;  // a gradient over the root of its mean square
     if (rule.kind == TRIREME_RULE_ADAGRAD || rule.kind == TRIREME_RULE_RMSPROP) {
       long double spread = now.s[0];
-      if (rule.centered) spread -= std::pow(now.s[rule.momentum != 0 ? 2 : 1], 2.0L);
-      // What rounding leaves of the difference, relative to it.
-      divided = g / std::sqrt(spread) * (rule.centered ? 2 * now.s[0] / spread : 1);
+      if (is_centered(rule)) spread -= std::pow(now.s[rule.momentum != 0 ? 2 : 1], 2.0L);
+      // The part of the difference that rounding leaves, relative to it.
+      divided = g / std::sqrt(spread) * (is_centered(rule) ? 2 * now.s[0] / spread : 1);
       reach = rate * (2 * divided + (rule.momentum != 0 ? std::fabs(old.s[1]) : 0));
     } else if (rule.kind == TRIREME_RULE_LION) {
       reach = rate;
@@ -291,9 +297,7 @@ void check_rule(const UpdateRule& rule, std::size_t count, std::uint64_t t, doub
         case StateKind::none: assert_true(vectors.get(2 + state, i) == old.s[state]); continue;
         case StateKind::squares: added = g * g; break;
         case StateKind::mean: added = g; break;
-        case StateKind::velocity:
-          added = rule.kind == TRIREME_RULE_RMSPROP ? divided : g;
-          break;
+        case StateKind::velocity: added = rule.kind == TRIREME_RULE_RMSPROP ? divided : g; break;
       }
       assert_near(vectors.get(2 + state, i), now.s[state], std::fabs(old.s[state]) + added,
                   "state");
@@ -665,6 +669,48 @@ void lamb_widens_what_is_narrow(void**) {
 
 }  // namespace
 
+// A number that is no kind has none.
+void every_kind_has_a_row_in_the_table(void**) {
+  int kinds = 0;
+  for (trireme_rule_kind kind = 1; find_rule(kind) != nullptr; ++kind) {
+    const RuleTraits& rule = rule_traits(kind);
+    assert_int_equal(rule.kind, kind);
+    assert_string_equal(rule_name(kind), rule.name);
+    assert_true(rule.first_size >= sizeof(trireme_rule_options) && rule.first_size <= rule.size);
+    for (const RuleNumber& number : rule.numbers) {
+      RuleNumbers numbers;
+      value_of(&numbers, number) = 0.5;
+      assert_true(value_of(numbers, number) == 0.5);
+      assert_true(number.from >= sizeof(trireme_rule_options) && number.from < rule.size);
+    }
+    for (trireme_rule_kind other = 1; other < kind; ++other) {
+      assert_string_not_equal(rule_name(kind), rule_name(other));
+    }
+    ++kinds;
+  }
+  assert_true(kinds >= TRIREME_RULE_MUON);
+  for (const trireme_rule_kind none : {0, -1, kinds + 1, INT32_MIN, INT32_MAX}) {
+    assert_null(find_rule(none));
+    assert_string_equal(rule_name(none), "unknown");
+  }
+}
+
+// A rule that needs more than one element has no loop, and not that of another rule.
+void a_rule_without_a_loop_takes_no_other_one(void**) {
+  for (const VectorLevel level : levels()) {
+    force_vector_level(level);
+    for (const RuleLoops* all : loops().update) {
+      const trireme_rule_kind without[] = {0, TRIREME_RULE_USER, TRIREME_RULE_LAMB,
+                                           TRIREME_RULE_MUON};
+      for (const trireme_rule_kind kind : without) {
+        assert_true(all[kind].of[0][0] == nullptr && all[kind].of[0][1] == nullptr);
+      }
+      assert_true(all[TRIREME_RULE_LION].of[0][0] != all[TRIREME_RULE_SGD].of[0][0]);
+    }
+  }
+  force_vector_level(best_vector_level());
+}
+
 // The same draws at every level and in every cut, also where the element's number passes 2^32, and
 // each to a neighbour.
 void chance_goes_by_the_number_of_the_element(void**) {
@@ -724,6 +770,8 @@ int main() {
       cmocka_unit_test(lamb_goes_the_same_way_at_every_level),
       cmocka_unit_test(lamb_widens_what_is_narrow),
       cmocka_unit_test(lion_steps_by_the_rate_alone_and_tells_of_a_nan),
+      cmocka_unit_test(every_kind_has_a_row_in_the_table),
+      cmocka_unit_test(a_rule_without_a_loop_takes_no_other_one),
       cmocka_unit_test(chance_goes_by_the_number_of_the_element),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

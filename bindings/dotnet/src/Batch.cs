@@ -31,7 +31,7 @@ namespace Trireme
     /// </summary>
     // The calls are made between trireme_batch_begin and trireme_batch_end, with none of the
     // program's code there: a blocking call only begins inside a batch, and the spans it was given
-    // would not stay where they are. What is pinned here is pinned beyond the end.
+    // would not stay where they are. So a call here pins its memory beyond the end of the batch.
     public sealed class Batch : IDisposable
     {
         private readonly Communicator communicator;
@@ -327,7 +327,7 @@ namespace Trireme
             return this;
         }
 
-        /// <summary>What one batch and its views share.</summary>
+        /// <summary>The calls that one batch and its views share.</summary>
         private sealed class Calls
         {
             private readonly List<Action> begin = new List<Action>();

@@ -8,7 +8,8 @@ namespace Trireme
 {
     /// <summary>
     /// A caller's own work on each bucket of gradients, before and after it is reduced. It must not
-    /// use the model. What it throws comes out of Optimizer.Step(), which fails on all ranks.
+    /// use the model. If it throws, the step fails on all ranks, and Optimizer.Step() of its rank
+    /// throws the same exception.
     /// </summary>
     public delegate void BucketHook(Bucket bucket);
 
@@ -26,7 +27,9 @@ namespace Trireme
         /// <summary>Number of the parameter.</summary>
         public ulong Parameter { get; }
 
-        /// <summary>Which of its elements comes first.</summary>
+        /// <summary>
+        /// Number of the parameter's element with which the stretch begins, from 0.
+        /// </summary>
         public ulong First { get; }
 
         /// <summary>Elements; 1 or more.</summary>
@@ -72,7 +75,7 @@ namespace Trireme
         /// <summary>Elements of the data; 1 or more.</summary>
         public int Count
         {
-            get { return checked((int)native->Elements); }
+            get { return checked((int)native->Count); }
         }
 
         public int PartCount
@@ -106,13 +109,13 @@ namespace Trireme
     }
 
     /// <summary>
-    /// Runs the hook of one model. The handle of the model refers to it, and the optimizer's to
-    /// that of the model, so it lives in every call that may run it. The library may keep what it
-    /// was given longer, so that is a number and no pointer.
+    /// Runs the hook of one model. The handle of the model refers to the runner, and the handle of
+    /// the optimizer to that of the model. So the runner lives in every call that may run it. The
+    /// library may keep its user_data longer, so that is a number and no pointer.
     /// </summary>
     internal sealed class HookRunner
     {
-        /// <summary>What the native side calls.</summary>
+        /// <summary>The function that the native side calls.</summary>
         internal static readonly IntPtr Pointer;
 
         // In a field for as long as the process lives: native code calls it in every step.
@@ -148,10 +151,10 @@ namespace Trireme
             get { return new IntPtr(number); }
         }
 
-        /// <summary>What the hook threw first since the step began.</summary>
+        /// <summary>The first exception of the hook since the step began.</summary>
         internal ExceptionDispatchInfo Thrown { get; set; }
 
-        /// <summary>What the hook threw, once; null if it did not.</summary>
+        /// <summary>The exception of the hook, which this forgets; null if there is none.</summary>
         internal ExceptionDispatchInfo TakeThrown()
         {
             ExceptionDispatchInfo taken = Thrown;

@@ -32,7 +32,7 @@ namespace Trireme
             TriremeException.Check(
                 NativeMethods.trireme_buffer_alloc(communicator.Handle, bytes, out handle));
             handle.Parent = communicator;
-            TriremeException.Check(NativeMethods.trireme_buffer_data(handle, out data));
+            TriremeException.Check(NativeMethods.trireme_buffer_get_data(handle, out data));
             Length = length;
         }
 
@@ -44,7 +44,7 @@ namespace Trireme
             get
             {
                 ulong bytes;
-                TriremeException.Check(NativeMethods.trireme_buffer_size(handle, out bytes));
+                TriremeException.Check(NativeMethods.trireme_buffer_get_bytes(handle, out bytes));
                 return bytes;
             }
         }

@@ -143,8 +143,8 @@ namespace Trireme
         }
 
         /// <summary>
-        /// Gives rank r block r of every rank. What this rank expects of a peer must be what that
-        /// one sends here.
+        /// Gives rank r block r of every rank. receiveCounts[r] must be the number of elements that
+        /// rank r sends to this rank.
         /// </summary>
         public unsafe void AllToAll<T>(
             ReadOnlySpan<T> send, ReadOnlySpan<int> sendCounts, Span<T> receive,

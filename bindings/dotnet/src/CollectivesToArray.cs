@@ -6,8 +6,8 @@ namespace Trireme
     public sealed partial class Communicator
     {
         /// <summary>
-        /// Gives every rank the root's elements in a new array; only the root knows how many. The
-        /// others' data is not used and may be null.
+        /// Gives every rank the root's elements in a new array; only the root knows their number.
+        /// The others' data is not used and may be null.
         /// </summary>
         public T[] BroadcastToArray<T>(
             T[] data, int root, OperationOptions options = default(OperationOptions))
@@ -37,9 +37,9 @@ namespace Trireme
         }
 
         /// <summary>
-        /// Gives rank r block r of what the root has, in a new array; only the root knows how much
-        /// there is. Blocks differ by at most one element, the longer ones first. The others' data
-        /// is not used and may be null.
+        /// Gives rank r block r of the root's elements, in a new array; only the root knows their
+        /// number. Blocks differ by at most one element, the longer ones first. The others' data is
+        /// not used and may be null.
         /// </summary>
         public T[] ScatterToArray<T>(
             T[] data, int root, OperationOptions options = default(OperationOptions))
@@ -50,8 +50,8 @@ namespace Trireme
         }
 
         /// <summary>
-        /// Gives rank r block r of what the root has, in a new array; only the root knows the
-        /// counts. What the others give is not used and may be null.
+        /// Gives rank r block r of the root's elements, in a new array; only the root knows the
+        /// counts. On other ranks both arrays are not used and may be null.
         /// </summary>
         public T[] ScatterToArray<T>(
             T[] data, int[] counts, int root, OperationOptions options = default(OperationOptions))
@@ -63,7 +63,7 @@ namespace Trireme
         }
 
         /// <summary>
-        /// Gives rank r block r of what the root has, in a new array; only the root knows the
+        /// Gives rank r block r of the root's elements, in a new array; only the root knows the
         /// counts. Without counts blocks differ by at most one element, the longer ones first.
         /// </summary>
         public unsafe T[] ScatterToArray<T>(
@@ -141,7 +141,7 @@ namespace Trireme
             using (buffer)
             {
                 ulong bytes;
-                TriremeException.Check(NativeMethods.trireme_buffer_size(buffer, out bytes));
+                TriremeException.Check(NativeMethods.trireme_buffer_get_bytes(buffer, out bytes));
                 ulong size = Elements.Of<T>(ElementType.Bytes).Count(1);
                 if (bytes % size != 0 || bytes / size > int.MaxValue)
                 {
@@ -153,7 +153,7 @@ namespace Trireme
                 if (array.Length > 0)
                 {
                     IntPtr data;
-                    TriremeException.Check(NativeMethods.trireme_buffer_data(buffer, out data));
+                    TriremeException.Check(NativeMethods.trireme_buffer_get_data(buffer, out data));
                     new Span<T>((void*)data, array.Length).CopyTo(array);
                 }
 

@@ -31,7 +31,9 @@ namespace Trireme
         /// <summary>Number of ranks.</summary>
         public int WorldSize { get; }
 
-        /// <summary>Which backend and transport carry the bytes.</summary>
+        /// <summary>
+        /// The backend and the transport that carry the bytes, such as "local (processes)".
+        /// </summary>
         public unsafe string Backend
         {
             get { return ReadText(NativeMethods.trireme_communicator_get_backend); }
@@ -46,8 +48,8 @@ namespace Trireme
         }
 
         /// <summary>
-        /// What each rank called last, as far as this one can see it; one line of JSON a rank, also
-        /// after a failure.
+        /// The last calls of each rank, as far as this rank can see them: one line of JSON a rank.
+        /// Works after a failure, too.
         /// </summary>
         public unsafe string LastCalls
         {
@@ -64,19 +66,25 @@ namespace Trireme
         /// or <see cref="WaitReady"/> does.
         /// </summary>
         /// <param name="rendezvous">
-        /// "local://NAME" for threads of this process, "host://NAME" for processes of this host,
-        /// "tcp://ADDRESS:PORT" for ranks of several hosts, where rank 0 listens and the environment
-        /// variable TRIREME_TOKEN_FILE names the job's secret (docs/several-hosts.md),
-        /// "mpi://" for all ranks of mpirun, which knows rank and world size, so that both may be 0,
-        /// "host-transport://NAME" for ranks whose bytes <paramref name="transport"/> carries.
+        /// One of these texts:
+        /// <para>"local://NAME": ranks are threads of this process.</para>
+        /// <para>"host://NAME": ranks are processes of this host.</para>
+        /// <para>
+        /// "tcp://ADDRESS:PORT": ranks lie on several hosts, and rank 0 listens there. The
+        /// environment variable TRIREME_TOKEN_FILE names the job's secret (docs/several-hosts.md).
+        /// </para>
+        /// <para>
+        /// "mpi://": all ranks of mpirun. MPI knows rank and world size, so both may be 0.
+        /// </para>
+        /// <para>"transport://NAME": <paramref name="transport"/> carries the bytes.</para>
         /// </param>
         /// <param name="timeout">Longest any blocking call may wait; zero is 300 seconds.</param>
         /// <param name="stallWarning">
-        /// A wait for a peer that lasts this long is told to the log, and again whenever it has
-        /// doubled; zero is 10 seconds, <see cref="TimeSpan.MaxValue"/> is never.
+        /// The log tells of a wait for a peer that lasts this long, and again whenever the time has
+        /// doubled. Zero is 10 seconds, <see cref="TimeSpan.MaxValue"/> is never.
         /// </param>
         /// <param name="transport">
-        /// Of "host-transport://NAME" only; the library keeps it until
+        /// Of "transport://NAME" only; the library keeps it until
         /// <see cref="Transport.Released"/>.
         /// </param>
         public static Communicator Create(
@@ -123,7 +131,7 @@ namespace Trireme
             }
         }
 
-        /// <summary>What the communicator has done so far.</summary>
+        /// <summary>Counts of the communicator's work so far.</summary>
         public unsafe CommunicatorStatistics GetStatistics()
         {
             var native = new NativeCommunicatorStatistics
@@ -219,15 +227,15 @@ namespace Trireme
             CommunicatorHandle communicator, byte* text, ulong capacity, out ulong length);
     }
 
-    /// <summary>What a communicator has done so far.</summary>
+    /// <summary>Counts of a communicator's work so far.</summary>
     public struct CommunicatorStatistics
     {
         internal CommunicatorStatistics(NativeCommunicatorStatistics native)
         {
             Operations = native.Operations;
             Failures = native.Failures;
-            BytesSent = native.BytesSent;
-            BytesReceived = native.BytesReceived;
+            SentBytes = native.SentBytes;
+            ReceivedBytes = native.ReceivedBytes;
         }
 
         /// <summary>Collectives and messages that ended, well or not.</summary>
@@ -237,9 +245,9 @@ namespace Trireme
         public ulong Failures { get; }
 
         /// <summary>Bytes of this rank that peers were given to read.</summary>
-        public ulong BytesSent { get; }
+        public ulong SentBytes { get; }
 
         /// <summary>Bytes of peers that this rank read.</summary>
-        public ulong BytesReceived { get; }
+        public ulong ReceivedBytes { get; }
     }
 }

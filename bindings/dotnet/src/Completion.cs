@@ -109,8 +109,8 @@ namespace Trireme
 
             started.Parent = communicator;
             GCHandle root = GCHandle.Alloc(this);
-            // On failure the operation runs and nobody will say when it ends: the root, and with
-            // it the pins, must then stay for good.
+            // On failure the operation runs on, and no callback will tell its end. The root, and
+            // the pins that it holds, must then stay for good.
             TriremeException.Check(NativeMethods.trireme_request_on_complete(
                 started, Callback, GCHandle.ToIntPtr(root)));
             return new Request(started, this);

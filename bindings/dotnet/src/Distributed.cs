@@ -4,8 +4,8 @@ using System.Collections.Generic;
 namespace Trireme
 {
     /// <summary>
-    /// What a training framework's model offers: all parameters as one vector, and the gradient
-    /// of a batch as another. <typeparamref name="T"/> is float or double.
+    /// A model of a training framework: all parameters as one vector, and the gradient of a batch
+    /// as another. <typeparamref name="T"/> is float or double.
     /// </summary>
     public interface IGradientModel<T, TBatch> where T : struct
     {
@@ -16,49 +16,37 @@ namespace Trireme
         T[] GetParameters();
 
         /// <summary>
-        /// Takes new parameters over by copying: the array is used again. Called before the first
-        /// gradient of a step, and after whatever changes the parameters on all ranks.
+        /// Copies the new parameters, because the array is used again. Called before the first
+        /// gradient of a step, and after each call that changes the parameters on all ranks.
         /// </summary>
         void SetParameters(T[] parameters);
 
         /// <summary>
         /// The gradient of the mean loss of a batch at the present parameters, without a loss scale:
-        /// that is applied to what is given here. May be the same array in every call.
+        /// the step multiplies these numbers by it. It may be the same array in every call.
         /// </summary>
         T[] ComputeGradients(TBatch batch);
     }
 
-    /// <summary>How Distributed.AsDistributed() spreads a model.</summary>
-    public sealed class DistributedOptions
+    /// <summary>
+    /// How Distributed.AsDistributed() spreads a model: data parallel, unless Strategy says more. All
+    /// options of a model are those of the <see cref="ModelOptions"/>.
+    /// </summary>
+    public sealed class DistributedOptions : ModelOptions
     {
-        public Strategy Strategy { get; set; } = Strategy.DataParallel;
+        public DistributedOptions()
+        {
+            Strategy = Strategy.DataParallel;
+        }
 
-        /// <summary>
-        /// Leaves of the global batch: the result is then the same bits for every number of ranks
-        /// and strategy. 0: every rank brings a batch of its own.
-        /// </summary>
-        public uint Leaves { get; set; }
-
-        public Gradients Gradients { get; set; }
-
-        /// <summary>The update rule; required.</summary>
+        /// <summary>The update rule and its options; required.</summary>
         public OptimizerOptions Optimizer { get; set; }
 
         /// <summary>
         /// Parameters and units in the order of the flat vector; null is one parameter. Units
-        /// bound what zero2 and zero3 keep in flight.
+        /// bound what Zero2 and Zero3 keep in flight.
         /// </summary>
         public IReadOnlyList<ParameterOptions> Parameters { get; set; }
-
-        public ulong BucketBytes { get; set; }
-
-        /// <summary>
-        /// HybridShard: so many neighbouring ranks keep one copy of the parameters between them.
-        /// </summary>
-        public uint ShardRanks { get; set; }
-
-        /// <summary>Longest any call may wait; zero is the communicator's.</summary>
-        public TimeSpan Timeout { get; set; }
     }
 
     public static class Distributed
@@ -78,7 +66,8 @@ namespace Trireme
     /// <summary>
     /// A framework's model under distributed training by flat vectors. One call at a time; all
     /// ranks make the same calls. The parameters are those of <see cref="Model"/>: each step hands
-    /// them to the wrapped model before its first gradient, and what was set there alone is lost.
+    /// them to the wrapped model before its first gradient. Values that were set there alone are
+    /// lost.
     /// </summary>
     public sealed class DistributedModel<T, TBatch> : IDisposable where T : struct
     {
@@ -121,17 +110,7 @@ namespace Trireme
             this.communicator = communicator;
             parameters = new T[wrapped.ParameterCount];
             T[] initial = Initial();
-            Model = new Model(
-                communicator,
-                new ModelOptions
-                {
-                    Strategy = options.Strategy,
-                    Leaves = options.Leaves,
-                    Gradients = options.Gradients,
-                    BucketBytes = options.BucketBytes,
-                    ShardRanks = options.ShardRanks,
-                    Timeout = options.Timeout,
-                });
+            Model = new Model(communicator, options);
             try
             {
                 IReadOnlyList<ParameterOptions> described = options.Parameters ?? Whole();
@@ -184,9 +163,10 @@ namespace Trireme
         }
 
         /// <summary>
-        /// One step of a reproducible model. The delegate gives the batch of a leaf, and is asked
-        /// for this rank's leaves only. What the caller's code throws is thrown again; the others get
-        /// a CallbackException, nothing has changed, and the next step may come.
+        /// One step of a reproducible model. The delegate gives the batch of a leaf; the step asks
+        /// it for this rank's leaves only. If the caller's code throws, this call throws the same
+        /// exception, and the other ranks get a CallbackException. Nothing has changed then, and
+        /// the next step may come.
         /// </summary>
         public void Step(Func<int, TBatch> batchOfLeaf)
         {
@@ -273,7 +253,7 @@ namespace Trireme
                 var options = new TrainerOptions
                 {
                     MicroBatches = (uint)microBatches,
-                    ZeroGradients = true, // all are written here, so nobody need look for gaps
+                    ZeroGradients = true, // all gradients are written below: no gap to look for
                 };
                 var made = new Trainer(Optimizer, layers, options);
                 trainer?.Dispose();
@@ -293,8 +273,8 @@ namespace Trireme
             }
         }
 
-        // Forward of a layer. Whoever changed the parameters since the last step, and however: the
-        // gradient is taken where the model is.
+        // Forward of a layer. The parameters may have changed in any way since the last step, so
+        // the wrapped model gets them again before it computes a gradient.
         private void Read(LayerCall call, IReadOnlyList<FlatLayers.Piece> pieces, bool last)
         {
             if (call.MicroBatch == 0)

@@ -2,7 +2,7 @@ using System;
 
 namespace Trireme
 {
-    /// <summary>What a call of the native library answered.</summary>
+    /// <summary>The answer of a call of the native library.</summary>
     public enum Status
     {
         Ok = NativeMethods.TRIREME_OK,
@@ -26,7 +26,7 @@ namespace Trireme
     /// <summary>Type of the elements of a buffer.</summary>
     public enum ElementType
     {
-        /// <summary>The one that belongs to the C# type, for example F32 for float.</summary>
+        /// <summary>The type that belongs to the C# type, for example F32 for float.</summary>
         Automatic = 0,
         I8 = NativeMethods.TRIREME_DTYPE_I8,
         U8 = NativeMethods.TRIREME_DTYPE_U8,
@@ -173,7 +173,7 @@ namespace Trireme
         Zero3 = NativeMethods.TRIREME_STRATEGY_ZERO3,
 
         /// <summary>
-        /// Parameters within groups of ShardRanks, gradients and state over all ranks.
+        /// Parameters within groups of Shards.Ranks, gradients and state over all ranks.
         /// </summary>
         HybridShard = NativeMethods.TRIREME_STRATEGY_HYBRID_SHARD,
 
@@ -194,7 +194,9 @@ namespace Trireme
         Sum = NativeMethods.TRIREME_GRADIENTS_SUM,
     }
 
-    /// <summary>What becomes of parameters whose gradient is not handed in.</summary>
+    /// <summary>
+    /// How the end of a backward pass treats gradients that the caller did not hand in.
+    /// </summary>
     public enum Unused
     {
         /// <summary>The end of the backward pass fails and names them.</summary>
@@ -283,6 +285,16 @@ namespace Trireme
         Evaluate = NativeMethods.TRIREME_PHASE_EVALUATE,
     }
 
+    /// <summary>How a parameter lies on an axis of a mesh.</summary>
+    public enum Placement
+    {
+        /// <summary>
+        /// Every rank along the axis holds the same parameter and hands in its whole gradient. A
+        /// norm counts it once.
+        /// </summary>
+        Whole = NativeMethods.TRIREME_PLACEMENT_WHOLE,
+    }
+
     [Flags]
     public enum ParameterFlags
     {
@@ -306,47 +318,17 @@ namespace Trireme
         Absent = NativeMethods.TRIREME_BACKWARD_FLAG_ABSENT,
     }
 
-    /// <summary>An update rule.</summary>
-    public enum RuleKind
-    {
-        Sgd = NativeMethods.TRIREME_RULE_SGD,
-        Adam = NativeMethods.TRIREME_RULE_ADAM,
-        Adamw = NativeMethods.TRIREME_RULE_ADAMW,
-
-        /// <summary>The delegate <see cref="OptimizerOptions.Rule"/>.</summary>
-        User = NativeMethods.TRIREME_RULE_USER,
-        Adagrad = NativeMethods.TRIREME_RULE_ADAGRAD,
-        Rmsprop = NativeMethods.TRIREME_RULE_RMSPROP,
-        Lion = NativeMethods.TRIREME_RULE_LION,
-        Lamb = NativeMethods.TRIREME_RULE_LAMB,
-        Lars = NativeMethods.TRIREME_RULE_LARS,
-        Adafactor = NativeMethods.TRIREME_RULE_ADAFACTOR,
-
-        /// <summary>Matrices go along orthogonal ones, all else goes as with Adamw.</summary>
-        Muon = NativeMethods.TRIREME_RULE_MUON,
-    }
-
-    /// <summary>What is different for one group of parameters.</summary>
-    [Flags]
-    public enum GroupFlags
-    {
-        None = 0,
-
-        /// <summary>Of Muon: none of its parameters is a matrix.</summary>
-        Elementwise = NativeMethods.TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE,
-    }
-
-    /// <summary>By what Muon multiplies the learning rate of a matrix.</summary>
+    /// <summary>The factor by which Muon multiplies the learning rate of a matrix.</summary>
     public enum RateAdjustment
     {
         /// <summary>sqrt(max(1, rows / columns)).</summary>
         Original = NativeMethods.TRIREME_MUON_RATE_ORIGINAL,
 
-        /// <summary>0.2 * sqrt(max(rows, columns)): rates and decays as for Adamw.</summary>
-        MatchAdamw = NativeMethods.TRIREME_MUON_RATE_MATCH_ADAMW,
+        /// <summary>0.2 * sqrt(max(rows, columns)): rates and decays as for AdamW.</summary>
+        MatchAdamW = NativeMethods.TRIREME_MUON_RATE_MATCH_ADAMW,
     }
 
-    /// <summary>What a range of state belongs to.</summary>
+    /// <summary>The kinds of state that a range can hold.</summary>
     public enum StateKind
     {
         /// <summary>The parameter's own values.</summary>
@@ -397,16 +379,12 @@ namespace Trireme
     public enum OptimizerFlags
     {
         None = 0,
-        Nesterov = NativeMethods.TRIREME_OPTIMIZER_FLAG_NESTEROV,
 
         /// <summary>
         /// zero1: gradients are reduced in the step, which updates each while its sum is in the
         /// cache: the fewest bytes, the same bits. See optimizer.h for what it goes with.
         /// </summary>
         OneSweep = NativeMethods.TRIREME_OPTIMIZER_FLAG_ONE_SWEEP,
-
-        /// <summary>Rmsprop: gradients are divided by their spread around their mean.</summary>
-        Centered = NativeMethods.TRIREME_OPTIMIZER_FLAG_CENTERED,
 
         /// <summary>
         /// Parameters of F16 and Bf16 are the roundings of masters of F32, which the rule changes.

@@ -23,10 +23,10 @@ namespace Trireme
     }
 
     /// <summary>
-    /// Keeps a handle alive during a native call that calls back. Mono (6.8, with its hybrid and
-    /// cooperative ways to suspend threads) loses a SafeHandle that is an argument of such a call
-    /// when another thread collects garbage meanwhile: it is moved, and the end of the call
-    /// finds it closed. So these calls take an address, and the reference is counted here.
+    /// Keeps a handle alive during a native call that calls back. Mono 6.8 can lose a SafeHandle
+    /// that is an argument of such a call, if it suspends threads in its hybrid or cooperative way.
+    /// When another thread collects garbage during the call, the SafeHandle is moved, and the end
+    /// of the call finds it closed. So these calls take an address, and this counts the reference.
     /// </summary>
     internal struct HeldHandle : IDisposable
     {
@@ -177,7 +177,7 @@ namespace Trireme
 
     internal sealed class OptimizerHandle : NativeHandle
     {
-        // What the native side was given as user_data; freed after the native optimizer.
+        // The user_data of the native side; freed after the native optimizer.
         private GCHandle userData;
         private GCHandle scheduleData;
 
@@ -195,7 +195,7 @@ namespace Trireme
             userData = given;
         }
 
-        /// <summary>Instead of the one before, which the native side does not use any more.</summary>
+        /// <summary>Replaces the last one, which the native side does not use any more.</summary>
         internal void OwnSchedule(GCHandle given)
         {
             if (scheduleData.IsAllocated)
@@ -222,11 +222,11 @@ namespace Trireme
 
     internal sealed class TrainerHandle : NativeHandle
     {
-        // What the native side was given as user_data; freed after the native trainer.
+        // The user_data of the native side; freed after the native trainer.
         private GCHandle userData;
 
-        // The native trainer goes on to call the rule and the schedule of its optimizer, so what
-        // these were given is freed after it, too.
+        // The native trainer goes on to call the rule and the schedule of its optimizer. So their
+        // user_data is freed after it, too.
         private OptimizerHandle optimizer;
 
         public TrainerHandle()

@@ -3,8 +3,8 @@ using System;
 namespace Trireme
 {
     /// <summary>
-    /// One call of a layer; good during it. What is not there is empty. Spans are of the element
-    /// type that is asked for; it must divide their bytes.
+    /// One call of a layer; good during it. A span without data is empty. Spans have the element
+    /// type that the layer asks for; its size must divide their bytes.
     /// </summary>
     public unsafe ref struct LayerCall
     {
@@ -41,20 +41,22 @@ namespace Trireme
             get { return native->Step; }
         }
 
-        /// <summary>Which one of this rank, from 0.</summary>
+        /// <summary>Number of the micro-batch on this rank, from 0.</summary>
         public uint MicroBatch
         {
             get { return native->MicroBatch; }
         }
 
-        /// <summary>Which one over all ranks; of a reproducible model the leaf.</summary>
+        /// <summary>
+        /// Number of the micro-batch over all ranks, from 0; in a reproducible model, the leaf.
+        /// </summary>
         public uint Leaf
         {
             get { return native->Leaf; }
         }
 
         /// <summary>
-        /// Of this layer in this micro-batch and step: the same in forward and backward.
+        /// Seed for this layer, micro-batch and step; the same in forward and backward.
         /// </summary>
         public ulong RandomSeed
         {
@@ -62,7 +64,7 @@ namespace Trireme
         }
 
         /// <summary>
-        /// Backward: what the last layer multiplies the gradient of the loss by.
+        /// Backward: the last layer multiplies the gradient of its loss by this factor.
         /// </summary>
         public double LossScale
         {
@@ -108,13 +110,15 @@ namespace Trireme
             return Of<T>(native->Output, native->OutputBytes);
         }
 
-        /// <summary>What forward keeps for backward besides.</summary>
+        /// <summary>Data that forward leaves for backward.</summary>
         public Span<T> Saved<T>() where T : struct
         {
             return Of<T>(native->Saved, native->SavedBytes);
         }
 
-        /// <summary>Backward: of the output, by the layer behind. Empty for the last.</summary>
+        /// <summary>
+        /// Backward: the gradient of the output, by the next layer. Empty for the last layer.
+        /// </summary>
         public ReadOnlySpan<T> OutputGradient<T>() where T : struct
         {
             return Of<T>(native->OutputGradient, native->OutputBytes);

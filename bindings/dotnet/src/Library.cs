@@ -3,9 +3,8 @@ using System;
 namespace Trireme
 {
     /// <summary>
-    /// Which native library is in use and what it can do. It is loaded by the first call: the
-    /// file that the environment variable TRIREME_LIBRARY names, else libtrireme.so.1 as the
-    /// system finds it.
+    /// The native library in use, and its abilities. The first call loads the file that the
+    /// environment variable TRIREME_LIBRARY names, else libtrireme.so.1 as the system finds it.
     /// </summary>
     public static class Library
     {
@@ -122,7 +121,7 @@ namespace Trireme
         private static volatile Exception lastException;
         private static bool hooked;
 
-        /// <summary>What a handler last threw; nobody else hears of it.</summary>
+        /// <summary>The last exception of a handler; no call throws it.</summary>
         public static Exception LastException
         {
             get { return lastException; }
@@ -221,7 +220,7 @@ namespace Trireme
             using (var native = new Utf8(name, nameof(name)))
             {
                 TriremeException.Check(
-                    NativeMethods.trireme_failpoint_hits(native.Pointer, out hits));
+                    NativeMethods.trireme_failpoint_get_hits(native.Pointer, out hits));
             }
 
             return hits;

@@ -5,17 +5,17 @@ using System.Threading;
 namespace Trireme
 {
     /// <summary>
-    /// The communicators that nobody has disposed, but for those that a mesh or a model owns. When
-    /// the process ends they leave their groups: Mono waits at its end for background threads, also
-    /// for those inside a call of this library. An idle one leaves in order; of one with calls under
-    /// way they end, and its peers' too, as failures. A thread inside a call on a communicator of a
-    /// mesh's axis, or of a model, is ended by nothing here.
+    /// The communicators that the program has not disposed, without those that a mesh or a model
+    /// owns. When the process ends they leave their groups: Mono waits at its end for background
+    /// threads, also for those inside a call of this library. An idle communicator leaves in order.
+    /// If calls are under way, they fail, and so do those of the peers. Nothing here ends a call on
+    /// a communicator of a mesh's axis, or of a model.
     /// </summary>
     internal static class LiveCommunicators
     {
         private const int NoThread = -1;
 
-        // Long beside what is left of the program then; whoever waits for the thread gets it back.
+        // Longer than the rest of the program takes. A caller that joins the thread gets it back.
         private static readonly TimeSpan LongestHold = TimeSpan.FromSeconds(5);
         private static readonly HashSet<IntPtr> All = new HashSet<IntPtr>();
         private static volatile int endingThread = NoThread;
@@ -42,8 +42,8 @@ namespace Trireme
         }
 
         /// <summary>
-        /// For a thread whose call has failed: the end of the program may be why. Then its
-        /// exception, which nobody handles, would come between the program and its exit code.
+        /// For a thread whose call has failed, perhaps because the program ends. Then no code
+        /// handles its exception, and the exception would change the exit code of the program.
         /// </summary>
         internal static void HoldBackAtExit()
         {

@@ -44,7 +44,7 @@ namespace Trireme
         /// Arranges the ranks of a communicator. All of its ranks call this with the same axes.
         /// </summary>
         /// <param name="order">
-        /// Which axis is fastest: along it lie ranks that follow each other.
+        /// How ranks are numbered. Along the fastest axis they have consecutive numbers.
         /// </param>
         /// <param name="timeout">Longest this call may wait; zero is the communicator's.</param>
         public static unsafe Mesh Create(
@@ -83,20 +83,25 @@ namespace Trireme
             }
         }
 
+        internal MeshHandle Handle
+        {
+            get { return handle; }
+        }
+
         /// <summary>Names of the axes, in the order given.</summary>
         public IReadOnlyList<string> Axes
         {
             get { return names; }
         }
 
-        /// <summary>Ranks along an axis, also of the one that was left open.</summary>
+        /// <summary>Number of ranks along an axis, also if its size was left open.</summary>
         public int AxisSize(string axis)
         {
             using (var text = new Utf8(Required(axis), nameof(axis)))
             {
                 int size;
                 TriremeException.Check(
-                    NativeMethods.trireme_mesh_axis_size(handle, text.Pointer, out size));
+                    NativeMethods.trireme_mesh_get_axis_size(handle, text.Pointer, out size));
                 return size;
             }
         }

@@ -2,7 +2,7 @@ using System;
 
 namespace Trireme
 {
-    /// <summary>What a receive or a probe has met.</summary>
+    /// <summary>The message that a receive or a probe has found.</summary>
     public struct MessageInfo
     {
         internal MessageInfo(NativeMessageInfo native, ulong factor)
@@ -20,12 +20,12 @@ namespace Trireme
         public ulong Tag { get; }
 
         /// <summary>
-        /// Its elements: of the type that receives, or after a probe of
+        /// Number of its elements, of the type that receives them. After a probe they are of
         /// <see cref="ElementType"/>.
         /// </summary>
         public long Count { get; }
 
-        /// <summary>What the sender said its elements are.</summary>
+        /// <summary>Type of the elements, as the sender named it.</summary>
         public ElementType ElementType { get; }
 
         internal static unsafe NativeMessageInfo Empty

@@ -1,106 +1,9 @@
 using System;
 using System.Collections.Generic;
+using System.Runtime.InteropServices;
 
 namespace Trireme
 {
-    /// <summary>How to spread a model; zero is the default in every field but the first.</summary>
-    public sealed class ModelOptions
-    {
-        public Strategy Strategy { get; set; }
-
-        public Gradients Gradients { get; set; }
-
-        /// <summary>Leaves of the global batch for reproducible training; 0 is none.</summary>
-        public uint Leaves { get; set; }
-
-        /// <summary>Gradients are reduced once this much is ready; 0 is 25 MiB.</summary>
-        public ulong BucketBytes { get; set; }
-
-        /// <summary>zero3: what gathered units may take beyond the one in use.</summary>
-        public ulong PrefetchBytes { get; set; }
-
-        /// <summary>Longest any call may wait; zero is the communicator's.</summary>
-        public TimeSpan Timeout { get; set; }
-
-        /// <summary>
-        /// Neighbouring units are gathered together until they have this much; 0 is 1 MiB, 1 joins
-        /// none.
-        /// </summary>
-        public ulong MinimumUnitBytes { get; set; }
-
-        /// <summary>
-        /// Zero3, HybridShard: units below this stay whole on every rank and need no gather.
-        /// </summary>
-        public ulong PersistentUnitBytes { get; set; }
-
-        /// <summary>
-        /// As BucketBytes, for the bucket that backward fills first; 0 is 1 MiB, or BucketBytes if
-        /// that is less.
-        /// </summary>
-        public ulong FirstBucketBytes { get; set; }
-
-        /// <summary>
-        /// HybridShard: so many neighbouring ranks keep one copy of the parameters between them.
-        /// </summary>
-        public uint ShardRanks { get; set; }
-
-        /// <summary>What becomes of parameters whose gradient is not handed in.</summary>
-        public Unused Unused { get; set; }
-
-        public ModelFlags Flags { get; set; }
-
-        /// <summary>
-        /// Whether ranks that share memory keep one copy of the parameters between them.
-        /// </summary>
-        public ShareParameters ShareParameters { get; set; }
-
-        /// <summary>The caller's own work on each bucket; all ranks have one or none has.</summary>
-        public BucketHook BucketHook { get; set; }
-
-        /// <summary>
-        /// Most that any rank may plan to hold; above it Seal, and the creation of the optimizer,
-        /// whose state counts too, fail on all ranks and tell what would fit. 0 is no limit.
-        /// </summary>
-        public ulong MemoryLimitBytes { get; set; }
-
-        /// <summary>
-        /// Seal counts the state of this rule with its defaults against MemoryLimitBytes. Not without
-        /// that, and not User. Null: of no rule.
-        /// </summary>
-        public RuleKind? PlannedRule { get; set; }
-
-        /// <summary>
-        /// HybridShard: the ranks of a copy are this far apart; 0 is 1, neighbours.
-        /// </summary>
-        public uint ShardStride { get; set; }
-
-        /// <summary>
-        /// Zero3, HybridShard: so many neighbours spread a gathered unit between them until
-        /// parameters change, and gather it again, as for backward, from each other. 0: from all
-        /// ranks that keep a copy.
-        /// </summary>
-        public uint ReshardRanks { get; set; }
-
-        /// <summary>
-        /// F16 or Bf16: what a rank adds to a gradient is rounded to it and travels in 2 bytes; sums
-        /// stay F32. Automatic: gradients travel as they are.
-        /// </summary>
-        public ElementType ReduceType { get; set; }
-
-        /// <summary>
-        /// Zero3, HybridShard: a directory; what this rank holds of the parameters lies in a file
-        /// there that has no name, and comes to memory unit by unit. The bits are the same. Null:
-        /// parameters stay in memory.
-        /// </summary>
-        public string OffloadPath { get; set; }
-
-        /// <summary>Which part of their bytes lies there; 0 is all.</summary>
-        public double OffloadRatio { get; set; }
-
-        /// <summary>Most memory for what is on its way; 0 is 8 MiB.</summary>
-        public ulong OffloadBufferBytes { get; set; }
-    }
-
     /// <summary>Describes one parameter of a model.</summary>
     public sealed class ParameterOptions
     {
@@ -137,10 +40,32 @@ namespace Trireme
         public uint Replicas { get; set; }
 
         /// <summary>
-        /// Number of its group for an optimizer with OptimizerOptions.GroupMaxNorms,
-        /// GroupRateFactors or GroupWeightDecays.
+        /// Number of its group in OptimizerOptions.Groups.
         /// </summary>
-        public uint NormGroup { get; set; }
+        public uint ParameterGroup { get; set; }
+
+        /// <summary>
+        /// How the parameter lies on axes of the model's mesh, by the name of the axis. On the
+        /// other axes each rank holds a parameter of its own. Null is none.
+        /// </summary>
+        public IReadOnlyDictionary<string, Placement> Placements { get; set; }
+
+        internal unsafe NativeParameterPlacement[] NativePlacements(CallMemory memory)
+        {
+            var list = new List<NativeParameterPlacement>();
+            foreach (KeyValuePair<string, Placement> each in
+                Placements ?? new Dictionary<string, Placement>())
+            {
+                list.Add(new NativeParameterPlacement
+                {
+                    StructSize = (uint)sizeof(NativeParameterPlacement),
+                    Kind = (int)each.Value,
+                    Axis = memory.Put(each.Key, nameof(Placements)),
+                });
+            }
+
+            return list.ToArray();
+        }
     }
 
     /// <summary>
@@ -152,12 +77,34 @@ namespace Trireme
     {
         private readonly ModelHandle handle;
         private readonly List<ElementType> types = new List<ElementType>();
+        private readonly ParametersByName byName = new ParametersByName();
 
-        public unsafe Model(Communicator communicator, ModelOptions options)
+        /// <summary>A model that the ranks of a communicator train.</summary>
+        public Model(Communicator communicator, ModelOptions options)
+            : this(communicator, nameof(communicator), options,
+                (ref NativeModelOptions native, out ModelHandle made) =>
+                    NativeMethods.trireme_model_create(
+                        communicator.Handle, ref native, out made))
         {
-            if (communicator == null)
+        }
+
+        /// <summary>
+        /// A model on a mesh. Along "data" lie copies of it. The ranks along "shard" keep one copy
+        /// between them. Along "tensor" and "pipeline" each rank has a model of its own.
+        /// ModelOptions.Shards and OptimizerOptions.NormRanks follow from the axes.
+        /// </summary>
+        public Model(Mesh mesh, ModelOptions options)
+            : this(mesh, nameof(mesh), options,
+                (ref NativeModelOptions native, out ModelHandle made) =>
+                    NativeMethods.trireme_mesh_create_model(mesh.Handle, ref native, out made))
+        {
+        }
+
+        private Model(object ranks, string ranksName, ModelOptions options, Creation create)
+        {
+            if (ranks == null)
             {
-                throw new ArgumentNullException(nameof(communicator));
+                throw new ArgumentNullException(ranksName);
             }
 
             if (options == null)
@@ -165,50 +112,21 @@ namespace Trireme
                 throw new ArgumentNullException(nameof(options));
             }
 
-            var native = new NativeModelOptions
+            BucketHook asked = options.Buckets?.Hook;
+            HookRunner hook = asked == null ? null : new HookRunner(asked);
+            using (var memory = new CallMemory())
             {
-                StructSize = (uint)sizeof(NativeModelOptions),
-                Strategy = (int)options.Strategy,
-                Gradients = (int)options.Gradients,
-                Leaves = options.Leaves,
-                BucketBytes = options.BucketBytes,
-                PrefetchBytes = options.PrefetchBytes,
-                TimeoutNs = Nanoseconds.From(options.Timeout, nameof(options.Timeout)),
-                MinimumUnitBytes = options.MinimumUnitBytes,
-                PersistentUnitBytes = options.PersistentUnitBytes,
-                FirstBucketBytes = options.FirstBucketBytes,
-                ShardRanks = options.ShardRanks,
-                Unused = (int)options.Unused,
-                Flags = (uint)options.Flags,
-                ShareParameters = (int)options.ShareParameters,
-                MemoryLimitBytes = options.MemoryLimitBytes,
-                ShardStride = options.ShardStride,
-                ReshardRanks = options.ReshardRanks,
-                ReduceDtype = (int)options.ReduceType,
-                PlannedRule = (int)(options.PlannedRule ?? 0),
-                OffloadRatio = options.OffloadRatio,
-                OffloadBufferBytes = options.OffloadBufferBytes,
-            };
-            HookRunner hook = null;
-            if (options.BucketHook != null)
-            {
-                hook = new HookRunner(options.BucketHook);
-                native.BucketHook = HookRunner.Pointer;
-                native.HookData = hook.UserData;
+                NativeModelOptions native = options.Native(memory, hook);
+                TriremeException.Check(create(ref native, out handle));
             }
 
-            using (var path = new Utf8(options.OffloadPath, nameof(options)))
-            {
-                native.OffloadPath = path.Pointer;
-                TriremeException.Check(NativeMethods.trireme_model_create(
-                    communicator.Handle, ref native, out handle));
-            }
-
-            handle.Parent = communicator;
+            handle.Parent = ranks;
             handle.Hook = hook;
         }
 
-        /// <summary>What the sealed model looks like.</summary>
+        private delegate Status Creation(ref NativeModelOptions options, out ModelHandle made);
+
+        /// <summary>The shape of the sealed model.</summary>
         public unsafe ModelInfo Info
         {
             get
@@ -233,7 +151,7 @@ namespace Trireme
         }
 
         /// <summary>
-        /// How the parameters lie, and what the disk has done; needs ModelOptions.OffloadPath.
+        /// How the parameters lie, and what the disk has done; needs ModelOptions.Offload.
         /// </summary>
         public unsafe OffloadInfo OffloadInfo
         {
@@ -251,7 +169,7 @@ namespace Trireme
             }
         }
 
-        /// <summary>What the model's calls have done on this rank since it was sealed.</summary>
+        /// <summary>Counts of the model's calls on this rank since it was sealed.</summary>
         public unsafe ModelStatistics Statistics
         {
             get
@@ -265,7 +183,7 @@ namespace Trireme
         }
 
         /// <summary>
-        /// Called after each collective call that has changed the parameters; null is nobody.
+        /// Called after each collective call that has changed the parameters; null: no function is.
         /// </summary>
         internal Action Changed { get; set; }
 
@@ -305,7 +223,9 @@ namespace Trireme
             using (var name = new Utf8(options.Name, nameof(options)))
             using (var unit = new Utf8(options.Unit, nameof(options)))
             using (var tiedTo = new Utf8(options.TiedTo, nameof(options)))
+            using (var memory = new CallMemory())
             {
+                NativeParameterPlacement[] placements = options.NativePlacements(memory);
                 fixed (ulong* extents = shape)
                 {
                     var native = new NativeParameterOptions
@@ -319,12 +239,15 @@ namespace Trireme
                         Unit = unit.Pointer,
                         TiedTo = tiedTo.Pointer,
                         Replicas = options.Replicas,
-                        NormGroup = options.NormGroup,
+                        ParameterGroup = options.ParameterGroup,
+                        Placements = memory.Put(placements),
+                        PlacementCount = (ulong)placements.Length,
                     };
                     ulong parameter;
                     TriremeException.Check(NativeMethods.trireme_model_add_parameter(
                         handle, ref native, out parameter));
                     types.Add(options.Type);
+                    byName.Add(options);
                     return parameter;
                 }
             }
@@ -338,7 +261,7 @@ namespace Trireme
             TriremeException.Check(NativeMethods.trireme_model_seal(handle));
         }
 
-        /// <summary>What a unit looks like on this rank.</summary>
+        /// <summary>The place of a unit on this rank.</summary>
         public unsafe UnitInfo GetUnit(ulong unit)
         {
             var native = new NativeUnitInfo { StructSize = (uint)sizeof(NativeUnitInfo) };
@@ -382,9 +305,57 @@ namespace Trireme
         }
 
         /// <summary>
-        /// Compares the parameters of which several ranks hold copies, bit by bit. A
-        /// MismatchException on all ranks names the first that differs, and the ranks;
-        /// SetParameters() makes the copies the same again. Collective.
+        /// Gives every rank the root's parameters by name; null on other ranks. Collective. The
+        /// parameters of a model may have different types: F32 comes in float[], F64 in double[],
+        /// F16 and Bf16 as their bits in ushort[]. An array has the shape of its parameter, or one
+        /// dimension. All parameters must be there, but for those tied to another.
+        /// </summary>
+        public unsafe void BroadcastParameters(
+            IReadOnlyDictionary<string, Array> values, int root = 0)
+        {
+            IntPtr memory = Marshal.AllocHGlobal(new IntPtr(Math.Max(byName.Bytes, 1)));
+            try
+            {
+                if (values != null)
+                {
+                    byName.Write(values, (byte*)memory);
+                }
+
+                TriremeException.Check(NativeMethods.trireme_model_broadcast_parameters(
+                    handle, values == null ? null : (void*)memory, (ulong)byName.Bytes,
+                    ElementType.Bytes, root));
+            }
+            finally
+            {
+                Marshal.FreeHGlobal(memory);
+            }
+
+            Changed?.Invoke();
+        }
+
+        /// <summary>
+        /// Gives every rank all parameters by name, each in its type, as in BroadcastParameters(),
+        /// and shape. A scalar is an array of one element. Collective.
+        /// </summary>
+        public unsafe Dictionary<string, Array> GatherParameters()
+        {
+            IntPtr memory = Marshal.AllocHGlobal(new IntPtr(Math.Max(byName.Bytes, 1)));
+            try
+            {
+                TriremeException.Check(NativeMethods.trireme_model_gather_parameters(
+                    handle, (void*)memory, (ulong)byName.Bytes, ElementType.Bytes));
+                return byName.Read((byte*)memory);
+            }
+            finally
+            {
+                Marshal.FreeHGlobal(memory);
+            }
+        }
+
+        /// <summary>
+        /// Compares the copies that several ranks hold, bit by bit. A MismatchException on all
+        /// ranks names the first parameter that differs, and the ranks; SetParameters() makes the
+        /// copies the same again. Collective.
         /// </summary>
         public void CheckReplicas()
         {
@@ -427,7 +398,8 @@ namespace Trireme
         }
 
         /// <summary>
-        /// Which leaf of the global batch this rank computes as a micro-batch; null if none.
+        /// Number of the leaf of the global batch that this rank computes as a micro-batch. Null:
+        /// it has none there, and makes no backward pass for it.
         /// </summary>
         public uint? GetLeaf(uint microBatch)
         {

@@ -2,7 +2,7 @@ using System;
 
 namespace Trireme
 {
-    /// <summary>What a sealed model looks like.</summary>
+    /// <summary>The shape of a sealed model.</summary>
     public struct ModelInfo
     {
         internal ModelInfo(NativeModelInfo native)
@@ -16,7 +16,7 @@ namespace Trireme
             Units = native.Units;
             Elements = native.Elements;
             Buckets = native.Buckets;
-            Groups = native.Groups;
+            UnitGroups = native.UnitGroups;
             SharedBytes = native.SharedBytes;
         }
 
@@ -43,8 +43,8 @@ namespace Trireme
         /// <summary>Buckets in which gradients are reduced.</summary>
         public ulong Buckets { get; }
 
-        /// <summary>Groups in which units are gathered, persistent ones included.</summary>
-        public ulong Groups { get; }
+        /// <summary>Unit groups, those of persistent units included.</summary>
+        public ulong UnitGroups { get; }
 
         /// <summary>
         /// Size of the one copy of the parameters that ranks share; 0: each has its own memory.
@@ -52,7 +52,7 @@ namespace Trireme
         public ulong SharedBytes { get; }
     }
 
-    /// <summary>What one unit looks like on this rank.</summary>
+    /// <summary>The place of one unit on this rank.</summary>
     public struct UnitInfo
     {
         internal UnitInfo(NativeUnitInfo native)
@@ -62,7 +62,7 @@ namespace Trireme
             ShardFirst = native.ShardFirst;
             ShardCount = native.ShardCount;
             FlatFirst = native.FlatFirst;
-            Group = native.Group;
+            UnitGroup = native.UnitGroup;
         }
 
         public ElementType Type { get; }
@@ -79,8 +79,8 @@ namespace Trireme
         /// <summary>Where the unit begins in the flat vectors.</summary>
         public ulong FlatFirst { get; }
 
-        /// <summary>Number of the group it is gathered with.</summary>
-        public ulong Group { get; }
+        /// <summary>Number of its unit group, from 0.</summary>
+        public ulong UnitGroup { get; }
     }
 
     /// <summary>Bytes of this rank by kind: as the plan says, and as really allocated.</summary>
@@ -124,7 +124,7 @@ namespace Trireme
     }
 
     /// <summary>
-    /// What the model's calls have done on this rank since it was sealed.
+    /// Counts of the model's calls on this rank since it was sealed.
     /// </summary>
     public struct ModelStatistics
     {
@@ -134,7 +134,7 @@ namespace Trireme
             Gathers = native.Gathers;
             Prefetched = native.Prefetched;
             Reductions = native.Reductions;
-            PeakGroups = native.PeakGroups;
+            PeakUnitGroups = native.PeakUnitGroups;
             const ulong NanosecondsInTick = 100;
             Exposed = TimeSpan.FromTicks((long)(native.ExposedNs / NanosecondsInTick));
             ExtraBuckets = native.ExtraBuckets;
@@ -142,20 +142,20 @@ namespace Trireme
             ReshardGathers = native.ReshardGathers;
         }
 
-        /// <summary>Optimizer steps, those that Join() followed included.</summary>
+        /// <summary>Optimizer steps, with those that Join() followed.</summary>
         public ulong Steps { get; }
 
-        /// <summary>Groups that were gathered from their owners.</summary>
+        /// <summary>Unit groups that this rank gathered from their owners.</summary>
         public ulong Gathers { get; }
 
-        /// <summary>Those of them that began before they were asked for.</summary>
+        /// <summary>Those of Gathers that began before the caller asked for them.</summary>
         public ulong Prefetched { get; }
 
         /// <summary>Buckets that were reduced, once for each pass.</summary>
         public ulong Reductions { get; }
 
-        /// <summary>Most groups that were whole in flight at one time.</summary>
-        public ulong PeakGroups { get; }
+        /// <summary>Most unit groups that were whole, or on their way, at one time.</summary>
+        public ulong PeakUnitGroups { get; }
 
         /// <summary>
         /// Time in which calls waited: communication that compute did not hide.

@@ -11,7 +11,7 @@ namespace Trireme
     /// </summary>
     internal static partial class NativeMethods
     {
-        /// <summary>What trireme_model_get_leaf() answers for "none".</summary>
+        /// <summary>The answer of trireme_model_get_leaf() for "none".</summary>
         internal const uint NoLeaf = uint.MaxValue;
 
         // Found as libtrireme.so.1: on .NET by Resolve(), on Mono by Trireme.dll.config.

@@ -4,6 +4,51 @@ using System.Runtime.InteropServices;
 namespace Trireme
 {
     /// <summary>
+    /// A file in place of memory, on each rank: for parameters of a model, state of an optimizer, or
+    /// activations of a trainer. It has no name, and nothing is left of it when the process ends.
+    /// The bits are the same. A text is the directory.
+    /// </summary>
+    public sealed class Offload
+    {
+        /// <summary>A file in a directory of this rank's host.</summary>
+        public Offload(string path)
+        {
+            Path = path ?? throw new ArgumentNullException(nameof(path));
+        }
+
+        /// <summary>The directory; it may differ between ranks.</summary>
+        public string Path { get; }
+
+        /// <summary>
+        /// Part of the bytes that lies in the file, in (0, 1]. Must be 0 for a trainer. 0: all.
+        /// </summary>
+        public double Ratio { get; set; }
+
+        /// <summary>
+        /// Most bytes of memory for blocks on their way to and from the file, at least 32,768. 0: 8
+        /// MiB; for a trainer see TrainerOptions.Offload.
+        /// </summary>
+        public ulong BufferBytes { get; set; }
+
+        /// <summary>The directory; null stays null.</summary>
+        public static implicit operator Offload(string path)
+        {
+            return path == null ? null : new Offload(path);
+        }
+
+        internal unsafe NativeOffloadOptions Native(CallMemory memory)
+        {
+            return new NativeOffloadOptions
+            {
+                StructSize = (uint)sizeof(NativeOffloadOptions),
+                Path = memory.Put(Path, nameof(Path)),
+                Ratio = Ratio,
+                BufferBytes = BufferBytes,
+            };
+        }
+    }
+
+    /// <summary>
     /// Parameters, optimizer state or activations that lie in a file, of this rank.
     /// </summary>
     public struct OffloadInfo
@@ -12,9 +57,9 @@ namespace Trireme
         {
             Path = Utf8.Read(native.Path);
             Direct = native.Direct != 0;
-            Ring = native.Ring != 0;
+            IoUring = native.IoUring != 0;
             WhyNotDirect = Utf8.Read(native.WhyNotDirect);
-            WhyNotRing = Utf8.Read(native.WhyNotRing);
+            WhyNotIoUring = Utf8.Read(native.WhyNotIoUring);
             FileBytes = native.FileBytes;
             ResidentBytes = native.ResidentBytes;
             BufferBytes = native.BufferBytes;
@@ -33,54 +78,53 @@ namespace Trireme
         /// <summary>The file is read and written past the system's cache (O_DIRECT).</summary>
         public bool Direct { get; }
 
-        /// <summary>By io_uring; else by threads.</summary>
-        public bool Ring { get; }
+        /// <summary>Transfers go by io_uring; else by threads of the library.</summary>
+        public bool IoUring { get; }
 
-        /// <summary>What refused O_DIRECT; empty if it is in use.</summary>
+        /// <summary>The reason why O_DIRECT is not in use; empty if it is.</summary>
         public string WhyNotDirect { get; }
 
-        /// <summary>What refused io_uring; empty if it is in use.</summary>
-        public string WhyNotRing { get; }
+        /// <summary>The reason why io_uring is not in use; empty if it is.</summary>
+        public string WhyNotIoUring { get; }
 
-        /// <summary>
-        /// What lies in the file; of a trainer, what a micro-batch writes and reads.
-        /// </summary>
+        /// <summary>Bytes in the file.</summary>
         public ulong FileBytes { get; }
 
         /// <summary>
-        /// What stays in memory; of a trainer, what could not be written.
+        /// Bytes that stay in memory: those that Ratio leaves there, and blocks that could not be
+        /// written.
         /// </summary>
         public ulong ResidentBytes { get; }
 
-        /// <summary>Memory for what is on its way.</summary>
+        /// <summary>Bytes of memory for blocks on their way to and from the file.</summary>
         public ulong BufferBytes { get; }
 
-        /// <summary>The largest piece that is read or written at once.</summary>
+        /// <summary>Bytes of the largest piece that is read or written at once.</summary>
         public ulong BlockBytes { get; }
 
-        /// <summary>Asked of the file so far.</summary>
+        /// <summary>Bytes asked of the file so far.</summary>
         public ulong ReadBytes { get; }
 
-        /// <summary>Given to the file so far.</summary>
+        /// <summary>Bytes given to the file so far.</summary>
         public ulong WrittenBytes { get; }
 
-        /// <summary>How long calls waited for the disk.</summary>
+        /// <summary>How long calls have waited for the disk so far.</summary>
         public TimeSpan Waited { get; }
 
         /// <summary>Blocks that could not be written; if they fit, they stay in memory.</summary>
         public ulong FailedWrites { get; }
 
-        /// <summary>Where in the file the last one of them failed.</summary>
+        /// <summary>Where in the file the last failed write was, in bytes.</summary>
         public ulong FailedOffset { get; }
 
-        /// <summary>And with which errno; 0 if none did.</summary>
+        /// <summary>errno of the last failed write; 0 if none failed.</summary>
         public int FailedErrno { get; }
     }
 
     public sealed partial class Optimizer
     {
         /// <summary>
-        /// How the state lies, and what the disk has done; needs OptimizerOptions.OffloadPath.
+        /// How the state lies, and what the disk has done; needs OptimizerOptions.Offload.
         /// </summary>
         public unsafe OffloadInfo OffloadInfo
         {
@@ -112,9 +156,9 @@ namespace Trireme
         }
 
         /// <summary>
-        /// Writes all elements of GetRanges()[index], wherever they lie. Parameters whose unit was
-        /// gathered since the last step, Load() or Model.SetParameters() are refused if a copy of them
-        /// stays, which would hide what is written.
+        /// Writes all elements of GetRanges()[index], wherever they lie. Parameters are refused if
+        /// their unit was gathered since the last step, Load() or Model.SetParameters(), and ranks
+        /// may keep copies: a copy would hide the new values.
         /// </summary>
         public unsafe void WriteRange<T>(int index, ReadOnlySpan<T> data) where T : struct
         {

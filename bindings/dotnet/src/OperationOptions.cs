@@ -17,7 +17,7 @@ namespace Trireme
         public Priority Priority { get; set; }
 
         /// <summary>
-        /// What the elements are, where the C# type does not tell: F16 in ushort.
+        /// Type of the elements, where the C# type does not tell it, such as F16 in ushort.
         /// </summary>
         public ElementType ElementType { get; set; }
 
@@ -31,7 +31,7 @@ namespace Trireme
         public Algorithm Algorithm { get; set; }
 
         /// <summary>
-        /// F16, Bf16, F8E4M3 or F8E5M2: what float elements are rounded to while they travel.
+        /// F16, Bf16, F8E4M3 or F8E5M2: float elements are rounded to this type before they travel.
         /// </summary>
         public ElementType WireType { get; set; }
 

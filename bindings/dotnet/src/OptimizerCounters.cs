@@ -3,8 +3,8 @@ using System;
 namespace Trireme
 {
     /// <summary>
-    /// What an optimizer counts, the same on all ranks: the state of training that is in no range.
-    /// A later release may count more, and then has another version.
+    /// The counts of an optimizer, the same on all ranks: the state of training that is in no
+    /// range. A later release may count more, and then has another version.
     /// </summary>
     public sealed class OptimizerCounters
     {
@@ -15,10 +15,10 @@ namespace Trireme
         /// <summary>Steps that were made.</summary>
         public ulong Steps { get; set; }
 
-        /// <summary>As set: with a schedule, what it multiplies.</summary>
+        /// <summary>The learning rate as set, without the factor of a schedule.</summary>
         public double LearningRate { get; set; } = double.NaN;
 
-        /// <summary>What the next loss is multiplied by; 0: losses are not scaled.</summary>
+        /// <summary>The caller multiplies the next loss by this; 0: no loss scale.</summary>
         public double LossScale { get; set; }
 
         /// <summary>Steps since the scale grew or one was skipped.</summary>
@@ -36,14 +36,16 @@ namespace Trireme
         /// </summary>
         public ulong[] ParameterSteps { get; set; } = new ulong[0];
 
-        /// <summary>By group of parameters; empty without groups.</summary>
+        /// <summary>
+        /// For each group of parameters, its factor of the learning rate; empty without groups.
+        /// </summary>
         public double[] GroupRateFactors { get; set; } = new double[0];
     }
 
     public sealed partial class Optimizer
     {
         /// <summary>
-        /// What it counts: with all ranges, what a training needs to go on in another layout.
+        /// Its counts: with them and all ranges, a training goes on in another layout.
         /// </summary>
         public unsafe OptimizerCounters Counters
         {

@@ -28,7 +28,7 @@ namespace Trireme
 
         public StateKind Kind { get; }
 
-        /// <summary>Which state vector; optimizer.h names those of each rule.</summary>
+        /// <summary>Number of the state vector; optimizer.h lists those of each rule.</summary>
         public uint Vector { get; }
 
         /// <summary>Number of the parameter.</summary>
@@ -43,7 +43,9 @@ namespace Trireme
         /// <summary>Its whole shape; of rows or columns their number.</summary>
         public long[] Shape { get; }
 
-        /// <summary>Which of its elements, in row-major order, comes first.</summary>
+        /// <summary>
+        /// Index of the range's first element in that shape, in row-major order.
+        /// </summary>
         public ulong First { get; }
 
         /// <summary>Elements; 1 or more.</summary>
@@ -51,10 +53,13 @@ namespace Trireme
 
         /// <summary>
         /// The elements inside the library's own memory: good until the optimizer is disposed or
-        /// collected, so hold this range as long. Whoever writes them between steps changes this
-        /// rank's copy only, or everybody's where ranks share the parameters, and does so before any
-        /// unit is gathered since the last step, Load() or Model.SetParameters(): gathered copies may
-        /// stay. State that lies in a file has none: <see cref="Optimizer.ReadRange{T}"/> copies it.
+        /// collected, so hold this range as long. State in a file has none:
+        /// <see cref="Optimizer.ReadRange{T}"/> copies it.
+        /// <para>
+        /// The caller may write the elements between steps. A write changes this rank's copy only,
+        /// or that of all ranks where they share the parameters. Write before any unit is gathered
+        /// since the last step, Load() or Model.SetParameters(): gathered copies may stay.
+        /// </para>
         /// </summary>
         public unsafe Span<T> GetData<T>() where T : struct
         {
@@ -104,9 +109,9 @@ namespace Trireme
         }
 
         /// <summary>
-        /// What this rank holds of the training (parameters, state of the update rule, number of
-        /// steps, learning rate) with a description of the layout and a checksum. Every rank saves
-        /// its own part, all after the same step. Waits for no peer.
+        /// This rank's part of the training: parameters, state of the update rule, number of steps,
+        /// learning rate and loss scale. A description of the layout and a checksum go with it.
+        /// Every rank saves its own part, all after the same step. Waits for no peer.
         /// </summary>
         public unsafe byte[] Save()
         {

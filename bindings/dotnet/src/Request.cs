@@ -32,7 +32,7 @@ namespace Trireme
         }
 
         /// <summary>
-        /// What a started receive or probe has met; once it is done and went well.
+        /// The message that a started receive or probe has found, once it has succeeded.
         /// </summary>
         public unsafe MessageInfo Message
         {
@@ -45,8 +45,8 @@ namespace Trireme
         }
 
         /// <summary>
-        /// Waits until all of several requests are done; throws what the first one that failed
-        /// failed with.
+        /// Waits until all of several requests are done; throws the failure of the first one that
+        /// failed.
         /// </summary>
         /// <returns>Whether all are done; a wait that ends early leaves them running.</returns>
         public static unsafe bool WaitAll(TimeSpan timeout, params Request[] requests)

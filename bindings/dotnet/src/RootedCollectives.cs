@@ -2,8 +2,8 @@ using System;
 
 namespace Trireme
 {
-    // Collectives in which one rank, the root, gives or gets. What only the root has may be empty
-    // on the others.
+    // Collectives in which one rank, the root, gives or gets. An argument that the root alone uses
+    // may be empty on the others.
     public sealed partial class Communicator
     {
         /// <summary>Reduces over all ranks; the root gets the result in place.</summary>

@@ -44,8 +44,8 @@ namespace Trireme
         public Func<ulong, double> Factor { get; set; }
 
         /// <summary>
-        /// The factor of the step that comes after so many others. What the caller's own function
-        /// throws is thrown again.
+        /// The factor of the step that comes after this number of others. If the caller's own
+        /// function throws, this throws the same exception.
         /// </summary>
         public double Value(ulong step)
         {
@@ -133,7 +133,9 @@ namespace Trireme
             return handle;
         }
 
-        /// <summary>What the function threw, once; null if it did not.</summary>
+        /// <summary>
+        /// The exception of the function, which this forgets; null if there is none.
+        /// </summary>
         internal ExceptionDispatchInfo TakeThrown()
         {
             ExceptionDispatchInfo taken = thrown;

@@ -35,8 +35,8 @@ namespace Trireme
 
         /// <summary>Connects to a store and waits until it is there.</summary>
         /// <param name="url">
-        /// "tcp://ADDRESS:PORT", "file:///PATH", or null for "env://": what TRIREME_STORE, or else
-        /// MASTER_ADDR and MASTER_PORT, say.
+        /// "tcp://ADDRESS:PORT", "file:///PATH", or null for "env://". The last one takes the place
+        /// from TRIREME_STORE, or else from MASTER_ADDR and MASTER_PORT.
         /// </param>
         /// <param name="timeout">Longest any call may take; zero for 300 s.</param>
         public static Store Connect(string url = null, TimeSpan timeout = default(TimeSpan))

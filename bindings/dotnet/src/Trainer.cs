@@ -29,13 +29,15 @@ namespace Trireme
         /// <summary>Number of its first parameter.</summary>
         public ulong FirstParameter { get; set; }
 
-        /// <summary>How many, by their numbers one after the other.</summary>
+        /// <summary>Number of its parameters, whose numbers follow each other.</summary>
         public ulong ParameterCount { get; set; }
 
         /// <summary>Size of its output for one micro-batch.</summary>
         public ulong OutputBytes { get; set; }
 
-        /// <summary>What forward keeps for backward besides, for one micro-batch.</summary>
+        /// <summary>
+        /// Bytes that forward leaves for backward beside the output, for one micro-batch.
+        /// </summary>
         public ulong SavedBytes { get; set; }
     }
 
@@ -43,7 +45,8 @@ namespace Trireme
     public sealed class TrainerOptions
     {
         /// <summary>
-        /// Of each rank in a step; 0 is 1. A reproducible model shares out its leaves instead.
+        /// Micro-batches of each rank in a step; 0 is 1. A reproducible model shares out its leaves
+        /// instead.
         /// </summary>
         public uint MicroBatches { get; set; }
 
@@ -53,38 +56,37 @@ namespace Trireme
         public ulong CheckpointEvery { get; set; }
 
         /// <summary>
-        /// Most that activations and gradients of outputs may take; as little as possible is then
+        /// Most bytes for activations and gradients of outputs. As few layers as possible are then
         /// computed again.
         /// </summary>
         public ulong ActivationBudgetBytes { get; set; }
 
-        /// <summary>From which LayerCall.RandomSeed comes.</summary>
+        /// <summary>Seed from which the trainer derives each LayerCall.RandomSeed.</summary>
         public ulong Seed { get; set; }
 
         /// <summary>
-        /// Called when a step is done; true asks all ranks to stop. So does what it throws, which
+        /// Called when a step is done; true asks all ranks to stop. So does an exception, which
         /// Step() throws again.
         /// </summary>
         public Func<TrainerMetrics, bool> AfterStep { get; set; }
 
         /// <summary>
-        /// A directory: what is kept between forward and backward lies in a file in it, which has
-        /// no name, and streams through a window of memory. The bits are the same.
+        /// A file of activations; a directory alone will do. BufferBytes is the most memory for its
+        /// window. 0: the part of ActivationBudgetBytes that gradients of outputs leave; without
+        /// that option, the bytes of four layers or checkpoints. Ratio is 0. Null: activations stay
+        /// in memory.
         /// </summary>
-        public string OffloadPath { get; set; }
-
-        /// <summary>Most memory for that window.</summary>
-        public ulong OffloadBufferBytes { get; set; }
+        public Offload Offload { get; set; }
 
         /// <summary>
-        /// Gradients are 0 before backward, which may add to them, and nothing is looked for.
-        /// Without, backward writes each whole: one that it left unwritten, or has added to, fails
-        /// the step with a CallbackException that names it.
+        /// Gradients are 0 before backward, which may add to them, and the library does not look
+        /// for unwritten ones. Without it, backward writes each gradient whole. If it leaves one
+        /// unwritten, or adds to it, the step fails with a CallbackException that names it.
         /// </summary>
         public bool ZeroGradients { get; set; }
     }
 
-    /// <summary>What a step has done.</summary>
+    /// <summary>Results of a step.</summary>
     public struct TrainerMetrics
     {
         internal TrainerMetrics(NativeTrainerMetrics native)
@@ -121,21 +123,23 @@ namespace Trireme
         /// <summary>Mean over all micro-batches; the same on all ranks.</summary>
         public double Loss { get; }
 
-        /// <summary>As Optimizer.GradientNorm; -1 without MaxNorm or if skipped.</summary>
+        /// <summary>As Optimizer.GradientNorm; -1 without Clipping.MaxNorm or if skipped.</summary>
         public double GradientNorm { get; }
 
         public double LearningRate { get; }
 
         public double LossScale { get; }
 
-        /// <summary>That the step took on this rank.</summary>
+        /// <summary>Seconds that the step took on this rank.</summary>
         public double Seconds { get; }
 
-        /// <summary>Of these, those in which it waited for communication.</summary>
+        /// <summary>Seconds of the step in which the rank waited for communication.</summary>
         public double ExposedSeconds { get; }
     }
 
-    /// <summary>What a trainer looks like on this rank; trainer.h describes each number.</summary>
+    /// <summary>
+    /// Layers and memory of a trainer on this rank; trainer.h describes each number.
+    /// </summary>
     public struct TrainerInfo
     {
         internal TrainerInfo(NativeTrainerInfo native)
@@ -159,7 +163,9 @@ namespace Trireme
 
         public ulong Layers { get; }
 
-        /// <summary>Into which the layers are cut; 1: everything is kept.</summary>
+        /// <summary>
+        /// Stretches into which the layers are cut; 1: the trainer keeps everything.
+        /// </summary>
         public ulong Stretches { get; }
 
         /// <summary>Layers whose forward runs twice in a micro-batch.</summary>
@@ -182,14 +188,14 @@ namespace Trireme
         /// <summary>The least ActivationBudgetBytes that works.</summary>
         public ulong LeastBytes { get; }
 
-        /// <summary>With OffloadPath: memory for what the file has not.</summary>
+        /// <summary>With Offload: the window, and items that could not be written.</summary>
         public ulong PlannedWindowBytes { get; }
     }
 
     /// <summary>
-    /// Whole training steps over layers of the caller, the same for every strategy. What a layer
-    /// throws comes out of Step() or Evaluate() of its rank, and the others get a
-    /// CallbackException; nothing has changed then, and the next step may come. An optimizer that
+    /// Whole training steps over layers of the caller, the same for every strategy. If a layer
+    /// throws, Step() or Evaluate() of its rank throws the same exception, and the other ranks get
+    /// a CallbackException. Nothing has changed then, and the next step may come. An optimizer that
     /// is disposed of goes on in its trainer.
     /// </summary>
     public sealed class Trainer : IDisposable
@@ -263,7 +269,6 @@ namespace Trireme
                     ActivationBudgetBytes = options.ActivationBudgetBytes,
                     Seed = options.Seed,
                     UserData = GCHandle.ToIntPtr(userData),
-                    OffloadBufferBytes = options.OffloadBufferBytes,
                 };
                 if (options.AfterStep != null)
                 {
@@ -271,10 +276,14 @@ namespace Trireme
                         Marshal.GetFunctionPointerForDelegate(AfterCallback);
                 }
 
-                using (var path = new Utf8(options.OffloadPath, nameof(options)))
+                using (var memory = new CallMemory())
                 fixed (NativeLayer* first = native)
                 {
-                    nativeOptions.OffloadPath = path.Pointer;
+                    if (options.Offload != null)
+                    {
+                        nativeOptions.Offload = memory.Put(options.Offload.Native(memory));
+                    }
+
                     TriremeException.Check(NativeMethods.trireme_trainer_create(
                         optimizer.Handle, first, (ulong)layers.Count, ref nativeOptions,
                         out handle));
@@ -302,7 +311,7 @@ namespace Trireme
             handle.Own(userData, optimizer.Handle);
         }
 
-        /// <summary>What the trainer looks like on this rank.</summary>
+        /// <summary>Layers and memory of the trainer on this rank.</summary>
         public unsafe TrainerInfo Info
         {
             get
@@ -314,7 +323,7 @@ namespace Trireme
         }
 
         /// <summary>
-        /// How activations lie, and what the disk has done; needs TrainerOptions.OffloadPath.
+        /// How activations lie, and what the disk has done; needs TrainerOptions.Offload.
         /// </summary>
         public unsafe OffloadInfo OffloadInfo
         {
@@ -470,7 +479,7 @@ namespace Trireme
         /// <summary>Of the step under way.</summary>
         internal object Batch { get; set; }
 
-        /// <summary>What a layer threw, once; null if none did.</summary>
+        /// <summary>The exception of a layer, which this forgets; null if there is none.</summary>
         internal ExceptionDispatchInfo TakeThrown()
         {
             ExceptionDispatchInfo taken = thrown;

@@ -7,13 +7,13 @@ using System.Threading;
 namespace Trireme
 {
     /// <summary>
-    /// What carries the frames between the ranks of one "host-transport://NAME" group, such as the
-    /// program's network layer. Every frame must arrive whole, once, and those from one rank to
-    /// another in the order in which they were sent.
+    /// Carries the frames between the ranks of one "transport://NAME" group, such as the program's
+    /// network layer. It delivers every frame whole and once, and frames from one rank to another
+    /// in the order in which they were sent.
     /// <para>
-    /// <see cref="Send"/> is called by one thread of the library and <see cref="Receive"/> by
-    /// another one; neither may use the group. What they throw ends the group with a
-    /// <see cref="CallbackException"/> on all ranks, and stays in <see cref="Failure"/>.
+    /// One thread of the library calls <see cref="Send"/> and another one calls
+    /// <see cref="Receive"/>; neither may use the group. If one of them throws, the group ends with
+    /// a <see cref="CallbackException"/> on all ranks. <see cref="Failure"/> keeps the exception.
     /// </para>
     /// </summary>
     public abstract class Transport
@@ -49,8 +49,8 @@ namespace Trireme
         }
 
         /// <summary>
-        /// Takes a frame for a rank; false if it cannot within the time, also because the peer is
-        /// not there yet: the frame is offered again.
+        /// Takes a frame for a rank. False if it cannot within the time, also because the peer is
+        /// not there yet; the library then offers the frame again.
         /// </summary>
         public abstract bool Send(int to, ReadOnlySpan<byte> frame, TimeSpan timeout);
 
@@ -152,7 +152,7 @@ namespace Trireme
         }
 
         // On threads of the library: no exception may leave.
-        private static unsafe int OnSend(
+        private static unsafe Status OnSend(
             IntPtr userData, int to, IntPtr data, ulong bytes, ulong timeoutNs)
         {
             Transport transport = null;
@@ -161,7 +161,7 @@ namespace Trireme
                 transport = Of(userData);
                 var frame = new ReadOnlySpan<byte>((void*)data, checked((int)bytes));
                 bool taken = transport.Send(to, frame, Time(timeoutNs));
-                return (int)(taken ? Status.Ok : Status.Timeout);
+                return taken ? Status.Ok : Status.Timeout;
             }
             catch (Exception exception)
             {
@@ -169,7 +169,7 @@ namespace Trireme
             }
         }
 
-        private static unsafe int OnReceive(
+        private static unsafe Status OnReceive(
             IntPtr userData, int* outFrom, IntPtr data, ulong capacity, ulong* outBytes,
             ulong timeoutNs)
         {
@@ -182,13 +182,13 @@ namespace Trireme
                 int bytes;
                 if (!transport.Receive(frame, Time(timeoutNs), out from, out bytes))
                 {
-                    return (int)Status.Timeout;
+                    return Status.Timeout;
                 }
 
                 // Whatever it says: the library looks at both.
                 *outFrom = from;
                 *outBytes = bytes < 0 ? ulong.MaxValue : (ulong)bytes;
-                return (int)Status.Ok;
+                return Status.Ok;
             }
             catch (Exception exception)
             {
@@ -224,14 +224,14 @@ namespace Trireme
             return ((Kept)GCHandle.FromIntPtr(userData).Target).Transport;
         }
 
-        private static int Fail(Transport transport, Exception exception)
+        private static Status Fail(Transport transport, Exception exception)
         {
             if (transport != null)
             {
                 Interlocked.CompareExchange(ref transport.failure, exception, null);
             }
 
-            return (int)Status.Callback;
+            return Status.Callback;
         }
 
         /// <summary>One transport that the library may call, and whose it is.</summary>

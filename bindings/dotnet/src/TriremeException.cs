@@ -19,7 +19,7 @@ namespace Trireme
             TryAgain = failure.TryAgain;
         }
 
-        /// <summary>What the library answered.</summary>
+        /// <summary>The answer of the library.</summary>
         public Status Status { get; }
 
         /// <summary>The first 16 ranks to blame, ascending; empty if none is.</summary>
@@ -40,8 +40,9 @@ namespace Trireme
         /// <summary>errno, or 0.</summary>
         public int SystemError { get; }
 
-        /// <summary>Whether all ranks that got this make the same call again: another rank was lost
-        /// while they shrank.</summary>
+        /// <summary>
+        /// Another rank was lost in a shrink: all ranks that got this exception shrink again.
+        /// </summary>
         public bool TryAgain { get; }
 
         /// <summary>Throws unless the status is Ok. Runs on the thread that got it.</summary>
@@ -56,8 +57,8 @@ namespace Trireme
         }
 
         /// <summary>
-        /// Throws for a call that has failed, in which a function of the caller may have thrown:
-        /// if that is not why, as another rank has failed otherwise, it is the inner exception.
+        /// Throws for a call that has failed, in which a function of the caller may have thrown. If
+        /// another rank failed for another reason, the caller's exception is the inner exception.
         /// </summary>
         internal static void ThrowFailure(Status status, ExceptionDispatchInfo thrown)
         {

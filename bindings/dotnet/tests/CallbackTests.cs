@@ -3,7 +3,7 @@ using System;
 namespace Trireme.Tests
 {
     /// <summary>
-    /// What a bucket hook and an update rule may do from inside: nothing with their own model but
+    /// From inside, a bucket hook and an update rule may do nothing with their own model but
     /// dispose of it.
     /// </summary>
     internal static class CallbackTests
@@ -21,10 +21,13 @@ namespace Trireme.Tests
                     var options = new ModelOptions
                     {
                         Strategy = strategy,
-                        BucketHook = bucket =>
+                        Buckets = new Buckets
                         {
-                            ++visits;
-                            Refuses(model, optimizer);
+                            Hook = bucket =>
+                            {
+                                ++visits;
+                                Refuses(model, optimizer);
+                            },
                         },
                     };
                     using (model = ModelTests.Sealed(c, options))
@@ -51,13 +54,16 @@ namespace Trireme.Tests
                     var options = new ModelOptions
                     {
                         Strategy = strategy,
-                        BucketHook = bucket =>
+                        Buckets = new Buckets
                         {
-                            if (bucket.Phase == HookPhase.After)
+                            Hook = bucket =>
                             {
-                                optimizer.Dispose();
-                                model.Dispose();
-                            }
+                                if (bucket.Phase == HookPhase.After)
+                                {
+                                    optimizer.Dispose();
+                                    model.Dispose();
+                                }
+                            },
                         },
                     };
                     model = ModelTests.Sealed(c, options);

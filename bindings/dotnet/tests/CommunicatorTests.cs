@@ -38,8 +38,8 @@ namespace Trireme.Tests
                 CommunicatorStatistics statistics = communicator.GetStatistics();
                 Check.Equal(20ul, statistics.Operations);
                 Check.Equal(0ul, statistics.Failures);
-                Check.That(statistics.BytesSent > 0, "bytes sent");
-                Check.That(statistics.BytesReceived > 0, "bytes received");
+                Check.That(statistics.SentBytes > 0, "bytes sent");
+                Check.That(statistics.ReceivedBytes > 0, "bytes received");
                 string[] lines = communicator.FlightRecord.Split(
                     new[] { '\n' }, StringSplitOptions.RemoveEmptyEntries);
                 Check.Equal(20, lines.Length, "lines of the flight record");
@@ -185,7 +185,7 @@ namespace Trireme.Tests
                     aborter.Start();
                 }
 
-                // Nobody sends, so both wait for the abort.
+                // No rank sends, so both wait for the abort.
                 var failure = Check.Throws<AbortedException>(
                     () => communicator.Receive<float>(new float[3], 1 - communicator.Rank));
                 Check.Contains("enough für heute", failure.Message);

@@ -1,9 +1,12 @@
 using System;
+using System.IO;
 using System.Linq;
 using System.Threading;
 
 namespace Trireme.Tests
 {
+    using Spread = DistributedModel<float, int>;
+
     /// <summary>A framework's model through AsDistributed().</summary>
     internal static class DistributedTests
     {
@@ -231,18 +234,107 @@ namespace Trireme.Tests
             });
         }
 
+        [Test]
+        public static void Options_of_a_model_and_of_an_optimizer_go_through()
+        {
+            string path = Path.Combine(Path.GetTempPath(), "trireme-" + Guid.NewGuid());
+            Directory.CreateDirectory(path);
+            var never = new Shards { Share = ShareParameters.Never };
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                var calls = new int[1];
+                BucketHook hook = bucket => calls[0] += 1;
+                float[] plain = StepLoadStep(
+                    c, o => { }, m => m.Model.Info.Buckets == 1 && m.Model.Info.UnitGroups == 1);
+                Action<Action<DistributedOptions>, Func<Spread, bool>> same = (change, right) =>
+                    Check.Same(plain, StepLoadStep(c, change, right), "the bits");
+                same(
+                    o =>
+                    {
+                        o.Buckets = new Buckets { Bytes = 1, Hook = hook };
+                        o.Units = new Units { MinimumBytes = 1 };
+                    },
+                    m => m.Model.Info.Buckets == 2 && calls[0] > 0);
+                same(
+                    o => o.Units = new Units { MinimumBytes = 1 }, m => m.Model.Info.UnitGroups == 2);
+                same(o => o.Shards = never, m => m.Model.Info.SharedBytes == 0);
+                same(o => o.Offload = path, m => m.Model.OffloadInfo.Path == path);
+                same(
+                    o => o.Flags = ModelFlags.UpdateInBackward,
+                    m => m.Model.Memory.PlannedGradients == 0);
+                same(o => o.MemoryLimitBytes = 1 << 20, m => true);
+                same(
+                    o => o.Optimizer.Offload = path, m => m.Optimizer.OffloadInfo.Path == path);
+                same(o => o.Optimizer.LossScale = 8, m => m.Optimizer.LossScale == 8);
+                same(
+                    o => o.Optimizer.Groups = new[] { new ParameterGroup { RateFactor = 1 } },
+                    m => m.Optimizer.Counters.GroupRateFactors.Length == 1);
+
+                foreach (Action<DistributedOptions> change in new Action<DistributedOptions>[]
+                {
+                    o => o.Optimizer.Clipping = 0.125,
+                    o => o.Optimizer.Rule = new Adam { Beta2 = 0.5 },
+                    o => o.Optimizer.WeightDecay = 0.25,
+                    o => o.ReduceType = ElementType.Bf16,
+                })
+                {
+                    float[] other = StepLoadStep(c, change, m => true);
+                    Check.That(!plain.SequenceEqual(other), "it has an effect");
+                }
+
+                Check.Throws<HostMemoryException>(
+                    () => StepLoadStep(c, o => o.MemoryLimitBytes = 1, m => true));
+                Check.Throws<InvalidArgumentException>(
+                    () => StepLoadStep(c, o => o.Shards = 2, m => true)); // not of Zero3
+            });
+            Directory.Delete(path); // and nothing in it
+        }
+
+        // A step, another two, and back to where the first one led: the last two again.
+        private static float[] StepLoadStep(
+            Communicator c, Action<DistributedOptions> change, Func<Spread, bool> right)
+        {
+            var options = new DistributedOptions
+            {
+                Strategy = Strategy.Zero3,
+                Optimizer = new OptimizerOptions { Rule = RuleKind.Adam, LearningRate = 0.125 },
+                Parameters = new[]
+                {
+                    new ParameterOptions("first", ElementType.F32, 3),
+                    new ParameterOptions("second", ElementType.F32, 2, 2),
+                },
+            };
+            change(options);
+            var model = new Regression<float>(v => (float)v, v => v, c.Rank);
+            using (Spread spread = model.AsDistributed(c, options))
+            {
+                spread.Step(c.Rank);
+                byte[] state = spread.Optimizer.Save();
+                spread.Step(2 + c.Rank);
+                spread.Step(4 + c.Rank);
+                float[] first = model.GetParameters().ToArray();
+                spread.Optimizer.Load(state);
+                Check.That(!first.SequenceEqual(model.GetParameters()), "loaded");
+                spread.Step(2 + c.Rank);
+                spread.Step(4 + c.Rank);
+                Check.Same(first, model.GetParameters(), "after a load");
+                Check.That(right(spread), "the option has its effect");
+                return first;
+            }
+        }
+
         private static void Train<T>(Regression<T> model, Communicator c, Strategy strategy)
             where T : struct
         {
             var options = new DistributedOptions
             {
                 Strategy = strategy,
-                ShardRanks = ModelTests.ShardRanks(strategy, c.WorldSize),
+                Shards = ModelTests.ShardsOf(strategy, c.WorldSize),
                 Leaves = Leaves,
                 Optimizer = new OptimizerOptions
                 {
-                    Kind = RuleKind.Adamw, LearningRate = 0.01, WeightDecay = 0.1,
-                    MaxNorm = 0.5,
+                    Rule = RuleKind.AdamW, LearningRate = 0.01, WeightDecay = 0.1,
+                    Clipping = 0.5,
                 },
             };
             using (DistributedModel<T, int> spread = model.AsDistributed(c, options))

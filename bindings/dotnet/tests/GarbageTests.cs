@@ -7,7 +7,7 @@ using System.Threading.Tasks;
 
 namespace Trireme.Tests
 {
-    /// <summary>What the garbage collector does must not matter.</summary>
+    /// <summary>Collections of garbage at any moment change nothing.</summary>
     internal static class GarbageTests
     {
         [Test]
@@ -79,8 +79,8 @@ namespace Trireme.Tests
                 Optimizer optimizer = null;
                 var options = new OptimizerOptions
                 {
-                    Kind = RuleKind.User, LearningRate = 1,
-                    Rule = update =>
+                    LearningRate = 1,
+                    Rule = new UserRule(update =>
                     {
                         ++calls;
                         GC.KeepAlive(optimizer); // a cycle through native code
@@ -89,7 +89,7 @@ namespace Trireme.Tests
                         {
                             GC.Collect();
                         }
-                    },
+                    }),
                 };
                 using (Model model = ModelTests.Sealed(c, Strategy.DataParallel))
                 using (optimizer = new Optimizer(model, options))
@@ -117,7 +117,7 @@ namespace Trireme.Tests
                 }
             }
 
-            // What was abandoned has left its groups: their names are free again or never mattered.
+            // The abandoned communicators have left their groups: a group can still be made.
             Ranks.RunAndLeaveTogether(2, c => c.Barrier());
         }
 
@@ -206,7 +206,7 @@ namespace Trireme.Tests
             Optimizer optimizer = null;
             var options = new OptimizerOptions
             {
-                Kind = RuleKind.User, Rule = update => GC.KeepAlive(optimizer),
+                Rule = new UserRule(update => GC.KeepAlive(optimizer)),
             };
             optimizer = new Optimizer(model, options);
             return new WeakReference(optimizer);

@@ -13,10 +13,10 @@ namespace Trireme.Tests
     {
         private static readonly KeyValuePair<string, Type>[] Enums =
         {
-            Pair("TRIREME_PARAMETER_GROUP_FLAG_", typeof(GroupFlags)),
             Pair("TRIREME_MUON_RATE_", typeof(RateAdjustment)),
             Pair("TRIREME_OPTIMIZER_FLAG_", typeof(OptimizerFlags)),
             Pair("TRIREME_PARAMETER_FLAG_", typeof(ParameterFlags)),
+            Pair("TRIREME_PLACEMENT_", typeof(Placement)),
             Pair("TRIREME_SCHEDULE_FLAG_", typeof(ScheduleFlags)),
             Pair("TRIREME_SCHEDULE_KIND_", typeof(ScheduleKind)),
             Pair("TRIREME_UNUSED_", typeof(Unused)),
@@ -39,6 +39,12 @@ namespace Trireme.Tests
             Pair("TRIREME_MESH_ORDER_", typeof(MeshOrder)),
             Pair("TRIREME_PHASE_", typeof(LayerPhase)),
             Pair("TRIREME_REDUCTION_", typeof(Reduction)),
+        };
+
+        private static readonly string[] Plain =
+        {
+            "TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE", "TRIREME_SGD_FLAG_NESTEROV",
+            "TRIREME_RMSPROP_FLAG_CENTERED", "TRIREME_MUON_FLAG_NESTEROV",
         };
 
         [Test]
@@ -168,6 +174,13 @@ namespace Trireme.Tests
 
         private static long ConstantOf(string name, long versionPart)
         {
+            // Properties of the public classes, or their sizes.
+            if (Plain.Contains(name))
+            {
+                const BindingFlags Hidden = BindingFlags.Static | BindingFlags.NonPublic;
+                return (int)typeof(NativeMethods).GetField(name, Hidden).GetRawConstantValue();
+            }
+
             switch (name)
             {
                 case "TRIREME_OK": return (long)Status.Ok;

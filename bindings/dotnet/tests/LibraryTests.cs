@@ -25,7 +25,7 @@ namespace Trireme.Tests
             Check.Equal("halving_doubling", Library.NameOf(Algorithm.HalvingDoubling));
             Check.Equal("PEER_LOST", Library.NameOf(Status.PeerLost));
             Check.Equal("zero3", Library.NameOf(Strategy.Zero3));
-            Check.Equal("adamw", Library.NameOf(RuleKind.Adamw));
+            Check.Equal("adamw", Library.NameOf(RuleKind.AdamW));
             Check.Equal("lion", Library.NameOf(RuleKind.Lion));
             Check.Equal("lamb", Library.NameOf(RuleKind.Lamb));
             Check.Equal("lars", Library.NameOf(RuleKind.Lars));
@@ -260,7 +260,7 @@ namespace Trireme.Tests
             Console.WriteLine("leaves " + group.Rank + " " + buffer.Length);
         }
 
-        // Leaves an idle group, with a message that nobody has received.
+        // Leaves an idle group, with a message that the peer has not received.
         private static void SendLast(string rendezvous)
         {
             Communicator group = Communicator.Create(0, 2, rendezvous, Ranks.Patience);

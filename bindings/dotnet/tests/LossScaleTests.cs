@@ -12,8 +12,8 @@ namespace Trireme.Tests
             Ranks.RunAndLeaveTogether(2, c =>
             {
                 OptimizerOptions rule = Rule(4);
-                rule.LossScaleFloor = 2;
-                rule.LossScaleWindow = 2;
+                rule.LossScale.MinimumScale = 2;
+                rule.LossScale.GrowthInterval = 2;
                 using (Model model = Sealed(c))
                 using (var optimizer = new Optimizer(model, rule))
                 {
@@ -66,9 +66,9 @@ namespace Trireme.Tests
                 var wrong = new Action<OptimizerOptions>[]
                 {
                     o => o.LossScale = 3,
-                    o => o.LossScaleGrowth = 1.5,
-                    o => o.LossScaleBackoff = 2,
-                    o => o.LossScaleFloor = 8,
+                    o => o.LossScale.GrowthFactor = 1.5,
+                    o => o.LossScale.BackoffFactor = 2,
+                    o => o.LossScale.MinimumScale = 8,
                 };
                 foreach (Action<OptimizerOptions> change in wrong)
                 {
@@ -77,11 +77,7 @@ namespace Trireme.Tests
                     Check.Throws<InvalidArgumentException>(() => new Optimizer(model, rule));
                 }
 
-                OptimizerOptions none = Rule(0);
-                none.LossScaleHysteresis = 2;
-                Check.Throws<InvalidArgumentException>(() => new Optimizer(model, none));
-                none.LossScaleHysteresis = 0;
-                using (var optimizer = new Optimizer(model, none))
+                using (var optimizer = new Optimizer(model, Rule(0)))
                 {
                     Check.Equal(1.0, optimizer.LossScale);
                     Check.Throws<InvalidStateException>(
@@ -94,7 +90,7 @@ namespace Trireme.Tests
         {
             return new OptimizerOptions
             {
-                Kind = RuleKind.Sgd, LearningRate = 1, LossScale = scale,
+                Rule = RuleKind.Sgd, LearningRate = 1, LossScale = scale,
             };
         }
 

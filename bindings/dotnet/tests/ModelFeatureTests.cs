@@ -6,7 +6,7 @@ using System.Runtime.CompilerServices;
 namespace Trireme.Tests
 {
     /// <summary>
-    /// What models can do besides: hybrid shards, groups, uneven inputs, unused gradients, hooks.
+    /// Features of models: hybrid shards, groups, uneven inputs, unused gradients, hooks.
     /// </summary>
     internal static class ModelFeatureTests
     {
@@ -23,7 +23,7 @@ namespace Trireme.Tests
                 var state = new ulong[world];
                 Ranks.RunAndLeaveTogether(world, c =>
                 {
-                    var adam = new OptimizerOptions { Kind = RuleKind.Adam };
+                    var adam = new OptimizerOptions { Rule = RuleKind.Adam };
                     using (Model model = ModelTests.Sealed(c, Strategy.HybridShard))
                     using (new Optimizer(model, adam))
                     {
@@ -42,10 +42,10 @@ namespace Trireme.Tests
             Ranks.RunAndLeaveTogether(3, c =>
             {
                 var planned = new List<ulong>();
-                foreach (uint shardRanks in new uint[] { 0, 3 })
+                foreach (int shardRanks in new[] { 0, 3 })
                 {
                     using (var model = new Model(
-                        c, new ModelOptions { Strategy = Strategy.HybridShard, ShardRanks = shardRanks }))
+                        c, new ModelOptions { Strategy = Strategy.HybridShard, Shards = shardRanks }))
                     {
                         model.AddParameter(new ParameterOptions("weight", ElementType.F32, 12, 5));
                         model.Seal();
@@ -64,11 +64,11 @@ namespace Trireme.Tests
             {
                 foreach (ModelOptions options in new[]
                 {
-                    new ModelOptions { Strategy = Strategy.HybridShard, ShardRanks = 2 },
-                    new ModelOptions { Strategy = Strategy.Zero3, ShardRanks = 3 },
+                    new ModelOptions { Strategy = Strategy.HybridShard, Shards = 2 },
+                    new ModelOptions { Strategy = Strategy.Zero3, Shards = 3 },
                     new ModelOptions { Strategy = Strategy.Zero3, Unused = (Unused)3 },
                     new ModelOptions { Strategy = Strategy.Zero3, Flags = (ModelFlags)1024 },
-                    new ModelOptions { Strategy = Strategy.Zero3, ShardStride = 2 },
+                    new ModelOptions { Strategy = Strategy.Zero3, Shards = new Shards { Stride = 2 } },
                     new ModelOptions { Strategy = Strategy.Zero1, ReduceType = ElementType.F32 },
                     new ModelOptions { Strategy = Strategy.Zero2, Flags = ModelFlags.KeepGathered },
                 })
@@ -79,7 +79,7 @@ namespace Trireme.Tests
                 using (Model model = ModelTests.Sealed(c, Strategy.Zero1))
                 {
                     OptimizerOptions bad = ModelTests.Sgd();
-                    bad.MaxValue = -1;
+                    bad.Clipping = new Clipping { MaxValue = -1 };
                     Check.Throws<InvalidArgumentException>(() => new Optimizer(model, bad));
                 }
             });
@@ -102,7 +102,7 @@ namespace Trireme.Tests
                         new ParameterOptions("wide", ElementType.F64, 2)));
                     model.AddParameter(new ParameterOptions("weight", ElementType.F32, 3));
                     model.Seal();
-                    var sgd = new OptimizerOptions { Kind = RuleKind.Sgd, LearningRate = 1 };
+                    var sgd = new OptimizerOptions { Rule = RuleKind.Sgd, LearningRate = 1 };
                     using (var optimizer = new Optimizer(model, sgd))
                     {
                         float small = 1f / 512;
@@ -126,17 +126,17 @@ namespace Trireme.Tests
             {
                 var joined = new ModelOptions
                 {
-                    Strategy = Strategy.Zero3, MinimumUnitBytes = 1 << 20,
+                    Strategy = Strategy.Zero3, Units = new Units { MinimumBytes = 1 << 20 },
                 };
                 using (Model model = ModelTests.Sealed(c, joined))
                 {
-                    Check.Equal(1ul, model.Info.Groups);
-                    Check.Equal(0ul, model.GetUnit(1).Group);
+                    Check.Equal(1ul, model.Info.UnitGroups);
+                    Check.Equal(0ul, model.GetUnit(1).UnitGroup);
                 }
 
                 var whole = new ModelOptions
                 {
-                    Strategy = Strategy.Zero3, PersistentUnitBytes = 21,
+                    Strategy = Strategy.Zero3, Units = new Units { PersistentBytes = 21 },
                 };
                 using (Model model = ModelTests.Sealed(c, whole))
                 {
@@ -151,7 +151,7 @@ namespace Trireme.Tests
                     Check.Equal(0ul, model.Statistics.Gathers);
                 }
 
-                var early = new ModelOptions { Strategy = Strategy.Zero2, FirstBucketBytes = 1 };
+                var early = new ModelOptions { Strategy = Strategy.Zero2, Buckets = new Buckets { FirstBytes = 1 } };
                 using (Model model = ModelTests.Sealed(c, early))
                 using (Model plain = ModelTests.Sealed(c, Strategy.Zero2))
                 {
@@ -168,8 +168,9 @@ namespace Trireme.Tests
             {
                 var options = new ModelOptions
                 {
-                    Strategy = Strategy.Zero3, MinimumUnitBytes = 1, BucketBytes = 1,
-                    ShareParameters = ShareParameters.Never, // gathers are real
+                    Strategy = Strategy.Zero3, Units = new Units { MinimumBytes = 1 },
+                    Buckets = new Buckets { Bytes = 1 },
+                    Shards = new Shards { Share = ShareParameters.Never }, // gathers are real
                 };
                 using (var model = new Model(c, options))
                 {
@@ -202,7 +203,7 @@ namespace Trireme.Tests
 
                         Check.That(seen[1].Prefetched > seen[0].Prefetched, "prefetched");
                         Check.That(seen[1].Prefetched <= seen[1].Gathers, "gathers");
-                        Check.That(seen[1].PeakGroups <= 4, "groups in flight");
+                        Check.That(seen[1].PeakUnitGroups <= 4, "groups in flight");
                         Check.That(seen[1].Exposed > TimeSpan.Zero, "exposed time");
                     }
 
@@ -277,7 +278,8 @@ namespace Trireme.Tests
                     {
                         float[] start = ModelTests.Values(0);
                         model.SetParameters<float>(start);
-                        model.BeginBackward(); // nobody has the bias, rank 1 alone the head
+                        // No rank has a gradient of the bias, and only rank 1 of the head.
+                        model.BeginBackward();
                         if (c.Rank == 1)
                         {
                             model.GradientReady<float>(2, Filled(5, 4));
@@ -393,7 +395,7 @@ namespace Trireme.Tests
             Ranks.RunAndLeaveTogether(2, c =>
             {
                 OptimizerOptions options = ModelTests.Sgd();
-                options.MaxValue = 1.5;
+                options.Clipping = new Clipping { MaxValue = 1.5 };
                 using (Model model = ModelTests.Sealed(c, Strategy.Zero3))
                 using (var optimizer = new Optimizer(model, options))
                 {
@@ -465,8 +467,8 @@ namespace Trireme.Tests
                         };
                         var options = new ModelOptions
                         {
-                            Strategy = strategy, Gradients = Gradients.Sum, BucketBytes = 1,
-                            BucketHook = hook,
+                            Strategy = strategy, Gradients = Gradients.Sum,
+                            Buckets = new Buckets { Bytes = 1, Hook = hook },
                         };
                         using (Model model = ModelTests.Sealed(c, options))
                         using (var optimizer = new Optimizer(model, ModelTests.Sgd()))
@@ -498,12 +500,15 @@ namespace Trireme.Tests
                         var options = new ModelOptions
                         {
                             Strategy = strategy,
-                            BucketHook = bucket =>
+                            Buckets = new Buckets
                             {
-                                if (c.Rank == 1 && bucket.Phase == phase)
+                                Hook = bucket =>
                                 {
-                                    throw new TimeZoneNotFoundException("mine");
-                                }
+                                    if (c.Rank == 1 && bucket.Phase == phase)
+                                    {
+                                        throw new TimeZoneNotFoundException("mine");
+                                    }
+                                },
                             },
                         };
                         using (Model model = ModelTests.Sealed(c, options))
@@ -537,12 +542,15 @@ namespace Trireme.Tests
                 var options = new ModelOptions
                 {
                     Strategy = Strategy.Zero2,
-                    BucketHook = bucket =>
+                    Buckets = new Buckets
                     {
-                        if (bad)
+                        Hook = bucket =>
                         {
-                            bucket.Data<double>(); // they are floats
-                        }
+                            if (bad)
+                            {
+                                bucket.Data<double>(); // they are floats
+                            }
+                        },
                     },
                 };
                 using (Model model = ModelTests.Sealed(c, options))
@@ -591,12 +599,12 @@ namespace Trireme.Tests
                 var options = new ModelOptions { Strategy = Strategy.Zero2 };
                 if (c.Rank == 0)
                 {
-                    options.BucketHook = bucket => { };
+                    options.Buckets = new Buckets { Hook = bucket => { } };
                 }
 
                 var failure = Check.Throws<MismatchException>(
                     () => ModelTests.Sealed(c, options));
-                Check.Contains("bucket_hook", failure.Message);
+                Check.Contains("options.buckets.hook", failure.Message);
             });
         }
 
@@ -611,11 +619,11 @@ namespace Trireme.Tests
             var counter = new Counter();
             var options = new ModelOptions
             {
-                Strategy = Strategy.Zero3, BucketHook = bucket => counter.Calls += 1,
+                Strategy = Strategy.Zero3, Buckets = new Buckets { Hook = bucket => counter.Calls += 1 },
             };
             Model model = ModelTests.Sealed(c, options);
             var optimizer = new Optimizer(model, ModelTests.Sgd());
-            options.BucketHook = null;
+            options.Buckets.Hook = null;
             model.AccumulateFlat<float>(Filled(20, 1));
             model.Dispose();
             GC.Collect();

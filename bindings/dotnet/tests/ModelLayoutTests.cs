@@ -23,7 +23,7 @@ namespace Trireme.Tests
                     ulong needs = ulong.Parse(said.Groups[1].Value);
                     using (Model model = ModelTests.Sealed(c, Limited(strategy, needs)))
                     {
-                        var adam = new OptimizerOptions { Kind = RuleKind.Adam };
+                        var adam = new OptimizerOptions { Rule = RuleKind.Adam };
                         Check.Contains(
                             "optimizer state",
                             Check.Throws<HostMemoryException>(
@@ -37,7 +37,7 @@ namespace Trireme.Tests
                     Check.Throws<HostMemoryException>(
                         () => ModelTests.Sealed(c, Limited(strategy, needs - 1)));
                     ModelOptions planned = Limited(strategy, needs);
-                    planned.PlannedRule = RuleKind.Adamw;
+                    planned.PlannedRule = RuleKind.AdamW;
                     Check.Contains(
                         " of adamw; ",
                         Check.Throws<HostMemoryException>(
@@ -60,7 +60,8 @@ namespace Trireme.Tests
                 {
                     var options = new ModelOptions
                     {
-                        Strategy = Strategy.Zero2, BucketBytes = 1, Flags = flags,
+                        Strategy = Strategy.Zero2, Flags = flags,
+                        Buckets = new Buckets { Bytes = 1 },
                     };
                     using (Model model = ModelTests.Sealed(c, options))
                     using (var optimizer = new Optimizer(model, ModelTests.Sgd()))
@@ -91,7 +92,7 @@ namespace Trireme.Tests
             {
                 var options = new ModelOptions
                 {
-                    Strategy = Strategy.HybridShard, ShardRanks = 2, ShardStride = 2,
+                    Strategy = Strategy.HybridShard, Shards = new Shards { Ranks = 2, Stride = 2 },
                 };
                 using (Model model = ModelTests.Sealed(c, options))
                 {
@@ -102,11 +103,11 @@ namespace Trireme.Tests
                     c,
                     new ModelOptions
                     {
-                        Strategy = Strategy.HybridShard, ShardRanks = 2, ShardStride = 3,
+                        Strategy = Strategy.HybridShard, Shards = new Shards { Ranks = 2, Stride = 3 },
                     }));
             });
 
-            // 15 elements, of which the first two ranks keep the first 8, and 5, of which 3.
+            // 15 and 5 elements; the first two ranks keep the first 8 and the first 3 of them.
             Check.Equal(44ul, held[0]);
             Check.Equal(44ul, held[1]);
             Check.Equal(36ul, held[2]);
@@ -120,7 +121,7 @@ namespace Trireme.Tests
             {
                 var options = new ModelOptions
                 {
-                    Strategy = Strategy.Zero3, ShareParameters = ShareParameters.Never,
+                    Strategy = Strategy.Zero3, Shards = new Shards { Share = ShareParameters.Never },
                     Flags = ModelFlags.KeepGathered,
                 };
                 using (Model model = ModelTests.Sealed(c, options))
@@ -159,7 +160,7 @@ namespace Trireme.Tests
                         Check.Throws<InvalidStateException>(
                             () => model.AccumulateFlat<float>(new float[20]));
                         OptimizerOptions clipped = ModelTests.Sgd();
-                        clipped.MaxNorm = 1;
+                        clipped.Clipping = 1;
                         Check.Throws<UnsupportedException>(() => new Optimizer(model, clipped));
                         using (var optimizer = new Optimizer(model, ModelTests.Sgd()))
                         {
@@ -182,8 +183,8 @@ namespace Trireme.Tests
             {
                 var options = new ModelOptions
                 {
-                    Strategy = Strategy.Zero3, ShareParameters = ShareParameters.Never,
-                    ReshardRanks = 2,
+                    Strategy = Strategy.Zero3, Shards = new Shards { Share = ShareParameters.Never },
+                    Units = new Units { ReshardRanks = 2 },
                 };
                 using (Model model = ModelTests.Sealed(c, options))
                 using (var optimizer = new Optimizer(model, ModelTests.Sgd()))
@@ -204,7 +205,7 @@ namespace Trireme.Tests
                 }
 
                 Check.Throws<InvalidArgumentException>(() => new Model(
-                    c, new ModelOptions { Strategy = Strategy.Zero3, ReshardRanks = 3 }));
+                    c, new ModelOptions { Strategy = Strategy.Zero3, Units = new Units { ReshardRanks = 3 } }));
             });
         }
 

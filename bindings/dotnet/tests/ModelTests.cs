@@ -33,12 +33,12 @@ namespace Trireme.Tests
                         Check.Equal(2ul, info.Units);
                         Check.Equal((ulong)Elements, info.Elements);
                         Check.That(info.Buckets > 0, "buckets");
-                        Check.Equal(2ul, info.Groups);
+                        Check.Equal(2ul, info.UnitGroups);
                         UnitInfo unit = model.GetUnit(1);
                         Check.Equal(ElementType.F32, unit.Type);
                         Check.Equal(5ul, unit.Elements);
                         Check.Equal(15ul, unit.FlatFirst);
-                        Check.Equal(1ul, unit.Group);
+                        Check.Equal(1ul, unit.UnitGroup);
                         ulong[] counts = { 2, 2, 1 };
                         if (strategy == Strategy.Zero3)
                         {
@@ -61,7 +61,8 @@ namespace Trireme.Tests
         {
             using (Communicator c = Communicator.Create(0, 1, Ranks.NewRendezvous()))
             {
-                Check.Throws<ArgumentNullException>(() => new Model(null, new ModelOptions()));
+                Check.Throws<ArgumentNullException>(() => new Model((Communicator)null, new ModelOptions()));
+                Check.Throws<ArgumentNullException>(() => new Model((Mesh)null, new ModelOptions()));
                 Check.Throws<ArgumentNullException>(() => new Model(c, null));
                 Check.Throws<InvalidArgumentException>(() => new Model(c, new ModelOptions()));
                 Check.Throws<InvalidArgumentException>(
@@ -193,7 +194,7 @@ namespace Trireme.Tests
             int[] counts = { 12, 3, 5 };
             using (Model model = Sealed(c, strategy))
             using (var optimizer = new Optimizer(
-                model, new OptimizerOptions { Kind = RuleKind.Sgd, LearningRate = Rate }))
+                model, new OptimizerOptions { Rule = RuleKind.Sgd, LearningRate = Rate }))
             {
                 for (int pass = 0; pass < 2; ++pass)
                 {
@@ -371,7 +372,7 @@ namespace Trireme.Tests
 
         public static OptimizerOptions Sgd()
         {
-            return new OptimizerOptions { Kind = RuleKind.Sgd, LearningRate = Rate };
+            return new OptimizerOptions { Rule = RuleKind.Sgd, LearningRate = Rate };
         }
 
         /// <summary>Two units: weight [4,3] with bias [3], and a vector [5].</summary>
@@ -384,12 +385,18 @@ namespace Trireme.Tests
         /// <summary>The same; units are not joined, unless the options say how.</summary>
         public static Model Sealed(Communicator communicator, ModelOptions options)
         {
-            if (options.ShardRanks == 0)
+            if (options.Shards == null)
             {
-                options.ShardRanks = ShardRanks(options.Strategy, communicator.WorldSize);
+                options.Shards = ShardsOf(options.Strategy, communicator.WorldSize);
+            }
+            else if (options.Shards.Ranks == 0)
+            {
+                options.Shards.Ranks =
+                    ShardsOf(options.Strategy, communicator.WorldSize)?.Ranks ?? 0;
             }
 
-            options.MinimumUnitBytes = Math.Max(options.MinimumUnitBytes, 1);
+            options.Units = options.Units ?? new Units();
+            options.Units.MinimumBytes = Math.Max(options.Units.MinimumBytes, 1);
             var model = new Model(communicator, options);
             model.AddParameter(
                 new ParameterOptions("weight", ElementType.F32, 4, 3) { Unit = "layer" });
@@ -401,9 +408,9 @@ namespace Trireme.Tests
         }
 
         /// <summary>Pairs where ranks can be paired, else all of them.</summary>
-        public static uint ShardRanks(Strategy strategy, int world)
+        public static Shards ShardsOf(Strategy strategy, int world)
         {
-            return strategy != Strategy.HybridShard ? 0 : world % 2 == 0 ? 2 : (uint)world;
+            return strategy != Strategy.HybridShard ? null : (Shards)(world % 2 == 0 ? 2 : world);
         }
 
         public static float[] Values(int rank)

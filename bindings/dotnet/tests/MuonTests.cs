@@ -12,12 +12,18 @@ namespace Trireme.Tests
             {
                 OptimizerOptions rule = Rule();
                 rule.LearningRate = 0.5;
-                rule.GroupFlags = new[] { GroupFlags.None, GroupFlags.Elementwise };
-                rule.GroupRateFactors = new[] { 1, 0.5 };
-                rule.OrthogonalSteps = turn == 1 ? 3u : 0u;
-                rule.Flags = turn == 1 ? OptimizerFlags.Nesterov : OptimizerFlags.None;
-                rule.RateAdjustment =
-                    turn == 2 ? RateAdjustment.MatchAdamw : RateAdjustment.Original;
+                rule.Groups = new[]
+                {
+                    new ParameterGroup(),
+                    new ParameterGroup { Elementwise = true, RateFactor = 0.5 },
+                };
+                rule.Rule = new Muon
+                {
+                    OrthogonalSteps = turn == 1 ? 3u : 0u,
+                    Nesterov = turn == 1,
+                    RateAdjustment =
+                        turn == 2 ? RateAdjustment.MatchAdamW : RateAdjustment.Original,
+                };
                 double length = 1;
                 for (int step = 0; step < (turn == 1 ? 3 : 5); ++step)
                 {
@@ -54,21 +60,20 @@ namespace Trireme.Tests
             using (Model model = Sealed(c))
             {
                 OptimizerOptions steps = Rule();
-                steps.OrthogonalSteps = 100;
+                steps.Rule = new Muon { OrthogonalSteps = 100 };
                 Check.Throws<InvalidArgumentException>(() => new Optimizer(model, steps));
                 OptimizerOptions adjustment = Rule();
-                adjustment.RateAdjustment = (RateAdjustment)2;
+                adjustment.Rule = new Muon { RateAdjustment = (RateAdjustment)2 };
                 Check.Throws<InvalidArgumentException>(() => new Optimizer(model, adjustment));
                 OptimizerOptions few = Rule();
-                few.GroupFlags = new[] { GroupFlags.Elementwise };
+                few.Groups = new[] { new ParameterGroup { Elementwise = true } };
                 Check.Throws<InvalidArgumentException>(() => new Optimizer(model, few));
-                OptimizerOptions uneven = Rule();
-                uneven.GroupFlags = new[] { GroupFlags.None, GroupFlags.Elementwise };
-                uneven.GroupRateFactors = new[] { 1.0, 1.0, 1.0 };
-                Check.Throws<ArgumentException>(() => new Optimizer(model, uneven));
                 OptimizerOptions other = Rule();
-                other.Kind = RuleKind.Adamw;
-                other.OrthogonalSteps = 5;
+                other.Rule = RuleKind.AdamW;
+                other.Groups = new[]
+                {
+                    new ParameterGroup(), new ParameterGroup { Elementwise = true },
+                };
                 Check.Throws<InvalidArgumentException>(() => new Optimizer(model, other));
                 OptimizerOptions sweep = Rule();
                 sweep.Flags = OptimizerFlags.OneSweep;
@@ -78,7 +83,7 @@ namespace Trireme.Tests
 
         private static OptimizerOptions Rule()
         {
-            return new OptimizerOptions { Kind = RuleKind.Muon };
+            return new OptimizerOptions { Rule = RuleKind.Muon };
         }
 
         private static Model Sealed(Communicator c)
@@ -86,7 +91,7 @@ namespace Trireme.Tests
             var model = new Model(c, new ModelOptions { Strategy = Strategy.Zero2 });
             model.AddParameter(new ParameterOptions("matrix", ElementType.F64, 2, 1));
             model.AddParameter(
-                new ParameterOptions("embedding", ElementType.F64, 1, 2) { NormGroup = 1 });
+                new ParameterOptions("embedding", ElementType.F64, 1, 2) { ParameterGroup = 1 });
             model.Seal();
             return model;
         }

@@ -18,7 +18,7 @@ namespace Trireme.Tests
                     using (Model model = Sealed(c, strategy))
                     using (var optimizer = new Optimizer(
                         model,
-                        new OptimizerOptions { Kind = RuleKind.Sgd, LearningRate = 0.25 }))
+                        new OptimizerOptions { Rule = RuleKind.Sgd, LearningRate = 0.25 }))
                     {
                         model.SetParameters<ushort>(Bits(1), 0, ElementType.Bf16);
                         model.AccumulateFlat<float>(Enumerable.Repeat(2f, Elements).ToArray());
@@ -58,7 +58,7 @@ namespace Trireme.Tests
                         model,
                         new OptimizerOptions
                         {
-                            Kind = RuleKind.Sgd, LearningRate = 1.0 / 4096, Flags = flags,
+                            Rule = RuleKind.Sgd, LearningRate = 1.0 / 4096, Flags = flags,
                         }))
                     {
                         for (int step = 0; step < 16; ++step)
@@ -85,7 +85,7 @@ namespace Trireme.Tests
                 model.SetParameters<ushort>(Bits(1), 0, ElementType.Bf16);
                 var options = new OptimizerOptions
                 {
-                    Kind = RuleKind.Sgd,
+                    Rule = RuleKind.Sgd,
                     LearningRate = 0.5 / 256, // half the distance
                     Flags = OptimizerFlags.StochasticRounding,
                     RoundingSeed = 3,
@@ -115,9 +115,7 @@ namespace Trireme.Tests
                 Exception seen = null;
                 var options = new OptimizerOptions
                 {
-                    Kind = RuleKind.User,
-                    StateCount = 1,
-                    Rule = update =>
+                    Rule = new UserRule(update =>
                     {
                         Check.Equal(ElementType.Bf16, update.Type);
                         Check.Equal(ElementType.F32, update.GradientType);
@@ -142,6 +140,9 @@ namespace Trireme.Tests
                         catch (ArgumentException)
                         {
                         }
+                    })
+                    {
+                        StateCount = 1,
                     },
                 };
                 using (var optimizer = new Optimizer(model, options))
@@ -191,7 +192,7 @@ namespace Trireme.Tests
             var options = new ModelOptions
             {
                 Strategy = strategy,
-                ShardRanks = ModelTests.ShardRanks(strategy, communicator.WorldSize),
+                Shards = ModelTests.ShardsOf(strategy, communicator.WorldSize),
             };
             var model = new Model(communicator, options);
             model.AddParameter(new ParameterOptions("weight", ElementType.Bf16, Elements));

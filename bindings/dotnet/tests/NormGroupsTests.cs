@@ -1,4 +1,5 @@
 using System;
+using System.Linq;
 
 namespace Trireme.Tests
 {
@@ -49,8 +50,13 @@ namespace Trireme.Tests
             Ranks.RunAndLeaveTogether(2, c =>
             {
                 OptimizerOptions rule = Rule();
-                rule.GroupRateFactors = new[] { 1, 0.5, 0 };
-                rule.GroupWeightDecays = new[] { 0, 0.5, 1 };
+                rule.WeightDecay = 0.5; // that of the second group, which has none of its own
+                rule.Groups = new[]
+                {
+                    new ParameterGroup { WeightDecay = 0 },
+                    new ParameterGroup { RateFactor = 0.5 },
+                    new ParameterGroup { RateFactor = 0, WeightDecay = 1 },
+                };
                 using (Model model = Sealed(c))
                 using (var optimizer = new Optimizer(model, rule))
                 {
@@ -73,13 +79,18 @@ namespace Trireme.Tests
                 Check.Throws<InvalidArgumentException>(() => new Optimizer(model, Rule(1, 1)));
                 Check.Throws<InvalidArgumentException>(() => new Optimizer(model, Rule(1, 1, -1)));
                 OptimizerOptions both = Rule(1, 1, 1);
-                both.MaxNorm = 1;
+                both.Clipping = 1;
                 Check.Throws<UnsupportedException>(() => new Optimizer(model, both));
-                OptimizerOptions uneven = Rule(1, 1, 1);
-                uneven.GroupRateFactors = new[] { 1.0, 1.0 };
-                Check.Throws<ArgumentException>(() => new Optimizer(model, uneven));
-                uneven.GroupRateFactors = new[] { 1.0, 1.0, -1.0 };
-                Check.Throws<InvalidArgumentException>(() => new Optimizer(model, uneven));
+                OptimizerOptions wrong = Rule(1, 1, 1);
+                wrong.Groups[2].RateFactor = -1;
+                Check.Contains(
+                    "options.groups[2].rate_factor",
+                    Check.Throws<InvalidArgumentException>(
+                        () => new Optimizer(model, wrong)).Message);
+                wrong.Groups = new ParameterGroup[3];
+                Check.Contains(
+                    "Groups[0]",
+                    Check.Throws<ArgumentException>(() => new Optimizer(model, wrong)).Message);
                 using (var optimizer = new Optimizer(model, Rule(1, 1, 1)))
                 {
                     Check.Throws<InvalidStateException>(() => optimizer.GroupNorm(0).ToString());
@@ -87,7 +98,11 @@ namespace Trireme.Tests
                         () => optimizer.GroupNorm(3).ToString());
                 }
 
-                using (var plain = new Optimizer(model, Rule()))
+                Check.Contains(
+                    "options.group_count is 0",
+                    Check.Throws<InvalidArgumentException>(
+                        () => new Optimizer(model, Rule())).Message);
+                using (var plain = new Optimizer(model, Rule(0, 0, 0)))
                 {
                     Check.Throws<InvalidStateException>(() => plain.GroupNorm(0).ToString());
                 }
@@ -98,7 +113,8 @@ namespace Trireme.Tests
         {
             return new OptimizerOptions
             {
-                Kind = RuleKind.Sgd, LearningRate = 1, GroupMaxNorms = groups,
+                Rule = RuleKind.Sgd, LearningRate = 1,
+                Groups = groups.Select(norm => new ParameterGroup { MaxNorm = norm }).ToArray(),
             };
         }
 
@@ -106,8 +122,8 @@ namespace Trireme.Tests
         {
             var model = new Model(communicator, new ModelOptions { Strategy = Strategy.Zero1 });
             model.AddParameter(new ParameterOptions("pair", ElementType.F32, 2));
-            model.AddParameter(new ParameterOptions("free", ElementType.F32, 1) { NormGroup = 1 });
-            model.AddParameter(new ParameterOptions("last", ElementType.F32, 1) { NormGroup = 2 });
+            model.AddParameter(new ParameterOptions("free", ElementType.F32, 1) { ParameterGroup = 1 });
+            model.AddParameter(new ParameterOptions("last", ElementType.F32, 1) { ParameterGroup = 2 });
             model.Seal();
             return model;
         }

@@ -13,7 +13,7 @@ namespace Trireme.Tests
                 {
                     var options = new OptimizerOptions
                     {
-                        Kind = RuleKind.Sgd, LearningRate = 1, MaxNorm = 1.5, NormRanks = c,
+                        Rule = RuleKind.Sgd, LearningRate = 1, Clipping = 1.5, NormRanks = c,
                     };
                     using (var optimizer = new Optimizer(model, options))
                     {
@@ -34,9 +34,9 @@ namespace Trireme.Tests
             using (Communicator c = Communicator.Create(0, 1, Ranks.NewRendezvous()))
             using (Model model = Sealed(c))
             {
-                var options = new OptimizerOptions { Kind = RuleKind.Sgd, NormRanks = c };
+                var options = new OptimizerOptions { Rule = RuleKind.Sgd, NormRanks = c };
                 Check.Throws<InvalidArgumentException>(() => new Optimizer(model, options));
-                options.MaxNorm = 1; // but two replicas on one rank
+                options.Clipping = 1; // but two replicas on one rank
                 Check.Throws<InvalidArgumentException>(() => new Optimizer(model, options));
             }
         }

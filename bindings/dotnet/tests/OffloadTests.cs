@@ -15,12 +15,11 @@ namespace Trireme.Tests
             string path = NewFolder();
             Ranks.RunAndLeaveTogether(2, c =>
             {
-                var memory = new OptimizerOptions { Kind = RuleKind.Adam };
+                var memory = new OptimizerOptions { Rule = RuleKind.Adam };
                 var file = new OptimizerOptions
                 {
-                    Kind = RuleKind.Adam,
-                    OffloadPath = path,
-                    OffloadBufferBytes = 32768,
+                    Rule = RuleKind.Adam,
+                    Offload = new Offload(path) { BufferBytes = 32768 },
                 };
                 using (Model plain = NewModel(c))
                 using (Model model = NewModel(c))
@@ -33,7 +32,7 @@ namespace Trireme.Tests
                     OffloadInfo info = offloaded.OffloadInfo;
                     Check.Equal(path, info.Path);
                     Check.Equal(info.Direct, info.WhyNotDirect.Length == 0);
-                    Check.Equal(info.Ring, info.WhyNotRing.Length == 0);
+                    Check.Equal(info.IoUring, info.WhyNotIoUring.Length == 0);
                     Check.Equal(0ul, info.ResidentBytes + info.FailedWrites);
                     Check.Equal(3 * info.FileBytes, info.WrittenBytes);
                     StateRange[] ranges = offloaded.GetRanges();
@@ -71,15 +70,14 @@ namespace Trireme.Tests
                 var memory = new ModelOptions
                 {
                     Strategy = Strategy.Zero3,
-                    ShareParameters = ShareParameters.Never,
+                    Shards = new Shards { Share = ShareParameters.Never },
                 };
                 var file = new ModelOptions
                 {
                     Strategy = Strategy.Zero3,
-                    OffloadPath = path,
-                    OffloadBufferBytes = 32768,
+                    Offload = new Offload(path) { BufferBytes = 32768 },
                 };
-                var adam = new OptimizerOptions { Kind = RuleKind.Adam };
+                var adam = new OptimizerOptions { Rule = RuleKind.Adam };
                 using (Model plain = NewModel(c, memory))
                 using (Model model = NewModel(c, file))
                 using (var rule = new Optimizer(plain, adam))
@@ -104,20 +102,19 @@ namespace Trireme.Tests
                     Check.Throws<InvalidStateException>(() => GC.KeepAlive(plain.OffloadInfo));
                 }
 
-                foreach (var options in new[]
+                foreach (Offload wrong in new[]
                 {
-                    new ModelOptions { OffloadRatio = 0.5 },
-                    new ModelOptions { OffloadPath = path, OffloadRatio = 1.5 },
-                    new ModelOptions { OffloadPath = path, OffloadBufferBytes = 100 },
+                    new Offload(string.Empty), new Offload(path) { Ratio = 1.5 },
+                    new Offload(path) { BufferBytes = 100 },
                 })
                 {
-                    options.Strategy = Strategy.Zero3;
+                    var options = new ModelOptions { Strategy = Strategy.Zero3, Offload = wrong };
                     var failure = Check.Throws<InvalidArgumentException>(
                         () => new Model(c, options));
-                    Check.Contains("offload", failure.Message);
+                    Check.Contains("options.offload.", failure.Message);
                 }
 
-                var whole = new ModelOptions { Strategy = Strategy.Zero2, OffloadPath = path };
+                var whole = new ModelOptions { Strategy = Strategy.Zero2, Offload = path };
                 Check.Throws<UnsupportedException>(() => new Model(c, whole));
             });
             Directory.Delete(path); // and nothing in it
@@ -130,28 +127,27 @@ namespace Trireme.Tests
             using (Communicator c = Communicator.Create(0, 1, Ranks.NewRendezvous()))
             using (Model model = NewModel(c))
             {
-                foreach (var options in new[]
+                foreach (Offload wrong in new[]
                 {
-                    new OptimizerOptions { OffloadRatio = 0.5 },
-                    new OptimizerOptions { OffloadPath = path, OffloadRatio = 1.5 },
-                    new OptimizerOptions { OffloadPath = path, OffloadBufferBytes = 100 },
+                    new Offload(string.Empty), new Offload(path) { Ratio = 1.5 },
+                    new Offload(path) { BufferBytes = 100 },
                 })
                 {
-                    options.Kind = RuleKind.Adam;
+                    var options = new OptimizerOptions { Rule = RuleKind.Adam, Offload = wrong };
                     var failure = Check.Throws<InvalidArgumentException>(
                         () => new Optimizer(model, options));
-                    Check.Contains("offload", failure.Message);
+                    Check.Contains("options.offload.", failure.Message);
                 }
 
                 var nowhere = new OptimizerOptions
                 {
-                    Kind = RuleKind.Adam,
-                    OffloadPath = "/nowhere/at/all",
+                    Rule = RuleKind.Adam,
+                    Offload = "/nowhere/at/all",
                 };
                 var missing = Check.Throws<SystemErrorException>(
                     () => new Optimizer(model, nowhere));
                 Check.Contains("/nowhere/at/all", missing.Message);
-                var plain = new OptimizerOptions { Kind = RuleKind.Adam };
+                var plain = new OptimizerOptions { Rule = RuleKind.Adam };
                 using (var rule = new Optimizer(model, plain))
                 {
                     Check.Throws<InvalidStateException>(() => GC.KeepAlive(rule.OffloadInfo));

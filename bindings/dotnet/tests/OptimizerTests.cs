@@ -14,20 +14,19 @@ namespace Trireme.Tests
             {
                 Check.Throws<ArgumentNullException>(() => new Optimizer(null, ModelTests.Sgd()));
                 Check.Throws<ArgumentNullException>(() => new Optimizer(model, null));
-                Check.Throws<InvalidArgumentException>(
+                Check.Throws<ArgumentNullException>(
                     () => new Optimizer(model, new OptimizerOptions()));
-                Check.Throws<InvalidArgumentException>(() => new Optimizer(
-                    model, new OptimizerOptions { Kind = RuleKind.User }));
-                Check.Throws<InvalidArgumentException>(() => new Optimizer(
-                    model, new OptimizerOptions { Kind = RuleKind.Adam, Rule = u => { } }));
-                Check.Throws<InvalidArgumentException>(() => new Optimizer(
-                    model,
-                    new OptimizerOptions
-                    {
-                        Kind = RuleKind.User, Rule = u => { }, StateCount = 9,
-                    }));
-                Check.Throws<InvalidArgumentException>(() => new Optimizer(
-                    model, new OptimizerOptions { Kind = RuleKind.Adam, Beta1 = 1.5 }));
+                Check.Throws<ArgumentNullException>(() => new UserRule(null));
+                foreach (Rule bad in new Rule[]
+                {
+                    RuleKind.User, (RuleKind)99, new UserRule(u => { }) { StateCount = 9 },
+                    new Adam { Beta1 = 1.5 },
+                })
+                {
+                    Check.Throws<InvalidArgumentException>(
+                        () => new Optimizer(model, new OptimizerOptions { Rule = bad }));
+                }
+
                 using (var optimizer = new Optimizer(model, ModelTests.Sgd()))
                 {
                     Check.Throws<InvalidStateException>(
@@ -67,7 +66,7 @@ namespace Trireme.Tests
             Ranks.RunAndLeaveTogether(2, c =>
             {
                 OptimizerOptions options = ModelTests.Sgd();
-                options.MaxNorm = 1;
+                options.Clipping = 1;
                 using (Model model = ModelTests.Sealed(c, Strategy.Zero2))
                 using (var optimizer = new Optimizer(model, options))
                 {
@@ -96,11 +95,11 @@ namespace Trireme.Tests
                     foreach (Strategy strategy in ModelTests.Strategies)
                     {
                         OptimizerOptions own = ModelTests.Sgd();
-                        own.Momentum = 0.5;
+                        own.Rule = new Sgd { Momentum = 0.5 };
                         var mine = new OptimizerOptions
                         {
-                            Kind = RuleKind.User, LearningRate = own.LearningRate,
-                            StateCount = 1, Rule = Momentum,
+                            LearningRate = own.LearningRate,
+                            Rule = new UserRule(Momentum) { StateCount = 1 },
                         };
                         Check.Same(
                             Train(c, strategy, own), Train(c, strategy, mine),
@@ -130,7 +129,7 @@ namespace Trireme.Tests
                 };
                 var options = new OptimizerOptions
                 {
-                    Kind = RuleKind.User, LearningRate = 0.125, StateCount = 2, Rule = rule,
+                    LearningRate = 0.125, Rule = new UserRule(rule) { StateCount = 2 },
                 };
                 using (var optimizer = new Optimizer(model, options))
                 {
@@ -150,14 +149,14 @@ namespace Trireme.Tests
             {
                 var options = new OptimizerOptions
                 {
-                    Kind = RuleKind.User, LearningRate = 1,
-                    Rule = update =>
+                    LearningRate = 1,
+                    Rule = new UserRule(update =>
                     {
                         if (c.Rank == 1)
                         {
                             throw new TimeZoneNotFoundException("mine");
                         }
-                    },
+                    }),
                 };
                 using (Model model = ModelTests.Sealed(c, Strategy.Zero1))
                 using (var optimizer = new Optimizer(model, options))
@@ -186,7 +185,7 @@ namespace Trireme.Tests
                 using (Model model = ModelTests.Sealed(c, Strategy.Zero2))
                 {
                     OptimizerOptions options = ModelTests.Sgd();
-                    options.Momentum = 0.1 * c.Rank;
+                    options.Rule = new Sgd { Momentum = 0.1 * c.Rank };
                     Check.Throws<MismatchException>(() => new Optimizer(model, options));
                     new Optimizer(model, ModelTests.Sgd()).Dispose();
                 }

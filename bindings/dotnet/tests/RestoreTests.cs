@@ -69,7 +69,7 @@ namespace Trireme.Tests
                     var changes = new Dictionary<string, Action<OptimizerCounters>>
                     {
                         ["counters.version is 2"] = o => o.Version = 2,
-                        ["without loss_scale"] = o => o.LossScale = 4,
+                        ["without options.loss_scale"] = o => o.LossScale = 4,
                         ["learning_rate"] = o => o.LearningRate = double.NaN,
                         ["counters.parameter_count is 0"] = o => o.ParameterSteps = null,
                         ["counters.group_count is 1"] = o => o.GroupRateFactors = new[] { 1.0 },
@@ -179,12 +179,12 @@ namespace Trireme.Tests
             var options = new ModelOptions
             {
                 Strategy = strategy,
-                MinimumUnitBytes = 1,
+                Units = new Units { MinimumBytes = 1 },
                 Unused = Unused.Skip,
             };
             if (strategy == Strategy.HybridShard)
             {
-                options.ShardRanks = 2;
+                options.Shards = 2;
             }
 
             var model = new Model(c, options);
@@ -198,7 +198,7 @@ namespace Trireme.Tests
         {
             return new Optimizer(model, new OptimizerOptions
             {
-                Kind = RuleKind.Adamw,
+                Rule = RuleKind.AdamW,
                 LearningRate = 0.1,
                 WeightDecay = 0.1,
             });

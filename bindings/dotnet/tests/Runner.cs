@@ -194,7 +194,7 @@ namespace Trireme.Tests
             });
         }
 
-        /// <summary>As Run(), but ranks leave together: nobody sees a peer leave.</summary>
+        /// <summary>As Run(), but ranks leave together: no rank sees a peer leave.</summary>
         public static void RunAndLeaveTogether(int worldSize, Action<Communicator> rankFunction)
         {
             using (var left = new CountdownEvent(worldSize))

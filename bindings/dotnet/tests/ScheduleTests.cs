@@ -171,7 +171,8 @@ namespace Trireme.Tests
         {
             return new OptimizerOptions
             {
-                Kind = RuleKind.Sgd, LearningRate = 0.5, GroupRateFactors = new[] { 1.0, 2.0 },
+                Rule = RuleKind.Sgd, LearningRate = 0.5,
+                Groups = new[] { new ParameterGroup(), new ParameterGroup { RateFactor = 2 } },
             };
         }
 
@@ -179,7 +180,7 @@ namespace Trireme.Tests
         {
             var model = new Model(communicator, new ModelOptions { Strategy = Strategy.Zero2 });
             model.AddParameter(new ParameterOptions("pair", ElementType.F32, 2));
-            model.AddParameter(new ParameterOptions("last", ElementType.F32, 1) { NormGroup = 1 });
+            model.AddParameter(new ParameterOptions("last", ElementType.F32, 1) { ParameterGroup = 1 });
             model.Seal();
             return model;
         }

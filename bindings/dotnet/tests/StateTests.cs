@@ -59,7 +59,7 @@ namespace Trireme.Tests
                     c.Rank == 0 ? ShareParameters.Always : ShareParameters.Never;
                 var failure = Check.Throws<MismatchException>(
                     () => ModelTests.Sealed(c, Options(Strategy.Zero1, share)));
-                Check.Contains("share_parameters", failure.Message);
+                Check.Contains("options.shards.share", failure.Message);
                 c.Barrier(); // the group lives on
             });
         }
@@ -221,14 +221,14 @@ namespace Trireme.Tests
 
         private static ModelOptions Options(Strategy strategy, ShareParameters share)
         {
-            return new ModelOptions { Strategy = strategy, ShareParameters = share };
+            return new ModelOptions { Strategy = strategy, Shards = new Shards { Share = share } };
         }
 
         private static OptimizerOptions Adamw(double rate)
         {
             return new OptimizerOptions
             {
-                Kind = RuleKind.Adamw, LearningRate = rate, WeightDecay = 0.1, MaxNorm = 3,
+                Rule = RuleKind.AdamW, LearningRate = rate, WeightDecay = 0.1, Clipping = 3,
             };
         }
 
@@ -274,11 +274,11 @@ namespace Trireme.Tests
                     model.Seal();
                     var options = new OptimizerOptions
                     {
-                        Kind = RuleKind.Adafactor,
+                        Rule = new Adafactor
+                        {
+                            Beta2Decay = -1, MaxUpdateRms = 0.5, MinParameterRms = 2,
+                        },
                         LearningRate = 0.5,
-                        Beta2Decay = -1,
-                        MaxUpdateRms = 0.5,
-                        MinParameterRms = 2,
                     };
                     using (var optimizer = new Optimizer(model, options))
                     {

@@ -76,7 +76,7 @@ namespace Trireme.Tests
                     var layer = new Layer("all", call => { }, backward) { ParameterCount = 1 };
                     var rule = new OptimizerOptions
                     {
-                        Kind = RuleKind.Sgd, LearningRate = 1,
+                        Rule = RuleKind.Sgd, LearningRate = 1,
                     };
                     using (var optimizer = new Optimizer(model, rule))
                     {
@@ -137,7 +137,7 @@ namespace Trireme.Tests
                 double[] first = null;
                 foreach (string path in new[] { null, folder })
                 {
-                    var options = new TrainerOptions { OffloadPath = path };
+                    var options = new TrainerOptions { Offload = path };
                     With(c, Strategy.Zero3, 4, options, null, (trainer, model, optimizer) =>
                     {
                         trainer.Step(new Samples());
@@ -163,15 +163,18 @@ namespace Trireme.Tests
 
                 foreach (TrainerOptions options in new[]
                 {
-                    new TrainerOptions { OffloadPath = string.Empty },
-                    new TrainerOptions { OffloadBufferBytes = 4096 },
+                    new TrainerOptions { Offload = string.Empty },
+                    new TrainerOptions { Offload = new Offload(folder) { Ratio = 0.5 } },
                 })
                 {
                     Check.Throws<InvalidArgumentException>(
                         () => With(c, Strategy.Zero3, 4, options, null, (t, m, o) => { }));
                 }
 
-                var little = new TrainerOptions { OffloadPath = folder, OffloadBufferBytes = 1 };
+                var little = new TrainerOptions
+                {
+                    Offload = new Offload(folder) { BufferBytes = 1 },
+                };
                 Check.Throws<HostMemoryException>(
                     () => With(c, Strategy.Zero3, 4, little, null, (t, m, o) => { }));
             });
@@ -280,8 +283,8 @@ namespace Trireme.Tests
                 int updates = 0;
                 var rule = new OptimizerOptions
                 {
-                    Kind = RuleKind.User, LearningRate = 2 * Rate,
-                    Rule = update =>
+                    LearningRate = 2 * Rate,
+                    Rule = new UserRule(update =>
                     {
                         ++updates;
                         Span<double> parameters = update.Parameters<double>();
@@ -290,7 +293,7 @@ namespace Trireme.Tests
                         {
                             parameters[i] -= update.LearningRate * gradients[i];
                         }
-                    },
+                    }),
                 };
                 Action<Trainer, Model, Optimizer> body = (trainer, model, optimizer) =>
                 {
@@ -302,7 +305,7 @@ namespace Trireme.Tests
                             ? throw new InvalidTimeZoneException("no factor") : 0.5,
                     });
                     optimizer.Dispose();
-                    // What was freed too early now belongs to these.
+                    // Memory that was freed too early now belongs to these.
                     Optimizer[] others = Enumerable.Range(0, 10).Select(i => Other(c)).ToArray();
                     GC.Collect();
                     Near(losses[0], trainer.Step(new Samples()).Loss, "loss");
@@ -469,10 +472,10 @@ namespace Trireme.Tests
                 Factor = step => broken && bySchedule
                     ? throw new KeyNotFoundException("of the broken step") : 1.0,
             };
-            var rule = new OptimizerOptions { Kind = RuleKind.Sgd, LearningRate = 1 };
+            var rule = new OptimizerOptions { Rule = RuleKind.Sgd, LearningRate = 1 };
             var window = new TrainerOptions
             {
-                OffloadPath = Path.GetTempPath(), OffloadBufferBytes = 8192,
+                Offload = new Offload(Path.GetTempPath()) { BufferBytes = 8192 },
             };
             var layers = new List<Layer>();
             using (var model = new Model(
@@ -563,7 +566,7 @@ namespace Trireme.Tests
                 model.SetParameters<double>(FirstWeights());
                 rule = rule ?? new OptimizerOptions
                 {
-                    Kind = RuleKind.Sgd, LearningRate = Rate,
+                    Rule = RuleKind.Sgd, LearningRate = Rate,
                 };
                 using (var optimizer = new Optimizer(model, rule))
                 using (var trainer = new Trainer(optimizer, Layers(trouble), options))
@@ -582,8 +585,7 @@ namespace Trireme.Tests
             model.Seal();
             var optimizer = new Optimizer(model, new OptimizerOptions
             {
-                Kind = RuleKind.User,
-                Rule = update => throw new NotSupportedException("another's rule"),
+                Rule = new UserRule(update => throw new NotSupportedException("another's rule")),
             });
             optimizer.SetSchedule(new Schedule
             {

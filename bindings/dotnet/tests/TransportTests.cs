@@ -139,7 +139,7 @@ namespace Trireme.Tests
             }
         }
 
-        /// <summary>What a rank did: its exception, or null; and its transport.</summary>
+        /// <summary>The outcome of a rank: its exception, or null, and its transport.</summary>
         private struct Outcome
         {
             public Exception Problem;
@@ -148,14 +148,14 @@ namespace Trireme.Tests
 
         /// <summary>
         /// Runs a function on every rank of a group whose last rank has the fault, from its frame
-        /// of that number on. Ranks leave together, so that nobody sees a peer leave.
+        /// of that number on. Ranks leave together, so that no rank sees a peer leave.
         /// </summary>
         private static Outcome[] Over(
             int worldSize, Action<Communicator> function, Fault fault = Fault.None,
             int frame = 0, TimeSpan timeout = default(TimeSpan))
         {
             string rendezvous =
-                "host-transport://dotnet-tests-" + Interlocked.Increment(ref groups);
+                "transport://dotnet-tests-" + Interlocked.Increment(ref groups);
             var outcomes = new Outcome[worldSize];
             using (var net = new Net(worldSize))
             using (var left = new CountdownEvent(worldSize))
@@ -323,7 +323,7 @@ namespace Trireme.Tests
             {
                 Right(worldSize, c =>
                 {
-                    Check.Equal("host (transport)", c.Backend);
+                    Check.Equal("frames (transport)", c.Backend);
                     foreach (int length in Lengths)
                     {
                         AllOf(c, length);
@@ -435,11 +435,11 @@ namespace Trireme.Tests
         {
             var good = new Useless(0);
             Refused<InvalidArgumentException>("local://x", good);
-            Refused<InvalidArgumentException>("host-transport://", good);
-            Refused<InvalidArgumentException>("host-transport://x", null);
-            Refused<InvalidArgumentException>("host-transport://x", new Useless(1023));
-            Refused<ArgumentOutOfRangeException>("host-transport://x", new Useless(-1));
-            Refused<UnsupportedException>("host-transport://x", good, "local");
+            Refused<InvalidArgumentException>("transport://", good);
+            Refused<InvalidArgumentException>("transport://x", null);
+            Refused<InvalidArgumentException>("transport://x", new Useless(1023));
+            Refused<ArgumentOutOfRangeException>("transport://x", new Useless(-1));
+            Refused<UnsupportedException>("transport://x", good, "local");
             Check.Equal(0, good.ReleasedCount, "it was never taken");
         }
 
@@ -448,7 +448,7 @@ namespace Trireme.Tests
         {
             var alone = new Useless(1024);
             using (Communicator group =
-                       Communicator.Create(0, 1, "host-transport://x", transport: alone))
+                       Communicator.Create(0, 1, "transport://x", transport: alone))
             {
                 group.Barrier();
             }
@@ -473,7 +473,7 @@ namespace Trireme.Tests
             Ranks.OnThreads(2, rank =>
             {
                 open[rank] = Communicator.Create(
-                    rank, 2, "host-transport://stays", Ranks.Patience,
+                    rank, 2, "transport://stays", Ranks.Patience,
                     transport: new End(net, rank));
                 open[rank].Barrier();
             });

@@ -173,8 +173,10 @@ namespace Trireme.Tests
             {
                 Everywhere((c, options) =>
                 {
-                    options.Optimizer.LossScale = scale;
-                    options.Optimizer.LossScaleWindow = 2;
+                    options.Optimizer.LossScale = new LossScale
+                    {
+                        InitialScale = scale, GrowthInterval = 2,
+                    };
                     var model = new Pull(c.Rank);
                     var plain = new Plain();
                     using (var spread = model.AsDistributed(c, options))
@@ -271,13 +273,16 @@ namespace Trireme.Tests
             Everywhere((c, options) =>
             {
                 // As elements of the flat vector: a 0-1, b 2-3, frozen 4, c 5-6; d is a again.
-                options.BucketBytes = 16;
-                options.Optimizer.GroupRateFactors = new[] { 1.0, 0.25 };
+                options.Buckets = new Buckets { Bytes = 16 };
+                options.Optimizer.Groups = new[]
+                {
+                    new ParameterGroup(), new ParameterGroup { RateFactor = 0.25 },
+                };
                 options.Optimizer.LossScale = 8;
                 options.Parameters = new[]
                 {
                     new ParameterOptions("a", ElementType.F64, 2),
-                    new ParameterOptions("b", ElementType.F64, 1, 2) { Unit = "u", NormGroup = 1 },
+                    new ParameterOptions("b", ElementType.F64, 1, 2) { Unit = "u", ParameterGroup = 1 },
                     new ParameterOptions("frozen", ElementType.F64)
                     {
                         Unit = "u", Flags = ParameterFlags.Frozen,
@@ -359,10 +364,9 @@ namespace Trireme.Tests
         {
             Everywhere((c, options) =>
             {
-                options.Optimizer.Kind = RuleKind.User;
                 options.Optimizer.LearningRate = 0.5;
                 options.Optimizer.LossScale = 32;
-                options.Optimizer.Rule = update =>
+                options.Optimizer.Rule = new UserRule(update =>
                 {
                     Span<double> values = update.Parameters<double>();
                     ReadOnlySpan<double> gradients = update.Gradients<double>();
@@ -370,7 +374,7 @@ namespace Trireme.Tests
                     {
                         values[i] -= update.LearningRate * gradients[i];
                     }
-                };
+                });
                 var model = new Pull(c.Rank);
                 var plain = new Plain();
                 using (var spread = model.AsDistributed(c, options))
@@ -400,7 +404,7 @@ namespace Trireme.Tests
                 {
                     DistributedOptions options = Options();
                     options.Optimizer.LossScale = scale;
-                    options.Optimizer.MaxNorm = 1e-3;
+                    options.Optimizer.Clipping = 1e-3;
                     var model = new Pull(0);
                     var plain = new Plain();
                     double norm = Math.Sqrt(
@@ -459,10 +463,10 @@ namespace Trireme.Tests
             var random = new Random(seed);
             DistributedOptions options = Options();
             options.Strategy = strategy;
-            options.ShardRanks = ModelTests.ShardRanks(strategy, c.WorldSize);
+            options.Shards = ModelTests.ShardsOf(strategy, c.WorldSize);
             options.Leaves = random.Next(2) == 0 ? 0u : 3;
-            options.BucketBytes = random.Next(2) == 0 ? 0ul : 16;
-            options.Optimizer.Momentum = 0.5;
+            options.Buckets = new Buckets { Bytes = random.Next(2) == 0 ? 0ul : 16 };
+            options.Optimizer.Rule = new Sgd { Momentum = 0.5 };
             options.Optimizer.LossScale = random.Next(2) == 0 ? 0 : 64;
             var model = new Pull(c.Rank);
             double[] values = Start.ToArray();
@@ -657,7 +661,7 @@ namespace Trireme.Tests
                     {
                         DistributedOptions options = Options();
                         options.Strategy = strategy;
-                        options.ShardRanks = ModelTests.ShardRanks(strategy, world);
+                        options.Shards = ModelTests.ShardsOf(strategy, world);
                         function(c, options);
                     });
                 }

@@ -29,7 +29,7 @@ _names = itertools.count()
 
 
 def rendezvous():
-    """A group name that nobody else uses."""
+    """A group name that no other test uses."""
     return f"local://python-{os.getpid()}-{next(_names)}"
 
 
@@ -50,7 +50,7 @@ def run_ranks(world_size, body, timeout=PATIENCE, **options):
             outcomes[rank] = problem
             if group is not None and not isinstance(problem, trireme.TriremeError):
                 group.abort(f"the test failed: {problem!r}")
-        # Nobody leaves before all are through: leaving is a failure to those that still work.
+        # All ranks leave together: a rank that leaves early is a failure to those still at work.
         with lock:
             running -= 1
             lock.notify_all()
@@ -87,11 +87,11 @@ def command():
 
 class TestCase(unittest.TestCase):
     def ranks(self, world_size, body, **options):
-        """What body(communicator) returned on each rank; a rank that raised fails the test."""
+        """The results of body(communicator) on each rank; a rank that raised fails the test."""
         outcomes = run_ranks(world_size, body, **options)
         problems = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         if problems:
-            # What others hear of it is less telling than the first cause.
+            # The rank's own problem tells more than the failure that its peers see.
             own = [p for p in problems if not isinstance(p, trireme.TriremeError)]
             raise (own or problems)[0]
         return outcomes

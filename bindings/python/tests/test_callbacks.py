@@ -1,4 +1,4 @@
-"""What hooks and update rules may do from inside: of their own model, they may close it."""
+"""Hooks and update rules may close their own model from inside, and do nothing else with it."""
 
 from support import TestCase, trireme
 from test_model import ELEMENTS, STRATEGIES, build, gradient_of, gradients_of
@@ -37,7 +37,7 @@ class CallbackTest(TestCase):
                         visits.append(where)
                         self.refuses(*there)
 
-                model = build(self.alone(), strategy, bucket_hook=hook)
+                model = build(self.alone(), strategy, buckets=trireme.Buckets(hook=hook))
                 optimizer = trireme.Optimizer(model, rule)
                 there += [model, optimizer]
                 model.accumulate_flat(gradients_of(0))
@@ -69,14 +69,14 @@ class CallbackTest(TestCase):
                         if where == "rule":
                             close()
 
-                    model = build(group, strategy, bucket_hook=hook)
+                    model = build(group, strategy, buckets=trireme.Buckets(hook=hook))
                     optimizer = trireme.Optimizer(model, rule)
                     there += [model, optimizer]
                     model.accumulate_flat(gradients_of(group.rank))
                     try:
                         optimizer.step()
                     except trireme.CallbackError as problem:
-                        # What was closed is not called for the pieces that were left.
+                        # The library does not call the closed rule for the remaining pieces.
                         self.assertIn("rank 0", str(problem))
                     self.assertTrue(model.closed and optimizer.closed)
                     group.barrier()

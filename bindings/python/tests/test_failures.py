@@ -1,4 +1,4 @@
-"""What goes wrong between ranks comes out as the right exception, with the ranks to blame."""
+"""A failure between ranks raises the right exception, with the ranks to blame."""
 
 import array
 import threading
@@ -9,7 +9,7 @@ from support import PATIENCE, TestCase, rendezvous, run_ranks, trireme
 
 class FailureTest(TestCase):
     def failures(self, world_size, body, kind, **options):
-        """What body raised on each rank; it must be of one kind everywhere."""
+        """The exceptions that body raised on each rank; they must be of one kind everywhere."""
         outcomes = run_ranks(world_size, body, **options)
         for rank, outcome in enumerate(outcomes):
             if isinstance(outcome, BaseException) and not isinstance(outcome, trireme.TriremeError):

@@ -1,7 +1,7 @@
 """Random calls of every exported function, with handles of every kind, stale ones and garbage.
 
-What may come of a call is a status; what may not is a crash, a hang, or a status that nobody knows.
-The calls run in a process of their own, from a seed that is printed when it fails.
+Each call answers a known status; a crash, a hang or an unknown status fails the test. The calls run
+in a process of their own, from a seed that is printed when it fails.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ NUMBERS_32 = (0, 0, 1, 2, 3, 8, 11, 12, 16, -1, 99, 2**31 - 1, -(2**31))
 # holds them.
 NUMBERS_64 = (0, 0, 1, 2, 3, 7, 31, 64, 2**63, 2**64 - 1)
 TIMES = (0, 1, 1_000_000)
+POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
 TEXTS = (None, b"", b"a", b"local", b"tensor", b"\xff\xfe", b"x" * 300)
 
 
@@ -43,6 +44,11 @@ class Fuzzer:
         } | {0}
         self.names = sorted(set(_native.PROTOTYPES) - LEFT_OUT)
         self.called: set[str] = set()
+        self.rules = [
+            kind
+            for kind in vars(_native).values()
+            if hasattr(kind, "base") and issubclass(kind, ctypes.Structure)
+        ]
 
     def join(self) -> None:
         options = self.native.trireme_communicator_options()
@@ -73,6 +79,7 @@ class Fuzzer:
                 setattr(value, name, self.random.choice(TIMES if times else NUMBERS_64))
             elif field is ctypes.c_double:
                 setattr(value, name, self.random.choice((0.0, 0.5, -1.0, float("nan"))))
+        self.nested(value)
         if hasattr(value, "struct_size"):
             sizes = (ctypes.sizeof(value),) * 6 + (0, 4, ctypes.sizeof(value) - 1)
             value.struct_size = self.random.choice(sizes)
@@ -81,6 +88,30 @@ class Fuzzer:
                 if hasattr(value, name):
                     setattr(value, name, 0)
         return value
+
+    def nested(self, value: Any) -> None:
+        """Half of the structs that options may point to."""
+        for name, field in type(value)._fields_:
+            target = getattr(field, "_type_", None)
+            if not (isinstance(target, type) and issubclass(target, ctypes.Structure)):
+                continue
+            if ctypes.sizeof(field) != POINTER_BYTES or self.random.random() < 0.5:
+                continue
+            if target is self.native.trireme_rule_options:
+                made = self.struct(self.random.choice(self.rules))
+                kind = self.random.choice((0, *range(12)))
+                made.base.kind = kind
+                # As long as the longest, whatever its kind is.
+                room = ctypes.create_string_buffer(bytes(made), 256)
+                made.base.struct_size = ctypes.sizeof(made)
+                ctypes.memmove(room, ctypes.byref(made), ctypes.sizeof(made))
+                self.kept.append(room)
+                setattr(value, name, ctypes.cast(room, field))
+            elif name == "groups":
+                row = (target * 3)(*[self.struct(target) for _ in range(3)])
+                value.groups, value.group_count = row, self.random.randrange(4)
+            elif target.__name__.endswith("_options"):
+                setattr(value, name, ctypes.pointer(self.struct(target)))
 
     def argument(self, kind: Any, function: str) -> Any:
         choose = self.random.choice

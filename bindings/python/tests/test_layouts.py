@@ -16,6 +16,9 @@ from test_model import (
 )
 
 
+APART = trireme.Units(minimum_bytes=1)
+
+
 def train(group, model, steps=2, forward=False):
     """SGD by hooks, in the order of registration or the reverse of it."""
     model.set_parameters(start_values())
@@ -39,7 +42,7 @@ class MemoryLimitTest(TestCase):
         for strategy in STRATEGIES:
 
             def body(group):
-                options = {"minimum_unit_bytes": 1, "share": "never"}
+                options = {"units": APART, "share": "never"}
                 memory = build(group, strategy, **options).memory()
                 needs = [
                     memory.planned_parameters + memory.planned_gradients + memory.planned_working
@@ -58,7 +61,9 @@ class MemoryLimitTest(TestCase):
                     build(group, strategy, memory_limit_bytes=said - 1, **options)
                 self.assertIn("no optimizer state, as planned_rule is not set", text)
                 options["planned_rule"] = "AdamW"
-                with self.assertRaisesRegex(trireme.OutOfMemoryError, "optimizer state .* of adamw"):
+                with self.assertRaisesRegex(
+                    trireme.OutOfMemoryError, "optimizer state .* of adamw"
+                ):
                     build(group, strategy, memory_limit_bytes=said, **options)
                 group.barrier()
                 return text
@@ -99,8 +104,8 @@ class OrderTest(TestCase):
                     model = build(
                         group,
                         strategy,
-                        minimum_unit_bytes=1,
-                        bucket_bytes=1,
+                        units=APART,
+                        buckets=trireme.Buckets(bytes=1),
                         share="never",
                         fixed_order=fixed,
                     )
@@ -117,9 +122,8 @@ class StrideTest(TestCase):
         for share in ("auto", "never"):
 
             def body(group):
-                model = build(
-                    group, "hybrid_shard", shard_ranks=2, shard_stride=2, share=share
-                )
+                shards = trireme.Shards(ranks=2, stride=2, share=share)
+                model = build(group, "hybrid_shard", shards=shards)
                 return train(group, model), model.memory().planned_parameters
 
             results = self.ranks(4, body)
@@ -137,7 +141,8 @@ class StrideTest(TestCase):
                 ("hybrid_shard", 2, 1 << 32),
             ):
                 with self.assertRaises(trireme.InvalidArgumentError):
-                    trireme.Model(group, strategy, shard_ranks=ranks, shard_stride=stride)
+                    shards = trireme.Shards(ranks=ranks, stride=stride)
+                    trireme.Model(group, strategy, shards=shards)
             group.barrier()
 
         self.ranks(4, body)
@@ -146,9 +151,7 @@ class StrideTest(TestCase):
 class KeptUnitsTest(TestCase):
     def test_they_are_gathered_once_a_step(self):
         def body(group):
-            model = build(
-                group, "zero3", minimum_unit_bytes=1, share="never", keep_gathered=True
-            )
+            model = build(group, "zero3", units=APART, share="never", keep_gathered=True)
             optimizer = trireme.Optimizer(model, "sgd", learning_rate=0.25)
             model.set_parameters(start_values())
             gathers = []
@@ -182,8 +185,8 @@ class UpdateInBackwardTest(TestCase):
                     model = build(
                         group,
                         strategy,
-                        minimum_unit_bytes=1,
-                        bucket_bytes=1,
+                        units=APART,
+                        buckets=trireme.Buckets(bytes=1),
                         update_in_backward=update_in_backward,
                     )
                     outcomes.append((train(group, model), model.memory()))
@@ -200,7 +203,7 @@ class UpdateInBackwardTest(TestCase):
         with self.assertRaisesRegex(trireme.InvalidStateError, "no optimizer"):
             model.begin_backward()
         with self.assertRaisesRegex(trireme.UnsupportedError, "a norm of all gradients"):
-            trireme.Optimizer(model, "sgd", max_norm=1.0)
+            trireme.Optimizer(model, "sgd", clipping=1.0)
 
     def test_what_a_rule_raises_comes_out_of_the_step(self):
         def rule(update):
@@ -208,7 +211,7 @@ class UpdateInBackwardTest(TestCase):
 
         model = build(self.alone(), "zero1", update_in_backward=True)
         model.set_parameters(start_values())
-        optimizer = trireme.Optimizer(model, rule, states=0)
+        optimizer = trireme.Optimizer(model, trireme.UserRule(rule))
         model.accumulate_flat(gradients_of(0))
         with self.assertRaisesRegex(KeyError, "in backward"):
             optimizer.step()
@@ -217,7 +220,8 @@ class UpdateInBackwardTest(TestCase):
 class ReshardTest(TestCase):
     def test_units_are_gathered_again_by_a_few(self):
         def body(group):
-            model = build(group, "zero3", minimum_unit_bytes=1, share="never", reshard_ranks=2)
+            units = trireme.Units(minimum_bytes=1, reshard_ranks=2)
+            model = build(group, "zero3", units=units, share="never")
             optimizer = trireme.Optimizer(model, "sgd", learning_rate=0.25)
             model.set_parameters(start_values())
             gathers = []
@@ -239,7 +243,7 @@ class ReshardTest(TestCase):
     def test_numbers_that_cannot_be_are_refused(self):
         for strategy, ranks in (("zero2", 1), ("zero3", 2), ("zero3", -1), ("zero3", 1 << 32)):
             with self.assertRaisesRegex(trireme.InvalidArgumentError, "reshard_ranks"):
-                trireme.Model(self.alone(), strategy, reshard_ranks=ranks)
+                trireme.Model(self.alone(), strategy, units=trireme.Units(reshard_ranks=ranks))
 
 
 class ReduceDtypeTest(TestCase):
@@ -278,7 +282,9 @@ class RowsTest(TestCase):
         for rows in (True, False):
 
             def body(group):
-                model = trireme.Model(group, "zero3", share="never", whole_rows=rows)
+                model = trireme.Model(
+                    group, "zero3", shards=trireme.Shards(share="never"), whole_rows=rows
+                )
                 model.add_parameter("weight", [7, 5])
                 model.seal()
                 unit = model.unit_info(0)

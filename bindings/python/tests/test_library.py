@@ -20,6 +20,7 @@ class LibraryTest(TestCase):
 
     def test_names_of_numbers_are_the_ones_the_binding_takes(self):
         from trireme import _values
+        from trireme._abi.rule_options import RULES
 
         for name, number in _values.DTYPES.items():
             self.assertEqual(trireme.dtype_name(number), name)
@@ -27,12 +28,19 @@ class LibraryTest(TestCase):
         for name, number in _values.REDUCTIONS.items():
             self.assertEqual(trireme.reduction_name(number), name)
         algorithms = [
-            "automatic", "direct", "ring", "halving_doubling", "binomial", "double_tree", "bruck",
-            "pairwise", "native",
+            "automatic",
+            "direct",
+            "ring",
+            "halving_doubling",
+            "binomial",
+            "double_tree",
+            "bruck",
+            "pairwise",
+            "native",
         ]
         self.assertEqual([trireme.algorithm_name(number) for number in range(9)], algorithms)
         self.assertEqual([trireme.algorithm_name(name) for name in algorithms], algorithms)
-        for name, number in _values.OPTIMIZERS.items():
+        for name, number in RULES.items():
             self.assertEqual(trireme.optimizer_name(number), name)
         self.assertEqual(trireme.status_name(-8), "PEER_LOST")
         self.assertEqual(trireme.status_name(0), "OK")

@@ -99,9 +99,7 @@ class ListTest(TestCase):
             request.wait()
             return [sum(out) for out in outs]
 
-        want = [
-            sum(values(0, n)[i] + values(1, n)[i] for i in range(n)) for n in (1000, 2000)
-        ]
+        want = [sum(values(0, n)[i] + values(1, n)[i] for i in range(n)) for n in (1000, 2000)]
         self.assertEqual(self.ranks(2, body), [want] * 2)
 
     def test_lists_that_do_not_fit_are_refused_and_the_group_lives_on(self):

@@ -20,7 +20,10 @@ class LossScaleTest(TestCase):
         def body(group):
             model = sealed(group)
             optimizer = trireme.Optimizer(
-                model, "sgd", learning_rate=1.0, loss_scale=4, loss_scale_floor=2, loss_scale_window=2
+                model,
+                "sgd",
+                learning_rate=1.0,
+                loss_scale=trireme.LossScale(initial_scale=4, minimum_scale=2, growth_interval=2),
             )
             seen = []
             for step in range(5):
@@ -34,7 +37,7 @@ class LossScaleTest(TestCase):
                 except trireme.InvalidStateError as error:
                     message = str(error)
                 info = optimizer.loss_scale_info()
-                said = "(\"b\"), as rank 1 handed it in" in message
+                said = '("b"), as rank 1 handed it in' in message
                 seen.append((scale, info.skipped, info.at_floor, said, info.parameter, info.rank))
             return seen, optimizer.loss_scale_info(), model.get_parameters().tolist()
 
@@ -54,16 +57,15 @@ class LossScaleTest(TestCase):
         with trireme.Communicator(0, 1, "local://loss-scale-refused") as group:
             model = sealed(group)
             for wrong in (
-                {"loss_scale": 3},
-                {"loss_scale": 4, "loss_scale_growth": 1.5},
-                {"loss_scale": 4, "loss_scale_backoff": 2},
-                {"loss_scale": 4, "loss_scale_floor": 8},
-                {"loss_scale_window": 4},
-                {"loss_scale_hysteresis": 4},
-                {"loss_scale": 4, "loss_scale_window": -1},
+                {"initial_scale": 3},
+                {"growth_factor": 1.5},
+                {"backoff_factor": 2},
+                {"initial_scale": 4, "minimum_scale": 8},
+                {"initial_scale": 0},
+                {"growth_interval": -1},
             ):
-                with self.assertRaises(trireme.InvalidArgumentError):
-                    trireme.Optimizer(model, "sgd", **wrong)
+                with self.assertRaisesRegex(trireme.InvalidArgumentError, list(wrong)[-1]):
+                    trireme.Optimizer(model, "sgd", loss_scale=trireme.LossScale(**wrong))
             with trireme.Optimizer(model, "sgd") as optimizer:
                 self.assertEqual(optimizer.loss_scale, 1.0)
                 with self.assertRaises(trireme.InvalidStateError):

@@ -9,8 +9,8 @@ STRATEGIES = ("data_parallel", "zero1", "zero2", "zero3", "hybrid_shard")
 
 
 def build(group, strategy):
-    options = {"shard_ranks": 2} if strategy == "hybrid_shard" else {}
-    model = trireme.Model(group, strategy, minimum_unit_bytes=1, **options)
+    shards = 2 if strategy == "hybrid_shard" else None
+    model = trireme.Model(group, strategy, units=trireme.Units(minimum_bytes=1), shards=shards)
     model.add_parameter("narrow", [5], dtype="bf16")
     model.add_parameter("wide", [3], dtype="f64")
     model.add_parameter("single", [2, 3], dtype="f32")

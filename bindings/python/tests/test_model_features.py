@@ -1,4 +1,4 @@
-"""What models can do besides: hybrid shards, groups, uneven inputs, unused gradients, hooks."""
+"""Features of models: hybrid shards, groups, uneven inputs, unused gradients, hooks."""
 
 import array
 import gc
@@ -19,6 +19,7 @@ from test_model import (
 )
 
 NAMES = tuple(SHAPES)
+APART = trireme.Units(minimum_bytes=1)
 
 
 def hand_in(model, rank, names=NAMES):
@@ -34,7 +35,7 @@ class HybridShardTest(TestCase):
         for world_size, shard_ranks in ((4, 2), (4, 4), (4, 1), (8, 2)):
 
             def body(group):
-                model = build(group, "hybrid_shard", shard_ranks=shard_ranks)
+                model = build(group, "hybrid_shard", shards=shard_ranks)
                 with trireme.Optimizer(model, "adam"):
                     return model.memory()
 
@@ -57,14 +58,14 @@ class HybridShardTest(TestCase):
                 ("zero3", 3),
             ):
                 with self.assertRaises(trireme.InvalidArgumentError):
-                    trireme.Model(group, strategy, shard_ranks=shard_ranks)
+                    trireme.Model(group, strategy, shards=shard_ranks)
             group.barrier()
 
         self.ranks(3, body)
 
     def test_shard_ranks_0_takes_the_ranks_of_the_host(self):
         def body(group):
-            each = [build(group, "hybrid_shard", shard_ranks=ranks) for ranks in (0, 4)]
+            each = [build(group, "hybrid_shard", shards=ranks) for ranks in (0, 4)]
             return [model.memory().planned_parameters for model in each]
 
         for without, named in self.ranks(4, body):
@@ -72,21 +73,21 @@ class HybridShardTest(TestCase):
 
     def test_ranks_that_name_two_sizes_of_shards_are_told(self):
         def body(group):
-            build(group, "hybrid_shard", shard_ranks=(2, 4)[group.rank % 2])
+            build(group, "hybrid_shard", shards=(2, 4)[group.rank % 2])
 
         for outcome in run_ranks(4, body):
             self.assertIsInstance(outcome, trireme.MismatchError)
-            self.assertIn("shard_ranks", outcome.message)
+            self.assertIn("options.shards.ranks", outcome.message)
 
 
 class GroupsTest(TestCase):
     def test_small_units_are_one_group_unless_told_otherwise(self):
         def body(group):
             joined = build(group, "zero3")
-            apart = build(group, "zero3", minimum_unit_bytes=1)
-            self.assertEqual([joined.info().groups, apart.info().groups], [1, 2])
-            self.assertEqual([joined.unit_info(u).group for u in (0, 1)], [0, 0])
-            self.assertEqual([apart.unit_info(u).group for u in (0, 1)], [0, 1])
+            apart = build(group, "zero3", units=APART)
+            self.assertEqual([joined.info().unit_groups, apart.info().unit_groups], [1, 2])
+            self.assertEqual([joined.unit_info(u).unit_group for u in (0, 1)], [0, 0])
+            self.assertEqual([apart.unit_info(u).unit_group for u in (0, 1)], [0, 1])
             return joined.unit_info(0).shard_count + joined.unit_info(1).shard_count
 
         for rank, count in enumerate(self.ranks(3, body)):
@@ -95,7 +96,10 @@ class GroupsTest(TestCase):
     def test_persistent_units_are_there_without_a_gather(self):
         def body(group):
             model = build(
-                group, "zero3", minimum_unit_bytes=1, persistent_unit_bytes=49, share="never"
+                group,
+                "zero3",
+                units=trireme.Units(minimum_bytes=1, persistent_bytes=49),
+                share="never",
             )
             model.set_parameters(start_values())
             with self.assertRaises(trireme.InvalidStateError):
@@ -112,26 +116,35 @@ class GroupsTest(TestCase):
 
     def test_the_first_bucket_may_be_small(self):
         def body(group):
-            plain = build(group, "zero2", minimum_unit_bytes=1)
-            early = build(group, "zero2", minimum_unit_bytes=1, first_bucket_bytes=1)
+            plain = build(group, "zero2", units=APART)
+            early = build(group, "zero2", units=APART, buckets=trireme.Buckets(first_bytes=1))
             return plain.info().buckets, early.info().buckets
 
         for buckets in self.ranks(2, body):
             self.assertEqual(buckets, (1, 2))
 
     def test_sizes_out_of_range_are_refused(self):
-        group = self.alone()
-        for name in ("minimum_unit_bytes", "persistent_unit_bytes", "first_bucket_bytes"):
+        for make, name in (
+            (trireme.Units, "minimum_bytes"),
+            (trireme.Units, "persistent_bytes"),
+            (trireme.Units, "prefetch_bytes"),
+            (trireme.Buckets, "bytes"),
+            (trireme.Buckets, "first_bytes"),
+        ):
             for value in (-1, 1 << 64):
-                with self.assertRaises(trireme.InvalidArgumentError):
-                    trireme.Model(group, "zero3", **{name: value})
+                with self.assertRaisesRegex(trireme.InvalidArgumentError, rf"\.{name} {value} is"):
+                    make(**{name: value})
 
 
 class StatisticsTest(TestCase):
     def test_they_count_what_was_done(self):
         def body(group):
             model = trireme.Model(
-                group, "zero3", minimum_unit_bytes=1, bucket_bytes=1, share="never"
+                group,
+                "zero3",
+                units=APART,
+                buckets=trireme.Buckets(bytes=1),
+                shards=trireme.Shards(share="never"),
             )
             for number in range(4):
                 model.add_parameter(f"layer{number}", [6])
@@ -158,7 +171,7 @@ class StatisticsTest(TestCase):
             self.assertGreater(seen[1].prefetched, seen[0].prefetched)
             for statistics in seen:
                 self.assertLessEqual(statistics.prefetched, statistics.gathers)
-                self.assertLessEqual(statistics.peak_groups, info.groups)
+                self.assertLessEqual(statistics.peak_unit_groups, info.unit_groups)
                 self.assertGreater(statistics.exposed_ns, 0)
 
     def test_a_model_that_is_not_sealed_or_closed_has_none(self):
@@ -194,7 +207,7 @@ class ReplicasTest(TestCase):
 
     def test_hybrid_shards_are_compared_with_their_replicas(self):
         def body(group):
-            model = build(group, "hybrid_shard", shard_ranks=2)
+            model = build(group, "hybrid_shard", shards=2)
             model.set_parameters(start_values())
             model.check_replicas()
             model.gather_unit(0)
@@ -247,7 +260,7 @@ class UnusedTest(TestCase):
         return self.ranks(3, body)
 
     def wanted(self, name, users):
-        """What the step makes of a parameter to which these ranks have brought gradients."""
+        """The values of a parameter after a step, if these ranks brought gradients for it."""
         gradients = [dict(pieces(gradients_of(rank)))[name] for rank in users]
         start = dict(pieces(start_values()))[name]
         return [
@@ -257,7 +270,7 @@ class UnusedTest(TestCase):
 
     def test_they_count_as_zero_or_are_skipped(self):
         def names_of(rank):
-            # Nobody has the first bias, rank 1 alone the second.
+            # No rank has a gradient of the first bias, and only rank 1 of the second.
             return [n for n in NAMES if n != "layer1.bias" and (n != "layer2.bias" or rank == 1)]
 
         for unused in ("zero", "skip"):
@@ -294,7 +307,7 @@ class UnevenTest(TestCase):
         for strategy in STRATEGIES:
 
             def body(group):
-                model = build(group, strategy, uneven=True, minimum_unit_bytes=1)
+                model = build(group, strategy, uneven=True, units=APART)
                 model.set_parameters(start_values())
                 optimizer = trireme.Optimizer(model, "sgd", learning_rate=0.5)
                 for _ in range(batches[group.rank]):
@@ -371,7 +384,8 @@ class ClipTest(TestCase):
     def test_values_are_clipped_on_both_sides(self):
         def body(group):
             model = build(group, "zero3", gradients="sum")
-            optimizer = trireme.Optimizer(model, "sgd", learning_rate=1, max_value=1.5)
+            clipping = trireme.Clipping(max_value=1.5)
+            optimizer = trireme.Optimizer(model, "sgd", learning_rate=1, clipping=clipping)
             model.accumulate_flat(array.array("f", [i - 10 for i in range(ELEMENTS)]))
             optimizer.step()
             return model.get_parameters().tolist()
@@ -384,7 +398,7 @@ class ClipTest(TestCase):
         model = build(self.alone(), "zero1")
         for limit in (-1.0, math.nan, math.inf):
             with self.assertRaises(trireme.InvalidArgumentError):
-                trireme.Optimizer(model, "sgd", max_value=limit)
+                trireme.Optimizer(model, "sgd", clipping=trireme.Clipping(max_value=limit))
 
 
 class OneSweepTest(TestCase):
@@ -409,7 +423,7 @@ class OneSweepTest(TestCase):
             trireme.Optimizer(model, "sgd", one_sweep=True)
         model = build(self.alone(), "zero1")
         with self.assertRaisesRegex(trireme.UnsupportedError, "clipping"):
-            trireme.Optimizer(model, "sgd", one_sweep=True, max_norm=1)
+            trireme.Optimizer(model, "sgd", one_sweep=True, clipping=1)
 
 
 class Mine(Exception):
@@ -438,7 +452,10 @@ class HookTest(TestCase):
                             bucket.data[i] = 2 * value if bucket.phase == "before" else value + 1
 
                     model = build(
-                        group, strategy, gradients="sum", bucket_bytes=1, bucket_hook=hook
+                        group,
+                        strategy,
+                        gradients="sum",
+                        buckets=trireme.Buckets(bytes=1, hook=hook),
                     )
                     model.set_parameters(start_values())
                     optimizer = trireme.Optimizer(model, "sgd", learning_rate=0.5)
@@ -471,7 +488,7 @@ class HookTest(TestCase):
                         if group.rank == 1 and bucket.phase == phase:
                             raise Mine("in the hook")
 
-                    model = build(group, strategy, bucket_hook=hook)
+                    model = build(group, strategy, buckets=trireme.Buckets(hook=hook))
                     optimizer = trireme.Optimizer(model, "sgd")
                     model.accumulate_flat(gradients_of(group.rank))
                     with self.assertRaises((Mine, trireme.CallbackError)) as caught:
@@ -494,7 +511,7 @@ class HookTest(TestCase):
             if bad[0]:
                 raise Mine
 
-        model = build(self.alone(), "zero2", bucket_hook=hook)
+        model = build(self.alone(), "zero2", buckets=trireme.Buckets(hook=hook))
         optimizer = trireme.Optimizer(model, "sgd", learning_rate=1)
         model.accumulate_flat(gradients_of(0))
         model.discard_gradients()
@@ -511,7 +528,7 @@ class HookTest(TestCase):
             calls.append(bucket.phase)
 
         there = weakref.ref(hook)
-        model = build(self.alone(), "zero3", bucket_hook=hook)
+        model = build(self.alone(), "zero3", buckets=trireme.Buckets(hook=hook))
         optimizer = trireme.Optimizer(model, "sgd")
         del hook
         model.accumulate_flat(gradients_of(0))
@@ -526,18 +543,16 @@ class HookTest(TestCase):
 
     def test_ranks_with_and_without_a_hook_are_told(self):
         def body(group):
-            build(group, "zero2", bucket_hook=None if group.rank else lambda bucket: None)
+            hook = None if group.rank else lambda bucket: None
+            build(group, "zero2", buckets=trireme.Buckets(hook=hook))
 
         for outcome in run_ranks(2, body):
             self.assertIsInstance(outcome, trireme.MismatchError)
-            self.assertIn("bucket_hook", outcome.message)
+            self.assertIn("options.buckets.hook", outcome.message)
 
-    def test_what_cannot_be_called_fails_the_step(self):
-        model = build(self.alone(), "zero2", bucket_hook="hook")
-        optimizer = trireme.Optimizer(model, "sgd")
-        model.accumulate_flat(gradients_of(0))
-        with self.assertRaisesRegex(TypeError, "not callable"):
-            optimizer.step()
+    def test_what_cannot_be_called_is_refused(self):
+        with self.assertRaisesRegex(TypeError, "Buckets.hook must be a function, not 'hook'"):
+            trireme.Buckets(hook="hook")
 
     @needs_numpy
     def test_a_hook_with_numpy(self):
@@ -549,7 +564,7 @@ class HookTest(TestCase):
                 else:
                     data += 1
 
-            model = build(group, "zero3", gradients="sum", bucket_hook=hook)
+            model = build(group, "zero3", gradients="sum", buckets=trireme.Buckets(hook=hook))
             optimizer = trireme.Optimizer(model, "sgd", learning_rate=1)
             model.accumulate_flat(gradients_of(group.rank))
             optimizer.step()

@@ -10,7 +10,7 @@ from support import TestCase, trireme
 def sealed(group):
     model = trireme.Model(group, "zero2")
     model.add_parameter("matrix", [2, 1], dtype="f64")
-    model.add_parameter("embedding", [1, 2], dtype="f64", norm_group=1)
+    model.add_parameter("embedding", [1, 2], dtype="f64", parameter_group=1)
     model.seal()
     return model
 
@@ -35,11 +35,12 @@ class MuonTest(TestCase):
                 model = sealed(group)
                 optimizer = trireme.Optimizer(
                     model,
-                    "muon",
+                    trireme.Muon(**options),
                     learning_rate=0.5,
-                    elementwise_groups=[False, True],
-                    group_rate_factors=[1, 0.5],
-                    **options,
+                    groups=[
+                        trireme.ParameterGroup(),
+                        trireme.ParameterGroup(elementwise=True, rate_factor=0.5),
+                    ],
                 )
                 model.accumulate_flat(array.array("d", [3.0, 4.0, 7.0, -5.0]))
                 optimizer.step()
@@ -54,19 +55,20 @@ class MuonTest(TestCase):
     def test_bad_options_are_refused(self):
         with trireme.Communicator(0, 1, "local://muon-refused") as group:
             model = sealed(group)
-            for rule, options in (
-                ("muon", {"orthogonal_steps": 100}),
-                ("muon", {"orthogonal_steps": -1}),
-                ("muon", {"rate_adjustment": "adamw"}),
-                ("muon", {"elementwise_groups": [True]}),
-                ("muon", {"elementwise_groups": [True] * 2, "group_rate_factors": [1.0] * 3}),
-                ("muon", {"trust_coefficient": 1.0}),
-                ("adamw", {"orthogonal_steps": 5}),
-                ("adamw", {"rate_adjustment": "match_adamw"}),
-                ("adamw", {"elementwise_groups": [False, True]}),
+            for options in (
+                {"orthogonal_steps": 100},
+                {"orthogonal_steps": -1},
+                {"orthogonal_steps": 0},
+                {"rate_adjustment": "adamw"},
+                {"rate_adjustment": 7},
+                {"momentum": 1.0},
             ):
-                with self.assertRaises(trireme.InvalidArgumentError, msg=(rule, options)):
-                    trireme.Optimizer(model, rule, **options)
+                with self.assertRaises(trireme.InvalidArgumentError, msg=options):
+                    trireme.Optimizer(model, trireme.Muon(**options))
+            flat = trireme.ParameterGroup(elementwise=True)
+            for rule, groups in (("muon", [flat]), ("adamw", [flat, flat])):
+                with self.assertRaises(trireme.InvalidArgumentError, msg=rule):
+                    trireme.Optimizer(model, rule, groups=groups)
             with self.assertRaises(trireme.UnsupportedError):
                 trireme.Optimizer(model, "muon", one_sweep=True)
 

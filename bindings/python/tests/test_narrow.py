@@ -18,7 +18,7 @@ def bits(dtype, values):
 
 
 def build(group, strategy, dtype):
-    model = trireme.Model(group, strategy, gradients="sum", share="never")
+    model = trireme.Model(group, strategy, gradients="sum", shards=trireme.Shards(share="never"))
     model.add_parameter("weight", [ELEMENTS], dtype)
     model.seal()
     return model
@@ -47,7 +47,10 @@ class NarrowTest(TestCase):
                 results.append(list(model.get_parameters(dtype="bf16")))
             return results
 
-        expected = [list(bits("bf16", [1.0] * ELEMENTS)), list(bits("bf16", [1 - 1 / 256] * ELEMENTS))]
+        expected = [
+            list(bits("bf16", [1.0] * ELEMENTS)),
+            list(bits("bf16", [1 - 1 / 256] * ELEMENTS)),
+        ]
         self.assertEqual(list(self.ranks(2, body)), [expected, expected])
         with trireme.Communicator(0, 1, "local://narrow-masters") as group:
             model = build(group, "zero2", "f32")
@@ -131,9 +134,8 @@ class NarrowTest(TestCase):
     def test_rule_hook_and_state_see_f32(self):
         def body(group):
             seen = []
-            model = trireme.Model(
-                group, "zero2", bucket_hook=lambda bucket: seen.append(bucket.dtype)
-            )
+            buckets = trireme.Buckets(hook=lambda bucket: seen.append(bucket.dtype))
+            model = trireme.Model(group, "zero2", buckets=buckets)
             model.add_parameter("weight", [ELEMENTS], "bf16")
             model.seal()
 
@@ -144,7 +146,7 @@ class NarrowTest(TestCase):
                 update.states[0][0] += update.gradients[0]
                 update.parameters[0] = 0x3F80
 
-            optimizer = trireme.Optimizer(model, rule, states=1)
+            optimizer = trireme.Optimizer(model, trireme.UserRule(rule, state_count=1))
             model.accumulate_flat(array.array("f", [2.0] * ELEMENTS))
             optimizer.step()
             self.assertEqual(set(seen), {"f32", ("bf16", "f32", "H")})

@@ -57,7 +57,7 @@ class LayoutTest(TestCase):
     def test_every_prototype_has_the_declared_number_of_arguments(self):
         headers = "".join(p.read_text() for p in (REPOSITORY / "include/trireme").glob("*.h"))
         headers = re.sub(r"/\*.*?\*/", "", headers, flags=re.S)
-        found = re.findall(r"TRIREME_CALL\s+(trireme_\w+)\s*\(([^)]*)\);", headers)
+        found = re.findall(r"TRIREME_CALLCONV\s+(trireme_\w+)\s*\(([^)]*)\);", headers)
         self.assertEqual({name for name, _ in found}, set(native.PROTOTYPES))
         for name, arguments in found:
             count = 0 if arguments.strip() == "void" else arguments.count(",") + 1

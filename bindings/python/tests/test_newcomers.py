@@ -1,4 +1,4 @@
-"""What a newcomer hands in: other shapes, other dtypes, tensors, lists; and what the messages advise."""
+"""Newcomers hand in other shapes, other dtypes, tensors and lists; the messages tell what to do."""
 
 import array
 import contextlib
@@ -142,7 +142,7 @@ class NewcomerTest(TestCase):
             self.assertEqual(trireme.optimizer_name(name), "adamw")
         for name in ("match_adamw", "MatchAdamW"):
             model = self.model()
-            trireme.Optimizer(model, "Muon", rate_adjustment=name)
+            trireme.Optimizer(model, trireme.Muon(rate_adjustment=name))
         for name in ("FullShard", "NoShard", "ShardGradOp", "full-shard", "ZERO3"):
             trireme.strategy_name(name)
         self.assertEqual(trireme.strategy_name("NoShard"), "data_parallel")
@@ -174,13 +174,20 @@ class NewcomerTest(TestCase):
 
     @needs_numpy
     def test_dtypes_of_numpy(self):
-        for dtype in "int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split():
+        for (
+            dtype
+        ) in "int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split():
             short = dtype.replace("uint", "u").replace("int", "i").replace("float", "f")
             for given in (numpy.dtype(dtype), getattr(numpy, dtype), dtype):
                 self.assertEqual(trireme.dtype_name(given), short, given)
         self.assertEqual(trireme.dtype_name(numpy.bool_), "bool")
         self.assertEqual(trireme.dtype_name(numpy.int64(11)), "f32")  # a number stays one
-        for other in (numpy.dtype(">f4"), numpy.dtype("complex64"), numpy.dtype("O"), numpy.dtype("U3")):
+        for other in (
+            numpy.dtype(">f4"),
+            numpy.dtype("complex64"),
+            numpy.dtype("O"),
+            numpy.dtype("U3"),
+        ):
             with self.refused():
                 trireme.dtype_name(other)
         model = self.model("zero2", ("a", (2,), numpy.float32), ("b", (2,), numpy.dtype("f8")))
@@ -278,7 +285,8 @@ class NewcomerTest(TestCase):
     # ---- units -----------------------------------------------------------------------------
 
     def test_a_parameter_that_is_not_gathered_is_told_how(self):
-        model = self.model("zero3", ("a", (4, 3), "f32"), ("b", (3,), "f32"), share="never")
+        own = trireme.Shards(share="never")
+        model = self.model("zero3", ("a", (4, 3), "f32"), ("b", (3,), "f32"), shards=own)
         for which in ("a", 0):
             with self.refused("with model.gathered('u')", kind=trireme.InvalidStateError):
                 model.parameter(which)
@@ -293,7 +301,8 @@ class NewcomerTest(TestCase):
 
     def test_a_range_that_a_gathered_copy_would_hide_is_refused(self):
         def body(group):
-            model = trireme.Model(group, "zero3", keep_gathered=True, share="never")
+            own = trireme.Shards(share="never")
+            model = trireme.Model(group, "zero3", keep_gathered=True, shards=own)
             model.add_parameter("a", 8)
             model.seal()
             optimizer = trireme.Optimizer(model, "sgd")

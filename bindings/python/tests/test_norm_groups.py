@@ -10,10 +10,14 @@ from support import TestCase, trireme
 def sealed(group):
     model = trireme.Model(group, "zero1")
     model.add_parameter("pair", [2])
-    model.add_parameter("free", [1], norm_group=1)
-    model.add_parameter("last", [1], norm_group=2)
+    model.add_parameter("free", [1], parameter_group=1)
+    model.add_parameter("last", [1], parameter_group=2)
     model.seal()
     return model
+
+
+def by_norms(*norms):
+    return [trireme.ParameterGroup(max_norm=norm) for norm in norms]
 
 
 class NormGroupsTest(TestCase):
@@ -21,7 +25,7 @@ class NormGroupsTest(TestCase):
         def body(group):
             model = sealed(group)
             optimizer = trireme.Optimizer(
-                model, "sgd", learning_rate=1.0, group_max_norms=[2.5, 0, 3]
+                model, "sgd", learning_rate=1.0, groups=by_norms(2.5, 0, 3)
             )
             model.accumulate_flat(array.array("f", [3.0, 4.0, 2.0, 6.0]))
             optimizer.step()
@@ -34,7 +38,7 @@ class NormGroupsTest(TestCase):
         with trireme.Communicator(0, 1, "local://norm-groups-inf") as group:
             model = sealed(group)
             optimizer = trireme.Optimizer(
-                model, "sgd", learning_rate=1.0, group_max_norms=array.array("d", [2.5, 0, 3])
+                model, "sgd", learning_rate=1.0, groups=tuple(by_norms(2.5, 0, 3))
             )
             model.accumulate_flat(array.array("f", [3.0, 4.0, 2.0, math.inf]))
             optimizer.step()
@@ -50,8 +54,12 @@ class NormGroupsTest(TestCase):
                 model,
                 "sgd",
                 learning_rate=0.5,
-                group_rate_factors=[1, 0.5, 0],
-                group_weight_decays=[0, 0.5, 1],
+                weight_decay=1.0,  # of the last group, which has none of its own
+                groups=[
+                    trireme.ParameterGroup(weight_decay=0),
+                    trireme.ParameterGroup(rate_factor=0.5, weight_decay=0.5),
+                    trireme.ParameterGroup(rate_factor=0),
+                ],
             )
             for rate in (0.5, 0.25):
                 optimizer.learning_rate = rate
@@ -69,22 +77,23 @@ class NormGroupsTest(TestCase):
         with trireme.Communicator(0, 1, "local://norm-groups-refused") as group:
             model = sealed(group)
             with self.assertRaisesRegex(trireme.InvalidArgumentError, 'of parameter "last"'):
-                trireme.Optimizer(model, "sgd", group_max_norms=[1.0, 1.0])
+                trireme.Optimizer(model, "sgd", groups=by_norms(1.0, 1.0))
             with self.assertRaises(trireme.InvalidArgumentError):
-                trireme.Optimizer(model, "sgd", group_max_norms=[1.0, 1.0, -1.0])
+                trireme.Optimizer(model, "sgd", groups=by_norms(1.0, 1.0, -1.0))
             with self.assertRaises(trireme.UnsupportedError):
-                trireme.Optimizer(model, "sgd", group_max_norms=[1.0] * 3, max_norm=1.0)
-            for groups in (
-                {"group_rate_factors": [1.0, -1.0, 1.0]},
-                {"group_weight_decays": [0.0, math.nan, 0.0]},
-                {"group_weight_decays": [0.0] * 3, "weight_decay": 0.5},
-                {"group_weight_decays": [0.0] * 3, "group_rate_factors": [1.0] * 4},
+                trireme.Optimizer(model, "sgd", groups=by_norms(1.0, 1.0, 1.0), clipping=1.0)
+            for name, value in (
+                ("rate_factor", -1.0),
+                ("weight_decay", math.nan),
+                ("max_norm", math.inf),
             ):
-                with self.assertRaises(trireme.InvalidArgumentError, msg=groups):
-                    trireme.Optimizer(model, "sgd", **groups)
+                groups = [trireme.ParameterGroup(), trireme.ParameterGroup(**{name: value})] * 2
+                message = rf"options\.groups\[1\]\.{name}"
+                with self.assertRaisesRegex(trireme.InvalidArgumentError, message):
+                    trireme.Optimizer(model, "sgd", groups=groups)
             with self.assertRaises(trireme.InvalidArgumentError):
-                model.add_parameter("wide", [1], norm_group=1 << 32)
-            optimizer = trireme.Optimizer(model, "sgd", group_max_norms=[1.0] * 3)
+                model.add_parameter("wide", [1], parameter_group=1 << 32)
+            optimizer = trireme.Optimizer(model, "sgd", groups=by_norms(1.0, 1.0, 1.0))
             with self.assertRaises(trireme.InvalidStateError):
                 optimizer.group_norm(0)
             for number in (3, -1):
@@ -93,7 +102,12 @@ class NormGroupsTest(TestCase):
             optimizer.close()
             with self.assertRaises(trireme.InvalidHandleError):
                 optimizer.group_norm(0)
-            plain = trireme.Optimizer(model, "sgd", max_norm=1.0)
+            for options in ({}, {"clipping": 1.0}):  # parameters name groups that are not there
+                message = 'parameter_group 1 of parameter "free", but options.group_count is 0'
+                with self.assertRaisesRegex(trireme.InvalidArgumentError, message):
+                    trireme.Optimizer(model, "sgd", **options)
+            groups = [trireme.ParameterGroup()] * 3
+            plain = trireme.Optimizer(model, "sgd", clipping=1.0, groups=groups)
             with self.assertRaises(trireme.InvalidStateError):
                 plain.group_norm(0)
 

@@ -1,6 +1,7 @@
 """Clipping by the norm of several models that step together."""
 
 import array
+import math
 import unittest
 
 from support import TestCase, trireme
@@ -15,7 +16,7 @@ class NormRanksTest(TestCase):
             model.add_parameter("common", [1], replicas=2)
             model.seal()
             optimizer = trireme.Optimizer(
-                model, "sgd", learning_rate=1.0, max_norm=1.5, norm_ranks=group
+                model, "sgd", learning_rate=1.0, clipping=1.5, norm_ranks=group
             )
             model.accumulate_flat(array.array("f", [(1.0, 2.0)[group.rank], 2.0]))
             optimizer.step()
@@ -24,18 +25,34 @@ class NormRanksTest(TestCase):
         results = self.ranks(2, body)  # 1 + 4 + 4
         self.assertEqual(list(results), [(3.0, [-0.5, -1.0]), (3.0, [-1.0, -1.0])])
 
+    def test_models_without_a_norm_skip_a_step_together(self):
+        def body(all_ranks):
+            with all_ranks.split(all_ranks.rank) as own:  # two models, each on one rank
+                model = trireme.Model(own, "zero1")
+                model.add_parameter("part", [1])
+                model.seal()
+                optimizer = trireme.Optimizer(
+                    model, "sgd", learning_rate=1.0, loss_scale=4.0, norm_ranks=all_ranks
+                )
+                for gradient in (4.0, math.inf if all_ranks.rank == 1 else 2.0):
+                    model.accumulate_flat(array.array("f", [gradient]))
+                    optimizer.step()
+                return optimizer.loss_scale, model.get_parameters().tolist()
+
+        self.assertEqual(list(self.ranks(2, body)), [(2.0, [-1.0])] * 2)
+
     def test_what_does_not_fit_is_refused(self):
         with trireme.Communicator(0, 1, "local://norm-ranks-refused") as group:
             model = trireme.Model(group, "zero1")
             model.add_parameter("two", [1], replicas=2)
             model.seal()
-            for options in ({}, {"max_norm": 1.0}):
+            for options in ({}, {"clipping": 1.0}):
                 with self.assertRaises(trireme.InvalidArgumentError):
                     trireme.Optimizer(model, "sgd", norm_ranks=group, **options)
             closed = trireme.Communicator(0, 1, "local://norm-ranks-closed")
             closed.close()
             with self.assertRaises(trireme.InvalidHandleError):
-                trireme.Optimizer(model, "sgd", norm_ranks=closed, max_norm=1.0)
+                trireme.Optimizer(model, "sgd", norm_ranks=closed, clipping=1.0)
 
 
 if __name__ == "__main__":

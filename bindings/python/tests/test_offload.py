@@ -11,7 +11,7 @@ ELEMENTS = 5000
 
 
 def train(group, strategy, steps=3, **options):
-    model = trireme.Model(group, strategy, minimum_unit_bytes=1)
+    model = trireme.Model(group, strategy, units=trireme.Units(minimum_bytes=1))
     model.add_parameter("a", (ELEMENTS,))
     model.seal()
     model.set_parameters(array.array("f", [i % 7 - 3 for i in range(ELEMENTS)]))
@@ -29,11 +29,18 @@ class OffloadTest(TestCase):
         self.addCleanup(folder.cleanup)
         self.path = folder.name
 
+    def wrong(self):
+        """Options that no directory helps."""
+        yield ""
+        yield trireme.Offload(self.path, ratio=1.5)
+        yield trireme.Offload(self.path, ratio=-0.5)
+        yield trireme.Offload(self.path, buffer_bytes=100)
+
     def test_the_bits_are_the_same(self):
         def body(group):
             model, optimizer = train(group, "zero1")
-            half = {"offload_ratio": 0.5, "offload_buffer_bytes": 32768}
-            offloaded, other = train(group, "zero1", offload_path=self.path, **half)
+            half = trireme.Offload(self.path, ratio=0.5, buffer_bytes=32768)
+            offloaded, other = train(group, "zero1", offload=half)
             info = other.offload_info
             saved = other.save()
             self.assertEqual(optimizer.save(), saved)
@@ -47,7 +54,7 @@ class OffloadTest(TestCase):
             self.assertTrue(same)
             self.assertEqual(info.path, self.path)
             self.assertEqual(info.direct, info.why_not_direct == "")
-            self.assertEqual(info.ring, info.why_not_ring == "")
+            self.assertEqual(info.io_uring, info.why_not_io_uring == "")
             self.assertGreater(info.file_bytes, 0)
             self.assertGreater(info.resident_bytes, 0)
             self.assertEqual(info.written_bytes, 3 * info.file_bytes)
@@ -57,10 +64,10 @@ class OffloadTest(TestCase):
     def test_parameters_in_a_file_have_the_same_bits(self):
         def body(group):
             ways = []
-            for options in ({"share": "never"}, {"offload_path": self.path}):
-                if "offload_path" in options:
-                    options.update(offload_ratio=0.5, offload_buffer_bytes=32768)
-                model = trireme.Model(group, "zero3", minimum_unit_bytes=1, **options)
+            half = trireme.Offload(self.path, ratio=0.5, buffer_bytes=32768)
+            apart = trireme.Units(minimum_bytes=1)
+            for options in ({"shards": trireme.Shards(share="never")}, {"offload": half}):
+                model = trireme.Model(group, "zero3", units=apart, **options)
                 for name in ("a", "b", "c"):
                     model.add_parameter(name, (ELEMENTS,))
                 model.seal()
@@ -95,32 +102,27 @@ class OffloadTest(TestCase):
 
     def test_parameters_that_cannot_be_in_a_file_are_refused(self):
         def body(group):
-            for options in (
-                {"offload_ratio": 0.5},
-                {"offload_path": ""},
-                {"offload_path": self.path, "offload_ratio": 1.5},
-                {"offload_path": self.path, "offload_buffer_bytes": 100},
-            ):
-                with self.assertRaisesRegex(trireme.InvalidArgumentError, "offload"):
-                    trireme.Model(group, "zero3", **options)
+            for wrong in self.wrong():
+                with self.assertRaisesRegex(trireme.InvalidArgumentError, r"options\.offload\."):
+                    trireme.Model(group, "zero3", offload=wrong)
             for strategy in ("data_parallel", "zero1", "zero2"):
                 with self.assertRaisesRegex(trireme.UnsupportedError, "whole parameters"):
-                    trireme.Model(group, strategy, offload_path=self.path)
-            model = trireme.Model(group, "zero3", offload_path="/nowhere/at/all")
+                    trireme.Model(group, strategy, offload=self.path)
+            model = trireme.Model(group, "zero3", offload="/nowhere/at/all")
             model.add_parameter("a", (3,))
             with self.assertRaisesRegex(trireme.TriremeError, "/nowhere/at/all"):
                 model.seal()
             model = trireme.Model(group, "zero3")
             model.add_parameter("a", (3,))
             model.seal()
-            with self.assertRaisesRegex(trireme.InvalidStateError, "offload_path"):
+            with self.assertRaisesRegex(trireme.InvalidStateError, "offload"):
                 model.offload_info
 
         self.ranks(1, body)
 
     def test_ranges_are_read_and_written(self):
         def body(group):
-            _model, optimizer = train(group, "zero2", offload_path=self.path)
+            _model, optimizer = train(group, "zero2", offload=self.path)
             for index, found in enumerate(optimizer.ranges()):
                 values = optimizer.read_range(index)
                 self.assertEqual(len(values), found.count)
@@ -169,18 +171,13 @@ class OffloadTest(TestCase):
 
     def test_what_cannot_be_is_refused(self):
         def body(group):
-            for options in (
-                {"offload_ratio": 0.5},
-                {"offload_path": ""},
-                {"offload_path": self.path, "offload_ratio": 1.5},
-                {"offload_path": self.path, "offload_buffer_bytes": 100},
-            ):
-                with self.assertRaisesRegex(trireme.InvalidArgumentError, "offload"):
-                    train(group, "zero1", 0, **options)
+            for wrong in self.wrong():
+                with self.assertRaisesRegex(trireme.InvalidArgumentError, r"options\.offload\."):
+                    train(group, "zero1", 0, offload=wrong)
             with self.assertRaisesRegex(trireme.TriremeError, "/nowhere/at/all"):
-                train(group, "zero1", 0, offload_path="/nowhere/at/all")
+                train(group, "zero1", 0, offload="/nowhere/at/all")
             _model, optimizer = train(group, "zero1", 0)
-            with self.assertRaisesRegex(trireme.InvalidStateError, "offload_path"):
+            with self.assertRaisesRegex(trireme.InvalidStateError, "offload"):
                 optimizer.offload_info
 
         self.ranks(1, body)

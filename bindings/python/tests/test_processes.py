@@ -173,7 +173,11 @@ class WheelTest(TestCase):
         for start in ([f"{folder}/venv/bin/trireme"], [python, "-m", "trireme"]):
             done = subprocess.run(
                 [*start, "run", "--no-prefix", "--nproc-per-node=2", str(script)],
-                capture_output=True, text=True, env=environment, cwd=folder, timeout=PATIENCE,
+                capture_output=True,
+                text=True,
+                env=environment,
+                cwd=folder,
+                timeout=PATIENCE,
             )
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertEqual(
@@ -187,7 +191,9 @@ class CommandTest(TestCase):
             missing = f"{folder}/no/trireme"
             library = os.path.abspath(trireme._native.library._name)
             environment = {
-                "PATH": folder, "PYTHONPATH": str(PACKAGE), "TRIREME_COMMAND": missing,
+                "PATH": folder,
+                "PYTHONPATH": str(PACKAGE),
+                "TRIREME_COMMAND": missing,
                 "TRIREME_LIBRARY": f"{folder}/libtrireme.so.1",
             }
             os.symlink(library, f"{folder}/libtrireme.so.1")

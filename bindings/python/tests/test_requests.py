@@ -1,4 +1,4 @@
-"""Started operations: waiting, asyncio, callbacks, cancelling, and who keeps the memory alive."""
+"""Started operations: waiting, asyncio, callbacks, cancelling, and the life of their memory."""
 
 import array
 import asyncio
@@ -342,14 +342,19 @@ class ExitTest(TestCase):
     START = "import array, sys, threading, trireme\n"
 
     def test_with_an_operation_under_way(self):
-        self.passes(self.START + """
+        self.passes(
+            self.START
+            + """
 group = trireme.Communicator(0, 2, "local://exit")
 data = bytearray(1 << 20)
 request = group.start_all_reduce(data)
-""")
+"""
+        )
 
     def test_with_everything_still_open(self):
-        self.passes(self.START + """
+        self.passes(
+            self.START
+            + """
 group = trireme.Communicator(0, 1, "local://exit")
 model = trireme.Model(group, "zero2")
 model.add_parameter("a", [3])
@@ -359,10 +364,13 @@ buffer = trireme.Buffer(group, 100)
 view = buffer.view("f32")
 parameter = model.parameter("a")
 requests = [group.start_barrier() for _ in range(10)]
-""")
+"""
+        )
 
     def test_with_a_daemon_thread_inside_a_call(self):
-        self.passes(self.START + """
+        self.passes(
+            self.START
+            + """
 group = trireme.Communicator(0, 2, "local://exit")
 entered = threading.Event()
 def wait():
@@ -373,18 +381,24 @@ def wait():
         pass
 threading.Thread(target=wait, daemon=True).start()
 entered.wait()
-""")
+"""
+        )
 
     def test_with_a_completion_that_was_not_told_yet(self):
-        output = self.passes(self.START + """
+        output = self.passes(
+            self.START
+            + """
 group = trireme.Communicator(0, 2, "local://exit")
 request = group.start_all_reduce(bytearray(8))
 request.on_complete(lambda failure: print("told", type(failure).__name__))
-""")
+"""
+        )
         self.assertRegex(output, r"^told \w+Error\n$")
 
     def test_with_completions_that_are_being_told(self):
-        text = self.START + """
+        text = (
+            self.START
+            + """
 group = trireme.Communicator(0, 2, "local://exit")
 def slow(failure):
     total = sum(range(int(sys.argv[1])))
@@ -392,11 +406,14 @@ def slow(failure):
 for i in range(20):
     group.start_all_reduce(bytearray(8)).on_complete(slow)
 """
+        )
         for work in (0, 1000, 100000, 1000000):
             self.assertEqual(self.passes(text, str(work)), "told\n" * 20)
 
     def test_with_a_daemon_thread_inside_a_rule(self):
-        self.passes(self.START + """
+        self.passes(
+            self.START
+            + """
 entered = threading.Event()
 def rule(update):
     entered.set()
@@ -417,17 +434,23 @@ def train_until_the_end():
         pass
 threading.Thread(target=train_until_the_end, daemon=True).start()
 entered.wait()
-""")
+"""
+        )
 
     def test_with_a_log_listener(self):
-        self.passes(self.START + """
+        self.passes(
+            self.START
+            + """
 trireme.set_log_listener(lambda level, line: None, "debug")
 group = trireme.Communicator(0, 2, "local://exit")
 request = group.start_barrier()
-""")
+"""
+        )
 
     def test_by_an_exception_in_a_with_block(self):
-        self.passes(self.START + """
+        self.passes(
+            self.START
+            + """
 try:
     with trireme.Communicator(0, 2, "local://exit") as group:
         group.start_barrier()
@@ -435,10 +458,13 @@ try:
 except KeyError:
     pass
 assert group.closed
-""")
+"""
+        )
 
     def test_by_exit_in_a_thread(self):
-        self.passes(self.START + """
+        self.passes(
+            self.START
+            + """
 def work():
     with trireme.Communicator(0, 1, "local://exit") as group:
         group.barrier()
@@ -446,7 +472,8 @@ def work():
 thread = threading.Thread(target=work)
 thread.start()
 thread.join()
-""")
+"""
+        )
 
 
 class ForkTest(TestCase):

@@ -38,13 +38,22 @@ def plain_adamw(steps):
 
 
 def build(group, strategy):
-    options = {"shard_ranks": 2} if strategy == "hybrid_shard" else {}
-    model = trireme.Model(group, strategy, minimum_unit_bytes=1, unused="skip", **options)
+    model = trireme.Model(
+        group,
+        strategy,
+        unused="skip",
+        units=trireme.Units(minimum_bytes=1),
+        shards=2 if strategy == "hybrid_shard" else None,
+    )
     for number, (name, shape) in enumerate(SHAPES.items()):
-        model.add_parameter(name, shape, norm_group=number)
+        model.add_parameter(name, shape, parameter_group=number)
     model.seal()
     optimizer = trireme.Optimizer(
-        model, "adamw", learning_rate=0.1, weight_decay=0.1, group_rate_factors=FACTORS
+        model,
+        "adamw",
+        learning_rate=0.1,
+        weight_decay=0.1,
+        groups=[trireme.ParameterGroup(rate_factor=factor) for factor in FACTORS],
     )
     return model, optimizer
 
@@ -86,7 +95,13 @@ def saved(test, world_size, strategy):
 
 class RestoreTest(TestCase):
     def test_a_training_goes_on_in_another_layout(self):
-        layouts = ((4, "zero3"), (2, "zero2"), (3, "data_parallel"), (4, "hybrid_shard"), (1, "zero1"))
+        layouts = (
+            (4, "zero3"),
+            (2, "zero2"),
+            (3, "data_parallel"),
+            (4, "hybrid_shard"),
+            (1, "zero1"),
+        )
         expected = plain_adamw(STEPS)
         for source in layouts:
             state, counters = saved(self, *source)
@@ -105,7 +120,9 @@ class RestoreTest(TestCase):
                 return model.get_parameters().tolist(), optimizer.counters
 
             for world_size, strategy in layouts:
-                for values, counted in self.ranks(world_size, lambda group, to=strategy: go_on(group, to)):
+                for values, counted in self.ranks(
+                    world_size, lambda group, to=strategy: go_on(group, to)
+                ):
                     for value, right in zip(values, expected):
                         self.assertAlmostEqual(value, right, delta=2e-6)
                     self.assertEqual(counted.steps, STEPS)
@@ -119,10 +136,10 @@ class RestoreTest(TestCase):
             self.assertEqual(good.steps, 0)
             for change, words in (
                 ({"version": 2}, "counters.version is 2"),
-                ({"loss_scale": 4.0}, "without loss_scale"),
+                ({"loss_scale": 4.0}, "without options.loss_scale"),
                 ({"learning_rate": math.nan}, "learning_rate"),
                 ({"parameter_steps": ()}, "counters.parameter_count is 0"),
-                ({"parameter_steps": (1, 0)}, "parameter 0 (\"a\") is 1, but there were 0 steps"),
+                ({"parameter_steps": (1, 0)}, 'parameter 0 ("a") is 1, but there were 0 steps'),
                 ({"group_rate_factors": (1.0,)}, "counters.group_count is 1"),
                 ({"steps": -1}, "steps"),
             ):

@@ -7,10 +7,10 @@ import unittest
 from support import TestCase, trireme
 
 
-def sealed(group):
+def sealed(group, last=0):
     model = trireme.Model(group, "zero2")
     model.add_parameter("pair", [2])
-    model.add_parameter("last", [1], norm_group=1)
+    model.add_parameter("last", [1], parameter_group=last)
     model.seal()
     return model
 
@@ -18,6 +18,10 @@ def sealed(group):
 def step(model, optimizer):
     model.accumulate_flat(array.array("f", [1.0, 2.0, 4.0]))
     optimizer.step()
+
+
+def by_factors(*factors):
+    return [trireme.ParameterGroup(rate_factor=factor) for factor in factors]
 
 
 class FactorTest(TestCase):
@@ -78,9 +82,9 @@ class ScheduledTest(TestCase):
         ):
 
             def body(group):
-                model = sealed(group)
+                model = sealed(group, last=1)
                 optimizer = trireme.Optimizer(
-                    model, "sgd", learning_rate=0.5, group_rate_factors=[1, 2]
+                    model, "sgd", learning_rate=0.5, groups=by_factors(1, 2)
                 )
                 optimizer.set_schedule(plan)
                 for at in range(3):
@@ -163,8 +167,8 @@ class ScheduledTest(TestCase):
 
     def test_wrong_calls_are_refused(self):
         with trireme.Communicator(0, 1, "local://schedule-refused") as group:
-            model = sealed(group)
-            optimizer = trireme.Optimizer(model, "sgd", group_rate_factors=[1, 2])
+            model = sealed(group, last=1)
+            optimizer = trireme.Optimizer(model, "sgd", groups=by_factors(1, 2))
             for number, factor in ((2, 1.0), (0, -1.0), (0, math.nan)):
                 with self.assertRaises(trireme.InvalidArgumentError):
                     optimizer.set_group_rate_factor(number, factor)

@@ -13,11 +13,12 @@ SAVED_AT = 2
 STEPS = 4
 
 
-def build(group, strategy, **options):
+def build(group, strategy, share="auto", **options):
     """Four units; "a" and "frozen" are one."""
-    if strategy == "hybrid_shard":
-        options.setdefault("shard_ranks", 2 if group.world_size % 2 == 0 else group.world_size)
-    model = trireme.Model(group, strategy, minimum_unit_bytes=1, **options)
+    ranks = 2 if group.world_size % 2 == 0 else group.world_size
+    shards = trireme.Shards(ranks=ranks if strategy == "hybrid_shard" else 0, share=share)
+    units = trireme.Units(minimum_bytes=1)
+    model = trireme.Model(group, strategy, units=units, shards=shards, **options)
     for name, shape in SHAPES.items():
         unit = "first" if name in ("a", "frozen") else None
         model.add_parameter(name, shape, unit=unit, frozen=name == "frozen")
@@ -51,7 +52,7 @@ def parts_of(world_size, strategy, share, rule="adamw", steps=SAVED_AT):
     def body(group):
         model = build(group, strategy, share=share)
         model.set_parameters(start_values())
-        optimizer = trireme.Optimizer(model, rule, max_norm=3)
+        optimizer = trireme.Optimizer(model, rule, clipping=3)
         train(model, optimizer, range(steps))
         state = optimizer.save()
         train(model, optimizer, range(steps, STEPS))
@@ -105,22 +106,24 @@ class ShareTest(TestCase):
     def test_what_cannot_be_shared_is_refused(self):
         group = self.alone()
         with self.assertRaisesRegex(trireme.InvalidArgumentError, "zero1 trains the same"):
-            trireme.Model(group, "data_parallel", share="always")
+            trireme.Model(group, "data_parallel", shards=trireme.Shards(share="always"))
         for share in ("sometimes", 3, -1):
             with self.assertRaises(trireme.InvalidArgumentError):
-                trireme.Model(group, "zero3", share=share)
+                trireme.Model(group, "zero3", shards=trireme.Shards(share=share))
 
     def test_ranks_that_ask_for_different_sharing_are_told(self):
         def body(group, strategies, shares, named):
-            model = trireme.Model(group, strategies[group.rank], share=shares[group.rank])
+            model = trireme.Model(
+                group, strategies[group.rank], shards=trireme.Shards(share=shares[group.rank])
+            )
             model.add_parameter("weight", [3])
             with self.assertRaisesRegex(trireme.MismatchError, named):
                 model.seal()
             group.barrier()  # the group lives on
 
         for strategies, shares, named in (
-            (("zero1", "zero1"), ("always", "never"), "share_parameters"),
-            (("zero3", "zero3"), ("never", "auto"), "share_parameters"),
+            (("zero1", "zero1"), ("always", "never"), r"options\.shards\.share"),
+            (("zero3", "zero3"), ("never", "auto"), r"options\.shards\.share"),
             (("zero1", "zero3"), ("auto", "auto"), "strategy"),
         ):
             self.ranks(2, lambda group: body(group, strategies, shares, named))
@@ -175,11 +178,8 @@ class RangesTest(TestCase):
         model.seal()
         optimizer = trireme.Optimizer(
             model,
-            "adafactor",
+            trireme.Adafactor(beta2_decay=-1, max_update_rms=0.5, min_parameter_rms=2),
             learning_rate=0.5,
-            beta2_decay=-1,
-            max_update_rms=0.5,
-            min_parameter_rms=2,
         )
         model.accumulate_flat(array.array("f", [1, 2, 3, 4, 5, 6]))
         optimizer.step()
@@ -197,7 +197,7 @@ class RangesTest(TestCase):
     def test_a_range_outlives_the_optimizer_and_the_model(self):
         model = build(self.alone(), "zero1")
         model.set_parameters(start_values())
-        optimizer = trireme.Optimizer(model, "sgd", momentum=0.5)
+        optimizer = trireme.Optimizer(model, trireme.SGD(momentum=0.5))
         first = optimizer.ranges()[0]
         optimizer.close()
         model.close()
@@ -206,7 +206,7 @@ class RangesTest(TestCase):
 
     def test_what_is_written_to_a_range_is_the_state(self):
         model = build(self.alone(), "zero2")
-        optimizer = trireme.Optimizer(model, "sgd", learning_rate=1, momentum=0.5)
+        optimizer = trireme.Optimizer(model, trireme.SGD(momentum=0.5), learning_rate=1)
         train(model, optimizer, range(1))
         for piece in optimizer.ranges():
             for i in range(piece.count):
@@ -235,7 +235,7 @@ class SaveTest(TestCase):
 
                 def body(group):
                     model = build(group, strategy)
-                    optimizer = trireme.Optimizer(model, "adamw", learning_rate=7, max_norm=3)
+                    optimizer = trireme.Optimizer(model, "adamw", learning_rate=7, clipping=3)
                     state = saved[group.rank][0]
                     # Any memory will do.
                     optimizer.load((state, bytearray(state), memoryview(state))[group.rank])
@@ -255,7 +255,7 @@ class SaveTest(TestCase):
             def body(group):
                 model = build(group, strategy)
                 model.set_parameters(start_values())
-                optimizer = trireme.Optimizer(model, "adamw", max_norm=3)
+                optimizer = trireme.Optimizer(model, "adamw", clipping=3)
                 state = saved[group.rank][0]
                 for position in (0, len(saved[1][0]) // 2, len(saved[1][0]) - 1):
                     with self.assertRaises(trireme.CorruptError):
@@ -297,7 +297,7 @@ class SaveTest(TestCase):
 
         def body(group):
             model = build(group, "zero3")
-            optimizer = trireme.Optimizer(model, "adamw", max_norm=3)
+            optimizer = trireme.Optimizer(model, "adamw", clipping=3)
             with self.assertRaisesRegex(trireme.MismatchError, "number of steps is 2 on rank 0"):
                 optimizer.load((early, late)[group.rank][group.rank][0])
             self.assertEqual(optimizer.step_count, 0)

@@ -7,7 +7,7 @@ from support import WORLD_SIZES, TestCase, run_ranks, trireme
 
 
 def members(group):
-    """Who is in a group, told by its ranks themselves; None for no group."""
+    """The members of a group, told by its ranks themselves; None for no group."""
     if group is None:
         return None
     with group:

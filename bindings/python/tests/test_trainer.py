@@ -213,13 +213,13 @@ class TrainerTest(TestCase):
         def body(group):
             outcomes = []
             for path in (None, self.path, pathlib.Path(self.path)):
-                with trained(group, leaves=2, offload_path=path) as (trainer, model, _):
+                with trained(group, leaves=2, offload=path) as (trainer, model, _):
                     losses = [trainer.step(sample).loss for _ in range(STEPS)]
                     outcomes.append((losses, model.get_parameters().tolist()))
                     info = trainer.info()
                     if path is None:
                         self.assertEqual(info.planned_window_bytes, 0)
-                        with self.assertRaisesRegex(trireme.InvalidStateError, "offload_path"):
+                        with self.assertRaisesRegex(trireme.InvalidStateError, "offload"):
                             _ = trainer.offload_info
                         continue
                     found = trainer.offload_info
@@ -230,12 +230,12 @@ class TrainerTest(TestCase):
                     self.assertEqual(found.failed_writes, 0)
             self.assertEqual(outcomes[0], outcomes[1])
             self.assertEqual(outcomes[0], outcomes[2])
-            for options, error in (
-                ({"offload_path": ""}, trireme.InvalidArgumentError),
-                ({"offload_buffer_bytes": 4096}, trireme.InvalidArgumentError),
-                ({"offload_path": self.path, "offload_buffer_bytes": 1}, trireme.OutOfMemoryError),
+            for offload, error in (
+                ("", trireme.InvalidArgumentError),
+                (trireme.Offload(self.path, ratio=0.5), trireme.InvalidArgumentError),
+                (trireme.Offload(self.path, buffer_bytes=1), trireme.OutOfMemoryError),
             ):
-                with self.assertRaises(error), trained(group, leaves=2, **options):
+                with self.assertRaises(error), trained(group, leaves=2, offload=offload):
                     pass
 
         with tempfile.TemporaryDirectory() as path:
@@ -302,13 +302,15 @@ class TrainerTest(TestCase):
                 model.set_parameters(array.array("d", [0] * 5))
                 optimizer = trireme.Optimizer(model, "sgd", learning_rate=1.0)
                 optimizer.set_schedule(trireme.Schedule(factor))
-                options = {"offload_path": self.path, "offload_buffer_bytes": 8192}
+                options = {"offload": trireme.Offload(self.path, buffer_bytes=8192)}
                 with optimizer, trireme.Trainer(optimizer, layers, **options) as trainer:
                     group.barrier()
                     if group.rank == 0:  # whose backward alone reads
                         trireme.set_failpoints("file.read=fail(5)@1+")
                     group.barrier()
-                    with self.assertRaisesRegex(trireme.SystemCallError, "cannot be read") as caught:
+                    with self.assertRaisesRegex(
+                        trireme.SystemCallError, "cannot be read"
+                    ) as caught:
                         trainer.step()
                     self.assertEqual(
                         repr(caught.exception.__cause__),
@@ -504,7 +506,9 @@ class TrainerTest(TestCase):
             hidden = network.hidden_backward
             network.hidden_backward = lambda call: (hidden(call), forgets(call))
             with trireme.Trainer(optimizer, network.layers()) as another:
-                with self.assertRaisesRegex(trireme.CallbackError, "left out 1 of its 2 gradients: "):
+                with self.assertRaisesRegex(
+                    trireme.CallbackError, "left out 1 of its 2 gradients: "
+                ):
                     another.step(sample)
             self.assertEqual(trainer.step(sample).step, 2)
             trainer.close()

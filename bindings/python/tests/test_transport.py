@@ -57,7 +57,7 @@ def over_transport(world_size, body):
     def rank_main(rank):
         end = queues.end(rank)
         with trireme.Communicator(
-            rank, world_size, "host-transport://python", timeout=PATIENCE, transport=end
+            rank, world_size, "transport://python", timeout=PATIENCE, transport=end
         ) as group:
             try:
                 outcomes[rank] = body(group, end)
@@ -79,7 +79,7 @@ def over_transport(world_size, body):
 class TransportTests(unittest.TestCase):
     def test_operations_go_over_it(self):
         def body(group, end):
-            self.assertEqual(group.backend, "host (transport)")
+            self.assertEqual(group.backend, "frames (transport)")
             data = array.array("d", [group.rank + i for i in range(3000)])
             group.all_reduce(data)
             n = group.world_size
@@ -110,10 +110,10 @@ class TransportTests(unittest.TestCase):
         with self.assertRaises(trireme.InvalidArgumentError):
             trireme.Communicator(0, 1, "local://x", transport=end)
         with self.assertRaises(trireme.InvalidArgumentError):
-            trireme.Communicator(0, 1, "host-transport://x")
+            trireme.Communicator(0, 1, "transport://x")
         end.frame_bytes = 10
         with self.assertRaises(trireme.InvalidArgumentError):
-            trireme.Communicator(0, 1, "host-transport://x", transport=end)
+            trireme.Communicator(0, 1, "transport://x", transport=end)
 
 
 if __name__ == "__main__":

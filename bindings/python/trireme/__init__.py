@@ -5,6 +5,9 @@
 ...     group.barrier()
 """
 
+from ._abi import options as _options, rule_options as _rule_options
+from ._abi.options import *
+from ._abi.rule_options import *
 from ._buffer import Buffer
 from ._communicator import Communicator, CommunicatorStatistics
 from ._errors import (
@@ -25,6 +28,7 @@ from ._errors import (
     TriremeError,
     UnsupportedError,
 )
+from ._fields import Rule
 from ._hook import Bucket, BucketPart
 from ._library import (
     algorithm_name,
@@ -48,12 +52,13 @@ from ._lists import batch
 from ._mesh import Mesh
 from ._model import Model, ModelInfo, ModelMemory, ModelStatistics, UnitInfo
 from ._offload import OffloadInfo
-from ._optimizer import LossScaleInfo, Optimizer, StateRange, Update
+from ._optimizer import LossScaleInfo, Optimizer, StateRange
 from ._request import MessageInfo, Request, wait_all, wait_any
 from ._schedule import Schedule
 from ._store import Store
 from ._trainer import Layer, LayerCall, Trainer, TrainerInfo, TrainerMetrics
 from ._transport import Transport
+from ._user_rule import Update
 
 __all__ = [
     "AbortedError",
@@ -86,6 +91,7 @@ __all__ = [
     "OutOfMemoryError",
     "PeerLostError",
     "Request",
+    "Rule",
     "Schedule",
     "StateRange",
     "Store",
@@ -118,4 +124,6 @@ __all__ = [
     "wait_all",
     "wait_any",
 ]
+# The classes of options: Clipping, Offload and so on; AdamW and the other rules.
+__all__ += [*_options.__all__, *_rule_options.__all__]
 __version__ = "1.0.0"

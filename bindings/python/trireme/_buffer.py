@@ -37,7 +37,7 @@ def view_of(
 
 
 class Owner:
-    """Stands for memory of the library: when nobody holds it any more, the memory goes back."""
+    """Keeps memory of the library: the memory goes back when the last reference to this goes."""
 
     __slots__ = ("__weakref__",)
 
@@ -66,9 +66,9 @@ class Buffer:
         """Becomes the object of a handle that the library has just made."""
         owner = Owner(library.trireme_buffer_destroy, handle.value)
         address = c_void_p()
-        check(library.trireme_buffer_data(handle, byref(address)))
+        check(library.trireme_buffer_get_data(handle, byref(address)))
         size = c_uint64()
-        check(library.trireme_buffer_size(handle, byref(size)))
+        check(library.trireme_buffer_get_bytes(handle, byref(size)))
         self._memory: memoryview | None = view_of(address.value, size.value, 1, "B", owner)
         self._owner: Owner | None = owner
         self._nbytes = size.value

@@ -268,7 +268,7 @@ class Collectives(Operations):
     ) -> None:
         """all_to_all() of unequal blocks: counts[r] elements for rank r, out_counts[r] of it.
 
-        What this rank expects of a peer must be what that one sends here.
+        out_counts[r] must be the number of elements that rank r sends to this rank.
         """
         arguments, keep = self._all_to_all_v(data, counts, out, out_counts, dtype, options)
         finish(library.trireme_all_to_all_v(*arguments), keep)

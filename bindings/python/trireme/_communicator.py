@@ -19,13 +19,14 @@ from ._to_buffer import ToBuffer
 from ._transport import Transport
 from ._values import FOREVER_NS, encoded, in_range, nanoseconds
 
+
 class CommunicatorStatistics(NamedTuple):
-    """What a communicator has done so far."""
+    """Counts of a communicator's work so far."""
 
     operations: int  #: Collectives and messages that ended, well or not.
     failures: int  #: Those that ended in a failure.
-    bytes_sent: int  #: Bytes of this rank that peers were given to read.
-    bytes_received: int  #: Bytes of peers that this rank read.
+    sent_bytes: int  #: Bytes of this rank that peers were given to read.
+    received_bytes: int  #: Bytes of peers that this rank read.
 
 
 def adopted(handle: c_void_p, owner: object = None) -> Communicator | None:
@@ -50,12 +51,17 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
     """A group of ranks, as one of them sees it. Use it in a `with` block, or call close().
 
     Every operation takes anything with the buffer protocol and works on that memory; the dtype
-    follows from its elements, or is named with `dtype` where Python has none ("bf16", "f8e4m3",
-    "f8e5m2"; also "bytes"). Operations are called by all ranks in the same order. Each `start_...`
-    form returns a Request at once. `**options` may name `timeout` (in seconds) and, for
-    collectives, `scale` (factor of the reduction "scaled_sum"), `priority` ("high" has a queue of
-    its own), `reproducible` (combine in rank order), `algorithm` ("ring", ...) and `wire_dtype`
-    (what f32 is rounded to while it travels).
+    follows from its elements. `dtype` names it where Python has none: "bf16", "f8e4m3", "f8e5m2",
+    and also "bytes". All ranks call the collectives in the same order. Each `start_...` form
+    returns a Request at once.
+
+    `**options` may name `timeout`, in seconds. Collectives also take:
+
+    - `scale`: the factor of the reduction "scaled_sum".
+    - `priority`: operations with "high" have a queue of their own.
+    - `reproducible`: ranks are combined in rank order.
+    - `algorithm`: "ring" or another name.
+    - `wire_dtype`: f32 elements are rounded to this type before they travel.
 
     >>> import array
     >>> with Communicator(0, 1, "local://doctest") as group:
@@ -79,13 +85,18 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
     ) -> None:
         """Claims this rank's place; does not wait for the peers.
 
-        A wait for a peer that lasts `stall_warning` seconds is told to the log listener, and again
-        whenever it has doubled; None is 10, math.inf is never.
+        The log listener hears of a wait for a peer that lasts `stall_warning` seconds, and again
+        whenever the time has doubled; None is 10 seconds, math.inf is never.
 
-        `rendezvous` is "local://NAME" (threads of this process), "host://NAME" (processes of this
-        host), "tcp://ADDRESS:PORT" (several hosts: rank 0 listens there, and TRIREME_TOKEN_FILE names
-        the job's secret; see docs/several-hosts.md), "host-transport://NAME" (over `transport`), "mpi://" (all ranks of mpirun; `rank` and
-        `world_size` are then 0, or what MPI says) or "env://" (see from_environment()).
+        `rendezvous` is one of these texts:
+
+        - "local://NAME": ranks are threads of this process.
+        - "host://NAME": ranks are processes of this host.
+        - "tcp://ADDRESS:PORT": ranks lie on several hosts, and rank 0 listens there.
+          TRIREME_TOKEN_FILE names the job's secret; see docs/several-hosts.md.
+        - "mpi://": all ranks of mpirun. `rank` and `world_size` are 0, or the numbers of MPI.
+        - "transport://NAME": `transport` carries the bytes.
+        - "env://": see from_environment().
         """
         options = _native.trireme_communicator_options(
             struct_size=ctypes.sizeof(_native.trireme_communicator_options),
@@ -181,14 +192,16 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
 
     @property
     def backend(self) -> str:
-        """Which backend and transport carry the bytes, for example "local (processes)"."""
+        """The backend and the transport that carry the bytes, for example "local (processes)"."""
         return self._text(library.trireme_communicator_get_backend)
 
     @property
     def ranks(self) -> list[int]:
         """Each rank's number in the group that this one descends from."""
         numbers = (c_int32 * self._world_size)()
-        check(library.trireme_communicator_get_original_ranks(self._handle, numbers, self._world_size))
+        check(
+            library.trireme_communicator_get_original_ranks(self._handle, numbers, self._world_size)
+        )
         return list(numbers)
 
     def wait_ready(self, timeout: float | None = None) -> None:
@@ -204,13 +217,13 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
         check(library.trireme_communicator_abort(self._handle, encoded(reason)))
 
     def statistics(self) -> CommunicatorStatistics:
-        """What the communicator has done so far."""
+        """Counts of the communicator's work so far."""
         found = _native.trireme_communicator_statistics(
             struct_size=ctypes.sizeof(_native.trireme_communicator_statistics)
         )
         check(library.trireme_communicator_get_statistics(self._handle, byref(found)))
         return CommunicatorStatistics(
-            found.operations, found.failures, found.bytes_sent, found.bytes_received
+            found.operations, found.failures, found.sent_bytes, found.received_bytes
         )
 
     def flight_record(self) -> list[dict[str, Any]]:
@@ -219,7 +232,7 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
         return [json.loads(line) for line in lines]
 
     def last_calls(self) -> list[dict[str, Any]]:
-        """What each rank called last, as far as this one can see it; also after a failure."""
+        """The last calls of each rank, as far as this rank can see them; also after a failure."""
         lines = self._text(library.trireme_communicator_get_last_calls).splitlines()
         return [json.loads(line) for line in lines]
 

@@ -1,4 +1,4 @@
-"""What an optimizer counts: the state of training that is in no range."""
+"""The counts of an optimizer: the state of training that is in no range."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from ._values import in_range
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerCounters:
-    """What an Optimizer counts, the same on all ranks: `optimizer.counters`.
+    """The counts of an Optimizer, the same on all ranks: `optimizer.counters`.
 
-    dataclasses.asdict() of it is plain numbers, for json; OptimizerCounters(**numbers) takes them
+    dataclasses.asdict() makes them plain numbers, for json; OptimizerCounters(**numbers) takes them
     back. A later release may count more, and then has another version.
     """
 
     steps: int  #: Steps that were made.
-    learning_rate: float  #: As set: with a schedule, what it multiplies.
-    loss_scale: float = 0.0  #: What the next loss is multiplied by; 0: losses are not scaled.
+    learning_rate: float  #: The learning rate as set, without the factor of a schedule.
+    loss_scale: float = 0.0  #: The caller multiplies the next loss by this; 0: no loss scale.
     clean_steps: int = 0  #: Steps since the scale grew or one was skipped.
     overflows: int = 0  #: Skipped steps since the scale grew.
-    skipped_steps: int = 0  #: In all.
-    #: By parameter, those in which it had a gradient; with unused="skip" only.
+    skipped_steps: int = 0  #: All skipped steps.
+    #: For each parameter, the steps in which it had a gradient; with unused="skip" only.
     parameter_steps: tuple[int, ...] = ()
-    group_rate_factors: tuple[float, ...] = ()  #: By group of parameters, if there are any.
+    #: For each group of parameters, its factor of the learning rate; empty without groups.
+    group_rate_factors: tuple[float, ...] = ()
     version: int = _native.TRIREME_OPTIMIZER_COUNTERS_VERSION
 
 
 class CountedSteps:
-    """What an Optimizer counts, and going on from there."""
+    """Gives the counts of an Optimizer, and goes on from them."""
 
     @property
     def _handle(self) -> int | None:
@@ -42,7 +43,7 @@ class CountedSteps:
 
     @property
     def counters(self) -> OptimizerCounters:
-        """What it counts: with ranges(), all that a training needs to go on in another layout."""
+        """Its counts: with them and ranges(), a training goes on in another layout."""
         found = _new()
         check(library.trireme_optimizer_get_counters(self._handle, byref(found)))
         steps = (c_uint64 * found.parameter_count)()

@@ -52,7 +52,7 @@ class TriremeError(Exception):
         self.blamed_count = blamed_count  #: How many are to blame, also those left out above.
         self.system_error = system_error  #: errno, or 0.
         self.communicator = communicator  #: Name of the communicator; empty if none.
-        #: Whether all ranks that got this make the same call again: another rank was lost in shrink().
+        #: Another rank was lost in shrink(): all ranks that got this error call shrink() again.
         self.try_again = try_again
 
     def __str__(self) -> str:
@@ -169,7 +169,7 @@ def last_failure(code: int) -> TriremeError:
 
 
 def caused(failure: TriremeError, error: BaseException | None) -> BaseException:
-    """What to raise for a failed call in which a function of the caller has raised `error`."""
+    """The exception of a failed call in which a function of the caller has raised `error`."""
     if error is None or isinstance(failure, CallbackError):
         return error or failure
     failure.__cause__ = error  # another rank has failed for another reason

@@ -16,7 +16,7 @@ class BucketPart(NamedTuple):
     """A stretch of one parameter inside a bucket."""
 
     parameter: int  #: Number of the parameter.
-    first: int  #: Which of its elements comes first.
+    first: int  #: Number of the parameter's element with which the stretch begins, from 0.
     count: int  #: Elements; 1 or more.
     position: int  #: Where it begins in `data`, in elements.
 
@@ -33,9 +33,9 @@ class Bucket:
     phase: str  #: "before" or "after".
     number: int  #: Number of the bucket, from 0 in the first step's order of reduction.
     data: memoryview[float]  #: The gradients.
-    parts: tuple[BucketPart, ...]  #: What lies where in `data`, in its order.
+    parts: tuple[BucketPart, ...]  #: Stretches of parameters, in the order of `data`.
     dtype: str  #: Type of the elements, "f32" or "f64".
-    backward_pass: int  #: "before": which pass of the step, from 0. "after": 0.
+    backward_pass: int  #: "before": number of the pass in the step, from 0. "after": 0.
 
 
 Hook = Callable[[Bucket], object]
@@ -58,7 +58,7 @@ class BucketHook:
             Bucket(
                 PHASES[raw.phase],
                 raw.bucket,
-                view_of(raw.data, raw.elements, size, letter, self.owner()),
+                view_of(raw.data, raw.count, size, letter, self.owner()),
                 tuple(BucketPart(p.parameter, p.first, p.count, p.position) for p in parts),
                 dtype_name(raw.dtype),
                 getattr(raw, "pass"),
@@ -66,7 +66,7 @@ class BucketHook:
         )
 
     def take_error(self) -> BaseException | None:
-        """What the function raised, once."""
+        """The exception that the function raised; this forgets it."""
         error, self.error = self.error, None
         return error
 

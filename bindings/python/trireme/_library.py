@@ -1,4 +1,4 @@
-"""What the library as a whole is, can do and has to say."""
+"""Version, abilities, log and failpoints of the library as a whole."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ctypes import byref, c_uint64
 from typing import Callable, Union
 
 from . import _native
+from ._abi.rule_options import RULES
 from ._errors import UnsupportedError, check
 from ._model import parse_strategy
 from ._native import library
@@ -16,7 +17,6 @@ from ._values import (
     DEVICES,
     LOG_LEVELS,
     OPERATIONS,
-    OPTIMIZERS,
     REDUCTIONS,
     Dtype,
     Name,
@@ -77,7 +77,7 @@ def strategy_name(strategy: Name) -> str:
 
 def optimizer_name(rule: Name) -> str:
     """Names an update rule; "unknown" for a number that is none."""
-    return _text(library.trireme_rule_name(number_of(rule, OPTIMIZERS, "rule")))
+    return _text(library.trireme_rule_name(number_of(rule, RULES, "rule")))
 
 
 def check_support(
@@ -132,9 +132,9 @@ _SILENCE = _native.trireme_log_callback()
 
 
 def set_log_listener(listener: LogListener | None, level: Name = "info") -> None:
-    """Has `listener` called with level and line for each message of the library; None for silence.
+    """Sets a function that gets level and line of each message of the library; None: silence.
 
-    It may be called on any thread, several at once, and must not call the library.
+    The library calls it on any thread, and on several at once. It must not call the library.
     """
     global _listener
     if listener is None:
@@ -173,5 +173,5 @@ def set_failpoints(text: str | None) -> None:
 def failpoint_hits(name: str) -> int:
     """How often a failpoint was visited since it was set."""
     hits = c_uint64()
-    check(library.trireme_failpoint_hits(encoded(name), byref(hits)))
+    check(library.trireme_failpoint_get_hits(encoded(name), byref(hits)))
     return hits.value

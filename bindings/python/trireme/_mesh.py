@@ -10,6 +10,7 @@ from typing import Any, Mapping, Sequence
 from . import _native
 from ._communicator import Communicator, adopted, group_options
 from ._errors import InvalidHandleError, check
+from ._fields import instance
 from ._native import library
 from ._values import Name, encoded, in_range, nanoseconds, number_of
 
@@ -28,10 +29,10 @@ def _names(axes: Sequence[str] | str) -> tuple[Any, int]:
 class Mesh:
     """Gives each rank one coordinate on each axis, and a communicator along each axis.
 
-    `axes` maps names to sizes; one size may be 0: what is left. With the order "by_name" the axis
-    "tensor" is fastest, then "context", "expert", "shard", "data" and "pipeline"; the others go by
-    the order of `axes`. Called by all ranks of the communicator, with the same axes. Use it in a
-    `with` block, or call close().
+    `axes` maps names to sizes; one size may be 0: that axis gets the other ranks. With the order
+    "by_name" the axis "tensor" is fastest, then "context", "expert", "shard", "data" and
+    "pipeline". Other names are slower than these, and the last one of them is fastest. All ranks of
+    the communicator give the same axes. Use it in a `with` block, or call close().
 
     >>> with Communicator(0, 1, "local://mesh-doctest") as group, Mesh(group, {"data": 0}) as mesh:
     ...     mesh.axis_size("data"), mesh.coordinates(0), mesh.communicator("data").world_size
@@ -46,6 +47,7 @@ class Mesh:
         order: Name = "by_name",
         timeout: float | None = None,
     ) -> None:
+        instance(Communicator, communicator, "communicator")
         names, count = _names(list(axes))
         sizes = (c_int32 * count)(*(in_range(size, 31, "size") for size in axes.values()))
         options = _native.trireme_mesh_options(
@@ -81,7 +83,7 @@ class Mesh:
     def axis_size(self, axis: str) -> int:
         """Ranks along an axis."""
         size = c_int32()
-        check(library.trireme_mesh_axis_size(self._handle, encoded(axis), byref(size)))
+        check(library.trireme_mesh_get_axis_size(self._handle, encoded(axis), byref(size)))
         return size.value
 
     def coordinates(self, rank: int) -> dict[str, int]:
@@ -118,7 +120,9 @@ class Mesh:
     def communicator(self, axis: str) -> Communicator:
         """The communicator along one axis. It belongs to the mesh and ends with it."""
         handle = c_void_p()
-        check(library.trireme_mesh_get_axis_communicator(self._handle, encoded(axis), byref(handle)))
+        check(
+            library.trireme_mesh_get_axis_communicator(self._handle, encoded(axis), byref(handle))
+        )
         found = adopted(handle, self)
         if found is None:
             raise InvalidHandleError("no communicator", _native.TRIREME_ERROR_INVALID_HANDLE)

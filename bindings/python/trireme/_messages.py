@@ -115,7 +115,7 @@ class Messages(Operations):
         dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
-        """Starts receive(). The request's message() tells what came."""
+        """Starts receive(). message() of the request describes the message."""
         arguments, keep = self._receives(data, source, tag, dtype, options)
         return Request(self, library.trireme_receive_start, arguments, keep)
 
@@ -128,7 +128,7 @@ class Messages(Operations):
         dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> MessageInfo:
-        """Receives at most as many elements as `data` has, and tells what came."""
+        """Receives at most as many elements as `data` has, and describes the message."""
         arguments, _keep = self._receives(data, source, tag, dtype, options)
         found = _empty_info()
         check(library.trireme_receive_message(*arguments, byref(found)))
@@ -143,7 +143,7 @@ class Messages(Operations):
         dtype: Dtype | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
-        """Starts receive_message(). The request's message() tells what came."""
+        """Starts receive_message(). message() of the request describes the message."""
         arguments, keep = self._receives(data, source, tag, dtype, options)
         return Request(self, library.trireme_receive_message_start, arguments, keep)
 
@@ -154,7 +154,7 @@ class Messages(Operations):
         tag: int | None = None,
         **options: Unpack[CallOptions],
     ) -> tuple[memoryview[Any], MessageInfo]:
-        """Receives a message of any length in new memory: the elements, and what came."""
+        """Receives a message of any length in new memory: its elements, and its description."""
         rank, number, flags = _match(source, tag)
         code = dtype_number(dtype)
         found, handle = _empty_info(), c_void_p()
@@ -181,7 +181,7 @@ class Messages(Operations):
         tag: int | None = None,
         **options: Unpack[CallOptions],
     ) -> Request:
-        """Starts probe(). The request's message() tells what is there."""
+        """Starts probe(). message() of the request describes the message."""
         rank, number, flags = _match(source, tag)
         arguments = (self._handle, rank, number, flagged_options(options, flags))
         return Request(self, library.trireme_probe_start, arguments, None)

@@ -9,19 +9,22 @@ import math
 import os
 import weakref
 from ctypes import byref, c_int32, c_uint32, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Sequence, Union
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Union
 
 from . import _hook, _native, _request
+from ._abi.options import Buckets, Offload, Shards, Units
+from ._abi.rule_options import RULES
 from ._buffer import Owner, _cast, view_of
+from ._communicator import Communicator
 from ._errors import InvalidArgumentError, InvalidHandleError, check, last_failure
+from ._fields import bits_of, instance, options_of, pointer_to, whole
+from ._mesh import Mesh
 from ._native import library
 from ._offload import OffloadInfo, _offload_info
 from ._values import (
     DTYPES,
     GRADIENTS,
     LETTERS,
-    SHARE,
-    OPTIMIZERS,
     UNUSED,
     Dtype,
     Name,
@@ -39,10 +42,9 @@ from ._values import (
     wrong_dtype,
 )
 
-if TYPE_CHECKING:
-    from ._communicator import Communicator
-
 Which = Union[str, int]  #: A parameter or unit by its name or number.
+
+PLACEMENTS = {"whole": _native.TRIREME_PLACEMENT_WHOLE}
 
 _gradient_data = library.trireme_model_get_gradient_data
 _gradient_ready = library.trireme_model_gradient_ready
@@ -51,7 +53,7 @@ _NARROW = (_native.TRIREME_DTYPE_F16, _native.TRIREME_DTYPE_BF16)
 
 
 class ModelInfo(NamedTuple):
-    """What a sealed model looks like."""
+    """The shape of a sealed model."""
 
     strategy: str  #: As created, for example "zero3".
     rank: int  #: This rank.
@@ -62,19 +64,19 @@ class ModelInfo(NamedTuple):
     units: int  #: Units.
     elements: int  #: Elements of the flat vectors.
     buckets: int  #: Buckets in which gradients are reduced.
-    groups: int  #: Groups in which units are gathered, persistent ones included.
+    unit_groups: int  #: Unit groups, those of persistent units included.
     shared_bytes: int  #: Size of the one copy that ranks share; 0: each has its own memory.
 
 
 class UnitInfo(NamedTuple):
-    """What one unit looks like on this rank."""
+    """The place of one unit on this rank."""
 
     dtype: str  #: Type of its elements.
     elements: int  #: Elements of the whole unit.
     shard_first: int  #: First element this rank owns.
     shard_count: int  #: Elements this rank owns.
     flat_first: int  #: Where the unit begins in the flat vectors.
-    group: int  #: Number of the group it is gathered with.
+    unit_group: int  #: Number of its unit group, from 0.
 
 
 class ModelMemory(NamedTuple):
@@ -93,17 +95,17 @@ class ModelMemory(NamedTuple):
 
 
 class ModelStatistics(NamedTuple):
-    """What the model's calls have done on this rank since it was sealed."""
+    """Counts of the model's calls on this rank since it was sealed."""
 
-    steps: int  #: Optimizer steps, those that join() followed included.
-    gathers: int  #: Groups that were gathered from their owners.
-    prefetched: int  #: Those of them that began before they were asked for.
+    steps: int  #: Optimizer steps, with those that join() followed.
+    gathers: int  #: Unit groups that this rank gathered from their owners.
+    prefetched: int  #: Those of `gathers` that began before the caller asked for them.
     reductions: int  #: Buckets that were reduced, once for each pass.
-    peak_groups: int  #: Most groups that were whole in flight at one time.
+    peak_unit_groups: int  #: Most unit groups that were whole, or on their way, at one time.
     exposed_ns: int  #: Time in which calls waited: communication that compute did not hide.
     extra_buckets: int  #: How often a bucket took memory beyond the plan.
     moved_buckets: int  #: Buckets reduced at another place than in the first step.
-    reshard_gathers: int  #: Those of `gathers` that came from `reshard_ranks` only.
+    reshard_gathers: int  #: Those of `gathers` that came from `reshard_ranks` of Units only.
 
 
 def parse_strategy(name: Name) -> int:
@@ -141,110 +143,107 @@ class Model:
 
     def __init__(
         self,
-        communicator: Communicator,
+        communicator: Communicator | Mesh,
         strategy: Name,
         *,
         leaves: int = 0,
         gradients: Name = "average",
-        bucket_bytes: int = 0,
-        prefetch_bytes: int = 0,
-        timeout: float | None = None,
-        minimum_unit_bytes: int = 0,
-        persistent_unit_bytes: int = 0,
-        first_bucket_bytes: int = 0,
-        shard_ranks: int = 0,
         unused: Name = "error",
         uneven: bool = False,
-        share: Name = "auto",
-        bucket_hook: _hook.Hook | None = None,
+        buckets: Buckets | None = None,
+        units: Units | None = None,
+        shards: Shards | int | None = None,
+        offload: Offload | str | os.PathLike[str] | None = None,
+        timeout: float | None = None,
         memory_limit_bytes: int = 0,
-        shard_stride: int = 0,
+        planned_rule: Name | None = None,
+        reduce_dtype: Dtype | None = None,
         fixed_order: bool = False,
         whole_rows: bool = False,
         keep_gathered: bool = False,
-        reshard_ranks: int = 0,
-        reduce_dtype: Dtype | None = None,
         update_in_backward: bool = False,
-        offload_path: str | os.PathLike[str] | None = None,
-        offload_ratio: float = 0.0,
-        offload_buffer_bytes: int = 0,
-        planned_rule: Name | None = None,
     ) -> None:
-        """`leaves` above 0 makes training reproducible: the same bits for any number of ranks.
+        """The ranks of `communicator` train the model. On a Mesh the axes tell how it lies. Along
+        "data" lie copies. The ranks along "shard" keep one copy between them. Along "tensor" and
+        "pipeline" each rank has a model of its own. `shards` and the ranks of an optimizer's norm
+        follow from the axes.
 
-        `shard_ranks` ranks keep one copy of the parameters between them ("hybrid_shard"); they
-        are neighbours, or `shard_stride` apart. `unused` is what becomes of a parameter whose gradient is not handed in:
-        "error", "zero" or "skip". `uneven` lets ranks be absent, and end by Optimizer.join().
-        `share` is whether ranks that share memory keep one copy of the parameters between them:
-        "auto" ("zero3" and "hybrid_shard"), "always" ("zero1" and "zero2" too) or "never".
-        `bucket_hook` is called with a Bucket for each bucket, before and after its reduction; what
-        it raises comes out of Optimizer.step(), which has then failed on all ranks. It must not
-        use the model. A rank that would hold more than `memory_limit_bytes` makes seal() fail on
-        all ranks with a text that tells what would fit, and the optimizer's creation too, whose
-        state counts as well. With `planned_rule`, such as "adamw", seal() counts the state of that
-        rule with its defaults.
+        `leaves` above 0 makes training reproducible: the same bits for any number of ranks.
+
+        `unused` is what becomes of a parameter whose gradient is not handed in: "error", "zero" or
+        "skip". `uneven` lets ranks be absent, and end by Optimizer.join().
+
+        `buckets` tells when gradients are reduced. The library calls its `hook` with each Bucket,
+        before and after its reduction. The hook must not use the model. If it raises, the step
+        fails on all ranks, and Optimizer.step() of its rank raises the same exception.
+
+        `units` tells how parameters are gathered for use. `shards` tells which ranks keep a copy of
+        them between them; a number is its `ranks`. `offload` ("zero3", "hybrid_shard") puts this
+        rank's part of the parameters into a file without a name, in the directory that it names. A
+        directory alone will do. The parameters come to memory unit by unit. The bits are the same.
+
+        If a rank would hold more than `memory_limit_bytes`, seal() fails on all ranks, and the
+        message tells which settings would fit. The creation of an optimizer counts its state and
+        fails likewise. With `planned_rule`, such as "adamw", seal() counts the state of that rule
+        with its defaults. With `reduce_dtype` "f16" or "bf16" each rank rounds its contribution to
+        that type and sends 2 bytes an element; sums stay f32.
 
         After the first step buckets are reduced in the order in which gradients came; not with
         `fixed_order`. With `whole_rows` shards are cut between rows. With `keep_gathered` units of
-        "zero3" and "hybrid_shard" stay whole after their release until parameters change;
-        with `reshard_ranks` so many neighbours spread a gathered unit between them until then, and
-        gather it again, as for backward, from each other. With `reduce_dtype` "f16" or "bf16" what
-        a rank adds to a gradient is rounded to it and travels in 2 bytes; sums stay f32.
+        "zero3" and "hybrid_shard" stay whole after their release until parameters change.
 
         With `update_in_backward` each bucket is updated as soon as it is reduced and no gradients
         are kept: a parameter may change from the moment its gradient is handed in until the step
         ends, and the optimizer is there before.
-
-        With `offload_path`, a directory, what this rank holds of the parameters ("zero3",
-        "hybrid_shard") lies in a file there that has no name, and comes to memory unit by unit
-        through `offload_buffer_bytes` (0: 8 MiB); `offload_ratio` is the part of it that does
-        (0: all). The bits are the same.
         """
+        on_mesh = isinstance(communicator, Mesh)
+        if not on_mesh:
+            instance(Communicator, communicator, "communicator")
+        chosen = options_of(Buckets, buckets, "buckets")
         options = _native.trireme_model_options(
             struct_size=ctypes.sizeof(_native.trireme_model_options),
             strategy=parse_strategy(strategy),
             gradients=number_of(gradients, GRADIENTS, "gradients"),
-            leaves=in_range(leaves, 32, "leaves"),
-            bucket_bytes=in_range(bucket_bytes, 64, "bucket_bytes"),
-            prefetch_bytes=in_range(prefetch_bytes, 64, "prefetch_bytes"),
-            timeout_ns=nanoseconds(timeout),
-            minimum_unit_bytes=in_range(minimum_unit_bytes, 64, "minimum_unit_bytes"),
-            persistent_unit_bytes=in_range(persistent_unit_bytes, 64, "persistent_unit_bytes"),
-            first_bucket_bytes=in_range(first_bucket_bytes, 64, "first_bucket_bytes"),
-            shard_ranks=in_range(shard_ranks, 32, "shard_ranks"),
+            leaves=whole(leaves, 32, "leaves"),
             unused=number_of(unused, UNUSED, "unused"),
-            flags=(_native.TRIREME_MODEL_FLAG_UNEVEN if uneven else 0)
-            | (_native.TRIREME_MODEL_FLAG_FIXED_ORDER if fixed_order else 0)
-            | (_native.TRIREME_MODEL_FLAG_WHOLE_ROWS if whole_rows else 0)
-            | (_native.TRIREME_MODEL_FLAG_KEEP_GATHERED if keep_gathered else 0)
-            | (_native.TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD if update_in_backward else 0),
-            share_parameters=number_of(share, SHARE, "share"),
-            memory_limit_bytes=in_range(memory_limit_bytes, 64, "memory_limit_bytes"),
-            shard_stride=in_range(shard_stride, 32, "shard_stride"),
-            reshard_ranks=in_range(reshard_ranks, 32, "reshard_ranks"),
-            reduce_dtype=0
-            if reduce_dtype is None
-            else dtype_number(reduce_dtype, "reduce_dtype"),
+            flags=bits_of(
+                (_native.TRIREME_MODEL_FLAG_UNEVEN, uneven, "uneven"),
+                (_native.TRIREME_MODEL_FLAG_FIXED_ORDER, fixed_order, "fixed_order"),
+                (_native.TRIREME_MODEL_FLAG_WHOLE_ROWS, whole_rows, "whole_rows"),
+                (_native.TRIREME_MODEL_FLAG_KEEP_GATHERED, keep_gathered, "keep_gathered"),
+                (
+                    _native.TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD,
+                    update_in_backward,
+                    "update_in_backward",
+                ),
+            ),
+            reduce_dtype=0 if reduce_dtype is None else dtype_number(reduce_dtype, "reduce_dtype"),
             planned_rule=0
             if planned_rule is None
-            else number_of(planned_rule, OPTIMIZERS, "planned_rule"),
-            offload_path=None if offload_path is None else os.fsencode(offload_path),
-            offload_ratio=offload_ratio,
-            offload_buffer_bytes=in_range(offload_buffer_bytes, 64, "offload_buffer_bytes"),
+            else number_of(planned_rule, RULES, "planned_rule"),
+            memory_limit_bytes=whole(memory_limit_bytes, 64, "memory_limit_bytes"),
+            timeout_ns=nanoseconds(timeout),
+            units=pointer_to(options_of(Units, units, "units")),
+            shards=pointer_to(options_of(Shards, shards, "shards")),
+            offload=pointer_to(options_of(Offload, offload, "offload")),
         )
         self._hook: _hook.BucketHook | None = None
-        if bucket_hook is not None:
-            self._hook = _hook.BucketHook(bucket_hook)
-            options.bucket_hook = _hook.callback
-            options.hook_data = self._hook.number
+        if chosen is not None:
+            raw = chosen._raw()
+            if chosen.hook is not None:
+                self._hook = _hook.BucketHook(chosen.hook)
+                raw.hook = _hook.callback
+                raw.user_data = self._hook.number
+            options.buckets = ctypes.pointer(raw)
         handle = c_void_p()
-        check(library.trireme_model_create(communicator._handle, byref(options), byref(handle)))
+        create = library.trireme_mesh_create_model if on_mesh else library.trireme_model_create
+        check(create(communicator._handle, byref(options), byref(handle)))
         self._token = handle.value
         # Views of the parameters hold it too, so that closing leaves none of them dangling.
         self._owner: Owner | None = Owner(library.trireme_model_destroy, self._token)
         if self._hook is not None:
             self._hook.owner = weakref.ref(self._owner)
-        self._communicator = communicator  # collected, it would leave the group
+        self._ranks = communicator  # collected, it would leave the group
         self._parameters: dict[str, int] = {}
         self._units: dict[str, int] = {}
         self._described: list[tuple[int, tuple[int, ...]]] = []  # dtype and shape
@@ -268,9 +267,14 @@ class Model:
         return self._token
 
     @property
-    def communicator(self) -> Communicator:
-        """The ranks that train it."""
-        return self._communicator
+    def communicator(self) -> Communicator | None:
+        """The ranks that train it; None on a mesh."""
+        return self._ranks if isinstance(self._ranks, Communicator) else None
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The mesh that it lies on, or None."""
+        return self._ranks if isinstance(self._ranks, Mesh) else None
 
     def __enter__(self) -> Model:
         return self
@@ -290,7 +294,8 @@ class Model:
         tied_to: str | None = None,
         frozen: bool = False,
         replicas: int = 0,
-        norm_group: int = 0,
+        parameter_group: int = 0,
+        placement: Mapping[str, Name] | None = None,
     ) -> int:
         """Adds a parameter of "f32", "f64", "f16" or "bf16" and answers its number.
 
@@ -299,9 +304,24 @@ class Model:
 
         Parameters of one `unit` are gathered together and added one after the other. `tied_to`
         names an earlier parameter that this one is an alias of. `replicas` models hold this same
-        parameter (1), so that an Optimizer with `norm_ranks` counts it once. `norm_group` is
-        the number of the group that an Optimizer with `group_max_norms` clips it with.
+        parameter (1), so that an Optimizer with `norm_ranks` counts it once. `parameter_group` is
+        the number of its ParameterGroup in `groups` of the Optimizer, and 0 without `groups`.
+
+        `placement` tells how the parameter lies on axes of the model's Mesh: {"tensor": "whole"} if
+        every rank along "tensor" holds it and hands in its whole gradient. Its replicas follow from
+        that. On the other axes each rank holds a parameter of its own.
         """
+        placed = placement or {}
+        placements = (_native.trireme_parameter_placement * len(placed))(
+            *(
+                _native.trireme_parameter_placement(
+                    struct_size=ctypes.sizeof(_native.trireme_parameter_placement),
+                    kind=number_of(kind, PLACEMENTS, "placement"),
+                    axis=encoded(axis),
+                )
+                for axis, kind in placed.items()
+            )
+        )
         shape = (shape,) if isinstance(shape, int) else shape
         extents = tuple(in_range(extent, 64, "extent") for extent in shape)
         options = _native.trireme_parameter_options(
@@ -314,7 +334,9 @@ class Model:
             unit=encoded(unit),
             tied_to=encoded(tied_to),
             replicas=in_range(replicas, 32, "replicas"),
-            norm_group=in_range(norm_group, 32, "norm_group"),
+            parameter_group=in_range(parameter_group, 32, "parameter_group"),
+            placements=placements if placed else None,
+            placement_count=len(placed),
         )
         number = c_uint64()
         check(library.trireme_model_add_parameter(self._handle, byref(options), byref(number)))
@@ -355,7 +377,7 @@ class Model:
     # ---- what it looks like ----------------------------------------------------------------
 
     def info(self) -> ModelInfo:
-        """What the sealed model looks like."""
+        """The shape of the sealed model."""
         found = _native.trireme_model_info(struct_size=ctypes.sizeof(_native.trireme_model_info))
         check(library.trireme_model_get_info(self._handle, byref(found)))
         strategy: bytes = library.trireme_strategy_name(found.strategy)
@@ -364,7 +386,7 @@ class Model:
         )
 
     def unit_info(self, unit: Which) -> UnitInfo:
-        """What a unit looks like on this rank."""
+        """The place of a unit on this rank."""
         found = _native.trireme_unit_info(struct_size=ctypes.sizeof(_native.trireme_unit_info))
         check(library.trireme_model_get_unit_info(self._handle, self._unit(unit), byref(found)))
         return UnitInfo(
@@ -381,12 +403,12 @@ class Model:
 
     @property
     def offload_info(self) -> OffloadInfo:
-        """How the parameters lie, and what the disk has done; needs `offload_path`."""
+        """How the parameters lie, and what the disk has done; needs `offload`."""
         handle = self._handle
         return _offload_info(lambda found: library.trireme_model_get_offload_info(handle, found))
 
     def statistics(self) -> ModelStatistics:
-        """What the model's calls have done on this rank since it was sealed."""
+        """Counts of the model's calls on this rank since it was sealed."""
         found = _native.trireme_model_statistics(
             struct_size=ctypes.sizeof(_native.trireme_model_statistics)
         )
@@ -484,7 +506,11 @@ class Model:
             address = c_void_p(_native.address_of(memoryview(memory)))
         check(
             library.trireme_model_broadcast_parameters(
-                self._handle, address, count, _native.TRIREME_DTYPE_BYTES, in_range(root, 31, "root")
+                self._handle,
+                address,
+                count,
+                _native.TRIREME_DTYPE_BYTES,
+                in_range(root, 31, "root"),
             )
         )
 
@@ -532,7 +558,7 @@ class Model:
         return failure
 
     def check_replicas(self) -> None:
-        """Compares the parameters of which several ranks hold copies, bit by bit. Collective.
+        """Compares the copies that several ranks hold, bit by bit. Collective.
 
         A MismatchError on all ranks names the first parameter that differs, and the ranks;
         set_parameters() makes the copies the same again.
@@ -614,9 +640,7 @@ class Model:
         view = view_of(address.value, count.value, size, letter, self._owner, shape)
         return view, adds.value != 0
 
-    def gradient_ready(
-        self, which: Which, gradient: Any, *, dtype: Dtype | None = None
-    ) -> None:
+    def gradient_ready(self, which: Which, gradient: Any, *, dtype: Dtype | None = None) -> None:
         """Hands in the gradient of one parameter; it is copied, unless it is its own view.
 
         It has the parameter's shape or one dimension, and the parameter's type, or is f32 where that

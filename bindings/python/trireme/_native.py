@@ -1,7 +1,7 @@
 """The C ABI as Python sees it, and where the library is loaded from.
 
-What the headers declare is generated into the package _abi, under its C names. Tests compare it with
-the released layout and with the list of exported symbols.
+tools/bindgen.py generates the package _abi from the headers, with their C names. Tests compare it
+with the released layout and with the list of exported symbols.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ._abi import *
 
 
 class Py_buffer(Structure):
-    """What CPython tells about an object's memory; the way to the address of read-only memory."""
+    """CPython's description of an object's memory; it gives the address of read-only memory."""
 
     _fields_ = [
         ("buf", c_void_p),

@@ -1,4 +1,4 @@
-"""What lies in a file: parameters, state of optimizers, activations; and ranges of state wherever they lie."""
+"""Reports about files of parameters, optimizer state or activations; access to ranges of state."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class OffloadInfo:
     """Parameters, optimizer state or activations that lie in a file, of this rank."""
 
     path: str  #: The directory, as given.
-    why_not_direct: str  #: What refused O_DIRECT; "" if it is in use.
-    why_not_ring: str  #: What refused io_uring; "" if it is in use.
-    file_bytes: int  #: What lies in the file; of a trainer, that a micro-batch writes and reads.
-    resident_bytes: int  #: What stays in memory; of a trainer, what could not be written.
-    buffer_bytes: int  #: Memory for what is on its way.
-    block_bytes: int  #: The largest piece that is read or written at once.
-    read_bytes: int  #: Asked of the file so far.
-    written_bytes: int  #: Given to the file so far.
-    waited_seconds: float  #: That calls waited for the disk.
+    why_not_direct: str  #: The reason why O_DIRECT is not in use; "" if it is.
+    why_not_io_uring: str  #: The reason why io_uring is not in use; "" if it is.
+    file_bytes: int  #: Bytes in the file.
+    resident_bytes: int  #: Bytes that stay in memory: beyond `ratio`, or in blocks that failed.
+    buffer_bytes: int  #: Bytes of memory for blocks on their way to and from the file.
+    block_bytes: int  #: Bytes of the largest piece that is read or written at once.
+    read_bytes: int  #: Bytes asked of the file so far.
+    written_bytes: int  #: Bytes given to the file so far.
+    waited_seconds: float  #: Seconds that calls have waited for the disk so far.
     failed_writes: int  #: Blocks that could not be written; if they fit, they stay in memory.
-    failed_offset: int  #: Where in the file the last one of them failed.
-    failed_errno: int  #: And with which errno; 0 if none did.
+    failed_offset: int  #: Where in the file the last failed write was, in bytes.
+    failed_errno: int  #: errno of the last failed write; 0 if none failed.
 
     @property
     def direct(self) -> bool:
@@ -41,22 +41,22 @@ class OffloadInfo:
         return not self.why_not_direct
 
     @property
-    def ring(self) -> bool:
-        """Whether by io_uring; else by threads."""
-        return not self.why_not_ring
+    def io_uring(self) -> bool:
+        """Whether transfers go by io_uring; else by threads of the library."""
+        return not self.why_not_io_uring
 
 
 def _offload_info(get: Callable[[Any], int]) -> OffloadInfo:
     found = _native.trireme_offload_info(struct_size=ctypes.sizeof(_native.trireme_offload_info))
     check(get(byref(found)))
     values = {field.name: getattr(found, field.name) for field in dataclasses.fields(OffloadInfo)}
-    for name in ("path", "why_not_direct", "why_not_ring"):
+    for name in ("path", "why_not_direct", "why_not_io_uring"):
         values[name] = values[name].decode()
     return OffloadInfo(**values)
 
 
 class OffloadedState:
-    """What an Optimizer tells about the state that lies in its file."""
+    """Reports about the file of an Optimizer, and access to ranges of state."""
 
     @property
     def _handle(self) -> int | None:
@@ -64,7 +64,7 @@ class OffloadedState:
 
     @property
     def offload_info(self) -> OffloadInfo:
-        """How the state lies, and what the disk has done; needs `offload_path`."""
+        """How the state lies, and what the disk has done; needs `offload`."""
         handle = self._handle
         return _offload_info(
             lambda found: library.trireme_optimizer_get_offload_info(handle, found)
@@ -87,9 +87,9 @@ class OffloadedState:
     def write_range(self, index: int, data: Any) -> None:
         """Writes all elements of ranges()[index], wherever they lie, from as many of their type.
 
-        Those of f16 and bf16 may come as their bits, as read_range() gives them. Parameters whose unit
-        was gathered since the last step, load() or Model.set_parameters() are refused if a copy of
-        them stays, which would hide what is written.
+        f16 and bf16 may come as their bits, as read_range() gives them. Parameters are refused if
+        their unit was gathered since the last step, load() or Model.set_parameters(), and ranks may
+        keep copies: a copy would hide the new values.
         """
         view, address, count, code = readable(data, None, "data")
         number, found = self._raw_range(index)

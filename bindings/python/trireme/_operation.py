@@ -1,4 +1,4 @@
-"""What the operations of a communicator have in common."""
+"""Shared parts of all operations of a communicator."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class CallOptions(TypedDict, total=False):
     priority: Name  #: "high" puts a collective into a queue of its own; else "normal".
     reproducible: bool  #: Combine in rank order: the same bits by every backend and algorithm.
     algorithm: Name  #: How a collective is made of messages, for example "ring"; all name the same.
-    wire_dtype: Dtype | None  #: "bf16" and the like: what f32 is rounded to while it travels.
+    wire_dtype: Dtype | None  #: "bf16" and the like: f32 is rounded to it before it travels.
 
 
 _OPTIONS_SIZE = ctypes.sizeof(_native.trireme_operation_options)
 
-# What the operations of an open batch() work on, by thread. Nearly always empty.
+# The memory that the operations of an open batch() work on, by thread. Nearly always empty.
 batched: dict[int, list[Any]] = {}
 
 

@@ -63,7 +63,7 @@ def _completed(status: int, number: int) -> None:
     _running.pop(handle, None)
     try:
         function(last_failure(status) if status else None)
-    except BaseException as problem:  # nobody above can catch it
+    except BaseException as problem:  # no caller is above to catch it
         arguments = (type(problem), problem, problem.__traceback__, None)
         threading.excepthook(threading.ExceptHookArgs(arguments))
 
@@ -72,7 +72,7 @@ _completed_callback = _native.trireme_completion_callback(_completed)
 
 
 class MessageInfo(NamedTuple):
-    """What a receive or a probe has met."""
+    """The message that a receive or a probe has found."""
 
     source: int  #: Rank that sent it.
     tag: int  #: Tag it was sent with.
@@ -81,7 +81,7 @@ class MessageInfo(NamedTuple):
 
     @classmethod
     def of(cls, found: Any) -> MessageInfo:
-        """What the library has filled in."""
+        """The message of a struct that the library has filled in."""
         return cls(found.source, found.tag, found.count, dtype_name(found.dtype))
 
 
@@ -94,9 +94,7 @@ class Request:
 
     __slots__ = ("_handle", "_owner", "__weakref__")
 
-    def __init__(
-        self, owner: Operations, start: Any, arguments: Sequence[Any], keep: Any
-    ) -> None:
+    def __init__(self, owner: Operations, start: Any, arguments: Sequence[Any], keep: Any) -> None:
         self._handle = 0
         if _orphans:
             _reap()
@@ -131,10 +129,10 @@ class Request:
         return bool(done.value)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until it is done. Raises what the operation failed with.
+        """Waits until it is done. Raises the failure of the operation.
 
         `timeout` is in seconds; without it the operation's own deadline ends the wait. A wait that
-        times out leaves the operation running; test() tells that from an operation that did.
+        times out leaves the operation running; test() raises only if the operation has failed.
         """
         end = FOREVER_NS if timeout is None else time.monotonic_ns() + nanoseconds(timeout)
         while True:
@@ -155,7 +153,7 @@ class Request:
                 raise failure
 
     def message(self) -> MessageInfo:
-        """What a started receive or probe has met; once it is done and went well."""
+        """The message that a started receive or probe has found, once it has succeeded."""
         found = _native.trireme_message_info(
             struct_size=ctypes.sizeof(_native.trireme_message_info)
         )
@@ -173,11 +171,11 @@ class Request:
         return descriptor.value
 
     def on_complete(self, function: Callable[[TriremeError | None], object]) -> None:
-        """Has `function` called once when it is done, with None or what it failed with.
+        """Calls `function` once when it is done, with None or with the failure.
 
-        The call comes on a thread of the library, or at once on this one if it is done already. It
-        must not make a blocking call on the same communicator; what it raises goes to
-        threading.excepthook. One function a request.
+        The call comes on a thread of the library, or at once on this one if it is done already.
+        The function must not make a blocking call on the same communicator. If it raises, the
+        exception goes to threading.excepthook. A request takes one function.
         """
         if not callable(function):
             raise TypeError(f"on_complete needs a function, not {type(function).__name__}")
@@ -232,7 +230,7 @@ def wait_any(requests: Sequence[Request], timeout: float | None = None) -> int:
 
 
 def wait_all(requests: Sequence[Request], timeout: float | None = None) -> None:
-    """Waits until all of several are done. Raises what the first one that failed failed with.
+    """Waits until all of several are done. Raises the exception of the first one that failed.
 
     A wait that times out leaves them running.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RootedCollectives(Operations):
-    # What only the root has is None, or not looked at, on the other ranks.
+    # An argument that the root alone uses is None, or not read, on the other ranks.
 
     def _reduce(
         self, data: Any, out: Any, root: int, reduction: Name, dtype: Any, options: CallOptions

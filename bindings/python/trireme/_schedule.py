@@ -27,13 +27,14 @@ class Asked:
         _asked[self.number] = self
 
     def take_error(self) -> BaseException | None:
-        """What the function raised, once."""
+        """The exception that the function raised; this forgets it."""
         error, self.error = self.error, None
         return error
 
 
 _numbers = itertools.count(1)
-# Who set the schedule holds it. The library may keep it longer, but asks in calls of that one only.
+# The optimizer that has the schedule holds it. The library may keep the number longer, but calls
+# the function only inside calls of that optimizer.
 _asked: weakref.WeakValueDictionary[int, Asked] = weakref.WeakValueDictionary()
 
 
@@ -77,13 +78,15 @@ class Schedule:
         final_div_factor: float | None = None,
         linear_annealing: bool = False,
     ) -> None:
-        """`total_steps` is how long all but "constant" and a function take.
+        """`total_steps` is the length of "linear", "cosine" and "one_cycle".
 
-        In the first `warm_up_steps` the factor rises to 1: from 1 / warm_up_steps, which reaches 1
-        in the last of them; or from `warm_up_factor`, or from 0 with `from_zero`, which reach it
-        after them. "linear" and "cosine" then fall to `end_factor`. "one_cycle" rises in the part
-        `pct_start` of its steps (0.3) from 1 / `div_factor` (25) to 1, and falls to that divided by
-        `final_div_factor` (1e4), along straight lines with `linear_annealing`.
+        In the first `warm_up_steps` the factor rises to 1. It begins with 1 / warm_up_steps, and
+        is 1 in the last of these steps. If it begins with `warm_up_factor`, or with 0
+        (`from_zero`), it is 1 after them. "linear" and "cosine" then fall to `end_factor`.
+
+        "one_cycle" begins with 1 / `div_factor` (25). It rises to 1 in the first part of its steps,
+        `pct_start` (0.3) of them. Then it falls to the first factor divided by `final_div_factor`
+        (1e4). With `linear_annealing` it follows straight lines.
         """
         self._function: Factor | None = None
         number = _native.TRIREME_SCHEDULE_KIND_USER
@@ -106,7 +109,7 @@ class Schedule:
         )
 
     def _options(self) -> tuple[Any, Asked | None]:
-        """For one who asks, alone: what a function raises is kept for that one."""
+        """The struct for one optimizer or one call. The Asked keeps an exception for it alone."""
         options = _native.trireme_schedule_options.from_buffer_copy(self._raw)
         if self._function is None:
             return options, None

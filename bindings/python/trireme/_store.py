@@ -102,9 +102,7 @@ class Store:
         check(library.trireme_store_add(self._handle, encoded(key), amount, byref(total)))
         return total.value
 
-    def compare_exchange(
-        self, key: str, expected: bytes | str | None, value: bytes | str
-    ) -> bool:
+    def compare_exchange(self, key: str, expected: bytes | str | None, value: bytes | str) -> bool:
         """Puts `value` there if the key has the value `expected`, or none for None; tells whether
         it did."""
         old, new = None if expected is None else _bytes(expected), _bytes(value)

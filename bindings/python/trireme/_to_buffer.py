@@ -54,9 +54,7 @@ class ToBuffer(Operations):
             code = _named(dtype) if data is None else readable(data, dtype, "the buffer")[3]
         handle = c_void_p()
         numbers = (count, code, in_range(root, 31, "root"), call_options(options))
-        check(
-            library.trireme_broadcast_to_buffer(self._handle, address, *numbers, byref(handle))
-        )
+        check(library.trireme_broadcast_to_buffer(self._handle, address, *numbers, byref(handle)))
         return elements_of(handle, code, data)
 
     def scatter_to_buffer(
@@ -85,9 +83,7 @@ class ToBuffer(Operations):
         handle = c_void_p()
         rest = (code, in_range(root, 31, "root"), call_options(options))
         check(
-            library.trireme_scatter_to_buffer(
-                self._handle, address, numbers, *rest, byref(handle)
-            )
+            library.trireme_scatter_to_buffer(self._handle, address, numbers, *rest, byref(handle))
         )
         return elements_of(handle, code, data)
 

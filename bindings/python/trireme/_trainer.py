@@ -9,13 +9,17 @@ import math
 import os
 import weakref
 from ctypes import byref, c_double, c_void_p
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence, Union
+from typing import Any, Callable, NamedTuple, Sequence, Union
 
 from . import _native, _request
+from ._abi.options import Offload
 from ._buffer import Owner, view_of
 from ._errors import InvalidArgumentError, InvalidHandleError, caused, check, last_failure
+from ._fields import bits_of, function, instance, instances, options_of, pointer_to, whole
+from ._model import Which
 from ._native import library
 from ._offload import OffloadInfo, _offload_info
+from ._optimizer import Optimizer
 from ._values import (
     LETTERS,
     Dtype,
@@ -28,10 +32,6 @@ from ._values import (
     wrong_dtype,
 )
 
-if TYPE_CHECKING:
-    from ._model import Which
-    from ._optimizer import Optimizer
-
 _F32 = _native.TRIREME_DTYPE_F32
 _NARROW = (_native.TRIREME_DTYPE_F16, _native.TRIREME_DTYPE_BF16)
 _PHASES = {
@@ -43,7 +43,7 @@ _PHASES = {
 
 
 class TrainerMetrics(NamedTuple):
-    """What a step has done."""
+    """Results of a step."""
 
     stop: bool  #: A rank has asked to stop; the same on all ranks.
     skipped: bool  #: With `loss_scale`: a gradient was inf or NaN, and nothing was updated.
@@ -51,19 +51,19 @@ class TrainerMetrics(NamedTuple):
     micro_batches: int  #: Over all ranks.
     sent_bytes: int  #: As sent_step_bytes of ModelMemory.
     loss: float  #: Mean over all micro-batches; the same on all ranks.
-    gradient_norm: float  #: As Optimizer.gradient_norm; -1 without `max_norm` or if skipped.
-    learning_rate: float  #: That the step had.
-    loss_scale: float  #: That the step had.
-    seconds: float  #: That the step took on this rank.
-    exposed_seconds: float  #: Of these, those in which it waited for communication.
+    gradient_norm: float  #: As Optimizer.gradient_norm; -1 without clipping by norm or if skipped.
+    learning_rate: float  #: Learning rate of the step.
+    loss_scale: float  #: Loss scale of the optimizer in the step.
+    seconds: float  #: Seconds that the step took on this rank.
+    exposed_seconds: float  #: Seconds of the step in which the rank waited for communication.
 
 
 class TrainerInfo(NamedTuple):
-    """What a trainer looks like on this rank; trainer.h describes each number."""
+    """Layers and memory of a trainer on this rank; trainer.h describes each number."""
 
-    micro_batches: int  #: Most that a rank has in a step.
-    layers: int  #: Layers.
-    stretches: int  #: Into which they are cut; 1: everything is kept.
+    micro_batches: int  #: Most micro-batches that a rank has in a step.
+    layers: int  #: Number of layers.
+    stretches: int  #: Stretches into which the layers are cut; 1: the trainer keeps everything.
     recomputed: int  #: Layers whose forward runs twice in a micro-batch.
     planned_checkpoint_bytes: int
     planned_stretch_bytes: int
@@ -71,15 +71,15 @@ class TrainerInfo(NamedTuple):
     planned_parameter_gradient_bytes: int
     planned_exchange_bytes: int
     allocated_bytes: int
-    largest_bytes: int  #: What activations and gradients of outputs take if everything is kept.
+    largest_bytes: int  #: Activations and gradients of outputs, if the trainer keeps everything.
     least_bytes: int  #: The least `activation_budget_bytes` that works.
-    planned_window_bytes: int  #: With `offload_path`: memory for what the file has not.
+    planned_window_bytes: int  #: With `offload`: the window, and items that could not be written.
 
 
 class LayerCall:
     """One call of a layer. Its memoryviews are good until the layer returns.
 
-    numpy.asarray() of one makes no copy. What is not there is empty.
+    numpy.asarray() of one makes no copy. A memoryview without data is empty.
     """
 
     def __init__(self, trainer: _Runner, raw: Any) -> None:
@@ -104,17 +104,17 @@ class LayerCall:
 
     @property
     def micro_batch(self) -> int:
-        """Which one of this rank, from 0."""
+        """Number of the micro-batch on this rank, from 0."""
         return int(self._raw.micro_batch)
 
     @property
     def leaf(self) -> int:
-        """Which one over all ranks; of a reproducible model the leaf."""
+        """Number of the micro-batch over all ranks, from 0; in a reproducible model, the leaf."""
         return int(self._raw.leaf)
 
     @property
     def random_seed(self) -> int:
-        """Of this layer in this micro-batch and step: the same in forward and backward."""
+        """Seed for this layer, micro-batch and step; the same in forward and backward."""
         return int(self._raw.random_seed)
 
     @property
@@ -124,7 +124,7 @@ class LayerCall:
 
     @property
     def loss_scale(self) -> float:
-        """Backward: what the last layer multiplies the gradient of the loss by."""
+        """Backward: the last layer multiplies the gradient of its loss by this factor."""
         return float(self._raw.loss_scale)
 
     @property
@@ -152,7 +152,7 @@ class LayerCall:
 
     @property
     def output_gradient(self) -> memoryview[Any]:
-        """Backward: of the output, by the layer behind; read-only. Empty for the last."""
+        """Backward: gradient of `output`, by the next layer; read-only. Empty for the last one."""
         return self._of_layer(self._raw.output_gradient, 0).toreadonly()
 
     @property
@@ -162,7 +162,7 @@ class LayerCall:
 
     @property
     def saved(self) -> memoryview[Any]:
-        """Bytes that forward keeps for backward besides; cast() makes other elements of them."""
+        """Data that forward leaves for backward, as bytes; cast() makes other elements of them."""
         return view_of(self._raw.saved, self._raw.saved_bytes, 1, "B", self._runner.owner())
 
     @property
@@ -236,13 +236,14 @@ Function = Callable[[LayerCall], object]
 
 
 class Layer:
-    """One layer: two functions, and what they work on.
+    """One layer: its two functions, and the parameters and memory that they work on.
 
-    `forward` reads call.input and call.parameters and writes call.output, of the last layer
-    call.loss; `backward` reads call.output_gradient and what forward left and writes
-    call.input_gradient and call.gradients. `parameters` are names or numbers of the model's, one
-    after the other. `output` is the shape of the output for one micro-batch, of `dtype`;
-    `saved_bytes` are kept for backward besides.
+    `forward` reads call.input and call.parameters. It writes call.output, or call.loss in the last
+    layer, and may leave `saved_bytes` for backward in call.saved. `backward` reads these and
+    call.output_gradient, and writes call.input_gradient and call.gradients.
+
+    `parameters` are names or numbers of parameters of the model, one after the other. `output` is
+    the shape of the output for one micro-batch, of `dtype`.
     """
 
     def __init__(
@@ -257,8 +258,8 @@ class Layer:
         saved_bytes: int = 0,
     ) -> None:
         self.name = name
-        self.forward = forward
-        self.backward = backward
+        self.forward = function(forward, "Layer.forward")
+        self.backward = function(backward, "Layer.backward")
         self.parameters = tuple(parameters)
         self.output = (output,) if isinstance(output, int) else tuple(output)
         self.dtype = dtype
@@ -299,7 +300,7 @@ class _Runner:
         (layer.backward if backward else layer.forward)(LayerCall(self, raw))
 
     def take_error(self) -> BaseException | None:
-        """What a function raised, once."""
+        """The exception that a function raised; this forgets it."""
         error, self.error = self.error, None
         return error
 
@@ -348,8 +349,8 @@ def _metrics(raw: Any) -> TrainerMetrics:
 class Trainer:
     """Whole training steps over layers of the caller, the same for every strategy.
 
-    What a layer raises comes out of step() or evaluate() of its rank, and the others raise a
-    CallbackError; nothing has changed then, and the next step may come.
+    If a layer raises, step() or evaluate() of its rank raises the same exception, and those of the
+    other ranks raise a CallbackError. Nothing has changed then, and the next step may come.
     """
 
     def __init__(
@@ -362,8 +363,7 @@ class Trainer:
         activation_budget_bytes: int = 0,
         seed: int = 0,
         after_step: AfterStep | None = None,
-        offload_path: str | os.PathLike[str] | None = None,
-        offload_buffer_bytes: int = 0,
+        offload: Offload | str | os.PathLike[str] | None = None,
         zero_gradients: bool = False,
     ) -> None:
         """Collective: all ranks name the same layers and options, but for `after_step`.
@@ -371,17 +371,19 @@ class Trainer:
         `micro_batches` of each rank make a step; a reproducible model shares out its leaves
         instead. `checkpoint_every` keeps the output of every so many-th layer and computes the rest
         again in backward; `activation_budget_bytes` does so as little as the bytes allow.
-        `after_step` is called with the TrainerMetrics of each step; what is true asks all ranks to
-        stop, and so does what it raises, which comes out of step() when the step is done.
+        The trainer calls `after_step` with the TrainerMetrics of each step. A true answer asks all
+        ranks to stop. So does an exception, which step() raises when the step is done.
 
-        With `offload_path`, a directory, what is kept lies in a file there that has no name, and
-        streams through a window of memory, `offload_buffer_bytes` at most; the bits are the same.
+        With `offload`, the activations lie in a file without a name, in the directory that it
+        names. A directory alone will do. They stream through a window of memory of at most its
+        `buffer_bytes`. The bits are the same.
 
-        Backward writes each gradient whole: one that it left unwritten, or has added to, fails the
-        step with a CallbackError that names it. With `zero_gradients` they are 0 before, and nothing
-        is looked for.
+        Backward writes each gradient whole. If it leaves one unwritten, or adds to it, the step
+        fails with a CallbackError that names the gradient. With `zero_gradients` the gradients are
+        0 before backward, and the library does not look for unwritten ones.
         """
-        model = optimizer.model
+        model = instance(Optimizer, optimizer, "optimizer").model
+        layers = instances(Layer, layers, "layers")
         described = []
         raw = (_native.trireme_layer * max(1, len(layers)))()
         for place, layer in zip(raw, layers):
@@ -395,9 +397,7 @@ class Trainer:
             code = dtype_number(layer.dtype)
             extents = tuple(in_range(extent, 64, "extent") for extent in layer.output)
             known = [model._described[n] for n in numbers if n < len(model._described)]
-            described.append(
-                _Described(layer.forward, layer.backward, code, extents, tuple(known))
-            )
+            described.append(_Described(layer.forward, layer.backward, code, extents, tuple(known)))
             place.struct_size = ctypes.sizeof(_native.trireme_layer)
             place.name = layer.name.encode()
             place.first_parameter = first
@@ -411,16 +411,18 @@ class Trainer:
             place.user_data = runner.number
         options = _native.trireme_trainer_options(
             struct_size=ctypes.sizeof(_native.trireme_trainer_options),
-            flags=_native.TRIREME_TRAINER_FLAG_ZERO_GRADIENTS if zero_gradients else 0,
-            micro_batches=in_range(micro_batches, 32, "micro_batches"),
-            checkpoint_every=in_range(checkpoint_every, 64, "checkpoint_every"),
-            activation_budget_bytes=in_range(activation_budget_bytes, 64, "the budget"),
-            seed=in_range(seed, 64, "seed"),
+            flags=bits_of(
+                (_native.TRIREME_TRAINER_FLAG_ZERO_GRADIENTS, zero_gradients, "zero_gradients")
+            ),
+            micro_batches=whole(micro_batches, 32, "micro_batches"),
+            checkpoint_every=whole(checkpoint_every, 64, "checkpoint_every"),
+            activation_budget_bytes=whole(activation_budget_bytes, 64, "activation_budget_bytes"),
+            seed=whole(seed, 64, "seed"),
             user_data=runner.number,
-            offload_path=None if offload_path is None else os.fsencode(offload_path),
-            offload_buffer_bytes=in_range(offload_buffer_bytes, 64, "offload_buffer_bytes"),
+            offload=pointer_to(options_of(Offload, offload, "offload")),
         )
         if after_step is not None:
+            function(after_step, "after_step")
             options.after_step = _after_callback
         handle = c_void_p()
         check(
@@ -492,9 +494,9 @@ class Trainer:
         return loss.value
 
     def _cause(self, code: int) -> BaseException:
-        """Why a step failed; what a function of the caller raised in it is not left for the next.
+        """The exception of a failed step. Exceptions of the caller's functions are forgotten.
 
-        Ranks may have failed for several reasons, of which the library tells one.
+        Ranks may have failed for several reasons; the library tells one of them.
         """
         failure = last_failure(code)
         errors = (self._runner.take_error(), self._optimizer._take_error())
@@ -505,7 +507,7 @@ class Trainer:
         check(library.trireme_trainer_request_stop(self._handle))
 
     def info(self) -> TrainerInfo:
-        """What the trainer looks like on this rank."""
+        """Layers and memory of the trainer on this rank."""
         found = _native.trireme_trainer_info(
             struct_size=ctypes.sizeof(_native.trireme_trainer_info)
         )
@@ -514,7 +516,7 @@ class Trainer:
 
     @property
     def offload_info(self) -> OffloadInfo:
-        """How activations lie, and what the disk has done; needs `offload_path`."""
+        """How activations lie, and what the disk has done; needs `offload`."""
         handle = self._handle
         return _offload_info(lambda found: library.trireme_trainer_get_offload_info(handle, found))
 

@@ -12,18 +12,21 @@ from ctypes import c_void_p
 from typing import Any, Optional, Protocol, Tuple
 
 from . import _native
+from ._fields import function
 from ._operation import Operations
 
 
 class Transport(Protocol):
-    """What carries frames between the ranks of one "host-transport://NAME" group.
+    """Carries frames between the ranks of one "transport://NAME" group.
 
-    Every frame arrives whole, once, and in the order in which it was sent from one rank to another.
-    `send` is called by one thread of the library and `receive` by another one; neither may use the
-    group. What they raise ends the group with CallbackError on all ranks.
+    It delivers every frame whole and once, and frames from one rank to another in the order in
+    which they were sent. One thread of the library calls `send` and another one calls `receive`;
+    neither may use the group. If one of them raises, the group ends with CallbackError on all
+    ranks.
 
-    An attribute `frame_bytes` limits the length of frames (at least 1,024; else 65,536), and a
-    method `released()` hears that the library will not call again.
+    The attribute `frame_bytes`, if there is one, limits the length of frames. It is at least 1,024;
+    without it the limit is 65,536. The library calls the method `released()`, if there is one, when
+    it will not call the transport again.
     """
 
     def send(self, to: int, frame: bytes, timeout: float) -> bool:
@@ -49,7 +52,7 @@ _LAST_SECONDS = 6.0
 
 
 def _report(problem: BaseException) -> int:
-    """For what nobody above can catch."""
+    """Hands an exception to threading.excepthook: no caller is above to catch it."""
     arguments = (type(problem), problem, problem.__traceback__, None)
     threading.excepthook(threading.ExceptHookArgs(arguments))
     return _native.TRIREME_ERROR_CALLBACK
@@ -96,13 +99,15 @@ def _released_by_library(number: int) -> None:
         _released.notify_all()
 
 
-_send_callback = _native.trireme_transport_send(_send)
-_receive_callback = _native.trireme_transport_receive(_receive)
-_released_callback = _native.trireme_transport_released(_released_by_library)
+_send_callback = _native.trireme_transport_send_callback(_send)
+_receive_callback = _native.trireme_transport_receive_callback(_receive)
+_released_callback = _native.trireme_transport_released_callback(_released_by_library)
 
 
 def keep(transport: Transport) -> tuple[int, _native.trireme_transport]:
     """A number for the transport, which lives until the library has released it, and its struct."""
+    for name in ("send", "receive"):
+        function(getattr(transport, name, None), f"transport.{name}")
     number = next(_numbers)
     _carried[number] = _Carried(transport)
     struct = _native.trireme_transport(
@@ -117,19 +122,19 @@ def keep(transport: Transport) -> tuple[int, _native.trireme_transport]:
 
 
 def forget(number: int) -> None:
-    """The library has not kept it."""
+    """Drops a transport that the library has not kept."""
     _carried.pop(number, None)
 
 
 def belongs_to(number: int, communicator: Operations) -> None:
-    """Says who is closed at the end of the process."""
+    """Remembers the communicator of a transport: the end of the process closes it."""
     carried = _carried.get(number)
     if carried is not None:
         carried.communicator = weakref.ref(communicator)
 
 
 def _at_exit() -> None:
-    """Threads of the library must not enter an interpreter that is gone."""
+    """Closes all groups, so that no thread of the library enters an interpreter that is gone."""
     for carried in list(_carried.values()):
         communicator = carried.communicator() if carried.communicator else None
         if communicator is not None:

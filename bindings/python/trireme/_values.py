@@ -88,11 +88,6 @@ UNUSED = {
     "zero": _native.TRIREME_UNUSED_ZERO,
     "skip": _native.TRIREME_UNUSED_SKIP,
 }
-SHARE = {
-    "auto": _native.TRIREME_SHARE_AUTO,
-    "always": _native.TRIREME_SHARE_ALWAYS,
-    "never": _native.TRIREME_SHARE_NEVER,
-}
 STATES = {
     _native.TRIREME_STATE_KIND_PARAMETER: "parameter",
     _native.TRIREME_STATE_KIND_OPTIMIZER: "optimizer",
@@ -102,23 +97,6 @@ STATES = {
 PHASES = {
     _native.TRIREME_HOOK_BEFORE: "before",
     _native.TRIREME_HOOK_AFTER: "after",
-}
-OPTIMIZERS = {
-    "sgd": _native.TRIREME_RULE_SGD,
-    "adam": _native.TRIREME_RULE_ADAM,
-    "adamw": _native.TRIREME_RULE_ADAMW,
-    "user": _native.TRIREME_RULE_USER,
-    "adagrad": _native.TRIREME_RULE_ADAGRAD,
-    "rmsprop": _native.TRIREME_RULE_RMSPROP,
-    "lion": _native.TRIREME_RULE_LION,
-    "lamb": _native.TRIREME_RULE_LAMB,
-    "lars": _native.TRIREME_RULE_LARS,
-    "adafactor": _native.TRIREME_RULE_ADAFACTOR,
-    "muon": _native.TRIREME_RULE_MUON,
-}
-RATE_ADJUSTMENTS = {
-    "original": _native.TRIREME_MUON_RATE_ORIGINAL,
-    "match_adamw": _native.TRIREME_MUON_RATE_MATCH_ADAMW,
 }
 SCHEDULES = {
     "constant": _native.TRIREME_SCHEDULE_KIND_CONSTANT,
@@ -306,9 +284,7 @@ def encoded(text: str | None) -> bytes | None:
     return text.encode()
 
 
-def check_shape(
-    view: memoryview, code: int, shape: Sequence[int], what: str, of: str
-) -> None:
+def check_shape(view: memoryview, code: int, shape: Sequence[int], what: str, of: str) -> None:
     """Refuses memory of another shape. One dimension is right: the library compares its length."""
     if view.ndim > 1 and view.itemsize == size_of(code) and tuple(view.shape) != tuple(shape):
         raise InvalidArgumentError(
@@ -318,12 +294,12 @@ def check_shape(
         )
 
 
-#: What numpy calls a dtype.
+#: The names of dtypes in numpy.
 _NUMPY_NAMES = {short: word for word, short in reversed(_DTYPE_WORDS.items()) if word != "half"}
 
 
 def wrong_dtype(given: int, wanted: int) -> str:
-    """What to do where elements of another dtype were handed in; nothing where they were not."""
+    """Advice for a caller that handed in elements of another dtype; "" if the dtype is right."""
     word = _NUMPY_NAMES.get(dtype_name(wanted))
     if given == wanted or word is None or word == "bfloat16" or word.startswith("float8"):
         return ""

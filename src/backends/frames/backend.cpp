@@ -8,13 +8,14 @@
 
 namespace trireme::host {
 
-HostBackend::HostBackend(const GroupOptions& options, std::shared_ptr<Carrier> carrier, Ways ways)
+HostBackend::HostBackend(const GroupOptions& options, std::shared_ptr<FrameLink> frame_link,
+                         Ways ways)
     : Backend(options.rank, options.world_size),
-      carrier_(std::move(carrier)),
+      frame_link_(std::move(frame_link)),
       description_(std::move(ways.description)),
       settle_(std::move(ways.settle)),
       open_meeting_(std::move(ways.open_meeting)),
-      group_(carrier_->group()),
+      group_(frame_link_->group()),
       buffers_(std::make_shared<local::Buffers>(group_)),
       collectives_(group_, *buffers_),
       messages_(group_, 0),
@@ -22,44 +23,48 @@ HostBackend::HostBackend(const GroupOptions& options, std::shared_ptr<Carrier> c
 
 HostBackend::~HostBackend() {
   buffers_->detach();
-  carrier_->leave();
+  frame_link_->leave();
   static_cast<void>(failpoint("leave", "after_goodbye"));
-  if (settle_ != nullptr) settle_();
+  if (settle_ != nullptr)
+    settle_(group_.failure().happened() &&
+            group_.failure().own_record().code == TRIREME_ERROR_PEER_LOST);
 }
 
 Status HostBackend::join(const GroupOptions& options, const std::string& group_name, Ways ways,
                          std::unique_ptr<Backend>* out) {
-  auto carrier = std::make_shared<Carrier>(options.rank, options.world_size, group_name,
-                                           options.name, ways.transport, std::move(ways.engine),
-                                           std::move(ways.loss), options.stall_warning_ns);
-  carrier->group().on_silence(std::move(ways.silent));
-  std::unique_ptr<HostBackend> backend(new HostBackend(options, carrier, std::move(ways)));
-  TRIREME_RETURN_IF_ERROR(carrier->start());
+  auto frame_link = std::make_shared<FrameLink>(
+      options.rank, options.world_size, group_name, options.name, ways.transport,
+      std::move(ways.engine), std::move(ways.loss), options.stall_warning_ns);
+  frame_link->group().blame().on_silence(std::move(ways.silent));
+  frame_link->ask_by(std::move(ways.absence));
+  std::unique_ptr<HostBackend> backend(new HostBackend(options, frame_link, std::move(ways)));
+  TRIREME_RETURN_IF_ERROR(frame_link->start());
   *out = std::move(backend);
   return Status::success();
 }
 
 std::string HostBackend::description() const {
-  const Engine* const engine = carrier_->engine();
+  const Engine* const engine = frame_link_->engine();
   const std::string by_engine = engine == nullptr ? "" : engine->description();
   return by_engine.empty() ? description_ : by_engine;
 }
 
-// An engine may know what it can do only when the ranks have met.
+// An engine may know its collectives only when the ranks have met.
 Status HostBackend::know_natives(Deadline deadline) {
-  if (carrier_->engine() == nullptr || ready_.load(std::memory_order_acquire)) {
+  if (frame_link_->engine() == nullptr || ready_.load(std::memory_order_acquire)) {
     return Status::success();
   }
   return wait_ready(deadline);
 }
 
-Status HostBackend::wait_ready(Deadline deadline) {
-  return local::wait_for_members(group_, *carrier_, ready_, deadline);
+Status HostBackend::wait_ready_unless(Deadline deadline, const std::function<Status()>& trouble) {
+  return local::wait_for_members(group_, *frame_link_, ready_, deadline, trouble);
 }
 
 namespace {
 
-// Small enough to go with the slots. The same on ranks that agree; others compare before they move.
+// Whether the operation is small enough to go with the slots. The answer is the same on ranks that
+// agree; other ranks compare before they move.
 bool is_carried(const Operation& operation, int world_size) {
   const std::uint64_t most = kCarriedBytes / dtype_size(operation.dtype);
   for (int rank = 0; rank < world_size; ++rank) {
@@ -68,7 +73,7 @@ bool is_carried(const Operation& operation, int world_size) {
   return true;
 }
 
-// The order in which an engine combines is its own.
+// An engine combines in an order of its own.
 bool fixes_order(const Operation& operation) {
   return operation.kind == OperationKind::fold ||
          (operation.reproducible && reduces(operation.kind));
@@ -77,60 +82,62 @@ bool fixes_order(const Operation& operation) {
 }  // namespace
 
 TrafficCounters HostBackend::traffic() const {
-  TrafficCounters all = group_.traffic();
-  const TrafficCounters brief = collectives_.brief_traffic();
-  all.bytes_sent += brief.bytes_sent;
-  all.bytes_received += brief.bytes_received;
-  if (carrier_->engine() == nullptr) return all;
-  const TrafficCounters more = carrier_->engine()->traffic();
-  all.bytes_sent += more.bytes_sent;
-  all.bytes_received += more.bytes_received;
+  TrafficCounters all = group_.traffic().all();
+  const TrafficCounters small = collectives_.small_traffic();
+  all.sent_bytes += small.sent_bytes;
+  all.received_bytes += small.received_bytes;
+  if (frame_link_->engine() == nullptr) return all;
+  const TrafficCounters more = frame_link_->engine()->traffic();
+  all.sent_bytes += more.sent_bytes;
+  all.received_bytes += more.received_bytes;
   return all;
 }
 
 bool HostBackend::has_native(const Operation& operation) const {
-  const Engine* const engine = carrier_->engine();
+  const Engine* const engine = frame_link_->engine();
   return engine != nullptr && operation.channel < engine->channels() && !fixes_order(operation) &&
          engine->offers(operation);
 }
 
 bool HostBackend::prefers_native(const Operation& operation) const {
   return is_carried(operation, world_size()) ||
-         (has_native(operation) && carrier_->engine()->prefers(operation));
+         (has_native(operation) && frame_link_->engine()->prefers(operation));
 }
 
 Status HostBackend::run(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
   TRIREME_RETURN_IF_ERROR(
-      local::begin_collective(group_, *carrier_, ready_, operation, sequence, deadline));
-  // What moves nothing needs no engine, whatever is asked for; and some divide by what they move.
+      local::begin_collective(group_, *frame_link_, ready_, operation, sequence, deadline));
+  // An operation without bytes needs no engine, whatever algorithm is asked for, and some engines
+  // divide by the length.
   const bool is_empty = operation.kind != OperationKind::barrier && operation.count == 0;
   if ((operation.algorithm == 0 || is_empty) && is_carried(operation, world_size())) {
     return after_failure(collectives_.run(operation, sequence, deadline));
   }
-  Engine* const engine = carrier_->engine();
+  Engine* const engine = frame_link_->engine();
   return after_failure(collectives_.run_elsewhere(
       operation, sequence, deadline, engine->tells_apart(),
       [&](std::uint64_t ticket) { return engine->run(operation, ticket, deadline); }));
 }
 
-// Only where the calling thread itself gets what the peers call: else it would wait for a thread.
-Brief HostBackend::start_brief(const PlainOperation& operation, std::uint64_t sequence,
-                               BriefTime* out_time) noexcept {
-  if (!carrier_->is_fetched() || !ready_.load(std::memory_order_acquire) || group_.failed()) {
-    return Brief::refused;
+// Only where the calling thread itself receives the peers' calls: else it would wait for a thread.
+SmallProgress HostBackend::start_small(const PlainOperation& operation, std::uint64_t sequence,
+                                       BriefTime* out_time) noexcept {
+  if (!frame_link_->is_fetched() || !ready_.load(std::memory_order_acquire) ||
+      group_.failure().happened()) {
+    return SmallProgress::refused;
   }
-  return collectives_.start_brief(operation, sequence, kCarriedBytes, out_time);
+  return collectives_.start_small(operation, sequence, kCarriedBytes, out_time);
 }
 
-Status HostBackend::finish_brief(const Operation& operation, std::uint64_t sequence,
+Status HostBackend::finish_small(const Operation& operation, std::uint64_t sequence,
                                  Deadline deadline) {
-  return after_failure(collectives_.finish_brief(operation, sequence, deadline));
+  return after_failure(collectives_.finish_small(operation, sequence, deadline));
 }
 
 Status HostBackend::agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
                           std::vector<bool>* gives) {
   TRIREME_RETURN_IF_ERROR(
-      local::begin_collective(group_, *carrier_, ready_, operation, sequence, deadline));
+      local::begin_collective(group_, *frame_link_, ready_, operation, sequence, deadline));
   return after_failure(collectives_.agree(operation, sequence, deadline, gives));
 }
 
@@ -140,7 +147,7 @@ Status HostBackend::decide(DecisionKind kind, std::uint64_t vote, Deadline deadl
   Decision made;
   std::string place;
   if (kind == DecisionKind::shrink) TRIREME_RETURN_IF_ERROR(open_meeting_(&place, &made.meeting));
-  const Status status = carrier_->decisions().decide(kind, vote, place, deadline, &made);
+  const Status status = frame_link_->decisions().decide(kind, vote, place, deadline, &made);
   TRIREME_RETURN_IF_ERROR(after_failure(status));
   if (made.place != place) made.meeting = nullptr;
   *out = std::move(made);

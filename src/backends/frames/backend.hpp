@@ -1,6 +1,6 @@
-// HostBackend: ranks whose bytes a transport carries in frames. Ranks compare what they call, and
-// exchange what is small, through slots that the carrier takes to the peers; larger collectives are
-// made of messages, or run by an engine where there is one.
+// HostBackend: ranks whose bytes a transport carries in frames. Ranks compare their calls, and
+// exchange small data, through slots that the frame link takes to the peers; messages make larger
+// collectives, or an engine runs them where there is one.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 #include "backends/backend.hpp"
 #include "backends/engine.hpp"
-#include "backends/frames/carrier.hpp"
+#include "backends/frames/frame_link.hpp"
 #include "backends/slots/collective.hpp"
 #include "backends/slots/memory.hpp"
 #include "backends/slots/messages.hpp"
@@ -19,34 +19,38 @@ namespace trireme::host {
 
 class HostBackend final : public Backend {
  public:
-  // What is under it.
+  // The ways under this backend.
   struct Ways {
     trireme_transport transport;
-    std::shared_ptr<Engine> engine;  // may be null; goes when the transport is released, before it
-    std::string description;         // "host (transport)"
-    // Ours alone: receive() may answer PEER_LOST for a rank whose last frame was taken, and this
-    // says why; for rank -1, why the group fails. Null: the transport knows no losses.
+    std::shared_ptr<Engine> engine;  // may be null; released when the transport is, and before it
+    std::string description;         // "frames (transport)"
+    // Own transports only: receive() may return PEER_LOST for a rank whose last frame was taken,
+    // and this says why. For rank -1 it says why the group fails. Null: the transport knows no
+    // losses.
     std::function<Status(int)> loss;
-    // Ours alone: waits, but not long, until the system has what send() took, and the process may end.
-    std::function<void()> settle = nullptr;
-    // Ours alone: who gives no sign of life.
+    // Own transports only: waits a short time until the system has all frames that send() took, and
+    // the process may end. `because_of_another`: the rank leaves because it lost another one.
+    std::function<void(bool because_of_another)> settle = nullptr;
+    // Own transports only: the ranks that give no sign of life.
     std::function<std::vector<std::int32_t>()> silent = nullptr;
-    // Opens a place where a group of some of the ranks can meet, until it is let go of; "ADDRESS:PORT".
-    // Null: ranks cannot decide anything.
+    // Own transports only: see local::Membership.
+    local::Membership::Absence absence = nullptr;
+    // Opens a place where a group of some of the ranks can meet, until *out is released;
+    // "ADDRESS:PORT". Null: the ranks cannot decide anything.
     std::function<Status(std::string* place, std::shared_ptr<const void>* out)> open_meeting =
         nullptr;
   };
-  // group_name: what all ranks of the group call it. `ways` is kept if this succeeds.
+  // group_name: the group's name on all its ranks. `ways` is kept if this succeeds.
   static Status join(const GroupOptions& options, const std::string& group_name, Ways ways,
                      std::unique_ptr<Backend>* out);
   ~HostBackend() override;
 
   std::string description() const override;
-  Status wait_ready(Deadline deadline) override;
+  Status wait_ready_unless(Deadline deadline, const std::function<Status()>& trouble) override;
   Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline) override;
-  Brief start_brief(const PlainOperation& operation, std::uint64_t sequence,
-                    BriefTime* out_time) noexcept override;
-  Status finish_brief(const Operation& operation, std::uint64_t sequence,
+  SmallProgress start_small(const PlainOperation& operation, std::uint64_t sequence,
+                            BriefTime* out_time) noexcept override;
+  Status finish_small(const Operation& operation, std::uint64_t sequence,
                       Deadline deadline) override;
   Status know_natives(Deadline deadline) override;
   bool has_native(const Operation& operation) const override;
@@ -57,48 +61,54 @@ class HostBackend final : public Backend {
   void progress() override {
     messages_.progress();
     algorithms_.progress();
-    if (group_.failed()) carrier_->spread_failure();
+    if (group_.failure().happened()) frame_link_->spread_failure();
   }
   bool withdraw(Message& message) override { return set_of(message).withdraw(message); }
-  std::uint32_t activity() const override { return group_.activity(); }
+  std::uint32_t activity() const override { return group_.bells().activity(); }
   void wait_activity(std::uint32_t seen, Deadline deadline) override {
     group_.wait_activity(seen, deadline);
   }
-  void wake_waiters() override { group_.wake_waiters(); }
+  void wake_waiters() override { group_.bells().wake_waiters(); }
   Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) override {
     return buffers_->allocate(bytes, out);
   }
   Status decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out) override;
   bool counts_as_lost(int rank) const override {
-    return carrier_->decisions().counts_as_lost(rank);
+    return frame_link_->decisions().counts_as_lost(rank);
   }
-  void stop_deciding() noexcept override { carrier_->decisions().stop(); }
-  void fail(const Status& status) noexcept override { group_.fail(status); }
-  Status failure() const override { return after_failure(group_.failure()); }
-  Status shared_failure() const override { return after_failure(group_.shared_failure()); }
+  void stop_deciding() noexcept override { frame_link_->decisions().stop(); }
+  void fail(const Status& status) noexcept override { group_.failure().tell(status); }
+  Status failure() const override { return after_failure(group_.failure().status()); }
+  Status shared_failure() const override { return after_failure(group_.failure().shared_status()); }
   void on_end(std::shared_ptr<const EndListener> listener) override {
-    carrier_->on_end(std::move(listener));
+    frame_link_->on_end(std::move(listener));
   }
   TrafficCounters traffic() const override;
-  std::vector<std::int32_t> awaited(std::uint32_t channel) const override {
-    return group_.awaited(channel);
+  void on_wait(std::shared_ptr<const WaitListener> listener) override {
+    group_.blame().on_wait(std::move(listener));
   }
-  std::vector<LastCalls> last_calls() const override { return group_.last_calls(); }
+  void note_wait(const RankSet& ranks, Waiting what) noexcept override {
+    group_.blame().note_wait(ranks, what);
+  }
+  std::vector<std::int32_t> awaited(std::uint32_t channel) const override {
+    return group_.blame().awaited(channel);
+  }
+  std::vector<LastCalls> last_calls() const override { return group_.presence().last_calls(); }
 
  private:
-  HostBackend(const GroupOptions& options, std::shared_ptr<Carrier> carrier, Ways ways);
+  HostBackend(const GroupOptions& options, std::shared_ptr<FrameLink> frame_link, Ways ways);
   local::Messages& set_of(const Message& message) {
     return message.context == 0 ? messages_ : algorithms_;
   }
-  // What a call answers.
+  // The status that a call returns.
   Status after_failure(Status status) const {
-    if (!status.ok() && group_.failed()) carrier_->spread_failure();
+    if (!status.ok() && group_.failure().happened()) frame_link_->spread_failure();
     return status;
   }
 
-  const std::shared_ptr<Carrier> carrier_;
+  const std::shared_ptr<FrameLink> frame_link_;
   const std::string description_;
-  const std::function<void()> settle_;
+  const std::function<void(bool)> settle_;
   const std::function<Status(std::string*, std::shared_ptr<const void>*)> open_meeting_;
   local::Group& group_;
   const std::shared_ptr<local::Buffers> buffers_;

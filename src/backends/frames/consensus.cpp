@@ -1,58 +1,10 @@
 #include "backends/frames/consensus.hpp"
 
 #include <algorithm>
-#include <bit>
 
 namespace trireme::host {
 
 using Step = ConsensusMessage::Step;
-
-// --- sets of ranks -----------------------------------------------------------------------------
-
-RankSet RankSet::all(int world_size) {
-  RankSet out;
-  for (int rank = 0; rank < world_size; ++rank) out.add(rank);
-  return out;
-}
-
-void RankSet::add(const RankSet& other) {
-  for (std::size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];
-}
-
-bool RankSet::empty() const { return *this == RankSet(); }
-
-int RankSet::count() const {
-  int out = 0;
-  for (const std::uint64_t each : words_) out += std::popcount(each);
-  return out;
-}
-
-int RankSet::lowest() const {
-  for (std::size_t i = 0; i < words_.size(); ++i) {
-    if (words_[i] != 0) return static_cast<int>(i) * 64 + std::countr_zero(words_[i]);
-  }
-  return -1;
-}
-
-RankSet RankSet::without(const RankSet& other) const {
-  RankSet out;
-  for (std::size_t i = 0; i < words_.size(); ++i) out.words_[i] = words_[i] & ~other.words_[i];
-  return out;
-}
-
-RankSet RankSet::both(const RankSet& other) const {
-  RankSet out;
-  for (std::size_t i = 0; i < words_.size(); ++i) out.words_[i] = words_[i] & other.words_[i];
-  return out;
-}
-
-std::vector<std::int32_t> RankSet::list() const {
-  std::vector<std::int32_t> out;
-  for (int rank = 0; rank < local::kMaxRanks; ++rank) {
-    if (has(rank)) out.push_back(rank);
-  }
-  return out;
-}
 
 // --- what others hear --------------------------------------------------------------------------
 
@@ -75,16 +27,16 @@ void Consensus::send(int to, const ConsensusMessage& message) {
   ++messages_;
 }
 
-// Also to those that are lost: one that lives is to hear that the others went on. Who is no member any
-// more has heard it.
-void Consensus::tell_others(const ConsensusMessage& message) {
+// It also goes to lost ranks: a lost rank that lives must learn that the others went on. A rank
+// that is no member any more knows it already.
+void Consensus::report_to_others(const ConsensusMessage& message) {
   for (const std::int32_t rank : members_.list()) {
     if (rank != me_) send(rank, message);
   }
 }
 
-void Consensus::tell_all(const ConsensusMessage& message) {
-  tell_others(message);
+void Consensus::report_to_all(const ConsensusMessage& message) {
+  report_to_others(message);
   answer(me_, message);
 }
 
@@ -97,7 +49,7 @@ void Consensus::tell_accused() {
   told_ = true;
   ConsensusMessage said = message(Step::accuse);
   said.accused = accused_[static_cast<std::size_t>(me_)];
-  tell_others(said);
+  report_to_others(said);
 }
 
 bool Consensus::next(int rank, ConsensusMessage* out) {
@@ -117,12 +69,12 @@ bool Consensus::is_quorum(const RankSet& ranks) const {
   return twice > members_.count() || (twice == members_.count() && there.has(members_.lowest()));
 }
 
-// Two ranks of whom one accuses the other cannot both stay. Who is accused by few is believed first:
-// of two sides whose link broke, the one that others miss, too, is the one to go. Ranks that have
-// heard the same drop the same.
+// If one rank accuses another, one of the two must go. The accusations of a rank with few accusers
+// count first: of two sides whose link broke, the side that others miss, too, goes. Ranks that have
+// received the same accusations drop the same ranks.
 void Consensus::find_dropped() {
   const std::vector<std::int32_t> members = members_.list();
-  std::vector<std::pair<int, int>> order;  // how many accuse it, rank
+  std::vector<std::pair<int, int>> order;  // number of its accusers, rank
   for (const std::int32_t rank : members) {
     int accusers = 0;
     for (const std::int32_t other : members) {
@@ -135,7 +87,7 @@ void Consensus::find_dropped() {
   for (const auto& [accusers, rank] : order) {
     const RankSet& accused = accused_[static_cast<std::size_t>(rank)];
     if (dropped_.has(rank)) continue;
-    if (accused.has(rank)) {  // withdrawn: what it said before counts no more
+    if (accused.has(rank)) {  // withdrawn: its earlier accusations count no more
       dropped_.add(rank);
     } else {
       dropped_.add(accused.both(members_));
@@ -166,7 +118,7 @@ void Consensus::lose(int rank) {
   RankSet one;
   one.add(rank);
   accuse(one);
-  go_on();  // it may have been accused before
+  go_on();  // the rank may have been accused before
 }
 
 void Consensus::withdraw() { stop(State::withdrawn); }
@@ -180,8 +132,10 @@ void Consensus::stop(State state) {
 
 RankSet Consensus::waits_for() const {
   RankSet out = members_.without(voted_).without(dropped_);
-  if (out.empty() && leader() != me_ && leader() >= 0) out.add(leader());
-  if (out.empty()) out = members_.without(proposed_ ? accepts_ : promises_).without(lost_);
+  if (out.empty() && leading_rank() != me_ && leading_rank() >= 0) out.add(leading_rank());
+  if (out.empty())
+    out = members_.without(leader_.proposed() ? leader_.accepts() : leader_.promises())
+              .without(lost_);
   out.remove(me_);
   return out;
 }
@@ -195,7 +149,7 @@ void Consensus::vote(DecisionKind kind, std::uint64_t vote,
   ConsensusMessage said = message(Step::vote);
   said.kind = kind;
   said.proposal.value = vote;
-  tell_all(said);
+  report_to_all(said);
 }
 
 bool Consensus::take(int from, const ConsensusMessage& message) {
@@ -211,12 +165,12 @@ bool Consensus::take(int from, const ConsensusMessage& message) {
   if (state_ != State::member) return true;
   if (message.step == Step::accuse) {
     accused_[static_cast<std::size_t>(from)].add(message.accused);
-    if (message.accused.has(from)) lost_.add(from);  // it answers nothing any more
+    if (message.accused.has(from)) lost_.add(from);  // it sends no more answers
     find_dropped();
     go_on();
     return true;
   }
-  // Who has made a decision tells everybody before it says anything of the next.
+  // A rank that has made a decision announces it before it speaks of the next one.
   if (message.number > number_) return false;
   if (message.number < number_ || !members_.has(from)) return true;
   const bool leads = message.step == Step::prepare || message.step == Step::propose;
@@ -237,46 +191,35 @@ void Consensus::answer(int from, const ConsensusMessage& message) {
       voted_.add(from);
       break;
     case Step::prepare: {
-      highest_ = std::max(highest_, message.ballot);
-      const bool follows = message.ballot >= promised_;
+      leader_.note_round(message.ballot);
+      const bool follows = follower_.promise(message.ballot);
       ConsensusMessage said = this->message(follows ? Step::promise : Step::refuse);
-      if (follows) promised_ = message.ballot;
-      said.ballot = promised_;
-      said.accepted = accepted_;
-      said.proposal = taken_;
+      said.ballot = follower_.promised();
+      said.accepted = follower_.accepted();
+      said.proposal = follower_.taken();
       return reply(from, said);
     }
     case Step::propose: {
-      const bool follows = message.ballot >= promised_;
-      if (follows) {
-        promised_ = accepted_ = message.ballot;
-        taken_ = message.proposal;
-      }
+      const bool follows = follower_.accept(message.ballot, message.proposal);
       ConsensusMessage said = this->message(follows ? Step::accept : Step::refuse);
-      said.ballot = promised_;
+      said.ballot = follower_.promised();
       return reply(from, said);
     }
     case Step::promise:
-      if (message.ballot != ballot_ || proposed_) return;
-      promises_.add(from);
-      if (message.accepted > best_) {
-        best_ = message.accepted;
-        proposal_ = message.proposal;
-      }
+      if (!leader_.take_promise(from, message.ballot, message.accepted, message.proposal)) return;
       break;
     case Step::accept:
-      if (message.ballot != ballot_ || !proposed_) return;
-      accepts_.add(from);
-      if (is_quorum(accepts_)) return decide(Proposal(proposal_));
+      if (!leader_.take_accept(from, message.ballot)) return;
+      if (is_quorum(leader_.accepts())) return decide(Proposal(leader_.proposal()));
       return;
-    case Step::refuse: highest_ = std::max(highest_, message.ballot); break;
+    case Step::refuse: leader_.note_round(message.ballot); break;
     case Step::decided: return decide(message.proposal);
   }
   go_on();
 }
 
-// Nobody hears of losses before something is to be decided: mostly ranks leave one after the other at
-// the end of a job.
+// A rank reports losses only when there is a decision to make: mostly ranks leave one after the
+// other at the end of a job.
 void Consensus::go_on() {
   if (state_ != State::member || voted_.empty()) return;
   if (!told_) tell_accused();
@@ -290,29 +233,24 @@ void Consensus::go_on() {
     it = deferred_.erase(it);
     answer(from, message);
   }
-  if (leader() == me_) lead();
+  if (leading_rank() == me_) lead();
 }
 
 void Consensus::lead() {
-  if (ballot_ == 0 || highest_ > ballot_) {
-    ballot_ = ((highest_ >> 16) + 1) << 16 | static_cast<std::uint64_t>(me_);
-    promises_ = accepts_ = RankSet();
-    best_ = 0;
-    proposed_ = false;
+  if (leader_.must_begin()) {
     ConsensusMessage said = message(Step::prepare);
-    said.ballot = ballot_;
-    return tell_all(said);
+    said.ballot = leader_.begin(me_);
+    return report_to_all(said);
   }
-  if (proposed_ || !is_quorum(promises_)) return;
-  if (best_ == 0) {
+  if (leader_.proposed() || !is_quorum(leader_.promises())) return;
+  if (!leader_.is_bound()) {
     if (!members_.without(dropped_).within(voted_)) return;
-    proposal_ = own_proposal();
+    leader_.choose(own_proposal());
   }
-  proposed_ = true;
   ConsensusMessage said = message(Step::propose);
-  said.ballot = ballot_;
-  said.proposal = proposal_;
-  tell_all(said);
+  said.ballot = leader_.ballot();
+  said.proposal = leader_.propose();
+  report_to_all(said);
 }
 
 Proposal Consensus::own_proposal() const {
@@ -334,13 +272,13 @@ void Consensus::decide(const Proposal& proposal) {
   said.proposal = proposal;
   last_ = proposal;
   ++number_;
-  tell_others(said);
+  report_to_others(said);
   members_ = proposal.ranks;
-  voted_ = promises_ = accepts_ = RankSet();
+  voted_ = RankSet();
   votes_.clear();
   deferred_.clear();
-  promised_ = accepted_ = ballot_ = highest_ = best_ = 0;
-  proposed_ = false;
+  follower_ = Follower();
+  leader_ = Leader();
   if (!members_.has(me_)) return stop(State::excluded);
   find_dropped();
 }

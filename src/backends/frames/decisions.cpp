@@ -30,7 +30,7 @@ Status Decisions::decide(DecisionKind kind, std::uint64_t vote, const std::strin
   place.copy(address.data(), address.size() - 1);
   TRIREME_RETURN_IF_ERROR(failpoint("decide", "before_vote"));
   std::unique_lock lock(mutex_);
-  // That of an earlier call whose time was over.
+  // The vote of an earlier call that timed out.
   if (consensus_.voted()) {
     TRIREME_RETURN_IF_ERROR(wait(lock, name, consensus_.number(), deadline));
   }
@@ -40,7 +40,7 @@ Status Decisions::decide(DecisionKind kind, std::uint64_t vote, const std::strin
   consensus_.vote(kind, vote, address);
   lock.unlock();
   poke_();
-  // From here on the others count on this rank: a failure that a test wants comes at the end.
+  // From here on the others count on this rank: so a test's failure comes at the end.
   const Status voted = failpoint("decide", "after_vote");
   lock.lock();
   Status answer = wait(lock, name, number, deadline);
@@ -54,7 +54,7 @@ Status Decisions::decide(DecisionKind kind, std::uint64_t vote, const std::strin
 
 Status Decisions::read(const char* name, std::uint64_t number, Decision* out) const {
   const Proposal& made = consensus_.last();
-  // More than the next one cannot be decided without this rank, unless it is out.
+  // Only the next decision can be made without this rank, unless the rank is out.
   if (consensus_.number() != number + 1 || !made.ranks.has(group_.rank())) {
     return excluded_failure(group_.rank(), name, group_.name());
   }
@@ -69,10 +69,10 @@ Status Decisions::read(const char* name, std::uint64_t number, Decision* out) co
 
 Status Decisions::wait(std::unique_lock<std::mutex>& lock, const char* name, std::uint64_t number,
                        Deadline deadline) {
-  Stall stall = group_.stall();
+  Stall stall = group_.latecomers().stall();
   while (consensus_.number() == number) {
     if (stopped_ || consensus_.state() != Consensus::State::member) return refusal(name);
-    if (group_.failed() && !saw_failure_) {
+    if (group_.failure().happened() && !saw_failure_) {
       accuse_blamed();
       lock.unlock();
       poke_();
@@ -83,21 +83,22 @@ Status Decisions::wait(std::unique_lock<std::mutex>& lock, const char* name, std
     if (stall.due(now_ns())) {
       const std::vector<std::int32_t> absent = consensus_.waits_for().list();
       lock.unlock();
-      group_.warn_slow(absent, "not come to ", name, 0, stall);
+      group_.latecomers().warn(absent, "not come to ", name, 0, stall);
       lock.lock();
       continue;
     }
     const bool had_failed = saw_failure_;
     wait_until(changed_, lock, stall.before(deadline), [&] {
       return consensus_.number() != number || stopped_ ||
-             consensus_.state() != Consensus::State::member || group_.failed() != had_failed;
+             consensus_.state() != Consensus::State::member ||
+             group_.failure().happened() != had_failed;
     });
   }
   return Status::success();
 }
 
-// The decision is made without those who did not come, so that the votes of who is there stay in step;
-// this rank alone answers that its time was over.
+// The decision goes on without the absent ranks, so that the votes of the others stay in step; only
+// this rank returns TIMEOUT.
 Status Decisions::give_up(std::unique_lock<std::mutex>& lock, const char* name) {
   const RankSet absent = consensus_.waits_for();
   consensus_.accuse(absent);
@@ -105,9 +106,9 @@ Status Decisions::give_up(std::unique_lock<std::mutex>& lock, const char* name) 
   lock.unlock();
   poke_();
   const std::string text = list_ranks(absent.list()) + " did not arrive before the deadline";
-  if (!group_.failed()) {
-    group_.fail(Status::failure(TRIREME_ERROR_TIMEOUT, text)
-                    .with_details({name, group_.name(), 0, absent.list(), 0}));
+  if (!group_.failure().happened()) {
+    group_.failure().tell(Status::failure(TRIREME_ERROR_TIMEOUT, text)
+                              .with_details({name, group_.name(), 0, absent.list(), 0}));
   }
   const Status late =
       decision_failure(TRIREME_ERROR_TIMEOUT, text, name, absent.list(), group_.name());
@@ -129,7 +130,7 @@ Status Decisions::refusal(const char* name) const {
                               name, lost.list(), group_.name());
     }
     case Consensus::State::withdrawn:
-      if (group_.failed()) return group_.failure();
+      if (group_.failure().happened()) return group_.failure().status();
       break;
     case Consensus::State::member:
     case Consensus::State::excluded: break;
@@ -137,14 +138,14 @@ Status Decisions::refusal(const char* name) const {
   return excluded_failure(group_.rank(), name, group_.name());
 }
 
-// What another rank says of a third one it says for itself.
+// Another rank reports its accusations of a third one itself.
 void Decisions::accuse_blamed() {
-  if (!group_.failed() || saw_failure_) return;
+  if (!group_.failure().happened() || saw_failure_) return;
   saw_failure_ = true;
-  const Status failure = group_.failure();
+  const Status failure = group_.failure().status();
   const bool missing =
       failure.code() == TRIREME_ERROR_TIMEOUT || failure.code() == TRIREME_ERROR_PEER_LOST;
-  if (heard_failure_ || !missing || failure.details() == nullptr) return;
+  if (received_failure_ || !missing || failure.details() == nullptr) return;
   RankSet blamed;
   for (const std::int32_t rank : failure.details()->blamed) blamed.add(rank);
   consensus_.accuse(blamed);
@@ -161,7 +162,8 @@ void Decisions::stop() noexcept {
   changed_.notify_all();
 }
 
-// --- for the carrier ---------------------------------------------------------------------------
+// --- for the frame link
+// ---------------------------------------------------------------------------
 
 bool Decisions::take(int from, const ConsensusMessage& message) {
   bool good = true;
@@ -185,8 +187,7 @@ bool Decisions::next(int rank, ConsensusMessage* out) {
 void Decisions::lose(int rank) noexcept {
   try {
     change([&] { consensus_.lose(rank); });
-  } catch (
-      ...) {  // no memory to tell others: they see it themselves, or the deadline ends the wait
+  } catch (...) {  // no memory: others see it, or time out
   }
 }
 
@@ -199,7 +200,7 @@ void Decisions::withdraw() noexcept {
 
 void Decisions::note_failure(bool heard) noexcept {
   const std::lock_guard lock(mutex_);
-  heard_failure_ = heard_failure_ || heard;
+  received_failure_ = received_failure_ || heard;
   changed_.notify_all();
 }
 

@@ -1,5 +1,5 @@
-// Decisions: one rank's part in the consensus of its group. Callers vote and wait; the carrier's threads
-// take what comes and send what is to be said, also while nobody waits.
+// Decisions: one rank's part in the consensus of its group. Callers vote and wait; the frame link's
+// threads take incoming messages and send outgoing ones, even while no caller waits.
 #pragma once
 
 #include <condition_variable>
@@ -15,22 +15,22 @@ namespace trireme::host {
 
 class Decisions {
  public:
-  // `poke`: there is something to send.
+  // `poke` announces messages to send.
   Decisions(local::Group& group, std::function<void()> poke)
       : group_(group), poke_(std::move(poke)), consensus_(group.rank(), group.world_size()) {}
 
-  // As Backend::decide(). `place`: where the new group may meet if this rank is its first.
+  // As Backend::decide(). `place`: the meeting place of the new group if this rank is its first.
   Status decide(DecisionKind kind, std::uint64_t vote, const std::string& place, Deadline deadline,
                 Decision* out);
   bool counts_as_lost(int rank) const;
   void stop() noexcept;
 
-  // For the carrier. False if the rank cannot have said that.
+  // For the frame link. take() returns false if the message is impossible for that rank.
   bool take(int from, const ConsensusMessage& message);
   bool next(int rank, ConsensusMessage* out);
-  void lose(int rank) noexcept;  // nothing more comes from it, or it gives no sign of life
-  void withdraw() noexcept;      // this rank hears nothing more
-  // The group fails: who waits looks at it. `heard`: another rank said so.
+  void lose(int rank) noexcept;  // no more messages come from it, or it gives no sign of life
+  void withdraw() noexcept;      // this rank receives no more messages
+  // The group fails: wakes the waiting callers. `heard`: another rank reported the failure.
   void note_failure(bool heard) noexcept;
 
  private:
@@ -40,18 +40,18 @@ class Decisions {
   Status give_up(std::unique_lock<std::mutex>& lock, const char* name);
   Status refusal(const char* name) const;
   void accuse_blamed();
-  // Changes the consensus, and sees to what follows from that.
+  // Changes the consensus, and carries out the consequences.
   template <class Change>
   void change(const Change& change);
 
   local::Group& group_;
   const std::function<void()> poke_;
-  mutable std::mutex mutex_;  // guards everything below; never held while anybody is called
+  mutable std::mutex mutex_;  // guards everything below; released before any other object is called
   std::condition_variable changed_;
   Consensus consensus_;
   bool stopped_ = false;
-  bool heard_failure_ = false;  // the group's failure was seen by another rank first
-  bool saw_failure_ = false;    // whom it blames was accused
+  bool received_failure_ = false;  // another rank saw the group's failure first
+  bool saw_failure_ = false;       // the ranks that it blames were accused
 };
 
 }  // namespace trireme::host

@@ -1,32 +1,36 @@
-// Frames: what ranks of a transport say to each other. Nothing in one is believed unchecked.
+// Frames: the messages between ranks of a transport. Every frame is checked before it is used.
 #pragma once
 
 #include <trireme/transport.h>
 
 #include <cstdint>
+#include <string>
+#include <utility>
 
 #include "backends/fingerprint.hpp"
+#include "platform/status.hpp"
 
 namespace trireme::host {
 
 constexpr std::uint32_t kMagic = 0x6d726974;
 // Raised whenever the meaning of a frame changes.
-constexpr std::uint32_t kVersion = 4;
+constexpr std::uint32_t kVersion = 5;
 
 enum class FrameKind : std::uint32_t {
   hello = 1,  // a Hello: the first one between two ranks, in each direction
-  data,       // bytes of a stream, the first of which is number `position`
+  data,       // bytes of a stream from number `position` on
   credit,     // the receiver of a stream has consumed its first `position` bytes
   failure,    // a FailureRecord: the group has failed
   leave,      // the last one: the rank has left. If an engine carries slots: how many, by channel
-  slot,       // a Call: what the rank has published as number `position` of channel `set`
+  slot,       // a Call: the rank's publication number `position` in channel `set`
   decision,   // a ConsensusMessage
+  waits,      // a local::WaitsBelow: the sender waits in groups that were made from this one
 };
 
 struct FrameHeader {
   std::uint32_t magic;
   FrameKind kind;
-  std::uint32_t set;    // data and credit: which of the two streams of a pair; slot: the channel
+  std::uint32_t set;    // data and credit: the stream of a pair; slot: the channel
   std::uint32_t bytes;  // what follows
   std::uint64_t position;
 };
@@ -37,16 +41,16 @@ struct Hello {
   std::int32_t world_size;
   std::int32_t rank;          // the sender's
   std::int32_t to;            // the receiver's
-  std::uint64_t frame_bytes;  // longest that the sender takes
+  std::uint64_t frame_bytes;  // the longest frame that the sender takes
   std::uint8_t group[32];     // SHA-256 of the group's name
 };
 static_assert(sizeof(Hello) == 56);
 
-// Most bytes that a rank contributes to a collective that goes with the slots. Part of the meaning of
-// frames: ranks must not differ in it.
+// Most bytes that a rank contributes to a collective that travels with the slots. Part of the
+// meaning of frames: ranks must not differ in it.
 constexpr std::uint64_t kCarriedBytes = 512;
 
-// What peers need of a local::Slot, followed by `carried` bytes of payload.
+// The parts of a local::Slot that peers need, followed by `carried` bytes of payload.
 struct Call {
   std::uint64_t print_hash;
   std::uint32_t flags;
@@ -55,5 +59,14 @@ struct Call {
 };
 static_assert(sizeof(FrameHeader) + sizeof(Call) + kCarriedBytes <=
               TRIREME_TRANSPORT_FRAME_BYTES_MIN);
+
+// "rank 1 got WHAT from rank 0", which is to blame.
+inline Status corrupt_frame(int rank, int from, const std::string& what) {
+  FailureDetails details;
+  details.blamed = {from};
+  return Status::failure(TRIREME_ERROR_CORRUPT, "rank " + std::to_string(rank) + " got " + what +
+                                                    " from rank " + std::to_string(from))
+      .with_details(std::move(details));
+}
 
 }  // namespace trireme::host

@@ -23,7 +23,7 @@ struct Run {
   const Operation& operation;
   std::uint64_t ticket;
   Deadline deadline;
-  Status stopped = Status::success();  // why a service said no
+  Status stopped = Status::success();  // the reason why a service refused
 };
 
 namespace {
@@ -32,14 +32,14 @@ bool is_integer(trireme_dtype dtype) {
   return dtype >= TRIREME_DTYPE_I8 && dtype <= TRIREME_DTYPE_U64;
 }
 
-// What comes out the same if partial results are of the dtype itself: narrow types are rounded once,
-// at the end.
+// Whether the result is the same if partial results have the dtype itself. Narrow types are not:
+// they are rounded once, at the end.
 bool combines_in_steps(trireme_dtype dtype, trireme_reduction reduction) {
   if (is_integer(dtype) || dtype == TRIREME_DTYPE_F32 || dtype == TRIREME_DTYPE_F64) return true;
   return reduction == TRIREME_REDUCTION_MIN || reduction == TRIREME_REDUCTION_MAX;
 }
 
-// Of words that need none.
+// A failure whose words need no memory.
 Status no_memory() noexcept {
   return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory");
 }
@@ -152,8 +152,8 @@ bool GlooEngine::offers(const Operation& operation) const {
   }
 }
 
-// Measured against messages on the loopback, 2 and 4 ranks: what Gloo reduces in two rounds pays from
-// about this size on, everything else from where it does not go with the slots.
+// Thresholds measured against messages on the loopback, with 2 and 4 ranks. Gloo's reductions in
+// two rounds pay from about this size on, all else from the size that does not fit into a slot.
 bool GlooEngine::prefers(const Operation& operation) const {
   constexpr std::uint64_t kReducedBytes = 16u << 10;
   const bool in_rounds =
@@ -175,7 +175,7 @@ Status GlooEngine::run_in_gloo(const Operation& operation, std::uint64_t ticket,
   const OperationKind kind = operation.kind;
   const std::uint64_t size = dtype_size(operation.dtype);
   const bool is_reduced = reduces(kind);
-  // Gloo has somewhere to put partial results on every member.
+  // Gloo needs room for partial results on every member.
   std::unique_ptr<std::byte[]> own;
   void* receive = operation.receive;
   const bool takes = kind != OperationKind::reduce || operation.root == exchange_.own();
@@ -215,16 +215,17 @@ Status GlooEngine::run_in_gloo(const Operation& operation, std::uint64_t ticket,
 
 namespace {
 
-// Of a ring, for each block: small enough that what has come is still in the caches when it is combined.
+// The piece of a ring, for each block: small enough that arrived bytes are still in the caches when
+// they are combined.
 constexpr std::uint64_t kRingPieceBytes = 256u << 10;
-// Receives that are announced ahead.
+// Receives that are posted ahead.
 constexpr std::uint64_t kAhead = 2;
 
 }  // namespace
 
-// A ring: each member combines what comes with its own share of the same block, and passes it on; block
-// b goes round from member b + 1 and ends at member b. What is combined lies where the result is to
-// be, unless that is part of what others still need.
+// A ring: each member combines the incoming block with its own share of it, and passes it on; block
+// b goes round from member b + 1 and ends at member b. Partial sums lie in the place of the result,
+// unless other members still need that place.
 Status GlooEngine::reduce_scatter(const Operation& operation, std::uint64_t ticket,
                                   Deadline deadline) {
   if (operation.count == 0) return Status::success();
@@ -249,7 +250,7 @@ Status GlooEngine::reduce_scatter(const Operation& operation, std::uint64_t tick
   const std::uint64_t room = std::min(piece, operation.count) * size;
   const std::unique_ptr<std::byte[]> arrived(new std::byte[kAhead * room]);
   Run run{exchange_, operation, ticket, deadline};
-  struct Held {  // goes before the memory that it is in
+  struct Held {  // released before the memory that it uses
     Run* run;
     Transfer* transfer = nullptr;
     ~Held() { clear(); }
@@ -292,7 +293,7 @@ Status GlooEngine::reduce_scatter(const Operation& operation, std::uint64_t tick
     const std::uint64_t block = (me + 2 * n - 2 - round) % n;
     const std::uint64_t bytes = bytes_of(step);
     if (!wait_for(receives[static_cast<std::size_t>(step % kAhead)])) return run.stopped;
-    // What the last round sent of this piece lies where its successor will.
+    // The last round sent this piece from the place where its successor arrives.
     Held& sent = sends[static_cast<std::size_t>(at)];
     if (!wait_for(sent)) return run.stopped;
     std::byte* const to = (last ? result : partial) + at * piece * size;

@@ -1,6 +1,6 @@
-// GlooEngine: collectives that Gloo runs among some ranks of a tcp:// group, over connections that the
-// group's mesh has made: nobody else gets to see a port of Gloo's. Gloo reads and writes the caller's
-// memory, and combines by the library's kernels.
+// GlooEngine: collectives that Gloo runs among some ranks of a tcp:// group, over connections of
+// the group's mesh: Gloo opens no port of its own. Gloo reads and writes the caller's memory, and
+// combines by the library's kernels.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace trireme::gloo {
 
 class GlooEngine final : public host::Engine {
  public:
-  // `lines` are there when the group is ready, and are closed after the engine has gone. UNSUPPORTED
+  // `lines` are there when the group is ready, and are closed after the engine is gone. UNSUPPORTED
   // if the plugin cannot be loaded, with its file and the loader's reason.
   static Status open(tcp::Members members, std::shared_ptr<const tcp::Lines> lines,
                      std::unique_ptr<host::Engine>* out);
@@ -39,7 +39,7 @@ class GlooEngine final : public host::Engine {
   Group* group_ = nullptr;
 };
 
-// Whether the plugin can be loaded here.
+// Checks whether the plugin can be loaded here.
 Status available();
 
 }  // namespace trireme::gloo

@@ -1,7 +1,7 @@
-// What the library and its plugin for Gloo say to each other: two tables of functions. The library has
-// never seen a header of Gloo, which stands on libraries that nobody else needs; the plugin has no
-// socket, and touches none but the library's. Both come from one build, and the library takes no other
-// plugin. No function throws.
+// The interface between the library and its plugin for Gloo: two tables of functions. The library
+// includes no header of Gloo, which depends on further libraries. The plugin has no socket, and
+// uses only the library's. Both come from one build, and the library takes no other plugin. No
+// function throws.
 #pragma once
 
 #include <trireme/version.h>
@@ -12,7 +12,7 @@
 
 namespace trireme::gloo {
 
-// Raised whenever anything here changes its meaning.
+// Raised whenever the meaning of this interface changes.
 constexpr std::uint32_t kPluginVersion = 3;
 constexpr char kPluginSymbol[] = "trireme_gloo_plugin";
 constexpr std::uint64_t kErrorBytes = 512;
@@ -21,15 +21,15 @@ struct Group;     // the plugin's part of one engine
 struct Run;       // the library's part of one collective under way
 struct Transfer;  // the library's part of one piece of it
 
-// What the library does for the plugin. Members are counted from 0; an answer of false, or null, means
-// that the collective is over, and the library knows why.
+// The library's services for the plugin. Members are counted from 0; false or null means that the
+// collective is over, and the library knows why.
 struct Services {
   Transfer* (*send)(Run* run, int member, std::uint64_t slot, const void* data,
                     std::uint64_t bytes) noexcept;
   Transfer* (*receive)(Run* run, int member, std::uint64_t slot, void* data,
                        std::uint64_t bytes) noexcept;
   bool (*wait)(Run* run, Transfer* transfer) noexcept;
-  // Once for each, before its memory goes, waited for or not.
+  // Called once for each transfer, waited for or not, before its memory goes.
   void (*drop)(Run* run, Transfer* transfer) noexcept;
   // out[i] = one[i] op other[i]; out may be one of them.
   void (*combine)(const Run* run, void* out, const void* one, const void* other,
@@ -42,7 +42,7 @@ struct Call {
   std::int32_t root;
   std::uint32_t element_bytes;
   std::uint64_t count;  // as in PlainOperation
-  const void* send;     // null: it lies where it is to be received
+  const void* send;     // null: it lies in `receive`
   void* receive;        // all-reduce and reduce: of all elements, on all members
 };
 
@@ -52,9 +52,9 @@ struct Plugin {
   std::uint32_t version;  // kPluginVersion
   std::uint32_t library;  // TRIREME_VERSION
   std::uint32_t bytes;    // of this table
-  // Null without memory. `services` stay.
+  // Returns null if there is no memory. `services` must stay valid.
   Group* (*open)(int member, int size, const Services* services) noexcept;
-  // One call at a time on each channel. `error` gets what Gloo says of a failure, a text.
+  // One call at a time on each channel. `error` gets Gloo's text of a failure.
   State (*run)(Group* group, const Call& call, Run* run, char* error) noexcept;
   void (*close)(Group* group) noexcept;
 };

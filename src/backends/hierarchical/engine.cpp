@@ -13,7 +13,7 @@
 namespace trireme::hierarchical {
 namespace {
 
-// Below this size a collective is over sooner in messages between all ranks.
+// Below this size messages between all ranks end a collective sooner.
 constexpr std::uint64_t kLeastBytes = 32u << 10;
 
 bool is_block_kind(OperationKind kind) {
@@ -26,7 +26,7 @@ bool is_block_kind(OperationKind kind) {
   }
 }
 
-// Of all that is reduced or gathered.
+// Bytes of all that is reduced or gathered.
 std::uint64_t whole_bytes(const Operation& operation, int world_size) {
   const bool each = operation.counts.empty() && is_block_kind(operation.kind);
   const std::uint64_t elements =
@@ -66,10 +66,10 @@ Status HierarchicalEngine::open(const std::vector<Digest>& identities, const std
   options.world_size = static_cast<int>(hosts->ranks[static_cast<std::size_t>(host)].size());
   options.rendezvous = "host://" + host_name;
   options.name = options_.name;
-  options.stall_warning_ns = kNeverStalls;  // it would number the ranks otherwise than the group
+  options.stall_warning_ns = kNeverStalls;  // it would warn of ranks by other numbers
   std::unique_ptr<Backend> local;
   TRIREME_RETURN_IF_ERROR(local::LocalBackend::join(options, host_name, true, &local));
-  // A host with more ranks than others: those beyond carry no shard.
+  // On a host with more ranks than others, the ranks beyond carry no shard.
   std::unique_ptr<host::Engine> column;
   if (place < hosts->shards) {
     const tcp::Members members{hosts->column(place), host};
@@ -112,7 +112,7 @@ bool HierarchicalEngine::offers(const Operation& operation) const {
   }
 }
 
-// The same on ranks that carry a shard and those that do not.
+// The same on all ranks, whether they carry a shard or not.
 bool HierarchicalEngine::column_offers(const Operation& operation) const {
   return options_.library == nullptr || options_.library->offers(column_step(operation));
 }
@@ -136,7 +136,7 @@ void HierarchicalEngine::abort() noexcept {
     local_->fail(Status::failure(TRIREME_ERROR_ABORTED, "the group has ended"));
 }
 
-// What the host's own group says, with the ranks' numbers in the whole group.
+// Translates a failure of the host's own group into numbers of the whole group.
 Status HierarchicalEngine::as_group(const Status& status) const {
   const FailureDetails* const theirs = status.details();
   if (theirs == nullptr || theirs->blamed.empty()) return status;
@@ -154,14 +154,13 @@ Status HierarchicalEngine::as_group(const Status& status) const {
   switch (status.code()) {
     case TRIREME_ERROR_TIMEOUT: text = ranks + " did not go on before the deadline"; break;
     case TRIREME_ERROR_PEER_LOST: text = ranks + " was lost on its host"; break;
-    default:  // the numbers in it are places
+    default:  // its numbers are places
       text = ranks + ", among the ranks of one host: " + status.message();
   }
   return Status::failure(status.code(), std::move(text)).with_details(std::move(details));
 }
 
-// Who waits in vain for a rank may wait for one that waits itself. A rank that gives no sign of life
-// is the one.
+// A late rank may itself wait for another one. A rank that gives no sign of life is the cause.
 Status HierarchicalEngine::explained(const Status& status) const {
   if (status.code() != TRIREME_ERROR_TIMEOUT || !options_.silent) return status;
   const std::vector<std::int32_t> silent = options_.silent();

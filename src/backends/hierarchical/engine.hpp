@@ -1,9 +1,9 @@
 // HierarchicalEngine: collectives of a group whose ranks share hosts. The ranks of one host reduce
-// and gather in memory that all of them see; between hosts go shards, each to the rank of the same
-// place on the next host. What crosses a wire is a part of what it is without that.
+// and gather in memory that all of them map; between hosts go shards, each to the rank of the same
+// place on the next host. So only a part of the bytes crosses a wire.
 //
-// Ranks lay down what they give, piece by piece, on a shelf that the others of their host read, and
-// meet at a barrier of the host's own group: nobody touches the caller's memory but its rank.
+// Ranks copy their data, piece by piece, to a shelf for the other ranks of their host, and meet at
+// the host's barrier: only a rank itself touches its caller's memory.
 #pragma once
 
 #include <array>
@@ -27,19 +27,20 @@ class HierarchicalEngine final : public host::Engine {
     int world_size = 1;
     std::string name;                         // of the group, for messages
     std::shared_ptr<const tcp::Lines> lines;  // to the ranks that open() asked for
-    // Somebody else's library for all ranks, which has the collectives if no two of them share a
-    // host, or all do; else one of its engines goes between hosts. Null: a ring of ours does, and
-    // there are none otherwise.
+    // The engine of another library for all ranks. It runs the collectives if no two ranks share a
+    // host, or all do; else one of its engines connects the hosts. Null: a ring of this library
+    // connects the hosts, and else there are no such collectives.
     std::shared_ptr<host::Engine> library;
     std::function<Status(tcp::Members, std::unique_ptr<host::Engine>*)> open_library;
-    // The ranks that have not been heard of for a while: who waits in vain is often several ranks
-    // away from the one that does not go on. May be empty.
+    // The ranks without a sign of life for a while: a rank that waits in vain is often several
+    // ranks away from the stopped one. The function may be empty.
     std::function<std::vector<std::int32_t>()> silent;
   };
   explicit HierarchicalEngine(Options options) : options_(std::move(options)) {}
 
-  // Once, before the ranks are ready: which of them share a host. `host_name` is that of a group of
-  // this host's ranks, which nobody else knows. *neighbours: the ranks to which it needs a line.
+  // Call it once, before the ranks are ready. `identities` tell which ranks share a host.
+  // `host_name` is the secret name of a group of this host's ranks. *neighbours: the ranks to which
+  // the engine needs a line.
   Status open(const std::vector<Digest>& identities, const std::string& host_name,
               std::vector<int>* neighbours);
 
@@ -56,8 +57,8 @@ class HierarchicalEngine final : public host::Engine {
   void abort() noexcept override;
 
  private:
-  // What the ranks of a host see of each other, by channel: for every other piece room for what a
-  // rank lays down and for what it has made of its shard.
+  // The memory that the ranks of a host share, by channel. It has room for two pieces: each with a
+  // rank's data, and with the result of its shard.
   struct Shelf {
     std::shared_ptr<Memory> own;
     std::vector<std::shared_ptr<Memory>> others;  // by place
@@ -71,7 +72,7 @@ class HierarchicalEngine final : public host::Engine {
   class Run;
 
   const Hosts* hosts() const { return hosts_seen_.load(std::memory_order_acquire); }
-  // What has the collectives instead, or null.
+  // The engine that runs the collectives instead, or null.
   host::Engine* library() const { return hosts() == nullptr ? options_.library.get() : nullptr; }
   bool column_offers(const Operation& operation) const;
   Status local_step(std::uint32_t channel, Operation step, Deadline deadline);
@@ -81,7 +82,7 @@ class HierarchicalEngine final : public host::Engine {
   Status explained(const Status& status) const;
 
   const Options options_;
-  std::mutex mutex_;  // guards the setting of the rest
+  std::mutex mutex_;  // guards the setting of the fields below
   std::unique_ptr<Hosts> hosts_;
   std::unique_ptr<Backend> local_;
   std::unique_ptr<host::Engine> column_;

@@ -1,4 +1,5 @@
-// Hosts: which ranks of a group share a host, and the place of each among those. Pure arithmetic.
+// Hosts: finds the ranks of a group that share a host, and the place of each on its host. Pure
+// arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,9 @@ struct Hosts {
   std::vector<int> host;                // by rank
   std::vector<int> place;               // by rank: its index in ranks[host]
   int shards = 0;                       // ranks of the smallest host
-  bool equal = false;                   // all hosts have as many
+  bool equal = false;                   // all hosts have the same number of ranks
 
-  // By rank, what is the same for ranks of one host alone.
+  // `identities`, by rank, are equal only for ranks of one host.
   explicit Hosts(const std::vector<Digest>& identities);
 
   int count() const { return static_cast<int>(ranks.size()); }

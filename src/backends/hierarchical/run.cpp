@@ -35,7 +35,7 @@ Status HierarchicalEngine::Run::execute() {
   }
 }
 
-// Whole cache lines: no two ranks write to one.
+// Shards are whole cache lines, so no two ranks write to one line.
 HierarchicalEngine::Run::Cut HierarchicalEngine::Run::shard(int place, std::uint64_t count) const {
   if (place >= hosts_.shards) return {};
   const auto shards = static_cast<std::uint64_t>(hosts_.shards);
@@ -97,7 +97,7 @@ void HierarchicalEngine::Run::finish(const std::byte* partial, std::uint64_t cou
   if (count == 0) return;
   const auto ranks = static_cast<std::uint32_t>(engine_.options_.world_size);
   if (!is_narrow()) {
-    // Where nothing is left to do the partial results are the results.
+    // If no last step is left, the partial results are the results.
     if (kernels::unfinished(op_.reduction) == op_.reduction)
       return put(out, partial, count * size_);
     const void* const source = partial;
@@ -141,8 +141,8 @@ Status HierarchicalEngine::Run::all_reduce() {
   return Status::success();
 }
 
-// Of every rank's block one piece at a time; the ranks of this place, on all hosts, get theirs from
-// this column.
+// Handles a piece of every rank's block at a time; the ranks of this place, on all hosts, get
+// theirs from this column.
 Status HierarchicalEngine::Run::reduce_scatter() {
   const int n = engine_.options_.world_size;
   const std::uint64_t most = kPieceBytes / size_ / static_cast<std::uint64_t>(n);
@@ -177,7 +177,7 @@ Status HierarchicalEngine::Run::reduce_scatter() {
   return Status::success();
 }
 
-// The blocks of this column come together on this rank's shelf; its host reads them there.
+// The blocks of this column meet on this rank's shelf; its host reads them there.
 Status HierarchicalEngine::Run::all_gather() {
   const std::uint64_t most = kPieceBytes / size_ / static_cast<std::uint64_t>(hosts_.count());
   const std::uint64_t longest = longest_block();
@@ -192,7 +192,7 @@ Status HierarchicalEngine::Run::all_gather() {
       all += length;
     }
     step.count = op_.counts.empty() ? block_piece(me_, first, most) : all;
-    // Who has nothing may have given no memory.
+    // A rank that contributes nothing may have null memory.
     const bool gives = block_piece(me_, first, most) > 0;
     step.send = gives ? bytes_of(op_.send) + first * size_ : nullptr;
     step.receive = laid(place_);
@@ -204,7 +204,7 @@ Status HierarchicalEngine::Run::all_gather() {
         const int rank = hosts_.ranks[at(host)][at(place)];
         const std::uint64_t bytes = block_piece(rank, first, most) * size_;
         std::byte* const to = bytes_of(op_.receive) + (block_begin(rank) + first) * size_;
-        // In place, the own block is there.
+        // In place, the own block is there already.
         if (rank != me_ || to != step.send) put(to, from, bytes);
         from += bytes;
       }
@@ -213,7 +213,8 @@ Status HierarchicalEngine::Run::all_gather() {
   return Status::success();
 }
 
-// The root's host reads it from the root; each of its ranks sends its shard along its column.
+// The root's host reads the bytes from the root; each of its ranks sends its shard along its
+// column.
 Status HierarchicalEngine::Run::broadcast() {
   const std::uint64_t most = kPieceBytes / size_;
   const int root_host = hosts_.host[at(op_.root)];

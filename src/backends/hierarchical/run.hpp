@@ -1,8 +1,8 @@
 // Run: one hierarchical collective of one rank, piece by piece.
 //
-// A rank lays down its piece on its shelf, and all meet; then each reads what it needs of the others.
-// Two pieces share no room: who writes the next one but one has met all others in the one between,
-// and so knows that they have read this one.
+// A rank copies its piece to its shelf, and all ranks of the host meet; then each reads the pieces
+// that it needs. Two pieces share no room: a rank that reuses the room of a piece has met all
+// others at the piece between, and so knows that they have read it.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,12 @@
 
 namespace trireme::hierarchical {
 
-// What a rank lays down at a time, and what it makes at a time; there is room for two of both.
+// The bytes that a rank copies at a time, and those that it computes; there is room for two of
+// both.
 constexpr std::uint64_t kPieceBytes = 1u << 20;
 constexpr std::uint64_t kShelfBytes = 4 * kPieceBytes;
 
-// What the ranks of one place do of this collective, without memory and counts.
+// The collective of the ranks of one place, without memory and counts.
 Operation column_step(const Operation& operation);
 
 class HierarchicalEngine::Run {
@@ -59,7 +60,7 @@ class HierarchicalEngine::Run {
     return op_.counts.empty() ? op_.count : op_.counts[at(rank)];
   }
   std::uint64_t block_begin(int rank) const;
-  // Elements of the block of that rank within [first, first + most).
+  // Elements of that rank's block within [first, first + most).
   std::uint64_t block_piece(int rank, std::uint64_t first, std::uint64_t most) const {
     const std::uint64_t all = block(rank);
     return all <= first ? 0 : std::min(most, all - first);
@@ -68,11 +69,11 @@ class HierarchicalEngine::Run {
 
   bool is_narrow() const;
   std::byte* sums(std::uint64_t bytes);
-  // What all ranks of the host have laid down from that element on, as partial results.
+  // Combines the data of all ranks of the host from that element on, as partial results.
   void combine_here(std::uint64_t from, std::uint64_t count, std::byte* partial) const;
-  // Partial results to what the caller gets.
+  // Turns partial results into the caller's result.
   void finish(const std::byte* partial, std::uint64_t count, std::byte* out) const;
-  // What all members of the column have nothing of is left out.
+  // Skips a step that is empty for all members of the column.
   Status column(const Operation& step) {
     return step.count == 0 ? Status::success()
                            : engine_.column_->run(step, ticket_ + piece_, deadline_);

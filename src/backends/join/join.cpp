@@ -21,13 +21,13 @@ struct Scheme {
 };
 constexpr Scheme kThreads{"local://", "local"};
 constexpr Scheme kProcesses{"host://", "local"};
-constexpr Scheme kTransport{"host-transport://", "host"};
-constexpr Scheme kNetwork{"tcp://", "host"};
+constexpr Scheme kTransport{"transport://", "frames"};
+constexpr Scheme kNetwork{"tcp://", "frames"};
 constexpr Scheme kMpi{mpi::kScheme, "mpi"};
 
 constexpr char kGloo[] = "gloo";
 
-// The ranks of one host meet under a name that tells nobody anything, and that is no other group's.
+// The ranks of one host meet under a secret name that no other group has.
 std::string name_of_host_group(const Token& token, const std::vector<tcp::Entry>& entries, int me) {
   std::string all = "ranks of one host\n";
   const auto add = [&](const Digest& digest) {
@@ -38,7 +38,7 @@ std::string name_of_host_group(const Token& token, const std::vector<tcp::Entry>
   return hexadecimal(hmac_sha256(token.secret(), all));
 }
 
-// Which ranks share a host is known when they have met.
+// The ranks know which of them share a host when they have met.
 std::shared_ptr<hierarchical::HierarchicalEngine> hierarchical_engine(
     const GroupOptions& options, const std::shared_ptr<std::weak_ptr<tcp::Mesh>>& mesh,
     std::shared_ptr<host::Engine> library, tcp::Mesh::Options* mesh_options) {
@@ -69,7 +69,7 @@ std::shared_ptr<hierarchical::HierarchicalEngine> hierarchical_engine(
   return engine;
 }
 
-// The ranks' secret comes from where this process has it; it is never part of a rendezvous.
+// The ranks' secret comes from the environment of this process; it is never part of a rendezvous.
 Status join_network(const GroupOptions& options, std::string_view place,
                     std::unique_ptr<Backend>* out) {
   tcp::Mesh::Options mesh_options;
@@ -93,15 +93,19 @@ Status join_network(const GroupOptions& options, std::string_view place,
   TRIREME_RETURN_IF_ERROR(tcp::Mesh::open(mesh_options, &mesh));
   *watched = mesh;
   const trireme_transport transport = mesh->transport();
-  const Status joined =
-      host::HostBackend::join(options, mesh_options.place.name,
-                              {transport, engine, by_gloo ? "gloo (tcp)" : "host (tcp)",
-                               [mesh](int rank) { return mesh->loss(rank); },
-                               [mesh] { mesh->settle(); }, [mesh] { return mesh->silent(); },
-                               [mesh](std::string* where, std::shared_ptr<const void>* meeting) {
-                                 return mesh->open_meeting(where, meeting);
-                               }},
-                              out);
+  const Status joined = host::HostBackend::join(
+      options, mesh_options.place.name,
+      {transport, engine, by_gloo ? "gloo (tcp)" : "frames (tcp)",
+       [mesh](int rank) { return mesh->loss(rank); },
+       [mesh](bool because_of_another) { mesh->settle(because_of_another); },
+       [mesh] { return mesh->silent(); },
+       [mesh](bool gives_up, std::uint64_t patience_ns) {
+         return mesh->absent(gives_up, patience_ns);
+       },
+       [mesh](std::string* where, std::shared_ptr<const void>* meeting) {
+         return mesh->open_meeting(where, meeting);
+       }},
+      out);
   if (!joined.ok()) transport.released(transport.user_data);
   return joined;
 }
@@ -110,10 +114,11 @@ Status join_network(const GroupOptions& options, std::string_view place,
 
 Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
   const std::string_view rendezvous = options.rendezvous;
-  if (!options.backend.empty() && options.backend != "local" && options.backend != "host" &&
+  if (!options.backend.empty() && options.backend != "local" && options.backend != "frames" &&
       options.backend != kGloo && options.backend != "mpi") {
-    return unsupported("backend \"" + options.backend +
-                       "\" is not in this build; it has \"local\", \"host\", \"gloo\" and \"mpi\"");
+    return unsupported(
+        "backend \"" + options.backend +
+        "\" is not in this build; it has \"local\", \"frames\", \"gloo\" and \"mpi\"");
   }
   const Scheme* scheme = nullptr;
   for (const Scheme* const each : {&kThreads, &kProcesses, &kTransport, &kNetwork, &kMpi}) {
@@ -122,7 +127,7 @@ Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
   if (scheme == nullptr) {
     return unsupported("rendezvous \"" + options.rendezvous +
                        "\" is of no kind in this build; it has local://NAME, host://NAME, "
-                       "tcp://ADDRESS:PORT, host-transport://NAME and mpi://");
+                       "tcp://ADDRESS:PORT, transport://NAME and mpi://");
   }
   const bool may_use_gloo = scheme == &kNetwork && options.backend == kGloo;
   if (!options.backend.empty() && options.backend != scheme->backend && !may_use_gloo) {
@@ -133,7 +138,7 @@ Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
   if ((scheme == &kTransport) != options.transport.has_value()) {
     return invalid_argument(options.transport.has_value()
                                 ? "options.transport is set, but rendezvous \"" +
-                                      options.rendezvous + "\" is not host-transport://NAME"
+                                      options.rendezvous + "\" is not transport://NAME"
                                 : "rendezvous \"" + options.rendezvous +
                                       "\" needs options.transport");
   }
@@ -144,9 +149,9 @@ Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
   if (options.world_size < 1) {
     return invalid_argument("world_size " + std::to_string(options.world_size) + " is below 1");
   }
-  if (options.world_size > local::kMaxRanks) {
+  if (options.world_size > kMaxRanks) {
     return unsupported("world_size " + std::to_string(options.world_size) + " is above " +
-                       std::to_string(local::kMaxRanks) + ", the most ranks of a group");
+                       std::to_string(kMaxRanks) + ", the most ranks of a group");
   }
   if (options.rank < 0 || options.rank >= options.world_size) {
     return invalid_argument("rank " + std::to_string(options.rank) + " is not in 0 to " +
@@ -154,7 +159,8 @@ Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
   }
   if (scheme == &kTransport) {
     return host::HostBackend::join(options, std::string(name),
-                                   {*options.transport, nullptr, "host (transport)", nullptr}, out);
+                                   {*options.transport, nullptr, "frames (transport)", nullptr},
+                                   out);
   }
   if (scheme == &kNetwork) return join_network(options, name, out);
   if (scheme == &kMpi) return mpi::join(options, out);

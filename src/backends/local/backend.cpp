@@ -22,10 +22,10 @@ LocalBackend::~LocalBackend() {
 Status LocalBackend::join(const GroupOptions& options, const std::string& group_name,
                           bool processes, std::unique_ptr<Backend>* out) {
   std::unique_ptr<LocalBackend> backend(new LocalBackend(options, processes));
-  TRIREME_RETURN_IF_ERROR(
-      processes ? join_processes(group_name, options.token, backend->group_, backend->buffers_,
-                                 &backend->membership_)
-                : join_threads(group_name, backend->group_, &backend->membership_));
+  TRIREME_RETURN_IF_ERROR(processes
+                              ? join_processes(group_name, options.token, backend->group_,
+                                               backend->buffers_, &backend->membership_)
+                              : join_threads(group_name, backend->group_, &backend->membership_));
   *out = std::move(backend);
   return Status::success();
 }
@@ -35,33 +35,34 @@ std::string LocalBackend::description() const {
   return "local (" + ranks + (met_by_.empty() ? "" : ", met by " + met_by_) + ")";
 }
 
-Status LocalBackend::wait_ready(Deadline deadline) {
-  return wait_for_members(group_, *membership_, ready_, deadline);
+Status LocalBackend::wait_ready_unless(Deadline deadline, const std::function<Status()>& trouble) {
+  return after_failure(wait_for_members(group_, *membership_, ready_, deadline, trouble));
 }
 
 Status LocalBackend::run(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
   TRIREME_RETURN_IF_ERROR(
-      begin_collective(group_, *membership_, ready_, operation, sequence, deadline));
-  return collectives_.run(operation, sequence, deadline);
+      after_failure(begin_collective(group_, *membership_, ready_, operation, sequence, deadline)));
+  return after_failure(collectives_.run(operation, sequence, deadline));
 }
 
-// What run() would have to wait for or to answer is left to it.
-Brief LocalBackend::start_brief(const PlainOperation& operation, std::uint64_t sequence,
-                                BriefTime* out_time) noexcept {
-  if (!ready_.load(std::memory_order_acquire) || group_.failed()) return Brief::refused;
-  return collectives_.start_brief(operation, sequence, kInlineBytes, out_time);
+// Leaves to run() every case in which it would wait or fail.
+SmallProgress LocalBackend::start_small(const PlainOperation& operation, std::uint64_t sequence,
+                                        BriefTime* out_time) noexcept {
+  if (!ready_.load(std::memory_order_acquire) || group_.failure().happened())
+    return SmallProgress::refused;
+  return collectives_.start_small(operation, sequence, kInlineBytes, out_time);
 }
 
-Status LocalBackend::finish_brief(const Operation& operation, std::uint64_t sequence,
+Status LocalBackend::finish_small(const Operation& operation, std::uint64_t sequence,
                                   Deadline deadline) {
-  return collectives_.finish_brief(operation, sequence, deadline);
+  return after_failure(collectives_.finish_small(operation, sequence, deadline));
 }
 
 Status LocalBackend::agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
                            std::vector<bool>* gives) {
   TRIREME_RETURN_IF_ERROR(
-      begin_collective(group_, *membership_, ready_, operation, sequence, deadline));
-  return collectives_.agree(operation, sequence, deadline, gives);
+      after_failure(begin_collective(group_, *membership_, ready_, operation, sequence, deadline)));
+  return after_failure(collectives_.agree(operation, sequence, deadline, gives));
 }
 
 }  // namespace trireme::local

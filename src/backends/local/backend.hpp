@@ -16,17 +16,17 @@ namespace trireme::local {
 
 class LocalBackend final : public Backend {
  public:
-  // group_name: what follows local:// or host://.
+  // group_name: the part after local:// or host://.
   static Status join(const GroupOptions& options, const std::string& group_name, bool processes,
                      std::unique_ptr<Backend>* out);
   ~LocalBackend() override;
 
   std::string description() const override;
-  Status wait_ready(Deadline deadline) override;
+  Status wait_ready_unless(Deadline deadline, const std::function<Status()>& trouble) override;
   Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline) override;
-  Brief start_brief(const PlainOperation& operation, std::uint64_t sequence,
-                    BriefTime* out_time) noexcept override;
-  Status finish_brief(const Operation& operation, std::uint64_t sequence,
+  SmallProgress start_small(const PlainOperation& operation, std::uint64_t sequence,
+                            BriefTime* out_time) noexcept override;
+  Status finish_small(const Operation& operation, std::uint64_t sequence,
                       Deadline deadline) override;
   bool has_native(const Operation&) const override { return true; }
   Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
@@ -35,17 +35,16 @@ class LocalBackend final : public Backend {
   void progress() override {
     messages_.progress();
     algorithms_.progress();
+    if (group_.failure().happened()) membership_->spread_failure();
   }
   bool withdraw(Message& message) override { return set_of(message).withdraw(message); }
-  std::uint32_t activity() const override { return group_.activity(); }
+  std::uint32_t activity() const override { return group_.bells().activity(); }
   void wait_activity(std::uint32_t seen, Deadline deadline) override {
     group_.wait_activity(seen, deadline);
   }
-  void wake_waiters() override { group_.wake_waiters(); }
+  void wake_waiters() override { group_.bells().wake_waiters(); }
   bool shares_memory() const override { return true; }
-  std::uint64_t key_of(Memory& memory) const override {
-    return buffers_->key_of(memory);
-  }
+  std::uint64_t key_of(Memory& memory) const override { return buffers_->key_of(memory); }
   Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
                   std::shared_ptr<Memory>* out) override {
     return buffers_->map_peer(peer, key, bytes, deadline, out);
@@ -53,9 +52,9 @@ class LocalBackend final : public Backend {
   Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) override {
     return buffers_->allocate(bytes, out);
   }
-  void fail(const Status& status) noexcept override { group_.fail(status); }
-  Status failure() const override { return group_.failure(); }
-  Status shared_failure() const override { return group_.shared_failure(); }
+  void fail(const Status& status) noexcept override { group_.failure().tell(status); }
+  Status failure() const override { return after_failure(group_.failure().status()); }
+  Status shared_failure() const override { return after_failure(group_.failure().shared_status()); }
   void on_end(std::shared_ptr<const EndListener> listener) override {
     membership_->on_end(std::move(listener));
   }
@@ -63,25 +62,36 @@ class LocalBackend final : public Backend {
     return decisions_.decide(kind, vote, deadline, out);
   }
   bool counts_as_lost(int rank) const override {
-    return group_.segment() != nullptr && group_.counts_as_lost(rank);
+    return group_.segment() != nullptr && group_.presence().counts_as_lost(rank);
   }
   void stop_deciding() noexcept override { decisions_.stop(); }
   TrafficCounters traffic() const override {
-    const TrafficCounters brief = collectives_.brief_traffic();
-    TrafficCounters all = group_.traffic();
-    all.bytes_sent += brief.bytes_sent;
-    all.bytes_received += brief.bytes_received;
+    const TrafficCounters small = collectives_.small_traffic();
+    TrafficCounters all = group_.traffic().all();
+    all.sent_bytes += small.sent_bytes;
+    all.received_bytes += small.received_bytes;
     return all;
   }
-  std::vector<std::int32_t> awaited(std::uint32_t channel) const override {
-    return group_.awaited(channel);
+  void on_wait(std::shared_ptr<const WaitListener> listener) override {
+    group_.blame().on_wait(std::move(listener));
   }
-  std::vector<LastCalls> last_calls() const override { return group_.last_calls(); }
+  void note_wait(const RankSet& ranks, Waiting what) noexcept override {
+    group_.blame().note_wait(ranks, what);
+  }
+  std::vector<std::int32_t> awaited(std::uint32_t channel) const override {
+    return group_.blame().awaited(channel);
+  }
+  std::vector<LastCalls> last_calls() const override { return group_.presence().last_calls(); }
 
  private:
   LocalBackend(const GroupOptions& options, bool processes);
   Messages& set_of(const Message& message) {
     return message.context == 0 ? messages_ : algorithms_;
+  }
+  // The status that a call returns.
+  Status after_failure(Status status) const {
+    if (!status.ok() && group_.failure().happened()) membership_->spread_failure();
+    return status;
   }
   const std::string met_by_;
   Group group_;

@@ -1,5 +1,5 @@
-// Groups of processes: membership by liaison.
-#include "backends/local/liaison.hpp"
+// Groups of processes: a process mesh keeps the membership.
+#include "backends/local/process_mesh.hpp"
 #include "backends/slots/membership.hpp"
 #include "platform/failpoint.hpp"
 
@@ -10,36 +10,38 @@ class ProcessMembership final : public Membership {
  public:
   ProcessMembership(const std::string& group_name, std::shared_ptr<const Token> token, Group& group,
                     std::shared_ptr<Buffers> buffers)
-      : group_(group), liaison_(group_name, std::move(token), group, std::move(buffers)) {
-    group_.on_silence([this] { return liaison_.stopped(); });
+      : group_(group), process_mesh_(group_name, std::move(token), group, std::move(buffers)) {
+    group_.blame().on_silence([this] { return process_mesh_.stopped(); });
   }
 
   ~ProcessMembership() override {
-    // Nobody is there to hear of a failure to leave; kill, stop and sleep are what these points are for.
+    tell_why(group_);
+    // A failure of this point has no effect; it is for kill, stop and sleep.
     static_cast<void>(failpoint("leave", "before_mark").ok());
-    group_.mark_left(group_.rank());
+    group_.presence().mark_left(group_.rank());
     static_cast<void>(failpoint("leave", "after_mark").ok());
-    group_.on_silence(nullptr);
+    group_.blame().on_silence(nullptr);
   }
 
   Status join() {
     TRIREME_RETURN_IF_ERROR(failpoint("join", "before_claim"));
-    TRIREME_RETURN_IF_ERROR(liaison_.claim());
+    TRIREME_RETURN_IF_ERROR(process_mesh_.claim());
     TRIREME_RETURN_IF_ERROR(failpoint("join", "after_claim"));
-    return liaison_.start();
+    return process_mesh_.start();
   }
 
-  bool joined(int rank) const override { return liaison_.joined(rank); }
-  bool has_other_token(int rank) const override { return liaison_.has_other_token(rank); }
-  Bell& bell() override { return group_.private_bell(); }
-  // The liaison hears of every failure.
+  bool joined(int rank) const override { return process_mesh_.joined(rank); }
+  bool has_other_token(int rank) const override { return process_mesh_.has_other_token(rank); }
+  Bell& bell() override { return group_.bells().private_bell(); }
+  // The process mesh sees every failure.
   void on_end(std::shared_ptr<const EndListener> listener) override {
-    group_.on_end(std::move(listener));
+    group_.failure().on_end(std::move(listener));
   }
+  void spread_failure() noexcept override { process_mesh_.spread_failure(); }
 
  private:
   Group& group_;
-  Liaison liaison_;  // its end tells the peers what the mark says
+  ProcessMesh process_mesh_;  // its destructor tells the peers what the mark says
 };
 
 }  // namespace

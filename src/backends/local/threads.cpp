@@ -19,10 +19,12 @@ struct ThreadGroup {
 
   const std::string name;
   const Segment segment;
-  std::vector<bool> taken = std::vector<bool>(static_cast<std::size_t>(segment.layout().world_size));
+  std::vector<bool> taken =
+      std::vector<bool>(static_cast<std::size_t>(segment.layout().world_size));
   int members = 0;
 
-  // By rank. A rank that waits elsewhere looks at nothing here: whoever fails tells all.
+  // By rank. A rank that waits elsewhere does not look here: so the failing rank calls all
+  // listeners.
   using Listener = std::shared_ptr<const EndListener>;
   std::mutex listeners_mutex;
   std::vector<Listener> listeners = std::vector<Listener>(taken.size());
@@ -31,7 +33,7 @@ struct ThreadGroup {
     const std::lock_guard lock(listeners_mutex);
     listeners[static_cast<std::size_t>(rank)].swap(listener);
   }
-  void tell(const Status& failure) {
+  void report(const Status& failure) {
     for (const Listener& place : listeners) {
       Listener listener;
       {
@@ -67,8 +69,8 @@ ThreadGroup::~ThreadGroup() {
   system_table().unmap(segment.base(), segment.layout().total_bytes);
 }
 
-// Whether a newcomer belongs to a later incarnation: this one was whole once and falls apart, or the
-// newcomer's own place in it is one that was left.
+// Whether a newcomer belongs to a later incarnation: this one was whole once and falls apart, or
+// the newcomer's own rank has left it.
 bool is_over(const ThreadGroup& group, int rank) {
   const int world_size = group.segment.layout().world_size;
   if (rank < world_size && group.has_left(rank)) return true;
@@ -82,31 +84,28 @@ class ThreadMembership final : public Membership {
  public:
   ThreadMembership(Group& group, std::shared_ptr<ThreadGroup> threads)
       : group_(group), threads_(std::move(threads)) {
-    group_.on_end(std::make_shared<const EndListener>(
-        [all = threads_](const Status& failure) { all->tell(failure); }));
+    group_.failure().on_end(std::make_shared<const EndListener>(
+        [all = threads_](const Status& failure) { all->report(failure); }));
   }
 
   ~ThreadMembership() override {
-    // Nobody is there to hear of a failure to leave; kill, stop and sleep are what these points are for.
+    tell_why(group_);
+    // A failure of this point has no effect; it is for kill, stop and sleep.
     (void)failpoint("leave", "before_mark").ok();
-    group_.mark_left(group_.rank());
+    group_.presence().mark_left(group_.rank());
     (void)failpoint("leave", "after_mark").ok();
     threads_->listen(group_.rank(), nullptr);
   }
 
   void on_end(std::shared_ptr<const EndListener> listener) override {
     threads_->listen(group_.rank(), listener);
-    const Status failure = group_.shared_failure();  // perhaps told before
+    const Status failure = group_.failure().shared_status();  // perhaps told before
     if (!failure.ok()) (*listener)(failure);
   }
 
-  void announce() {
-    group_.mark_joined();
-  }
+  void announce() { group_.presence().mark_joined(); }
 
-  bool joined(int rank) const override {
-    return group_.joined(rank);
-  }
+  bool joined(int rank) const override { return group_.presence().joined(rank); }
   Bell& bell() override { return threads_->segment.header().join_bell; }
 
  private:
@@ -116,11 +115,10 @@ class ThreadMembership final : public Membership {
 
 }  // namespace
 
-Status join_threads(const std::string& group_name, Group& group,
-                    std::unique_ptr<Membership>* out) {
+Status join_threads(const std::string& group_name, Group& group, std::unique_ptr<Membership>* out) {
   TRIREME_RETURN_IF_ERROR(failpoint("join", "before_claim"));
   const std::string url = "local://" + group_name;
-  // Both are let go of after the lock: the end of a group takes the lock.
+  // Both are released after the lock: the end of a group takes the lock.
   std::shared_ptr<ThreadGroup> former;
   std::shared_ptr<ThreadGroup> threads;
   {
@@ -139,7 +137,7 @@ Status join_threads(const std::string& group_name, Group& group,
         system_table().unmap(base, layout.total_bytes);
         throw;
       }
-      all.groups[group_name] = threads;  // not before there is one: nobody would take it out again
+      all.groups[group_name] = threads;  // only now: the last member removes it
     }
     const int world_size = threads->segment.layout().world_size;
     if (world_size != group.world_size()) {

@@ -20,8 +20,8 @@ namespace {
 
 struct Kind {
   const char* name;
-  const char* variable;  // that its mpirun gives every process
-  const char* library;   // of the program that is linked with it
+  const char* variable;  // mpirun sets it for every process
+  const char* library;   // a program of this MPI is linked with it
 };
 // In this order, as Open MPI's mpirun may itself run under a manager that sets PMI_RANK.
 constexpr Kind kKinds[] = {{"openmpi", "OMPI_COMM_WORLD_RANK", "libmpi.so.40"},
@@ -37,7 +37,8 @@ bool is_set(const char* variable) {
   return text != nullptr && *text != 0;
 }
 
-// What the user says, or what the program uses already, or what started it.
+// The user's choice comes first, then the MPI that the program uses already, then the MPI of
+// mpirun.
 Status choose(std::string* file) {
   if (is_set("TRIREME_MPI_LIBRARY")) {
     *file = std::getenv("TRIREME_MPI_LIBRARY");
@@ -78,7 +79,7 @@ Status load(const std::string& file, const Plugin** out) {
   return Status::success();
 }
 
-// A process has one MPI: what was found first stays.
+// A process has one MPI: the first choice stays.
 Status find_plugin(const Plugin** out) {
   static std::mutex* const mutex = new std::mutex;
   static const Plugin* found = nullptr;
@@ -113,7 +114,7 @@ Status meet(const Plugin& plugin, int world_size, Deadline deadline, const World
   return meeting->wait(deadline, out);
 }
 
-// Where the ranks of this rank's host meet, another place each time. Nobody else knows it.
+// A secret meeting place for the ranks of this rank's host, another one each time.
 std::string next_place(const World& world, int rank) {
   static std::atomic<std::uint64_t> places{0};
   std::string text = std::to_string(places.fetch_add(1));
@@ -125,7 +126,8 @@ std::string next_place(const World& world, int rank) {
   return "mpi-" + hexadecimal(std::span(place).first(16));
 }
 
-// MPI itself among all ranks; where ranks share hosts, among those of one place. `group` lives longer.
+// MPI itself runs among all ranks; where ranks share hosts, it runs among the ranks of one place.
+// `group` must outlive the engine.
 Status open_engine(const Plugin& plugin, Group& group, const GroupOptions& options,
                    std::shared_ptr<host::Engine>* out) {
   auto itself = std::make_shared<MpiEngine>(plugin, group, options.rank, options.world_size);

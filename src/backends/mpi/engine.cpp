@@ -12,22 +12,22 @@
 namespace trireme::mpi {
 namespace {
 
-// What a rank sends or receives at a time, whichever is more.
+// The bytes that a rank sends or receives at a time, whichever are more.
 constexpr std::uint64_t kPieceBytes = 2u << 20;
 
 bool is_integer(trireme_dtype dtype) {
   return dtype >= TRIREME_DTYPE_I8 && dtype <= TRIREME_DTYPE_U64;
 }
 
-// What comes out of MPI the same as of the kernels, but for the bits of a NaN, and the same
-// whichever of two operands is the first. Not the smallest and largest: a NaN and the sign of 0
-// count there, and MPICH 4.0 takes bytes without a sign for some with one. Nor narrow types, which
-// are rounded once.
+// Whether MPI and the kernels get the same result, but for the bits of a NaN, in either order of
+// two operands. Minimum and maximum do not: a NaN and the sign of 0 count there, and MPICH 4.0
+// takes some unsigned bytes for signed ones. Neither do narrow types, which are rounded once.
 bool same_in_mpi(trireme_dtype dtype, trireme_reduction reduction) {
-  if (is_integer(dtype)) return reduction != TRIREME_REDUCTION_MIN && reduction != TRIREME_REDUCTION_MAX;
+  if (is_integer(dtype))
+    return reduction != TRIREME_REDUCTION_MIN && reduction != TRIREME_REDUCTION_MAX;
   if (dtype != TRIREME_DTYPE_F32 && dtype != TRIREME_DTYPE_F64) return false;
-  return reduction == TRIREME_REDUCTION_SUM || reduction == TRIREME_REDUCTION_AVERAGE || reduction == TRIREME_REDUCTION_PRODUCT ||
-         reduction == TRIREME_REDUCTION_SCALED_SUM;
+  return reduction == TRIREME_REDUCTION_SUM || reduction == TRIREME_REDUCTION_AVERAGE ||
+         reduction == TRIREME_REDUCTION_PRODUCT || reduction == TRIREME_REDUCTION_SCALED_SUM;
 }
 
 std::uint64_t many(bool condition, int world_size) {
@@ -44,7 +44,7 @@ struct MpiEngine::Piece {
 
 bool MpiEngine::offers(const Operation& operation) const {
   switch (operation.kind) {
-    case OperationKind::all_reduce: {  // ours: the smallest and the largest, too
+    case OperationKind::all_reduce: {  // the library's own: minimum and maximum, too
       const trireme_reduction reduction = operation.reduction;
       return same_in_mpi(operation.dtype, reduction) || reduction == TRIREME_REDUCTION_MIN ||
              reduction == TRIREME_REDUCTION_MAX;
@@ -99,7 +99,7 @@ Status MpiEngine::run_piece(const Operation& operation, const Piece& piece, Dead
     stage.bytes = send_bytes + take_bytes;
   }
   std::byte* const out = stage.memory.get();
-  // A broadcast has one memory.
+  // A broadcast has one buffer.
   std::byte* const in = kind == OperationKind::broadcast ? out : out + send_bytes;
   if (sends) {
     const auto* const from = static_cast<const std::byte*>(
@@ -122,7 +122,7 @@ Status MpiEngine::run_piece(const Operation& operation, const Piece& piece, Dead
   TRIREME_RETURN_IF_ERROR(finish(call, stage, deadline));
   if (!takes) return Status::success();
   auto* const to = static_cast<std::byte*>(operation.receive);
-  if (is_reduced) {  // divides or scales where that is to be done, and makes every NaN the one
+  if (is_reduced) {  // divides or scales, and unifies NaNs
     const void* const source = in;
     kernels::reduce(operation.dtype, operation.reduction, to + piece.first * size, &source, 1,
                     piece.count, static_cast<std::uint32_t>(world_size_), operation.scale);

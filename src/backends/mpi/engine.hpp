@@ -1,7 +1,7 @@
-// MpiEngine: collectives that MPI runs, on memory that is the engine's own. MPI takes back nothing
-// that it has been given: what a rank gave up waiting for may go on, so the caller's memory is
-// copied, piece by piece. An all-reduce is a ring of messages (ring.cpp): MPI's own is faster only
-// where it may wait without an end, and the ring copies no more than it moves.
+// MpiEngine: collectives that MPI runs, on memory of the engine. MPI cannot cancel a started
+// operation: an operation that a rank has given up may go on, so the engine copies the caller's
+// memory, piece by piece. An all-reduce is a ring of messages (ring.cpp): MPI's own is faster only
+// where it may wait without an end, and the ring copies only the bytes that it moves.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace trireme::mpi {
 
 class MpiEngine final : public host::Engine {
  public:
-  // `group` lives longer.
+  // `group` must outlive the engine.
   MpiEngine(const Plugin& plugin, Group& group, int rank, int world_size)
       : plugin_(plugin), group_(group), rank_(rank), world_size_(world_size) {}
 
@@ -31,11 +31,11 @@ class MpiEngine final : public host::Engine {
   void abort() noexcept override { aborted_.store(true); }
 
  private:
-  // Ranks that send each other what they call: with more, the two threads that take frames to all of
-  // them are less work for who calls.
+  // Up to so many ranks send each other their calls directly: with more, two threads that take
+  // frames to all of them are less work for the calling thread.
   static constexpr int kMostExchanged = 16;
 
-  // Memory of a channel for one piece: what is sent, then what is received.
+  // Memory of a channel for one piece: the bytes to send, then the received ones.
   struct Stage {
     std::unique_ptr<std::byte[]> memory;
     std::uint64_t bytes = 0;

@@ -1,4 +1,4 @@
-// How to wait for MPI, which wakes nobody: look again and again.
+// The way to wait for MPI, which wakes no thread: test again and again.
 #pragma once
 
 #include <chrono>
@@ -8,19 +8,19 @@
 
 namespace trireme::mpi {
 
-// Looks one right after the other, as long as a peer takes that is on its way; then some that let
-// others run, as peers may need this core; then sleeps between looks, longer each time.
+// First it tests without a pause, about as long as a peer needs that is on its way. Then it yields
+// between tests, as peers may need this core. Then it sleeps between tests, longer each time.
 inline void pause_after(int looks) {
-  constexpr int kLooks = 50;
+  constexpr int kPolls = 50;
   constexpr int kYields = 400;
   constexpr std::chrono::microseconds kShortestNap{50};
   constexpr std::chrono::microseconds kLongestNap{500};
-  if (looks < kLooks) {
+  if (looks < kPolls) {
     cpu_relax();
-  } else if (looks < kLooks + kYields) {
+  } else if (looks < kPolls + kYields) {
     std::this_thread::yield();
   } else {
-    const int naps = looks - kLooks - kYields;
+    const int naps = looks - kPolls - kYields;
     std::this_thread::sleep_for(naps < 4 ? kShortestNap * (1 << naps) : kLongestNap);
   }
 }

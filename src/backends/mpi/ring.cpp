@@ -1,7 +1,7 @@
-// MpiEngine's all-reduce: a ring of messages of MPI. Each block goes around once, while each rank
-// adds its own part, and once more as it is then. What is longer than a segment of each block is cut
-// into pieces, of which some are under way at the same time, each in a lane of its own. Two ranks
-// just exchange what is not long.
+// MpiEngine's all-reduce: a ring of messages of MPI. Each block goes around twice: first each rank
+// adds its own part, then the sum goes to all ranks. A call that is longer than a segment of each
+// block is cut into pieces. Several pieces are under way at the same time, each in a lane of its
+// own. Two ranks exchange short calls directly.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -16,20 +16,21 @@
 namespace trireme::mpi {
 namespace {
 
-// Of a block, in one message: some of them fit into a core's cache.
+// The bytes of a block in one message: several of them fit into a core's cache.
 constexpr std::uint64_t kSegmentBytes = 256u << 10;
-// Two ranks simply exchange up to so much: they add it all twice, but wait for each other once.
+// Two ranks exchange up to so many bytes directly: they add all of it twice, but wait for each
+// other once.
 constexpr std::uint64_t kDirectBytes = 512u << 10;
 constexpr std::uint64_t kLanes = 4;
-constexpr std::uint64_t kTickets = kTags / kLanes - 1;  // the last one would have kSlotTag
+constexpr std::uint64_t kTickets = kTags / kLanes - 1;  // the last ticket would have kSlotTag
 
 }  // namespace
 
-// One piece at a time, step by step. In each step a message goes to the next rank and one comes from
-// the rank before.
+// One piece at a time, step by step. In each step a message goes to the next rank and one comes
+// from the rank before.
 class MpiEngine::Lane {
  public:
-  // `direct`: each of two ranks gives the other one the whole.
+  // `direct`: two ranks give each other the whole.
   Lane(MpiEngine& engine, const Operation& operation, bool direct, std::int32_t tag, std::byte* out,
        std::byte* in)
       : engine_(engine),
@@ -40,7 +41,7 @@ class MpiEngine::Lane {
         out_(out),
         in_(in) {}
 
-  // Elements [first, first + count) of the whole.
+  // Begins the piece of elements [first, first + count).
   void begin(std::uint64_t first, std::uint64_t count) {
     first_ = first;
     count_ = count;
@@ -52,7 +53,7 @@ class MpiEngine::Lane {
 
   bool busy() const { return busy_; }
 
-  // Goes on as far as MPI has come. `moved`: that was a step, or the beginning of one.
+  // Goes as far as MPI has come. `moved`: a step ended, or began.
   Status advance(bool* moved) {
     char error[kErrorBytes] = "";
     State state = State::done;
@@ -98,7 +99,8 @@ class MpiEngine::Lane {
   int next() const { return (rank() + 1) % n(); }
   int previous() const { return (rank() + n() - 1) % n(); }
   std::uint64_t size() const { return dtype_size(operation_.dtype); }
-  // Once around takes n - 1 steps; in the second the block goes on that came in the last one.
+  // One way around takes n - 1 steps; on the second way a rank sends the block that it received in
+  // the step before.
   int sent() const { return (rank() - step_ + 2 * n()) % n(); }
   int received() const { return (rank() - step_ - 1 + 2 * n()) % n(); }
 
@@ -118,12 +120,12 @@ class MpiEngine::Lane {
 
   State post(bool sends, int peer, const Range& range, std::byte* memory, Request** request,
              char* error) {
-    const Letter letter{operation_.channel,
-                        peer,
-                        tag_,
-                        static_cast<std::int32_t>(range.count * size()),
-                        memory,
-                        sends};
+    const Character letter{operation_.channel,
+                           peer,
+                           tag_,
+                           static_cast<std::int32_t>(range.count * size()),
+                           memory,
+                           sends};
     return engine_.plugin_.post(&engine_.group_, letter, request, error);
   }
 
@@ -134,14 +136,14 @@ class MpiEngine::Lane {
     return state;
   }
 
-  // What has come is this rank's to add to, to keep and to pass on.
+  // Adds this rank's part to the received block, keeps it and passes it on.
   void end_step() {
     const Range range = block(received());
     if (step_ < n() - 1) {
       const bool last = step_ == n() - 2;
       const void* sources[] = {in_, send_memory(range)};
       if (direct_ && rank() == 0) std::swap(sources[0], sources[1]);  // the same bits on both
-      // What nobody else has is passed on, too.
+      // The last sum is both a result and the block to pass on.
       void* const both[] = {last ? receive_memory(range) : in_, in_};
       kernels::reduce_into(operation_.dtype,
                            last ? operation_.reduction : kernels::unfinished(operation_.reduction),
@@ -201,7 +203,8 @@ Status MpiEngine::run_ring(const Operation& operation, std::uint64_t ticket, Dea
                        memory + longest);
   }
 
-  // Pieces have their lanes by number, so messages of one tag come in the same order everywhere.
+  // Each piece's number determines its lane, so messages of one tag come in the same order on all
+  // ranks.
   std::uint64_t begun = 0;
   Status status = Status::success();
   for (int looks = 0; status.ok();) {

@@ -10,7 +10,7 @@ namespace trireme::mpi {
 namespace {
 
 // Messages of one tag arrive in order, and there is one operation at a time in a channel: this only
-// keeps apart what a failure has left.
+// separates the remains of a failed operation.
 constexpr std::uint64_t kWireTickets = kTags / 2;
 
 int neighbour(const tcp::Members& members, std::size_t steps) {

@@ -1,5 +1,5 @@
-// MpiWire: a ring of some ranks of a group, by messages of MPI. What is sent and received is the wire's
-// own memory: MPI takes back nothing that it has been given.
+// MpiWire: a ring of some ranks of a group, by messages of MPI. The wire sends and receives in its
+// own memory: MPI cannot cancel a started operation.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace trireme::mpi {
 
 class MpiWire final : public hierarchical::Wire {
  public:
-  // `group` lives longer. Nobody else posts messages in it.
+  // `group` must outlive the wire. No other object may post messages in it.
   MpiWire(const Plugin& plugin, Group& group, const tcp::Members& members);
 
   Status step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
@@ -23,14 +23,14 @@ class MpiWire final : public hierarchical::Wire {
   void abort() noexcept override { aborted_.store(true); }
 
  private:
-  // Memory of a channel: what is sent, then what is received.
+  // Memory of a channel: the bytes to send, then the received ones.
   struct Stage {
     std::unique_ptr<std::byte[]> memory;
     std::uint64_t bytes = 0;
   };
   // One message.
   struct Half {
-    Letter letter;
+    Character letter;
     Request* request = nullptr;
     bool posted = false;
     bool done = false;

@@ -16,7 +16,7 @@ bool World::is_one_host() const {
 Meeting::Meeting(const Plugin& plugin, int world_size)
     : plugin_(plugin), all_(static_cast<std::size_t>(world_size)) {}
 
-// Goes on as far as MPI has come; failures of MPI stay.
+// Goes as far as MPI has come; a failure of MPI stays.
 Status Meeting::look() {
   const auto failed = [this](const char* error) {
     return failure_ =
@@ -62,9 +62,10 @@ Status Meeting::wait(Deadline deadline, const World** out) {
       }
     }
     if (deadline.passed()) {
-      return Status::failure(TRIREME_ERROR_TIMEOUT,
-                             "not all ranks of mpirun have come to where they make their first "
-                             "group, and tell each other which host they are on");
+      return Status::failure(
+          TRIREME_ERROR_TIMEOUT,
+          "not all ranks of mpirun have come to make their first group, in which "
+          "they exchange the names of their hosts");
     }
     pause_after(looks);
   }

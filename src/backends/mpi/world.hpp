@@ -1,5 +1,5 @@
-// World: what all ranks of mpirun tell each other once, when each of them makes its first group: which
-// host it is on. MPI is only asked for what it does without waiting, so that a deadline can end the wait.
+// World: the exchange of all ranks of mpirun about their hosts, once, when each makes its first
+// group. It makes only calls of MPI that do not wait, so that a deadline can end the wait.
 #pragma once
 
 #include <memory>
@@ -15,18 +15,18 @@
 namespace trireme::mpi {
 
 struct World {
-  std::vector<Digest> hosts;  // by rank: what is the same for ranks of one host alone
-  Digest secret{};            // which these ranks alone know
+  std::vector<Digest> hosts;  // by rank: equal only for ranks of one host
+  Digest secret{};            // only these ranks know it
 
   bool is_one_host() const;
 };
 
 class Meeting {
  public:
-  // MPI has begun.
+  // MPI must have begun.
   Meeting(const Plugin& plugin, int world_size);
 
-  // Waits until all ranks have called it once. TIMEOUT: may be called again. Any thread.
+  // Waits until all ranks have called it once. After TIMEOUT it may be called again. Any thread.
   Status wait(Deadline deadline, const World** out);
 
  private:
@@ -38,7 +38,7 @@ class Meeting {
   Status look();
 
   const Plugin& plugin_;
-  std::mutex mutex_;  // guards the rest, which MPI may write to for as long as the process lives
+  std::mutex mutex_;  // guards the fields below, which MPI may write for good
   Status failure_ = Status::success();
   Group* group_ = nullptr;
   Request* request_ = nullptr;

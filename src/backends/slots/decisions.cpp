@@ -18,11 +18,11 @@ Status Decisions::decide(DecisionKind kind, std::uint64_t vote, Deadline deadlin
   const char* const name = decision_name(kind);
   if (stopped_.load()) return left_failure(group_.name());
   TRIREME_RETURN_IF_ERROR(wait_for_segment(name, deadline));
-  if (group_.counts_as_lost(group_.rank())) {
+  if (group_.presence().counts_as_lost(group_.rank())) {
     return excluded_failure(group_.rank(), name, group_.name());
   }
   TRIREME_RETURN_IF_ERROR(failpoint("decide", "before_vote"));
-  // What has to be allocated is allocated before the vote, which cannot be taken back.
+  // All memory is allocated before the vote, which cannot be withdrawn.
   const auto n = static_cast<std::size_t>(group_.world_size());
   std::vector<std::int32_t> absent;
   absent.reserve(n);
@@ -33,8 +33,8 @@ Status Decisions::decide(DecisionKind kind, std::uint64_t vote, Deadline deadlin
   mine.kind.store(static_cast<std::uint32_t>(kind), std::memory_order_relaxed);
   mine.vote.store(vote, std::memory_order_relaxed);
   mine.number.store(number, std::memory_order_seq_cst);
-  group_.ring(group_.segment()->header().decision_bell);
-  // From here on the others count on this rank: a failure that a test wants comes at the end.
+  group_.bells().ring(group_.segment()->header().decision_bell);
+  // From here on the others count on this rank: so a test's failure comes at the end.
   const Status voted = failpoint("decide", "after_vote");
   const Status waited = wait_for_decision(name, number, deadline, &absent);
   const Status decided = failpoint("decide", "after_decision");
@@ -46,24 +46,24 @@ Status Decisions::decide(DecisionKind kind, std::uint64_t vote, Deadline deadlin
   return Status::success();
 }
 
-// Between processes rank 0 passes it on. Without it nothing can be decided; then the group has no survivors that
-// ever met.
+// Between processes rank 0 passes it on. No decision is possible without it; the group then has no
+// survivors that ever met.
 Status Decisions::wait_for_segment(const char* name, Deadline deadline) const {
-  Stall stall = group_.stall();
+  Stall stall = group_.latecomers().stall();
   while (group_.segment() == nullptr) {
-    const std::uint32_t seen = group_.private_bell().events.load(std::memory_order_seq_cst);
+    const std::uint32_t seen = group_.bells().private_bell().events.load(std::memory_order_seq_cst);
     if (group_.segment() != nullptr) break;
-    if (group_.failed()) return group_.failure();
+    if (group_.failure().happened()) return group_.failure().status();
     if (stopped_.load()) return left_failure(group_.name());
     if (deadline.passed()) {
       return decision_failure(TRIREME_ERROR_TIMEOUT, "rank 0 has not joined", name, {0},
                               group_.name());
     }
     if (stall.due(now_ns())) {
-      group_.warn_slow(0, "not joined for ", name, 0, stall);
+      group_.latecomers().warn(0, "not joined for ", name, 0, stall);
       continue;
     }
-    group_.sleep(group_.private_bell(), seen, stall.before(deadline));
+    group_.bells().sleep(group_.bells().private_bell(), seen, stall.before(deadline));
   }
   return Status::success();
 }
@@ -74,7 +74,7 @@ Status Decisions::wait_for_decision(const char* name, std::uint64_t number, Dead
   Header& header = group_.segment()->header();
   Status late = Status::success();
   int proposals = 0;
-  Stall stall = group_.stall();
+  Stall stall = group_.latecomers().stall();
   while (true) {
     const std::uint32_t seen = header.decision_bell.events.load(std::memory_order_seq_cst);
     const std::uint64_t last = decision_number(header.decision.load(std::memory_order_seq_cst));
@@ -85,7 +85,7 @@ Status Decisions::wait_for_decision(const char* name, std::uint64_t number, Dead
     find_missing(number, &absent);
     if (absent.empty()) {
       if (const Status wanted = failpoint("decide", "before_decision"); !wanted.ok()) late = wanted;
-      // One is enough: it counts, or that of another rank did.
+      // One proposal is enough: it wins, or another rank's does.
       if (++proposals > kMostProposals) {
         return corrupt("no proposal becomes the decision", name);
       }
@@ -94,45 +94,46 @@ Status Decisions::wait_for_decision(const char* name, std::uint64_t number, Dead
     }
     if (stopped_.load()) return left_failure(group_.name());
     if (deadline.passed()) {
-      // The decision is made without them, so that the votes of those who are there are in step; this rank alone
-      // answers that its time was over.
+      // The decision goes on without the absent ranks, so that the votes of the others stay in
+      // step; only this rank returns TIMEOUT.
       late = decision_failure(TRIREME_ERROR_TIMEOUT,
                               list_ranks(absent) + " did not arrive before the deadline", name,
                               absent, group_.name());
-      for (const std::int32_t rank : absent) group_.give_up(rank);
-      if (!group_.failed()) {
-        group_.fail(Status::failure(TRIREME_ERROR_TIMEOUT,
-                                    list_ranks(absent) + " did not arrive before the deadline")
-                        .with_details({name, group_.name(), 0, absent, 0}));
+      for (const std::int32_t rank : absent) group_.presence().give_up(rank);
+      if (!group_.failure().happened()) {
+        group_.failure().tell(
+            Status::failure(TRIREME_ERROR_TIMEOUT,
+                            list_ranks(absent) + " did not arrive before the deadline")
+                .with_details({name, group_.name(), 0, absent, 0}));
       }
       continue;
     }
     if (stall.due(now_ns())) {
-      group_.warn_slow(absent, "not come to ", name, 0, stall);
+      group_.latecomers().warn(absent, "not come to ", name, 0, stall);
       continue;
     }
-    group_.sleep(header.decision_bell, seen, stall.before(deadline));
+    group_.bells().sleep(header.decision_bell, seen, stall.before(deadline));
   }
 }
 
-// Who has not voted and does not count as lost.
+// Finds the ranks that have neither voted nor count as lost.
 void Decisions::find_missing(std::uint64_t number, std::vector<std::int32_t>* out) const {
   out->clear();
   for (int rank = 0; rank < group_.world_size(); ++rank) {
     if (group_.segment()->ballot(rank).number.load(std::memory_order_seq_cst) >= number) continue;
-    if (!group_.counts_as_lost(rank)) out->push_back(rank);
+    if (!group_.presence().counts_as_lost(rank)) out->push_back(rank);
   }
 }
 
-// Different ranks may find different things, when one dies meanwhile: the first one counts.
+// Ranks may find different outcomes, when one dies meanwhile: the first proposal wins.
 void Decisions::propose(std::uint64_t number) const {
   const Segment& segment = *group_.segment();
   std::uint64_t ranks[kMaxRanks / 64] = {};
   Tally tally;
   for (int rank = 0; rank < group_.world_size(); ++rank) {
     const Ballot& ballot = segment.ballot(rank);
-    if (group_.counts_as_lost(rank)) continue;
-    // A higher number: the decision has been made, and what is written here counts for nothing.
+    if (group_.presence().counts_as_lost(rank)) continue;
+    // A higher number means that the decision was made, so this proposal has no effect.
     if (ballot.number.load(std::memory_order_seq_cst) != number) continue;
     ranks[rank / 64] |= 1ull << (rank % 64);
     tally.add(static_cast<DecisionKind>(ballot.kind.load(std::memory_order_relaxed) & 3),
@@ -149,14 +150,14 @@ void Decisions::propose(std::uint64_t number) const {
   if (decision_number(last) + 1 != number) return;
   header.decision.compare_exchange_strong(last, pack_decision(number, group_.rank()),
                                           std::memory_order_seq_cst);
-  group_.ring(header.decision_bell);
+  group_.bells().ring(header.decision_bell);
 }
 
 Status Decisions::read(const char* name, std::uint64_t number, Decision* out) const {
   const Segment& segment = *group_.segment();
   const std::uint64_t word = segment.header().decision.load(std::memory_order_seq_cst);
   const int winner = decision_rank(word);
-  // More than the next one cannot be decided without this rank, unless it is out.
+  // Only the next decision can be made without this rank, unless the rank is out.
   if (decision_number(word) != number) return excluded_failure(group_.rank(), name, group_.name());
   if (winner >= group_.world_size()) {
     return corrupt("the decision is of no rank", name);
@@ -183,7 +184,7 @@ Status Decisions::read(const char* name, std::uint64_t number, Decision* out) co
 }
 
 Status Decisions::corrupt(std::string text, const char* name) const {
-  group_.fail(
+  group_.failure().tell(
       Status::failure(TRIREME_ERROR_CORRUPT, "rank " + std::to_string(group_.rank()) + ": " + text)
           .with_details({name, group_.name(), 0, {}, 0}));
   return decision_failure(TRIREME_ERROR_CORRUPT, std::move(text), name, {}, group_.name());
@@ -191,8 +192,9 @@ Status Decisions::corrupt(std::string text, const char* name) const {
 
 void Decisions::stop() noexcept {
   stopped_.store(true);
-  group_.wake_waiters();
-  if (const Segment* const segment = group_.segment()) group_.ring(segment->header().decision_bell);
+  group_.bells().wake_waiters();
+  if (const Segment* const segment = group_.segment())
+    group_.bells().ring(segment->header().decision_bell);
 }
 
 }  // namespace trireme::local

@@ -1,24 +1,58 @@
 #include "backends/slots/membership.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include "platform/descriptors.hpp"
 #include "platform/failpoint.hpp"
 
 namespace trireme::local {
+namespace {
+
+// How long a late rank waits for the names of ranks that have not come: no longer than it has
+// waited already, and not long.
+constexpr std::uint64_t kMostPatienceNs = 500 * kMillisecond;
+constexpr std::uint64_t kLeastPatienceNs = 20 * kMillisecond;
+// How often a wait asks for trouble elsewhere.
+constexpr std::uint64_t kTroubleNs = 2 * kMillisecond;
+
+}  // namespace
+
+std::vector<std::int32_t> Membership::absent(std::vector<std::int32_t> missing, bool gives_up,
+                                             std::uint64_t patience_ns) const {
+  if (absence_ == nullptr) return missing;
+  const auto known = absence_(gives_up, patience_ns);
+  if (!known.has_value()) return missing;
+  std::vector<std::int32_t> both;
+  for (const std::int32_t rank : missing) {
+    if (std::find(known->begin(), known->end(), rank) != known->end()) both.push_back(rank);
+  }
+  return both.empty() ? missing : both;
+}
+
+void Membership::tell_why(Group& group) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (late_.ok() || group.failure().happened()) return;
+  for (int rank = 0; rank < group.world_size(); ++rank) {
+    if (rank != group.rank() && !joined(rank)) return group.failure().tell(late_);
+  }
+}
 
 Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>& ready,
-                        Deadline deadline) {
+                        Deadline deadline, const std::function<Status()>& trouble) {
   Bell& bell = membership.bell();
-  Stall stall = group.stall();
+  Stall stall = group.latecomers().stall();
+  const std::uint64_t begin = now_ns();
+  membership.note_late(Status::success());
   while (true) {
     const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
-    if (group.failed()) return group.failure();
+    if (trouble != nullptr) TRIREME_RETURN_IF_ERROR(trouble());
+    if (group.failure().happened()) return group.failure().status();
     if (ready.load(std::memory_order_acquire)) return Status::success();
     std::vector<std::int32_t> missing;
     std::vector<std::int32_t> left;
     for (int rank = 0; rank < group.world_size(); ++rank) {
-      // This rank itself only lacks the segment, which rank 0 has.
+      // This rank itself only lacks the segment, which comes from rank 0.
       if (rank == group.rank() || membership.joined(rank)) continue;
       missing.push_back(rank);
     }
@@ -28,7 +62,7 @@ Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>&
       return Status::success();
     }
     for (int rank = 0; rank < group.world_size(); ++rank) {
-      if (group.left(rank)) left.push_back(rank);
+      if (group.presence().left(rank)) left.push_back(rank);
     }
     FailureDetails details;
     details.communicator = group.name();
@@ -39,6 +73,14 @@ Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>&
           .with_details(std::move(details));
     }
     if (deadline.passed()) {
+      missing = membership.absent(std::move(missing), true,
+                                  std::clamp(now_ns() - begin, kLeastPatienceNs, kMostPatienceNs));
+      if (group.failure().happened()) return group.failure().status();
+      // Some may have joined meanwhile.
+      const auto is_here = [&](std::int32_t rank) { return membership.joined(rank); };
+      if (!std::all_of(missing.begin(), missing.end(), is_here)) {
+        missing.erase(std::remove_if(missing.begin(), missing.end(), is_here), missing.end());
+      }
       if (const int refused = system_refusal(); refused != 0) {
         details.blamed = {group.rank()};
         details.system_error = refused;
@@ -53,31 +95,40 @@ Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>&
       }
       std::string text = list_ranks(missing) + (missing.size() == 1 ? " has" : " have") +
                          " not joined \"" + group.name() + "\" ";
-      text += foreign.empty() ? "(or used another rendezvous or token)"
-                              : "(a process that says it is " + list_ranks(foreign) + " has another token)";
-      return Status::failure(TRIREME_ERROR_TIMEOUT, text).with_details(std::move(details));
+      text += foreign.empty()
+                  ? "(or used another rendezvous or token)"
+                  : "(a process that says it is " + list_ranks(foreign) + " has another token)";
+      const Status late =
+          Status::failure(TRIREME_ERROR_TIMEOUT, text).with_details(std::move(details));
+      membership.note_late(late);
+      return late;
     }
     if (stall.due(now_ns())) {
-      group.warn_slow(missing, "not joined", "", 0, stall);
+      missing = membership.absent(std::move(missing), false, kMostPatienceNs);
+      group.latecomers().warn(missing, "not joined", "", 0, stall);
       continue;
     }
-    group.sleep(bell, seen, stall.before(deadline));
+    const Deadline end = stall.before(deadline);
+    group.bells().sleep(
+        bell, seen,
+        trouble == nullptr ? end : Deadline::at(std::min(end.moment_ns(), now_ns() + kTroubleNs)));
   }
 }
 
 Status begin_collective(Group& group, Membership& membership, std::atomic<bool>& ready,
                         const Operation& operation, std::uint64_t sequence, Deadline deadline) {
   const char* const name = operation_name(operation.as_called().kind);
-  if (group.failed()) return group.failure(name, sequence);
+  if (group.failure().happened()) return group.failure().status(name, sequence);
   if (!ready.load(std::memory_order_acquire)) {
-    const Status status = wait_for_members(group, membership, ready, deadline);
+    const Status status = wait_for_members(group, membership, ready, deadline, nullptr);
     if (!status.ok()) {
-      if (group.failed()) return group.failure(name, sequence);
+      if (group.failure().happened()) return group.failure().status(name, sequence);
       FailureDetails details = status.details() == nullptr ? FailureDetails{} : *status.details();
       details.operation = name;
       details.sequence = sequence;
-      group.fail(Status::failure(status.code(), status.message()).with_details(std::move(details)));
-      return group.failure(name, sequence);
+      group.failure().tell(
+          Status::failure(status.code(), status.message()).with_details(std::move(details)));
+      return group.failure().status(name, sequence);
     }
   }
   group.note_call(operation.as_called().kind, operation.channel, operation.model, sequence);

@@ -19,12 +19,12 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 
 Status out_of_memory(std::uint64_t bytes, std::uint64_t available) {
-  return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY,
-                         "a buffer of " + std::to_string(bytes) + " bytes; the system has " +
-                             std::to_string(available) + " left");
+  return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "a buffer of " + std::to_string(bytes) +
+                                                          " bytes; the system has " +
+                                                          std::to_string(available) + " left");
 }
 
-// A file that could shrink would make reading it a SIGBUS.
+// Reading a file that could shrink would raise SIGBUS.
 bool is_sealed(int descriptor, std::uint64_t bytes) {
   struct stat file {};
   const int seals = fcntl(descriptor, F_GET_SEALS);
@@ -42,11 +42,11 @@ OwnBuffer::OwnBuffer(std::shared_ptr<Buffers> table, std::uint64_t id, void* dat
 }
 
 OwnBuffer::~OwnBuffer() {
-  // The last one to let go of it may be a thread that can be cancelled: a small operation holds no
-  // NoCancellation where it ends, and what follows writes to sockets and closes files.
+  // A thread that can be cancelled may release it last: a small operation holds no NoCancellation
+  // where it ends, and the code below writes to sockets and closes files.
   const NoCancellation whole;
-  const std::shared_ptr<Buffers> table = std::move(table_);  // may be the last one of it, too
-  table->forget(*this);  // before the address can be somebody else's
+  const std::shared_ptr<Buffers> table = std::move(table_);  // may be the last reference
+  table->forget(*this);  // before another buffer can get the address
   system_table().unmap(data_, mapped_bytes_);
   if (descriptor_ >= 0) system_table().close(descriptor_);
 }
@@ -100,7 +100,7 @@ Status Buffers::allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) {
   return Status::success();
 }
 
-// In both, the pointer outlives the lock: letting go of the last one takes the lock again.
+// In both, the pointer outlives the lock: releasing the last one takes the lock again.
 std::shared_ptr<OwnBuffer> Buffers::find(const void* data, std::uint64_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   std::shared_ptr<OwnBuffer> buffer;
@@ -128,7 +128,7 @@ void Buffers::make_private(const void* data) {
   if (buffer == nullptr) return;
   const std::uint64_t bytes = buffer->mapped_bytes();
   void* const copy = system_table().map(-1, bytes);
-  if (copy == nullptr) return;  // no memory left for it: the pages stay shared
+  if (copy == nullptr) return;  // no memory for the copy: the pages stay shared
   std::memcpy(copy, buffer->data(), bytes);
   if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, buffer->data()) == MAP_FAILED) {
     system_table().unmap(copy, bytes);
@@ -138,8 +138,8 @@ void Buffers::make_private(const void* data) {
 Status Buffers::resolve(int peer, const Location& location, std::uint64_t bytes, Purpose purpose,
                         Deadline deadline, std::byte** out, std::shared_ptr<void>* keep) {
   Group& group = *group_;
-  Bell& bell = group.private_bell();
-  Stall stall = group.stall();
+  Bell& bell = group.bells().private_bell();
+  Stall stall = group.latecomers().stall();
   while (true) {
     const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
     {
@@ -149,18 +149,18 @@ Status Buffers::resolve(int peer, const Location& location, std::uint64_t bytes,
       if (found != buffers.end()) {
         const PeerBuffer& buffer = found->second;
         if (location.offset > buffer.bytes || bytes > buffer.bytes - location.offset) {
-          return Status::failure(
-              TRIREME_ERROR_CORRUPT,
-              "rank " + std::to_string(peer) + " names " + std::to_string(bytes) +
-                  " bytes at offset " + std::to_string(location.offset) + " of a buffer of " +
-                  std::to_string(buffer.bytes) + " bytes");
+          return Status::failure(TRIREME_ERROR_CORRUPT,
+                                 "rank " + std::to_string(peer) + " names " +
+                                     std::to_string(bytes) + " bytes at offset " +
+                                     std::to_string(location.offset) + " of a buffer of " +
+                                     std::to_string(buffer.bytes) + " bytes");
         }
         *out = buffer.data + location.offset;
         *keep = buffer.mapping;
         return Status::success();
       }
     }
-    if (group.failed()) return group.failure();
+    if (group.failure().happened()) return group.failure().status();
     if (deadline.passed()) {
       FailureDetails details;
       details.blamed = {peer};
@@ -169,11 +169,11 @@ Status Buffers::resolve(int peer, const Location& location, std::uint64_t bytes,
           .with_details(std::move(details));
     }
     if (stall.due(now_ns())) {
-      group.warn_slow(peer, "not handed over its buffer for ", purpose.name, purpose.sequence,
-                      stall);
+      group.latecomers().warn(peer, "not handed over its buffer for ", purpose.name,
+                              purpose.sequence, stall);
       continue;
     }
-    group.sleep(bell, seen, stall.before(deadline));
+    group.bells().sleep(bell, seen, stall.before(deadline));
   }
 }
 
@@ -196,8 +196,8 @@ class MappedBuffer final : public Memory {
 
 namespace {
 
-// Between threads: buffers by key, as long as they live. A rank may look for one whose owner has
-// failed and gone.
+// Between threads: buffers by key, while they live. A rank may look for one whose owner has failed
+// and gone.
 struct KeyedBuffers {
   std::mutex mutex;
   std::uint64_t next_key = 1;
@@ -265,11 +265,11 @@ Status Buffers::add_peer_buffer(int peer, std::uint64_t id, std::uint64_t bytes,
   PeerBuffer buffer{static_cast<std::byte*>(data), bytes, std::shared_ptr<void>(data, unmap)};
   const std::lock_guard lock(mutex_);
   if (!peers_[static_cast<std::size_t>(peer)].emplace(id, std::move(buffer)).second) {
-    return Status::failure(TRIREME_ERROR_CORRUPT, "rank " + std::to_string(peer) +
-                                                      " handed over buffer " + std::to_string(id) +
-                                                      " twice");
+    return Status::failure(
+        TRIREME_ERROR_CORRUPT,
+        "rank " + std::to_string(peer) + " handed over buffer " + std::to_string(id) + " twice");
   }
-  if (group_ != nullptr) group_->ring(group_->private_bell());
+  if (group_ != nullptr) group_->bells().ring(group_->bells().private_bell());
   return Status::success();
 }
 
@@ -296,7 +296,7 @@ void Buffers::set_sink(BufferSink sink) {
 }
 
 void Buffers::detach() noexcept {
-  std::vector<std::map<std::uint64_t, PeerBuffer>> peers;  // nobody asks for them any more
+  std::vector<std::map<std::uint64_t, PeerBuffer>> peers;  // they are not used any more
   const std::lock_guard lock(mutex_);
   group_ = nullptr;
   sink_ = {};
@@ -308,7 +308,7 @@ void Buffers::forget(const OwnBuffer& buffer) noexcept {
   own_.erase(reinterpret_cast<std::uintptr_t>(buffer.data()));
   try {
     if (sink_.freed) sink_.freed(buffer.id());
-  } catch (...) {  // no memory to tell it: the peers keep a mapping until they leave
+  } catch (...) {  // no memory to tell the peers: they keep a mapping until they leave
   }
 }
 

@@ -1,4 +1,5 @@
-// Buffers: memory that peers read in place: this rank's own, and what it has mapped of its peers.
+// Buffers: memory that peers read in place: this rank's own buffers, and the buffers of peers that
+// it maps.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ class OwnBuffer final : public Memory, public std::enable_shared_from_this<OwnBu
   const int descriptor_;
 };
 
-// What the process at the other end of a socket must be told.
+// The news of buffers for the processes at the other ends of the sockets.
 struct BufferSink {
   std::function<void(std::uint64_t id)> made;
   std::function<void(std::uint64_t id)> freed;
@@ -48,7 +49,7 @@ class Buffers : public std::enable_shared_from_this<Buffers> {
   std::shared_ptr<OwnBuffer> find(std::uint64_t id);
   std::vector<std::uint64_t> ids();
 
-  // What a buffer is waited for, for the log. Sequence 0: none is told.
+  // The purpose of a wait for a buffer, for the log. Sequence 0 is not written.
   struct Purpose {
     const char* name;
     std::uint64_t sequence;
@@ -56,19 +57,19 @@ class Buffers : public std::enable_shared_from_this<Buffers> {
   // Waits until the buffer of `peer` is mapped here, and checks that the range lies within it.
   Status resolve(int peer, const Location& location, std::uint64_t bytes, Purpose purpose,
                  Deadline deadline, std::byte** out, std::shared_ptr<void>* keep);
-  // What peers map a buffer of this rank by, while it lives.
+  // The number by which peers map a buffer of this rank, while it lives.
   std::uint64_t key_of(Memory& memory) const;
   Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
                   std::shared_ptr<Memory>* out);
-  // Puts memory of this rank alone, with the same content, in place of the pages of the buffer that holds `data`.
-  // For a failed group: no peer can write to it any more.
+  // Replaces the pages of the buffer that holds `data` by private memory with the same content. For
+  // a failed group: then no peer can write to it any more.
   void make_private(const void* data);
-  // Maps what a peer handed over; takes the descriptor in any case.
+  // Maps a buffer that a peer has passed; takes the descriptor in any case.
   Status add_peer_buffer(int peer, std::uint64_t id, std::uint64_t bytes, int descriptor);
   void drop_peer_buffer(int peer, std::uint64_t id);
 
   void set_sink(BufferSink sink);
-  // The group is gone: no peer has to be told any more. Memory lives on until its owners let go.
+  // The group is gone: peers receive no more news. Memory lives on until its owners release it.
   void detach() noexcept;
 
  private:
@@ -93,7 +94,7 @@ class Buffers : public std::enable_shared_from_this<Buffers> {
   Group* group_;      // null after detach()
   BufferSink sink_;
   std::uint64_t next_id_ = 1;
-  std::map<std::uintptr_t, OwnEntry> own_;                // by first address
+  std::map<std::uintptr_t, OwnEntry> own_;                  // by first address
   std::vector<std::map<std::uint64_t, PeerBuffer>> peers_;  // by rank, then id
 };
 

@@ -21,7 +21,7 @@ struct WireHeader {
   std::uint64_t count;
   std::int32_t dtype;
   std::uint32_t context;
-  std::uint64_t check;  // kCheck: a stream that is out of step is not read as a message
+  std::uint64_t check;  // kCheck: a stream that is out of step fails here
 };
 constexpr std::uint64_t kCheck = 0x74726d7374726d73;
 
@@ -33,16 +33,16 @@ std::string elements(std::uint64_t count, trireme_dtype dtype) {
   return std::to_string(count) + " " + dtype_name(dtype);
 }
 
-// A message that came before anybody asked for it.
+// A message that arrived before its receive.
 struct SetAside {
   WireHeader header;
   std::uint64_t bytes = 0;
   std::unique_ptr<std::byte[]> data;
   bool whole = false;
-  Message* wanted = nullptr;  // the receive it will go to once it is whole
+  Message* wanted = nullptr;  // the receive that gets it once it is whole
 };
 
-// Whether a receive or probe would take what `from` sends under this tag.
+// Whether a receive or probe accepts a message of `from` with this tag.
 bool accepts(const Message& message, int from) {
   return message.peer == from || message.peer == kAnySource;
 }
@@ -51,18 +51,18 @@ bool matches(const Message& message, int from, const WireHeader& header) {
          (message.any_tag || message.tag == header.tag);
 }
 
-// What this rank has to do with one other.
+// The messages between this rank and one peer.
 struct Peer {
-  std::list<Message*> sends;     // in order; the first one may be in the ring in part
-  std::uint64_t written = 0;     // of the ring to the peer
-  std::uint64_t read = 0;        // of the ring from the peer
-  // The message that is coming in, if `incoming`.
+  std::list<Message*> sends;  // in order; a part of the first one may be in the ring
+  std::uint64_t written = 0;  // bytes of the ring to the peer
+  std::uint64_t read = 0;     // bytes of the ring from the peer
+  // The message that is arriving, if `incoming`.
   bool incoming = false;
   WireHeader header{};
   std::uint64_t bytes = 0;
   std::uint64_t got = 0;
   std::byte* target = nullptr;
-  Message* receive = nullptr;  // or, if null, the last one of `aside`
+  Message* receive = nullptr;  // null: the last one of `aside`
   std::list<SetAside> aside;
   std::uint64_t aside_bytes = 0;
 };
@@ -74,24 +74,22 @@ struct Messages::State {
       : group(group_in), set(set_in), peers(static_cast<std::size_t>(group_in.world_size())) {}
 
   Peer& peer(std::int32_t rank) { return peers[static_cast<std::size_t>(rank)]; }
-  Ring& ring(int from, int to) const {
-    return ring_of(*group.segment(), set, from, to);
-  }
+  Ring& ring(int from, int to) const { return ring_of(*group.segment(), set, from, to); }
   std::uint64_t capacity() const { return ring_capacity(group.segment()->layout()); }
 
   void fail(const Message& message, trireme_status code, std::string text,
             std::vector<std::int32_t> blamed);
   void end_all() noexcept;
-  // Whether anything is asked of that rank that has not been met.
+  // Whether a receive or probe of that rank has not met its message.
   bool wants(int from) const;
-  // Whether a message is coming in for a receive; not one that is only set aside.
+  // Whether a message is arriving for a receive; not one that is only set aside.
   static bool is_receiving(const Peer& peer) {
     return peer.incoming && (peer.receive != nullptr || peer.aside.back().wanted != nullptr);
   }
-  // The first receive that takes this message, once every probe that it answers is done.
+  // The first receive that accepts this message, once every probe that it answers is done.
   Message* find_receive(int from, const WireHeader& header);
   void meet(Message& message, const WireHeader& header, int from);
-  // Makes the receive ready for the message; false once that has failed the group.
+  // Makes the receive ready for the message; returns false if that has failed the group.
   bool take(Message& receive, const WireHeader& header, int from);
   void end(std::list<Message*>* all, Message* message);
   Status push(int to);
@@ -99,7 +97,7 @@ struct Messages::State {
   Status pull(int from);
   Status begin_incoming(int from, bool* begun);
   Status end_incoming(int from);
-  Status give(Peer& from, std::list<SetAside>::iterator aside);
+  Status publish(Peer& from, std::list<SetAside>::iterator aside);
   Status match_aside(int from);
   void match_self();
   Status step(int rank);
@@ -109,7 +107,7 @@ struct Messages::State {
   const int set;
   std::vector<Peer> peers;
   bool all_left_seen = false;
-  std::list<Message*> receives;  // and probes, in the order they were asked for, matched or not
+  std::list<Message*> receives;  // and probes, in the order of their calls, matched or not
 };
 
 Messages::Messages(Group& group, int set) : state_(std::make_unique<State>(group, set)) {}
@@ -126,17 +124,17 @@ void Messages::State::fail(const Message& message, trireme_status code, std::str
   std::sort(blamed.begin(), blamed.end());
   blamed.erase(std::unique(blamed.begin(), blamed.end()), blamed.end());
   details.blamed = std::move(blamed);
-  group.fail(Status::failure(code, std::move(text)).with_details(std::move(details)));
+  group.failure().tell(Status::failure(code, std::move(text)).with_details(std::move(details)));
 }
 
-// The group has failed: so has every message. Must not throw, or their owners would free what is
-// still listed here.
+// The group has failed, and so has every message. It must not throw, or the owners would free
+// messages that are still listed here.
 void Messages::State::end_all() noexcept {
   const auto end_list = [&](std::list<Message*>& all) {
     while (!all.empty()) {
       Message& message = *all.front();
       try {
-        message.status = group.failure(message.part_of, message.sequence);
+        message.status = group.failure().status(message.part_of, message.sequence);
       } catch (...) {
         message.status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory");
       }
@@ -153,7 +151,7 @@ void Messages::State::end_all() noexcept {
   }
 }
 
-// Whoever hears `done` may free the message, so it is let go of first.
+// A caller that sees `done` may free the message, so it is removed first.
 void Messages::State::end(std::list<Message*>* all, Message* message) {
   all->remove(message);
   message->done.store(true, std::memory_order_release);
@@ -220,7 +218,7 @@ Status Messages::State::push(int to) {
     Message& message = *peer.sends.front();
     bool moved = false;
     TRIREME_RETURN_IF_ERROR(push_piece(to, message, &moved));
-    if (moved) group.ring_member(to);
+    if (moved) group.bells().ring_member(to);
     const std::uint64_t bytes = message.count * dtype_size(message.dtype);
     if (message.matched && message.moved_bytes == bytes) {
       TRIREME_RETURN_IF_ERROR(failpoint("send", "before_done"));
@@ -240,7 +238,7 @@ Status Messages::State::push_piece(int to, Message& message, bool* moved) {
   const std::uint64_t used = peer.written - ring.read.load(std::memory_order_acquire);
   if (used > capacity()) {
     fail(message, TRIREME_ERROR_CORRUPT,
-         "rank " + std::to_string(to) + " claims to have read what was not written", {to});
+         "rank " + std::to_string(to) + " claims to have read bytes that were not written", {to});
     return Status::success();
   }
   std::uint64_t room = capacity() - used;
@@ -263,7 +261,7 @@ Status Messages::State::push_piece(int to, Message& message, bool* moved) {
             static_cast<const std::byte*>(message.data) + message.moved_bytes, part);
     peer.written += part;
     message.moved_bytes += part;
-    group.count_traffic(part, 0);
+    group.traffic().count(part, 0);
     *moved = true;
   }
   ring.written.store(peer.written, std::memory_order_release);
@@ -272,7 +270,8 @@ Status Messages::State::push_piece(int to, Message& message, bool* moved) {
 
 // --- receiving -------------------------------------------------------------------------------
 
-// Reads the ring only while something of that rank is asked for, or comes in for a receive.
+// Reads the ring only while a receive or probe waits for that rank, or a message arrives for a
+// receive.
 Status Messages::State::pull(int from) {
   Peer& peer = this->peer(from);
   Ring& ring = this->ring(from, group.rank());
@@ -296,11 +295,11 @@ Status Messages::State::pull(int from) {
       copy_out(peer.target + peer.got, ring.data, capacity(), peer.read, part);
       peer.read += part;
       peer.got += part;
-      group.count_traffic(0, part);
+      group.traffic().count(0, part);
     }
-    if (peer.read != before) {  // a peer that is rung for nothing would ring back
+    if (peer.read != before) {  // a peer that is rung without need would ring back
       ring.read.store(peer.read, std::memory_order_release);
-      group.ring_member(from);
+      group.bells().ring_member(from);
     }
     if (peer.got == peer.bytes) {
       TRIREME_RETURN_IF_ERROR(end_incoming(from));
@@ -311,7 +310,7 @@ Status Messages::State::pull(int from) {
   return Status::success();
 }
 
-// Looks at the next header and finds a place for what follows it.
+// Reads the next header and finds a place for its payload.
 Status Messages::State::begin_incoming(int from, bool* begun) {
   Peer& peer = this->peer(from);
   Ring& ring = this->ring(from, group.rank());
@@ -346,7 +345,7 @@ Status Messages::State::begin_incoming(int from, bool* begun) {
       peer.aside.pop_back();
       return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY,
                              "host memory has run out for a message of rank " +
-                                 std::to_string(from) + " that nobody has asked for yet");
+                                 std::to_string(from) + " that no receive has asked for yet");
     }
     peer.aside_bytes += bytes;
     peer.receive = nullptr;
@@ -371,11 +370,11 @@ Status Messages::State::end_incoming(int from) {
   }
   const auto aside = std::prev(peer.aside.end());
   aside->whole = true;
-  return aside->wanted == nullptr ? Status::success() : give(peer, aside);
+  return aside->wanted == nullptr ? Status::success() : publish(peer, aside);
 }
 
-// Hands a whole message that was set aside to the receive that wants it.
-Status Messages::State::give(Peer& from, std::list<SetAside>::iterator aside) {
+// Copies a whole message that was set aside to its receive.
+Status Messages::State::publish(Peer& from, std::list<SetAside>::iterator aside) {
   TRIREME_RETURN_IF_ERROR(failpoint("receive", "before_done"));
   Message* const receive = aside->wanted;
   if (aside->bytes > 0) std::memcpy(receive->data, aside->data.get(), aside->bytes);
@@ -385,7 +384,7 @@ Status Messages::State::give(Peer& from, std::list<SetAside>::iterator aside) {
   return Status::success();
 }
 
-// Looks for what was asked for since among what was set aside before.
+// Matches new receives with messages that were set aside before.
 Status Messages::State::match_aside(int from) {
   Peer& peer = this->peer(from);
   for (auto next = peer.aside.begin(); next != peer.aside.end();) {
@@ -396,12 +395,12 @@ Status Messages::State::match_aside(int from) {
     if (!take(*receive, aside->header, from)) return Status::success();
     TRIREME_RETURN_IF_ERROR(failpoint("receive", "before_first"));
     aside->wanted = receive;
-    if (aside->whole) TRIREME_RETURN_IF_ERROR(give(peer, aside));
+    if (aside->whole) TRIREME_RETURN_IF_ERROR(publish(peer, aside));
   }
   return Status::success();
 }
 
-// A message to oneself needs no ring: the memory of both sides is here.
+// A message to oneself needs no ring: both sides' memory is in this process.
 void Messages::State::match_self() {
   Peer& self = peer(group.rank());
   for (auto next = self.sends.begin(); next != self.sends.end();) {
@@ -420,11 +419,11 @@ void Messages::State::match_self() {
 
 // --- the three of Backend --------------------------------------------------------------------
 
-// Only listed here: what can throw later must not leave a message behind whose owner thinks it was
-// refused.
+// post() only lists the message: if it threw later, it would leave a message behind that its owner
+// believes refused.
 void Messages::post(Message& message) {
   const Segment* const shared = state_->group.segment();
-  if (message.context == 0 && shared != nullptr && !state_->group.failed()) {
+  if (message.context == 0 && shared != nullptr && !state_->group.failure().happened()) {
     shared->member(state_->group.rank())
         .last_message.store(pack_message(message.kind, message.peer, message.sequence),
                             std::memory_order_relaxed);
@@ -437,8 +436,8 @@ void Messages::post(Message& message) {
 }
 
 Status Messages::State::step(int rank) {
-  // Read before the ring: what a rank sent before it left is in there.
-  const bool left = group.left(rank);
+  // Read before the ring: the ring then holds all that the rank sent before it left.
+  const bool left = group.presence().left(rank);
   Peer& peer = this->peer(rank);
   TRIREME_RETURN_IF_ERROR(match_aside(rank));
   TRIREME_RETURN_IF_ERROR(push(rank));
@@ -454,7 +453,7 @@ Status Messages::State::step(int rank) {
   return Status::success();
 }
 
-// A receive from any rank fails when nobody is left who could send.
+// A receive from any rank fails when no rank is left that could send.
 void Messages::State::check_any_source() {
   const auto any = std::find_if(receives.begin(), receives.end(), [](const Message* each) {
     return each->peer == kAnySource && !each->matched;
@@ -463,13 +462,13 @@ void Messages::State::check_any_source() {
   std::vector<std::int32_t> others;
   for (int rank = 0; rank < group.world_size(); ++rank) {
     if (rank == group.rank()) continue;
-    if (!group.left(rank)) return;
+    if (!group.presence().left(rank)) return;
     others.push_back(rank);
   }
-  // They may have sent before they left: what is in the rings by now was looked at after this.
+  // They may have sent before they left: so the rings are read once more after this.
   if (!all_left_seen) {
     all_left_seen = true;
-    group.wake_waiters();
+    group.bells().wake_waiters();
     return;
   }
   fail(**any, TRIREME_ERROR_PEER_LOST, "all other ranks have left", others);
@@ -478,19 +477,19 @@ void Messages::State::check_any_source() {
 void Messages::progress() {
   State& state = *state_;
   Group& group = state.group;
-  if (!group.failed()) state.match_self();
-  for (int rank = 0; rank < group.world_size() && !group.failed(); ++rank) {
+  if (!group.failure().happened()) state.match_self();
+  for (int rank = 0; rank < group.world_size() && !group.failure().happened(); ++rank) {
     const Peer& peer = state.peer(rank);
     const bool busy = !peer.sends.empty() || State::is_receiving(peer) || state.wants(rank);
     if (rank == group.rank() || !busy) continue;
     if (group.segment() == nullptr) return;
     // A message to a rank that never comes would be lost; it waits, as collectives do.
-    if (!group.joined(rank) && !group.left(rank)) continue;
+    if (!group.presence().joined(rank) && !group.presence().left(rank)) continue;
     const Status status = state.step(rank);
-    if (!status.ok()) group.fail(status);
+    if (!status.ok()) group.failure().tell(status);
   }
-  if (!group.failed()) state.check_any_source();
-  if (group.failed()) state.end_all();
+  if (!group.failure().happened()) state.check_any_source();
+  if (group.failure().happened()) state.end_all();
 }
 
 bool Messages::withdraw(Message& message) {

@@ -10,15 +10,14 @@ namespace trireme::local {
 // The message half of Backend; see there. The caller locks: one thread at a time is inside.
 //
 // A ring is a stream of headers, each followed by its payload; a message that is larger than the
-// ring flows through it while both sides make progress. A message whose tag nobody asks for while
-// another of that rank is asked for is set aside in memory of the receiver, up to kSetAsideBytes
-// for each sender; beyond that the sender waits.
+// ring flows through it while both sides make progress. A message is set aside in the receiver's
+// memory if no receive asks for its tag while another receive waits for that rank. The memory is up
+// to kSetAsideBytes for each sender; beyond that the sender waits.
 class Messages {
  public:
   static constexpr std::uint64_t kSetAsideBytes = 64u << 20;
 
-  // Rings come in two sets, so that a message that waits in a ring of the caller's stops no
-  // algorithm's.
+  // Rings come in two sets, so that a waiting message of the caller's does not stop an algorithm's.
   Messages(Group& group, int set);
   ~Messages();
   Messages(const Messages&) = delete;

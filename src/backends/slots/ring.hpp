@@ -1,4 +1,4 @@
-// Ring: a stream of bytes from one rank to one other, in memory that both sides see.
+// Ring: a stream of bytes from one rank to another one, in memory that both map.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace trireme::local {
 
-// Positions only grow; each side keeps its own and tells it here. What the other side tells is
-// checked before use.
+// Positions only grow; each side keeps its own and publishes it here. A peer's position is checked
+// before use.
 struct Ring {
   alignas(kLine) std::atomic<std::uint64_t> written;
   alignas(kLine) std::atomic<std::uint64_t> read;
@@ -26,16 +26,16 @@ inline Ring& ring_of(const Segment& segment, int set, int from, int to) {
 }
 inline std::uint64_t ring_capacity(const Layout& layout) { return layout.ring_bytes - kRingHead; }
 
-inline void copy_in(std::byte* ring, std::uint64_t capacity, std::uint64_t position, const void* from,
-             std::uint64_t bytes) {
+inline void copy_in(std::byte* ring, std::uint64_t capacity, std::uint64_t position,
+                    const void* from, std::uint64_t bytes) {
   const std::uint64_t at = position % capacity;
   const std::uint64_t first = std::min(bytes, capacity - at);
   std::memcpy(ring + at, from, first);
   std::memcpy(ring, static_cast<const std::byte*>(from) + first, bytes - first);
 }
 
-inline void copy_out(void* to, const std::byte* ring, std::uint64_t capacity, std::uint64_t position,
-              std::uint64_t bytes) {
+inline void copy_out(void* to, const std::byte* ring, std::uint64_t capacity,
+                     std::uint64_t position, std::uint64_t bytes) {
   const std::uint64_t at = position % capacity;
   const std::uint64_t first = std::min(bytes, capacity - at);
   std::memcpy(to, ring + at, first);

@@ -1,5 +1,6 @@
-// The control segment: what the ranks of one host share. One per group; a memfd that every process maps, or
-// plain memory between threads. Zeroed at birth, and zero is a valid state of everything in it.
+// The control segment: the memory that the ranks of one host share. One per group; a memfd that
+// every process maps, or plain memory between threads. It is zero at the start, and zero is a valid
+// state of every field.
 #pragma once
 
 #include <atomic>
@@ -11,27 +12,27 @@
 
 namespace trireme::local {
 
-// Raised whenever the layout or the meaning of a field changes; processes compare it when they meet.
-constexpr std::uint32_t kLayoutVersion = 10;
+// Raised whenever the layout or the meaning of a field changes; processes compare it when they
+// meet.
+constexpr std::uint32_t kLayoutVersion = 11;
 
-constexpr int kMaxRanks = 256;
 constexpr std::uint64_t kInlineBytes = 4096;  // payload that fits into a slot
 constexpr std::uint64_t kTinyBytes = 40;      // payload that fits into its first cache line
 constexpr std::uint64_t kLine = 128;          // cache lines come in pairs
 
-// Chunks that a rank stages pieces in, in turn. At least 3 (moves.cpp); together more than a second-level cache, so
-// that a chunk that is filled anew is not in a peer's any more.
+// Chunks in which a rank stages pieces, in turn. At least 3 (staged_move.hpp); together larger than
+// a second-level cache, so that a chunk has left a peer's cache when it is filled again.
 constexpr std::uint64_t kStages = 8;
 constexpr std::uint64_t kUrgentStages = 4;
 
-// A word to sleep on. Whoever changed something rings; whoever waits reads `events`, looks at what it waits for, and
-// sleeps while `events` is what it was.
+// A word to sleep on. A thread that changed the state rings. A thread that waits reads `events`,
+// looks at the state, and sleeps while `events` stays the same.
 struct alignas(kLine) Bell {
   std::atomic<std::uint32_t> events;
   std::atomic<std::uint32_t> sleepers;  // too high after a sleeper was killed: costs a system call
 };
 
-// Where memory lies that peers shall read.
+// The place of memory that peers read.
 enum class Place : std::uint32_t { none = 0, staged, shared, address };
 struct Location {
   Place place;
@@ -42,28 +43,29 @@ struct Location {
 
 // Bits of Slot::flags.
 constexpr std::uint32_t kContributes = 1;  // this rank gives elements
-constexpr std::uint32_t kStaged = 2;       // memory of this rank has to be staged
-constexpr std::uint32_t kTiny = 4;         // what is carried lies in the first cache line
+constexpr std::uint32_t kStaged = 2;       // this rank's memory must be staged
+constexpr std::uint32_t kTiny = 4;         // the payload lies in the first cache line
 
-// One collective of one rank. Its first cache line is all that peers read when they agree and the payload is
-// tiny: one transfer from core to core. The rest is there when the stamp is.
+// One collective of one rank. Peers that agree read only its first cache line if the payload is
+// tiny: one transfer from core to core. The rest is written before the stamp.
 struct alignas(kLine) Slot {
-  std::atomic<std::uint64_t> stamp;  // the owner's position with this operation published; written last
-  std::uint64_t print_hash;          // of the fingerprint
+  std::atomic<std::uint64_t>
+      stamp;                 // the owner's position when it published this operation; written last
+  std::uint64_t print_hash;  // of the fingerprint
   std::uint32_t flags;
-  std::uint32_t carried;  // bytes of payload, where somebody carries the slot to the peers
+  std::uint32_t carried;  // bytes of payload, where a frame link carries the slot to peers
   alignas(8) std::byte tiny[kTinyBytes];
-  Location send;  // where they have to be known: not for what fits into the slot
+  Location send;  // if peers need it: not for a payload in the slot
   Location receive;
   Fingerprint fingerprint;
   alignas(kLine) std::byte payload[kInlineBytes];
 };
 static_assert(offsetof(Slot, send) == 64);
 
-// One rank in one channel. Two slots, used in turn: a rank fills the one of operation s + 2 only after operation s + 1, for
-// which every peer has published, and a peer publishes s + 1 only when it reads nothing of s any more.
+// One rank in one channel. Two slots, used in turn: a rank fills the slot of operation s + 2 only
+// after operation s + 1. By then every peer has published s + 1, and so reads no more of s.
 struct alignas(kLine) Lane {
-  Bell bell;                             // rung by the owner after each step, and by a failure
+  Bell bell;                            // rung by the owner after each step, and by a failure
   std::atomic<std::uint64_t> position;  // steps this rank has taken in this channel; only grows
   alignas(kLine) std::atomic<std::uint32_t> reading;  // 1 while the owner reads memory of peers
   Slot slots[2];
@@ -71,15 +73,22 @@ struct alignas(kLine) Lane {
 
 // One rank.
 struct alignas(kLine) Member {
-  Bell message_bell;  // rung by peers that put something into a ring of this rank, and by a failure
+  Bell message_bell;  // rung by peers that wrote into a ring of this rank, and by a failure
   std::atomic<std::uint32_t> joined;
   std::atomic<std::uint32_t> left;
-  std::atomic<std::uint32_t> given_up;     // by a peer that noticed its death or waited in vain
-  std::atomic<std::uint32_t> life;         // processes: a DeathWord of its liaison's thread
-  // For the peers' messages about this rank: pack_call() of the collective it called last, and pack_message().
+  std::atomic<std::uint32_t> given_up;  // by a peer that saw its death or waited in vain
+  std::atomic<std::uint32_t> life;      // processes: the DeathWord of its process mesh's thread
+  // For the peers' messages about this rank: pack_call() of the collective it called last, and
+  // pack_message().
   std::atomic<std::uint64_t> last_call;
   std::atomic<std::uint64_t> last_message;
-  std::atomic<std::uint32_t> channels;  // that it has used, from 0 on; what lies behind is untouched
+  std::atomic<std::uint32_t>
+      channels;  // number of channels that it has used, from 0 on; the others are untouched
+  // The ranks for which it waits in groups that were made from this one, and those for which it
+  // waited in vain. Bit r: rank r.
+  std::atomic<std::uint64_t> awaited[RankSet::kWords];
+  std::atomic<std::uint64_t> in_vain[RankSet::kWords];
+  std::atomic<std::uint64_t> in_vain_until_ns;  // how long that counts, by the reader's clock
 };
 
 // The failure as one rank saw it. Written once, whole, before Header::first_failure names it.
@@ -92,15 +101,16 @@ struct alignas(kLine) FailureRecord {
   char text[512];
 };
 
-// What one rank votes for in the decision `number`, which is written last.
+// One rank's vote in the decision `number`, which is written last.
 struct alignas(kLine) Ballot {
   std::atomic<std::uint64_t> number;
   std::atomic<std::uint64_t> vote;
   std::atomic<std::uint32_t> kind;
 };
 
-// What one rank found that the votes of a decision come to. It is the decision if Header::decision names it. A
-// rank has two, used in turn: decision n + 2 is made only after every rank that counts has read n.
+// The outcome of a decision's votes, as one rank found it. It is the decision if Header::decision
+// names it. A rank has two, used in turn: decision n + 2 is made only after every rank that counts
+// has read n.
 struct alignas(kLine) Proposal {
   std::atomic<std::uint64_t> ranks[kMaxRanks / 64];  // bit r: rank r's vote counts
   std::atomic<std::uint64_t> value;
@@ -108,13 +118,13 @@ struct alignas(kLine) Proposal {
 };
 
 struct alignas(kLine) Header {
-  std::atomic<std::uint32_t> first_failure;  // 1 + the rank whose record counts; 0: all is well
+  std::atomic<std::uint32_t> first_failure;  // 1 + the rank whose record counts; 0: no failure
   Bell join_bell;                            // threads: rung by each one that joins or leaves
   alignas(kLine) std::atomic<std::uint64_t> decision;  // pack_decision() of the last one
-  Bell decision_bell;                        // rung by votes and decisions, and by losses
+  Bell decision_bell;                                  // rung by votes and decisions, and by losses
 };
 
-// Where things lie; a pure function of the world size, so nothing in the segment has to be believed.
+// The places of all parts; a pure function of the world size, so it needs no data from the segment.
 struct Layout {
   explicit Layout(int world_size_in, bool staging) : world_size(world_size_in) {
     const auto n = static_cast<std::uint64_t>(world_size);
@@ -154,7 +164,8 @@ struct Layout {
 // A mapped segment, by address.
 class Segment {
  public:
-  Segment(void* base, const Layout& layout) : base_(static_cast<std::byte*>(base)), layout_(layout) {}
+  Segment(void* base, const Layout& layout)
+      : base_(static_cast<std::byte*>(base)), layout_(layout) {}
 
   const Layout& layout() const { return layout_; }
   void* base() const { return base_; }
@@ -173,17 +184,19 @@ class Segment {
         base_ + layout_.proposals)[static_cast<std::uint64_t>(rank) * 2 + (number & 1)];
   }
   Lane& lane(std::uint32_t channel, int rank) const {
-    return reinterpret_cast<Lane*>(base_ + layout_.lanes)[channel * static_cast<unsigned>(layout_.world_size) +
-                                                          static_cast<unsigned>(rank)];
+    return reinterpret_cast<Lane*>(
+        base_ + layout_.lanes)[channel * static_cast<unsigned>(layout_.world_size) +
+                               static_cast<unsigned>(rank)];
   }
   // The message ring that `from` fills and `to` empties: one in each of two sets.
   std::byte* ring(int set, int from, int to) const {
     const auto n = static_cast<std::uint64_t>(layout_.world_size);
-    const auto index = (static_cast<std::uint64_t>(set) * n + static_cast<std::uint64_t>(from)) * n +
-                       static_cast<std::uint64_t>(to);
+    const auto index =
+        (static_cast<std::uint64_t>(set) * n + static_cast<std::uint64_t>(from)) * n +
+        static_cast<std::uint64_t>(to);
     return base_ + layout_.rings + index * layout_.ring_bytes;
   }
-  // The chunk for a piece: a rank has several in turn for the caller's operations, and others for his
+  // The chunk for a piece: a rank has several in turn for the caller's operations, and others for
   // urgent ones.
   std::byte* stage(bool urgent, int rank, std::uint64_t piece) const {
     const std::uint64_t chunk = urgent ? kStages + piece % kUrgentStages : piece % kStages;
@@ -196,8 +209,8 @@ class Segment {
   Layout layout_;
 };
 
-// Kind, channel and sequence in 8, 8 and 48 bits; in a model's channel its number, or 0 for a greater one, takes
-// the upper 16 of these. Never 0.
+// Kind, channel and sequence in 8, 8 and 48 bits; in a model's channel the upper 16 of the 48 hold
+// the model's number, or 0 for a larger one. Never 0.
 inline std::uint64_t pack_call(OperationKind kind, std::uint32_t channel, std::uint32_t model,
                                std::uint64_t sequence) {
   const std::uint64_t where =

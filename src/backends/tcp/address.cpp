@@ -129,7 +129,7 @@ Status own_address(const Place& place, const Endpoint& meeting, Endpoint* out) {
     }
     return Status::success();
   }
-  // The system's own choice of an address to get there by; a datagram socket sends nothing.
+  // Asks the system for the local address of a route: a datagram socket sends nothing.
   const Socket probe(
       system_table().socket(meeting.address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!probe) return Status::system(errno, "a socket");

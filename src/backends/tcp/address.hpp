@@ -1,4 +1,4 @@
-// Addresses: where the ranks of a job meet, and at which of its own addresses a rank is reached.
+// Addresses: the meeting place of a job's ranks, and the address at which each rank is reached.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ struct Place {
   std::string host;
   std::uint16_t port = 0;
   std::string name;       // of the group; "" is one, too
-  std::string interface;  // "": the one that leads to the host
-  std::string label;      // of the part of its host to which the rank belongs
+  std::string interface;  // "": the address on the route to the host
+  std::string label;      // the part of its host to which the rank belongs
   std::uint64_t silence_ns = 5'000'000'000;
 };
 constexpr std::size_t kMaxPlaceName = 63;
 
 Status parse_place(std::string_view text, Place* out);
-// Asks the system's resolver for a host that is none of numbers.
+// Asks the system's resolver for a host that is not written in numbers.
 Status resolve(const Place& place, Endpoint* out);
-// "10.0.0.2:29500", numbers alone.
+// "10.0.0.2:29500", in numbers.
 Status parse_endpoint(const std::string& text, Endpoint* out);
 // The address at which peers reach this rank, with port 0. `meeting` is where the ranks meet.
 Status own_address(const Place& place, const Endpoint& meeting, Endpoint* out);

@@ -14,9 +14,9 @@
 namespace trireme::tcp {
 namespace {
 
-constexpr std::int32_t kMostRanks = 256;
 constexpr std::uint64_t kTurnNs = 100'000'000;
 constexpr std::uint64_t kDirectoryCallNs = 10'000'000'000;
+constexpr std::uint64_t kSettleNs = 300'000'000;
 
 struct Request {
   char name[64];
@@ -28,10 +28,28 @@ static_assert(sizeof(Request) == 216);
 
 struct Reply {
   std::int32_t code;
-  std::int32_t count;  // of the entries that follow
-  char text[248];
+  std::int32_t count;  // number of the entries that follow
+  char text[256];
 };
-static_assert(sizeof(Reply) == 256);
+static_assert(sizeof(Reply) == 264);
+
+// In place of a status: the text has a mark for each rank.
+constexpr std::int32_t kNews = 1;
+constexpr char kCame = 1;
+constexpr char kGaveUp = 2;
+constexpr char kLeft = 4;
+
+struct Word {
+  enum Kind : unsigned char { ask = 1, give_up, last };
+  unsigned char kind;
+  unsigned char rank;  // last
+};
+static_assert(sizeof(Word) == 2);
+
+void say(const Socket& seat, const Word& word) noexcept {
+  std::size_t moved = 0;
+  static_cast<void>(seat.send(&word, sizeof word, &moved));
+}
 
 template <std::size_t n>
 std::string text_of(const char (&field)[n]) {
@@ -51,21 +69,31 @@ HandshakeTerms terms_of(std::int32_t rank) {
 class Directory::Server {
  public:
   Server(const Token& token, Socket listener, const std::string& name)
-      : token_(token), gate_(std::move(listener), token_, terms_of(-1), name) {}
+      : token_(token), admission_(std::move(listener), token_, terms_of(-1), name) {}
 
   Status open() { return waker_.open(); }
   void stop() noexcept {
     stop_.store(true, std::memory_order_release);
     waker_.wake();
   }
+  void settle() noexcept {
+    // The present turn may have looked before the call.
+    const std::uint64_t enough = turns_.load(std::memory_order_acquire) + 2;
+    const Deadline deadline = Deadline::after(kSettleNs);
+    while (turns_.load(std::memory_order_acquire) < enough && !deadline.passed()) {
+      waker_.wake();
+      ::poll(nullptr, 0, 1);
+    }
+  }
   void run() noexcept {
     while (!stop_.load(std::memory_order_acquire)) {
       try {
         turn();
-      } catch (...) {  // no memory for somebody who came: the rest goes on
+      } catch (...) {  // no memory for a new caller: the rest goes on
       }
+      turns_.fetch_add(1, std::memory_order_release);
     }
-    gate_.close();
+    admission_.close();
     guests_.clear();
   }
 
@@ -75,97 +103,254 @@ class Directory::Server {
     std::uint64_t since_ns;
     std::size_t got = 0;  // bytes of the request
     Request request{};
-    bool admitted = false;  // its request was looked at, and its group waits for others
+    bool admitted = false;        // its request was read, and its group waits
+    std::uint64_t met = 0;        // the number of its group among all that met; 0: the group waits
+    std::int32_t last_word = -1;  // then
+    Word word{};
+    std::size_t word_got = 0;
+    bool asks = false;                  // and has no answer yet
+    bool gave_up = false;               // its deadline has passed
+    bool left = false;                  // after that it counts until the rest have gone
+    std::vector<char> unsent{};         // its socket had no room for these bytes
+    std::uint64_t unsent_since_ns = 0;  // when the last byte went, or these came
+    bool is_refused = false;            // it leaves when it has all bytes
     bool whole() const { return got == sizeof request; }
+  };
+
+  struct Loss {
+    std::uint64_t met;
+    std::int32_t said_by;
+    std::int32_t rank;  // its own number: it has gone without a word
   };
 
   void turn();
   bool read(Guest& guest);
+  static bool read_word(Guest& guest);
+  void answer();
+  void forget_those_who_left();
   void admit(std::list<Guest>::iterator guest);
-  static void tell(const Guest& guest, const Reply& reply, const std::vector<Entry>& entries);
+  void report(Guest& guest, const Reply& reply, const std::vector<Entry>& entries);
+  void send(Guest& guest, const void* data, std::size_t bytes);
+  bool must_wait(const Guest& guest) const;
+  void send_unsent(Guest& guest);
+  void send_all_unsent();
+  void tell_gone(std::uint64_t met, std::int32_t rank);
   void refuse(const std::vector<std::list<Guest>::iterator>& guests, trireme_status code,
               const std::string& text);
 
   const Token token_;
   Waker waker_;
-  Gate gate_;
+  Admission admission_;
   std::list<Guest> guests_;
+  std::uint64_t groups_ = 0;  // that met
   std::atomic<bool> stop_{false};
+  std::atomic<std::uint64_t> turns_{0};
 };
 
 void Directory::Server::turn() {
   std::vector<pollfd> polled{{waker_.get(), POLLIN, 0}};
-  for (const Guest& guest : guests_) polled.push_back({guest.socket.get(), POLLIN, 0});
+  for (const Guest& guest : guests_) {
+    const bool wants_room = !guest.unsent.empty() && !must_wait(guest);
+    polled.push_back(
+        {guest.socket.get(), static_cast<short>(POLLIN | (wants_room ? POLLOUT : 0)), 0});
+  }
   const std::size_t gate = polled.size();
-  gate_.add_to(&polled);
+  admission_.add_to(&polled);
   ::poll(polled.data(), polled.size(), static_cast<int>(kTurnNs / 1'000'000));
+  if (polled[0].revents != 0) waker_.clear();
   std::size_t at = 1;
-  std::vector<std::list<Guest>::iterator> complete;
+  std::vector<const Guest*> complete;
+  std::vector<Loss> losses;
   const std::uint64_t now = now_ns();
   for (auto it = guests_.begin(); it != guests_.end(); ++at) {
     const bool was_whole = it->whole();
-    const bool stays = polled[at].revents == 0 || read(*it);
-    if (!stays || (!it->whole() && now - it->since_ns > kDirectoryCallNs)) {
+    // A refused guest, too, says nothing more than its end.
+    const bool stays = (polled[at].revents & ~POLLOUT) == 0 || read(*it);
+    const bool stuck = !it->unsent.empty() && now - it->unsent_since_ns > kDirectoryCallNs;
+    if (it->is_refused && (!stays || stuck || it->unsent.empty())) {
       it = guests_.erase(it);
       continue;
     }
-    if (!was_whole && it->whole()) complete.push_back(it);
+    if (!stays || stuck || (!it->whole() && now - it->since_ns > kDirectoryCallNs)) {
+      const std::int32_t own = it->request.rank;
+      const std::int32_t lost = it->last_word < 0 ? own : it->last_word;
+      if (it->met != 0 && it->last_word != own) losses.push_back({it->met, own, lost});
+      if (it->met == 0 && it->admitted && it->gave_up) {
+        it->socket.reset();
+        it->left = true;
+        ++it;
+        continue;
+      }
+      it = guests_.erase(it);
+      continue;
+    }
+    if (!was_whole && it->whole()) complete.push_back(&*it);
     ++it;
   }
-  gate_.serve(polled, gate, {Purpose::store},
-              [this](int, Purpose, Socket socket, const SessionKeys&) {
-                // A host that vanishes sends no end, and would keep its rank for ever.
-                socket.keep_alive();
-                guests_.push_back({std::move(socket), now_ns()});
-              });
-  // Each of them may take all others of its group away with it.
-  for (const auto& each : complete) {
-    const auto there = [&](const Guest& guest) { return &guest == &*each; };
-    if (std::any_of(guests_.begin(), guests_.end(), there)) admit(each);
+  for (const Loss& loss : losses) {
+    // A rank that left because of another one is not the loss to report.
+    const auto knows = [&](const Loss& each) {
+      return each.met == loss.met && each.said_by == loss.rank && each.rank != loss.rank;
+    };
+    if (std::none_of(losses.begin(), losses.end(), knows)) tell_gone(loss.met, loss.rank);
   }
+  admission_.serve(polled, gate, {Purpose::store},
+                   [this](int, Purpose, Socket socket, const SessionKeys&) {
+                     // A host that vanishes sends no end, and would keep its rank's place for ever.
+                     socket.keep_alive();
+                     guests_.push_back({std::move(socket), now_ns()});
+                   });
+  // Admitting a guest may remove all others of its group.
+  for (const Guest* const each : complete) {
+    const auto is_it = [&](const Guest& guest) { return &guest == each; };
+    const auto found = std::find_if(guests_.begin(), guests_.end(), is_it);
+    if (found != guests_.end()) admit(found);
+  }
+  answer();
+  forget_those_who_left();
+  send_all_unsent();
 }
 
-// False if it has gone, or says more than it should.
+// Returns false if the guest has gone, has sent its last word, or breaks the protocol.
 bool Directory::Server::read(Guest& guest) {
-  char more = 0;
+  if (guest.whole()) return read_word(guest);
   std::size_t moved = 0;
   auto* const to = reinterpret_cast<char*>(&guest.request);
   const Moved result =
-      guest.whole()
-          ? guest.socket.receive(&more, 1, &moved)
-          : guest.socket.receive(to + guest.got, sizeof guest.request - guest.got, &moved);
-  if (result == Moved::ended || (guest.whole() && moved > 0)) return false;
+      guest.socket.receive(to + guest.got, sizeof guest.request - guest.got, &moved);
   guest.got += moved;
+  return result != Moved::ended;
+}
+
+bool Directory::Server::read_word(Guest& guest) {
+  std::size_t moved = 0;
+  auto* const to = reinterpret_cast<char*>(&guest.word);
+  const Moved result =
+      guest.socket.receive(to + guest.word_got, sizeof guest.word - guest.word_got, &moved);
+  if (result == Moved::ended) return false;
+  guest.word_got += moved;
+  if (guest.word_got < sizeof guest.word) return true;
+  guest.word_got = 0;
+  const bool waits = guest.met == 0;
+  if (guest.word.kind == Word::last) {
+    if (!waits) guest.last_word = guest.word.rank;
+    return false;
+  }
+  if (guest.word.kind != Word::ask && guest.word.kind != Word::give_up) return false;
+  // A guest whose group has met needs no answer.
+  guest.asks = waits;
+  guest.gave_up = guest.gave_up || (waits && guest.word.kind == Word::give_up);
   return true;
 }
 
-// A socket that waited for nothing but this has room for it.
-void Directory::Server::tell(const Guest& guest, const Reply& reply,
-                             const std::vector<Entry>& entries) {
+// Rank 0 may end when it has given up, and this process with it: so the rest get the news first.
+void Directory::Server::answer() {
+  for (Guest& asker : guests_) {
+    if (!asker.asks) continue;
+    asker.asks = false;
+    if (asker.left || asker.is_refused || asker.met != 0) continue;
+    Reply reply{kNews, asker.request.world_size, {}};
+    std::vector<Guest*> told{&asker};
+    for (Guest& each : guests_) {
+      if (!each.admitted || each.met != 0 ||
+          std::memcmp(each.request.name, asker.request.name, sizeof asker.request.name) != 0) {
+        continue;
+      }
+      reply.text[each.request.rank] =
+          static_cast<char>(kCame | (each.gave_up ? kGaveUp : 0) | (each.left ? kLeft : 0));
+      const bool all = asker.request.rank == 0 && asker.gave_up;
+      if (all && &each != &asker && !each.left) told.push_back(&each);
+    }
+    // The asker last, for the same reason.
+    for (auto each = told.rbegin(); each != told.rend(); ++each) report(**each, reply, {});
+  }
+}
+
+void Directory::Server::forget_those_who_left() {
+  guests_.remove_if([&](const Guest& guest) {
+    const auto waits = [&](const Guest& each) {
+      return each.admitted && each.met == 0 && !each.left &&
+             std::memcmp(each.request.name, guest.request.name, sizeof guest.request.name) == 0;
+    };
+    return guest.left && std::none_of(guests_.begin(), guests_.end(), waits);
+  });
+}
+
+void Directory::Server::report(Guest& guest, const Reply& reply,
+                               const std::vector<Entry>& entries) {
   std::vector<char> bytes(sizeof reply + entries.size() * sizeof(Entry));
   std::memcpy(bytes.data(), &reply, sizeof reply);
   if (!entries.empty()) {
     std::memcpy(bytes.data() + sizeof reply, entries.data(), entries.size() * sizeof(Entry));
   }
+  send(guest, bytes.data(), bytes.size());
+}
+
+// The entries of a large group need more room than a socket may have at once.
+void Directory::Server::send(Guest& guest, const void* data, std::size_t bytes) {
+  if (guest.unsent.empty()) guest.unsent_since_ns = now_ns();
+  const auto* const from = static_cast<const char*>(data);
+  guest.unsent.insert(guest.unsent.end(), from, from + bytes);
+  send_unsent(guest);
+}
+
+// Rank 0 may end when it has its bytes, and this process with it: so the others get theirs first.
+bool Directory::Server::must_wait(const Guest& guest) const {
+  return guest.request.rank == 0 &&
+         std::any_of(guests_.begin(), guests_.end(), [&](const Guest& each) {
+           return &each != &guest && each.request.rank != 0 && !each.unsent.empty() &&
+                  std::memcmp(each.request.name, guest.request.name, sizeof each.request.name) == 0;
+         });
+}
+
+void Directory::Server::send_unsent(Guest& guest) {
+  if (guest.unsent.empty()) return;
+  if (must_wait(guest)) {
+    guest.unsent_since_ns = now_ns();
+    return;
+  }
   std::size_t moved = 0;
-  static_cast<void>(guest.socket.send(bytes.data(), bytes.size(), &moved));
+  const Moved result = guest.socket.send(guest.unsent.data(), guest.unsent.size(), &moved);
+  if (result == Moved::ended) {  // its end is read from the socket
+    guest.unsent.clear();
+    return;
+  }
+  guest.unsent.erase(guest.unsent.begin(),
+                     guest.unsent.begin() + static_cast<std::ptrdiff_t>(moved));
+  if (moved > 0) guest.unsent_since_ns = now_ns();
+}
+
+void Directory::Server::send_all_unsent() {
+  for (Guest& guest : guests_) {
+    if (guest.request.rank != 0) send_unsent(guest);
+  }
+  for (Guest& guest : guests_) send_unsent(guest);  // rank 0 had to wait
+}
+
+void Directory::Server::tell_gone(std::uint64_t met, std::int32_t rank) {
+  for (Guest& guest : guests_) {
+    const auto number = static_cast<unsigned char>(rank);
+    if (guest.met == met) send(guest, &number, sizeof number);
+  }
 }
 
 void Directory::Server::refuse(const std::vector<std::list<Guest>::iterator>& guests,
                                trireme_status code, const std::string& text) {
   Reply reply{code, 0, {}};
-  std::memcpy(reply.text, text.data(), whole_letters(text, sizeof reply.text - 1));
+  std::memcpy(reply.text, text.data(), whole_characters(text, sizeof reply.text - 1));
   for (const auto& each : guests) {
-    tell(*each, reply, {});
-    guests_.erase(each);
+    each->is_refused = true;
+    each->admitted = false;
+    report(*each, reply, {});
+    if (each->unsent.empty()) guests_.erase(each);
   }
 }
 
 void Directory::Server::admit(std::list<Guest>::iterator guest) {
   const Request& own = guest->request;
   const std::string name = text_of(own.name);
-  if (own.world_size < 1 || own.world_size > kMostRanks || own.rank < 0 ||
-      own.rank >= own.world_size) {
+  if (own.world_size < 1 || own.world_size > static_cast<std::int32_t>(kMostRanks) ||
+      own.rank < 0 || own.rank >= own.world_size) {
     return refuse({guest}, TRIREME_ERROR_CORRUPT, "a rank that cannot be");
   }
   std::vector<std::list<Guest>::iterator> group(static_cast<std::size_t>(own.world_size),
@@ -173,16 +358,21 @@ void Directory::Server::admit(std::list<Guest>::iterator guest) {
   group[static_cast<std::size_t>(own.rank)] = guest;
   int there = 1;
   for (auto it = guests_.begin(); it != guests_.end(); ++it) {
-    if (it == guest || !it->admitted || std::memcmp(it->request.name, own.name, sizeof own.name)) {
+    if (it == guest || !it->admitted || it->met != 0 ||
+        std::memcmp(it->request.name, own.name, sizeof own.name)) {
+      continue;
+    }
+    if (it->left) {  // the rank may come once more
+      it->admitted = it->request.rank != own.rank;
       continue;
     }
     const std::string both =
         "rank " + std::to_string(own.rank) + " at " + text_of(own.entry.endpoint);
     if (it->request.world_size != own.world_size) {
-      // All hear of it: none of them could ever be complete.
+      // All get the failure, because the group can never be complete.
       std::vector<std::list<Guest>::iterator> all;
       for (auto each = guests_.begin(); each != guests_.end(); ++each) {
-        if ((each->admitted || each == guest) &&
+        if (((each->admitted && each->met == 0 && !each->left) || each == guest) &&
             !std::memcmp(each->request.name, own.name, sizeof own.name)) {
           all.push_back(each);
         }
@@ -208,10 +398,15 @@ void Directory::Server::admit(std::list<Guest>::iterator guest) {
   for (const auto& each : group) entries.push_back(each->request.entry);
   const Reply reply{TRIREME_OK, own.world_size, {}};
   bool told = failpoint("meeting", "before_tell").ok();
-  for (const auto& each : group) {
-    if (told) tell(*each, reply, entries);
+  ++groups_;
+  // Rank 0 gets it last: it may end then, and this process with it.
+  for (auto each = group.rbegin(); each != group.rend(); ++each) {
+    if (told) report(**each, reply, entries);
+    if (told)
+      (*each)->met = groups_;
+    else
+      guests_.erase(*each);
     told = told && failpoint("meeting", "mid_tell").ok();
-    guests_.erase(each);
   }
 }
 
@@ -269,12 +464,15 @@ Status Directory::start(Socket listener, const Endpoint& endpoint, const Token& 
 
 Directory::~Directory() { server_->stop(); }
 
-Status visit(const Endpoint& endpoint, const Token& token, const Visit& own,
-             const std::atomic<bool>& stop, std::vector<Entry>* out, bool* refused) {
+void Directory::settle() noexcept { server_->settle(); }
+
+Status visit(const Endpoint& endpoint, const Token& token, const Visit& own, const Wait& wait,
+             const std::atomic<bool>& stop, std::vector<Entry>* out, bool* refused, Socket* seat) {
   *refused = false;
   Socket socket;
-  TRIREME_RETURN_IF_ERROR(call(endpoint, "who serves the meeting at " + endpoint.text(), token,
-                               terms_of(own.rank), Deadline::after(kDirectoryCallNs), stop, &socket));
+  TRIREME_RETURN_IF_ERROR(call(endpoint, "the server of the meeting at " + endpoint.text(), token,
+                               terms_of(own.rank), Deadline::after(kDirectoryCallNs), stop,
+                               &socket));
   Request request{};
   TRIREME_FAILPOINT("meeting", "before_request");
   own.name.copy(request.name, sizeof request.name - 1);
@@ -285,11 +483,25 @@ Status visit(const Endpoint& endpoint, const Token& token, const Visit& own,
       socket.send_all(&request, sizeof request, Deadline::after(kDirectoryCallNs), stop));
   TRIREME_FAILPOINT("meeting", "after_request");
   Reply reply;
-  // The others may come at any time; operations of the group have the deadlines. That who serves
-  // them vanishes is noticed meanwhile.
+  // The others may come at any time; operations of the group have the deadlines. Keep-alive notices
+  // when the serving host vanishes.
   socket.keep_alive();
   const Deadline patient = Deadline::at(UINT64_MAX);
-  TRIREME_RETURN_IF_ERROR(socket.receive_all(&reply, sizeof reply, patient, stop));
+  if (wait.sit != nullptr) wait.sit(&socket);
+  Status status = Status::success();
+  while (true) {
+    status = socket.receive_all(&reply, sizeof reply, patient, stop);
+    if (!status.ok() || reply.code != kNews) break;
+    News news;
+    for (std::size_t rank = 0; rank < kMostRanks; ++rank) {
+      news.came[rank] = (reply.text[rank] & kCame) != 0;
+      news.gave_up[rank] = (reply.text[rank] & kGaveUp) != 0;
+      news.left[rank] = (reply.text[rank] & kLeft) != 0;
+    }
+    if (wait.receive != nullptr) wait.receive(news);
+  }
+  if (wait.sit != nullptr) wait.sit(nullptr);
+  TRIREME_RETURN_IF_ERROR(status);
   const bool known = reply.code <= TRIREME_OK && reply.code >= TRIREME_ERROR_INTERNAL;
   if (!known || (reply.code == TRIREME_OK && reply.count != own.world_size)) {
     return Status::failure(TRIREME_ERROR_CORRUPT, "the meeting's answer makes no sense");
@@ -300,8 +512,34 @@ Status visit(const Endpoint& endpoint, const Token& token, const Visit& own,
   }
   TRIREME_FAILPOINT("meeting", "after_reply");
   out->resize(static_cast<std::size_t>(own.world_size));
-  return socket.receive_all(out->data(), out->size() * sizeof(Entry), Deadline::after(kDirectoryCallNs),
-                            stop);
+  TRIREME_RETURN_IF_ERROR(socket.receive_all(out->data(), out->size() * sizeof(Entry),
+                                             Deadline::after(kDirectoryCallNs), stop));
+  *seat = std::move(socket);
+  return Status::success();
+}
+
+void ask(const Socket& seat, bool gives_up) noexcept {
+  say(seat, {gives_up ? Word::give_up : Word::ask, 0});
+}
+
+bool receive_gone(const Socket& seat, std::vector<int>* gone) {
+  unsigned char ranks[kMostRanks];
+  std::size_t moved = 0;
+  const Moved result = seat.receive(ranks, sizeof ranks, &moved);
+  gone->insert(gone->end(), ranks, ranks + moved);
+  return result != Moved::ended;
+}
+
+int first_told(const Socket& seat) noexcept {
+  unsigned char rank = 0;
+  std::size_t moved = 0;
+  static_cast<void>(seat.receive(&rank, 1, &moved));
+  return moved == 0 ? -1 : rank;
+}
+
+void say_last(Socket& seat, int rank) noexcept {
+  say(seat, {Word::last, static_cast<unsigned char>(rank)});
+  seat.reset();
 }
 
 }  // namespace trireme::tcp

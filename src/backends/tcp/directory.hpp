@@ -1,37 +1,68 @@
 // Directory: how the ranks of a group learn each other's addresses. One process of the job, that of
-// a rank 0, serves it where the ranks have agreed to meet. A rank stays connected until all ranks of
-// its group are there; then each is told everybody's address, and the group is forgotten. So nothing
-// stale is ever read: who has gone before that was never there.
+// a rank 0, serves it at the agreed meeting place. A rank stays connected until all ranks of its
+// group are there; then each rank gets all addresses, and the group is forgotten. So no stale entry
+// is ever read: a rank that has gone before was never there. A rank keeps its connection until it
+// has one to every peer. If it goes before that, the directory tells the others: perhaps none of
+// them has another connection to it. The numbers of ranks are a byte each.
+//
+// A rank whose deadline passes asks for the ranks that have come. It counts as one that came,
+// though it may leave then: the rest then miss only the ranks for which it waited, too. Once these
+// have come, the rest miss the rank itself.
+//
+//   rank                          directory
+//   Request                  -->
+//   ask, or give up          -->
+//                            <--  Reply with the news
+//                            <--  Reply, entries of all   when all are there
+//                            <--  number of a rank        that has gone since
+//   last word, own number    -->  it is connected to all, or knows the rank that has gone
+//   last word, another one   -->  it has lost that rank; the directory tells the others
 #pragma once
 
 #include <atomic>
+#include <bitset>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "backends/tcp/gate.hpp"
+#include "backends/tcp/admission.hpp"
 
 namespace trireme::tcp {
 
-// How peers reach a rank.
+// One refusal may come from another program that has taken over an address.
+constexpr int kMostRefusals = 3;
+
+constexpr std::size_t kMostRanks = 256;
+
+// The directory's knowledge of a group that waits for ranks.
+struct News {
+  std::bitset<kMostRanks> came;     // waits there, or did until its deadline
+  std::bitset<kMostRanks> gave_up;  // its deadline has passed
+  std::bitset<kMostRanks> left;     // it has gone since
+};
+
+// The way in which peers reach a rank.
 struct Entry {
   char endpoint[64];  // "10.0.0.2:4711"
-  Digest nonce;       // which of all that ever listened there
-  char engine[16];    // that the rank was asked to use: "gloo"; "": none
-  Digest host;        // ranks with the same one reach each other by memory
+  Digest nonce;       // distinguishes all processes that ever listened there
+  char engine[16];    // the engine that the rank was asked to use: "gloo"; "": none
+  Digest host;        // equal for ranks that reach each other by memory
 };
 static_assert(sizeof(Entry) == 144);
 
 class Directory {
  public:
-  // The one that this process serves at the endpoint, a new one, or null where it cannot: another
-  // process serves there, or it is an address of another host.
+  // The directory that this process serves at the endpoint, or a new one. Null where it cannot
+  // serve: another process serves there, or the address belongs to another host.
   static Status serve(const Endpoint& endpoint, const Token& token,
                       std::shared_ptr<Directory>* out);
-  // A new one at an address of this host, at a port that is free; *bound: which.
+  // A new directory at an address of this host, at a free port; *bound is its endpoint.
   static Status open(Endpoint address, const Token& token, Endpoint* bound,
                      std::shared_ptr<Directory>* out);
   ~Directory();
+  // Waits a short time until the guests know the ranks that have gone by now.
+  void settle() noexcept;
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;
 
@@ -41,19 +72,33 @@ class Directory {
                       std::shared_ptr<Directory>* out);
   explicit Directory(std::shared_ptr<Server> server) : server_(std::move(server)) {}
 
-  const std::shared_ptr<Server> server_;  // its thread has a share, too
+  const std::shared_ptr<Server> server_;  // shared with its thread
 };
 
-// One rank's visit there.
+// One rank's visit to the directory.
 struct Visit {
   std::string name;
   std::int32_t rank = 0;
   std::int32_t world_size = 0;
   Entry own{};
 };
-// Comes back when all ranks of the group have come, too, or when this attempt has failed. *refused: it
-// was the directory that said no, and would again.
-Status visit(const Endpoint& endpoint, const Token& token, const Visit& own,
-             const std::atomic<bool>& stop, std::vector<Entry>* out, bool* refused);
+// Callbacks of a visit, on the thread that visits.
+struct Wait {
+  std::function<void(const Socket* seat)> sit;  // the connection, for ask(); null: no more
+  std::function<void(const News& news)> receive;
+};
+// Returns when all ranks of the group have come, or when this attempt has failed. *refused: the
+// directory has refused, and would again. *seat is the connection, for receive_gone() and
+// say_last().
+Status visit(const Endpoint& endpoint, const Token& token, const Visit& own, const Wait& wait,
+             const std::atomic<bool>& stop, std::vector<Entry>* out, bool* refused, Socket* seat);
+// The answer arrives as news. `gives_up`: the rank's deadline has passed.
+void ask(const Socket& seat, bool gives_up) noexcept;
+// Adds the ranks that have gone since the last call; does not wait. False if the seat has ended.
+bool receive_gone(const Socket& seat, std::vector<int>* gone);
+// The first of these ranks; -1: there is none. It needs no memory.
+int first_told(const Socket& seat) noexcept;
+// The rank's last word there: its own number, or the number of a rank that it has lost.
+void say_last(Socket& seat, int rank) noexcept;
 
 }  // namespace trireme::tcp

@@ -10,9 +10,9 @@
 namespace trireme::tcp {
 namespace {
 
-// Small enough that it is still in the caches when its code is compared.
+// Small enough that a part is still in the caches when its code is compared.
 constexpr std::uint64_t kPartBytes = 256u << 10;
-// A peer may be that many receives ahead. More than any algorithm has under way with one peer on all
+// A peer may be so many receives ahead. More than any algorithm has under way with one peer on all
 // channels.
 constexpr std::size_t kMostReady = 4096;
 constexpr std::uint64_t kLongestPollNs = 60'000 * kMillisecond;
@@ -59,14 +59,14 @@ void Exchange::corrupt(int member, const char* what) {
   const int rank = members_.ranks[static_cast<std::size_t>(member)];
   FailureDetails details;
   details.blamed = {rank};
-  // In this order: who waits for the peer on another channel finds the reason.
+  // Keep this order: a thread that waits for the peer on another channel then finds the reason.
   fail(Status::failure(TRIREME_ERROR_CORRUPT, "rank " + std::to_string(rank) +
                                                   ": on its connection of the engine came " + what)
            .with_details(std::move(details)));
   end(peer(member), 0);
 }
 
-// Under the mutex of the peer.
+// Call it under the mutex of the peer.
 void Exchange::end(Peer& peer, int error_number) noexcept {
   if (peer.ended.load()) return;
   peer.error_number = error_number;
@@ -79,7 +79,7 @@ void Exchange::end(Peer& peer, int error_number) noexcept {
 
 // --- the pieces --------------------------------------------------------------------------------
 
-// Nobody looks at a peer of whom nothing is wanted: what it says meanwhile waits in its socket.
+// A peer without a wanted transfer is not polled: its bytes wait in its socket.
 void Exchange::update_events(Peer& peer) {
   short events = 0;
   if (!peer.ended) {
@@ -89,7 +89,7 @@ void Exchange::update_events(Peer& peer) {
   peer.events.store(events);
 }
 
-// Somebody else moves bytes, and has to look for more than before.
+// Another thread moves bytes, and has more to poll than before.
 void Exchange::poke() {
   if (driven_.load()) waker_.wake();
 }
@@ -178,7 +178,8 @@ void Exchange::drop(Transfer& transfer) noexcept {
 
 // --- moving ------------------------------------------------------------------------------------
 
-// Under the mutex of the peer, as everything that moves. The first of what is to be sent has more.
+// Call it under the mutex of the peer, as all functions that move bytes. Begins the next part of
+// the first transfer.
 void Exchange::begin_part(Peer& to) {
   Outgoing& first = to.out.front();
   const std::uint64_t whole = first.transfer == nullptr ? 0 : first.transfer->bytes;
@@ -207,7 +208,8 @@ void Exchange::flush(Peer& to) {
     const std::uint64_t whole = to.before_bytes + to.part_bytes;
     if (to.moved == whole) {
       const bool begun = to.out.front().begun > 0;
-      const Status visit = begun ? failpoint("piece", "mid_piece") : failpoint("piece", "before_first");
+      const Status visit =
+          begun ? failpoint("piece", "mid_piece") : failpoint("piece", "before_first");
       if (!visit.ok()) return end(to, failed_with(visit));
       begin_part(to);
       continue;
@@ -228,7 +230,7 @@ void Exchange::flush(Peer& to) {
     if (result == Moved::ended) return end(to, errno);
     to.moved += moved;
     if (to.moved < whole) continue;
-    bytes_sent_.fetch_add(to.part_bytes, std::memory_order_relaxed);
+    sent_bytes_.fetch_add(to.part_bytes, std::memory_order_relaxed);
     if (first.transfer == nullptr) {
       to.out.pop_front();
     } else if (first.begun == first.transfer->bytes) {
@@ -238,7 +240,7 @@ void Exchange::flush(Peer& to) {
   }
 }
 
-// What has come, until a look at what is waited for pays.
+// Reads the bytes that have come, until a look at the awaited transfer pays.
 void Exchange::read(int member, const Transfer& awaited) {
   Peer& from = peer(member);
   while (!from.ended && !awaited.done.load(std::memory_order_relaxed)) {
@@ -274,7 +276,7 @@ bool Exchange::take_start(int member) {
   const Seal::Head& code = from.start.of_header;
   if (!from.received.fits(code) || code.bytes != sizeof header ||
       !from.received.fits(code, &header)) {
-    return corrupt(member, "what it did not send"), false;
+    return corrupt(member, "bytes that it did not send"), false;
   }
   from.received.advance();
   if (header.kind == Kind::ready) return take_ready(member);
@@ -282,7 +284,7 @@ bool Exchange::take_start(int member) {
   const auto found =
       std::find_if(from.receives.begin(), from.receives.end(),
                    [&](const Transfer* each) { return meet(*each, header.ticket, header.slot); });
-  if (found == from.receives.end()) return corrupt(member, "a piece that nobody asked for"), false;
+  if (found == from.receives.end()) return corrupt(member, "a piece that was not asked for"), false;
   if ((*found)->bytes != header.bytes) return corrupt(member, "a piece of another length"), false;
   Transfer* const transfer = *found;
   from.receives.erase(found);
@@ -296,7 +298,7 @@ bool Exchange::take_start(int member) {
   return true;
 }
 
-// A whole part has come.
+// Handles a whole part.
 bool Exchange::take_part(int member) {
   Peer& from = peer(member);
   Transfer* const into = from.incoming;
@@ -304,10 +306,10 @@ bool Exchange::take_part(int member) {
   const Seal::Head& code = from.start.of_part;
   if (!from.received.fits(code) || code.bytes != bytes ||
       !from.received.fits(code, into->data + from.arrived)) {
-    return corrupt(member, "what it did not send"), false;
+    return corrupt(member, "bytes that it did not send"), false;
   }
   from.received.advance();
-  bytes_received_.fetch_add(bytes, std::memory_order_relaxed);
+  received_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   from.arrived += bytes;
   from.of_part = false;
   if (from.arrived < into->bytes) return true;
@@ -348,7 +350,7 @@ Status Exchange::look(const Transfer& transfer) {
   return Status::success();
 }
 
-// One look at all peers of whom something is wanted, and what they have.
+// Polls once all peers with a wanted transfer, and moves their bytes.
 void Exchange::move_bytes(const Transfer& awaited, Deadline deadline) {
   polled_.clear();
   polled_members_.clear();
@@ -382,7 +384,7 @@ Status Exchange::wait(Transfer& transfer, Deadline deadline) {
     if (with.ended.load()) {
       const std::lock_guard lock(with.mutex);
       if (transfer.done.load()) break;
-      TRIREME_RETURN_IF_ERROR(look(transfer));  // why this rank has ended it itself
+      TRIREME_RETURN_IF_ERROR(look(transfer));  // the reason why this rank itself has ended it
       return lost(transfer.member);
     }
     if (deadline.passed()) {
@@ -395,7 +397,7 @@ Status Exchange::wait(Transfer& transfer, Deadline deadline) {
     }
     std::unique_lock lock(mutex_);
     if (driven_.load()) {
-      // Whoever moves bytes says so under the mutex, after all that it has done.
+      // A thread that moves bytes announces it under the mutex, after its work.
       if (transfer.done.load() || failed_.load() || with.ended.load()) continue;
       ++waiting_;
       changed_.wait_for(

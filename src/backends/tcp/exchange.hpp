@@ -1,8 +1,8 @@
-// Exchange: bytes between the members of an engine, from the sender's memory into the receiver's. Who
-// receives says so first, and nothing is sent that has no place yet: so nothing is kept elsewhere,
-// one operation never waits behind another, and what nobody asked for is an error. There is no thread:
-// whoever waits moves the bytes, of all operations. All bytes are under codes: those that were changed
-// on the way are CORRUPT.
+// Exchange: bytes between the members of an engine, from the sender's memory into the receiver's.
+// The receiver announces its memory first, and the sender sends only to announced memory. So no
+// bytes are kept elsewhere, one operation never waits behind another, and unannounced bytes are an
+// error. There is no thread: a thread that waits moves the bytes of all operations. All bytes are
+// under codes: bytes that were changed on the way are CORRUPT.
 #pragma once
 
 #include <poll.h>
@@ -22,10 +22,10 @@
 
 namespace trireme::tcp {
 
-// Some ranks of a group, ascending; everything else here counts them from 0.
+// Some ranks of a group, ascending; all other functions here count them from 0.
 struct Members {
   std::vector<int> ranks;
-  int own = 0;  // this rank's place among them
+  int own = 0;  // this rank's index among them
 };
 
 class Exchange {
@@ -40,23 +40,24 @@ class Exchange {
     std::atomic<bool> done{false};
   };
 
-  // The lines are there, and stay, while anything is called but abort().
+  // The lines must be there, and stay, during every call but abort().
   Exchange(Members members, std::shared_ptr<const Lines> lines);
   Status open();
 
   int size() const { return static_cast<int>(members_.ranks.size()); }
   int own() const { return members_.own; }
 
-  // Neither waits for the peer, whose piece must be as large: else the exchange ends with CORRUPT.
+  // Neither waits for the peer, whose piece must have the same size: else the exchange ends with
+  // CORRUPT.
   Status send(Transfer& transfer);
   Status receive(Transfer& transfer);
-  // TIMEOUT: no earlier than the deadline. Otherwise the exchange has ended, or the peer has gone.
+  // TIMEOUT: the deadline has passed. Otherwise the exchange has ended, or the peer has gone.
   Status wait(Transfer& transfer, Deadline deadline);
-  // Nothing touches the transfer or its memory from now on. One that is not done ends the exchange:
-  // the peer counts on it.
+  // The exchange does not touch the transfer or its memory from now on. Dropping an unfinished one
+  // ends the exchange: the peer counts on it.
   void drop(Transfer& transfer) noexcept;
-  // Of the pieces alone. Any thread.
-  TrafficCounters traffic() const { return {bytes_sent_.load(), bytes_received_.load()}; }
+  // Counts only the pieces' bytes. Any thread.
+  TrafficCounters traffic() const { return {sent_bytes_.load(), received_bytes_.load()}; }
   // Ends the exchange. Any thread, more than once.
   void abort() noexcept;
 
@@ -72,11 +73,12 @@ class Exchange {
   };
   static_assert(sizeof(Header) == 32);
 
-  // A piece goes in parts of a known length, each with its code before it; the header before the first.
+  // A piece goes in parts of a known length, each with its code before it; the header stands before
+  // the first.
   struct Start {
     Seal::Head of_header;
     Header header;
-    Seal::Head of_part;  // 0 of a header that is all
+    Seal::Head of_part;  // 0 if the header is all
   };
   static_assert(sizeof(Start) == 64);
 
@@ -87,27 +89,27 @@ class Exchange {
   };
 
   struct Peer {
-    std::mutex mutex;  // guards everything here, and the memory of transfers with this peer
+    std::mutex mutex;  // guards the fields below, and the memory of transfers with this peer
     const Socket* socket = nullptr;
     Seal sent;
     Seal received;
     std::deque<Outgoing> out;
-    // Of the first of them, what is on its way: what stands before a part, and the part.
+    // The part of the first transfer that is on its way: the bytes before a part, and the part.
     std::array<std::byte, sizeof(Start)> before{};
     std::uint64_t before_bytes = 0;
     std::uint64_t part_bytes = 0;
-    std::uint64_t moved = 0;         // of both; all: the next part is to be begun
+    std::uint64_t moved = 0;         // bytes of both; all: the next part has to begin
     std::deque<Transfer*> sends;     // until the peer is ready
     std::deque<Transfer*> receives;  // until their data begin
-    std::deque<Header> ready;        // what the peer said of receives whose sends are not here yet
+    std::deque<Header> ready;        // the peer's announced receives, whose sends are not here yet
     Start start{};                   // of what comes; then of_part alone
-    std::uint64_t got = 0;           // of it, or of the part behind it
-    bool of_part = false;            // which of the two comes
+    std::uint64_t got = 0;           // bytes of the header, or of the part behind it
+    bool of_part = false;            // whether the part is arriving
     Transfer* incoming = nullptr;    // whose parts come
-    std::uint64_t arrived = 0;       // bytes of these before this part
+    std::uint64_t arrived = 0;       // bytes of the piece before this part
     std::atomic<bool> ended{false};
     int error_number = 0;
-    std::atomic<short> events{0};  // what whoever moves bytes has to look for
+    std::atomic<short> events{0};  // the events that a moving thread has to poll
   };
 
   Peer& peer(int member) { return *peers_[static_cast<std::size_t>(member)]; }
@@ -129,11 +131,11 @@ class Exchange {
 
   const Members members_;
   const std::shared_ptr<const Lines> lines_;
-  // Made beforehand: where they are needed there may be no memory.
+  // Made beforehand: there may be no memory when it is needed.
   const Status aborted_ =
       Status::failure(TRIREME_ERROR_ABORTED, "the group ended during a collective of its engine");
   const Status no_memory_ =
-      Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for what an engine's peer said");
+      Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a message of an engine's peer");
   std::vector<std::unique_ptr<Peer>> peers_;
   Waker waker_;
 
@@ -143,10 +145,10 @@ class Exchange {
   int waiting_ = 0;                  // others who wait meanwhile
   Status failure_ = Status::success();
   std::atomic<bool> failed_{false};
-  std::vector<pollfd> polled_;  // of who moves bytes
+  std::vector<pollfd> polled_;  // of the moving thread
   std::vector<int> polled_members_;
-  std::atomic<std::uint64_t> bytes_sent_{0};
-  std::atomic<std::uint64_t> bytes_received_{0};
+  std::atomic<std::uint64_t> sent_bytes_{0};
+  std::atomic<std::uint64_t> received_bytes_{0};
 };
 
 }  // namespace trireme::tcp

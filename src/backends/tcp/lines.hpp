@@ -1,6 +1,6 @@
-// Lines: one more connection to each of some peers, which an engine has for itself. Both ends of each
-// have proved that they know the job's token. A mesh fills them before the group counts as ready,
-// and closes them when the rank has left and what was sent there has arrived.
+// Lines: one more connection to each of some peers, for an engine alone. Both ends of each have
+// proved that they know the job's token. A mesh fills them before the group counts as ready. It
+// closes them when the rank has left and its sent bytes have arrived.
 #pragma once
 
 #include <mutex>
@@ -23,7 +23,7 @@ class Lines {
 
   explicit Lines(int world_size) : lines_(static_cast<std::size_t>(world_size)) {}
 
-  // False if there is one already.
+  // Returns false if there is one already.
   bool add(int rank, Socket socket, const SessionKeys& keys) {
     const std::lock_guard lock(mutex_);
     Line& line = lines_[static_cast<std::size_t>(rank)];
@@ -31,13 +31,13 @@ class Lines {
     line = {std::move(socket), Seal(keys.send), Seal(keys.receive)};
     return true;
   }
-  // Null if there is none. Stays until the engine has gone.
+  // Returns null if there is none. The line stays until the engine has gone.
   const Line* find(int rank) const {
     const std::lock_guard lock(mutex_);
     const Line& line = lines_[static_cast<std::size_t>(rank)];
     return line.socket ? &line : nullptr;
   }
-  // Nobody uses them any more.
+  // No engine uses them any more.
   void close() {
     const std::lock_guard lock(mutex_);
     for (Line& line : lines_) line.socket.reset();

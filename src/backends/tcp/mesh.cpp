@@ -1,4 +1,4 @@
-// Frames, and the way in. The other half is in watch.cpp.
+// Frames, and the connections of a rank that joins. The other half is in watch.cpp.
 #include "backends/tcp/mesh.hpp"
 
 #include <sys/epoll.h>
@@ -11,7 +11,6 @@
 #include "net/sha256.hpp"
 #include "platform/descriptors.hpp"
 #include "platform/failpoint.hpp"
-#include "platform/log.hpp"
 #include "platform/system.hpp"
 #include "platform/thread.hpp"
 #include "platform/utf8.hpp"
@@ -21,13 +20,19 @@ namespace {
 
 constexpr std::uint64_t kFrameBytes = 131'072;
 constexpr std::size_t kInBytes = 2 * kFrameBytes;
-constexpr std::uint32_t kNews = UINT32_MAX;  // in place of a rank, in an event
+constexpr std::uint32_t kMeetingNews = UINT32_MAX;  // in place of a rank's number, in an event
 constexpr std::uint64_t kCallNs = 10'000'000'000;
-// Three signs of life that did not come.
+// The time for the directory to tell of a death before another process at the rank's address
+// counts.
+constexpr std::uint64_t kForeignNs = 2'000 * kMillisecond;
+// So long three signs of life stay out.
 constexpr std::uint64_t kSuspectNs = 600 * kMillisecond;
-constexpr std::uint64_t kWarnNs = 3'000'000'000;
-// One refusal may come from somebody who has taken over an address since.
-constexpr int kMostRefusals = 3;
+
+// Names the connections to the rank that has the nonce.
+Digest job_of(const std::string& group, const Digest& nonce) {
+  return sha256(group + '\n' +
+                std::string(reinterpret_cast<const char*>(nonce.data()), nonce.size()));
+}
 
 }  // namespace
 
@@ -43,18 +48,16 @@ Mesh::Mesh(const Options& options)
       silent_("it gave no sign of life for " +
               std::to_string(options.place.silence_ns / kMillisecond) + " ms"),
       signs_(options.world_size, options.place.silence_ns, waker_),
-      where_(static_cast<std::size_t>(options.world_size)),
-      reasons_(static_cast<std::size_t>(options.world_size)),
-      codes_(static_cast<std::size_t>(options.world_size)) {
+      losses_(options.rank, options.world_size) {
   for (int rank = 0; rank < n_; ++rank) peers_.push_back(std::make_unique<Peer>());
-  lost_.reserve(peers_.size());  // a loss is told without memory
 }
 
 Status Mesh::open(const Options& options, std::shared_ptr<Mesh>* out) {
   auto mesh = std::make_shared<Mesh>(options);
-  TRIREME_RETURN_IF_ERROR(resolve(mesh->place_, &mesh->meeting_));
+  Endpoint meeting;
+  TRIREME_RETURN_IF_ERROR(resolve(mesh->place_, &meeting));
   Endpoint own;
-  TRIREME_RETURN_IF_ERROR(own_address(mesh->place_, mesh->meeting_, &own));
+  TRIREME_RETURN_IF_ERROR(own_address(mesh->place_, meeting, &own));
   TRIREME_FAILPOINT("mesh", "before_listen");
   Socket listener;
   TRIREME_RETURN_IF_ERROR(listen_at(own, &listener, &own));
@@ -64,16 +67,19 @@ Status Mesh::open(const Options& options, std::shared_ptr<Mesh>* out) {
   if (!system_table().random_bytes(mesh->own_.nonce.data(), mesh->own_.nonce.size())) {
     return Status::failure(TRIREME_ERROR_SYSTEM, "the system gives no random numbers");
   }
+  const Visit visit{mesh->place_.name, mesh->me_, mesh->n_, mesh->own_};
+  mesh->meeting_ = std::make_unique<Meeting>(meeting, mesh->token_, visit, mesh->name_);
   HandshakeTerms terms;
   terms.rank = mesh->me_;
-  terms.job = mesh->job_of(mesh->own_.nonce);
-  mesh->gate_ = std::make_unique<Gate>(std::move(listener), mesh->token_, terms, mesh->name_);
+  terms.job = job_of(mesh->place_.name, mesh->own_.nonce);
+  mesh->admission_ =
+      std::make_unique<Admission>(std::move(listener), mesh->token_, terms, mesh->name_);
   mesh->epoll_ = Socket(own_descriptor([] { return epoll_create1(EPOLL_CLOEXEC); }));
   if (!mesh->epoll_) return Status::system(errno, "an epoll descriptor");
   TRIREME_RETURN_IF_ERROR(mesh->news_.open());
   TRIREME_RETURN_IF_ERROR(mesh->waker_.open());
   TRIREME_RETURN_IF_ERROR(mesh->signs_.open());
-  epoll_event event{EPOLLIN, {.u32 = kNews}};
+  epoll_event event{EPOLLIN, {.u32 = kMeetingNews}};
   if (epoll_ctl(mesh->epoll_.get(), EPOLL_CTL_ADD, mesh->news_.get(), &event) != 0) {
     return Status::system(errno, "an epoll descriptor");
   }
@@ -132,21 +138,11 @@ void Mesh::leave() noexcept {
 // --- failures ----------------------------------------------------------------------------------
 
 void Mesh::lose(int rank, const std::string& why, trireme_status code) noexcept {
-  const auto at = static_cast<std::size_t>(rank);
-  const std::lock_guard lock(mutex_);
-  try {
-    if (codes_[at] != TRIREME_OK) return;
-    codes_[at] = code;
-    lost_.push_back(rank);
-    reasons_[at] = why;
-  } catch (...) {  // without words: it is lost all the same
-  }
-  news_.wake();
+  if (losses_.add(rank, code, why, *meeting_)) news_.wake();
 }
 
 void Mesh::fail(const Status& status) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (failure_.ok()) failure_ = status;
+  losses_.fail(status);
   news_.wake();
 }
 
@@ -159,23 +155,16 @@ std::vector<std::int32_t> Mesh::silent() {
 }
 
 Status Mesh::loss(int rank) {
-  const std::lock_guard lock(mutex_);
-  if (rank < 0) return failure_;
-  const auto at = static_cast<std::size_t>(rank);
-  FailureDetails details;
-  details.blamed = {rank};
-  const std::string& why = reasons_[at].empty() ? "its connection broke" : reasons_[at];
-  const bool corrupt = codes_[at] == TRIREME_ERROR_CORRUPT;
-  std::string text =
-      "rank " + std::to_string(rank) + " is lost to rank " + std::to_string(me_) + ": " + why;
-  if (!where_[at].empty()) text += " (" + where_[at] + ")";
-  return Status::failure(corrupt ? TRIREME_ERROR_CORRUPT : TRIREME_ERROR_PEER_LOST, std::move(text))
-      .with_details(std::move(details));
+  // Before all were connected, a rank that went after the first one may have gone because of it.
+  const bool was_whole = was_whole_.load(std::memory_order_acquire);
+  if (rank >= 0 && !was_whole && meeting_->first_gone() >= 0) rank = meeting_->first_gone();
+  return losses_.why(rank);
 }
 
 // --- frames ------------------------------------------------------------------------------------
 
-// Tells the receiving thread when there is room, too. Under the mutex of the peer.
+// Watches for bytes, and for room if `for_room`, on the receiving thread. Call it under the mutex
+// of the peer.
 void Mesh::arm(int rank, bool for_room) {
   epoll_event event{};
   event.events = for_room ? EPOLLIN | EPOLLOUT : EPOLLIN;
@@ -184,7 +173,7 @@ void Mesh::arm(int rank, bool for_room) {
             &event);
 }
 
-// False if the connection has ended. Under the mutex of the peer.
+// Returns false if the connection has ended. Call it under the mutex of the peer.
 bool Mesh::flush(Peer& peer) {
   if (!peer.rest.empty() && !failpoint("frame", "before_rest").ok()) return false;
   while (peer.rest_at < peer.rest.size()) {
@@ -242,7 +231,7 @@ std::int32_t Mesh::send(int to, const void* data, std::uint64_t bytes, std::uint
   return TRIREME_OK;
 }
 
-// The next whole frame of this rank that is already here.
+// Takes the next whole frame of this rank that has arrived.
 bool Mesh::take_frame(int rank, void* data, std::uint64_t capacity, std::uint64_t* bytes) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
   Seal::Head head;
@@ -256,7 +245,7 @@ bool Mesh::take_frame(int rank, void* data, std::uint64_t capacity, std::uint64_
     peer.begin = peer.end = 0;
     end(rank, TRIREME_ERROR_CORRUPT,
         told && !takes ? "it sent a frame of " + std::to_string(head.bytes) + " bytes"
-                       : "what came is not what it sent");
+                       : "the bytes that came are not the bytes that it sent");
     return false;
   }
   std::memcpy(data, frame, head.bytes);
@@ -266,7 +255,8 @@ bool Mesh::take_frame(int rank, void* data, std::uint64_t capacity, std::uint64_
   return true;
 }
 
-// What the connection has, as far as there is room: always for the rest of one frame.
+// Reads the bytes that the connection has, as far as there is room: there is always room for the
+// rest of one frame.
 void Mesh::read(int rank) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
   if (peer.ended) return;
@@ -280,7 +270,7 @@ void Mesh::read(int rank) {
   const Moved result =
       peer.data.receive(peer.in.data() + peer.end, peer.in.size() - peer.end, &moved);
   peer.end += moved;
-  if (moved > 0) signs_.hear(rank);
+  if (moved > 0) signs_.receive(rank);
   if (result != Moved::ended) return;
   const int error_number = errno;
   end(rank, TRIREME_ERROR_PEER_LOST,
@@ -288,7 +278,7 @@ void Mesh::read(int rank) {
                         : Status::system(error_number, "its connection broke").message());
 }
 
-// Nothing more is read of this rank. What it had said whole is taken first.
+// Reads no more bytes of this rank. Its whole frames are taken first.
 void Mesh::end(int rank, trireme_status code, const std::string& why) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
   peer.ended = true;
@@ -301,7 +291,8 @@ std::int32_t Mesh::receive(std::int32_t* from, void* data, std::uint64_t capacit
   const Deadline deadline = Deadline::after(timeout_ns);
   bool looked = false;
   while (true) {
-    // What an engine of the group needs to know comes first.
+    // No frame is delivered before the ranks have met: an engine of the group needs their entries
+    // first.
     const bool open = met_.load(std::memory_order_acquire);
     for (int step = 0; open && step < n_; ++step) {
       const int rank = (next_ + step) % n_;
@@ -310,20 +301,8 @@ std::int32_t Mesh::receive(std::int32_t* from, void* data, std::uint64_t capacit
       next_ = (rank + 1) % n_;
       return TRIREME_OK;
     }
-    {
-      // Only now, when all that a lost peer had still said has been taken.
-      const std::lock_guard lock(mutex_);
-      if (open && !lost_.empty()) {
-        *from = lost_.front();
-        lost_.erase(lost_.begin());
-        return TRIREME_ERROR_PEER_LOST;
-      }
-      if (!failure_.ok() && !failure_told_) {
-        failure_told_ = true;
-        *from = -1;
-        return TRIREME_ERROR_PEER_LOST;
-      }
-    }
+    // The loss comes last, when all earlier frames of the lost peer have been taken.
+    if (losses_.next(open, from)) return TRIREME_ERROR_PEER_LOST;
     const std::uint64_t rest = deadline.remaining_ns();
     if (rest == 0 && looked) return TRIREME_ERROR_TIMEOUT;
     looked = true;
@@ -331,7 +310,7 @@ std::int32_t Mesh::receive(std::int32_t* from, void* data, std::uint64_t capacit
     const int ms = static_cast<int>((rest + kMillisecond - 1) / kMillisecond);
     const int count = epoll_wait(epoll_.get(), events, 64, ms);
     for (int i = 0; i < count; ++i) {
-      if (events[i].data.u32 == kNews) {
+      if (events[i].data.u32 == kMeetingNews) {
         news_.clear();
         continue;
       }
@@ -348,62 +327,13 @@ std::int32_t Mesh::receive(std::int32_t* from, void* data, std::uint64_t capacit
 
 // --- getting in --------------------------------------------------------------------------------
 
-Digest Mesh::job_of(const Digest& nonce) const {
-  return sha256(place_.name + '\n' +
-                std::string(reinterpret_cast<const char*>(nonce.data()), nonce.size()));
-}
-
-// Between two attempts: a random part of a time that doubles, so that many ranks do not come at once.
-bool Mesh::pause(int attempt) {
-  std::uint32_t random = 0;
-  static_cast<void>(system_table().random_bytes(&random, sizeof random));
-  const std::uint64_t most = (10 * kMillisecond) << std::min(attempt, 6);
-  const Deadline deadline = Deadline::after(kMillisecond + random % most);
-  wait_for(news_.get(), 0, deadline, stop_);
-  return !stop_.load(std::memory_order_acquire);
-}
-
-// True with the addresses of all ranks.
-bool Mesh::meet(std::vector<Entry>* out) {
-  Visit own{place_.name, me_, n_, own_};
-  int refusals = 0;
-  const std::uint64_t begin = now_ns();
-  bool said = false;
-  for (int attempt = 0;; ++attempt) {
-    if (me_ == 0 && directory_ == nullptr) {
-      const Status status = Directory::serve(meeting_, token_, &directory_);
-      if (!status.ok()) return fail(status), false;
-    }
-    bool refused = false;
-    const Status status = visit(meeting_, token_, own, stop_, out, &refused);
-    const int refusal = failed_with(status);
-    if (status.ok() || refusal == EMFILE || refusal == ENFILE) note_refusal(refusal);
-    if (status.ok()) return true;
-    if (stop_.load(std::memory_order_acquire)) return false;
-    const bool unknown = status.code() == TRIREME_ERROR_AUTHENTICATION;
-    if (refused || status.code() == TRIREME_ERROR_MISMATCH ||
-        (unknown && ++refusals == kMostRefusals)) {
-      FailureDetails details;
-      details.blamed = {me_};
-      return fail(Status::failure(status.code(), status.message()).with_details(details)), false;
-    }
-    if (!said && now_ns() - begin > kWarnNs && log_wanted(TRIREME_LOG_WARNING)) {
-      said = true;
-      log_line(
-          TRIREME_LOG_WARNING,
-          name_ + " does not get to where the ranks meet, and tries again: " + status.message());
-    }
-    if (!pause(attempt)) return false;
-  }
-}
-
-// Ranks that use different ones would wait for each other for ever.
+// Ranks with different engines would wait for each other for ever.
 bool Mesh::same_engine(const std::vector<Entry>& entries) {
   const auto said = [&](std::size_t rank) {
     const Entry& entry = entries[rank];
     const std::string name(entry.engine, strnlen(entry.engine, sizeof entry.engine));
     return "rank " + std::to_string(rank) + " asks for backend \"" +
-           (name.empty() ? "host" : clean_text(name)) + "\"";
+           (name.empty() ? "frames" : clean_text(name)) + "\"";
   };
   const auto me = static_cast<std::size_t>(me_);
   for (std::size_t rank = 0; rank < entries.size(); ++rank) {
@@ -419,7 +349,7 @@ bool Mesh::same_engine(const std::vector<Entry>& entries) {
   return true;
 }
 
-// True once there is a connection to the rank.
+// Returns true once there is a connection to the rank.
 bool Mesh::dial(int rank, const Entry& entry, Purpose purpose) {
   const std::string text(entry.endpoint, strnlen(entry.endpoint, sizeof entry.endpoint));
   const std::string where = "rank " + std::to_string(rank) + " at " + text;
@@ -430,8 +360,10 @@ bool Mesh::dial(int rank, const Entry& entry, Purpose purpose) {
   terms.purpose = purpose;
   terms.rank = me_;
   terms.peer = rank;
-  terms.job = job_of(entry.nonce);
+  terms.job = job_of(place_.name, entry.nonce);
   int refusals = 0;
+  std::uint64_t refused_ns = 0;  // the moment of the first one
+  int gone = 0;
   const std::uint64_t begin = now_ns();
   for (int attempt = 0;; ++attempt) {
     Socket socket;
@@ -448,21 +380,30 @@ bool Mesh::dial(int rank, const Entry& entry, Purpose purpose) {
     details.blamed = {rank};
     const bool unknown =
         status.code() == TRIREME_ERROR_AUTHENTICATION || status.code() == TRIREME_ERROR_MISMATCH;
-    if (unknown && ++refusals == kMostRefusals) {
+    // A dead rank's port may belong to another process by now. The directory tells of the death.
+    const std::uint64_t now = now_ns();
+    if (unknown && ++refusals == 1) refused_ns = now;
+    if (unknown && refusals >= kMostRefusals && now - refused_ns >= kForeignNs) {
       return fail(Status::failure(status.code(), status.message()).with_details(details)), false;
     }
-    // It was there when the ranks met.
-    if (now_ns() - begin > place_.silence_ns + kCallNs) {
+    // The rank was there when the ranks met, and listens until this rank has come. The directory
+    // knows why it does not listen: it may have left because of another rank.
+    gone = unknown || failed_with(status) == ECONNREFUSED ? gone + 1 : 0;
+    const bool is_gone = gone >= kMostRefusals && meeting_->is_over();
+    if (is_gone || now - begin > place_.silence_ns + kCallNs) {
+      meeting_->note_gone(rank);
       return lose(rank, "no connection could be made: " + status.message()), false;
     }
-    if (!pause(attempt)) return false;
+    if (!pause(attempt, stop_)) return false;
   }
 }
 
 void Mesh::join() noexcept {
   try {
     std::vector<Entry> entries;
-    if (n_ > 1 && meet(&entries) && same_engine(entries)) {
+    const Status met = n_ > 1 ? meeting_->attend(stop_, &entries) : Status::success();
+    if (!met.ok() && met.code() != TRIREME_ERROR_CANCELLED) fail(met);
+    if (n_ > 1 && met.ok() && same_engine(entries)) {
       std::vector<bool> line(entries.size());
       if (line_peers_ != nullptr) {
         std::vector<int> wanted;
@@ -472,10 +413,12 @@ void Mesh::join() noexcept {
       }
       met_.store(true, std::memory_order_release);
       news_.wake();
+      waker_.wake();
       for (int rank = 0; rank < me_; ++rank) {
         const Entry& entry = entries[static_cast<std::size_t>(rank)];
         if (!dial(rank, entry, Purpose::control)) break;
-        // Before that for frames, by which peers know that this rank is there.
+        // The engine's line comes before the connection for frames, by which peers know that this
+        // rank is there.
         if (line[static_cast<std::size_t>(rank)] && !dial(rank, entry, Purpose::engine)) break;
         if (!dial(rank, entry, Purpose::data)) break;
       }
@@ -487,7 +430,7 @@ void Mesh::join() noexcept {
   waker_.wake();
 }
 
-// Whether this rank waits for such a connection. The watching thread alone asks, and adopts then.
+// Whether this rank waits for such a connection. Only the watching thread asks, and then adopts it.
 bool Mesh::wants(int rank, Purpose purpose) {
   if (rank <= me_ || rank >= n_) return false;
   const auto at = static_cast<std::size_t>(rank);
@@ -514,14 +457,11 @@ void Mesh::adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& ke
   peer.sent = Seal(keys.send);
   peer.received = Seal(keys.receive);
   peer.data = std::move(socket);
-  {
-    const std::lock_guard names(mutex_);
-    Endpoint there;
-    there.length = sizeof there.address;
-    if (getpeername(peer.data.get(), reinterpret_cast<sockaddr*>(&there.address), &there.length) ==
-        0) {
-      where_[at] = there.text();
-    }
+  Endpoint there;
+  there.length = sizeof there.address;
+  if (getpeername(peer.data.get(), reinterpret_cast<sockaddr*>(&there.address), &there.length) ==
+      0) {
+    losses_.set_place(rank, there.text());
   }
   epoll_event event{EPOLLIN, {.u32 = static_cast<std::uint32_t>(rank)}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, peer.data.get(), &event) != 0) {

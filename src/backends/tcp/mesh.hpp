@@ -1,10 +1,11 @@
-// Mesh: two connections between every two ranks of a group: one for frames, one on which each says
-// now and then that it lives. Both ends of each have proved that they know the job's token. It is the
-// transport of a host::HostBackend, which it also tells whom it lost. An engine of that backend may
-// get a third one to each peer, or to some.
+// Mesh: two connections between every two ranks of a group: one for frames, and one for signs of
+// life. Both ends of each have proved that they know the job's token. The mesh is the transport of
+// a host::HostBackend, to which it also reports lost ranks. An engine of that backend may get a
+// third one to each peer, or to some.
 //
-// Three threads of its own: one gets the rank in, and ends then; one lets peers in, and takes the rank
-// out; one gives signs of life and hears those of peers. The backend's threads send and receive frames.
+// It has three threads: one joins the group, and then ends; one lets peers in, and leaves the
+// group; one sends signs of life and receives those of peers. The backend's threads send and
+// receive frames.
 #pragma once
 
 #include <trireme/transport.h>
@@ -13,13 +14,15 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backends/tcp/address.hpp"
-#include "backends/tcp/directory.hpp"
-#include "backends/tcp/gate.hpp"
+#include "backends/tcp/admission.hpp"
 #include "backends/tcp/lines.hpp"
+#include "backends/tcp/losses.hpp"
+#include "backends/tcp/meeting.hpp"
 #include "backends/tcp/seal.hpp"
 #include "backends/tcp/signs.hpp"
 
@@ -34,31 +37,37 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
     Place place;
     std::string name;  // for messages
     Token token;
-    // What all ranks must have been asked to use, or the group fails as MISMATCH: "gloo"; "": none.
+    // The engine that all ranks must have been asked to use, or the group fails as MISMATCH:
+    // "gloo"; "": none.
     std::string engine;
-    // For the engine; null: none. Filled when the group is ready.
+    // Lines for the engine; null: none. Filled when the group is ready.
     std::shared_ptr<Lines> lines;
-    // To whom a line is wanted, of all ranks by everybody's entries: two ranks answer alike of each
-    // other. Null: to none. Called once, on a thread of the mesh, before any frame is received; a
-    // failure is the group's.
+    // The ranks to which the engine wants a line, by all ranks' entries: of two ranks, both must
+    // want it or none. Null: no lines. Called once, on a thread of the mesh, before any frame is
+    // received; a failure is the group's.
     LinePeers line_peers;
   };
-  // Makes the threads and waits for nobody. leave() has to follow.
+  // Makes the threads and does not wait. A call of leave() must follow.
   static Status open(const Options& options, std::shared_ptr<Mesh>* out);
   explicit Mesh(const Options& options);
 
-  // What it offers to the backend; `released` is leave().
+  // The transport for the backend; `released` is leave().
   trireme_transport transport();
-  // Why receive() answered PEER_LOST, or send() failed, for this rank; -1: of all. CORRUPT: bytes came
-  // that the rank did not send.
+  // The reason for a rank's PEER_LOST from receive(), or for a failed send(); -1: for all ranks.
+  // CORRUPT: bytes arrived that the rank did not send.
   Status loss(int rank);
-  // A place at this rank's address where others may meet: "ADDRESS:PORT".
+  // A place at this rank's address where other ranks may meet: "ADDRESS:PORT".
   Status open_meeting(std::string* place, std::shared_ptr<const void>* out) const;
-  // Waits until the system has what was sent, as long as that goes on.
-  void settle() noexcept;
-  // Who has given no sign of life for some time, but is not given up yet.
+  // Waits until the system has sent all bytes, while they move. `because_of_another`: the rank
+  // leaves because it lost another one, and ranks that wait for it shall learn of that loss.
+  void settle(bool because_of_another) noexcept;
+  // The same as Meeting's.
+  std::optional<std::vector<std::int32_t>> absent(bool gives_up, std::uint64_t patience_ns) {
+    return meeting_->absent(gives_up, patience_ns);
+  }
+  // The ranks without a sign of life for some time, which are not given up yet.
   std::vector<std::int32_t> silent();
-  // Hands over what was sent, and closes everything; without a wait, on a thread of its own.
+  // Delivers the sent bytes, and closes everything; does not wait: a thread does it.
   void leave() noexcept;
 
  private:
@@ -66,9 +75,9 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
     std::mutex mutex;  // guards the next few
     Socket data;
     Seal sent;               // of the next frame
-    std::vector<char> rest;  // of a frame that was taken, from rest_at
+    std::vector<char> rest;  // the rest of a frame, from rest_at on
     std::size_t rest_at = 0;
-    // The receiving thread's.
+    // Only the receiving thread uses these.
     Seal received;
     std::vector<char> in;
     std::size_t begin = 0;
@@ -85,19 +94,18 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   void end(int rank, trireme_status code, const std::string& why);
   void arm(int rank, bool for_room);
 
-  // Getting in.
+  // For joining.
   void join() noexcept;
-  bool meet(std::vector<Entry>* out);
   bool same_engine(const std::vector<Entry>& entries);
   bool dial(int rank, const Entry& entry, Purpose purpose);
-  bool pause(int attempt);  // false: the rank leaves
-  Digest job_of(const Digest& nonce) const;
   bool wants(int rank, Purpose purpose);
   void adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& keys);
 
-  // Watching.
+  // For watching.
   void watch() noexcept;
-  void turn();
+  void turn(bool* heard);          // heard: a turn before has read the directory's news
+  void receive_gone(bool was_in);  // was_in: all were connected before the news
+  bool has_data(int rank);
   bool all_are_in();
   void linger() noexcept;
 
@@ -113,28 +121,22 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   const std::string engine_;
   const std::shared_ptr<Lines> lines_;
   const LinePeers line_peers_;
-  const std::string silent_;  // why a rank is lost that was given up
-  Endpoint meeting_;
+  const std::string silent_;  // the reason for the loss of a rank that was given up
   Entry own_{};
   Socket epoll_;
   Waker news_;   // for the receiving thread
   Waker waker_;  // for the watching thread
   Signs signs_;
-  std::unique_ptr<Gate> gate_;
-  std::shared_ptr<Directory> directory_;
+  std::unique_ptr<Admission> admission_;
+  std::unique_ptr<Meeting> meeting_;
   std::vector<std::unique_ptr<Peer>> peers_;
-  int next_ = 0;  // whose frame is next, if it has one
+  Losses losses_;
+  int next_ = 0;  // the rank whose frame is taken next
 
   std::atomic<bool> stop_{false};
-  std::atomic<bool> met_{false};  // frames may come
+  std::atomic<bool> met_{false};        // frames may come
+  std::atomic<bool> was_whole_{false};  // all were connected, and none had gone before
   std::atomic<int> joiners_{0};
-  std::mutex mutex_;  // guards the following; taken after that of a peer
-  std::vector<std::string> where_;     // by rank: "10.0.0.2:4711"
-  std::vector<std::string> reasons_;   // by rank: why it is lost
-  std::vector<trireme_status> codes_;  // by rank: as what; 0: it is not
-  std::vector<int> lost_;              // not yet told to the backend
-  Status failure_ = Status::success();
-  bool failure_told_ = false;
 };
 
 }  // namespace trireme::tcp

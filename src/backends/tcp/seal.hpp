@@ -1,6 +1,7 @@
-// Seal: what stands before each frame of one direction of a connection, so that bytes that were changed
-// on the way are noticed: TCP's own checksum misses one error in 65,536, and what lies between two
-// hosts may write a new one. Neither a signature nor a secret: XXH3, from the keys of the connection.
+// Seal: the code before each frame of one direction of a connection, which reveals bytes that were
+// changed on the way. TCP's own checksum misses one error in 65,536, and a device between two hosts
+// may write a new one. It is neither a signature nor a secret: XXH3, from the keys of the
+// connection.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ class Seal {
  public:
   struct Head {
     std::uint32_t bytes;       // of the frame
-    std::uint32_t bytes_code;  // of their number: a wrong one would be waited for
+    std::uint32_t bytes_code;  // of `bytes`: a wrong one would be awaited
     std::uint64_t code;        // of the frame
   };
   static_assert(sizeof(Head) == 16);
@@ -31,7 +32,7 @@ class Seal {
   bool fits(const Head& head, const void* frame) const {
     return head.code == kernels::hash(frame, head.bytes, place());
   }
-  // To the next frame: one that is repeated or left out does not fit.
+  // Goes to the next frame: a repeated or missing frame does not fit.
   void advance() { ++sequence_; }
 
  private:

@@ -6,8 +6,8 @@ namespace trireme::tcp {
 namespace {
 
 constexpr std::uint64_t kTickNs = 200 * kMillisecond;
-// A peer that has answered the call may need so much longer to begin: it gives signs once it has taken
-// the connection from its entrance.
+// A peer that has answered the call may need so much longer to begin: it gives signs once its
+// acceptor has passed on the connection.
 constexpr std::uint64_t kFirstNs = 10'000 * kMillisecond;
 
 }  // namespace
@@ -37,7 +37,7 @@ bool Signs::has(int rank) const noexcept {
   return peers_[static_cast<std::size_t>(rank)]->there.load(std::memory_order_acquire);
 }
 
-void Signs::hear(int rank) noexcept {
+void Signs::receive(int rank) noexcept {
   peers_[static_cast<std::size_t>(rank)]->heard.store(true, std::memory_order_relaxed);
 }
 
@@ -62,10 +62,11 @@ bool Signs::turn() noexcept {
   }
   const std::uint64_t now = now_ns();
   const std::uint64_t rest = now < next_ns_ ? next_ns_ - now : 0;
-  ::poll(polled_.data(), polled_.size(), static_cast<int>((rest + kMillisecond - 1) / kMillisecond));
+  ::poll(polled_.data(), polled_.size(),
+         static_cast<int>((rest + kMillisecond - 1) / kMillisecond));
   if (polled_.back().revents != 0) waker_.clear();
   if (stop_.load(std::memory_order_acquire)) {
-    // One that is added from now on goes with this object.
+    // A connection that is added from now on goes with this object.
     for (const auto& peer : peers_) {
       if (peer->there.load(std::memory_order_acquire)) peer->socket.reset();
     }
@@ -73,8 +74,8 @@ bool Signs::turn() noexcept {
   }
   const std::uint64_t after = now_ns();
   const bool due = after >= next_ns_;
-  if (due) give();
-  // What came while this thread did not run is heard before silence is counted.
+  if (due) publish();
+  // Bytes that arrived while this thread did not run count before silence does.
   listen();
   if (!due) return true;
   try {
@@ -88,11 +89,12 @@ bool Signs::turn() noexcept {
   return true;
 }
 
-// One for which there is no room is left out: the peer does not read those that it has.
-void Signs::give() noexcept {
+// A byte without room is left out: the peer has not read earlier ones.
+void Signs::publish() noexcept {
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     const Peer& peer = *peers_[rank];
-    if (polled_[rank].fd < 0 || peer.ended || peer.given_up.load(std::memory_order_relaxed)) continue;
+    if (polled_[rank].fd < 0 || peer.ended || peer.given_up.load(std::memory_order_relaxed))
+      continue;
     const char sign = 1;
     std::size_t moved = 0;
     static_cast<void>(peer.socket.send(&sign, 1, &moved));
@@ -105,14 +107,15 @@ void Signs::listen() noexcept {
     if (polled_[rank].fd < 0 || peer.ended) continue;
     char signs[64];
     std::size_t moved = 0;
-    // That it ends says nothing by itself: what the peer has said before is on the other connection.
+    // The end of this connection means nothing by itself: the peer's last messages are on the other
+    // one.
     if (peer.socket.receive(signs, sizeof signs, &moved) == Moved::ended) peer.ended = true;
     if (moved > 0) peer.heard.store(true, std::memory_order_relaxed);
   }
 }
 
-// A turn that is late counts as one that was not: this thread did not run meanwhile, and perhaps
-// nothing else did on this host.
+// A late turn counts as one on time: this thread did not run meanwhile, and perhaps no other on
+// this host did.
 void Signs::count(std::uint64_t elapsed_ns) noexcept {
   const std::uint64_t counted = elapsed_ns > 2 * kTickNs ? kTickNs : elapsed_ns;
   for (const auto& peer : peers_) {

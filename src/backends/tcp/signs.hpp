@@ -1,6 +1,6 @@
-// Signs: a byte to each peer now and then, on a connection that carries nothing else, and how long each
-// peer has said nothing. The thread that gives and hears them has all its memory beforehand and takes no
-// lock: what holds another thread of this rank is no silence to its peers.
+// Signs: sends a byte to each peer now and then, on a connection for that alone, and measures the
+// silence of each peer. Its thread allocates all memory beforehand and takes no lock: a delay of
+// another thread of this rank is no silence to its peers.
 #pragma once
 
 #include <poll.h>
@@ -16,38 +16,38 @@ namespace trireme::tcp {
 
 class Signs {
  public:
-  // A peer is given up that says nothing for so long, and somewhat longer before its first sign.
-  // `given_up` is woken then.
+  // Gives up a peer that is silent for so long, or somewhat longer before its first sign. It then
+  // wakes `given_up`.
   Signs(int world_size, std::uint64_t silence_ns, const Waker& given_up);
   Status open();
 
-  // The connection to a rank. One thread a rank, once.
+  // Adds the connection to a rank. Only one thread may call it for a rank, once.
   void add(int rank, Socket socket) noexcept;
   bool has(int rank) const noexcept;
-  // The rank said something elsewhere. Any thread.
-  void hear(int rank) noexcept;
-  // Any thread; 0 of a rank that has no connection.
+  // Notes that the rank has said something on another connection. Any thread.
+  void receive(int rank) noexcept;
+  // Any thread; returns 0 for a rank that has no connection.
   std::uint64_t silence_ns(int rank) const noexcept;
   bool is_given_up(int rank) const noexcept;
-  // turn() closes the connections and answers false from now on. Any thread.
+  // Makes turn() close the connections and return false from now on. Any thread.
   void stop() noexcept;
 
-  // One thread's, again and again until it answers false.
+  // One thread calls it again and again until it returns false.
   bool turn() noexcept;
 
  private:
   struct Peer {
-    Socket socket;                  // written before `there`
+    Socket socket;  // written before `there`
     std::atomic<bool> there{false};
     std::atomic<bool> heard{false};
     std::atomic<std::uint64_t> silence_ns{0};
     std::atomic<bool> given_up{false};
-    // The turning thread's.
+    // Only the turning thread uses these.
     bool ended = false;  // the connection
     bool begun = false;  // it has said something
   };
 
-  void give() noexcept;
+  void publish() noexcept;
   void listen() noexcept;
   void count(std::uint64_t elapsed_ns) noexcept;
 
@@ -56,7 +56,7 @@ class Signs {
   Waker waker_;
   std::atomic<bool> stop_{false};
   std::vector<std::unique_ptr<Peer>> peers_;
-  std::vector<pollfd> polled_;  // by rank, and the waker; as long as it ever gets
+  std::vector<pollfd> polled_;  // by rank, and the waker; it never grows longer
   std::uint64_t last_ns_ = 0;
   std::uint64_t next_ns_ = 0;
 };

@@ -1,4 +1,5 @@
-// The watching thread of a mesh: lets peers in, tells of those who were given up, and takes the rank out.
+// The watching thread of a mesh: lets peers in, reports ranks that were given up, and leaves the
+// group.
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
@@ -13,10 +14,10 @@ namespace {
 
 constexpr int kTurnMs = 200;
 constexpr int kPauseMs = 10;
-// How long a rank that leaves goes on to deliver what it has sent.
+// How long a leaving rank goes on to deliver its bytes.
 constexpr std::uint64_t kLingerNs = 2'000 * kMillisecond;
 constexpr int kLingerStepMs = 2;
-// How long nothing may move of what a rank has sent before it goes without.
+// A leaving rank whose bytes do not move for so long gives up on them.
 constexpr std::uint64_t kStuckNs = 300 * kMillisecond;
 
 bool has_unanswered(const Socket& socket) {
@@ -27,9 +28,10 @@ bool has_unanswered(const Socket& socket) {
 }  // namespace
 
 void Mesh::watch() noexcept {
+  bool heard = false;
   while (!stop_.load(std::memory_order_acquire)) {
     try {
-      turn();
+      turn(&heard);
     } catch (...) {  // no memory for a moment
       ::poll(nullptr, 0, kPauseMs);
     }
@@ -37,38 +39,75 @@ void Mesh::watch() noexcept {
   linger();
 }
 
-void Mesh::turn() {
-  // Needs no memory, and so comes first.
+void Mesh::turn(bool* heard) {
+  // It needs no memory, so it comes first.
   for (int rank = 0; rank < n_; ++rank) {
     if (signs_.is_given_up(rank)) lose(rank, silent_);
   }
   if (!failpoint("mesh", "before_watch").ok()) throw std::bad_alloc();
-  std::vector<pollfd> polled{{waker_.get(), POLLIN, 0}};
-  gate_->add_to(&polled);
+  // The directory's news concern ranks that met this one.
+  const int seat = met_.load(std::memory_order_acquire) ? meeting_->descriptor() : -1;
+  std::vector<pollfd> polled{{waker_.get(), POLLIN, 0}, {seat, POLLIN, 0}};
+  admission_->add_to(&polled);
   ::poll(polled.data(), polled.size(), kTurnMs);
   if (polled[0].revents != 0) waker_.clear();
+  // A connection that comes in now may be of a rank that has left since, because of another one.
+  const bool was_in = *heard && all_are_in();
   std::vector<Purpose> purposes{Purpose::control, Purpose::data};
   if (lines_ != nullptr) purposes.push_back(Purpose::engine);
-  gate_->serve(polled, 1, purposes,
-               [this](int rank, Purpose purpose, Socket socket, const SessionKeys& keys) {
-                 if (wants(rank, purpose)) adopt(rank, purpose, std::move(socket), keys);
-               });
-  if (all_are_in()) gate_->close();
+  admission_->serve(polled, 2, purposes,
+                    [this](int rank, Purpose purpose, Socket socket, const SessionKeys& keys) {
+                      if (wants(rank, purpose)) adopt(rank, purpose, std::move(socket), keys);
+                    });
+  if (polled[1].revents != 0) receive_gone(was_in);
+  *heard = seat >= 0;
+  if (!all_are_in()) return;
+  if (*heard && meeting_->first_gone() < 0) was_whole_.store(true, std::memory_order_release);
+  admission_->close();
+  if (*heard) meeting_->end_well();
+}
+
+// A rank that has a connection for frames reports there, and the connection's end tells that it is
+// gone.
+void Mesh::receive_gone(bool was_in) {
+  for (const int rank : meeting_->receive()) {
+    if (rank == me_ && !all_are_in()) {
+      // The other ranks leave, and no connection would tell this rank why.
+      FailureDetails details;
+      details.blamed = {me_};
+      fail(Status::failure(TRIREME_ERROR_PEER_LOST,
+                           "rank " + std::to_string(me_) + " was given up by the other ranks")
+               .with_details(std::move(details)));
+    }
+    if (rank >= n_ || rank == me_) continue;
+    if (!was_in) meeting_->note_gone(rank);
+    if (has_data(rank)) continue;
+    // The rest have the same news, and need no report that this rank leaves because of it.
+    meeting_->end_well();
+    lose(rank, "it ended before it was connected");
+  }
+}
+
+bool Mesh::has_data(int rank) {
+  Peer& peer = *peers_[static_cast<std::size_t>(rank)];
+  const std::lock_guard lock(peer.mutex);
+  return static_cast<bool>(peer.data);
 }
 
 bool Mesh::all_are_in() {
   for (int rank = 0; rank < n_; ++rank) {
-    if (rank == me_) continue;
-    if (!signs_.has(rank)) return false;
-    Peer& peer = *peers_[static_cast<std::size_t>(rank)];
-    const std::lock_guard lock(peer.mutex);
-    if (!peer.data) return false;
+    if (rank != me_ && !(signs_.has(rank) && has_data(rank))) return false;
   }
   return true;
 }
 
-// Called when nothing more is sent. A process that ends takes what its system has not got yet with it.
-void Mesh::settle() noexcept {
+// Called when there are no more bytes to send. Bytes that the system has not sent yet are lost when
+// the process ends.
+void Mesh::settle(bool because_of_another) noexcept {
+  if (because_of_another && met_.load(std::memory_order_acquire)) {
+    meeting_->end_well();
+    meeting_->settle();
+  }
   std::uint64_t before = UINT64_MAX;
   std::uint64_t since_ns = now_ns();
   while (true) {
@@ -94,9 +133,11 @@ void Mesh::settle() noexcept {
   }
 }
 
-// Nothing else is called any more but join(), which ends soon.
+// After this only join() is called, which ends soon.
 void Mesh::linger() noexcept {
-  gate_->close();
+  admission_->close();
+  if (all_are_in()) meeting_->end_well();
+  meeting_->end();
   const Deadline deadline = Deadline::after(kLingerNs);
   std::vector<bool> shut(peers_.size());
   bool waiting = true;
@@ -108,7 +149,7 @@ void Mesh::linger() noexcept {
       if (!peer.data) continue;
       const Lines::Line* const line =
           lines_ == nullptr ? nullptr : lines_->find(static_cast<int>(rank));
-      // The engine has gone before the rank leaves: nobody uses its line any more.
+      // The engine is gone before the rank leaves, so its line is not in use.
       if (line != nullptr && !shut[rank]) ::shutdown(line->socket.get(), SHUT_WR);
       if (line != nullptr && has_unanswered(line->socket)) waiting = true;
       if (!flush(peer)) continue;
@@ -120,7 +161,7 @@ void Mesh::linger() noexcept {
     }
     ::poll(nullptr, 0, kLingerStepMs);
   }
-  // join() may still hold one that it made; it goes with the mesh.
+  // join() may still use a connection that it made; the mesh's end closes it.
   for (const auto& peer : peers_) {
     const std::lock_guard lock(peer->mutex);
     peer->data.reset();

@@ -9,7 +9,7 @@
 namespace trireme::hierarchical {
 namespace {
 
-// What goes along a chain at a time.
+// The bytes that go along a chain at a time.
 constexpr std::uint64_t kLinkBytes = 256u << 10;
 constexpr std::uint64_t kLine = 64;
 
@@ -28,7 +28,8 @@ bool Ring::offers(const Operation& operation) const {
     case OperationKind::all_reduce:
     case OperationKind::reduce_scatter:
     case OperationKind::reduce_scatter_v:
-      return !kernels::is_narrow(operation.dtype) && operation.reduction != TRIREME_REDUCTION_AVERAGE &&
+      return !kernels::is_narrow(operation.dtype) &&
+             operation.reduction != TRIREME_REDUCTION_AVERAGE &&
              operation.reduction != TRIREME_REDUCTION_SCALED_SUM;
     case OperationKind::all_gather:
     case OperationKind::all_gather_v:
@@ -64,7 +65,7 @@ Status Ring::run(const Operation& operation, std::uint64_t ticket, Deadline dead
   }
 }
 
-// Step by step the sum of a block comes round, from the member after its owner to the owner.
+// Step by step the sum of a block goes round, from the member after its owner to the owner.
 Status Ring::all_reduce(Call& call) {
   const Operation& op = call.op;
   auto* const data = static_cast<std::byte*>(op.receive);
@@ -152,7 +153,7 @@ Status Ring::all_gather(Call& call) {
   return gather_blocks(call, data, blocks);
 }
 
-// Along the chain that begins with the root: what came is passed on while more comes.
+// Along the chain that begins with the root: a member passes on bytes while more arrive.
 Status Ring::broadcast(Call& call) {
   const Operation& op = call.op;
   auto* const data = static_cast<std::byte*>(op.receive);
@@ -165,7 +166,7 @@ Status Ring::broadcast(Call& call) {
     return std::min(kLinkBytes, bytes - link * kLinkBytes);
   };
   if (n_ == 1) return Status::success();
-  // In turn `link` the one before this rank passes on that link, and this rank the one before.
+  // In turn `link` the previous member passes on that link, and this member the one before.
   for (std::uint64_t link = 0; link <= links; ++link) {
     const bool out = passes && link > 0;
     const bool in = takes && link < links;

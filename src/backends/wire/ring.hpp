@@ -1,5 +1,5 @@
 // Ring: collectives of a few ranks on different hosts. Blocks go round, each rank passing on to the
-// next: no byte crosses a wire more often than it must.
+// next: no byte crosses a wire more often than necessary.
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@ class Ring final : public host::Engine {
       : wire_(std::move(wire)), n_(static_cast<int>(members.ranks.size())), me_(members.own) {}
 
   const char* name() const override { return "ring"; }
-  // Operations as the members see them, counts by member and root by index. Nothing narrow is
-  // reduced, and nothing that is not over when all are combined.
+  // Operations as the members see them, with counts by member and the root as an index. It reduces
+  // no narrow types, and no reduction with a last step.
   bool offers(const Operation& operation) const override;
   bool prefers(const Operation&) const override { return true; }
   bool tells_apart() const override { return true; }
@@ -32,7 +32,7 @@ class Ring final : public host::Engine {
     std::uint64_t first = 0;
     std::uint64_t count = 0;
   };
-  // Of a channel.
+  // The state of a channel.
   struct Lane {
     std::unique_ptr<std::byte[]> memory;
     std::uint64_t bytes = 0;

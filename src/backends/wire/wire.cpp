@@ -10,7 +10,7 @@ std::vector<int> LineWire::neighbours(const tcp::Members& members) {
   return n == 2 ? std::vector<int>{next} : std::vector<int>{next, previous};
 }
 
-// Neither end counts what is empty.
+// Empty steps count at neither end.
 Status LineWire::step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
                       std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes,
                       Deadline deadline) {

@@ -1,4 +1,5 @@
-// Wire: what is between the members of a ring. Each has a next one and a previous one.
+// Wire: the connections between the members of a ring. Each member has a next one and a previous
+// one.
 #pragma once
 
 #include <array>
@@ -17,8 +18,9 @@ class Wire {
  public:
   virtual ~Wire() = default;
 
-  // Sends to the next member, and receives from the previous one, who agree on how much. What is
-  // empty does not go. Channel, ticket, deadline and failures as in host::Engine::run().
+  // Sends to the next member, and receives from the previous one; both ends agree on the sizes. A
+  // size of 0 sends no message. Channel, ticket, deadline and failures are as in
+  // host::Engine::run().
   virtual Status step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
                       std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes,
                       Deadline deadline) = 0;
@@ -26,13 +28,13 @@ class Wire {
   virtual void abort() noexcept = 0;  // as in host::Engine
 };
 
-// Lines of tcp/, to the next member and to the previous one.
+// Uses lines of tcp/, to the next member and to the previous one.
 class LineWire final : public Wire {
  public:
   LineWire(tcp::Members members, std::shared_ptr<const tcp::Lines> lines)
       : exchange_(std::move(members), std::move(lines)) {}
   Status open() { return exchange_.open(); }
-  // The ranks to which there have to be lines.
+  // The ranks to which lines are needed.
   static std::vector<int> neighbours(const tcp::Members& members);
 
   Status step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
@@ -42,7 +44,7 @@ class LineWire final : public Wire {
   void abort() noexcept override { exchange_.abort(); }
 
  private:
-  // Of a channel.
+  // The counters of a channel.
   struct Steps {
     std::uint64_t sent = 0;
     std::uint64_t received = 0;

@@ -21,16 +21,16 @@ struct FileEnd {
 
 // One form of a row: in place or out of place.
 struct Form {
-  std::ptrdiff_t index = -1;            // of its case in the plan
-  std::vector<double> samples;          // of all rounds
-  std::vector<double> medians;          // by round
+  std::ptrdiff_t index = -1;    // of its case in the plan
+  std::vector<double> samples;  // of all rounds
+  std::vector<double> medians;  // by round
   std::uint64_t wrong = 0;
 };
 
 struct Row {
   Case what;
   std::uint64_t bytes = 0;
-  Form forms[2];  // out of place, in place
+  Form forms[2];                           // out of place, in place
   std::vector<std::vector<double>> peers;  // medians by peer, by round
 };
 
@@ -60,7 +60,7 @@ class Bench {
   }
 
  private:
-  // The limits are those of one host, and the ranks may be on several.
+  // The limits describe one host, and the ranks may be on several.
   bool is_given() const { return group_.given != nullptr; }
   bool prints_each() const { return rounds_ == 1 && settings_.peers.empty(); }
 
@@ -85,8 +85,10 @@ class Bench {
     for (std::uint64_t bytes = parse_bytes(settings_.minimum); bytes <= last;) {
       what.count = bytes == 0 ? 0 : std::max<std::uint64_t>(1, bytes / unit);
       add_row(what);
-      if (settings_.step.empty()) bytes = bytes == 0 ? 1 : bytes * settings_.factor;
-      else bytes += parse_bytes(settings_.step);
+      if (settings_.step.empty())
+        bytes = bytes == 0 ? 1 : bytes * settings_.factor;
+      else
+        bytes += parse_bytes(settings_.step);
     }
   }
 
@@ -94,7 +96,7 @@ class Bench {
     Row row;
     row.what = what;
     row.bytes = bytes_of(what, group_.size);
-    // Sizes below one element are one element, once.
+    // All sizes below one element become one element, once.
     if (!rows_.empty()) {
       const Case& last = rows_.back().what;
       if (last.op == what.op && last.dtype == what.dtype && last.reduction == what.reduction &&
@@ -193,15 +195,17 @@ class Bench {
     }
     for (const std::vector<double>& peer : row.peers) {
       const double time = percentile(peer, 0.5);
-      if (time < 0) std::printf(" %12s %6s", "N/A", "N/A");
-      else std::printf(" %12.2f %6.2f", time, ratio(row, peer));
+      if (time < 0)
+        std::printf(" %12s %6s", "N/A", "N/A");
+      else
+        std::printf(" %12.2f %6.2f", time, ratio(row, peer));
     }
     std::printf("\n");
     std::fflush(stdout);
   }
 
-  // How many times faster than the peer, as the peers work: in place where there is such a form.
-  // The median of the rounds, each within itself.
+  // How many times faster than the peer. Peers work in place where the operation can. The median
+  // over rounds of each round's own ratio.
   static double ratio(const Row& row, const std::vector<double>& peer) {
     const Form& ours = row.forms[row.forms[1].index >= 0 ? 1 : 0];
     std::vector<double> ratios;
@@ -287,7 +291,7 @@ class Bench {
 
   const Settings& settings_;
   const Group group_;
-  const bool tells_;  // this process has the results
+  const bool tells_;  // this process holds the results
   const int rounds_;
   const bool prints_;
   Plan plan_;

@@ -1,5 +1,5 @@
-// trireme bench: how fast the operations are, beside the limits of the machine and beside peers,
-// and whether every element is right. The words that its parts share.
+// trireme bench: measures the speed of the operations beside the machine's limits and beside peers,
+// and checks every element. This file has the types that its parts share.
 #pragma once
 
 #include <trireme/trireme.h>
@@ -36,19 +36,19 @@ bool op_is_uneven(Op op);  // blocks of different lengths
 bool op_takes_out_of_place(Op op);
 bool op_takes_in_place(Op op);
 
-// host: threads over a transport of their own. tcp: processes that meet on the loopback. given: this
-// process is one rank of a group that somebody else has started.
-enum class Ranks { threads, processes, host, tcp, given };
+// transport: threads over a transport of their own. tcp: processes that meet on the loopback.
+// given: this process is one rank of a group that another program has started.
+enum class Ranks { threads, processes, transport, tcp, given };
 enum class Memory { registered, ordinary };
 const char* ranks_name(Ranks ranks);
 const char* memory_name(Memory memory);
 
-// What cannot be measured ends the command with this.
+// A measurement that is impossible ends the command with this.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
-// An operation has no such algorithm.
+// The operation has no such algorithm.
 class Unsupported : public Failure {
  public:
   using Failure::Failure;
@@ -75,7 +75,7 @@ struct Case {
 
 class Joined;
 
-// A group and what it runs.
+// A group of ranks, and its settings.
 struct Group {
   int size = 2;
   Ranks ranks = Ranks::processes;
@@ -90,7 +90,7 @@ struct Result {
   bool unsupported = false;     // there is no such algorithm
 };
 
-// Bytes that the speed of an operation is counted by: what one rank holds of the larger side.
+// Bytes that count for an operation's speed: those that one rank holds of the larger side.
 std::uint64_t bytes_of(const Case& what, int ranks);
 // GB/s that links carry per GB/s of the operation, as nccl-tests count.
 double bus_factor(Op op, int ranks);

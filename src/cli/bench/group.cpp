@@ -31,7 +31,8 @@ constexpr std::uint64_t kTimeout = 120'000'000'000;
 constexpr std::uint64_t kGuard = 64;  // bytes behind what an operation may write
 constexpr std::byte kPoison{0xa5};
 
-// What a rank tells the one who prints. Whole or not at all: the pipe takes this much in one piece.
+// A rank's report to the rank that prints. It arrives whole or not at all: the pipe takes this much
+// in one piece.
 struct Report {
   enum Kind : std::uint32_t { result, end, error } kind;
   std::uint32_t rank;
@@ -52,7 +53,7 @@ bool send(int pipe, const Report& report) {
   return written == static_cast<ssize_t>(sizeof report);
 }
 
-// Who is told what a rank has measured.
+// Delivers a rank's report.
 using Tell = std::function<void(const Report&)>;
 
 class Area {
@@ -61,7 +62,7 @@ class Area {
     if (memory == Memory::registered) {
       must(trireme_buffer_alloc(communicator, bytes, &buffer_));
       void* data = nullptr;
-      must(trireme_buffer_data(buffer_, &data));
+      must(trireme_buffer_get_data(buffer_, &data));
       data_ = static_cast<std::byte*>(data);
       return;
     }
@@ -71,8 +72,10 @@ class Area {
     data_ = static_cast<std::byte*>(data);
   }
   ~Area() {
-    if (buffer_ != nullptr) trireme_buffer_destroy(buffer_);
-    else munmap(data_, bytes_);
+    if (buffer_ != nullptr)
+      trireme_buffer_destroy(buffer_);
+    else
+      munmap(data_, bytes_);
   }
   Area(const Area&) = delete;
   Area& operator=(const Area&) = delete;
@@ -116,7 +119,7 @@ class Worker {
       allocate();
       for (std::size_t i = 0; i < plan_.cases.size(); ++i) tell(run(i));
       must(trireme_barrier(communicator_, nullptr));
-    } catch (const std::exception&) {  // the others shall not wait for this rank
+    } catch (const std::exception&) {  // the others must not wait for this rank
       static_cast<void>(trireme_communicator_abort(communicator_, "a rank failed") == TRIREME_OK);
       throw;
     }
@@ -150,7 +153,7 @@ class Worker {
     const Case& what = plan_.cases[index];
     const Shape shape = shape_of(what, group_.size, rank_);
     const std::uint64_t size = trireme_dtype_bytes(what.dtype);
-    // Broadcast has one buffer, which the root's elements are in.
+    // Broadcast has one buffer, which holds the root's elements.
     const bool one_buffer = what.in_place || what.op == Op::broadcast;
     std::byte* const whole = receive_->data();
     std::byte* const send = one_buffer ? whole + shape.send_at * size : send_->data();
@@ -224,7 +227,7 @@ void work(const Group& group, const Plan& plan, const std::string& rendezvous, i
   bench::send(pipe, report);
 }
 
-// Adds up what the ranks report until all have ended.
+// Collects the ranks' reports until all have ended.
 class Collector {
  public:
   Collector(const Group& group, const Plan& plan,
@@ -281,7 +284,7 @@ class Collector {
   std::string words_;
 };
 
-// The group itself carries what the ranks report to rank 0.
+// The group itself carries the ranks' reports to rank 0.
 std::vector<Result> run_given(const Group& group, const Plan& plan,
                               const std::function<void(std::size_t, const Result&)>& done) {
   trireme_communicator* const communicator = group.given->communicator();
@@ -291,8 +294,8 @@ std::vector<Result> run_given(const Group& group, const Plan& plan,
     std::uint64_t wrong = 0;
     must(trireme_reduce(communicator, report.microseconds, slowest.data(), report.samples,
                         TRIREME_DTYPE_F32, TRIREME_REDUCTION_MAX, 0, nullptr));
-    must(trireme_reduce(communicator, &report.wrong, &wrong, 1, TRIREME_DTYPE_U64, TRIREME_REDUCTION_SUM, 0,
-                        nullptr));
+    must(trireme_reduce(communicator, &report.wrong, &wrong, 1, TRIREME_DTYPE_U64,
+                        TRIREME_REDUCTION_SUM, 0, nullptr));
     if (group.given->rank() != 0) return;
     Result& result = results[report.index];
     result.wrong = wrong;
@@ -305,7 +308,7 @@ std::vector<Result> run_given(const Group& group, const Plan& plan,
 
 // An address of the loopback that no other run of this command uses, and a token if there is none.
 std::string loopback_rendezvous(const std::string& name) {
-  unsetenv("TRIREME_TOKEN_FD");  // one rank alone could read it
+  unsetenv("TRIREME_TOKEN_FD");  // only one rank could read it
   if (std::getenv("TRIREME_TOKEN") == nullptr && std::getenv("TRIREME_TOKEN_FILE") == nullptr) {
     std::random_device random;
     std::string token;
@@ -334,8 +337,8 @@ bool in_child(int pipe[2], std::vector<pid_t>* children, Body body) {
 
 void run_threads(const Group& group, const Plan& plan, const std::string& name, int pipe) {
   // The library may use the network until the process ends.
-  Network* const network = group.ranks == Ranks::host ? new Network(group.size) : nullptr;
-  const std::string rendezvous = (network != nullptr ? "host-transport://" : "local://") + name;
+  Network* const network = group.ranks == Ranks::transport ? new Network(group.size) : nullptr;
+  const std::string rendezvous = (network != nullptr ? "transport://" : "local://") + name;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < group.size; ++rank) {
     threads.emplace_back([&, rank] {
@@ -372,18 +375,18 @@ std::vector<Result> run_group(const Group& group, const Plan& plan,
                               const std::function<void(std::size_t, const Result&)>& done) {
   if (group.given != nullptr) return run_given(group, plan, done);
   static std::atomic<int> number{0};
-  const std::string name = "trireme-bench-" + std::to_string(getpid()) + "-" +
-                           std::to_string(number.fetch_add(1));
+  const std::string name =
+      "trireme-bench-" + std::to_string(getpid()) + "-" + std::to_string(number.fetch_add(1));
   int pipe[2];
   if (::pipe(pipe) != 0) throw Failure(std::string("a pipe: ") + std::strerror(errno));
   std::vector<pid_t> children;
   std::fflush(nullptr);
-  if (group.ranks == Ranks::threads || group.ranks == Ranks::host) {
+  if (group.ranks == Ranks::threads || group.ranks == Ranks::transport) {
     in_child(pipe, &children, [&] { run_threads(group, plan, name, pipe[1]); });
   } else {
     const std::string rendezvous =
         group.ranks == Ranks::tcp ? loopback_rendezvous(name) : "host://" + name;
-    // If one cannot be made, those that are there wait for it in vain, and say so.
+    // If one cannot be made, the ranks that are there wait for it in vain, and report that.
     for (int rank = 0; rank < group.size; ++rank) {
       const auto run = [&] { work(group, plan, rendezvous, rank, pipe[1]); };
       if (!in_child(pipe, &children, run)) break;

@@ -1,5 +1,5 @@
-// A group of ranks that runs cases: threads of this process or processes made for it, or ranks that
-// are there already, of which this process is one.
+// A group of ranks that runs cases: threads of this process, processes made for it, or a group that
+// exists already and has this process as a rank.
 #pragma once
 
 #include <functional>
@@ -16,10 +16,10 @@ struct Plan {
   bool checked = false;
 };
 
-// This process as one rank of a group that env:// tells of.
+// This process as one rank of the group that env:// describes.
 class Joined {
  public:
-  // Waits until all are there. Throws Failure.
+  // Waits until all ranks are there. Throws Failure.
   explicit Joined(const std::string& backend);
   ~Joined();
   Joined(const Joined&) = delete;
@@ -37,8 +37,8 @@ class Joined {
   std::string backend_;
 };
 
-// Runs all cases in order; `done` is told each as it ends. Throws Failure if any operation fails.
-// Of a group that is given all ranks call this, and the results are rank 0's alone.
+// Runs all cases in order; `done` receives each result as its case ends. Throws Failure if any
+// operation fails. For a given group, all ranks call this, and only rank 0 gets the results.
 std::vector<Result> run_group(const Group& group, const Plan& plan,
                               const std::function<void(std::size_t, const Result&)>& done = {});
 

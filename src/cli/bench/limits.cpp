@@ -15,10 +15,10 @@ namespace trireme::bench {
 
 namespace {
 
-// Each core by the widest instructions it has.
-#define TRIREME_SUM_LOOP(name, target)                                        \
-  target void name(float* a, float* b, std::uint64_t count) {                 \
-    for (std::uint64_t i = 0; i < count; ++i) a[i] = b[i] = a[i] + b[i];      \
+// Each processor uses its widest instructions.
+#define TRIREME_SUM_LOOP(name, target)                                   \
+  target void name(float* a, float* b, std::uint64_t count) {            \
+    for (std::uint64_t i = 0; i < count; ++i) a[i] = b[i] = a[i] + b[i]; \
   }
 TRIREME_SUM_LOOP(sum_plain, )
 #if defined(__x86_64__)
@@ -54,11 +54,11 @@ struct Vector {
 };
 
 constexpr int kSpins = 20000;
-constexpr double kLongest = 0.1;  // seconds, where others use the cores
+constexpr double kLongest = 0.1;  // seconds, where other programs use the cores
 
 void wait_for(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
   for (int spins = 0; word.load(std::memory_order_acquire) != value; ++spins) {
-    if (spins > kSpins) std::this_thread::yield();  // no core for the other
+    if (spins > kSpins) std::this_thread::yield();  // the other thread has no core
   }
 }
 
@@ -69,7 +69,7 @@ double sum_kernel(std::uint64_t bytes) {
   Vector a(bytes);
   Vector b(bytes);
   const SumLoop loop = sum_loop();
-  // As long as a measured case: some 40 ms.
+  // It takes as long as a measured case: some 40 ms.
   const double share = 4e8 / static_cast<double>(bytes);
   const auto passes = static_cast<std::uint32_t>(std::clamp(share, 4.0, 4000.0));
   std::atomic<std::uint32_t> arrived{0};
@@ -87,7 +87,7 @@ double sum_kernel(std::uint64_t bytes) {
   std::thread other([&] { half(count / 2, count, nullptr); });
   half(0, count / 2, &times);
   other.join();
-  // From one meeting to the next: the slower of the two.
+  // The time from one meeting to the next is that of the slower thread.
   std::vector<double> took;
   for (std::size_t i = 1; i < times.size(); ++i) took.push_back(times[i] - times[i - 1]);
   return static_cast<double>(bytes) / percentile(took, 0.5) / 1e9;

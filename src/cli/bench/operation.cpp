@@ -22,7 +22,8 @@ std::uint64_t sum(const std::vector<std::uint64_t>& counts, std::size_t first) {
                          std::uint64_t{0});
 }
 
-// What rank `from` sends to each rank: the uneven blocks, beginning with another one at each rank.
+// The counts that rank `from` sends to each rank: the uneven blocks, beginning with another block
+// at each rank.
 std::vector<std::uint64_t> uneven_from(std::uint64_t count, int ranks, int from) {
   std::vector<std::uint64_t> counts = uneven(count, ranks);
   std::rotate(counts.begin(), counts.begin() + from, counts.end());
@@ -74,7 +75,7 @@ const char* ranks_name(Ranks ranks) {
   switch (ranks) {
     case Ranks::threads: return "threads";
     case Ranks::processes: return "processes";
-    case Ranks::host: return "host";
+    case Ranks::transport: return "transport";
     case Ranks::tcp: return "tcp";
     case Ranks::given: return "env";
   }
@@ -231,19 +232,18 @@ void call(trireme_communicator* communicator, const Case& what, const Shape& sha
       return must(
           trireme_all_gather(communicator, send, receive, what.count, what.dtype, &options));
     case Op::all_gather_v:
-      return must(trireme_all_gather_v(communicator, send, receive, shape.counts.data(),
-                                       what.dtype, &options));
+      return must(trireme_all_gather_v(communicator, send, receive, shape.counts.data(), what.dtype,
+                                       &options));
     case Op::broadcast:
-      return must(trireme_broadcast(communicator, receive, what.count, what.dtype, what.root,
-                                    &options));
+      return must(
+          trireme_broadcast(communicator, receive, what.count, what.dtype, what.root, &options));
     case Op::barrier: return must(trireme_barrier(communicator, &options));
     case Op::send_receive: {
       trireme_request* request = nullptr;
       must(trireme_send_start(communicator, send, what.count, what.dtype, (rank + 1) % ranks, 0,
                               &options, &request));
-      const trireme_status received =
-          trireme_receive(communicator, receive, what.count, what.dtype,
-                          (rank + ranks - 1) % ranks, 0, &options);
+      const trireme_status received = trireme_receive(communicator, receive, what.count, what.dtype,
+                                                      (rank + ranks - 1) % ranks, 0, &options);
       const std::string words = received == TRIREME_OK ? "" : trireme_last_error();
       const trireme_status sent = trireme_request_wait(request, UINT64_MAX);
       trireme_request_destroy(request);
@@ -254,8 +254,8 @@ void call(trireme_communicator* communicator, const Case& what, const Shape& sha
       return must(trireme_reduce(communicator, send, receive, what.count, what.dtype,
                                  what.reduction, what.root, &options));
     case Op::gather:
-      return must(trireme_gather(communicator, send, receive, what.count, what.dtype, what.root,
-                                 &options));
+      return must(
+          trireme_gather(communicator, send, receive, what.count, what.dtype, what.root, &options));
     case Op::gather_v:
       return must(trireme_gather_v(communicator, send, receive, shape.counts.data(), what.dtype,
                                    what.root, &options));
@@ -266,8 +266,8 @@ void call(trireme_communicator* communicator, const Case& what, const Shape& sha
       return must(trireme_scatter_v(communicator, send, receive, shape.counts.data(), what.dtype,
                                     what.root, &options));
     case Op::all_to_all:
-      return must(trireme_all_to_all(communicator, send, receive, what.count, what.dtype,
-                                     &options));
+      return must(
+          trireme_all_to_all(communicator, send, receive, what.count, what.dtype, &options));
     case Op::all_to_all_v:
       return must(trireme_all_to_all_v(communicator, send, shape.counts.data(), receive,
                                        shape.receive_counts.data(), what.dtype, &options));

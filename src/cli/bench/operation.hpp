@@ -1,4 +1,4 @@
-// Operations as the benchmark calls them: which elements go where, and the call itself.
+// Operations as the benchmark calls them: the place of the elements, and the call itself.
 #pragma once
 
 #include <cstddef>
@@ -8,23 +8,23 @@
 
 namespace trireme::bench {
 
-// Elements of a receive buffer, in order: `count` of them, from element `first` of what `source`
-// gives, or of the reduction of all ranks if source is negative.
+// Elements of a receive buffer, in order: `count` of them, from element `first` of the values of
+// rank `source`, or of the reduction if source is negative.
 struct Run {
   std::uint64_t count;
   int source;
   std::uint64_t first;
 };
 
-// What one rank holds. Everything in elements.
+// The buffers of one rank. All sizes are in elements.
 struct Shape {
   std::uint64_t send = 0;
   std::uint64_t receive = 0;
-  std::uint64_t send_at = 0;      // in place: where it lies in the one buffer
-  std::uint64_t receive_at = 0;   // in place: the same
-  std::vector<std::uint64_t> counts;  // the v forms; all_to_all_v: of what is sent
+  std::uint64_t send_at = 0;                  // in place: its offset in the one buffer
+  std::uint64_t receive_at = 0;               // in place: the same
+  std::vector<std::uint64_t> counts;          // the v forms; all_to_all_v: of what is sent
   std::vector<std::uint64_t> receive_counts;  // all_to_all_v
-  std::vector<Run> expected;          // of the receive buffer
+  std::vector<Run> expected;                  // of the receive buffer
 };
 
 Shape shape_of(const Case& what, int ranks, int rank);
@@ -33,6 +33,6 @@ Shape shape_of(const Case& what, int ranks, int rank);
 void call(trireme_communicator* communicator, const Case& what, const Shape& shape, int ranks,
           int rank, void* send, void* receive);
 
-void must(trireme_status status);  // throws Failure with the library's words
+void must(trireme_status status);  // throws Failure with the library's message
 
 }  // namespace trireme::bench

@@ -15,7 +15,7 @@ std::string program_of(const std::string& folder, const std::string& name) {
   return folder + "/" + (name == "torch" ? "torch_gloo.py" : "bench_peer_" + name);
 }
 
-// The start of the command: each peer by its own launcher.
+// The beginning of the command: each peer has its own launcher.
 std::string launcher(const std::string& name, const std::string& program, int ranks) {
   const std::string n = std::to_string(ranks);
   const std::string quoted = "'" + program + "'";

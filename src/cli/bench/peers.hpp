@@ -1,4 +1,4 @@
-// Peers: programs that run the same operations with another library, made where that library is
+// Peers: programs that run the same operations with another library, built where that library is
 // installed.
 #pragma once
 
@@ -15,7 +15,7 @@ struct PeerCase {
 };
 
 const std::vector<std::string>& peer_names();
-// Beside this program, where the build puts them.
+// Peers lie beside this program, where the build puts them.
 std::string peer_folder();
 bool peer_installed(const std::string& folder, const std::string& name);
 

@@ -8,7 +8,7 @@
 
 namespace trireme::bench {
 
-constexpr double kSampleSeconds = 100e-6;  // at least, so that looking at the clock costs nothing
+constexpr double kSampleSeconds = 100e-6;  // at least, so that reading the clock does not matter
 constexpr std::uint32_t kMostSamples = 500;
 constexpr std::uint32_t kFewestSamples = 5;
 
@@ -16,8 +16,8 @@ inline double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Microseconds a call in each sample, as this rank saw it. `meet` is a barrier; `agree` gives every
-// rank what rank 0 passes; `call` is the operation.
+// Microseconds a call in each sample, as this rank measured. `meet` is a barrier; `agree` gives
+// every rank what rank 0 passes; `call` is the operation.
 template <class Meet, class Agree, class Call>
 std::vector<double> take_samples(std::uint32_t warmup, std::uint32_t iterations, double seconds,
                                  Meet meet, Agree agree, Call call) {
@@ -37,8 +37,8 @@ std::vector<double> take_samples(std::uint32_t warmup, std::uint32_t iterations,
     }
     const double one = std::max(took / calls, 1e-9);
     calls = static_cast<std::uint32_t>(std::clamp(kSampleSeconds / one, 1.0, 65536.0));
-    samples = static_cast<std::uint32_t>(std::clamp(
-        seconds / (one * calls), double{kFewestSamples}, double{kMostSamples}));
+    samples = static_cast<std::uint32_t>(
+        std::clamp(seconds / (one * calls), double{kFewestSamples}, double{kMostSamples}));
   }
   std::vector<double> all;
   for (std::uint32_t i = 0; i < samples; ++i) all.push_back(time(calls) / calls * 1e6);

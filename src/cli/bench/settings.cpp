@@ -113,7 +113,7 @@ int number_of_ranks(const Settings& settings) { return settings.ranks != 0 ? set
 
 Ranks ranks_of(const Settings& settings) {
   if (settings.ranks_as == "threads") return Ranks::threads;
-  if (settings.ranks_as == "host") return Ranks::host;
+  if (settings.ranks_as == "transport") return Ranks::transport;
   if (settings.ranks_as == "tcp") return Ranks::tcp;
   return settings.ranks_as == "env" ? Ranks::given : Ranks::processes;
 }
@@ -144,7 +144,8 @@ void add_options(CLI::App& command, Settings* s) {
   CLI::Option* const maximum =
       command.add_option("-e,--maxbytes", s->maximum, "Largest size (default 16M)")->check(bytes);
   CLI::Option* const iterations =
-      command.add_option("-n,--iters", s->effort.iterations, "Calls of each case; default: by time")
+      command
+          .add_option("-n,--iters", s->effort.iterations, "Calls of each case; default: by time")
           ->check(CLI::Range(1, 100'000'000));
   CLI::Option* const warmup =
       command.add_option("-w,--warmup-iters", s->effort.warmup, "Calls before (default 5)")
@@ -160,32 +161,33 @@ void add_options(CLI::App& command, Settings* s) {
       command.add_option("--peer-folder", s->peer_folder, "Where the peers' programs are")
           ->type_name("DIR");
   CLI::Option* const rounds =
-      command.add_option("--rounds", s->rounds, "Rounds, ours and theirs in turn (1; with peers 5)")
+      command
+          .add_option("--rounds", s->rounds, "Rounds, ours and theirs in turn (1; with peers 5)")
           ->check(CLI::Range(1, 1000));
   CLI::Option* const json =
       command.add_option("--json", s->json, "Also write the figures to a file; - for the output")
           ->type_name("FILE");
   CLI::Option* const check =
-      command.add_flag("-c,--check", s->check, "Compare every element with what it must be");
+      command.add_flag("-c,--check", s->check, "Compare every element with its right value");
   CLI::Option* const all = command.add_flag(
       "--all", s->all,
       "With --check: sweep dtypes, reductions, algorithms, memory, kinds and numbers of ranks");
   CLI::Option* const table =
-      command.add_flag("--table", s->table, "Measure what the project promises, beside the peers");
+      command.add_flag("--table", s->table, "Measure the promised speeds, beside the peers");
 
   CLI::Option* const ranks_as =
       command
           .add_option("--ranks-as", s->ranks_as,
-                      "threads, processes (the default), host: threads over a transport, tcp: "
-                      "processes over the loopback, or env: this process is one of them")
-          ->check(CLI::IsMember({"threads", "processes", "host", "tcp", "env"}))
+                      "threads, processes (the default), transport: threads over a transport, "
+                      "tcp: processes over the loopback, or env: this process is one of them")
+          ->check(CLI::IsMember({"threads", "processes", "transport", "tcp", "env"}))
           ->excludes(table);
   command
       .add_option("--backend", s->backend,
                   "As the field of trireme_communicator_options, for ranks as tcp and env")
       ->needs(ranks_as);
 
-  // Neither of the two runs of its own looks at these.
+  // Neither --table nor --all reads these.
   CLI::Option* const step =
       command.add_option("-i,--stepbytes", s->step, "Bytes from one size to the next")
           ->check(bytes);

@@ -1,4 +1,4 @@
-// What the command line of trireme bench asks for.
+// The command line of trireme bench.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct Settings {
   std::vector<std::string> operations;  // none: all_reduce
   std::string minimum = "8";
   std::string maximum;  // empty: 16M; in the table no limit
-  std::string step;  // bytes; empty: by factor
+  std::string step;     // bytes; empty: by factor
   std::uint32_t factor = 2;
   Effort effort;
   std::string dtype = "f32";
@@ -24,7 +24,7 @@ struct Settings {
   std::int32_t root = 0;
   int ranks = 0;  // 0: 2, or as many as there are
   std::string algorithm = "automatic";
-  std::string ranks_as;  // empty: processes; with --all threads, processes and host
+  std::string ranks_as;  // empty: processes; with --all threads, processes, transport
   std::string backend;   // empty: the rendezvous' own
   std::string memory = "registered";
   std::string place = "both";
@@ -33,21 +33,21 @@ struct Settings {
   bool table = false;
   std::vector<std::string> peers;
   std::string peer_folder;
-  int rounds = 0;  // 0: 1, or 5 beside peers
+  int rounds = 0;    // 0: 1, or 5 beside peers
   std::string json;  // file, "-" for the output
 };
 
 void add_options(CLI::App& command, Settings* settings);
-// Throws CLI::ValidationError for what single options cannot see.
+// Throws CLI::ValidationError for options that contradict each other.
 void check_settings(const Settings& settings);
 // Returns the exit code: 0, or 1 if an element was wrong. Throws Failure.
 int run(const Settings& settings);
 
 // The parts of run().
 int run_sweep(const Settings& settings, const Joined* given);  // --all --check
-int run_table(const Settings& settings);  // --table
+int run_table(const Settings& settings);                       // --table
 
-// What the texts mean, which check_settings() has accepted.
+// The values of texts that check_settings() has accepted.
 std::uint64_t parse_bytes(const std::string& text);
 std::uint64_t largest_bytes(const Settings& settings);
 std::vector<Op> operations_of(const Settings& settings);

@@ -1,5 +1,5 @@
-// --all --check: every operation, dtype, reduction and algorithm, with few elements each, and how
-// many are wrong.
+// --all --check: runs every operation, dtype, reduction and algorithm with few elements each, and
+// counts the wrong ones.
 #include <cstdio>
 
 #include "cli/bench/group.hpp"
@@ -11,9 +11,9 @@ namespace {
 
 // Within one line, inline in a slot, over a page, over several staged pieces.
 constexpr std::uint64_t kCounts[] = {0, 1, 7, 1000, 4099, 150'001};
-// Less than a rank has elements, and several pieces.
+// Fewer elements than ranks, and several pieces.
 constexpr std::uint64_t kAlgorithmCounts[] = {3, 2053};
-// Of an engine: several of its pieces, too.
+// For an engine: several of its pieces, too.
 constexpr std::uint64_t kNativeCounts[] = {1031, 150'001};
 
 bool is_memory_shared(Ranks ranks) { return ranks == Ranks::threads || ranks == Ranks::processes; }
@@ -40,11 +40,11 @@ void each_case(const Settings& settings, int ranks, std::uint64_t count, Add add
 std::vector<Case> all_cases(const Settings& settings, int ranks, Ranks kind) {
   std::vector<Case> cases;
   for (const std::uint64_t count : kCounts) {
-    // Every byte is copied four times, or goes through sockets.
+    // Here every byte is copied four times, or goes through sockets.
     if (!is_memory_shared(kind) && count > 4099) continue;
     each_case(settings, ranks, count, [&](const Case& what) { cases.push_back(what); });
   }
-  // Of memory that is shared, native is what has been run already.
+  // Over shared memory, NATIVE was measured already as the default.
   const trireme_algorithm last =
       is_memory_shared(kind) ? TRIREME_ALGORITHM_NATIVE - 1 : TRIREME_ALGORITHM_NATIVE;
   for (trireme_algorithm algorithm = TRIREME_ALGORITHM_DIRECT; algorithm <= last; ++algorithm) {
@@ -78,9 +78,8 @@ Total sweep(const Settings& settings, const Group& group) {
     if (result.wrong == 0) return;
     std::printf("  WRONG: %s %s %s %s count %llu%s: %llu elements\n", op_name(what.op),
                 trireme_dtype_name(what.dtype), trireme_reduction_name(what.reduction),
-                trireme_algorithm_name(what.algorithm),
-                static_cast<unsigned long long>(what.count), what.in_place ? " in place" : "",
-                static_cast<unsigned long long>(result.wrong));
+                trireme_algorithm_name(what.algorithm), static_cast<unsigned long long>(what.count),
+                what.in_place ? " in place" : "", static_cast<unsigned long long>(result.wrong));
   };
   run_group(group, plan, done);
   if (group.given != nullptr && group.given->rank() != 0) return total;
@@ -95,7 +94,7 @@ Total sweep(const Settings& settings, const Group& group) {
 }  // namespace
 
 int run_sweep(const Settings& settings, const Joined* given) {
-  std::vector<Ranks> kinds{Ranks::threads, Ranks::processes, Ranks::host};
+  std::vector<Ranks> kinds{Ranks::threads, Ranks::processes, Ranks::transport};
   if (!settings.ranks_as.empty()) kinds = {ranks_of(settings)};
   Total all;
   for (const Ranks ranks : kinds) {
@@ -103,7 +102,7 @@ int run_sweep(const Settings& settings, const Joined* given) {
     if (ranks != Ranks::tcp) sizes.push_back(8);
     if (given != nullptr) sizes = {given->size()};
     for (const Memory memory : {Memory::registered, Memory::ordinary}) {
-      // Else it makes no difference.
+      // Elsewhere registered memory makes no difference.
       if (!is_memory_shared(ranks) && memory == Memory::registered) continue;
       for (const int size : sizes) {
         const Total one = sweep(settings, {size, ranks, memory, settings.backend, given});

@@ -1,5 +1,5 @@
-// --table: what the project promises of its speed, beside the peers that are installed. It prints
-// figures; whether they are good enough is for the reader, since machines differ.
+// --table: the speed that the project promises, beside the peers that are installed. It prints
+// figures and no verdict, because machines differ.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -33,8 +33,8 @@ const char* against_name(Against against) {
   return "";
 }
 
-// One promise: `bar` times as fast as what it is held against; flag: at most `bar` microseconds
-// slower. best_peer_far: in the rounds in which the two cores were far from each other.
+// One promise: `bar` times as fast as its reference; flag: at most `bar` microseconds slower.
+// best_peer_far: counts the rounds in which the two cores were far from each other.
 struct Goal {
   Op op;
   int size;
@@ -121,7 +121,7 @@ class Table {
   }
 
  private:
-  // What was measured: our operation, or a peer's.
+  // A measured series: the library's operation, or a peer's.
   using Key = std::tuple<Op, int, std::string, std::uint64_t>;  // operation, ranks, who, bytes
   static std::string who(Ranks ranks, Memory memory) {
     return std::string(ranks_name(ranks)) + "/" + memory_name(memory);
@@ -187,15 +187,13 @@ class Table {
       });
       if (!known) cases.push_back({goal.op, goal.bytes});
     }
-    const std::vector<double> times =
-        run_peer(folder_of(settings_), peer, size, cases, effort_);
+    const std::vector<double> times = run_peer(folder_of(settings_), peer, size, cases, effort_);
     for (std::size_t i = 0; i < cases.size(); ++i) {
       times_[{cases[i].op, size, peer, cases[i].bytes}].push_back(times[i]);
     }
   }
 
-  // Ours and what it is held against in one round, in microseconds; negative if that was not
-  // measured.
+  // The library and its reference in one round, in microseconds; negative if that was not measured.
   std::pair<double, double> pair(const Goal& goal, int round) const {
     const auto index = static_cast<std::size_t>(round);
     if (goal.against == Against::best_peer_far && !far_[index]) return {-1, -1};

@@ -1,5 +1,5 @@
-// A transport between the threads of one process, for ranks that the library knows only by the
-// functions of trireme_transport: one queue of frames for each rank.
+// A transport between the threads of one process, for ranks that the library reaches only through
+// trireme_transport: one queue of frames for each rank.
 #pragma once
 
 #include <trireme/trireme.h>
@@ -15,7 +15,7 @@ namespace trireme::bench {
 class Network {
  public:
   explicit Network(int ranks);
-  // As trireme_communicator_options.transport wants it; the network must outlive what uses it.
+  // For trireme_communicator_options.transport; the network must outlive its users.
   trireme_transport transport(int rank);
 
  private:

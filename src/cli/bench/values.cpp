@@ -77,7 +77,7 @@ double contribution(const Format& format, trireme_reduction reduction, int ranks
     case TRIREME_REDUCTION_SUM:
     case TRIREME_REDUCTION_SCALED_SUM:
       return place < kSummands ? up_to(std::min(100, format.largest / kSummands)) : 0;
-    case TRIREME_REDUCTION_AVERAGE: {  // the same from all, but for two that cancel out
+    case TRIREME_REDUCTION_AVERAGE: {  // equal from all ranks, but for two that cancel out
       const double mean = format.is_signed && (common >> 32 & 1) != 0 ? -1 : 1;
       return mean + (ranks > 1 && place == 0 ? 1 : 0) - (ranks > 1 && place == 1 ? 1 : 0);
     }
@@ -99,11 +99,14 @@ double combine(trireme_reduction reduction, double a, double b) {
 }
 
 std::uint64_t combine_bits(trireme_reduction reduction, std::uint64_t a, std::uint64_t b) {
-  return reduction == TRIREME_REDUCTION_BAND ? a & b : reduction == TRIREME_REDUCTION_BOR ? a | b : a ^ b;
+  return reduction == TRIREME_REDUCTION_BAND  ? a & b
+         : reduction == TRIREME_REDUCTION_BOR ? a | b
+                                              : a ^ b;
 }
 
 bool is_bitwise(trireme_reduction reduction) {
-  return reduction == TRIREME_REDUCTION_BAND || reduction == TRIREME_REDUCTION_BOR || reduction == TRIREME_REDUCTION_BXOR;
+  return reduction == TRIREME_REDUCTION_BAND || reduction == TRIREME_REDUCTION_BOR ||
+         reduction == TRIREME_REDUCTION_BXOR;
 }
 
 }  // namespace

@@ -12,18 +12,18 @@ namespace trireme::bench {
 // Most ranks for which the values stay exact.
 constexpr int kMostRanks = 64;
 
-// Element i of what a rank gives is element i % kPeriod of its table. A prime, so that no shift by
-// a block or a chunk goes unseen.
+// Element i of a rank is element i % kPeriod of its table. kPeriod is a prime, so that every shift
+// by a block or a chunk is noticed.
 class Values {
  public:
   static constexpr std::uint64_t kPeriod = 1021;
 
-  // reduction 0: of an operation that only moves elements; then any bits occur.
+  // Reduction 0 means an operation that only moves elements; then any bits occur.
   Values(trireme_dtype dtype, trireme_reduction reduction, int ranks);
 
-  // Writes elements [first, first + count) of what `source` gives (negative: of the reduction).
+  // Writes elements [first, first + count) of rank `source`, or of the reduction if it is negative.
   void fill(void* memory, int source, std::uint64_t first, std::uint64_t count) const;
-  // How many of them `memory` does not hold.
+  // How many elements of `memory` differ from them.
   std::uint64_t wrong(const void* memory, int source, std::uint64_t first,
                       std::uint64_t count) const;
 

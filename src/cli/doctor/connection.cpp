@@ -1,5 +1,5 @@
-// Whether ranks on several hosts reach each other: they meet as those of a job would, and rank 0 talks
-// to each of the others.
+// Whether ranks on several hosts reach each other: they meet as the ranks of a job do, and rank 0
+// talks to each of the others.
 #include <trireme/trireme.h>
 
 #include <cstdio>
@@ -31,7 +31,7 @@ struct Group {
     return trireme_receive(communicator, data.data(), bytes, TRIREME_DTYPE_BYTES, from, kTag,
                            &options) == TRIREME_OK;
   }
-  // There and back; who begins has time to see whether it is what it sent.
+  // There and back; the rank that begins has time to compare the bytes.
   bool go_round(std::uint64_t bytes, int peer, bool begins) {
     return begins ? send(bytes, peer) && receive(bytes, peer)
                   : receive(bytes, peer) && send(bytes, peer);
@@ -66,7 +66,8 @@ Fact talk(Group& group, int peer, bool begins) {
   fact.value = text;
   for (std::uint64_t i = 0; i < kLargeBytes; ++i) {
     if (group.data[i] == pattern(i)) continue;
-    fact.advice = "what comes is not what was sent: the network or a memory is broken";
+    fact.advice =
+        "the bytes that come are not the bytes that were sent: the network or a memory is broken";
     break;
   }
   return fact;

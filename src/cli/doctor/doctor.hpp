@@ -1,4 +1,4 @@
-// trireme doctor: what this machine can do for a job, and what stands in its way.
+// trireme doctor: reports what this machine can do for a job, and every obstacle.
 #pragma once
 
 #include <string>
@@ -17,20 +17,20 @@ struct Section {
   std::vector<Fact> facts;
 };
 
-// What the library says of itself: where it is, its backends, and what each can do.
+// Facts of the library: its path, its backends, and what each can do.
 Section library_facts();
 std::vector<Section> backend_facts();
-// What the system grants: cores, memory, limits, ways between processes.
+// The grants of the system: cores, memory, limits, ways between processes.
 Section machine_facts();
 Section limit_facts();
 Section sharing_facts();
 Section network_facts();
-// What a launcher has told this process. Never the token itself.
+// The variables that a launcher has given this process. They never include the token itself.
 Section job_facts();
 // Whether state can be offloaded to files of a folder.
 Section folder_facts(const std::string& folder);
 
-// As which rank of which group this process is to meet others.
+// The rank and group as which this process meets others.
 struct Connection {
   std::string rendezvous;  // "" for none
   std::string backend;
@@ -46,7 +46,7 @@ struct Settings {
   Connection connection;
 };
 
-// The command. The result is its exit code: 0, or 1 if there is advice.
+// The command. Runs the command; returns its exit code: 0, or 1 if there is advice.
 int run(const Settings& settings);
 
 }  // namespace trireme::doctor

@@ -1,4 +1,4 @@
-// What the library says of itself.
+// Facts of the library.
 #include <dlfcn.h>
 #include <trireme/trireme.h>
 
@@ -7,8 +7,8 @@
 namespace trireme::doctor {
 namespace {
 
-// All that a build may have; the library says of each whether it is there.
-constexpr const char* kBackends[] = {"local", "host", "gloo", "mpi", "nccl"};
+// All backends that a build may have; the library reports which are there.
+constexpr const char* kBackends[] = {"local", "frames", "gloo", "mpi", "nccl"};
 
 const char* operation_names[] = {
     "all_reduce", "reduce_scatter", "reduce_scatter_v", "all_gather",   "all_gather_v", "broadcast",
@@ -25,14 +25,14 @@ std::string joined(const std::vector<std::string>& words) {
   return text.empty() ? "none" : text;
 }
 
-// Whether ranks go on without one that is gone.
+// Whether the ranks go on after one is lost.
 std::string after_a_loss(const std::string& backend) {
   if (backend == "local") return "ranks agree and shrink";
   if (backend == "mpi") return "the job ends";
   return "over tcp:// ranks agree and shrink, if a majority is left";
 }
 
-// Which dtypes an operation moves, or a reduction takes.
+// The dtypes that an operation moves, or a reduction takes.
 std::string dtypes(trireme_capability_query query) {
   std::vector<std::string> names;
   for (trireme_dtype dtype = 1; dtype <= TRIREME_DTYPE_BYTES; ++dtype) {
@@ -77,7 +77,8 @@ std::vector<Section> backend_facts() {
     section.facts.push_back({"memory", joined(devices), ""});
     section.facts.push_back({"after a loss", after_a_loss(name), ""});
     std::vector<std::string> moved;
-    for (trireme_operation operation = 1; operation <= TRIREME_OPERATION_KIND_PROBE; ++operation) {
+    for (trireme_operation_kind operation = 1; operation <= TRIREME_OPERATION_KIND_PROBE;
+         ++operation) {
       query.operation = operation;
       if (can(query)) moved.emplace_back(operation_names[operation - 1]);
     }

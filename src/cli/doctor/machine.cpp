@@ -1,4 +1,4 @@
-// What the system grants a job of this host.
+// The grants of the system for a job on this host.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
@@ -92,7 +92,7 @@ Section machine_facts() {
   uname(&name);
   section.facts.push_back({"host", name.nodename, ""});
   section.facts.push_back({"kernel", std::string(name.sysname) + " " + name.release, ""});
-  // Two ranks are on one host if this is the same for both.
+  // Two ranks share a host if this text is equal on both.
   section.facts.push_back({"boot", first_line("/proc/sys/kernel/random/boot_id"), ""});
   const int cores = usable_cores();
   section.facts.push_back({"cores", std::to_string(cores), ""});
@@ -178,7 +178,7 @@ Section network_facts() {
     section.facts.push_back({"interfaces", error_text(), "they cannot be listed"});
     return section;
   }
-  std::map<std::string, std::string> interfaces;  // by name: what there is to say
+  std::map<std::string, std::string> interfaces;  // by name: its description
   for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
     std::string& text = interfaces[each->ifa_name];
     if (text.empty()) {

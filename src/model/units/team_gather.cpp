@@ -10,7 +10,7 @@ namespace trireme::strategies {
 
 void make_team_gather(Operation* operation, std::vector<TeamPlace> places, std::uint32_t rank) {
   operation->kind = OperationKind::all_to_all_v;
-  operation->count = 0;  // each rank has its own
+  operation->count = 0;  // ranks have different counts
   operation->counts.clear();
   const auto called = std::make_shared<const Operation>(*operation);
   operation->program = [called, places = std::move(places), rank](Steps& steps) -> Status {

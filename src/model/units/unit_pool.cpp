@@ -59,8 +59,8 @@ UnitPool::UnitPool(const sharding::Registry& registry, const sharding::Layout& l
   }
 }
 
-// At the low end of the pool, else at the high end of the last hole: so of two groups that take turns
-// each finds room, whatever the sizes, as long as the pool holds two of the largest.
+// Takes the low end of the pool, else the high end of the last hole: so of two groups that take
+// turns each finds room, whatever the sizes, as long as the pool holds two of the largest.
 bool UnitPool::find_hole(std::uint64_t bytes, char** out) const {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> taken;
   for (std::size_t group = 0; group < places_.size(); ++group) {
@@ -89,8 +89,8 @@ bool UnitPool::is_gathered(const Place& place, std::uint64_t group) const {
   return place.again || layout_.groups[group].held_counts.size() > 1;
 }
 
-// What this rank holds goes from its file to where the group will be whole, and its peers read it
-// there. They wait for this rank.
+// This rank's part goes from its file to its place in the whole group, where its peers read it.
+// They wait for this rank.
 Status UnitPool::load_part(std::uint64_t number) {
   const Group& group = layout_.groups[number];
   Place& place = places_[number];
@@ -101,7 +101,7 @@ Status UnitPool::load_part(std::uint64_t number) {
   return status;
 }
 
-// Along what followed the last time, where a pass turns, too: a read has no peers.
+// Follows the order of the last time, even where a pass turns, because a read has no peers.
 Status UnitPool::read_next() {
   if (file_ == nullptr || current_ == kNone) return Status::success();
   std::vector<std::uint64_t> groups;
@@ -195,7 +195,7 @@ Status UnitPool::take_place(std::uint64_t group) {
   return Status::success();
 }
 
-// Unless it was prefetched, the group is whole afterwards.
+// Afterwards the group is whole, unless it is prefetched.
 Status UnitPool::begin(std::uint64_t group) {
   Place& place = places_[group];
   const std::uint64_t kept = std::exchange(kept_, kNone);
@@ -229,7 +229,7 @@ Status UnitPool::gather(std::uint64_t group) {
 Status UnitPool::gather_and_follow(std::uint64_t group) {
   TRIREME_RETURN_IF_ERROR(begin(group));
   Status status = Status::success();
-  // The next unit of the same group is no step further.
+  // The next unit of the same group is no new step.
   if (group != current_ || layout_.groups[group].units.size() == 1) {
     next_[{previous_, current_}] = group;
     previous_ = current_;
@@ -241,7 +241,7 @@ Status UnitPool::gather_and_follow(std::uint64_t group) {
   return status;
 }
 
-// Before the caller sees it, who may write there.
+// Called before the caller sees the group, because the caller may write to it.
 Status UnitPool::finish(std::uint64_t group) {
   Status status = settle(group);
   if (status.ok()) {
@@ -252,8 +252,8 @@ Status UnitPool::finish(std::uint64_t group) {
   return status;
 }
 
-// Along what followed the last time, as far as there is room and as it goes on up or down: where a
-// pass turns, it may be over, and a rank that leaves then must have no operation under way.
+// Prefetches in the order of the last time, while there is room and the pass keeps its direction.
+// Where a pass turns, it may be over, and a leaving rank must have no operation under way.
 Status UnitPool::follow() {
   TRIREME_RETURN_IF_ERROR(read_next());
   if (previous_ == kNone || previous_ == current_) return Status::success();
@@ -299,8 +299,7 @@ Status UnitPool::prefetch(std::uint64_t group) {
   return failpoint("unit", "after_prefetch");
 }
 
-// No peer reads an older one any more: shards have changed since, and before they did all gathers
-// were over.
+// No peer reads an older one any more: shards have changed since, and all gathers were over before.
 void UnitPool::keep_part(std::uint64_t group) {
   if (parts_.empty() || parts_[group].good || layout_.groups[group].elements == 0) return;
   Part& part = parts_[group];
@@ -348,7 +347,7 @@ Status UnitPool::end_pass() {
   for (std::uint64_t group = 0; group < places_.size(); ++group) {
     const Status status = settle(group);
     if (status.ok()) continue;
-    static_cast<void>(drop_unused());  // all of it: the first failure says why
+    static_cast<void>(drop_unused());  // drops all of it: the first failure is reported
     return status;
   }
   previous_ = current_ = kNone;

@@ -1,9 +1,9 @@
-// Whole groups of units in flight on a rank that keeps shards of them (zero3, hybrid_shard):
+// Whole groups of units in flight on a rank that holds shards of them (zero3, hybrid_shard):
 // memory, gathers, prefetch.
 //
-// All ranks gather and release the same groups in the same order, and every decision here depends
-// on that order alone, never on which operation is done already; so the operations on the channel
-// come in one order on all ranks.
+// All ranks gather and release the same groups in the same order. Every decision here depends on
+// that order alone, never on whether an operation is done. So the operations on the channel have
+// one order on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,13 @@ class UnitPool {
 
   // Makes the group whole and keeps it until release(); it must not be in use.
   Status gather(std::uint64_t group);
-  // The same as a step of the caller's pass: begins to gather what followed it the last time, too.
+  // The same as a step of the caller's pass: also begins to gather the group that followed the last
+  // time.
   Status gather_and_follow(std::uint64_t group);
-  // With reshard_ranks this rank's part of each group stays, from which it is gathered again. A
-  // group of several units stays whole until another one is gathered or released: its others are
-  // often asked for next. With keep_gathered all stay until drop_unused(); the pool holds all.
+  // With reshard_ranks this rank's part of each group stays, and later gathers start from it. A
+  // group of several units stays whole until another one is gathered or released: its other units
+  // are often needed next. With keep_gathered all groups stay until drop_unused(); the pool has
+  // room for all.
   void release(std::uint64_t group);
   // Begins to gather a group, if there is room.
   Status prefetch(std::uint64_t group);
@@ -40,21 +42,21 @@ class UnitPool {
   bool is_under_way(std::uint64_t group) const {
     return places_[group].request != nullptr && !places_[group].request->done();
   }
-  // Whether a whole copy of the group, or a part of one, is kept here, so that a change of its shard
-  // would not show in a gather.
+  // Whether a whole copy of the group, or a part of one, stays here, which would hide a change of
+  // its shard from a gather.
   bool has_copy(std::uint64_t group) const {
     return places_[group].present || (!parts_.empty() && parts_[group].good);
   }
-  // Where a group in use lies.
+  // The place of a group in use.
   char* data(std::uint64_t group) const { return places_[group].data; }
   // Before shards change: no copy may be read later, and no peer may still read a shard of this
   // rank. Ends the pass.
   Status drop_unused();
-  // Begins to read from the file what the first pass of a step gathers first.
+  // Begins to read the groups that a step's first pass gathers first from the file.
   Status read_first();
-  // Ends the pass, but shards do not change: with keep_gathered what is whole stays.
+  // Ends the pass, but shards do not change: with keep_gathered whole groups stay.
   Status end_pass();
-  // Room for the largest group; nothing may be gathered.
+  // Room for the largest group; valid only while no group is gathered.
   char* scratch() const { return memory_; }
   // Bytes beyond the pool, of groups that the caller keeps gathered at the same time.
   std::uint64_t extra_bytes() const { return extra_bytes_; }
@@ -64,7 +66,7 @@ class UnitPool {
   std::uint64_t reshard_gathers() const { return reshard_gathers_; }
 
  private:
-  // What stays of a group that was gathered, with reshard_ranks.
+  // The part of a gathered group that stays, with reshard_ranks.
   struct Part {
     std::uint64_t first = 0, offset = 0, bytes = 0;  // in the group, in the arena of parts
     bool good = false;                               // until shards change
@@ -76,7 +78,7 @@ class UnitPool {
     bool again = false;  // gathered from parts
     char* data = nullptr;
     Arena extra;                       // memory of its own if the pool was full
-    std::shared_ptr<Request> request;  // a prefetch that was not waited for
+    std::shared_ptr<Request> request;  // a prefetch that is still to be waited for
   };
 
   Communicator& ranks() const { return link_.shard ? *link_.shard : *link_.communicator; }
@@ -115,7 +117,7 @@ class UnitPool {
   std::uint64_t kept_ = sharding::kNone;  // released, but not forgotten
   std::uint64_t extra_bytes_ = 0;
   std::uint64_t gathers_ = 0, reshard_gathers_ = 0, prefetched_ = 0, present_ = 0, peak_ = 0;
-  // What was gathered after a group and the one before it. Two groups of memory tell forward from
+  // The group that was gathered after a group and its predecessor. The two tell forward from
   // backward.
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> next_;
   std::uint64_t previous_ = sharding::kNone, current_ = sharding::kNone;

@@ -7,7 +7,7 @@
 namespace trireme::optimizers {
 namespace {
 
-// Of both: what these polynomials leave out is below the last bit of an f64.
+// Both polynomials leave out less than the last bit of an f64.
 double natural_logarithm(double value) {
   int exponent = 0;
   double mantissa = std::frexp(value, &exponent);
@@ -44,19 +44,19 @@ MatrixShape matrix_of(const std::vector<std::uint64_t>& shape) {
 }
 
 double falling_power(double base, double exponent) {
-  constexpr double kNothing = -745;  // e to this is 0
+  constexpr double kNothing = -745;  // e to this power is 0
   const double power = exponent * natural_logarithm(base);
   return power > kNothing ? exponential(power) : 0;
 }
 
 double mean_weight(const Settings& settings, std::uint64_t step) {
-  return falling_power(static_cast<double>(step), settings.beta2_decay);
+  return falling_power(static_cast<double>(step), settings.rule.beta2_decay);
 }
 
 double largest_factor(const Settings& settings, trireme_dtype dtype) {
   double epsilon = settings.rule.epsilon;
   if (epsilon == 0) epsilon = dtype == TRIREME_DTYPE_F64 ? 0x1p-52 : 0x1p-23;
-  // A gradient of 0 times this is to be 0.
+  // A gradient of 0 times this must be 0.
   return std::min(1 / epsilon, std::numeric_limits<double>::max());
 }
 
@@ -71,16 +71,16 @@ void make_factors(const Settings& settings, trireme_dtype dtype, MatrixShape sha
   for (std::uint64_t j = 0; j < shape.columns; ++j) columns[j] = 1 / std::sqrt(columns[j]);
 }
 
-// What is no number makes its own elements NaN and not those of the rest.
+// NaN makes only its own elements NaN.
 double step_length(const Settings& settings, double learning_rate, std::uint64_t step,
                    std::uint64_t elements, double parameter_norm, double direction_norm) {
   const double root = std::sqrt(static_cast<double>(elements));
   const double size = parameter_norm / root;
-  const double change = direction_norm / root / settings.max_update_rms;
+  const double change = direction_norm / root / settings.rule.max_update_rms;
   const double most = 1 / std::sqrt(static_cast<double>(step));
   const double rate = learning_rate < most ? learning_rate : most;
   const double length =
-      (size > settings.min_parameter_rms ? size : settings.min_parameter_rms) * rate;
+      (size > settings.rule.min_parameter_rms ? size : settings.rule.min_parameter_rms) * rate;
   return change > 1 ? length / change : length;
 }
 

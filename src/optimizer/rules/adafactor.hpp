@@ -1,4 +1,4 @@
-// ADAFACTOR: the numbers of a step, and the second moments of a matrix from the sums of its squares.
+// ADAFACTOR: the numbers of a step, and the second moments of a matrix by the sums of its squares.
 // Formulas: trireme/optimizer.h.
 #pragma once
 
@@ -13,7 +13,7 @@ inline bool is_factored(const Settings& settings) {
   return settings.rule.kind == TRIREME_RULE_ADAFACTOR;
 }
 
-// Rows and columns of a parameter; it is no matrix with less than two dimensions.
+// Rows and columns of a parameter; a parameter with less than two dimensions is no matrix.
 struct MatrixShape {
   std::uint64_t rows = 0, columns = 0;
 };
@@ -24,21 +24,21 @@ MatrixShape matrix_of(const std::vector<std::uint64_t>& shape);
 // same bits with every C library.
 double falling_power(double base, double exponent);
 
-// How far the means of squares move in this step of the parameter.
+// The weight with which the means of squares move in this step of the parameter.
 double mean_weight(const Settings& settings, std::uint64_t step);
 
-// The most by which a gradient is multiplied: 1 / eps.
+// The largest factor of a gradient: 1 / eps.
 double largest_factor(const Settings& settings, trireme_dtype dtype);
 
 inline double moved_mean(double before, double mean, double weight) {
   return before + weight * (mean - before);
 }
 
-// From means of rows and columns to 1 / sqrt(v) as the product of a number of each, in place.
+// Turns means of rows and columns, in place, into numbers whose products are 1 / sqrt(v).
 void make_factors(const Settings& settings, trireme_dtype dtype, MatrixShape shape, double* rows,
                   double* columns);
 
-// By what the direction of a parameter of so many elements is multiplied, from L2 norms of both.
+// The factor of the direction of a parameter with so many elements, from the L2 norms of both.
 double step_length(const Settings& settings, double learning_rate, std::uint64_t step,
                    std::uint64_t elements, double parameter_norm, double direction_norm);
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kBeyondSquares = 0x1p500;
 
-// Of trained matrices: their numbers.
+// Visits the numbers of trained matrices.
 template <class Visit>
 void for_each_matrix(const sharding::Registry& registry, const Visit& visit) {
   const std::vector<Parameter>& parameters = registry.parameters();
@@ -35,7 +35,7 @@ double read_number(trireme_dtype dtype, const void* data, std::uint64_t i) {
                                     : static_cast<double>(static_cast<const float*>(data)[i]);
 }
 
-// What is larger than any f32 becomes the largest one, or it would stay inf for ever.
+// A value beyond every f32 becomes the largest one, or it would stay inf for ever.
 void write_number(trireme_dtype dtype, void* data, std::uint64_t i, double value) {
   constexpr double most = std::numeric_limits<float>::max();
   if (dtype == TRIREME_DTYPE_F64) {
@@ -127,7 +127,7 @@ const std::uint64_t* Factored::shape(std::uint64_t parameter, bool columns) cons
   return columns ? &shape.columns : &shape.rows;
 }
 
-// Of the gradients as the rule sees them: rounding is monotone.
+// The largest of the gradients as the rule sees them: rounding is monotone.
 double Factored::largest_of(const Matrix& matrix) const {
   const auto number = static_cast<std::size_t>(&matrix - matrices_.data());
   const double largest = std::bit_cast<double>(words()[number]);
@@ -162,7 +162,7 @@ Status Factored::find_largest(const Link& link, const Job& job) {
   return link.run(std::move(operation));
 }
 
-// Every rank adds what it owns: of the squares, and of the state, which no other rank has.
+// Every rank adds its own squares, and its own part of the state, which no other rank has.
 Status Factored::add_up(const Link& link, const Job& job) {
   std::int64_t* const high = words() + matrices_.size();
   std::int64_t* const low = high + entries_;
@@ -203,7 +203,7 @@ Status Factored::add_up(const Link& link, const Job& job) {
   return link.run(std::move(operation));
 }
 
-// Of one matrix: the means of its rows and columns.
+// Computes the means of the rows and columns of one matrix.
 void Factored::mean_of(const Matrix& matrix, const Job& job) {
   const auto [rows, columns] = matrix.shape;
   std::int64_t* const high = words() + matrices_.size() + matrix.place;
@@ -224,7 +224,7 @@ void Factored::mean_of(const Matrix& matrix, const Job& job) {
   }
 }
 
-// All ranks compute all means, and keep those that are theirs.
+// All ranks compute all means, and keep their own.
 void Factored::move_means(const Job& job) {
   for (const Matrix& matrix : matrices_) {
     if (!scales_[matrix.parameter].skipped) mean_of(matrix, job);
@@ -246,8 +246,8 @@ void Factored::move_means(const Job& job) {
   }
 }
 
-// A square that is rounded to 0 beside the largest one is of a gradient below this many times that:
-// without a limit it alone would take the whole step.
+// A square that is rounded to 0 beside the largest one belongs to a gradient below this many times
+// the largest: without a limit it alone would take the whole step.
 double Factored::largest_factor(const Matrix& matrix) const {
   const double largest = largest_of(matrix);
   if (!(largest > 0 && largest < kBeyondSquares)) return std::numeric_limits<double>::max();

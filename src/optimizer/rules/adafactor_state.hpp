@@ -1,6 +1,6 @@
-// State of ADAFACTOR: of a matrix a number for each row and column, of other parameters one for each
-// element. The numbers of rows and columns are spread over all ranks, whatever the strategy; in each
-// step they travel with the sums from which all ranks compute the new ones.
+// State of ADAFACTOR: a matrix has a number for each row and column, other parameters have one for
+// each element. The numbers of rows and columns are spread over all ranks, whatever the strategy;
+// in each step they travel with the sums from which all ranks compute the next ones.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ namespace trireme::strategies {
 
 class Factored {
  public:
-  // Bytes of state of a rank, and of working memory of any.
+  // Bytes of a rank's state, and of any rank's working memory.
   static std::uint64_t plan_state(const sharding::Registry& registry,
                                   const sharding::Layout& layout, std::uint32_t rank);
   static std::uint64_t plan_working(const sharding::Registry& registry);
 
-  // With the vectors of `pieces` that are no part of a matrix.
+  // Includes the vectors of `pieces` that belong to no matrix.
   Status allocate(const Link& link, const std::shared_ptr<AllocatedBytes>& counter,
                   const sharding::Registry& registry, const sharding::Layout& layout,
                   std::vector<optimizers::Piece>* pieces);
 
-  // Rows or columns of a matrix that are this rank's.
+  // Rows or columns of a matrix that belong to this rank.
   struct Own {
     std::uint64_t parameter = 0;
     bool columns = false;
@@ -39,7 +39,7 @@ class Factored {
   char* data() const { return state_.data(); }
   std::uint64_t bytes() const { return state_.bytes(); }
 
-  // A matrix in this step.
+  // A matrix in the present step.
   struct Scale {
     bool skipped = false;
     double gradient_scale = 1;
@@ -50,7 +50,7 @@ class Factored {
     const std::vector<optimizers::Piece>* pieces;
     const std::vector<sharding::Range>* own_parts;  // by piece
   };
-  // By parameter, to be set before each step.
+  // By parameter; set them before each step.
   std::vector<Scale>& scales() { return scales_; }
   // Moves the means of squares and writes directions over the gradients of all pieces.
   Status find_directions(const Link& link, const Job& job);
@@ -60,7 +60,7 @@ class Factored {
     std::uint64_t parameter = 0;
     trireme_dtype dtype = 0;  // of gradients
     optimizers::MatrixShape shape;
-    std::uint64_t place = 0;  // of its rows, and then its columns, among those of all
+    std::uint64_t place = 0;  // place of its rows, followed by its columns, among those of all
   };
   std::int64_t* words() const { return reinterpret_cast<std::int64_t*>(words_.data()); }
   const Matrix* matrix_of(std::uint64_t parameter) const;
@@ -80,7 +80,7 @@ class Factored {
   std::vector<Own> own_;                            // rows of all, then columns of all
   Arena state_;
   // The largest gradient of each matrix; then for all entries the upper words of their sums, the
-  // lower ones, and what the state was. The upper words become means and then factors, as f64.
+  // lower ones, and the former state. The upper words become means and then factors, as f64.
   Arena words_;
 };
 

@@ -1,4 +1,4 @@
-// The global norm of gradients: exact, and so the same whoever adds what.
+// The global norm of gradients: exact, so that it does not depend on the order of the ranks.
 #pragma once
 
 #include <trireme/types.h>
@@ -11,7 +11,7 @@ namespace trireme::optimizers {
 
 class GradientNorm {
  public:
-  // What one rank's sum looks like when it travels: integers, which add up in any order.
+  // One rank's sum as words for the exchange: integers, which can be added in any order.
   static constexpr std::uint64_t kWords = kernels::ExactSum::kDigits + 1;
 
   void add(trireme_dtype dtype, const void* gradients, std::uint64_t count) {
@@ -20,15 +20,15 @@ class GradientNorm {
   void write(std::int64_t* words) { write(&sum_, words); }
   static void write(kernels::ExactSum* sum, std::int64_t* words);
   static kernels::ExactSum read(const std::int64_t* words);
-  // From the sum of all ranks' words.
+  // The norm by the sum of all ranks' words.
   static double norm(const std::int64_t* words);
 
  private:
   kernels::ExactSum sum_;
 };
 
-// What every gradient is multiplied with. 1 also if the norm is no number: then the gradients go
-// through as they are.
+// The factor of every gradient. It is 1 also if the norm is NaN: then the gradients stay as they
+// are.
 inline double clip_factor(double norm, double max_norm) {
   return max_norm > 0 && norm > max_norm ? max_norm / norm : 1;
 }

@@ -1,6 +1,6 @@
-// Dynamic loss scale (Micikevicius et al. 2018, arXiv 1710.03740): which number a loss is
-// multiplied with, so that its gradients are in the range of their type. Pure: the steps of a training
-// come in, as they went on all ranks, and the same scale comes out on all of them.
+// Dynamic loss scale (Micikevicius et al. 2018, arXiv 1710.03740): the factor of a loss that brings
+// its gradients into the range of their type. Pure: all ranks give it the same outcomes of steps,
+// so the same scale comes out on all of them.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace trireme::optimizers {
 
-// Powers of two throughout, so that scaling and its end leave the bits of a gradient alone.
+// All scales are powers of two, so that scaling and its end keep the bits of a gradient.
 constexpr double kMostLossScale = 0x1p64;
 constexpr double kLeastLossScale = 0x1p-64;
 
@@ -29,7 +29,7 @@ struct LossScaleRule {
 
 class LossScale {
  public:
-  // What is saved with a training.
+  // The part that is saved with a training.
   struct State {
     double scale = 1;
     std::uint64_t clean_steps = 0;  // in a row, since the scale grew
@@ -59,7 +59,7 @@ class LossScale {
     state_.scale = std::min(state_.scale * rule_.growth, kMostLossScale);
   }
 
-  // False if the scale should back off, but is at its floor.
+  // Returns false if the scale should back off, but is at its floor.
   bool step_overflowed() {
     ++state_.skipped_steps;
     ++state_.overflows;

@@ -27,7 +27,7 @@ MatrixPlan::MatrixPlan(const sharding::Registry& registry, const sharding::Layou
   for (std::uint64_t number = 0; number < parameters.size(); ++number) {
     const Parameter& parameter = parameters[number];
     if (parameter.target != number || parameter.frozen || parameter.elements == 0) continue;
-    if (!settings.is_matrix(parameter.shape, parameter.norm_group)) continue;
+    if (!settings.is_matrix(parameter.shape, parameter.parameter_group)) continue;
     const std::uint64_t rows = parameter.shape[0];
     matrices.push_back(
         {number, rows, parameter.elements / rows, gradient_dtype(parameter.dtype), 0});
@@ -37,7 +37,7 @@ MatrixPlan::MatrixPlan(const sharding::Registry& registry, const sharding::Layou
   count(registry, layout, settings);
 }
 
-// The one that takes longest first, to the rank that has least to do.
+// Gives the longest job first, to the rank with the least work.
 void MatrixPlan::assign(std::uint32_t ranks) {
   const auto cost = [&](std::size_t i) {
     return optimizers::orthogonal_cost(matrices[i].rows, matrices[i].columns);
@@ -54,7 +54,7 @@ void MatrixPlan::assign(std::uint32_t ranks) {
   }
 }
 
-// Each rank's largest first, beside those that take the others as long.
+// Each rank's largest matrix comes first, beside other ranks' matrices of equal work.
 void MatrixPlan::make_rounds(const sharding::Layout& layout) {
   const std::uint32_t ranks = layout.spread.world_size;
   for (const trireme_dtype dtype : {TRIREME_DTYPE_F64, TRIREME_DTYPE_F32}) {
@@ -87,7 +87,8 @@ void MatrixPlan::make_rounds(const sharding::Layout& layout) {
           for (const Segment& segment : layout.segments[next.parameter]) {
             parts[segment.owner] += segment.count * dtype_size(dtype);
           }
-          // A rank's first one may be large, but not add up with those of others that one rank owns.
+          // A rank's first matrix may be large, but the parts of one owner must not add up to too
+          // much.
           bool fits = assigned[rank] == 0 || assigned[rank] + next.bytes() <= kRoundBytes;
           for (std::uint32_t owner = 0; owner < ranks; ++owner) {
             fits = fits && own[owner] + parts[owner] <= most;
@@ -103,7 +104,7 @@ void MatrixPlan::make_rounds(const sharding::Layout& layout) {
       std::sort(round.begin(), round.end());
       rounds.push_back(std::move(round));
       for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-        // Also a rank that has nothing of them takes part, with memory of its own.
+        // A rank without a part of them takes part, too, with memory of its own.
         bytes[rank].own = std::max({bytes[rank].own, own[rank], dtype_size(dtype)});
         bytes[rank].assigned = std::max(bytes[rank].assigned, assigned[rank]);
       }
@@ -130,7 +131,7 @@ void MatrixPlan::count(const sharding::Registry& registry, const sharding::Layou
   for (const Bucket& bucket : layout.buckets) {
     for (const Segment& segment : bucket.segments) {
       const Parameter& parameter = registry.parameters()[segment.parameter];
-      const bool matrix = settings.is_matrix(parameter.shape, parameter.norm_group);
+      const bool matrix = settings.is_matrix(parameter.shape, parameter.parameter_group);
       const std::uint64_t added =
           settings.states_of(matrix) * segment.count * dtype_size(bucket.dtype);
       if (!layout.spread.whole_state()) {

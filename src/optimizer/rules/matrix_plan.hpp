@@ -1,5 +1,5 @@
-// Which rank computes with which matrix where a rule needs all of one, and when. Pure arithmetic
-// about all ranks, so every rank comes to the same plan by itself.
+// Assigns matrices to ranks where a rule needs a whole matrix, and orders them. Pure arithmetic
+// about all ranks, so every rank comes to the same plan.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct MatrixPlan {
              const optimizers::Settings& settings);
 
   std::vector<Matrix> matrices;  // in the order of parameters
-  // Where shards travel: matrices that do so at the same time, all of one dtype. A rank has one or
-  // more of a round, of about kRoundBytes at most, so that it neither waits often nor holds many.
+  // Where shards travel: the matrices that travel at the same time, all of one dtype. A rank has
+  // one or more of a round, of about kRoundBytes at most. So it waits seldom, and holds few.
   std::vector<std::vector<std::size_t>> rounds;
   static constexpr std::uint64_t kRoundBytes = std::uint64_t{8} << 20;
 
@@ -38,7 +38,7 @@ struct MatrixPlan {
     std::uint64_t scratch = 0;   // for that
     std::uint64_t working() const;
     std::uint64_t state = 0;  // of all the rule's vectors
-    std::uint64_t given = 0;  // to peers in a step
+    std::uint64_t given = 0;  // sent to peers in a step
   };
   std::vector<Bytes> bytes;
 
@@ -49,7 +49,7 @@ struct MatrixPlan {
              const optimizers::Settings& settings);
 };
 
-// Whether every rank has all of each matrix anyway.
+// Whether every rank has all of each matrix in any case.
 inline bool has_whole_matrices(const sharding::Layout& layout) {
   return layout.spread.whole_state() || layout.spread.world_size == 1;
 }

@@ -11,14 +11,15 @@
 namespace trireme::optimizers {
 namespace {
 
-// Keller Jordan's: what is short grows fastest; lengths end near 1, not at it.
+// Keller Jordan's coefficients: the shortest directions grow fastest. Lengths end near 1, not at
+// it.
 constexpr double kFirst = 3.4445, kThird = -4.7750, kFifth = 2.0315;
 constexpr double kLeastNorm = 1e-7;
 
-// Of a long matrix so many lines are replaced at a time.
+// Replaces so many lines of a long matrix at a time.
 constexpr std::uint64_t kLines = kernels::kProductColumns;
 
-// Where the working memory has what.
+// The places of the working memory.
 struct Places {
   std::uint64_t side = 0, length = 0;  // the shorter one and the longer one
   std::uint64_t panel = 0;             // elements of kLines lines
@@ -51,9 +52,9 @@ void divide_by_norm(trireme_dtype dtype, T* matrix, std::uint64_t elements) {
   if (norm < kLeastNorm) norm = kLeastNorm;
   if constexpr (sizeof(T) == sizeof(double)) {
     if (!std::isfinite(norm)) {
-      // The squares can be too large where the elements are not, and so can the norm itself. With
-      // smaller exponents both have room, and those elements that count lose no bit; inf and NaN
-      // stay what they are.
+      // The squares can be too large though the elements are not, and so can the norm itself. With
+      // smaller exponents both have room, and the elements that count lose no bit; inf and NaN stay
+      // as they are.
       for (std::uint64_t i = 0; i < elements; ++i) matrix[i] *= 0x1p-600;
       norm = norm_of(dtype, matrix, elements);
     }
@@ -79,7 +80,7 @@ Status orthogonalise(trireme_dtype dtype, T* matrix, std::uint64_t rows, std::ui
   auto* const squared = reinterpret_cast<T*>(products + places.products);
   T* const factors = squared + side * side;
   T* const panel = factors + side * side;
-  // The lines of the shorter side, so that one that is tall need not be turned.
+  // Takes lines of the shorter side, so that a tall matrix need not be transposed.
   const std::uint64_t line = tall ? 1 : columns, along = tall ? columns : 1;
   for (std::uint32_t step = 0; step < steps; ++step) {
     kernels::MatrixProduct p = {};

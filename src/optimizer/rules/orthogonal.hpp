@@ -1,4 +1,4 @@
-// The matrix that has the directions of another one, all about equally long: what MUON goes along.
+// The matrix with the directions of another one, all about equally long: MUON steps along it.
 #pragma once
 
 #include <trireme/types.h>
@@ -10,15 +10,15 @@
 
 namespace trireme::optimizers {
 
-// Of working memory that one matrix of f32 or f64 needs.
+// Bytes of working memory for one matrix of f32 or f64.
 std::uint64_t orthogonal_bytes(trireme_dtype dtype, std::uint64_t rows, std::uint64_t columns);
 
-// How long it takes, in multiplications.
+// Its cost in multiplications.
 double orthogonal_cost(std::uint64_t rows, std::uint64_t columns);
 
-// `steps` Newton-Schulz steps, in place, as optimizer.h writes them. The bits depend on nothing
-// but the elements. may_go_on, if there is one, is asked before each product: its first failure is
-// answered at once, and leaves the matrix unfinished.
+// `steps` Newton-Schulz steps, in place, as optimizer.h writes them. The bits depend only on the
+// elements. It asks may_go_on, if there is one, before each product. The first failure of that is
+// returned at once, and leaves the matrix unfinished.
 Status orthogonalise(trireme_dtype dtype, void* matrix, std::uint64_t rows, std::uint64_t columns,
                      std::uint32_t steps, char* memory,
                      const std::function<Status()>& may_go_on = {});

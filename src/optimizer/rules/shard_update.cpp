@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "kernels/reduce.hpp"
+#include "kernels/update.hpp"
 #include "platform/mix.hpp"
 #include "platform/names.hpp"
 
@@ -35,27 +36,51 @@ void find_direction(const Settings& settings, const Piece& piece, std::uint64_t 
 
 namespace {
 
-std::int32_t update_elements(const Settings& settings, const Piece& piece, std::uint64_t step,
-                             double gradient_scale, double trust) {
-  const bool adafactor = settings.rule.kind == TRIREME_RULE_ADAFACTOR;
+// The part of the rule that loops run for a piece, where others run the rest.
+kernels::UpdateRule rule_of(const Settings& settings, const Piece& piece, double learning_rate,
+                            double trust) {
+  kernels::UpdateRule rule = settings.rule;
+  if (rule.kind == TRIREME_RULE_LAMB) {  // its direction is known, and contains the decay
+    rule = {};
+    rule.kind = TRIREME_RULE_SGD;
+    return rule;
+  }
+  rule.weight_decay = weight_decay_of(settings, piece);
+  if (rule.kind == TRIREME_RULE_ADAFACTOR) {
+    rule.step_size = trust;
+  } else if (rule.kind == TRIREME_RULE_MUON && piece.matrix) {
+    rule.kind = TRIREME_RULE_ADAFACTOR;
+    rule.step_size = learning_rate;
+  } else if (rule.kind == TRIREME_RULE_MUON) {
+    rule.kind = TRIREME_RULE_ADAMW;
+  }
+  return rule;
+}
+
+void update_by_loops(const Settings& settings, const Piece& piece, std::uint64_t step,
+                     double gradient_scale, double trust) {
+  const trireme_rule_kind kind = settings.rule.kind;
+  const bool adafactor = kind == TRIREME_RULE_ADAFACTOR, lamb = kind == TRIREME_RULE_LAMB;
   const double learning_rate = rate_of(settings, piece) * (adafactor ? 1 : trust);
-  if (settings.update == nullptr) {
-    kernels::UpdateRule rule = settings.rule;
-    rule.weight_decay = weight_decay_of(settings, piece);
-    if (rule.kind == TRIREME_RULE_LAMB) {  // what is left of it
-      rule = {};
-      rule.kind = TRIREME_RULE_SGD;
-      gradient_scale = 1;
-    } else if (adafactor) {
-      rule.step_size = trust;
-      gradient_scale = 1;
-    }
-    if (rule.kind == TRIREME_RULE_MUON && !piece.matrix) rule.kind = TRIREME_RULE_ADAMW;
-    const kernels::RandomRounding random{
-        mix(mix(mix(0, settings.rounding_seed), step), piece.parameter), piece.first};
-    const bool by_chance = settings.stochastic_rounding && piece.dtype == TRIREME_DTYPE_BF16;
+  if (adafactor || lamb) gradient_scale = 1;
+  const bool by_chance = settings.stochastic_rounding && piece.dtype == TRIREME_DTYPE_BF16;
+  kernels::RandomRounding random;
+  if (by_chance) {
+    random = {mix(mix(mix(0, settings.rounding_seed), step), piece.parameter), piece.first};
+  }
+  const auto update = [&](const kernels::UpdateRule& rule) {
     kernels::update(rule, piece.dtype, piece.parameters, piece.gradients, piece.states, piece.count,
                     step, learning_rate, gradient_scale, by_chance ? &random : nullptr);
+  };
+  const bool whole = !adafactor && !lamb && kind != TRIREME_RULE_MUON;
+  if (whole && settings.group_weight_decays.empty()) return update(settings.rule);
+  update(rule_of(settings, piece, learning_rate, trust));
+}
+
+std::int32_t update_elements(const Settings& settings, const Piece& piece, std::uint64_t step,
+                             double gradient_scale, double trust) {
+  if (settings.update == nullptr) {
+    update_by_loops(settings, piece, step, gradient_scale, trust);
     return 0;
   }
   if (gradient_scale != 1) {
@@ -69,13 +94,13 @@ std::int32_t update_elements(const Settings& settings, const Piece& piece, std::
   update.first = piece.first;
   update.count = piece.count;
   update.step = step;
-  update.learning_rate = learning_rate;
+  update.learning_rate = rate_of(settings, piece) * trust;
   update.parameters = piece.parameters;
   update.gradients = piece.gradients;
   std::copy(std::begin(piece.states), std::end(piece.states), std::begin(update.states));
   try {
     return settings.update(&update, settings.user_data);
-  } catch (...) {  // of a caller in C++: the peers must hear that this rank has no update
+  } catch (...) {  // of a caller in C++: the peers must learn that this rank has no update
     return INT32_MIN;
   }
 }
@@ -108,7 +133,8 @@ std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uin
   if (piece.rounded == nullptr) {
     return update_elements(settings, piece, step, gradient_scale, trust);
   }
-  // What is read and written around the rule stays in the nearest caches; the caller's gets all.
+  // The memory that is read and written around the rule stays in the nearest caches; a caller's
+  // rule gets the whole piece.
   constexpr std::uint64_t kBlock = 2048;
   const std::uint64_t block = settings.update == nullptr ? kBlock : piece.count;
   for (std::uint64_t first = 0; first < piece.count; first += block) {

@@ -3,7 +3,7 @@ using System.Diagnostics;
 using System.Globalization;
 using Trireme;
 
-// What a call costs in C#; see calls.c.
+// The cost of a call in C#; see calls.c.
 internal static class Calls
 {
     private const int Batch = 200;

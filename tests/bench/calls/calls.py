@@ -1,4 +1,4 @@
-"""What a call costs in Python; see calls.c."""
+"""The cost of a call in Python; see calls.c."""
 
 import array
 import time

@@ -1,4 +1,4 @@
-//! What a call costs in Rust; see calls.c.
+//! The cost of a call in Rust; see calls.c.
 
 use std::time::Instant;
 

@@ -3,8 +3,8 @@ using System.Diagnostics;
 using System.Globalization;
 using Trireme;
 
-// What the calls of a unit cost in C#, in microseconds: `Units.exe hooks` as row_hooks() in gather.c,
-// `Units.exe trainer` as row_trainer() in trainer.c.
+// The cost of the calls of a unit in C#, in microseconds: `Units.exe hooks` as row_hooks() in
+// gather.c, `Units.exe trainer` as row_trainer() in trainer.c.
 internal static class OfUnits
 {
     private const int Units = 1000;
@@ -22,7 +22,7 @@ internal static class OfUnits
 
             model.Seal();
             using (var optimizer = new Optimizer(
-                model, new OptimizerOptions { Kind = RuleKind.Sgd, LearningRate = 0.001 }))
+                model, new OptimizerOptions { Rule = RuleKind.Sgd, LearningRate = 0.001 }))
             {
                 long best = arguments[0] == "trainer" ? OfTrainer(optimizer)
                                                       : OfHooks(model, optimizer);

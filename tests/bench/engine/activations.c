@@ -1,8 +1,12 @@
-/* A step of a trainer whose activations stay in memory, and of one that has a window of them and the
- * others in a file. */
+/* A step of a trainer whose activations stay in memory. Beside it, one that keeps a window of them
+ * and has the others in a file. */
 #include "engine.h"
 
-enum { UNITS = 16, FLOATS = 2 << 20 /* of an output, and of what is saved */, PASSES = 4 };
+enum {
+    UNITS = 16,
+    FLOATS = 2 << 20 /* elements of an output, and of the saved activations */,
+    PASSES = 4
+};
 
 /* Some work for each element, in pieces that stay in the nearest cache. */
 static void work(float *to, const float *from) {
@@ -15,7 +19,7 @@ static void work(float *to, const float *from) {
     }
 }
 
-static int32_t TRIREME_CALL forward(const trireme_layer_call *call, void *user_data) {
+static int32_t TRIREME_CALLCONV forward(const trireme_layer_call *call, void *user_data) {
     (void)user_data;
     work(call->saved, call->input);
     work(call->output, call->saved);
@@ -23,7 +27,7 @@ static int32_t TRIREME_CALL forward(const trireme_layer_call *call, void *user_d
     return 0;
 }
 
-static int32_t TRIREME_CALL backward(const trireme_layer_call *call, void *user_data) {
+static int32_t TRIREME_CALLCONV backward(const trireme_layer_call *call, void *user_data) {
     (void)user_data;
     work(call->saved, call->saved);
     if (call->input_gradient != NULL) work(call->input_gradient, call->output_gradient);
@@ -66,9 +70,11 @@ void row_activations(void) {
         ways[i] = (struct way){.name = NAMES[i], .strategy = TRIREME_STRATEGY_DATA_PARALLEL};
         make(&ways[i], UNITS, &size, 1);
         trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
+        trireme_offload_options file = TRIREME_OFFLOAD_OPTIONS_INIT;
         if (i > 0) {
-            options.offload_path = folder;
-            options.offload_buffer_bytes = (uint64_t)(i == 1 ? UNITS / 2 : 4) * item;
+            file.path = folder;
+            file.buffer_bytes = (uint64_t)(i == 1 ? UNITS / 2 : 4) * item;
+            options.offload = &file;
         }
         MUST(trireme_trainer_create(ways[i].optimizer, layers, UNITS, &options, &trainers[i]));
     }

@@ -24,7 +24,7 @@ enum {
     SHARE = 4,  /* with such a part of the file */
 };
 
-/* Some requests, which are taken one after the other. */
+/* A sequence of requests. */
 struct loop {
     const struct disk *disk;
     enum disk_kind kind;
@@ -49,14 +49,14 @@ static void fail(const char *what, int error_number) {
     exit(1);
 }
 
-/* Of a request of the loop. */
+/* The place of a request of the loop. */
 static struct place place_of(const struct loop *loop, uint64_t request) {
     const uint64_t blocks = loop->disk->bytes / loop->way.request_bytes;
     uint64_t block = loop->first + request;
     bool write = loop->kind == DISK_WRITE;
     if (loop->kind == DISK_MIXED) {
         write = request % 2 == 1;
-        /* What is in flight was read last. */
+        /* Blocks in flight were read last. */
         block = loop->first + request / 2 + (write ? blocks - (uint64_t)loop->way.in_flight : 0);
     }
     return (struct place){write, (off_t)(block % blocks * loop->way.request_bytes)};
@@ -134,7 +134,7 @@ static double time_of_ring(struct loop *loop, struct io_uring *ring) {
     return now_us() - begin;
 }
 
-/* Negative where the system refuses io_uring. */
+/* Negative if the system refuses io_uring. */
 static double time_of(struct disk *disk, enum disk_kind kind, struct disk_way way, uint64_t first,
                       uint64_t bytes) {
     struct loop loop = {.disk = disk, .kind = kind, .way = way};
@@ -154,7 +154,7 @@ static void try_way(struct disk *disk, struct disk_way way, uint64_t *first, dou
     for (int kind = 0; kind < DISK_KINDS; ++kind) {
         const double time = time_of(disk, (enum disk_kind)kind, way, *first, bytes);
         if (time < 0) return;
-        /* No part of the file is anybody's favourite. */
+        /* Moves on, so that all parts of the file are used alike. */
         *first += bytes;
         if (least[kind] > 0 && least[kind] <= time) continue;
         least[kind] = time;
@@ -178,7 +178,7 @@ void disk_open(struct disk *disk, const char *directory, uint64_t bytes) {
     disk->buffers = aligned_alloc(PAGE, MOST_BUFFERS);
     if (disk->buffers == NULL) fail("buffers", ENOMEM);
     madvise(disk->buffers, MOST_BUFFERS, MADV_HUGEPAGE);
-    /* Nothing that a disk could make smaller. */
+    /* Random bytes, which no disk can compress. */
     uint64_t random = 88172645463325252u;
     for (uint64_t i = 0; i < MOST_BUFFERS; i += sizeof random) {
         random ^= random << 13;
@@ -186,7 +186,7 @@ void disk_open(struct disk *disk, const char *directory, uint64_t bytes) {
         random ^= random << 17;
         memcpy(disk->buffers + i, &random, sizeof random);
     }
-    /* The first time, a file system notes what is where. */
+    /* At the first write, a file system records the places of blocks. */
     time_of(disk, DISK_WRITE, (struct disk_way){false, 4, LARGEST_REQUEST}, 0, disk->bytes);
     double least[DISK_KINDS] = {0};
     uint64_t first = 0;

@@ -1,6 +1,6 @@
 /*
- * What a disk can do at most: a plain loop over a file of its own, past the system's cache, with
- * nothing of the library in it.
+ * The top speed of a disk: a plain loop over its own file, past the system's cache, without the
+ * library.
  */
 #ifndef TRIREME_TESTS_BENCH_DISK_H
 #define TRIREME_TESTS_BENCH_DISK_H
@@ -10,7 +10,7 @@
 
 enum disk_kind { DISK_READ, DISK_WRITE, DISK_MIXED, DISK_KINDS };
 
-/* How a disk is asked. */
+/* The way of the requests. */
 struct disk_way {
     bool ring; /* one thread and io_uring, or as many threads as requests in flight */
     int in_flight;
@@ -25,15 +25,15 @@ struct disk {
 };
 
 /*
- * Makes a file without a name in `directory`, of at least `bytes`, as the library does, writes it
- * once, and tries in which way the disk is fastest. Ends the program on an error.
+ * Makes a nameless file in `directory`, of at least `bytes`, as the library does, and writes it
+ * once. Then finds the fastest way of requests. Ends the program on an error.
  */
 void disk_open(struct disk *disk, const char *directory, uint64_t bytes);
 void disk_close(struct disk *disk);
 
 /*
- * Microseconds in which all of the file was read, or written, once. DISK_MIXED: both, in turn, each
- * write where was read shortly before.
+ * Microseconds to read or write the whole file once. DISK_MIXED: reads and writes in turn, each
+ * write at a place that was read shortly before.
  */
 double disk_time(struct disk *disk, enum disk_kind kind);
 

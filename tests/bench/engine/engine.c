@@ -10,7 +10,7 @@ double now_us(void) {
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-static int32_t TRIREME_CALL do_nothing(const trireme_update *update, void *user_data) {
+static int32_t TRIREME_CALLCONV do_nothing(const trireme_update *update, void *user_data) {
     (void)update;
     (void)user_data;
     return 0;
@@ -19,11 +19,19 @@ static int32_t TRIREME_CALL do_nothing(const trireme_update *update, void *user_
 void make(struct way *way, int units, const uint64_t *sizes, int sizes_count) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = way->strategy;
-    options.share_parameters = way->share;
-    options.minimum_unit_bytes = way->minimum_unit_bytes;
-    options.bucket_bytes = way->bucket_bytes;
     options.flags = way->model_flags;
-    options.offload_path = way->parameter_path;
+    trireme_bucket_options buckets = TRIREME_BUCKET_OPTIONS_INIT;
+    buckets.bytes = way->bucket_bytes;
+    options.buckets = &buckets;
+    trireme_unit_options gathers = TRIREME_UNIT_OPTIONS_INIT;
+    gathers.minimum_bytes = way->minimum_unit_bytes;
+    options.units = &gathers;
+    trireme_shard_options shards = TRIREME_SHARD_OPTIONS_INIT;
+    shards.share = way->share;
+    options.shards = &shards;
+    trireme_offload_options parameter_file = TRIREME_OFFLOAD_OPTIONS_INIT;
+    parameter_file.path = way->parameter_path;
+    if (way->parameter_path != NULL) options.offload = &parameter_file;
     MUST(trireme_model_create(communicator, &options, &way->model));
     for (int i = 0; i < units; ++i) {
         char name[32];
@@ -39,9 +47,15 @@ void make(struct way *way, int units, const uint64_t *sizes, int sizes_count) {
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
     rule.kind = way->adamw ? TRIREME_RULE_ADAMW : TRIREME_RULE_USER;
     rule.flags = way->optimizer_flags;
-    rule.max_norm = way->max_norm;
-    rule.offload_path = way->offload_path;
-    if (!way->adamw) rule.update = do_nothing;
+    trireme_clipping_options clipping = TRIREME_CLIPPING_OPTIONS_INIT;
+    clipping.max_norm = way->max_norm;
+    rule.clipping = &clipping;
+    trireme_offload_options state_file = TRIREME_OFFLOAD_OPTIONS_INIT;
+    state_file.path = way->offload_path;
+    if (way->offload_path != NULL) rule.offload = &state_file;
+    trireme_user_rule_options idle = TRIREME_USER_RULE_OPTIONS_INIT;
+    idle.update = do_nothing;
+    if (!way->adamw) rule.rule = &idle.base;
     MUST(trireme_optimizer_create(way->model, &rule, &way->optimizer));
 }
 
@@ -116,10 +130,13 @@ trireme_model_statistics statistics_of(const struct way *way) {
     return statistics;
 }
 
-void meet(void) { MUST(trireme_barrier(communicator, NULL)); }
+void meet(void) {
+    MUST(trireme_barrier(communicator, NULL));
+}
 
 double largest(double value) {
-    MUST(trireme_all_reduce(communicator, &value, &value, 1, TRIREME_DTYPE_F64, TRIREME_REDUCTION_MAX, NULL));
+    MUST(trireme_all_reduce(communicator, &value, &value, 1, TRIREME_DTYPE_F64,
+                            TRIREME_REDUCTION_MAX, NULL));
     return value;
 }
 

@@ -1,6 +1,6 @@
 /*
- * What the rows of the engine's table share: models of equal layers, steps, and how figures leave
- * the process. table.py starts the program and compares.
+ * The common parts of the rows of the engine's table: models of equal layers, steps, and how
+ * figures leave the process. table.py starts the program and compares.
  */
 #ifndef TRIREME_TESTS_BENCH_ENGINE_H
 #define TRIREME_TESTS_BENCH_ENGINE_H
@@ -30,21 +30,22 @@ enum {
 extern trireme_communicator *communicator;
 extern int rank, rounds;
 
-/* Of the rows offload, parameters and activations: where files are; how many elements there are. */
+/* For the rows offload, parameters and activations: the folder of files, and the number of
+ * elements. */
 extern const char *folder;
 extern uint64_t elements;
 
-/* One way to train, under the name that table.py knows. */
+/* One way to train, under its name in table.py. */
 struct way {
     const char *name;
     trireme_strategy strategy;
     int32_t share;
     uint32_t optimizer_flags, model_flags;
     uint64_t minimum_unit_bytes, bucket_bytes;
-    bool views; /* gradients are where they are exchanged, if the model has such a place */
+    bool views; /* gradients lie in the exchange's memory, if the model has such a place */
     double max_norm;
     const char *offload_path, *parameter_path;
-    bool adamw; /* else a rule that does nothing, which leaves the exchange alone in the step */
+    bool adamw; /* else a rule without effect, so that the step is only the exchange */
     trireme_model *model;
     trireme_optimizer *optimizer;
     double times[MOST_ROUNDS];
@@ -63,12 +64,12 @@ void hand_in(struct way *way, int layer, const float *gradient);
 /* A gradient for each layer to copy: small numbers, none of them 0. */
 float *make_gradient(void);
 
-/* Writes `gradient` to all views once, so that what is added up are ordinary numbers. */
+/* Writes `gradient` to all views once, so that sums are of ordinary numbers. */
 void fill_views(struct way *way, const float *gradient);
 
 /*
- * The time of the optimizer's step alone, after a backward pass that leaves in each view what is
- * there, or fills it first with small numbers.
+ * The time of the optimizer's step alone. The backward pass before it leaves each view as it is, or
+ * fills it with small numbers.
  */
 double timed_update(struct way *way, uint64_t units, bool fill);
 

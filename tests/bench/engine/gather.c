@@ -70,7 +70,7 @@ void row_gather(void) {
     for (int i = 0; i < 2; ++i) {
         ways[i].strategy = TRIREME_STRATEGY_ZERO3;
         make(&ways[i], 1, &size, 1);
-        /* What a step with two gathers gives to peers beyond one with none. */
+        /* The bytes that two gathers add to a step's traffic. */
         for (int k = 0; k < 2; ++k) step_with_gathers(&ways[i], gradient, size, 0);
         bytes[i] = -bytes_of_step(&ways[i]);
         step_with_gathers(&ways[i], gradient, size, 2);
@@ -95,7 +95,7 @@ void row_gather(void) {
     free(gradient);
 }
 
-/* In a group of one rank nobody is waited for: what is left are the calls. */
+/* A group of one rank has no waits, so this is the cost of the calls. */
 void row_hooks(void) {
     enum { UNITS = 1000, PASSES = 50 };
     struct way way = {.name = "hooks", .strategy = TRIREME_STRATEGY_ZERO3};

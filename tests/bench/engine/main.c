@@ -20,18 +20,10 @@ static const struct {
     const char *name;
     void (*run)(void);
 } ROWS[] = {
-    {"step", row_step},
-    {"sweep", row_sweep},
-    {"backward", row_backward},
-    {"overlap", row_overlap},
-    {"layers", row_layers},
-    {"gather", row_gather},
-    {"hooks", row_hooks},
-    {"update", row_update},
-    {"trainer", row_trainer},
-    {"offload", row_offload},
-    {"parameters", row_parameters},
-    {"activations", row_activations},
+    {"step", row_step},       {"sweep", row_sweep},           {"backward", row_backward},
+    {"overlap", row_overlap}, {"layers", row_layers},         {"gather", row_gather},
+    {"hooks", row_hooks},     {"update", row_update},         {"trainer", row_trainer},
+    {"offload", row_offload}, {"parameters", row_parameters}, {"activations", row_activations},
 };
 enum { ROW_COUNT = sizeof ROWS / sizeof *ROWS };
 

@@ -1,4 +1,4 @@
-/* The step of AdamW with all of its state in a file, beside what the disk can do at most and the
+/* The step of AdamW with all of its state in a file. Beside it are the disk's top speed, and the
  * same step with the state in memory. */
 #include <string.h>
 
@@ -15,8 +15,8 @@ static trireme_offload_info info_of(const struct way *way) {
 
 static void print_about(const trireme_offload_info *info) {
     printf("# offload in %s: %s%s; %s%s\n", info->path, info->direct ? "O_DIRECT is in use" : "",
-           info->why_not_direct, info->ring ? "io_uring is in use" : "threads in its place, ",
-           info->why_not_ring);
+           info->why_not_direct, info->io_uring ? "io_uring is in use" : "threads in its place, ",
+           info->why_not_io_uring);
 }
 
 void row_offload(void) {
@@ -34,8 +34,9 @@ void row_offload(void) {
         unmake(&file);
         return;
     }
-    struct way memory = {
-        .name = "offload_memory", .strategy = TRIREME_STRATEGY_DATA_PARALLEL, .adamw = true};
+    struct way memory = {.name = "offload_memory",
+                         .strategy = TRIREME_STRATEGY_DATA_PARALLEL,
+                         .adamw = true};
     make(&memory, UNITS, &size, 1);
     struct disk disk;
     disk_open(&disk, folder, about.file_bytes);

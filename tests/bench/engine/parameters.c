@@ -1,5 +1,5 @@
-/* A whole step of zero3 with AdamW, all units gathered for forward and for backward: parameters in a
- * file, state in another one too, and both in memory. */
+/* A whole step of zero3 with AdamW, all units gathered for forward and for backward: parameters in
+ * a file, state in another one too, and both in memory. */
 #include <string.h>
 
 #include "engine.h"
@@ -23,7 +23,7 @@ static double timed_step(struct way *way, const float *gradient, uint64_t size) 
     return now_us() - begin;
 }
 
-/* Of parameters, state and buffers; gradients are the same in all ways. */
+/* Bytes of parameters, state and buffers; gradients are the same in all ways. */
 static double held(const struct way *way) {
     trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
     MUST(trireme_model_get_memory(way->model, &memory));

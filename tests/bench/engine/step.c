@@ -1,4 +1,5 @@
-/* The step of a model of 25.2 M parameters: its exchange alone, its sweeps, and beside compute. */
+/* The step of a model of 25.2 M parameters: its exchange alone, its sweeps, and the exchange beside
+ * compute. */
 #include <string.h>
 
 #include "engine.h"
@@ -72,15 +73,18 @@ void row_sweep(void) {
     free(gradient);
 }
 
-/* Update in backward beside the same training without, and what both hold of gradients. */
+/* Update in backward beside the same training without it, and the gradient memory of both. */
 void row_backward(void) {
     enum { PAIRS = 3 };
-    static const trireme_strategy kStrategies[PAIRS] = {
-        TRIREME_STRATEGY_DATA_PARALLEL, TRIREME_STRATEGY_ZERO2, TRIREME_STRATEGY_ZERO3};
-    struct way ways[2 * PAIRS] = {
-        {.name = "backward_plain_data_parallel"}, {.name = "backward_data_parallel"},
-        {.name = "backward_plain_zero2"},         {.name = "backward_zero2"},
-        {.name = "backward_plain_zero3"},         {.name = "backward_zero3"}};
+    static const trireme_strategy kStrategies[PAIRS] = {TRIREME_STRATEGY_DATA_PARALLEL,
+                                                        TRIREME_STRATEGY_ZERO2,
+                                                        TRIREME_STRATEGY_ZERO3};
+    struct way ways[2 * PAIRS] = {{.name = "backward_plain_data_parallel"},
+                                  {.name = "backward_data_parallel"},
+                                  {.name = "backward_plain_zero2"},
+                                  {.name = "backward_zero2"},
+                                  {.name = "backward_plain_zero3"},
+                                  {.name = "backward_zero3"}};
     float *const gradient = make_gradient();
     for (int i = 0; i < 2 * PAIRS; ++i) {
         ways[i].strategy = kStrategies[i / 2];
@@ -211,7 +215,7 @@ void row_overlap(void) {
     };
     float *const gradient = make_gradient();
     for (int i = 0; i < WAYS; ++i) overlap(&ways[i], gradient);
-    /* What was computed is used, so no compiler leaves it out. */
+    /* The use of the product keeps the compiler from dropping its computation. */
     if (product[1][1] != product[1][1]) exit(1);
     free(gradient);
 }

@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 SECONDS = 600  # longest a single program may take
 STEPS = 5  # steps of one program in one round
-GPT_STEPS = 12  # of the language model in one run, of which it tells the median
+GPT_STEPS = 12  # of the language model in one run, which prints their median
 LAYERS, LAYER_ELEMENTS = 72, 350_000
 BUCKETS = (1, 19, 19, 19, 14)  # layers in each bucket: 1 MiB is full after 1, 25 MiB after 19
 
@@ -434,7 +434,7 @@ class Bench:
             for _ in range(self.rounds):
                 for way, arguments in ways.items():
                     figures[way].append(self.language_model(folder, *arguments))
-                # What the cores take from each other, without any exchange.
+                # The speed that the cores take from each other, without any exchange.
                 with ThreadPoolExecutor() as pool:
                     halves = [pool.submit(self.language_model, folder, 1, "data_parallel",
                                           "--leaves", 4) for _ in range(2)]

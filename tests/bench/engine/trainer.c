@@ -1,8 +1,8 @@
-/* What a trainer costs where nothing is computed or exchanged: a whole step of layers that do
- * nothing, beside the same step by hand. */
+/* The cost of a trainer without computation and exchange: a whole step of layers that do nothing,
+ * beside the same step by hand. */
 #include "engine.h"
 
-static int32_t TRIREME_CALL do_nothing(const trireme_layer_call *call, void *user_data) {
+static int32_t TRIREME_CALLCONV do_nothing(const trireme_layer_call *call, void *user_data) {
     (void)call;
     (void)user_data;
     return 0;

@@ -1,4 +1,4 @@
-"""What the calls of a unit cost in Python, in microseconds: `units.py hooks` as row_hooks() in gather.c,
+"""The cost of a unit's calls in Python, in microseconds: `units.py hooks` as row_hooks() in gather.c,
 `units.py trainer` as row_trainer() in trainer.c."""
 
 import array
@@ -30,8 +30,9 @@ def trainer(_, optimizer):
         pass
 
     layers = [
-        trireme.Layer(f"layer{unit}", do_nothing, do_nothing, parameters=[unit], output=16,
-                      saved_bytes=64)
+        trireme.Layer(
+            f"layer{unit}", do_nothing, do_nothing, parameters=[unit], output=16, saved_bytes=64
+        )
         for unit in range(UNITS)
     ]
     best = float("inf")

@@ -1,11 +1,11 @@
-//! What the calls of a unit cost in Rust, in microseconds: `bench_units hooks` as row_hooks() in
+//! The cost of the calls of a unit in Rust, in microseconds: `bench_units hooks` as row_hooks() in
 //! gather.c, `bench_units trainer` as row_trainer() in trainer.c.
 
 use std::time::Instant;
 
 use trireme::{
-    Communicator, Dtype, Kind, Layer, LayerCall, LayerOptions, Model, ModelOptions, Optimizer,
-    OptimizerOptions, Parameter, Strategy, Trainer, TrainerOptions,
+    Communicator, Dtype, Layer, LayerCall, LayerOptions, Model, ModelOptions, Optimizer,
+    OptimizerOptions, Parameter, RuleKind, Strategy, Trainer, TrainerOptions,
 };
 
 const UNITS: usize = 1000;
@@ -64,7 +64,7 @@ fn main() -> trireme::Result<()> {
         model.add_parameter(&Parameter::new(&format!("layer{unit}"), Dtype::F32, &[1]))?;
     }
     model.seal()?;
-    let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &OptimizerOptions::default())?;
+    let mut optimizer = Optimizer::new(&mut model, &OptimizerOptions::new(RuleKind::Sgd))?;
     let of_trainer = std::env::args().nth(1).as_deref() == Some("trainer");
     let best = if of_trainer {
         trainer(&mut model, &mut optimizer)?

@@ -1,5 +1,6 @@
-/* The update alone: AdamW of 50 and 100 M elements, beside a plain loop over as many bytes. The ranks are the threads:
- * each has its part of the elements, and a group of its own, so nothing is exchanged. */
+/* The update alone: AdamW of 50 and 100 M elements, beside a plain loop over as many bytes. The
+ * ranks are the threads: each has its part of the elements, and a group of its own, so nothing is
+ * exchanged. */
 #include <string.h>
 
 #include "engine.h"
@@ -7,9 +8,9 @@
 enum { UNITS = 20 };
 
 /* Reads four vectors and writes three, as AdamW does, and computes next to nothing. */
-__attribute__((optimize("O3"), target_clones("avx512f", "avx2", "default"))) static void stream(
-    float *restrict p, const float *restrict g, float *restrict m, float *restrict v,
-    uint64_t count) {
+__attribute__((optimize("O3"), target_clones("avx512f", "avx2", "default"))) static void
+stream(float *restrict p, const float *restrict g, float *restrict m, float *restrict v,
+       uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) {
         m[i] += g[i];
         v[i] += g[i];

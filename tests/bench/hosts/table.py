@@ -272,7 +272,7 @@ class Bench:
 
                 self.beside_mpi(f"mpi://, 2 hosts x {each}", name, start, expected, ("private",))
 
-    # What bench_store prints: lines of numbers below a line that begins with #.
+    # The output of bench_store: lines of numbers below a line that begins with #.
     def store_figures(self) -> tuple[list[float], dict[int, list[float]]]:
         program = self.build / "tests/bench/bench_store"
         if not program.exists():
@@ -298,12 +298,12 @@ class Bench:
                             "", "", f"<= {bar:g} s", verdict(median(seconds) <= bar))
 
     def check(self) -> None:
-        for backend in ("host", "gloo"):
+        for backend in ("frames", "gloo"):
             text = self.finish([self.start(self.trireme, "bench", "--all", "--check", "--ranks-as",
                                            "tcp", "--backend", backend)])
             self.checked(f"tcp://, {backend}, 1 to 5 ranks", text)
         # Of fewer ranks none share one of two hosts.
-        for backend, count in ((backend, n) for backend in ("host", "gloo") for n in (3, 4, 5)):
+        for backend, count in ((backend, n) for backend in ("frames", "gloo") for n in (3, 4, 5)):
             self.meetings += 1
             jobs = [self.start(self.trireme, "bench", "--all", "--check", "--ranks-as", "env",
                                "--backend", backend, RANK=str(rank), WORLD_SIZE=str(count), TRIREME_TOKEN=TOKEN,

@@ -50,8 +50,7 @@ int main(int argc, char** argv) {
         MPI_Scatter(data.data(), block, MPI_FLOAT, rank == 0 ? MPI_IN_PLACE : data.data(), block,
                     MPI_FLOAT, 0, MPI_COMM_WORLD);
       } else if (what.op == "all_to_all") {
-        MPI_Alltoall(data.data(), block, MPI_FLOAT, other.data(), block, MPI_FLOAT,
-                     MPI_COMM_WORLD);
+        MPI_Alltoall(data.data(), block, MPI_FLOAT, other.data(), block, MPI_FLOAT, MPI_COMM_WORLD);
       } else {
         MPI_Barrier(MPI_COMM_WORLD);
       }

@@ -1,6 +1,7 @@
-// What the peer programs share: their arguments, their sampling and their output. After what is
-// each one's own come WARMUP ITERATIONS SECONDS OPERATION:BYTES... and rank 0 prints a line
-// "OPERATION BYTES MICROSECONDS" for each: the median over samples of the slowest rank.
+// The common parts of the peer programs: their arguments, their sampling and their output. Each
+// program's own arguments are followed by WARMUP ITERATIONS SECONDS OPERATION:BYTES... and rank 0
+// prints a line "OPERATION BYTES MICROSECONDS" for each: the median over samples of the slowest
+// rank.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +46,8 @@ inline Arguments parse(int argc, char** argv) {
 // `slowest` makes every rank's samples the largest of all ranks' in rank 0.
 template <class Meet, class Agree, class Slowest, class Call>
 double measure(const Arguments& arguments, Meet meet, Agree agree, Slowest slowest, Call call) {
-  std::vector<double> samples = trireme::bench::take_samples(
-      arguments.warmup, arguments.iterations, arguments.seconds, meet, agree, call);
+  std::vector<double> samples = trireme::bench::take_samples(arguments.warmup, arguments.iterations,
+                                                             arguments.seconds, meet, agree, call);
   slowest(samples);
   std::sort(samples.begin(), samples.end());
   return samples[samples.size() / 2];

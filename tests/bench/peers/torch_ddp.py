@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What DistributedDataParallel over Gloo adds to a step.
+"""The time that DistributedDataParallel over Gloo adds to a step.
 
 Usage: torch_ddp.py STEPS TENSORS ELEMENTS
 
-Two processes of one thread each train a model of TENSORS tensors of ELEMENTS f32 elements, one
-step with the exchange and one without (no_sync) in turn. Prints the difference for each pair, in
+Two processes of one thread each train a model of TENSORS tensors of ELEMENTS f32 elements.
+One step with the exchange and one without (no_sync) take turns. Prints the difference for each pair, in
 microseconds, as the slowest rank has it.
 """
 
@@ -27,7 +27,8 @@ class Layers(torch.nn.Module):
     def __init__(self, tensors, elements):
         super().__init__()
         self.layers = torch.nn.ParameterList(
-            [torch.nn.Parameter(torch.zeros(elements)) for _ in range(tensors)])
+            [torch.nn.Parameter(torch.zeros(elements)) for _ in range(tensors)]
+        )
 
     def forward(self, weight):
         return sum((layer * weight).sum() for layer in self.layers)
@@ -46,7 +47,8 @@ def work(rank, folder, steps, tensors, elements):
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     model = torch.nn.parallel.DistributedDataParallel(
-        Layers(tensors, elements), gradient_as_bucket_view=True)
+        Layers(tensors, elements), gradient_as_bucket_view=True
+    )
     weight = torch.full((elements,), 1e-3)
     differences = []
     for step in range(-WARMUP, steps):

@@ -70,8 +70,9 @@ def operation(name, count, rank, ranks):
 def work(rank, ranks, folder, arguments):
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank,
-                            world_size=ranks)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks
+    )
     warmup, iterations, seconds = int(arguments[0]), int(arguments[1]), float(arguments[2])
     for case in arguments[3:]:
         name, size = case.split(":")

@@ -15,18 +15,19 @@ namespace Trireme
             CommunicatorHandle communicator, ulong bytes, out BufferHandle outBuffer);
 
         /// <summary>
-        /// Gives the memory back. Operations that still run on it end first in the library's own
-        /// eyes: the memory itself is released when the last of them is done.
+        /// Destroys the handle. The library frees the memory once no operation uses it any more.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern void trireme_buffer_destroy(IntPtr buffer);
 
         /// <summary>Gives the address of a buffer's memory.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern Status trireme_buffer_data(BufferHandle buffer, out IntPtr outData);
+        internal static extern Status trireme_buffer_get_data(
+            BufferHandle buffer, out IntPtr outData);
 
         /// <summary>Gives the size of a buffer's memory.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern Status trireme_buffer_size(BufferHandle buffer, out ulong outBytes);
+        internal static extern Status trireme_buffer_get_bytes(
+            BufferHandle buffer, out ulong outBytes);
     }
 }

@@ -31,9 +31,9 @@ namespace Trireme
         public IntPtr Rendezvous;
 
         /// <summary>
-        /// "local"; "host", over sockets or a transport; "mpi", where MPI moves everything, on one
-        /// host, too; or "gloo", with tcp:// alone. The same on all ranks. Default: the best one
-        /// for the rendezvous, which is never "gloo".
+        /// "local"; "frames", over sockets or a transport; "mpi", where MPI moves everything, on
+        /// one host, too; or "gloo", with tcp:// alone. The same on all ranks. Default: the best
+        /// one for the rendezvous, which is never "gloo".
         /// </summary>
         public IntPtr Backend;
 
@@ -47,7 +47,7 @@ namespace Trireme
         public NativeDevice Device;
 
         /// <summary>
-        /// Functions that carry the bytes of "host-transport://NAME"; copied. Default: NULL.
+        /// Functions that carry the bytes of "transport://NAME"; copied. Default: NULL.
         /// </summary>
         public IntPtr Transport;
 
@@ -83,10 +83,10 @@ namespace Trireme
         /// out bytes that MPI moves, or that go through the memory of a host in a hierarchical
         /// group.
         /// </summary>
-        public ulong BytesSent;
+        public ulong SentBytes;
 
         /// <summary>Bytes of peers that this rank read.</summary>
-        public ulong BytesReceived;
+        public ulong ReceivedBytes;
     }
 
     /// <summary>

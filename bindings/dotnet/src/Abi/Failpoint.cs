@@ -23,6 +23,6 @@ namespace Trireme
 
         /// <summary>Tells how often the library has visited a failpoint since it was set.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern Status trireme_failpoint_hits(IntPtr name, out ulong outHits);
+        internal static extern Status trireme_failpoint_get_hits(IntPtr name, out ulong outHits);
     }
 }

@@ -69,7 +69,7 @@ namespace Trireme
 
         /// <summary>Gives the size of an axis, also of the one whose size was given as 0.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern Status trireme_mesh_axis_size(
+        internal static extern Status trireme_mesh_get_axis_size(
             MeshHandle mesh, IntPtr axis, out int outSize);
 
         /// <summary>Gives a rank's place on every axis.</summary>
@@ -106,5 +106,13 @@ namespace Trireme
         internal static extern unsafe Status trireme_mesh_create_communicator(
             MeshHandle mesh, IntPtr* axes, uint axisCount, ref NativeChildOptions options,
             out CommunicatorHandle outCommunicator);
+
+        /// <summary>
+        /// Begins the description of a model on a mesh: as trireme_model_create(), on the ranks
+        /// that the axes "data" and "shard" give this rank.
+        /// </summary>
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_mesh_create_model(
+            MeshHandle mesh, ref NativeModelOptions options, out ModelHandle outModel);
     }
 }

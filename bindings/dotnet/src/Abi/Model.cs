@@ -15,9 +15,9 @@ namespace Trireme
 
         /// <summary>
         /// This is not the last pass of a step: the next one adds to it. data_parallel and zero1
-        /// keep the sum on this rank and reduce it with the last pass. zero2 and zero3 have no room
-        /// for that. They reduce every pass and add to the owned shard, so the bits may differ from
-        /// those of the other two.
+        /// keep the sum on this rank and reduce it with the last pass. zero2, zero3 and
+        /// hybrid_shard have no room for that. They reduce every pass and add to the owned shard.
+        /// So the bits may differ from those of data_parallel and zero1.
         /// </summary>
         internal const int TRIREME_BACKWARD_FLAG_NO_SYNC = 1;
 
@@ -73,7 +73,7 @@ namespace Trireme
             ModelHandle model, ref NativeModelMemory outMemory);
 
         /// <summary>
-        /// Tells how the parameters of a model with offload_path lie on this rank, and counts the
+        /// Tells how the parameters of a model with offload lie on this rank, and counts the
         /// transfers of its disk.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
@@ -106,8 +106,8 @@ namespace Trireme
 
         /// <summary>
         /// Makes a unit's parameters whole on this rank. It also begins to gather the next unit in
-        /// the order of the last pass. It does so as long as that order goes on up or down through
-        /// the units.
+        /// the order of the last pass. It stops where that order turns, from forward to backward or
+        /// back.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_model_gather_unit(ModelHandle model, ulong unit);

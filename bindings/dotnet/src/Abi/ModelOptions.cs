@@ -39,7 +39,7 @@ namespace Trireme
         public ulong Bucket;
 
         /// <summary>Elements at `data`.</summary>
-        public ulong Elements;
+        public ulong Count;
 
         /// <summary>The gradients. The hook may change them until it returns.</summary>
         public IntPtr Data;
@@ -60,8 +60,107 @@ namespace Trireme
         public uint Pass;
     }
 
+    /// <summary>When gradients are reduced. Start from TRIREME_BUCKET_OPTIONS_INIT.</summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeBucketOptions
+    {
+        /// <summary>sizeof this struct as the caller knows it.</summary>
+        public uint StructSize;
+
+        /// <summary>Must be 0.</summary>
+        public uint Flags;
+
+        /// <summary>
+        /// Gradients are reduced once this many bytes are ready; 1 or more. A unit group is never
+        /// cut. Default: 25 MiB.
+        /// </summary>
+        public ulong Bytes;
+
+        /// <summary>
+        /// As `bytes`, for the bucket that backward fills first. A small one begins the exchange
+        /// early. Default: 1 MiB, or `bytes` if that is less.
+        /// </summary>
+        public ulong FirstBytes;
+
+        /// <summary>
+        /// Called for each bucket. All ranks have one or none has. Default: NULL, none.
+        /// </summary>
+        public IntPtr Hook;
+
+        /// <summary>Handed to `hook`. Default: NULL.</summary>
+        public IntPtr UserData;
+    }
+
     /// <summary>
-    /// Start from TRIREME_MODEL_OPTIONS_INIT. In every field 0 means the default.
+    /// How units are gathered for use. Start from TRIREME_UNIT_OPTIONS_INIT. Only zero3 and
+    /// hybrid_shard gather units. The other strategies refuse reshard_ranks, and the other fields
+    /// have no effect there.
+    /// </summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeUnitOptions
+    {
+        /// <summary>sizeof this struct as the caller knows it.</summary>
+        public uint StructSize;
+
+        /// <summary>
+        /// This many neighbouring ranks keep each unit spread between them after its first gather.
+        /// It must divide the number of ranks that keep a copy. See "Resharding" at the top of this
+        /// file. Default: 0, each gather comes from all ranks that keep a copy.
+        /// </summary>
+        public uint ReshardRanks;
+
+        /// <summary>
+        /// Neighbouring units are gathered together, as one unit group, until they have this many
+        /// bytes. 1 joins none. Default: 1 MiB.
+        /// </summary>
+        public ulong MinimumBytes;
+
+        /// <summary>
+        /// Units below this many bytes are persistent: they stay whole on every rank and need no
+        /// gather. Default: 0, no unit is persistent.
+        /// </summary>
+        public ulong PersistentBytes;
+
+        /// <summary>
+        /// Bytes that gathered unit groups may take beyond those of the largest one. Default: the
+        /// bytes of the largest one, so that one unit group is prefetched.
+        /// </summary>
+        public ulong PrefetchBytes;
+    }
+
+    /// <summary>
+    /// The ranks that keep a copy of the parameters between them. Start from
+    /// TRIREME_SHARD_OPTIONS_INIT.
+    /// </summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeShardOptions
+    {
+        /// <summary>sizeof this struct as the caller knows it.</summary>
+        public uint StructSize;
+
+        /// <summary>
+        /// hybrid_shard: S, the ranks that keep one copy between them. S divides the world size.
+        /// Must be 0 for other strategies. Default: 0, the ranks of a host. All hosts then need
+        /// equally many ranks, neighbours each; else trireme_model_seal() answers INVALID_ARGUMENT.
+        /// </summary>
+        public uint Ranks;
+
+        /// <summary>
+        /// hybrid_shard: the ranks of a copy are this far apart. Above 1 it needs `ranks`, and
+        /// ranks * stride divides the world size. World size / ranks suits a copy with one rank on
+        /// each host. Must be 0 for other strategies. Default: 1, neighbours.
+        /// </summary>
+        public uint Stride;
+
+        /// <summary>
+        /// Whether the ranks of a host share one copy: TRIREME_SHARE_*. Default:
+        /// TRIREME_SHARE_AUTO.
+        /// </summary>
+        public int Share;
+    }
+
+    /// <summary>
+    /// Start from TRIREME_MODEL_OPTIONS_INIT. In every field 0 or NULL means the default.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeModelOptions
@@ -84,88 +183,12 @@ namespace Trireme
         public uint Leaves;
 
         /// <summary>
-        /// Gradients are reduced once this many bytes are ready. A group of units is never cut.
-        /// Default: 25 MiB.
-        /// </summary>
-        public ulong BucketBytes;
-
-        /// <summary>
-        /// zero3: bytes that gathered units may take beyond the unit in use. Default: those of the
-        /// largest unit, so that one unit is prefetched.
-        /// </summary>
-        public ulong PrefetchBytes;
-
-        /// <summary>
-        /// Longest that any call may wait, in nanoseconds. Default: the communicator's.
-        /// </summary>
-        public ulong TimeoutNs;
-
-        /// <summary>
-        /// Neighbouring units are gathered together until they have this many bytes. 1 joins none.
-        /// Default: 1 MiB.
-        /// </summary>
-        public ulong MinimumUnitBytes;
-
-        /// <summary>
-        /// zero3, hybrid_shard: units below this many bytes stay whole on every rank and need no
-        /// gather. Default: 0, there are none.
-        /// </summary>
-        public ulong PersistentUnitBytes;
-
-        /// <summary>
-        /// As bucket_bytes, for the bucket that backward fills first. A small one begins the
-        /// exchange early. Default: 1 MiB, or bucket_bytes if that is less.
-        /// </summary>
-        public ulong FirstBucketBytes;
-
-        /// <summary>
-        /// hybrid_shard: S, the number of ranks that keep one copy of the parameters between them.
-        /// S divides the world size. Over tcp:// and other transports it is required. Must be 0 for
-        /// other strategies. Default: 0, all ranks, which must be on one host.
-        /// </summary>
-        public uint ShardRanks;
-
-        /// <summary>
         /// Gradients that are not handed in: TRIREME_UNUSED_*. Default: TRIREME_UNUSED_ERROR.
         /// </summary>
         public int Unused;
 
         /// <summary>0 or a sum of TRIREME_MODEL_FLAG_*. Default: 0.</summary>
         public uint Flags;
-
-        /// <summary>One copy a host: TRIREME_SHARE_*. Default: TRIREME_SHARE_AUTO.</summary>
-        public int ShareParameters;
-
-        /// <summary>
-        /// Called for each bucket. All ranks have one or none has. Default: NULL, none.
-        /// </summary>
-        public IntPtr BucketHook;
-
-        /// <summary>Handed to bucket_hook. Default: NULL.</summary>
-        public IntPtr HookData;
-
-        /// <summary>
-        /// Most bytes that any rank may plan to hold. Above it trireme_model_seal() and
-        /// trireme_optimizer_create() fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks, before
-        /// anything is allocated. See "Memory limit" at the top of this file. Default: 0, no limit.
-        /// </summary>
-        public ulong MemoryLimitBytes;
-
-        /// <summary>
-        /// hybrid_shard: the ranks of a copy are this far apart. N/S fits S hosts with N/S ranks
-        /// each. On a mesh it is the size of all axes that vary faster than the one of shards.
-        /// shard_ranks * shard_stride divides the world size. Must be 0 for other strategies.
-        /// Default: 1, neighbours.
-        /// </summary>
-        public uint ShardStride;
-
-        /// <summary>
-        /// zero3, hybrid_shard: this many neighbouring ranks keep each unit spread between them
-        /// after its first gather. It divides the number of ranks that keep a copy. Must be 0 for
-        /// other strategies. See "Resharding" at the top of this file. Default: 0, each gather
-        /// comes from all of them.
-        /// </summary>
-        public uint ReshardRanks;
 
         /// <summary>
         /// TRIREME_DTYPE_F16 or BF16: type in which gradients travel; sums stay f32. See "Gradients
@@ -182,24 +205,58 @@ namespace Trireme
         public int PlannedRule;
 
         /// <summary>
-        /// zero3, hybrid_shard: directory on this rank's host for a file of parameters, copied. See
-        /// "Parameters in a file" in model.h. All ranks have one or none has. Not with
-        /// TRIREME_SHARE_ALWAYS; TRIREME_SHARE_AUTO shares nothing then. Default: NULL, parameters
-        /// stay in memory.
+        /// Most bytes that any rank may plan to hold. Above it trireme_model_seal() and
+        /// trireme_optimizer_create() fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks, before
+        /// anything is allocated. See "Memory limit" at the top of this file. Default: 0, no limit.
         /// </summary>
-        public IntPtr OffloadPath;
+        public ulong MemoryLimitBytes;
 
         /// <summary>
-        /// Part of the parameters' bytes that lies in the file. In (0, 1]; rounded up to whole
-        /// blocks. Needs offload_path. Default: 1.
+        /// Longest that any call may wait, in nanoseconds. Default: the communicator's.
         /// </summary>
-        public double OffloadRatio;
+        public ulong TimeoutNs;
 
         /// <summary>
-        /// Most bytes of memory for blocks on their way to and from the file; at least 32,768.
-        /// Needs offload_path. Default: 8 MiB.
+        /// When gradients are reduced. Default: NULL, the defaults of its fields.
         /// </summary>
-        public ulong OffloadBufferBytes;
+        public IntPtr Buckets;
+
+        /// <summary>
+        /// How units are gathered for use. Default: NULL, the defaults of its fields.
+        /// </summary>
+        public IntPtr Units;
+
+        /// <summary>
+        /// The ranks that keep a copy of the parameters between them. Default: NULL, the defaults
+        /// of its fields.
+        /// </summary>
+        public IntPtr Shards;
+
+        /// <summary>
+        /// zero3, hybrid_shard: a file of parameters. See "Parameters in a file" in model.h. All
+        /// ranks have one or none has. Not with TRIREME_SHARE_ALWAYS; TRIREME_SHARE_AUTO shares
+        /// nothing then. Default: NULL, parameters stay in memory.
+        /// </summary>
+        public IntPtr Offload;
+    }
+
+    /// <summary>
+    /// The placement of a parameter on one axis of a mesh. Start from
+    /// TRIREME_PARAMETER_PLACEMENT_INIT. It is for the axes along which each rank has a model of
+    /// its own. Without a placement there, each rank along the axis holds a parameter of its own,
+    /// such as a part of a matrix.
+    /// </summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeParameterPlacement
+    {
+        /// <summary>sizeof this struct as the caller knows it; the same in all of a list.</summary>
+        public uint StructSize;
+
+        /// <summary>TRIREME_PLACEMENT_WHOLE. Required.</summary>
+        public int Kind;
+
+        /// <summary>Name of the axis, such as "tensor". Required.</summary>
+        public IntPtr Axis;
     }
 
     /// <summary>Describes one parameter. Start from TRIREME_PARAMETER_OPTIONS_INIT.</summary>
@@ -221,7 +278,10 @@ namespace Trireme
         /// <summary>Numbers at `shape`; at most 16. Default: 0, a scalar.</summary>
         public uint Dimensions;
 
-        /// <summary>Extents of the dimensions, copied. An extent may be 0.</summary>
+        /// <summary>
+        /// Extents of the dimensions; copied. An extent may be 0. All parameters of a model have at
+        /// most 2^48 elements. Default: NULL, for a scalar. Required otherwise.
+        /// </summary>
         public IntPtr Shape;
 
         /// <summary>Unique in the model; UTF-8, at most 255 bytes; copied. Required.</summary>
@@ -243,17 +303,27 @@ namespace Trireme
 
         /// <summary>
         /// Number of models that hold this same parameter, such as a layer norm that every
-        /// tensor-parallel rank has. An optimizer with norm_ranks counts it once. Default: 1; for
-        /// an alias, the number of the parameter it is tied to.
+        /// tensor-parallel rank has. An optimizer with norm_ranks counts it once. Default: what
+        /// `placements` tell, else 1; for an alias, the number of the parameter it is tied to.
         /// </summary>
         public uint Replicas;
 
         /// <summary>
-        /// Number of the parameter's group, for group_max_norms, group_rate_factors and
-        /// group_weight_decays of an optimizer. A parameter of several replicas has the same group
-        /// in all models. Default: 0; for an alias, the group of the parameter it is tied to.
+        /// Number of the parameter's group in `groups` of an optimizer's options; 0 without such
+        /// groups. A parameter of several replicas has the same group in all models. Default: 0;
+        /// for an alias, the group of the parameter it is tied to.
         /// </summary>
-        public uint NormGroup;
+        public uint ParameterGroup;
+
+        /// <summary>
+        /// The parameter's placements on axes of the model's mesh, each axis once; copied. Only for
+        /// a model of trireme_mesh_create_model(). Default: NULL, none; for an alias, those of the
+        /// parameter it is tied to.
+        /// </summary>
+        public IntPtr Placements;
+
+        /// <summary>Placements at `placements`; at most 16. Default: 0, none.</summary>
+        public ulong PlacementCount;
     }
 
     /// <summary>The shape of a sealed model. Set struct_size before the call.</summary>
@@ -294,8 +364,8 @@ namespace Trireme
         /// <summary>Buckets in which gradients are reduced.</summary>
         public ulong Buckets;
 
-        /// <summary>Groups in which units are gathered, persistent ones included.</summary>
-        public ulong Groups;
+        /// <summary>Unit groups, those of persistent units included.</summary>
+        public ulong UnitGroups;
 
         /// <summary>
         /// Bytes of the copy of the parameters that ranks share; 0 if every rank has its own
@@ -321,16 +391,16 @@ namespace Trireme
         public ulong ShardFirst;
 
         /// <summary>
-        /// Elements of the unit that this rank owns. The rank's shard of the group may lie in other
-        /// units.
+        /// Elements of the unit that this rank owns. The rank's shard of the unit group may lie in
+        /// other units.
         /// </summary>
         public ulong ShardCount;
 
         /// <summary>Where the unit begins in the flat vectors.</summary>
         public ulong FlatFirst;
 
-        /// <summary>Number of the group it is gathered with, from 0.</summary>
-        public ulong Group;
+        /// <summary>Number of its unit group, from 0.</summary>
+        public ulong UnitGroup;
     }
 
     /// <summary>
@@ -343,7 +413,7 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>0.</summary>
+        /// <summary>Always 0.</summary>
         public uint Reserved;
 
         /// <summary>Parameters that this rank always holds in memory.</summary>
@@ -373,16 +443,15 @@ namespace Trireme
         public ulong AllocatedWorking;
 
         /// <summary>
-        /// Bytes of gradients and parameters that this rank gives its peers to read in a step of
-        /// one micro-batch. zero3 gathers each unit twice; the second time from reshard_ranks. With
-        /// TRIREME_MODEL_FLAG_KEEP_GATHERED it gathers once. TRIREME_RULE_MUON adds the directions
-        /// that it makes of gradients.
+        /// Bytes of gradients and parameters that this rank gives its peers in a step of one
+        /// micro-batch. zero3 gathers each unit twice, the second time from units.reshard_ranks;
+        /// with TRIREME_MODEL_FLAG_KEEP_GATHERED once. TRIREME_RULE_MUON adds its directions.
         /// </summary>
         public ulong PlannedStepBytes;
 
         /// <summary>
-        /// Bytes of that kind that this rank gave from the step before the last one to the last
-        /// one, counted where they are sent.
+        /// Bytes of that kind that this rank gave between the ends of the last two steps, counted
+        /// where they are sent.
         /// </summary>
         public ulong SentStepBytes;
     }
@@ -397,13 +466,13 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>0.</summary>
+        /// <summary>Always 0.</summary>
         public uint Reserved;
 
-        /// <summary>Optimizer steps, with those that trireme_optimizer_join() shadowed.</summary>
+        /// <summary>Optimizer steps, with those that trireme_optimizer_join() followed.</summary>
         public ulong Steps;
 
-        /// <summary>Groups that this rank gathered from their owners.</summary>
+        /// <summary>Unit groups that this rank gathered from their owners.</summary>
         public ulong Gathers;
 
         /// <summary>Those of `gathers` that began before the caller asked for them.</summary>
@@ -412,8 +481,8 @@ namespace Trireme
         /// <summary>Buckets that were reduced, once for each pass.</summary>
         public ulong Reductions;
 
-        /// <summary>Most groups that were whole, or on their way, at one time.</summary>
-        public ulong PeakGroups;
+        /// <summary>Most unit groups that were whole, or on their way, at one time.</summary>
+        public ulong PeakUnitGroups;
 
         /// <summary>
         /// Nanoseconds in which calls of this model waited for operations: communication that
@@ -429,79 +498,13 @@ namespace Trireme
         public ulong ExtraBuckets;
 
         /// <summary>
-        /// Buckets that moved since the first step has shown the order of gradients. They are
-        /// reduced at another place than the reverse order of registration gives them.
+        /// Buckets that are now reduced at another place than in the first step, because rank 0 had
+        /// their gradients in another order.
         /// </summary>
         public ulong MovedBuckets;
 
-        /// <summary>Those of `gathers` that came from reshard_ranks only.</summary>
+        /// <summary>Those of `gathers` that came from units.reshard_ranks ranks only.</summary>
         public ulong ReshardGathers;
-    }
-
-    /// <summary>
-    /// Contents and transfers of a file of this rank. It holds parameters of a model, state of an
-    /// optimizer, or activations of a trainer. Set struct_size before the call.
-    /// </summary>
-    [StructLayout(LayoutKind.Sequential)]
-    internal struct NativeOffloadInfo
-    {
-        /// <summary>sizeof this struct as the caller knows it.</summary>
-        public uint StructSize;
-
-        /// <summary>
-        /// 1: the file is read and written past the system's cache (O_DIRECT); 0: through it.
-        /// </summary>
-        public int Direct;
-
-        /// <summary>1: by io_uring; 0: by pread() and pwrite() on threads of its own.</summary>
-        public int Ring;
-
-        /// <summary>errno of the last write that failed; 0 if none did.</summary>
-        public int FailedErrno;
-
-        /// <summary>
-        /// The directory, as given. This string and the next two live as long as the object that
-        /// was asked.
-        /// </summary>
-        public IntPtr Path;
-
-        /// <summary>The reason why O_DIRECT is not in use; "" if it is.</summary>
-        public IntPtr WhyNotDirect;
-
-        /// <summary>The reason why io_uring is not in use; "" if it is.</summary>
-        public IntPtr WhyNotRing;
-
-        /// <summary>Bytes in the file.</summary>
-        public ulong FileBytes;
-
-        /// <summary>
-        /// Bytes that stay in memory: by offload_ratio, and blocks that could not be written.
-        /// </summary>
-        public ulong ResidentBytes;
-
-        /// <summary>Bytes of memory for blocks on their way.</summary>
-        public ulong BufferBytes;
-
-        /// <summary>Bytes of the largest piece that is read or written at once.</summary>
-        public ulong BlockBytes;
-
-        /// <summary>Bytes asked of the file so far.</summary>
-        public ulong ReadBytes;
-
-        /// <summary>Bytes given to the file so far.</summary>
-        public ulong WrittenBytes;
-
-        /// <summary>Seconds that calls have waited for the disk so far.</summary>
-        public double WaitedSeconds;
-
-        /// <summary>
-        /// Blocks that could not be written. They stay in memory since, where there was memory for
-        /// them.
-        /// </summary>
-        public ulong FailedWrites;
-
-        /// <summary>Where in the file the last failed write was, in bytes.</summary>
-        public ulong FailedOffset;
     }
 
     // The structs of model.h: the options of a model and of its parameters, and its reports.
@@ -520,8 +523,8 @@ namespace Trireme
         internal const int TRIREME_STRATEGY_ZERO3 = 4;
 
         /// <summary>
-        /// Groups of shard_ranks ranks shard the parameters. All ranks shard the gradients and the
-        /// optimizer state.
+        /// Groups of shards.ranks ranks shard the parameters (HSDP). All ranks shard the gradients
+        /// and the optimizer state.
         /// </summary>
         internal const int TRIREME_STRATEGY_HYBRID_SHARD = 5;
 
@@ -541,9 +544,9 @@ namespace Trireme
         internal const int TRIREME_UNUSED_ZERO = 1;
 
         /// <summary>
-        /// They count as zero where another rank or pass has one. A parameter that has none
-        /// anywhere in the step is not updated, and the step does not count for its ADAM
-        /// correction. The ranks agree at the step which parameters these are.
+        /// They count as zero where another rank or pass has one. A parameter without any gradient
+        /// in the step is not updated. Such a step does not count for the bias corrections of its
+        /// rule. The ranks agree in the step which parameters these are.
         /// </summary>
         internal const int TRIREME_UNUSED_SKIP = 2;
 
@@ -553,9 +556,9 @@ namespace Trireme
         internal const int TRIREME_SHARE_AUTO = 0;
 
         /// <summary>
-        /// zero1 and zero2 share, too. If sharing is not possible, trireme_model_create() fails. A
-        /// rank that holds a whole copy alone (a world of 1, or shard_ranks 1) has no peer to share
-        /// with.
+        /// zero1 and zero2 share, too. data_parallel refuses it. If sharing is not possible,
+        /// trireme_model_create() fails. A rank that holds a whole copy alone (a world of 1, or
+        /// shards.ranks 1) has no peer to share with.
         /// </summary>
         internal const int TRIREME_SHARE_ALWAYS = 1;
 
@@ -582,10 +585,10 @@ namespace Trireme
         internal const int TRIREME_MODEL_FLAG_WHOLE_ROWS = 4;
 
         /// <summary>
-        /// zero3, hybrid_shard: a gathered unit stays whole after its release until the parameters
-        /// change. So a step gathers each unit once and not twice. Another micro-batch or an
-        /// evaluation does not gather it again. Working memory then holds all units. Where ranks
-        /// share the parameters, the flag has no effect.
+        /// Only for zero3 and hybrid_shard: a gathered unit stays whole after its release until the
+        /// parameters change. So a step gathers each unit once and not twice. Another micro-batch
+        /// or an evaluation does not gather it again. Working memory then holds all units. Where
+        /// ranks share the parameters, the flag has no effect.
         /// </summary>
         internal const int TRIREME_MODEL_FLAG_KEEP_GATHERED = 8;
 
@@ -613,6 +616,12 @@ namespace Trireme
         /// The parameter is gathered with its unit, but has no gradient and is not updated.
         /// </summary>
         internal const int TRIREME_PARAMETER_FLAG_FROZEN = 1;
+
+        /// <summary>
+        /// Every rank along the axis holds the same parameter and hands in its whole gradient. The
+        /// library does not add the gradients up along the axis. A norm counts the parameter once.
+        /// </summary>
+        internal const int TRIREME_PLACEMENT_WHOLE = 1;
 
         /// <summary>
         /// A caller's own work on each bucket, such as noise, scaling or measuring. It returns 0,

@@ -93,7 +93,7 @@ namespace Trireme
 
         /// <summary>
         /// Gives the L2 norm of one group's gradients in the last step, before clipping. The
-        /// group's parameters have `group` as their norm_group; with norm_ranks, those of all
+        /// group's parameters have `group` as their parameter_group; with norm_ranks, those of all
         /// models. The norm is as exact as that of trireme_optimizer_get_gradient_norm(). It is 0
         /// if the group is empty, and NaN if a gradient of the group was inf or NaN.
         /// </summary>
@@ -174,8 +174,8 @@ namespace Trireme
             OptimizerHandle optimizer, ulong index, void* data, ulong bytes);
 
         /// <summary>
-        /// Describes the file of an optimizer with offload_path on this rank: how the state lies
-        /// there, and what the disk has done for it.
+        /// Describes the file of an optimizer with offload on this rank: how the state lies there,
+        /// and what the disk has done for it.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_optimizer_get_offload_info(

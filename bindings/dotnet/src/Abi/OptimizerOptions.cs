@@ -5,76 +5,114 @@ using System.Runtime.InteropServices;
 namespace Trireme
 {
     /// <summary>
-    /// One piece of the model for a caller's own update rule: elements of one trainable parameter
-    /// that this rank owns. With offload_path, pieces may be smaller.
+    /// Whether and how the step clips gradients. Start from TRIREME_CLIPPING_OPTIONS_INIT.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
-    internal struct NativeUpdate
+    internal struct NativeClippingOptions
     {
-        /// <summary>sizeof this struct as the library knows it.</summary>
+        /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>
-        /// Type of `parameters`: that of the parameter, or f32 if they are master weights.
-        /// </summary>
-        public int Dtype;
-
-        /// <summary>Number of the parameter.</summary>
-        public ulong Parameter;
-
-        /// <summary>Index, within the parameter, of the first element of this piece.</summary>
-        public ulong First;
-
-        /// <summary>Elements of this piece; 1 or more.</summary>
-        public ulong Count;
+        /// <summary>Must be 0.</summary>
+        public uint Flags;
 
         /// <summary>
-        /// Number of this step, from 1. TRIREME_UNUSED_SKIP counts only the steps in which the
-        /// parameter had a gradient.
+        /// The step clips the global L2 norm of all gradients to this; 0 or more, finite. Not with
+        /// max_norm of a group. See docs/optimizers.md. Default: 0, no clipping.
         /// </summary>
-        public ulong Step;
+        public double MaxNorm;
 
         /// <summary>
-        /// Learning rate of this step: as set, times the factors of the schedule and of the
-        /// parameter's group, if there are any.
+        /// The step clips each reduced gradient to [-max_value, max_value], before it computes
+        /// norms. NaN stays. 0 or more, finite. Default: 0, no clipping.
         /// </summary>
-        public double LearningRate;
-
-        /// <summary>
-        /// `count` elements, which the callback updates. With
-        /// TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS, the masters of 16-bit parameters.
-        /// </summary>
-        public IntPtr Parameters;
-
-        /// <summary>`count` elements, reduced and clipped.</summary>
-        public IntPtr Gradients;
-
-        /// <summary>
-        /// State vectors, `count` elements each; 0 before the first step. NULL past state_count.
-        /// </summary>
-        public IntPtr States;
-        public IntPtr States1;
-        public IntPtr States2;
-        public IntPtr States3;
-        public IntPtr States4;
-        public IntPtr States5;
-        public IntPtr States6;
-        public IntPtr States7;
-
-        /// <summary>
-        /// Type of `gradients` and `states`: f32 where `dtype` is f16 or bf16, else `dtype`.
-        /// </summary>
-        public int GradientDtype;
-
-        /// <summary>Always 0.</summary>
-        public uint Reserved;
+        public double MaxValue;
     }
 
     /// <summary>
-    /// Start from TRIREME_OPTIMIZER_OPTIONS_INIT. In every field 0 or NULL means the default. Names
-    /// in capitals are update rules, such as SGD for TRIREME_RULE_SGD. A field that begins with
-    /// names of rules is for these rules alone. trireme_optimizer_create() refuses a field that the
-    /// rule does not know.
+    /// Rate, decay and norm of a group of parameters. Start from TRIREME_PARAMETER_GROUP_INIT. A
+    /// parameter names its group by its number in trireme_optimizer_options.groups: see
+    /// parameter_group of trireme_parameter_options.
+    /// </summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeParameterGroup
+    {
+        /// <summary>sizeof this struct as the caller knows it; the same in all of a list.</summary>
+        public uint StructSize;
+
+        /// <summary>0, or for MUON TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE. Default: 0.</summary>
+        public uint Flags;
+
+        /// <summary>
+        /// The step clips the L2 norm of the group's gradients to this; 0 or more, finite. Not with
+        /// max_norm of trireme_clipping_options. See docs/optimizers.md. Default: 0, the group is
+        /// not clipped.
+        /// </summary>
+        public double MaxNorm;
+
+        /// <summary>
+        /// Points to a factor of the learning rate: 0 or more, finite. The library reads it once.
+        /// trireme_optimizer_set_group_rate_factor() changes the factor. Default: NULL, a factor of
+        /// 1.
+        /// </summary>
+        public IntPtr RateFactor;
+
+        /// <summary>
+        /// Points to the group's weight decay: 0 or more, finite, such as 0 for biases. The library
+        /// reads it once. Must be NULL for USER. Default: NULL, weight_decay of
+        /// trireme_optimizer_options.
+        /// </summary>
+        public IntPtr WeightDecay;
+    }
+
+    /// <summary>
+    /// How losses are scaled. Start from TRIREME_LOSS_SCALE_OPTIONS_INIT. See optimizer.h.
+    /// </summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeLossScaleOptions
+    {
+        /// <summary>sizeof this struct as the caller knows it.</summary>
+        public uint StructSize;
+
+        /// <summary>Must be 0.</summary>
+        public uint Flags;
+
+        /// <summary>The first scale: a power of two in [2^-64, 2^64]. Default: 65536.</summary>
+        public double InitialScale;
+
+        /// <summary>
+        /// The library multiplies the scale by this to grow it, up to 2^64. A power of two in [1,
+        /// 2^64]. Default: 2.
+        /// </summary>
+        public double GrowthFactor;
+
+        /// <summary>
+        /// The library multiplies the scale by this when it backs off after an overflow. A power of
+        /// two in [2^-64, 1). Default: 0.5.
+        /// </summary>
+        public double BackoffFactor;
+
+        /// <summary>
+        /// The scale never falls below this: a power of two in [2^-64, initial_scale]. To fix the
+        /// scale, set this to initial_scale and growth_factor to 1. Default: 1, or initial_scale if
+        /// that is less.
+        /// </summary>
+        public double MinimumScale;
+
+        /// <summary>
+        /// The scale grows after this many steps in a row without an overflow. Default: 2000.
+        /// </summary>
+        public ulong GrowthInterval;
+
+        /// <summary>
+        /// The scale backs off from this overflow on, counted since the scale last grew. Earlier
+        /// overflows only skip their step. Default: 1, the first one.
+        /// </summary>
+        public ulong Hysteresis;
+    }
+
+    /// <summary>
+    /// Start from TRIREME_OPTIMIZER_OPTIONS_INIT. In every field 0 or NULL means the default.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeOptimizerOptions
@@ -82,211 +120,82 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>The update rule, a TRIREME_RULE_*. Required.</summary>
+        /// <summary>
+        /// The update rule: TRIREME_RULE_*. Default: 0, `rule` names it. Required without `rule`.
+        /// </summary>
         public int Kind;
 
         /// <summary>
-        /// 0, or a sum of TRIREME_OPTIMIZER_FLAG_NESTEROV, ONE_SWEEP, CENTERED, MASTER_WEIGHTS and
-        /// STOCHASTIC_ROUNDING.
+        /// 0, or a sum of TRIREME_OPTIMIZER_FLAG_ONE_SWEEP, MASTER_WEIGHTS and STOCHASTIC_ROUNDING.
+        /// Default: 0.
         /// </summary>
         public uint Flags;
 
-        /// <summary>
-        /// USER: number of state vectors, at most TRIREME_MAX_STATES. Must be 0 for the other
-        /// kinds.
-        /// </summary>
-        public uint StateCount;
+        /// <summary>Must be 0.</summary>
+        public uint Reserved;
 
-        /// <summary>Step size, 0 or more, finite. Default: 0.001; ADAFACTOR: 0.01.</summary>
+        /// <summary>
+        /// Learning rate of the first steps: above 0, finite. For a rate of 0 call
+        /// trireme_optimizer_set_learning_rate(). Default: 0.001; for ADAFACTOR 0.01.
+        /// </summary>
         public double LearningRate;
 
         /// <summary>
-        /// SGD, RMSPROP, LARS, MUON: decay of the momentum, in [0, 1). Default: 0, none; MUON:
-        /// 0.95.
-        /// </summary>
-        public double Momentum;
-
-        /// <summary>
-        /// ADAM, ADAMW, LION, LAMB, MUON: the formulas' b1, by which the mean of past gradients
-        /// counts. In (0, 1). Default: 0.9.
-        /// </summary>
-        public double Beta1;
-
-        /// <summary>
-        /// ADAM, ADAMW, RMSPROP, LION, LAMB, MUON: the formulas' b2, the decay of the mean of
-        /// squares. LION: of the mean of gradients. In RMSPROP it is also called alpha. In (0, 1).
-        /// Default: 0.999; RMSPROP and LION: 0.99.
-        /// </summary>
-        public double Beta2;
-
-        /// <summary>
-        /// The formulas' eps, added to a divisor: not for SGD, LION and USER. ADAFACTOR takes it as
-        /// the least divisor. Default: 1e-8 for ADAM, ADAMW, RMSPROP and MUON; 1e-10 for ADAGRAD;
-        /// 1e-6 for LAMB; 0 for LARS. ADAFACTOR: 2^-52 for parameters of f64, else 2^-23.
-        /// </summary>
-        public double Epsilon;
-
-        /// <summary>
-        /// The formulas' wd, 0 or more, finite. Not for USER. Default: 0, no weight decay.
+        /// wd of the formulas in optimizer.h: 0 or more, finite. Must be 0 for USER. Default: 0, no
+        /// weight decay.
         /// </summary>
         public double WeightDecay;
 
         /// <summary>
-        /// The step clips the global L2 norm of all gradients to this; 0 or more, finite. See
-        /// docs/optimizers.md. Default: 0, no clipping.
+        /// Points to `base` of the options of the rule, such as trireme_adam_options. Its kind must
+        /// be `kind`, unless that is 0. Required for USER. Default: NULL, the defaults of the rule.
         /// </summary>
-        public double MaxNorm;
+        public IntPtr Rule;
 
-        /// <summary>USER: the rule. Must be NULL for the other kinds.</summary>
-        public IntPtr Update;
+        /// <summary>How gradients are clipped. Default: NULL, not at all.</summary>
+        public IntPtr Clipping;
 
-        /// <summary>Handed to `update`.</summary>
-        public IntPtr UserData;
+        /// <summary>`group_count` groups of parameters. Default: NULL, no groups.</summary>
+        public IntPtr Groups;
 
         /// <summary>
-        /// The step clips each reduced gradient to [-max_value, max_value], before max_norm sees
-        /// it. NaN stays. Default: 0, no clipping.
+        /// Groups at `groups`, at most 1,024. The parameter_group of every parameter must be below
+        /// it. Default: 0, no groups; every parameter_group must then be 0.
         /// </summary>
-        public double MaxValue;
+        public ulong GroupCount;
 
         /// <summary>
-        /// Every check_every steps, the step includes trireme_model_check_replicas(). Default: 0,
+        /// How losses are scaled. Default: NULL, losses are not scaled, and an inf or NaN goes
+        /// through the rule.
+        /// </summary>
+        public IntPtr LossScale;
+
+        /// <summary>
+        /// A file of optimizer state, which each rank streams through memory at each step. Not for
+        /// rules without state, LAMB, LARS, ADAFACTOR or MUON, nor with ONE_SWEEP or
+        /// MASTER_WEIGHTS. See docs/offload.md. Default: NULL, all state stays in memory.
+        /// </summary>
+        public IntPtr Offload;
+
+        /// <summary>
+        /// Ranks whose models share norms for clipping and the decision to skip a step. Needs a
+        /// max_norm, in `clipping` or of a group, or loss_scale. All ranks of a model name the same
+        /// communicator; the optimizer makes a child of it. Must be NULL for a model on a mesh,
+        /// whose axes tell these ranks: see mesh.h. Default: NULL, the ranks of the model.
+        /// </summary>
+        public IntPtr NormRanks;
+
+        /// <summary>
+        /// Every so many steps, the step includes trireme_model_check_replicas(). Default: 0,
         /// never.
         /// </summary>
         public ulong CheckEvery;
 
         /// <summary>
-        /// The norms of max_norm, or of group_max_norms, cover the models of all these ranks. All
-        /// ranks of the model name the same communicator. The optimizer makes a group of its own of
-        /// it and keeps no handle. See docs/optimizers.md. Default: NULL, the model's own ranks.
-        /// </summary>
-        public IntPtr NormRanks;
-
-        /// <summary>
-        /// The step clips the L2 norm of each parameter group's gradients to the group's number
-        /// here; 0 leaves the group as it is. Not with max_norm. Copied. See docs/optimizers.md.
-        /// Default: NULL, no clipping by groups.
-        /// </summary>
-        public IntPtr GroupMaxNorms;
-
-        /// <summary>
-        /// Numbers at each of `group_max_norms`, `group_rate_factors`, `group_weight_decays` and
-        /// `group_flags` that is not NULL. At most 1,024. The norm_group of every parameter is
-        /// below it. Default: 0, no groups.
-        /// </summary>
-        public ulong GroupCount;
-
-        /// <summary>
-        /// The step multiplies the learning rate of a group's parameters by the group's number
-        /// here: 0 or more, finite. Copied. trireme_optimizer_set_group_rate_factor() changes one.
-        /// Default: NULL, all 1.
-        /// </summary>
-        public IntPtr GroupRateFactors;
-
-        /// <summary>
-        /// The weight decay of each group, in place of weight_decay: 0 or more, finite, such as 0
-        /// for biases. Not for USER. Copied. Default: NULL, weight_decay for all.
-        /// </summary>
-        public IntPtr GroupWeightDecays;
-
-        /// <summary>
-        /// The first loss scale, such as 65536: a power of two in [2^-64, 2^64]. See the top of
-        /// optimizer.h. Default: 0, losses are not scaled, and an inf or NaN goes through the rule.
-        /// </summary>
-        public double LossScale;
-
-        /// <summary>
-        /// The scale grows by this factor, up to 2^64. A power of two in [1, 2^64]. This field and
-        /// the next four go only with loss_scale. Default: 2.
-        /// </summary>
-        public double LossScaleGrowth;
-
-        /// <summary>
-        /// The library multiplies the scale by this after an overflow. A power of two in [2^-64,
-        /// 1). Default: 0.5.
-        /// </summary>
-        public double LossScaleBackoff;
-
-        /// <summary>
-        /// The scale never falls below this: a power of two in [2^-64, loss_scale]. To fix the
-        /// scale, set this to loss_scale and loss_scale_growth to 1. Default: 1, or loss_scale if
-        /// that is less.
-        /// </summary>
-        public double LossScaleFloor;
-
-        /// <summary>
-        /// The scale grows after this many steps in a row without an overflow. Default: 2000.
-        /// </summary>
-        public ulong LossScaleWindow;
-
-        /// <summary>
-        /// The scale backs off at this overflow since it last grew, and at each further one.
-        /// Earlier overflows only skip their step. Default: 1.
-        /// </summary>
-        public ulong LossScaleHysteresis;
-
-        /// <summary>LARS: factor of the trust ratio; 0 or more, finite. Default: 0.001.</summary>
-        public double TrustCoefficient;
-
-        /// <summary>
-        /// LAMB, LARS: the most that the trust ratio may be. Default: 0, no limit.
-        /// </summary>
-        public double MaxTrust;
-
-        /// <summary>
-        /// A directory, as a path of the rank's own host. Each rank keeps the rule's state there,
-        /// in a file without a name, and streams it through memory at each step. The bits are the
-        /// same. Copied. See docs/offload.md. Default: NULL, all state stays in memory.
-        /// </summary>
-        public IntPtr OffloadPath;
-
-        /// <summary>
-        /// The part of the state's bytes that lies in the file, in (0, 1]. The library rounds it up
-        /// to whole blocks. Default: 1.
-        /// </summary>
-        public double OffloadRatio;
-
-        /// <summary>
-        /// Most memory, in bytes, for transfers to and from the file; at least 32,768. More than
-        /// the default is rarely faster: see docs/offload.md. Default: 8 MiB.
-        /// </summary>
-        public ulong OffloadBufferBytes;
-
-        /// <summary>
-        /// TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING: the seed of the draws. Another seed gives
-        /// other draws. Default: 0, which is a seed, too.
+        /// Seed of the draws of TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING. Must be 0 without that
+        /// flag. Default: 0, which is a seed, too.
         /// </summary>
         public ulong RoundingSeed;
-
-        /// <summary>
-        /// ADAFACTOR: in step t the mean of squares moves by t^beta2_decay. Below 0, finite.
-        /// Default: -0.8.
-        /// </summary>
-        public double Beta2Decay;
-
-        /// <summary>
-        /// ADAFACTOR: the rule clips the root mean square of a parameter's update to this. Above 0,
-        /// finite. Default: 1.
-        /// </summary>
-        public double MaxUpdateRms;
-
-        /// <summary>
-        /// ADAFACTOR: the least root mean square that a parameter counts with when the rule
-        /// computes the length of a step. Above 0, finite. Default: 0.001.
-        /// </summary>
-        public double MinParameterRms;
-
-        /// <summary>
-        /// MUON: flags of each group, 0 or a sum of TRIREME_PARAMETER_GROUP_FLAG_*. Copied.
-        /// Default: NULL, all 0.
-        /// </summary>
-        public IntPtr GroupFlags;
-
-        /// <summary>MUON: Newton-Schulz steps, at most 99. Default: 5.</summary>
-        public uint OrthogonalSteps;
-
-        /// <summary>MUON: TRIREME_MUON_RATE_*. Default: TRIREME_MUON_RATE_ORIGINAL.</summary>
-        public int RateAdjustment;
     }
 
     /// <summary>
@@ -307,18 +216,16 @@ namespace Trireme
         /// <summary>Steps since the scale last grew or a step was skipped.</summary>
         public ulong CleanSteps;
 
-        /// <summary>
-        /// Skipped steps since the scale last grew. loss_scale_hysteresis counts these.
-        /// </summary>
+        /// <summary>Skipped steps since the scale last grew. hysteresis counts these.</summary>
         public ulong Overflows;
 
-        /// <summary>All skipped steps, with those before a state that was loaded.</summary>
+        /// <summary>All skipped steps, also those before the state that was last loaded.</summary>
         public ulong SkippedSteps;
 
         /// <summary>
         /// If the last step was skipped: the lowest number of a parameter whose reduced gradient is
-        /// inf or NaN. Of tied parameters, the one that the others name. UINT64_MAX if the step was
-        /// not skipped, or if all these parameters are in another model of norm_ranks.
+        /// inf or NaN. Tied parameters count as the parameter that they name. UINT64_MAX if the
+        /// step was not skipped, or if all these parameters are in another model of norm_ranks.
         /// </summary>
         public ulong Parameter;
 
@@ -329,18 +236,18 @@ namespace Trireme
         public int Rank;
 
         /// <summary>
-        /// 1 if the scale had to back off, but is at its floor. That step has answered
-        /// TRIREME_ERROR_INVALID_STATE. Else 0.
+        /// 1 if the last step overflowed and the scale could not back off, because it is at
+        /// minimum_scale. That step answered TRIREME_ERROR_INVALID_STATE. Else 0.
         /// </summary>
         public int AtFloor;
     }
 
     /// <summary>
-    /// The counts of an optimizer: the state of training that is in no range. All ranks have the
-    /// same. trireme_optimizer_get_counters() fills it. trireme_optimizer_restore() takes it back,
-    /// also with another strategy or number of ranks. Start from TRIREME_OPTIMIZER_COUNTERS_INIT.
-    /// If a rule of a later release counts more, that release adds fields at the end and raises
-    /// `version`.
+    /// The counts of an optimizer: the state of training that no trireme_state_range holds. All
+    /// ranks have the same. trireme_optimizer_get_counters() fills it. trireme_optimizer_restore()
+    /// takes it back, also with another strategy or number of ranks. Start from
+    /// TRIREME_OPTIMIZER_COUNTERS_INIT. If a rule of a later release counts more, that release adds
+    /// fields at the end and raises `version`.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeOptimizerCounters
@@ -407,13 +314,10 @@ namespace Trireme
 
     /// <summary>
     /// A stretch of the state of training that this rank owns. Set struct_size before the call.
-    /// Ranges of TRIREME_STATE_KIND_OPTIMIZER have these state vectors, numbered from 0 in this
-    /// order. The letters are those of the formulas in optimizer.h. - SGD: the momentum v, if there
-    /// is momentum. - ADAM, ADAMW, LAMB: m, v. - LARS: v, if there is momentum. - ADAGRAD: v. -
-    /// RMSPROP: v; then b, if there is momentum; then m, with CENTERED. - LION: m. - ADAFACTOR: v,
-    /// of parameters that are no matrix. - MUON: v, of a matrix. m, v, of other parameters. - USER:
-    /// the vectors of the caller's rule. - With TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS, last, for
-    /// 16-bit parameters only: the masters. MUON has them as vector 2, of a matrix, too.
+    /// Ranges of TRIREME_STATE_KIND_OPTIMIZER have the state vectors of the rule, numbered from 0.
+    /// The formulas in optimizer.h list them. With TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS the
+    /// masters of 16-bit parameters are one more vector, the last one. MUON has them as vector 2,
+    /// of a matrix, too.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeStateRange
@@ -430,9 +334,7 @@ namespace Trireme
         /// </summary>
         public int Dtype;
 
-        /// <summary>
-        /// OPTIMIZER: number of the state vector, as listed above. 0 for the other kinds.
-        /// </summary>
+        /// <summary>OPTIMIZER: number of the state vector. 0 for the other kinds.</summary>
         public uint Vector;
 
         /// <summary>Number of the parameter.</summary>
@@ -462,92 +364,39 @@ namespace Trireme
 
         /// <summary>
         /// Address of the elements, good until the optimizer is destroyed. NULL where they lie in a
-        /// file: OPTIMIZER with offload_path, PARAMETER with offload_path of the model. Such
-        /// elements are in memory during a step only: see trireme_optimizer_read_range().
+        /// file: OPTIMIZER with offload, PARAMETER with offload of the model. Such elements are in
+        /// memory during a step only: see trireme_optimizer_read_range().
         /// </summary>
         public IntPtr Data;
     }
 
-    // The structs of optimizer.h: the options of an update rule, and the reports about it.
+    // The structs of optimizer.h: the options of an optimizer, and the reports about it.
     internal static partial class NativeMethods
     {
-        internal const int TRIREME_RULE_SGD = 1;
-
-        internal const int TRIREME_RULE_ADAM = 2;
-
-        internal const int TRIREME_RULE_ADAMW = 3;
-
-        /// <summary>The caller's own rule: the callback `update`.</summary>
-        internal const int TRIREME_RULE_USER = 4;
-
-        internal const int TRIREME_RULE_ADAGRAD = 5;
-
-        internal const int TRIREME_RULE_RMSPROP = 6;
-
-        internal const int TRIREME_RULE_LION = 7;
-
-        /// <summary>Takes 1,104 bytes of working memory for each parameter.</summary>
-        internal const int TRIREME_RULE_LAMB = 8;
-
-        /// <summary>Takes as much working memory as LAMB: 1,104 bytes for each parameter.</summary>
-        internal const int TRIREME_RULE_LARS = 9;
-
         /// <summary>
-        /// Keeps one number for each row and each column of a matrix, each of them on one rank.
-        /// Working memory: 1,104 bytes for each parameter and 8 for each matrix; also 24 bytes for
-        /// each row and each column.
+        /// Only for zero1. The step, and not backward, reduces the gradients. It updates each
+        /// element while its sum is in the cache, and so moves the fewest bytes. The bits are the
+        /// same. It helps ranks of one host if compute takes all memory bandwidth, so that backward
+        /// cannot hide the exchange. docs/optimizers.md lists the options that it does not go with.
         /// </summary>
-        internal const int TRIREME_RULE_ADAFACTOR = 10;
-
-        /// <summary>
-        /// Assigns each matrix to one rank, which gathers and orthogonalises it. The model's
-        /// timeout must be longer than that takes: docs/optimizers.md has the time and the memory.
-        /// </summary>
-        internal const int TRIREME_RULE_MUON = 11;
-
-        /// <summary>Nesterov momentum: for SGD with momentum above 0, and for MUON.</summary>
-        internal const int TRIREME_OPTIMIZER_FLAG_NESTEROV = 1;
-
-        /// <summary>
-        /// zero1 only: the step reduces the gradients, not backward, and updates each element while
-        /// its sum is in the cache. This moves the fewest bytes, for ranks of one host whose
-        /// compute leaves no memory bandwidth to hide the exchange in. The bits are the same.
-        /// docs/optimizers.md lists the options that it does not go with.
-        /// </summary>
-        internal const int TRIREME_OPTIMIZER_FLAG_ONE_SWEEP = 2;
-
-        /// <summary>
-        /// RMSPROP only: the rule divides gradients by their spread around their mean.
-        /// </summary>
-        internal const int TRIREME_OPTIMIZER_FLAG_CENTERED = 4;
+        internal const int TRIREME_OPTIMIZER_FLAG_ONE_SWEEP = 1;
 
         /// <summary>
         /// The owner of each f16 or bf16 element also keeps it in f32, its master: 4 bytes an
         /// element. The model needs trained parameters of these types; its others have no masters.
-        /// Not with offload_path. See the top of optimizer.h.
+        /// Not with offloaded state. See the top of optimizer.h.
         /// </summary>
-        internal const int TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS = 8;
+        internal const int TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS = 2;
 
         /// <summary>
         /// The step rounds bf16 parameters up or down by chance. The model needs trained parameters
         /// of bf16, and no trained ones of f16. Not with MASTER_WEIGHTS or a rule of the caller.
         /// See the top of optimizer.h.
         /// </summary>
-        internal const int TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING = 16;
+        internal const int TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING = 4;
 
-        /// <summary>MUON: treats no parameter of the group as a matrix.</summary>
+        /// <summary>Only for MUON: the rule treats no parameter of the group as a matrix.</summary>
         internal const int TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE = 1;
-
-        /// <summary>sqrt(max(1, rows / columns)).</summary>
-        internal const int TRIREME_MUON_RATE_ORIGINAL = 0;
-
-        /// <summary>
-        /// 0.2 * sqrt(max(rows, columns)). The learning rate and weight_decay of ADAMW then fit.
-        /// </summary>
-        internal const int TRIREME_MUON_RATE_MATCH_ADAMW = 1;
-
-        /// <summary>Most state vectors that a caller's own rule can ask for.</summary>
-        internal const int TRIREME_MAX_STATES = 8;
 
         /// <summary>The `version` of a trireme_optimizer_counters in this release.</summary>
         internal const int TRIREME_OPTIMIZER_COUNTERS_VERSION = 1;
@@ -563,13 +412,5 @@ namespace Trireme
 
         /// <summary>ADAFACTOR, of a matrix: C, a number for each column.</summary>
         internal const int TRIREME_STATE_KIND_COLUMNS = 4;
-
-        /// <summary>
-        /// A caller's own update rule. The library calls it once for each piece, on the thread of
-        /// trireme_optimizer_step(). With TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD it runs on the
-        /// thread of the call that finds the piece's bucket reduced.
-        /// </summary>
-        [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
-        internal delegate int UpdateCallback(IntPtr update, IntPtr userData);
     }
 }

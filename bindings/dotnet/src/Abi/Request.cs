@@ -4,12 +4,12 @@ using System.Runtime.InteropServices;
 
 namespace Trireme
 {
-    // Following an operation that was started and not waited for.
+    // Started operations: testing them, waiting for them, cancelling them.
     internal static partial class NativeMethods
     {
         /// <summary>
         /// Called once when a request is done, on a thread of the library with no lock held. It may
-        /// call any function of the library but blocking operations on the same communicator.
+        /// call any function of the library except blocking operations on the same communicator.
         /// `status` is the operation's; trireme_last_error() on this thread tells its message.
         /// </summary>
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
@@ -28,13 +28,13 @@ namespace Trireme
         internal static extern unsafe Status trireme_request_wait_any(
             IntPtr* requests, ulong count, ulong timeoutNs, out ulong outIndex);
 
-        /// <summary>Takes an operation back that has not begun.</summary>
+        /// <summary>Cancels an operation that has not begun.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_request_cancel(RequestHandle request);
 
         /// <summary>
-        /// Asks for a call when the operation is done; at once, on this thread, if it is done
-        /// already.
+        /// Sets a function that the library calls when the operation is done. If it is done
+        /// already, the function runs at once, on this thread.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_request_on_complete(
@@ -47,12 +47,13 @@ namespace Trireme
         internal static extern Status trireme_request_get_fd(RequestHandle request, out int outFd);
 
         /// <summary>
-        /// Gives the handle back. The operation goes on to its end; its buffers must live as long.
+        /// Destroys the handle. The operation goes on to its end, and its buffers must live until
+        /// then.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern void trireme_request_destroy(IntPtr request);
 
-        /// <summary>Tells what a started receive or probe has met.</summary>
+        /// <summary>Describes the message that a started receive or probe has found.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_request_get_message(
             RequestHandle request, NativeMessageInfo* outInfo);

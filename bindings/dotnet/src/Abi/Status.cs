@@ -20,7 +20,7 @@ namespace Trireme
         public ulong Sequence;
 
         /// <summary>
-        /// Number of ranks to blame, also of those that `blamed` has no room for.
+        /// Number of ranks to blame. It may be larger than `blamed` has room for.
         /// </summary>
         public uint BlamedCount;
 
@@ -39,9 +39,9 @@ namespace Trireme
         public fixed byte Communicator[64];
 
         /// <summary>
-        /// 1: the group can go on if all ranks that got this failure call the same function again.
-        /// trireme_communicator_shrink() sets it if a rank was lost before the new group was whole.
-        /// Else 0.
+        /// 1: all ranks that got this failure should call the same function again. Else 0. Only
+        /// trireme_communicator_shrink() sets it: another rank was lost before the new group was
+        /// whole.
         /// </summary>
         public uint TryAgain;
 

@@ -53,12 +53,12 @@ namespace Trireme
         /// <summary>Puts a value under a key, in place of the one before.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_store_set(
-            StoreHandle store, IntPtr key, void* value, ulong size);
+            StoreHandle store, IntPtr key, void* value, ulong bytes);
 
         /// <summary>Gives the value of a key, if it has one.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_store_get(
-            StoreHandle store, IntPtr key, void* value, ulong capacity, out ulong outSize,
+            StoreHandle store, IntPtr key, void* value, ulong capacity, out ulong outBytes,
             out int outFound);
 
         /// <summary>Waits until all of these keys have a value.</summary>
@@ -78,8 +78,8 @@ namespace Trireme
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_store_compare_exchange(
-            StoreHandle store, IntPtr key, void* expected, ulong expectedSize, void* value,
-            ulong size, out int outExchanged);
+            StoreHandle store, IntPtr key, void* expected, ulong expectedBytes, void* value,
+            ulong bytes, out int outExchanged);
 
         /// <summary>Deletes a key and its value.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]

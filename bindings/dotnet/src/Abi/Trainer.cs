@@ -5,11 +5,12 @@ using System.Runtime.InteropServices;
 namespace Trireme
 {
     /// <summary>
-    /// One call of a layer. All memory here belongs to the library and lives until the callback
-    /// returns. It is aligned to 64 bytes; parameters and gradients are aligned to their elements.
-    /// A pointer to 0 bytes is NULL. "Out" marks memory that the callback writes. Its content
-    /// before is undefined. Gradients and input_gradient are NaN before, or 0 with
-    /// TRIREME_TRAINER_FLAG_ZERO_GRADIENTS.
+    /// One call of a layer. More than 16 fields: the library fills them all, no caller sets any,
+    /// and a callback reads each of them without a second pointer. All memory here belongs to the
+    /// library and lives until the callback returns. It is aligned to 64 bytes; parameters and
+    /// gradients are aligned to their elements. A pointer to 0 bytes is NULL. "Out" marks memory
+    /// that the callback writes. Its content before is undefined. Gradients and input_gradient are
+    /// NaN before, or 0 with TRIREME_TRAINER_FLAG_ZERO_GRADIENTS.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeLayerCall
@@ -163,8 +164,8 @@ namespace Trireme
         public uint StructSize;
 
         /// <summary>
-        /// 1: a rank had asked to stop when the ranks told each other in this step, or before. Else
-        /// 0. The same on all ranks; see trireme_trainer_request_stop().
+        /// 1 once the ranks have told each other that one of them asks to stop; else 0. The same on
+        /// all ranks; see trireme_trainer_request_stop().
         /// </summary>
         public int Stop;
 
@@ -236,7 +237,7 @@ namespace Trireme
 
         /// <summary>
         /// Most bytes for activations and gradients of outputs. The trainer sets checkpoints so
-        /// that as few layers as possible are computed again; none with offload_path. Not with
+        /// that as few layers as possible are computed again; none with offload. Not with
         /// checkpoint_every. Default: 0, no limit.
         /// </summary>
         public ulong ActivationBudgetBytes;
@@ -253,18 +254,12 @@ namespace Trireme
         public IntPtr UserData;
 
         /// <summary>
-        /// Directory for a file of activations, a path of the rank's own host; copied. Each rank
-        /// makes a file without a name there, of which nothing is left when the process ends. See
-        /// "Offload" at the top of this file. Default: NULL, activations stay in memory.
+        /// A file of activations: see "Offload" at the top of this file. Its ratio must be 0.
+        /// Default of its buffer_bytes: the part of activation_budget_bytes that gradients of
+        /// outputs leave; without that option, the bytes of four layers or checkpoints. Default:
+        /// NULL, activations stay in memory.
         /// </summary>
-        public IntPtr OffloadPath;
-
-        /// <summary>
-        /// Most bytes for the window of offload_path, without which it must be 0. Default: the part
-        /// of activation_budget_bytes that gradients of outputs leave. Without that option: as much
-        /// as four layers need, or four checkpoints with checkpoint_every.
-        /// </summary>
-        public ulong OffloadBufferBytes;
+        public IntPtr Offload;
     }
 
     /// <summary>
@@ -325,9 +320,9 @@ namespace Trireme
         public ulong LeastBytes;
 
         /// <summary>
-        /// With offload_path: bytes of the window, and of items that could not be written. The
-        /// window stands in place of the checkpoints. If there is one stretch, it also stands in
-        /// place of that.
+        /// With offload: bytes of the window, and of items that could not be written. The window
+        /// stands in place of the checkpoints. If there is one stretch, it also stands in place of
+        /// that.
         /// </summary>
         public ulong PlannedWindowBytes;
     }
@@ -400,7 +395,7 @@ namespace Trireme
             TrainerHandle trainer, ref NativeTrainerInfo outInfo);
 
         /// <summary>
-        /// Tells where the activations of a trainer with offload_path lie on this rank.
+        /// Tells where the activations of a trainer with offload lie on this rank.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_trainer_get_offload_info(

@@ -42,12 +42,12 @@ namespace Trireme
 
         /// <summary>Hands one frame to the transport.</summary>
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
-        internal delegate int TransportSendCallback(
+        internal delegate Status TransportSendCallback(
             IntPtr userData, int to, IntPtr data, ulong bytes, ulong timeoutNs);
 
         /// <summary>Takes one frame of any rank from the transport.</summary>
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
-        internal unsafe delegate int TransportReceiveCallback(
+        internal unsafe delegate Status TransportReceiveCallback(
             IntPtr userData, int* outFrom, IntPtr data, ulong capacity, ulong* outBytes,
             ulong timeoutNs);
 

@@ -11,13 +11,13 @@ namespace Trireme
         /// <summary>TRIREME_DEVICE_*. Default: the host.</summary>
         public int Kind;
 
-        /// <summary>Number of the device among those of its kind, from 0; 0 for the host.</summary>
+        /// <summary>
+        /// Number of the device among those of its kind, from 0. Must be 0 for the host.
+        /// </summary>
         public int Index;
     }
 
-    /// <summary>
-    /// A queue of work on a device. All zero means no stream, which is all that the host has.
-    /// </summary>
+    /// <summary>A queue of work on a device. All zero means no stream; the host has none.</summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeStream
     {
@@ -27,7 +27,10 @@ namespace Trireme
         /// <summary>Must be 0.</summary>
         public uint Reserved;
 
-        /// <summary>The device's own handle, for example a cudaStream_t.</summary>
+        /// <summary>
+        /// The handle of the stream in the API of the device, for example a cudaStream_t. NULL for
+        /// none.
+        /// </summary>
         public IntPtr Native;
     }
 
@@ -97,13 +100,15 @@ namespace Trireme
         /// <summary>Sum, then multiplication by the call's scale; floating point.</summary>
         internal const int TRIREME_REDUCTION_SCALED_SUM = 9;
 
-        /// <summary>The host.</summary>
+        /// <summary>The same as TRIREME_DEVICE_HOST.</summary>
         internal const int TRIREME_DEVICE_DEFAULT = 0;
 
-        /// <summary>Memory that the CPU reads.</summary>
+        /// <summary>The host: memory that the CPU reads.</summary>
         internal const int TRIREME_DEVICE_HOST = 1;
 
-        /// <summary>Memory of a CUDA device; UNSUPPORTED in this release.</summary>
+        /// <summary>
+        /// Memory of a CUDA device. Calls answer TRIREME_ERROR_UNSUPPORTED in this release.
+        /// </summary>
         internal const int TRIREME_DEVICE_CUDA = 2;
 
         /// <summary>Tells the size of one element.</summary>

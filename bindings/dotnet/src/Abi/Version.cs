@@ -28,7 +28,7 @@ namespace Trireme
         /// <summary>Must be 0.</summary>
         public uint Reserved;
 
-        /// <summary>"local", "host", "gloo", "mpi", or NULL.</summary>
+        /// <summary>"local", "frames", "gloo", "mpi", or NULL.</summary>
         public IntPtr Backend;
     }
 

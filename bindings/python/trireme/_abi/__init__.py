@@ -24,6 +24,7 @@ from .messages import PROTOTYPES as _messages
 from .model import *
 from .model import PROTOTYPES as _model
 from .model_options import *
+from .offload import *
 from .optimizer import *
 from .optimizer import PROTOTYPES as _optimizer
 from .optimizer_options import *
@@ -31,6 +32,7 @@ from .request import *
 from .request import PROTOTYPES as _request
 from .rooted_collectives import *
 from .rooted_collectives import PROTOTYPES as _rooted_collectives
+from .rules import *
 from .schedule import *
 from .schedule import PROTOTYPES as _schedule
 from .status import *

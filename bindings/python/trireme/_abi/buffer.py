@@ -10,11 +10,10 @@ from typing import Any
 PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # Allocates memory that the peers of this host read directly, without a copy.
     "trireme_buffer_alloc": (c_int32, [c_void_p, c_uint64, POINTER(c_void_p)]),
-    # Gives the memory back. Operations that still run on it end first in the library's own eyes:
-    # the memory itself is released when the last of them is done.
+    # Destroys the handle. The library frees the memory once no operation uses it any more.
     "trireme_buffer_destroy": (None, [c_void_p]),
     # Gives the address of a buffer's memory.
-    "trireme_buffer_data": (c_int32, [c_void_p, POINTER(c_void_p)]),
+    "trireme_buffer_get_data": (c_int32, [c_void_p, POINTER(c_void_p)]),
     # Gives the size of a buffer's memory.
-    "trireme_buffer_size": (c_int32, [c_void_p, POINTER(c_uint64)]),
+    "trireme_buffer_get_bytes": (c_int32, [c_void_p, POINTER(c_uint64)]),
 }

@@ -25,7 +25,7 @@ class trireme_communicator_options(Structure):
         # Where the ranks meet, for example "host://training" or "env://". See "Rendezvous" at the
         # top of this file. Required.
         ("rendezvous", c_char_p),
-        # "local"; "host", over sockets or a transport; "mpi", where MPI moves everything, on one
+        # "local"; "frames", over sockets or a transport; "mpi", where MPI moves everything, on one
         # host, too; or "gloo", with tcp:// alone. The same on all ranks. Default: the best one for
         # the rendezvous, which is never "gloo".
         ("backend", c_char_p),
@@ -35,7 +35,7 @@ class trireme_communicator_options(Structure):
         ("timeout_ns", c_uint64),
         # Where buffers live. Default: the host.
         ("device", trireme_device),
-        # Functions that carry the bytes of "host-transport://NAME"; copied. Default: NULL.
+        # Functions that carry the bytes of "transport://NAME"; copied. Default: NULL.
         ("transport", POINTER(trireme_transport)),
         # When a wait for a peer has lasted this many ns, the log tells it (TRIREME_LOG_WARNING),
         # and again each time it has doubled. UINT64_MAX: never. Default: 10 s.
@@ -61,9 +61,9 @@ class trireme_communicator_statistics(Structure):
         ("failures", c_uint64),
         # Bytes of this rank that peers were given to read, by collectives and messages. Leaves out
         # bytes that MPI moves, or that go through the memory of a host in a hierarchical group.
-        ("bytes_sent", c_uint64),
+        ("sent_bytes", c_uint64),
         # Bytes of peers that this rank read.
-        ("bytes_received", c_uint64),
+        ("received_bytes", c_uint64),
     ]
 
 

@@ -15,5 +15,5 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # Sets the actions of this process's failpoints, in place of all actions set before.
     "trireme_failpoint_set": (c_int32, [c_char_p]),
     # Tells how often the library has visited a failpoint since it was set.
-    "trireme_failpoint_hits": (c_int32, [c_char_p, POINTER(c_uint64)]),
+    "trireme_failpoint_get_hits": (c_int32, [c_char_p, POINTER(c_uint64)]),
 }

@@ -7,6 +7,7 @@ from ctypes import POINTER, Structure, c_char_p, c_int32, c_uint32, c_uint64, c_
 from typing import Any
 
 from .communicator import trireme_child_options
+from .model_options import trireme_model_options
 
 # Most axes of a mesh.
 TRIREME_MESH_MAX_AXES = 16
@@ -49,7 +50,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # Leaves the communicators of the axes and destroys the handle.
     "trireme_mesh_destroy": (None, [c_void_p]),
     # Gives the size of an axis, also of the one whose size was given as 0.
-    "trireme_mesh_axis_size": (c_int32, [c_void_p, c_char_p, POINTER(c_int32)]),
+    "trireme_mesh_get_axis_size": (c_int32, [c_void_p, c_char_p, POINTER(c_int32)]),
     # Gives a rank's place on every axis.
     "trireme_mesh_get_coordinates": (c_int32, [c_void_p, c_int32, POINTER(c_int32), c_uint64]),
     # Gives the rank with these coordinates.
@@ -74,5 +75,11 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "trireme_mesh_create_communicator": (
         c_int32,
         [c_void_p, POINTER(c_char_p), c_uint32, POINTER(trireme_child_options), POINTER(c_void_p)],
+    ),
+    # Begins the description of a model on a mesh: as trireme_model_create(), on the ranks that the
+    # axes "data" and "shard" give this rank.
+    "trireme_mesh_create_model": (
+        c_int32,
+        [c_void_p, POINTER(trireme_model_options), POINTER(c_void_p)],
     ),
 }

@@ -11,10 +11,10 @@ from .model_options import (
     trireme_model_memory,
     trireme_model_options,
     trireme_model_statistics,
-    trireme_offload_info,
     trireme_parameter_options,
     trireme_unit_info,
 )
+from .offload import trireme_offload_info
 
 # Flags of a backward pass.
 
@@ -22,8 +22,9 @@ from .model_options import (
 # TRIREME_MODEL_FLAG_UNEVEN. The flag may differ between ranks.
 TRIREME_BACKWARD_FLAG_ABSENT = 2
 # This is not the last pass of a step: the next one adds to it. data_parallel and zero1 keep the sum
-# on this rank and reduce it with the last pass. zero2 and zero3 have no room for that. They reduce
-# every pass and add to the owned shard, so the bits may differ from those of the other two.
+# on this rank and reduce it with the last pass. zero2, zero3 and hybrid_shard have no room for
+# that. They reduce every pass and add to the owned shard. So the bits may differ from those of
+# data_parallel and zero1.
 TRIREME_BACKWARD_FLAG_NO_SYNC = 1
 
 
@@ -55,8 +56,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "trireme_model_get_unit_info": (c_int32, [c_void_p, c_uint64, POINTER(trireme_unit_info)]),
     # Tells how many bytes this rank holds, by kind, planned and allocated.
     "trireme_model_get_memory": (c_int32, [c_void_p, POINTER(trireme_model_memory)]),
-    # Tells how the parameters of a model with offload_path lie on this rank, and counts the
-    # transfers of its disk.
+    # Tells how the parameters of a model with offload lie on this rank, and counts the transfers of
+    # its disk.
     "trireme_model_get_offload_info": (c_int32, [c_void_p, POINTER(trireme_offload_info)]),
     # Counts the work of the model's calls on this rank.
     "trireme_model_get_statistics": (c_int32, [c_void_p, POINTER(trireme_model_statistics)]),
@@ -70,7 +71,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # Gives every rank all parameters, whole.
     "trireme_model_gather_parameters": (c_int32, [c_void_p, c_void_p, c_uint64, c_int32]),
     # Makes a unit's parameters whole on this rank. It also begins to gather the next unit in the
-    # order of the last pass. It does so as long as that order goes on up or down through the units.
+    # order of the last pass. It stops where that order turns, from forward to backward or back.
     "trireme_model_gather_unit": (c_int32, [c_void_p, c_uint64]),
     # Releases a unit that trireme_model_gather_unit() made whole.
     "trireme_model_release_unit": (c_int32, [c_void_p, c_uint64]),

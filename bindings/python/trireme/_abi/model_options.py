@@ -3,17 +3,9 @@
 
 from __future__ import annotations
 
-from ctypes import (
-    CFUNCTYPE,
-    POINTER,
-    Structure,
-    c_char_p,
-    c_double,
-    c_int32,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-)
+from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int32, c_uint32, c_uint64, c_void_p
+
+from .offload import trireme_offload_options
 
 # Numbers of the strategies.
 
@@ -25,8 +17,8 @@ TRIREME_STRATEGY_ZERO1 = 2
 TRIREME_STRATEGY_ZERO2 = 3
 # Ranks shard the parameters, too (fully sharded).
 TRIREME_STRATEGY_ZERO3 = 4
-# Groups of shard_ranks ranks shard the parameters. All ranks shard the gradients and the optimizer
-# state.
+# Groups of shards.ranks ranks shard the parameters (HSDP). All ranks shard the gradients and the
+# optimizer state.
 TRIREME_STRATEGY_HYBRID_SHARD = 5
 
 # How the gradients of ranks (or leaves) become one.
@@ -43,17 +35,18 @@ TRIREME_GRADIENTS_SUM = 1
 TRIREME_UNUSED_ERROR = 0
 # They count as zero. Optimizer state and weight decay go on.
 TRIREME_UNUSED_ZERO = 1
-# They count as zero where another rank or pass has one. A parameter that has none anywhere in the
-# step is not updated, and the step does not count for its ADAM correction. The ranks agree at the
-# step which parameters these are.
+# They count as zero where another rank or pass has one. A parameter without any gradient in the
+# step is not updated. Such a step does not count for the bias corrections of its rule. The ranks
+# agree in the step which parameters these are.
 TRIREME_UNUSED_SKIP = 2
 
 # Whether the ranks of a host share one copy of the parameters.
 
 # zero3 and hybrid_shard share, if the ranks of the communicator share memory.
 TRIREME_SHARE_AUTO = 0
-# zero1 and zero2 share, too. If sharing is not possible, trireme_model_create() fails. A rank that
-# holds a whole copy alone (a world of 1, or shard_ranks 1) has no peer to share with.
+# zero1 and zero2 share, too. data_parallel refuses it. If sharing is not possible,
+# trireme_model_create() fails. A rank that holds a whole copy alone (a world of 1, or shards.ranks
+# 1) has no peer to share with.
 TRIREME_SHARE_ALWAYS = 1
 # Every rank has memory of its own, and gathers copy.
 TRIREME_SHARE_NEVER = 2
@@ -70,10 +63,10 @@ TRIREME_MODEL_FLAG_FIXED_ORDER = 2
 # a scalar, and in a parameter of one dimension, it is an element. Where the even cut would divide a
 # row, it moves to the nearest end of that row. Shards may differ by a row; nothing is padded.
 TRIREME_MODEL_FLAG_WHOLE_ROWS = 4
-# zero3, hybrid_shard: a gathered unit stays whole after its release until the parameters change. So
-# a step gathers each unit once and not twice. Another micro-batch or an evaluation does not gather
-# it again. Working memory then holds all units. Where ranks share the parameters, the flag has no
-# effect.
+# Only for zero3 and hybrid_shard: a gathered unit stays whole after its release until the
+# parameters change. So a step gathers each unit once and not twice. Another micro-batch or an
+# evaluation does not gather it again. Working memory then holds all units. Where ranks share the
+# parameters, the flag has no effect.
 TRIREME_MODEL_FLAG_KEEP_GATHERED = 8
 # The owner updates a bucket in backward, as soon as its gradients are reduced. No gradients are
 # kept: see "Update in backward" in model.h.
@@ -93,6 +86,12 @@ TRIREME_HOOK_AFTER = 2
 
 # The parameter is gathered with its unit, but has no gradient and is not updated.
 TRIREME_PARAMETER_FLAG_FROZEN = 1
+
+# Numbers of the placements.
+
+# Every rank along the axis holds the same parameter and hands in its whole gradient. The library
+# does not add the gradients up along the axis. A norm counts the parameter once.
+TRIREME_PLACEMENT_WHOLE = 1
 
 
 class trireme_bucket_part(Structure):
@@ -121,7 +120,7 @@ class trireme_bucket(Structure):
         # Number of the bucket, from 0 in the order of reduction of the first step.
         ("bucket", c_uint64),
         # Elements at `data`.
-        ("elements", c_uint64),
+        ("count", c_uint64),
         # The gradients. The hook may change them until it returns.
         ("data", c_void_p),
         # `part_count` stretches of parameters, in the order of `data`.
@@ -146,8 +145,76 @@ class trireme_bucket(Structure):
 trireme_bucket_callback = CFUNCTYPE(c_int32, POINTER(trireme_bucket), c_void_p)
 
 
+class trireme_bucket_options(Structure):
+    """When gradients are reduced. Start from TRIREME_BUCKET_OPTIONS_INIT."""
+
+    _fields_ = [
+        # sizeof this struct as the caller knows it.
+        ("struct_size", c_uint32),
+        # Must be 0.
+        ("flags", c_uint32),
+        # Gradients are reduced once this many bytes are ready; 1 or more. A unit group is never
+        # cut. Default: 25 MiB.
+        ("bytes", c_uint64),
+        # As `bytes`, for the bucket that backward fills first. A small one begins the exchange
+        # early. Default: 1 MiB, or `bytes` if that is less.
+        ("first_bytes", c_uint64),
+        # Called for each bucket. All ranks have one or none has. Default: NULL, none.
+        ("hook", trireme_bucket_callback),
+        # Handed to `hook`. Default: NULL.
+        ("user_data", c_void_p),
+    ]
+
+
+class trireme_unit_options(Structure):
+    """How units are gathered for use. Start from TRIREME_UNIT_OPTIONS_INIT.
+
+    Only zero3 and hybrid_shard gather units. The other strategies refuse reshard_ranks, and the
+    other fields have no effect there.
+    """
+
+    _fields_ = [
+        # sizeof this struct as the caller knows it.
+        ("struct_size", c_uint32),
+        # This many neighbouring ranks keep each unit spread between them after its first gather. It
+        # must divide the number of ranks that keep a copy. See "Resharding" at the top of this
+        # file. Default: 0, each gather comes from all ranks that keep a copy.
+        ("reshard_ranks", c_uint32),
+        # Neighbouring units are gathered together, as one unit group, until they have this many
+        # bytes. 1 joins none. Default: 1 MiB.
+        ("minimum_bytes", c_uint64),
+        # Units below this many bytes are persistent: they stay whole on every rank and need no
+        # gather. Default: 0, no unit is persistent.
+        ("persistent_bytes", c_uint64),
+        # Bytes that gathered unit groups may take beyond those of the largest one. Default: the
+        # bytes of the largest one, so that one unit group is prefetched.
+        ("prefetch_bytes", c_uint64),
+    ]
+
+
+class trireme_shard_options(Structure):
+    """The ranks that keep a copy of the parameters between them. Start from
+    TRIREME_SHARD_OPTIONS_INIT.
+    """
+
+    _fields_ = [
+        # sizeof this struct as the caller knows it.
+        ("struct_size", c_uint32),
+        # hybrid_shard: S, the ranks that keep one copy between them. S divides the world size. Must
+        # be 0 for other strategies. Default: 0, the ranks of a host. All hosts then need equally
+        # many ranks, neighbours each; else trireme_model_seal() answers INVALID_ARGUMENT.
+        ("ranks", c_uint32),
+        # hybrid_shard: the ranks of a copy are this far apart. Above 1 it needs `ranks`, and ranks
+        # * stride divides the world size. World size / ranks suits a copy with one rank on each
+        # host. Must be 0 for other strategies. Default: 1, neighbours.
+        ("stride", c_uint32),
+        # Whether the ranks of a host share one copy: TRIREME_SHARE_*. Default: TRIREME_SHARE_AUTO.
+        ("share", c_int32),
+    ]
+
+
 class trireme_model_options(Structure):
-    """Start from TRIREME_MODEL_OPTIONS_INIT. In every field 0 means the default."""
+    """Start from TRIREME_MODEL_OPTIONS_INIT. In every field 0 or NULL means the default."""
 
     _fields_ = [
         # sizeof this struct as the caller knows it.
@@ -159,51 +226,10 @@ class trireme_model_options(Structure):
         # Leaves of the global batch for reproducible training; at most 65,536. Default: 0, ranks
         # reduce in rank order.
         ("leaves", c_uint32),
-        # Gradients are reduced once this many bytes are ready. A group of units is never cut.
-        # Default: 25 MiB.
-        ("bucket_bytes", c_uint64),
-        # zero3: bytes that gathered units may take beyond the unit in use. Default: those of the
-        # largest unit, so that one unit is prefetched.
-        ("prefetch_bytes", c_uint64),
-        # Longest that any call may wait, in nanoseconds. Default: the communicator's.
-        ("timeout_ns", c_uint64),
-        # Neighbouring units are gathered together until they have this many bytes. 1 joins none.
-        # Default: 1 MiB.
-        ("minimum_unit_bytes", c_uint64),
-        # zero3, hybrid_shard: units below this many bytes stay whole on every rank and need no
-        # gather. Default: 0, there are none.
-        ("persistent_unit_bytes", c_uint64),
-        # As bucket_bytes, for the bucket that backward fills first. A small one begins the exchange
-        # early. Default: 1 MiB, or bucket_bytes if that is less.
-        ("first_bucket_bytes", c_uint64),
-        # hybrid_shard: S, the number of ranks that keep one copy of the parameters between them. S
-        # divides the world size. Over tcp:// and other transports it is required. Must be 0 for
-        # other strategies. Default: 0, all ranks, which must be on one host.
-        ("shard_ranks", c_uint32),
         # Gradients that are not handed in: TRIREME_UNUSED_*. Default: TRIREME_UNUSED_ERROR.
         ("unused", c_int32),
         # 0 or a sum of TRIREME_MODEL_FLAG_*. Default: 0.
         ("flags", c_uint32),
-        # One copy a host: TRIREME_SHARE_*. Default: TRIREME_SHARE_AUTO.
-        ("share_parameters", c_int32),
-        # Called for each bucket. All ranks have one or none has. Default: NULL, none.
-        ("bucket_hook", trireme_bucket_callback),
-        # Handed to bucket_hook. Default: NULL.
-        ("hook_data", c_void_p),
-        # Most bytes that any rank may plan to hold. Above it trireme_model_seal() and
-        # trireme_optimizer_create() fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks, before
-        # anything is allocated. See "Memory limit" at the top of this file. Default: 0, no limit.
-        ("memory_limit_bytes", c_uint64),
-        # hybrid_shard: the ranks of a copy are this far apart. N/S fits S hosts with N/S ranks
-        # each. On a mesh it is the size of all axes that vary faster than the one of shards.
-        # shard_ranks * shard_stride divides the world size. Must be 0 for other strategies.
-        # Default: 1, neighbours.
-        ("shard_stride", c_uint32),
-        # zero3, hybrid_shard: this many neighbouring ranks keep each unit spread between them after
-        # its first gather. It divides the number of ranks that keep a copy. Must be 0 for other
-        # strategies. See "Resharding" at the top of this file. Default: 0, each gather comes from
-        # all of them.
-        ("reshard_ranks", c_uint32),
         # TRIREME_DTYPE_F16 or BF16: type in which gradients travel; sums stay f32. See "Gradients
         # of 2 bytes" at the top of this file. Not with TRIREME_OPTIMIZER_FLAG_ONE_SWEEP. Default:
         # 0, gradients travel as f32, or as f64 where the parameter is f64.
@@ -212,17 +238,41 @@ class trireme_model_options(Structure):
         # against memory_limit_bytes, which it needs. See "Planned rule" at the top of this file.
         # Default: 0, no rule is counted.
         ("planned_rule", c_int32),
-        # zero3, hybrid_shard: directory on this rank's host for a file of parameters, copied. See
-        # "Parameters in a file" in model.h. All ranks have one or none has. Not with
-        # TRIREME_SHARE_ALWAYS; TRIREME_SHARE_AUTO shares nothing then. Default: NULL, parameters
-        # stay in memory.
-        ("offload_path", c_char_p),
-        # Part of the parameters' bytes that lies in the file. In (0, 1]; rounded up to whole
-        # blocks. Needs offload_path. Default: 1.
-        ("offload_ratio", c_double),
-        # Most bytes of memory for blocks on their way to and from the file; at least 32,768. Needs
-        # offload_path. Default: 8 MiB.
-        ("offload_buffer_bytes", c_uint64),
+        # Most bytes that any rank may plan to hold. Above it trireme_model_seal() and
+        # trireme_optimizer_create() fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks, before
+        # anything is allocated. See "Memory limit" at the top of this file. Default: 0, no limit.
+        ("memory_limit_bytes", c_uint64),
+        # Longest that any call may wait, in nanoseconds. Default: the communicator's.
+        ("timeout_ns", c_uint64),
+        # When gradients are reduced. Default: NULL, the defaults of its fields.
+        ("buckets", POINTER(trireme_bucket_options)),
+        # How units are gathered for use. Default: NULL, the defaults of its fields.
+        ("units", POINTER(trireme_unit_options)),
+        # The ranks that keep a copy of the parameters between them. Default: NULL, the defaults of
+        # its fields.
+        ("shards", POINTER(trireme_shard_options)),
+        # zero3, hybrid_shard: a file of parameters. See "Parameters in a file" in model.h. All
+        # ranks have one or none has. Not with TRIREME_SHARE_ALWAYS; TRIREME_SHARE_AUTO shares
+        # nothing then. Default: NULL, parameters stay in memory.
+        ("offload", POINTER(trireme_offload_options)),
+    ]
+
+
+class trireme_parameter_placement(Structure):
+    """The placement of a parameter on one axis of a mesh. Start from
+    TRIREME_PARAMETER_PLACEMENT_INIT.
+
+    It is for the axes along which each rank has a model of its own. Without a placement there, each
+    rank along the axis holds a parameter of its own, such as a part of a matrix.
+    """
+
+    _fields_ = [
+        # sizeof this struct as the caller knows it; the same in all of a list.
+        ("struct_size", c_uint32),
+        # TRIREME_PLACEMENT_WHOLE. Required.
+        ("kind", c_int32),
+        # Name of the axis, such as "tensor". Required.
+        ("axis", c_char_p),
     ]
 
 
@@ -239,7 +289,8 @@ class trireme_parameter_options(Structure):
         ("dtype", c_int32),
         # Numbers at `shape`; at most 16. Default: 0, a scalar.
         ("dimensions", c_uint32),
-        # Extents of the dimensions, copied. An extent may be 0.
+        # Extents of the dimensions; copied. An extent may be 0. All parameters of a model have at
+        # most 2^48 elements. Default: NULL, for a scalar. Required otherwise.
         ("shape", POINTER(c_uint64)),
         # Unique in the model; UTF-8, at most 255 bytes; copied. Required.
         ("name", c_char_p),
@@ -252,13 +303,19 @@ class trireme_parameter_options(Structure):
         # no alias.
         ("tied_to", c_char_p),
         # Number of models that hold this same parameter, such as a layer norm that every
-        # tensor-parallel rank has. An optimizer with norm_ranks counts it once. Default: 1; for an
-        # alias, the number of the parameter it is tied to.
+        # tensor-parallel rank has. An optimizer with norm_ranks counts it once. Default: what
+        # `placements` tell, else 1; for an alias, the number of the parameter it is tied to.
         ("replicas", c_uint32),
-        # Number of the parameter's group, for group_max_norms, group_rate_factors and
-        # group_weight_decays of an optimizer. A parameter of several replicas has the same group in
-        # all models. Default: 0; for an alias, the group of the parameter it is tied to.
-        ("norm_group", c_uint32),
+        # Number of the parameter's group in `groups` of an optimizer's options; 0 without such
+        # groups. A parameter of several replicas has the same group in all models. Default: 0; for
+        # an alias, the group of the parameter it is tied to.
+        ("parameter_group", c_uint32),
+        # The parameter's placements on axes of the model's mesh, each axis once; copied. Only for a
+        # model of trireme_mesh_create_model(). Default: NULL, none; for an alias, those of the
+        # parameter it is tied to.
+        ("placements", POINTER(trireme_parameter_placement)),
+        # Placements at `placements`; at most 16. Default: 0, none.
+        ("placement_count", c_uint64),
     ]
 
 
@@ -286,8 +343,8 @@ class trireme_model_info(Structure):
         ("elements", c_uint64),
         # Buckets in which gradients are reduced.
         ("buckets", c_uint64),
-        # Groups in which units are gathered, persistent ones included.
-        ("groups", c_uint64),
+        # Unit groups, those of persistent units included.
+        ("unit_groups", c_uint64),
         # Bytes of the copy of the parameters that ranks share; 0 if every rank has its own memory.
         ("shared_bytes", c_uint64),
     ]
@@ -305,13 +362,13 @@ class trireme_unit_info(Structure):
         ("elements", c_uint64),
         # First element of the unit that this rank owns.
         ("shard_first", c_uint64),
-        # Elements of the unit that this rank owns. The rank's shard of the group may lie in other
-        # units.
+        # Elements of the unit that this rank owns. The rank's shard of the unit group may lie in
+        # other units.
         ("shard_count", c_uint64),
         # Where the unit begins in the flat vectors.
         ("flat_first", c_uint64),
-        # Number of the group it is gathered with, from 0.
-        ("group", c_uint64),
+        # Number of its unit group, from 0.
+        ("unit_group", c_uint64),
     ]
 
 
@@ -323,7 +380,7 @@ class trireme_model_memory(Structure):
     _fields_ = [
         # sizeof this struct as the caller knows it.
         ("struct_size", c_uint32),
-        # 0.
+        # Always 0.
         ("reserved", c_uint32),
         # Parameters that this rank always holds in memory.
         ("planned_parameters", c_uint64),
@@ -341,13 +398,12 @@ class trireme_model_memory(Structure):
         ("allocated_optimizer_state", c_uint64),
         # As planned_working, counted where memory is allocated.
         ("allocated_working", c_uint64),
-        # Bytes of gradients and parameters that this rank gives its peers to read in a step of one
-        # micro-batch. zero3 gathers each unit twice; the second time from reshard_ranks. With
-        # TRIREME_MODEL_FLAG_KEEP_GATHERED it gathers once. TRIREME_RULE_MUON adds the directions
-        # that it makes of gradients.
+        # Bytes of gradients and parameters that this rank gives its peers in a step of one
+        # micro-batch. zero3 gathers each unit twice, the second time from units.reshard_ranks; with
+        # TRIREME_MODEL_FLAG_KEEP_GATHERED once. TRIREME_RULE_MUON adds its directions.
         ("planned_step_bytes", c_uint64),
-        # Bytes of that kind that this rank gave from the step before the last one to the last one,
-        # counted where they are sent.
+        # Bytes of that kind that this rank gave between the ends of the last two steps, counted
+        # where they are sent.
         ("sent_step_bytes", c_uint64),
     ]
 
@@ -360,18 +416,18 @@ class trireme_model_statistics(Structure):
     _fields_ = [
         # sizeof this struct as the caller knows it.
         ("struct_size", c_uint32),
-        # 0.
+        # Always 0.
         ("reserved", c_uint32),
-        # Optimizer steps, with those that trireme_optimizer_join() shadowed.
+        # Optimizer steps, with those that trireme_optimizer_join() followed.
         ("steps", c_uint64),
-        # Groups that this rank gathered from their owners.
+        # Unit groups that this rank gathered from their owners.
         ("gathers", c_uint64),
         # Those of `gathers` that began before the caller asked for them.
         ("prefetched", c_uint64),
         # Buckets that were reduced, once for each pass.
         ("reductions", c_uint64),
-        # Most groups that were whole, or on their way, at one time.
-        ("peak_groups", c_uint64),
+        # Most unit groups that were whole, or on their way, at one time.
+        ("peak_unit_groups", c_uint64),
         # Nanoseconds in which calls of this model waited for operations: communication that compute
         # did not hide. With ONE_SWEEP the update is part of an operation.
         ("exposed_ns", c_uint64),
@@ -379,52 +435,9 @@ class trireme_model_statistics(Structure):
         # than buckets are reduced in; this rank was absent; or others may lack gradients
         # (TRIREME_UNUSED_*) and need this rank in a gather first.
         ("extra_buckets", c_uint64),
-        # Buckets that moved since the first step has shown the order of gradients. They are reduced
-        # at another place than the reverse order of registration gives them.
+        # Buckets that are now reduced at another place than in the first step, because rank 0 had
+        # their gradients in another order.
         ("moved_buckets", c_uint64),
-        # Those of `gathers` that came from reshard_ranks only.
+        # Those of `gathers` that came from units.reshard_ranks ranks only.
         ("reshard_gathers", c_uint64),
-    ]
-
-
-class trireme_offload_info(Structure):
-    """Contents and transfers of a file of this rank. It holds parameters of a model, state of an
-    optimizer, or activations of a trainer. Set struct_size before the call.
-    """
-
-    _fields_ = [
-        # sizeof this struct as the caller knows it.
-        ("struct_size", c_uint32),
-        # 1: the file is read and written past the system's cache (O_DIRECT); 0: through it.
-        ("direct", c_int32),
-        # 1: by io_uring; 0: by pread() and pwrite() on threads of its own.
-        ("ring", c_int32),
-        # errno of the last write that failed; 0 if none did.
-        ("failed_errno", c_int32),
-        # The directory, as given. This string and the next two live as long as the object that was
-        # asked.
-        ("path", c_char_p),
-        # The reason why O_DIRECT is not in use; "" if it is.
-        ("why_not_direct", c_char_p),
-        # The reason why io_uring is not in use; "" if it is.
-        ("why_not_ring", c_char_p),
-        # Bytes in the file.
-        ("file_bytes", c_uint64),
-        # Bytes that stay in memory: by offload_ratio, and blocks that could not be written.
-        ("resident_bytes", c_uint64),
-        # Bytes of memory for blocks on their way.
-        ("buffer_bytes", c_uint64),
-        # Bytes of the largest piece that is read or written at once.
-        ("block_bytes", c_uint64),
-        # Bytes asked of the file so far.
-        ("read_bytes", c_uint64),
-        # Bytes given to the file so far.
-        ("written_bytes", c_uint64),
-        # Seconds that calls have waited for the disk so far.
-        ("waited_seconds", c_double),
-        # Blocks that could not be written. They stay in memory since, where there was memory for
-        # them.
-        ("failed_writes", c_uint64),
-        # Where in the file the last failed write was, in bytes.
-        ("failed_offset", c_uint64),
     ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ctypes import POINTER, c_char_p, c_double, c_int32, c_uint64, c_void_p
 from typing import Any
 
-from .model_options import trireme_offload_info
+from .offload import trireme_offload_info
 from .optimizer_options import (
     trireme_loss_scale_info,
     trireme_optimizer_counters,
@@ -56,9 +56,9 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # strategy. With norm_ranks it is the norm over all their models.
     "trireme_optimizer_get_gradient_norm": (c_int32, [c_void_p, POINTER(c_double)]),
     # Gives the L2 norm of one group's gradients in the last step, before clipping. The group's
-    # parameters have `group` as their norm_group; with norm_ranks, those of all models. The norm is
-    # as exact as that of trireme_optimizer_get_gradient_norm(). It is 0 if the group is empty, and
-    # NaN if a gradient of the group was inf or NaN.
+    # parameters have `group` as their parameter_group; with norm_ranks, those of all models. The
+    # norm is as exact as that of trireme_optimizer_get_gradient_norm(). It is 0 if the group is
+    # empty, and NaN if a gradient of the group was inf or NaN.
     "trireme_optimizer_get_group_norm": (c_int32, [c_void_p, c_uint64, POINTER(c_double)]),
     # Gives the loss scale: the caller multiplies the loss of the next backward pass by it, or the
     # loss' gradient. It is the same on all ranks, and 1 without loss_scale. It changes only in
@@ -94,8 +94,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # Writes the elements of one range, to memory or to a file. For parameters it needs the same
     # care as writing through the address of trireme_optimizer_get_range().
     "trireme_optimizer_write_range": (c_int32, [c_void_p, c_uint64, c_void_p, c_uint64]),
-    # Describes the file of an optimizer with offload_path on this rank: how the state lies there,
-    # and what the disk has done for it.
+    # Describes the file of an optimizer with offload on this rank: how the state lies there, and
+    # what the disk has done for it.
     "trireme_optimizer_get_offload_info": (c_int32, [c_void_p, POINTER(trireme_offload_info)]),
     # Gives the number of bytes that trireme_optimizer_save() writes on this rank.
     "trireme_optimizer_get_saved_bytes": (c_int32, [c_void_p, POINTER(c_uint64)]),

@@ -16,7 +16,7 @@ from ctypes import (
 )
 from typing import Any
 
-from .model_options import trireme_offload_info
+from .offload import trireme_offload_info, trireme_offload_options
 
 # Why a layer is called.
 
@@ -37,7 +37,8 @@ TRIREME_TRAINER_FLAG_ZERO_GRADIENTS = 1
 
 
 class trireme_layer_call(Structure):
-    """One call of a layer.
+    """One call of a layer. More than 16 fields: the library fills them all, no caller sets any, and
+    a callback reads each of them without a second pointer.
 
     All memory here belongs to the library and lives until the callback returns. It is aligned to 64
     bytes; parameters and gradients are aligned to their elements. A pointer to 0 bytes is NULL.
@@ -142,8 +143,8 @@ class trireme_trainer_metrics(Structure):
     _fields_ = [
         # sizeof this struct as the caller knows it.
         ("struct_size", c_uint32),
-        # 1: a rank had asked to stop when the ranks told each other in this step, or before. Else
-        # 0. The same on all ranks; see trireme_trainer_request_stop().
+        # 1 once the ranks have told each other that one of them asks to stop; else 0. The same on
+        # all ranks; see trireme_trainer_request_stop().
         ("stop", c_int32),
         # 1: a gradient was inf or NaN and nothing was updated, with the optimizer's loss_scale.
         ("skipped", c_int32),
@@ -194,7 +195,7 @@ class trireme_trainer_options(Structure):
         # with activation_budget_bytes. Default: 0, keep everything.
         ("checkpoint_every", c_uint64),
         # Most bytes for activations and gradients of outputs. The trainer sets checkpoints so that
-        # as few layers as possible are computed again; none with offload_path. Not with
+        # as few layers as possible are computed again; none with offload. Not with
         # checkpoint_every. Default: 0, no limit.
         ("activation_budget_bytes", c_uint64),
         # Seed from which the trainer derives each random_seed. Default: 0.
@@ -203,14 +204,11 @@ class trireme_trainer_options(Structure):
         ("after_step", trireme_trainer_callback),
         # Handed to after_step. Default: NULL.
         ("user_data", c_void_p),
-        # Directory for a file of activations, a path of the rank's own host; copied. Each rank
-        # makes a file without a name there, of which nothing is left when the process ends. See
-        # "Offload" at the top of this file. Default: NULL, activations stay in memory.
-        ("offload_path", c_char_p),
-        # Most bytes for the window of offload_path, without which it must be 0. Default: the part
-        # of activation_budget_bytes that gradients of outputs leave. Without that option: as much
-        # as four layers need, or four checkpoints with checkpoint_every.
-        ("offload_buffer_bytes", c_uint64),
+        # A file of activations: see "Offload" at the top of this file. Its ratio must be 0. Default
+        # of its buffer_bytes: the part of activation_budget_bytes that gradients of outputs leave;
+        # without that option, the bytes of four layers or checkpoints. Default: NULL, activations
+        # stay in memory.
+        ("offload", POINTER(trireme_offload_options)),
     ]
 
 
@@ -246,7 +244,7 @@ class trireme_trainer_info(Structure):
         ("largest_bytes", c_uint64),
         # The least activation_budget_bytes that works.
         ("least_bytes", c_uint64),
-        # With offload_path: bytes of the window, and of items that could not be written. The window
+        # With offload: bytes of the window, and of items that could not be written. The window
         # stands in place of the checkpoints. If there is one stretch, it also stands in place of
         # that.
         ("planned_window_bytes", c_uint64),
@@ -275,6 +273,6 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "trireme_trainer_request_stop": (c_int32, [c_void_p]),
     # Tells the layers and memory of a trainer.
     "trireme_trainer_get_info": (c_int32, [c_void_p, POINTER(trireme_trainer_info)]),
-    # Tells where the activations of a trainer with offload_path lie on this rank.
+    # Tells where the activations of a trainer with offload lie on this rank.
     "trireme_trainer_get_offload_info": (c_int32, [c_void_p, POINTER(trireme_offload_info)]),
 }

@@ -9,10 +9,17 @@ from ctypes import CFUNCTYPE, POINTER, Structure, c_int32, c_uint32, c_uint64, c
 TRIREME_TRANSPORT_FRAME_BYTES_MIN = 1024
 
 # Hands one frame to the transport.
-trireme_transport_send = CFUNCTYPE(c_int32, c_void_p, c_int32, c_void_p, c_uint64, c_uint64)
+trireme_transport_send_callback = CFUNCTYPE(
+    c_int32,
+    c_void_p,
+    c_int32,
+    c_void_p,
+    c_uint64,
+    c_uint64,
+)
 
 # Takes one frame of any rank from the transport.
-trireme_transport_receive = CFUNCTYPE(
+trireme_transport_receive_callback = CFUNCTYPE(
     c_int32,
     c_void_p,
     POINTER(c_int32),
@@ -26,8 +33,8 @@ trireme_transport_receive = CFUNCTYPE(
 # The library calls it once if trireme_communicator_create() answered TRIREME_OK. The call comes
 # after the communicator was destroyed and its last frames were handed over, at most some seconds
 # later. It never comes while a function of the transport runs. It comes on a thread of the library,
-# or on the one that destroys the communicator.
-trireme_transport_released = CFUNCTYPE(None, c_void_p)
+# or on the thread that destroys the communicator.
+trireme_transport_released_callback = CFUNCTYPE(None, c_void_p)
 
 
 class trireme_transport(Structure):
@@ -43,9 +50,9 @@ class trireme_transport(Structure):
         # Longest frame in bytes, at least TRIREME_TRANSPORT_FRAME_BYTES_MIN. Default: 65,536.
         ("maximum_frame_bytes", c_uint64),
         # Hands a frame to the transport. Required.
-        ("send", trireme_transport_send),
+        ("send", trireme_transport_send_callback),
         # Takes a frame from the transport. Required.
-        ("receive", trireme_transport_receive),
+        ("receive", trireme_transport_receive_callback),
         # Called when the library needs the transport no more. Default: NULL, none.
-        ("released", trireme_transport_released),
+        ("released", trireme_transport_released_callback),
     ]

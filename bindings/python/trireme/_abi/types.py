@@ -53,11 +53,11 @@ TRIREME_REDUCTION_SCALED_SUM = 9
 
 # Numbers of the devices.
 
-# The host.
+# The same as TRIREME_DEVICE_HOST.
 TRIREME_DEVICE_DEFAULT = 0
-# Memory that the CPU reads.
+# The host: memory that the CPU reads.
 TRIREME_DEVICE_HOST = 1
-# Memory of a CUDA device; UNSUPPORTED in this release.
+# Memory of a CUDA device. Calls answer TRIREME_ERROR_UNSUPPORTED in this release.
 TRIREME_DEVICE_CUDA = 2
 
 
@@ -67,20 +67,21 @@ class trireme_device(Structure):
     _fields_ = [
         # TRIREME_DEVICE_*. Default: the host.
         ("kind", c_int32),
-        # Number of the device among those of its kind, from 0; 0 for the host.
+        # Number of the device among those of its kind, from 0. Must be 0 for the host.
         ("index", c_int32),
     ]
 
 
 class trireme_stream(Structure):
-    """A queue of work on a device. All zero means no stream, which is all that the host has."""
+    """A queue of work on a device. All zero means no stream; the host has none."""
 
     _fields_ = [
         # Kind of device the stream belongs to; 0 for none.
         ("kind", c_int32),
         # Must be 0.
         ("reserved", c_uint32),
-        # The device's own handle, for example a cudaStream_t.
+        # The handle of the stream in the API of the device, for example a cudaStream_t. NULL for
+        # none.
         ("native", c_void_p),
     ]
 

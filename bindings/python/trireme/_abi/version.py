@@ -50,7 +50,7 @@ class trireme_capability_query(Structure):
         ("device", c_int32),
         # Must be 0.
         ("reserved", c_uint32),
-        # "local", "host", "gloo", "mpi", or NULL.
+        # "local", "frames", "gloo", "mpi", or NULL.
         ("backend", c_char_p),
     ]
 

@@ -4,7 +4,7 @@ macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident)*) => {$(
         $(#[$doc])*
         ///
-        /// Opaque: cannot be made or sized here, and its address is a token that nobody follows.
+        /// Opaque: the library alone makes it. Its address is a token that no code follows.
         #[repr(C)]
         #[derive(Debug)]
         pub struct $name {
@@ -49,7 +49,7 @@ macro_rules! structs {
 macro_rules! inits {
     ($($name:ident)*) => {$(
         impl $name {
-            /// What the `_INIT` macro of the header gives: the size is set, all else is 0.
+            /// The value of the header's `_INIT` macro: the size is set, all else is 0.
             pub const fn init() -> Self {
                 // SAFETY: numbers, arrays of numbers, pointers and optional functions; all of them
                 // may be 0.
@@ -59,5 +59,19 @@ macro_rules! inits {
                 value
             }
         }
+    )*};
+}
+
+macro_rules! rules {
+    ($($name:ident: $options:ident = $kind:ident;)*) => {$(
+        /// The value of the macro of this name: size and kind are set, all else is 0.
+        pub const $name: $options = {
+            let size = core::mem::size_of::<$options>();
+            // SAFETY: as `init` of other structs.
+            let mut value: $options =
+                unsafe { core::mem::transmute([0_u8; core::mem::size_of::<$options>()]) };
+            value.base = trireme_rule_options { struct_size: size as u32, kind: $kind };
+            value
+        };
     )*};
 }

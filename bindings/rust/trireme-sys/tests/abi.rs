@@ -60,7 +60,18 @@ fn init_sets_the_size_and_nothing_else() {
     let size = std::mem::size_of::<trireme_sys::trireme_communicator_options>();
     assert_eq!(options.struct_size as usize, size);
     assert!(options.rendezvous.is_null() && options.rank == 0 && options.timeout_ns == 0);
-    assert!(trireme_sys::trireme_optimizer_options::init().update.is_none());
+    assert!(trireme_sys::trireme_bucket_options::init().hook.is_none());
+}
+
+#[test]
+fn the_options_of_a_rule_begin_with_its_size_and_kind() {
+    let rule = trireme_sys::TRIREME_ADAMW_OPTIONS_INIT;
+    let size = std::mem::size_of::<trireme_sys::trireme_adam_options>();
+    assert_eq!((rule.base.struct_size as usize, rule.base.kind), (size, 3));
+    assert_eq!((rule.beta1, rule.beta2, rule.epsilon), (0.0, 0.0, 0.0));
+    let user = trireme_sys::TRIREME_USER_RULE_OPTIONS_INIT;
+    assert_eq!(user.base.kind, trireme_sys::TRIREME_RULE_USER);
+    assert!(user.update.is_none() && user.user_data.is_null() && user.state_count == 0);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::error::{check, Result};
 /// ```
 // The calls are made between batch_begin and batch_end, with none of the user's code there: a
 // blocking call only begins inside a batch, and would leave memory it borrowed to the library.
-// What is borrowed here is borrowed beyond the end.
+// So a call here borrows its memory beyond the end of the batch.
 #[derive(Default)]
 pub struct Batch<'a> {
     calls: Vec<Box<dyn FnOnce() -> Result<()> + 'a>>,

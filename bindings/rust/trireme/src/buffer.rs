@@ -54,7 +54,7 @@ impl<T: Element> Buffer<T> {
     fn mapped(mut self) -> Result<Self> {
         let mut data = std::ptr::null_mut();
         // SAFETY: a live buffer and a place for the address.
-        check(unsafe { sys::trireme_buffer_data(self.handle.get(), &mut data) })?;
+        check(unsafe { sys::trireme_buffer_get_data(self.handle.get(), &mut data) })?;
         // Without elements the memory must not be touched, and an empty slice needs none.
         if self.length > 0 {
             self.data = NonNull::new(data.cast()).expect("the library answered OK without memory");
@@ -66,7 +66,7 @@ impl<T: Element> Buffer<T> {
     pub fn size_in_bytes(&self) -> Result<u64> {
         let mut bytes = 0;
         // SAFETY: a live buffer and a place for the number.
-        check(unsafe { sys::trireme_buffer_size(self.handle.get(), &mut bytes) })?;
+        check(unsafe { sys::trireme_buffer_get_bytes(self.handle.get(), &mut bytes) })?;
         Ok(bytes)
     }
 }

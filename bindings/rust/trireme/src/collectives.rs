@@ -147,8 +147,8 @@ impl Communicator {
         })
     }
 
-    /// Gives rank r block r of every rank. What this rank expects of a peer must be what that one
-    /// sends here: `Mismatch` otherwise.
+    /// Gives rank r block r of every rank. `Mismatch` if this rank expects another number of
+    /// elements than a peer sends to it.
     pub fn all_to_all_v<T: Element>(
         &self,
         send: &[T],

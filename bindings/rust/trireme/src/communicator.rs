@@ -30,13 +30,13 @@ pub enum Device {
 pub struct CommunicatorOptions {
     /// "local://NAME" (threads of this process), "host://NAME" (processes of this host),
     /// "tcp://ADDRESS:PORT" (several hosts: docs/several-hosts.md; `TRIREME_TOKEN_FILE` names the
-    /// job's secret), "mpi://" (all ranks of mpirun, which knows rank and world size: leave them 0), "env://", or "host-transport://NAME" for [`Communicator::over`].
+    /// job's secret), "mpi://" (all ranks of mpirun, which knows rank and world size: leave them 0), "env://", or "transport://NAME" for [`Communicator::over`].
     pub rendezvous: String,
     /// 0 to world size - 1; env:// reads it from the environment.
     pub rank: i32,
     /// Number of ranks; env:// reads it from the environment.
     pub world_size: i32,
-    /// "local", "host", "mpi", "gloo" with tcp://, or the one for the rendezvous.
+    /// "local", "frames", "mpi", "gloo" with tcp://, or the one for the rendezvous.
     pub backend: Option<String>,
     /// Name in messages, at most 63 bytes; else the rendezvous.
     pub name: Option<String>,
@@ -44,7 +44,7 @@ pub struct CommunicatorOptions {
     pub timeout: Option<Duration>,
     /// Where buffers live.
     pub device: Device,
-    /// A wait for a peer that lasts this long is told to the log, and again whenever it has
+    /// The log tells of a wait for a peer that lasts this long, and again whenever the time has
     /// doubled; else 10 s. `Duration::MAX` is never.
     pub stall_warning: Option<Duration>,
 }
@@ -55,13 +55,13 @@ impl CommunicatorOptions {
         Self { rendezvous: rendezvous.into(), rank, world_size, ..Self::default() }
     }
 
-    /// What the launcher put into the environment.
+    /// The rank and group that the launcher put into the environment.
     pub fn from_environment() -> Self {
         Self::new("env://", 0, 0)
     }
 }
 
-/// What a communicator has done so far.
+/// Counts of a communicator's work so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Collectives and messages that ended, well or not.
@@ -69,9 +69,9 @@ pub struct Statistics {
     /// Those that ended in a failure.
     pub failures: u64,
     /// Bytes of this rank that peers were given to read.
-    pub bytes_sent: u64,
+    pub sent_bytes: u64,
     /// Bytes of peers that this rank read.
-    pub bytes_received: u64,
+    pub received_bytes: u64,
 }
 
 /// A group of ranks that can communicate, as one rank sees it. Leaving is dropping it.
@@ -86,7 +86,7 @@ pub struct Communicator {
     pub(crate) handle: Handle<sys::trireme_communicator>,
     rank: i32,
     world_size: i32,
-    /// What [`Communicator::with`] has asked for.
+    /// The options of [`Communicator::with`], for every call.
     pub(crate) call: OperationOptions,
 }
 
@@ -167,7 +167,7 @@ impl Communicator {
         check(unsafe { sys::trireme_communicator_wait_ready(self.handle.get(), wait_ns(timeout)) })
     }
 
-    /// Which backend and transport carry the bytes, for example "local (processes)".
+    /// The backend and the transport that carry the bytes, for example "local (processes)".
     pub fn backend(&self) -> Result<String> {
         // SAFETY: communicator.h: writes at most `capacity` bytes at `text`.
         copied_text(|text, capacity, length| unsafe {
@@ -175,15 +175,15 @@ impl Communicator {
         })
     }
 
-    /// Makes the group fail on every rank, now; any thread, any time. What runs or waits ends with
-    /// `Aborted`. `reason` is one line for the messages of all ranks, cut after 127 bytes.
+    /// Makes the group fail on every rank, now; any thread, any time. Operations that run or wait
+    /// end with `Aborted`. `reason` is one line for the messages of all ranks, cut after 127 bytes.
     pub fn abort(&self, reason: &str) -> Result<()> {
         let reason = c_text(&reason.replace('\0', " "), "reason")?;
         // SAFETY: a live communicator; the text lives for the call.
         check(unsafe { sys::trireme_communicator_abort(self.handle.get(), reason.as_ptr()) })
     }
 
-    /// What the communicator has done so far.
+    /// Counts of the communicator's work so far.
     pub fn statistics(&self) -> Result<Statistics> {
         let mut raw = sys::trireme_communicator_statistics::init();
         // SAFETY: communicator.h: filled up to its own struct_size.
@@ -191,8 +191,8 @@ impl Communicator {
         Ok(Statistics {
             operations: raw.operations,
             failures: raw.failures,
-            bytes_sent: raw.bytes_sent,
-            bytes_received: raw.bytes_received,
+            sent_bytes: raw.sent_bytes,
+            received_bytes: raw.received_bytes,
         })
     }
 
@@ -205,8 +205,8 @@ impl Communicator {
         })
     }
 
-    /// What each rank called last, as far as this one can see it, one line of JSON each; also while
-    /// operations run and after a failure.
+    /// The last calls of each rank, as far as this rank can see them: one line of JSON for each
+    /// rank. Works while operations run and after a failure.
     pub fn last_calls(&self) -> Result<String> {
         // SAFETY: communicator.h: writes at most `capacity` bytes at `text`.
         copied_text(|text, capacity, length| unsafe {

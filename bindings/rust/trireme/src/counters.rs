@@ -1,4 +1,4 @@
-//! What an optimizer counts: the state of training that is in no range.
+//! The counts of an optimizer: the state of training that is in no range.
 
 use trireme_sys as sys;
 
@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::model::Model;
 use crate::optimizer::Optimizer;
 
-/// What an optimizer counts, the same on all ranks. A later release may count more, and then has
+/// The counts of an optimizer, the same on all ranks. A later release may count more, and then has
 /// another version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OptimizerCounters {
@@ -14,9 +14,9 @@ pub struct OptimizerCounters {
     pub version: u32,
     /// Steps that were made.
     pub steps: u64,
-    /// As set: with a schedule, what it multiplies.
+    /// The learning rate as set, without the factor of a schedule.
     pub learning_rate: f64,
-    /// What the next loss is multiplied by; 0: losses are not scaled.
+    /// The caller multiplies the next loss by this; 0: losses are not scaled.
     pub loss_scale: f64,
     /// Steps since the scale grew or one was skipped.
     pub clean_steps: u64,
@@ -27,12 +27,12 @@ pub struct OptimizerCounters {
     /// By number of the parameter, the steps in which it had a gradient; with
     /// [`Unused::Skip`](crate::Unused::Skip), else empty.
     pub parameter_steps: Vec<u64>,
-    /// By group of parameters; empty without groups.
+    /// For each group of parameters, its factor of the learning rate; empty without groups.
     pub group_rate_factors: Vec<f64>,
 }
 
 impl Optimizer {
-    /// What it counts: with the ranges of all ranks, what a training needs to go on in another layout.
+    /// Its counts: with them and the ranges of all ranks, a training goes on in another layout.
     pub fn counters(&self) -> Result<OptimizerCounters> {
         let mut raw = sys::trireme_optimizer_counters::init();
         // SAFETY: optimizer.h: filled up to its own struct_size; without memory for the numbers

@@ -110,18 +110,18 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// A type that ranks can exchange: plain numbers of which any bytes are a value. Sealed, because
+/// A type that ranks can exchange: plain numbers, where any bytes are a value. Sealed, because
 /// the library writes whatever its peers sent.
 pub trait Element:
     sealed::Sealed + Copy + Default + fmt::Debug + PartialEq + Send + Sync + 'static
 {
-    /// What the library calls it.
+    /// The library's name for it.
     const DTYPE: Dtype;
 }
 
 /// A type that parameters of a model can have.
 pub trait Real: Element {
-    /// What their gradients and the state of their update rule have: 16 bits are too few for sums.
+    /// The type of their gradients and of their update rule's state: 16 bits are too few for sums.
     type Gradient: Real;
 }
 

@@ -1,4 +1,4 @@
-//! What a call answers when it failed.
+//! The answers of calls that fail.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
@@ -23,7 +23,7 @@ pub enum Status {
     Unsupported,
     /// Host memory has run out.
     OutOfMemory,
-    /// The deadline passed; the message names who is missing.
+    /// The deadline passed; the message names the missing ranks.
     Timeout,
     /// A rank called [`Communicator::abort`](crate::Communicator::abort).
     Aborted,
@@ -93,7 +93,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// A failure: what to do about it, what happened, and who is to blame.
+/// A failure: its status, its message, the operation, and the ranks to blame.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Parts>);
 
@@ -111,7 +111,7 @@ struct Parts {
 }
 
 impl Error {
-    /// What a caller can do about it.
+    /// The status: it says what a caller can do about the failure.
     pub fn status(&self) -> Status {
         self.0.status
     }
@@ -126,7 +126,7 @@ impl Error {
         Some(self.0.operation.as_str()).filter(|text| !text.is_empty())
     }
 
-    /// Name of the communicator; `None` if it was none's.
+    /// Name of the communicator; `None` if the failure is of none.
     pub fn communicator(&self) -> Option<&str> {
         Some(self.0.communicator.as_str()).filter(|text| !text.is_empty())
     }
@@ -146,13 +146,12 @@ impl Error {
         self.0.blamed_count
     }
 
-    /// What the operating system said, if it did.
+    /// The error of the operating system; `None` if the system refused nothing.
     pub fn system_error(&self) -> Option<std::io::Error> {
         Some(self.0.system_error).filter(|&n| n != 0).map(std::io::Error::from_raw_os_error)
     }
 
-    /// Whether all ranks that got this make the same call again: another rank was lost while they
-    /// shrank.
+    /// Another rank was lost in a shrink: all ranks that got this error shrink again.
     pub fn try_again(&self) -> bool {
         self.0.try_again
     }

@@ -16,7 +16,7 @@ pub fn names() -> Vec<&'static str> {
 }
 
 /// Sets what failpoints of this process do, in place of everything set before:
-/// "NAME=ACTION[@HIT]", several with ";" between them; see `failpoint.h`. "" clears all.
+/// `NAME=ACTION[@HIT]`, several with ";" between them; see `failpoint.h`. "" clears all.
 pub fn set(text: &str) -> Result<()> {
     let text = c_text(text, "failpoints")?;
     // SAFETY: failpoint.h: any thread, keeps no pointer.
@@ -28,6 +28,6 @@ pub fn hits(name: &str) -> Result<u64> {
     let name = c_text(name, "failpoint")?;
     let mut hits = 0;
     // SAFETY: failpoint.h: any thread, keeps no pointer.
-    check(unsafe { sys::trireme_failpoint_hits(name.as_ptr(), &mut hits) })?;
+    check(unsafe { sys::trireme_failpoint_get_hits(name.as_ptr(), &mut hits) })?;
     Ok(hits)
 }

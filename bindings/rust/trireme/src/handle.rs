@@ -9,8 +9,8 @@ use crate::error::Result;
 #[derive(Debug)]
 pub(crate) struct Handle<T>(NonNull<T>);
 
-// SAFETY: types.h: "a handle is a token that the library looks up and never follows". What may be
-// called from which thread is the business of each type that holds one.
+// SAFETY: types.h: "The library looks the number up and never follows it". Each type that holds a
+// handle decides which of its calls may run on several threads.
 unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}
@@ -51,7 +51,7 @@ pub(crate) fn wait_ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Nanoseconds of an option, of which 0 means the default.
+/// Nanoseconds of an option; 0 means the default.
 pub(crate) fn option_ns(time: Option<Duration>) -> u64 {
     time.map_or(0, |time| wait_ns(time).max(1))
 }

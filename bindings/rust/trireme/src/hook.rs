@@ -26,7 +26,7 @@ pub enum Phase {
 pub struct BucketPart {
     /// Number of the parameter.
     pub parameter: usize,
-    /// Which of its elements comes first.
+    /// Number of the parameter's element with which the stretch begins, from 0.
     pub first: usize,
     /// Elements; 1 or more.
     pub count: usize,
@@ -53,12 +53,12 @@ impl<'a> Bucket<'a> {
         self.0.bucket as usize
     }
 
-    /// `Before`: which pass of the step, from 0. `After`: 0.
+    /// `Before`: number of the pass in the step, from 0. `After`: 0.
     pub fn pass(&self) -> u32 {
         self.0.pass
     }
 
-    /// What lies where in the data, in its order.
+    /// Stretches of parameters, in the order of the data.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = BucketPart> + 'a {
         // SAFETY: model.h: `part_count` stretches, good for the call; a bucket has one.
         let raw = unsafe { std::slice::from_raw_parts(self.0.parts, self.0.part_count as usize) };
@@ -79,13 +79,13 @@ impl<'a> Bucket<'a> {
         }
         // SAFETY: model.h: `elements` elements of this dtype, 1 or more, good for the call;
         // `&mut self` gives them out once at a time.
-        Ok(unsafe { std::slice::from_raw_parts_mut(raw.data.cast(), raw.elements as usize) })
+        Ok(unsafe { std::slice::from_raw_parts_mut(raw.data.cast(), raw.count as usize) })
     }
 }
 
 type Closure = Box<dyn FnMut(&mut Bucket<'_>) -> std::result::Result<(), String> + Send>;
 
-/// What the library keeps for a caller's own hook.
+/// The caller's own hook, in memory that the library points to.
 struct State {
     closure: Closure,
     /// Why the hook failed first since the step began.

@@ -53,6 +53,7 @@ use std::ptr;
 
 use trireme_sys as sys;
 
+mod batch;
 mod buffer;
 mod collectives;
 mod communicator;
@@ -60,7 +61,6 @@ mod counters;
 mod element;
 mod error;
 pub mod failpoint;
-mod batch;
 mod handle;
 mod hook;
 mod lists;
@@ -72,8 +72,12 @@ mod model_options;
 mod offload;
 mod operation;
 mod optimizer;
+mod optimizer_options;
+mod parameter_values;
 mod request;
 mod rooted;
+mod rule;
+mod rules;
 mod schedule;
 mod state;
 mod store;
@@ -82,27 +86,29 @@ mod to_buffer;
 mod trainer;
 mod transport;
 
+pub use batch::Batch;
 pub use buffer::Buffer;
 pub use communicator::{Communicator, CommunicatorOptions, Device, Statistics, Within};
 pub use counters::OptimizerCounters;
 pub use element::{Bf16, Bool8, Byte, Dtype, Element, F8E4m3, F8E5m2, Real, Reduction, F16};
 pub use error::{Error, Result, Status};
-pub use batch::Batch;
 pub use hook::{Bucket, BucketPart, Phase};
 pub use log::{clear_log, set_log, LogLevel};
 pub use mesh::{Mesh, MeshOptions, MeshOrder};
 pub use messages::{MessageInfo, Source, Tag};
 pub use model::{
-    GradientView, Model, ModelInfo, ModelMemory, ModelStatistics, Parameter, Strategy, UnitInfo,
+    GradientView, Model, ModelInfo, ModelMemory, ModelStatistics, Parameter, Placement, Strategy,
+    UnitInfo,
 };
-pub use model_options::{Gradients, ModelOptions, Share, Unused};
+pub use model_options::{Buckets, Gradients, ModelOptions, Shards, Share, Units, Unused};
 pub use offload::{Offload, OffloadInfo};
 pub use operation::{Algorithm, OperationOptions, Priority};
-pub use optimizer::{
-    Groups, Kind, LossScale, LossScaleInfo, Optimizer, OptimizerOptions, Pieces, RateAdjustment, Update,
-    GROUP_ELEMENTWISE, MAX_STATES,
-};
+pub use optimizer::{LossScaleInfo, Optimizer};
+pub use optimizer_options::{Clipping, LossScale, OptimizerOptions, ParameterGroup};
+pub use parameter_values::ParameterValues;
 pub use request::{wait_all, wait_any, Pending, Request, Storage};
+pub use rule::{Pieces, Update, MAX_STATES};
+pub use rules::*;
 pub use schedule::{schedule_factor, ScheduleKind, ScheduleOptions};
 pub use state::{State, StateRange};
 pub use store::Store;

@@ -29,7 +29,7 @@ pub enum MeshOrder {
 /// How to make a mesh.
 #[derive(Clone, Debug, Default)]
 pub struct MeshOptions {
-    /// Which axis is fastest.
+    /// How ranks are numbered along the axes.
     pub order: MeshOrder,
     /// Longest the creation may wait; else the communicator's timeout.
     pub timeout: Option<Duration>,
@@ -39,7 +39,7 @@ pub struct MeshOptions {
 /// axis.
 #[derive(Debug)]
 pub struct Mesh {
-    handle: Handle<sys::trireme_mesh>,
+    pub(crate) handle: Handle<sys::trireme_mesh>,
     axes: Vec<String>,
     world_size: usize,
 }
@@ -74,12 +74,14 @@ impl Mesh {
         &self.axes
     }
 
-    /// Ranks along an axis, also of the one that was left open.
+    /// Number of ranks along an axis, also if its size was left open.
     pub fn axis_size(&self, axis: &str) -> Result<i32> {
         let axis = c_text(axis, "axis")?;
         let mut size = 0;
         // SAFETY: a live mesh and a place for the number.
-        check(unsafe { sys::trireme_mesh_axis_size(self.handle.get(), axis.as_ptr(), &mut size) })?;
+        check(unsafe {
+            sys::trireme_mesh_get_axis_size(self.handle.get(), axis.as_ptr(), &mut size)
+        })?;
         Ok(size)
     }
 

@@ -35,7 +35,7 @@ impl Source {
     }
 }
 
-/// Which message a receive takes. A number stands for that tag.
+/// The tag of the message that a receive takes. A number stands for that tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
     /// The one with this tag.
@@ -50,7 +50,7 @@ impl From<u64> for Tag {
     }
 }
 
-/// What a receive or a probe has met.
+/// The message that a receive or a probe has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageInfo {
     /// Rank that sent it.

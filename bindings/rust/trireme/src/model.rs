@@ -12,10 +12,12 @@ use trireme_sys as sys;
 use crate::communicator::Communicator;
 use crate::element::{Dtype, Real};
 use crate::error::{c_text, check, static_text, Error, Result, Status};
-use crate::handle::{option_ns, Handle};
+use crate::handle::Handle;
 use crate::hook::{self, Bucket, Hook};
-use crate::model_options::{Gradients, ModelOptions, Share, Unused};
-use crate::offload::{Offload, OffloadInfo};
+use crate::mesh::Mesh;
+use crate::model_options::ModelOptions;
+use crate::offload::OffloadInfo;
+use crate::parameter_values::Place;
 
 /// How a model is spread. `"zero3".parse()` also understands ddp, no_shard, shard_grad_op, fsdp,
 /// full_shard and hsdp, in any case, and NoShard, ShardGradOp, FullShard and HybridShard.
@@ -30,7 +32,7 @@ pub enum Strategy {
     Zero2,
     /// Parameters too.
     Zero3,
-    /// Parameters within groups of `shard_ranks`, gradients and state over all ranks.
+    /// Parameters within groups of [`Shards::ranks`](crate::Shards::ranks), gradients and state over all ranks.
     HybridShard,
 }
 
@@ -52,7 +54,7 @@ impl Strategy {
         Strategy::HybridShard,
     ];
 
-    fn code(self) -> sys::trireme_strategy {
+    pub(crate) fn code(self) -> sys::trireme_strategy {
         match self {
             Strategy::DataParallel => sys::TRIREME_STRATEGY_DATA_PARALLEL,
             Strategy::Zero1 => sys::TRIREME_STRATEGY_ZERO1,
@@ -108,13 +110,24 @@ pub struct Parameter<'a> {
     pub tied_to: Option<&'a str>,
     /// Gathered with its unit, but has no gradient and is not updated.
     pub frozen: bool,
-    /// How many models hold this same parameter, so that
-    /// [`Optimizer::with_norm_ranks`](crate::Optimizer::with_norm_ranks) counts it once; 0 is 1.
+    /// How many models hold this same parameter, so that an optimizer with
+    /// [`norm_ranks`](crate::OptimizerOptions::norm_ranks) counts it once; 0 is 1.
     pub replicas: u32,
-    /// Number of the group that
-    /// [`Optimizer::with_norm_groups`](crate::Optimizer::with_norm_groups) clips it with, and
-    /// [`Groups`](crate::Groups) are of.
-    pub norm_group: u32,
+    /// Number of its group: a place in [`OptimizerOptions::groups`](crate::OptimizerOptions::groups).
+    pub parameter_group: u32,
+    /// How it lies on axes of the model's mesh, by the name of the axis, such as
+    /// `&[("tensor", Placement::Whole)]`. On the other axes each rank holds a parameter of its own.
+    pub placements: &'a [(&'a str, Placement)],
+}
+
+/// How a parameter lies on an axis of a mesh.
+#[non_exhaustive]
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Every rank along the axis holds the same parameter and hands in its whole gradient. A norm
+    /// counts it once.
+    Whole = sys::TRIREME_PLACEMENT_WHOLE,
 }
 
 impl<'a> Parameter<'a> {
@@ -128,12 +141,13 @@ impl<'a> Parameter<'a> {
             tied_to: None,
             frozen: false,
             replicas: 0,
-            norm_group: 0,
+            parameter_group: 0,
+            placements: &[],
         }
     }
 }
 
-/// What a sealed model looks like.
+/// The shape of a sealed model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelInfo {
     pub strategy: Strategy,
@@ -150,13 +164,13 @@ pub struct ModelInfo {
     pub elements: usize,
     /// Buckets in which gradients are reduced.
     pub buckets: usize,
-    /// Groups in which units are gathered, persistent ones included.
-    pub groups: usize,
+    /// Unit groups, those of persistent units included.
+    pub unit_groups: usize,
     /// Size of the one copy of the parameters that ranks share; 0: each has memory of its own.
     pub shared_bytes: u64,
 }
 
-/// What one unit looks like on this rank.
+/// The place of one unit on this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnitInfo {
     /// Elements of the whole unit.
@@ -167,8 +181,8 @@ pub struct UnitInfo {
     pub shard_count: usize,
     /// Where the unit begins in the flat vectors.
     pub flat_first: usize,
-    /// Number of the group it is gathered with, from 0.
-    pub group: usize,
+    /// Number of its unit group, from 0.
+    pub unit_group: usize,
 }
 
 /// Bytes of this rank by kind: as the plan says, and as really allocated.
@@ -190,33 +204,33 @@ pub struct ModelMemory {
     pub sent_step_bytes: u64,
 }
 
-/// What the model's calls have done on this rank since it was sealed.
+/// Counts of the model's calls on this rank since it was sealed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelStatistics {
-    /// Optimizer steps, those that `join` followed included.
+    /// Optimizer steps, with those that `join` followed.
     pub steps: u64,
-    /// Groups that were gathered from their owners.
+    /// Unit groups that this rank gathered from their owners.
     pub gathers: u64,
-    /// Those of them that began before they were asked for.
+    /// Those of `gathers` that began before the caller asked for them.
     pub prefetched: u64,
     /// Buckets that were reduced, once for each pass.
     pub reductions: u64,
-    /// Most groups that were whole in flight at one time.
-    pub peak_groups: u64,
+    /// Most unit groups that were whole, or on their way, at one time.
+    pub peak_unit_groups: u64,
     /// Time in which calls waited: communication that compute did not hide.
     pub exposed: Duration,
     /// How often a bucket took memory beyond the plan, because gradients came in another order.
     pub extra_buckets: u64,
     /// Buckets reduced at another place than in the first step.
     pub moved_buckets: u64,
-    /// Those of `gathers` that came from `reshard_ranks` only.
+    /// Those of `gathers` that came from [`reshard_ranks`](crate::Units::reshard_ranks) only.
     pub reshard_gathers: u64,
 }
 
 /// A model, as one rank sees it: parameters are added, the model is sealed, then trained in steps
 /// with an [`Optimizer`](crate::Optimizer). All ranks make the same calls in the same order.
 ///
-/// What may change parameters or take them away wants `&mut self`, so no slice of them outlives it.
+/// Calls that may change or free parameters take `&mut self`, so that no slice of them is left.
 #[derive(Debug)]
 pub struct Model {
     handle: Handle<sys::trireme_model>,
@@ -226,23 +240,41 @@ pub struct Model {
     hook: Option<Arc<Hook>>,
     /// By number of the parameter.
     dtypes: Vec<Dtype>,
+    /// Of those that are not tied to another.
+    pub(crate) places: Vec<Place>,
     /// Whether other ranks see the same parameters, which then only the library may write.
     shares: bool,
+}
+
+/// The ranks that train a model, as the caller names them.
+enum Ranks<'a> {
+    Communicator(&'a Communicator),
+    Mesh(&'a Mesh),
 }
 
 impl Model {
     /// Begins the description of a model. The communicator stays free for other work and may be
     /// dropped, which ends the training.
     pub fn new(communicator: &Communicator, options: &ModelOptions<'_>) -> Result<Self> {
-        Self::create(communicator, options, Arc::default(), None)
+        Self::create(&Ranks::Communicator(communicator), options, Arc::default(), None)
+    }
+
+    /// Begins the description of a model on a mesh. Along "data" lie copies of it. The ranks along
+    /// "shard" keep one copy between them. Along "tensor" and "pipeline" each rank has a model of
+    /// its own. [`Shards`](crate::Shards) and the ranks of an optimizer's norm follow from the
+    /// axes. The mesh may be dropped, which ends the training.
+    pub fn on_mesh(mesh: &Mesh, options: &ModelOptions<'_>) -> Result<Self> {
+        Self::create(&Ranks::Mesh(mesh), options, Arc::default(), None)
     }
 
     /// As [`new`](Self::new), with the caller's own work on each bucket; all ranks have a hook.
     ///
-    /// The closure is called for each bucket before it is reduced, by the call that hands in the
-    /// last gradient of it or ends the pass, and after it by [`Optimizer::step`](crate::Optimizer).
-    /// When it answers a text or panics, the step fails on all ranks with `Callback`, and on this
-    /// one the message ends with that text. Calls of this model inside it are refused.
+    /// The library calls the closure for each bucket, before and after its reduction. The first
+    /// call comes from the call that hands in the bucket's last gradient or ends the pass. The
+    /// second one comes from [`Optimizer::step`](crate::Optimizer).
+    ///
+    /// If the closure answers a text or panics, the step fails on all ranks with `Callback`. On
+    /// this rank the message ends with that text. Calls of this model inside it are refused.
     pub fn with_hook(
         communicator: &Communicator,
         options: &ModelOptions<'_>,
@@ -250,70 +282,46 @@ impl Model {
     ) -> Result<Self> {
         let one_call = Arc::<Mutex<()>>::default();
         let hook = Arc::new(Hook::new(&one_call, hook));
-        Self::create(communicator, options, one_call, Some(hook))
+        Self::create(&Ranks::Communicator(communicator), options, one_call, Some(hook))
+    }
+
+    /// As [`on_mesh`](Self::on_mesh), with a hook as in [`with_hook`](Self::with_hook).
+    pub fn on_mesh_with_hook(
+        mesh: &Mesh,
+        options: &ModelOptions<'_>,
+        hook: impl FnMut(&mut Bucket<'_>) -> std::result::Result<(), String> + Send + 'static,
+    ) -> Result<Self> {
+        let one_call = Arc::<Mutex<()>>::default();
+        let hook = Arc::new(Hook::new(&one_call, hook));
+        Self::create(&Ranks::Mesh(mesh), options, one_call, Some(hook))
     }
 
     fn create(
-        communicator: &Communicator,
+        ranks: &Ranks<'_>,
         options: &ModelOptions<'_>,
         one_call: Arc<Mutex<()>>,
         hook: Option<Arc<Hook>>,
     ) -> Result<Self> {
-        let mut raw = sys::trireme_model_options::init();
-        raw.strategy = options.strategy.code();
-        raw.gradients = match options.gradients {
-            Gradients::Average => sys::TRIREME_GRADIENTS_AVERAGE,
-            Gradients::Sum => sys::TRIREME_GRADIENTS_SUM,
-        };
-        raw.leaves = options.leaves;
-        raw.bucket_bytes = options.bucket_bytes;
-        raw.prefetch_bytes = options.prefetch_bytes;
-        raw.timeout_ns = option_ns(options.timeout);
-        raw.minimum_unit_bytes = options.minimum_unit_bytes;
-        raw.persistent_unit_bytes = options.persistent_unit_bytes;
-        raw.first_bucket_bytes = options.first_bucket_bytes;
-        raw.shard_ranks = options.shard_ranks;
-        raw.unused = match options.unused {
-            Unused::Error => sys::TRIREME_UNUSED_ERROR,
-            Unused::Zero => sys::TRIREME_UNUSED_ZERO,
-            Unused::Skip => sys::TRIREME_UNUSED_SKIP,
-        };
-        raw.flags = 0;
-        for (set, flag) in [
-            (options.uneven, sys::TRIREME_MODEL_FLAG_UNEVEN),
-            (options.fixed_order, sys::TRIREME_MODEL_FLAG_FIXED_ORDER),
-            (options.whole_rows, sys::TRIREME_MODEL_FLAG_WHOLE_ROWS),
-            (options.keep_gathered, sys::TRIREME_MODEL_FLAG_KEEP_GATHERED),
-            (options.update_in_backward, sys::TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD),
-        ] {
-            raw.flags |= if set { flag } else { 0 };
-        }
-        raw.share_parameters = match options.share {
-            Share::Auto => sys::TRIREME_SHARE_AUTO,
-            Share::Always => sys::TRIREME_SHARE_ALWAYS,
-            Share::Never => sys::TRIREME_SHARE_NEVER,
-        };
-        raw.memory_limit_bytes = options.memory_limit_bytes;
-        raw.planned_rule = options.planned_rule.map_or(0, crate::optimizer::Kind::code);
-        raw.shard_stride = options.shard_stride;
-        raw.reshard_ranks = options.reshard_ranks;
-        raw.reduce_dtype = options.reduce_dtype.map_or(0, |dtype| dtype as i32);
-        let path = options.offload.as_ref().map(Offload::c_path).transpose()?;
-        if let (Some(offload), Some(path)) = (&options.offload, &path) {
-            raw.offload_path = path.as_ptr();
-            raw.offload_ratio = offload.ratio;
-            raw.offload_buffer_bytes = offload.buffer_bytes;
-        }
+        let mut buckets = options.buckets.raw();
         if let Some(hook) = &hook {
-            raw.bucket_hook = Some(hook::call);
-            raw.hook_data = hook.user_data();
+            buckets.hook = Some(hook::call);
+            buckets.user_data = hook.user_data();
         }
         // SAFETY: model.h: "Keeps no pointer into `options`"; the hook is called inside calls
         // of the model and its optimizer only, which both hold it.
-        let handle = Handle::create(|out| {
-            check(unsafe { sys::trireme_model_create(communicator.handle.get(), &raw, out) })
+        let handle = options.lend(&buckets, |raw| {
+            Handle::create(|out| {
+                check(match ranks {
+                    Ranks::Communicator(all) => unsafe {
+                        sys::trireme_model_create(all.handle.get(), raw, out)
+                    },
+                    Ranks::Mesh(mesh) => unsafe {
+                        sys::trireme_mesh_create_model(mesh.handle.get(), raw, out)
+                    },
+                })
+            })
         })?;
-        Ok(Self { handle, one_call, hook, dtypes: Vec::new(), shares: false })
+        Ok(Self { handle, one_call, hook, dtypes: Vec::new(), places: Vec::new(), shares: false })
     }
 
     /// Adds a parameter and gives its number, from 0 in the order added.
@@ -325,7 +333,27 @@ impl Model {
         raw.flags = if parameter.frozen { sys::TRIREME_PARAMETER_FLAG_FROZEN } else { 0 };
         raw.dtype = parameter.dtype as i32;
         raw.replicas = parameter.replicas;
-        raw.norm_group = parameter.norm_group;
+        raw.parameter_group = parameter.parameter_group;
+        let axes = parameter
+            .placements
+            .iter()
+            .map(|placed| c_text(placed.0, "axis"))
+            .collect::<Result<Vec<_>>>()?;
+        let placements: Vec<_> = parameter
+            .placements
+            .iter()
+            .zip(&axes)
+            .map(|(placed, axis)| {
+                let mut raw = sys::trireme_parameter_placement::init();
+                raw.kind = placed.1 as i32;
+                raw.axis = axis.as_ptr();
+                raw
+            })
+            .collect();
+        if !placements.is_empty() {
+            raw.placements = placements.as_ptr();
+            raw.placement_count = placements.len() as u64;
+        }
         raw.dimensions = u32::try_from(parameter.shape.len()).unwrap_or(u32::MAX);
         raw.shape = parameter.shape.as_ptr();
         raw.name = name.as_ptr();
@@ -336,6 +364,9 @@ impl Model {
         self.call(|model| unsafe { sys::trireme_model_add_parameter(model, &raw, &mut number) })?;
         assert_eq!(number, self.dtypes.len() as u64, "parameters are numbered in the order added");
         self.dtypes.push(parameter.dtype);
+        if parameter.tied_to.is_none() {
+            self.places.push(Place::behind(&self.places, parameter));
+        }
         Ok(number as usize)
     }
 
@@ -348,7 +379,7 @@ impl Model {
         Ok(())
     }
 
-    /// What the sealed model looks like.
+    /// The shape of the sealed model.
     pub fn info(&self) -> Result<ModelInfo> {
         let mut raw = sys::trireme_model_info::init();
         // SAFETY: model.h: filled up to its own struct_size.
@@ -363,12 +394,12 @@ impl Model {
             units: raw.units as usize,
             elements: raw.elements as usize,
             buckets: raw.buckets as usize,
-            groups: raw.groups as usize,
+            unit_groups: raw.unit_groups as usize,
             shared_bytes: raw.shared_bytes,
         })
     }
 
-    /// What a unit looks like on this rank.
+    /// The place of a unit on this rank.
     pub fn unit_info(&self, unit: usize) -> Result<UnitInfo> {
         let mut raw = sys::trireme_unit_info::init();
         // SAFETY: as info().
@@ -380,7 +411,7 @@ impl Model {
             shard_first: raw.shard_first as usize,
             shard_count: raw.shard_count as usize,
             flat_first: raw.flat_first as usize,
-            group: raw.group as usize,
+            unit_group: raw.unit_group as usize,
         })
     }
 
@@ -413,7 +444,7 @@ impl Model {
         Ok(unsafe { OffloadInfo::read(&raw) })
     }
 
-    /// What the model's calls have done on this rank since it was sealed.
+    /// Counts of the model's calls on this rank since it was sealed.
     pub fn statistics(&self) -> Result<ModelStatistics> {
         let mut raw = sys::trireme_model_statistics::init();
         // SAFETY: as info().
@@ -423,7 +454,7 @@ impl Model {
             gathers: raw.gathers,
             prefetched: raw.prefetched,
             reductions: raw.reductions,
-            peak_groups: raw.peak_groups,
+            peak_unit_groups: raw.peak_unit_groups,
             exposed: Duration::from_nanos(raw.exposed_ns),
             extra_buckets: raw.extra_buckets,
             moved_buckets: raw.moved_buckets,
@@ -431,8 +462,8 @@ impl Model {
         })
     }
 
-    /// Compares the parameters of which several ranks hold copies, bit by bit. A `Mismatch` on all
-    /// ranks names the first that differs, and the ranks;
+    /// Compares the copies that several ranks hold, bit by bit. A `Mismatch` on all ranks names the
+    /// first parameter that differs, and the ranks;
     /// [`set_parameters`](Self::set_parameters) makes the copies the same again. Collective.
     pub fn check_replicas(&self) -> Result<()> {
         // SAFETY: a live model, one call at a time.
@@ -447,7 +478,8 @@ impl Model {
             None => self.info()?.elements,
         };
         let data = values.map_or(ptr::null(), |values| values.as_ptr());
-        // SAFETY: model.h: "Keeps no pointer", "NULL elsewhere is fine"; `count` elements.
+        // SAFETY: model.h: "Keeps no pointer"; `count` elements on the root, and NULL may be
+        // handed in elsewhere.
         self.call(|model| unsafe {
             let dtype = T::DTYPE as i32;
             sys::trireme_model_broadcast_parameters(model, data.cast(), count as u64, dtype, root)
@@ -506,7 +538,8 @@ impl Model {
                 sys::trireme_model_get_unit_info(model, unit as u64, &mut raw)
             })?;
             // SAFETY: types.h: cannot fail, any thread.
-            bytes += raw.elements as usize * unsafe { sys::trireme_dtype_bytes(raw.dtype) } as usize;
+            bytes +=
+                raw.elements as usize * unsafe { sys::trireme_dtype_bytes(raw.dtype) } as usize;
         }
         Ok(bytes)
     }
@@ -527,8 +560,8 @@ impl Model {
     /// A parameter's elements, in the library's own memory. zero3: of a gathered unit.
     pub fn parameter<T: Real>(&self, parameter: usize) -> Result<&[T]> {
         let (data, count) = self.parameter_data::<T>(parameter)?;
-        // SAFETY: model.h: "The address is good until the unit is released (zero3) or the
-        // model is destroyed"; what releases, gathers or updates takes `&mut self`.
+        // SAFETY: model.h: "The address is good until the unit is released (zero3, hybrid_shard)
+        // or the model is destroyed"; calls that release, gather or update take `&mut self`.
         Ok(unsafe { std::slice::from_raw_parts(data, count) })
     }
 
@@ -544,8 +577,8 @@ impl Model {
         Ok(unsafe { std::slice::from_raw_parts_mut(data, count) })
     }
 
-    /// Which leaf of the global batch this rank computes as its micro-batch of this number; `None`
-    /// if it has none there, and then makes no backward pass for it.
+    /// Number of the leaf of the global batch that this rank computes as this micro-batch. `None`
+    /// if it has none there: then it makes no backward pass for it.
     pub fn leaf(&self, micro_batch: u32) -> Result<Option<u32>> {
         let mut leaf = 0;
         // SAFETY: a live model, one call at a time, a place for the number.

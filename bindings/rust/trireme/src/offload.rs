@@ -10,16 +10,18 @@ use trireme_sys as sys;
 use crate::element::Real;
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::optimizer::{raw_options, Kind, Optimizer, OptimizerOptions};
+use crate::optimizer::Optimizer;
 
-/// Where parameters or state lie instead of in memory. The numbers may be 0 for their defaults.
-#[derive(Clone, Copy, Debug)]
+/// A file in which parameters, optimizer state or activations lie instead of in memory. Start from
+/// [`Offload::new`], or give the path alone in place of it; a number that is 0 means its default.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offload<'a> {
     /// A directory; the file in it has no name, and nothing is left of it when the process ends.
     pub path: &'a Path,
-    /// Which part of their bytes lies there. Default: 1.
+    /// Part of the bytes that lies in the file, in (0, 1]; 0 for a trainer. Default: 1.
     pub ratio: f64,
-    /// Most memory for what is on its way. Default: 8 MiB.
+    /// Most bytes of memory for blocks on their way to and from the file. Default: 8 MiB; for a
+    /// trainer see [`offload`](crate::TrainerOptions::offload).
     pub buffer_bytes: u64,
 }
 
@@ -28,19 +30,20 @@ pub struct Offload<'a> {
 pub struct OffloadInfo {
     /// The directory, as given.
     pub path: String,
-    /// What refused `O_DIRECT`; "" if it is in use.
+    /// The reason why `O_DIRECT` is not in use; "" if it is.
     pub why_not_direct: String,
-    /// What refused `io_uring`; "" if it is in use.
-    pub why_not_ring: String,
-    /// What lies in the file; of a trainer, what a micro-batch writes and reads.
+    /// The reason why `io_uring` is not in use; "" if it is.
+    pub why_not_io_uring: String,
+    /// Bytes in the file.
     pub file_bytes: u64,
-    /// What stays in memory; of a trainer, what could not be written.
+    /// Bytes that stay in memory: those that `ratio` leaves there, and blocks that could not be
+    /// written.
     pub resident_bytes: u64,
-    /// Memory for what is on its way.
+    /// Bytes of memory for blocks on their way to and from the file.
     pub buffer_bytes: u64,
-    /// The largest piece that is read or written at once.
+    /// Bytes of the largest piece that is read or written at once.
     pub block_bytes: u64,
-    /// Asked of the file so far.
+    /// Bytes asked of the file so far.
     pub read_bytes: u64,
     /// Given to the file so far.
     pub written_bytes: u64,
@@ -54,10 +57,47 @@ pub struct OffloadInfo {
     pub failed_errno: i32,
 }
 
-impl Offload<'_> {
-    pub(crate) fn c_path(&self) -> Result<CString> {
-        CString::new(self.path.as_os_str().as_bytes())
-            .map_err(|_| Error::invalid("path contains a NUL character".to_owned()))
+impl<'a> Offload<'a> {
+    /// All of it in this directory, and the default of all else.
+    pub fn new(path: &'a (impl AsRef<Path> + ?Sized)) -> Self {
+        Self { path: path.as_ref(), ratio: 0.0, buffer_bytes: 0 }
+    }
+
+    pub(crate) fn raw(&self) -> Result<RawOffload> {
+        let path = CString::new(self.path.as_os_str().as_bytes()).map_err(|_| {
+            Error::invalid("options.offload.path contains a NUL character".to_owned())
+        })?;
+        let raw = sys::trireme_offload_options {
+            path: path.as_ptr(), // its text stays where it is
+            ratio: self.ratio,
+            buffer_bytes: self.buffer_bytes,
+            ..sys::trireme_offload_options::init()
+        };
+        Ok(RawOffload { raw, _path: path })
+    }
+}
+
+impl<'a> From<&'a Path> for Offload<'a> {
+    fn from(path: &'a Path) -> Self {
+        Self::new(path)
+    }
+}
+
+impl<'a> From<&'a str> for Offload<'a> {
+    fn from(path: &'a str) -> Self {
+        Self::new(path)
+    }
+}
+
+/// The C struct of an [`Offload`], with the text that it points to.
+pub(crate) struct RawOffload {
+    raw: sys::trireme_offload_options,
+    _path: CString,
+}
+
+impl RawOffload {
+    pub(crate) fn get(&self) -> *const sys::trireme_offload_options {
+        &self.raw
     }
 }
 
@@ -71,7 +111,7 @@ impl OffloadInfo {
         OffloadInfo {
             path: text(raw.path),
             why_not_direct: text(raw.why_not_direct),
-            why_not_ring: text(raw.why_not_ring),
+            why_not_io_uring: text(raw.why_not_io_uring),
             file_bytes: raw.file_bytes,
             resident_bytes: raw.resident_bytes,
             buffer_bytes: raw.buffer_bytes,
@@ -91,30 +131,14 @@ impl OffloadInfo {
     }
 
     /// Whether by `io_uring`; else by threads.
-    pub fn ring(&self) -> bool {
-        self.why_not_ring.is_empty()
+    pub fn io_uring(&self) -> bool {
+        self.why_not_io_uring.is_empty()
     }
 }
 
 impl Optimizer {
-    /// As [`new`](Self::new), with state in a file that streams through memory at each step. The
-    /// bits are the same. Collective.
-    pub fn with_offload(
-        model: &mut Model,
-        kind: Kind,
-        options: &OptimizerOptions,
-        offload: &Offload<'_>,
-    ) -> Result<Self> {
-        let path = offload.c_path()?;
-        let mut raw = raw_options(options);
-        raw.kind = kind.code();
-        raw.offload_path = path.as_ptr();
-        raw.offload_ratio = offload.ratio;
-        raw.offload_buffer_bytes = offload.buffer_bytes;
-        Self::create(model, &raw, None)
-    }
-
-    /// How the state lies, and what the disk has done; needs [`with_offload`](Self::with_offload).
+    /// How the state lies, and what the disk has done; needs
+    /// [`offload`](crate::OptimizerOptions::offload).
     pub fn offload_info(&self) -> Result<OffloadInfo> {
         let mut raw = sys::trireme_offload_info::init();
         // SAFETY: optimizer.h: filled up to its own struct_size.
@@ -140,9 +164,9 @@ impl Optimizer {
         })
     }
 
-    /// Writes all elements of `ranges()[index]`, wherever they lie. `InvalidState` for parameters whose
-    /// unit was gathered since the last step, load or `set_parameters` if a copy of them stays, which
-    /// would hide what is written.
+    /// Writes all elements of `ranges()[index]`, wherever they lie. `InvalidState` for parameters
+    /// whose unit was gathered since the last step, load or `set_parameters`, if ranks may keep
+    /// copies: a copy would hide the new values.
     pub fn write_range<T: Real>(
         &mut self,
         model: &mut Model,

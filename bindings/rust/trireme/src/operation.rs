@@ -1,4 +1,4 @@
-//! What can be asked of one operation.
+//! The options of one operation.
 
 use std::fmt;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub enum Algorithm {
     Bruck = sys::TRIREME_ALGORITHM_BRUCK,
     /// One partner after the other.
     Pairwise = sys::TRIREME_ALGORITHM_PAIRWISE,
-    /// What the backend offers itself.
+    /// The backend's own. Over `tcp://` also a started call waits until all ranks have joined.
     Native = sys::TRIREME_ALGORITHM_NATIVE,
 }
 

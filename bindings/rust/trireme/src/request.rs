@@ -56,7 +56,7 @@ pub struct Request<M: Send + 'static> {
     memory: Arc<Mutex<Option<M>>>,
 }
 
-/// What the library hands to the completion callback.
+/// The state behind the completion callback's `user_data`.
 struct Completion {
     /// Keeps the operation's memory until the operation is done.
     _memory: Arc<dyn Any + Send + Sync>,
@@ -92,7 +92,8 @@ impl<M: Send + 'static> Request<M> {
         Ok(memory.expect("only wait takes the memory, and it takes the request"))
     }
 
-    /// What a started receive or probe has met; `InvalidState` unless it is done and went well.
+    /// The message that a started receive or probe has found; `InvalidState` unless it has
+    /// succeeded.
     pub fn message(&self) -> Result<MessageInfo> {
         let mut raw = sys::trireme_message_info::init();
         // SAFETY: request.h: any thread, also concurrently; filled up to its own struct_size.
@@ -421,9 +422,9 @@ impl Communicator {
         })
     }
 
-    /// Runs a `_start` call on memory that the request then owns: request.h: "The library does not
-    /// touch the operation's buffers any more once its request is done", and only then, or never,
-    /// is the memory seen or freed again. Its elements stay where they are when it moves.
+    /// Runs a `_start` call on memory that the request then owns. request.h: "The library does not
+    /// touch the operation's buffers any more once its request is done". Only then, or never, is
+    /// the memory seen or freed again. Its elements stay where they are when it moves.
     pub(crate) fn start<M: Send + 'static>(
         &self,
         mut memory: M,

@@ -1,5 +1,5 @@
-//! Operations in which one rank, the root, gives or gets. What only the root has may be empty on
-//! the others.
+//! Operations in which one rank, the root, gives or gets. An argument that the root alone uses may
+//! be empty on the others.
 
 use trireme_sys as sys;
 
@@ -18,8 +18,8 @@ impl Communicator {
         reduction: Reduction,
     ) -> Result<()> {
         let data = values.as_mut_ptr().cast();
-        // SAFETY: rooted_collectives.h: "On the root it works in place when receive == send;
-        // elsewhere `receive` is not used", "Keeps no pointer".
+        // SAFETY: rooted_collectives.h: "root may pass receive == send, to reduce in place. Other
+        // ranks do not use `receive`", "Keeps no pointer".
         check(unsafe {
             sys::trireme_reduce(
                 self.handle.get(),

@@ -78,7 +78,7 @@ pub fn schedule_factor(kind: ScheduleKind, options: &ScheduleOptions, step: u64)
 
 type Closure = Box<dyn FnMut(u64) -> std::result::Result<f64, String> + Send>;
 
-/// What the library keeps for a caller's own schedule.
+/// The caller's own schedule, in memory that the library points to.
 struct Asked {
     closure: Closure,
     /// Why the closure failed last.

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::optimizer::Optimizer;
 
-/// What a range of state belongs to.
+/// The kinds of state that a range can hold.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -27,7 +27,7 @@ pub enum State {
 /// A stretch of the state of training that this rank owns.
 #[derive(Clone, Copy, Debug)]
 pub struct StateRange<'a> {
-    /// What it belongs to.
+    /// The kind of its state.
     pub state: State,
     /// Number of the parameter.
     pub parameter: usize,
@@ -35,7 +35,7 @@ pub struct StateRange<'a> {
     pub name: &'a str,
     /// Its whole shape; of rows or columns their number.
     pub shape: &'a [u64],
-    /// Which of its elements, in row-major order, comes first.
+    /// Index of the range's first element in that shape, in row-major order.
     pub first: usize,
     /// Elements; 1 or more.
     pub count: usize,
@@ -43,7 +43,7 @@ pub struct StateRange<'a> {
     data: *mut c_void,
 }
 
-// SAFETY: memory that nobody writes while the range lives, as it borrows model and optimizer.
+// SAFETY: no code writes this memory while the range lives, as it borrows model and optimizer.
 unsafe impl Send for StateRange<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for StateRange<'_> {}
@@ -63,9 +63,9 @@ impl<'a> StateRange<'a> {
         Ok(unsafe { std::slice::from_raw_parts(self.data.cast(), self.count) })
     }
 
-    /// Where the elements lie, for state that another tool has read. Nobody may look at them, on
-    /// this rank or, where ranks share the parameters, on another, while they are written. Null where
-    /// they lie in a file.
+    /// Where the elements lie, for state that another tool has read. While the caller writes them,
+    /// no other code of this rank may read them. Where ranks share the parameters, no other rank
+    /// may read them either. Null where they lie in a file.
     pub fn as_mut_ptr(&self) -> *mut c_void {
         self.data
     }
@@ -114,9 +114,10 @@ impl Optimizer {
         })
     }
 
-    /// What this rank holds of the training (parameters, state of the update rule, number of steps,
-    /// learning rate), for [`load`](Self::load), with a description of the layout and a checksum.
-    /// Every rank saves its own part, all after the same step. Waits for no peer.
+    /// This rank's part of the training, for [`load`](Self::load). It holds parameters, state of
+    /// the update rule, number of steps, learning rate and loss scale, with a description of the
+    /// layout and a checksum. Every rank saves its own part, all after the same step. Waits for no
+    /// peer.
     ///
     /// `model` is the one this optimizer was made for; it is asked for because its parameters are
     /// read.
@@ -124,7 +125,9 @@ impl Optimizer {
         self.refuse_another(model, "save")?;
         let mut size = 0;
         // SAFETY: a live optimizer, one call at a time, a place for the number.
-        self.call(|optimizer| unsafe { sys::trireme_optimizer_get_saved_bytes(optimizer, &mut size) })?;
+        self.call(|optimizer| unsafe {
+            sys::trireme_optimizer_get_saved_bytes(optimizer, &mut size)
+        })?;
         let mut state: Vec<u8> = Vec::with_capacity(size as usize);
         // SAFETY: `size` bytes that are ours alone; "keeps no pointer".
         self.call(|optimizer| unsafe {

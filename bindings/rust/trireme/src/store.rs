@@ -42,7 +42,7 @@ impl Store {
         let url = c_text(url, "url")?;
         let mut raw = sys::trireme_store_options::init();
         raw.timeout_ns = option_ns(timeout);
-        // SAFETY: store.h: "Nothing here keeps a pointer of the caller's".
+        // SAFETY: store.h: "No function here keeps a pointer of the caller".
         let handle = Handle::create(|out| check(unsafe { open(url.as_ptr(), &raw, out) }))?;
         Ok(Store { handle })
     }

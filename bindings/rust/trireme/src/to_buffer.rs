@@ -9,8 +9,8 @@ use crate::error::{check, Result};
 use crate::handle::Handle;
 
 impl Communicator {
-    /// Gives every rank the root's elements in new memory. Only the root knows how many; what the
-    /// others name is not used.
+    /// Gives every rank the root's elements in new memory. Only the root knows their number; `data`
+    /// of the others is not used.
     pub fn broadcast_to_buffer<T: Element>(&self, data: &[T], root: i32) -> Result<Buffer<T>> {
         // SAFETY: batch.h: "Keeps no pointer"; the slice lives until the call returns.
         let handle = Handle::create(|out| {
@@ -29,8 +29,8 @@ impl Communicator {
         Buffer::of_handle(handle)
     }
 
-    /// Gives rank r block r of what the root has, of `counts[r]` elements, in new memory. Only the
-    /// root knows the counts; what the others name is not used.
+    /// Gives rank r block r of the root's elements, of `counts[r]` elements, in new memory. Only
+    /// the root knows the counts; `send` and `counts` of the others are not used.
     pub fn scatter_to_buffer<T: Element>(
         &self,
         send: &[T],

@@ -4,9 +4,7 @@ use std::ffi::{c_void, CString};
 use std::fmt;
 use std::mem::size_of;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,15 +15,16 @@ use crate::error::{check, panic_text, Error, Result, Status};
 use crate::handle::Handle;
 use crate::hook;
 use crate::model::Model;
-use crate::offload::OffloadInfo;
+use crate::offload::{Offload, OffloadInfo};
 use crate::optimizer::Optimizer;
 
 type Answer<T> = std::result::Result<T, String>;
 
 /// One layer, which computes on batches of type `B`.
 ///
-/// When one of them answers a text or panics, the step fails on all ranks with `Callback`, and on
-/// this one the message ends with that text; nothing has changed then, and the next step may come.
+/// If `forward` or `backward` answers a text or panics, the step fails on all ranks with
+/// `Callback`. On this rank the message ends with that text. Nothing has changed then, and the next
+/// step may come.
 pub trait Layer<B: ?Sized>: Send {
     /// Reads input and parameters and writes output and, of the last layer, the loss.
     fn forward(&mut self, call: &mut LayerCall<'_, B>) -> Answer<()>;
@@ -34,7 +33,7 @@ pub trait Layer<B: ?Sized>: Send {
     fn backward(&mut self, call: &mut LayerCall<'_, B>) -> Answer<()>;
 }
 
-/// What a layer works on.
+/// The name, the parameters and the memory of a layer.
 #[derive(Clone, Debug, Default)]
 pub struct LayerOptions<'a> {
     /// For messages.
@@ -43,33 +42,33 @@ pub struct LayerOptions<'a> {
     pub parameters: Range<usize>,
     /// Size of its output for one micro-batch.
     pub output_bytes: usize,
-    /// What forward keeps for backward besides, for one micro-batch.
+    /// Bytes that forward leaves for backward beside the output, for one micro-batch.
     pub saved_bytes: usize,
 }
 
 /// How a trainer runs its layers. In every field 0 means the default, as in the C header.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TrainerOptions<'a> {
-    /// Of each rank in a step. Default: 1. A reproducible model shares out its leaves instead.
+    /// Micro-batches of each rank in a step. Default: 1. A reproducible model shares out its leaves
+    /// instead.
     pub micro_batches: u32,
     /// Keep the output of every so many-th layer and compute the rest again in backward.
     pub checkpoint_every: u64,
-    /// Most that activations and gradients of outputs may take; as little as possible is then
+    /// Most bytes for activations and gradients of outputs. As few layers as possible are then
     /// computed again.
     pub activation_budget_bytes: u64,
-    /// From which [`LayerCall::random_seed`] comes.
+    /// Seed from which the trainer derives each [`LayerCall::random_seed`].
     pub seed: u64,
-    /// A directory: what is kept between forward and backward lies in a file in it, which has no
-    /// name, and streams through a window of memory. The bits are the same.
-    pub offload_path: Option<&'a Path>,
-    /// Most memory for that window.
-    pub offload_buffer_bytes: u64,
-    /// Gradients are 0 before backward, which may add to them, and nothing is looked for. Without,
-    /// one that backward left unwritten, or has added to, fails the step and is named.
+    /// A file of activations. They stream through a window of memory of at most `buffer_bytes`. Its
+    /// `ratio` stays 0. The bits are the same.
+    pub offload: Option<Offload<'a>>,
+    /// Gradients are 0 before backward, which may add to them, and the library does not look for
+    /// unwritten ones. Without it, if backward leaves a gradient unwritten or adds to it, the step
+    /// fails and names the gradient.
     pub zero_gradients: bool,
 }
 
-/// What a step has done.
+/// Results of a step.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub struct TrainerMetrics {
@@ -87,25 +86,25 @@ pub struct TrainerMetrics {
     pub loss: f64,
     /// As [`Optimizer::gradient_norm`]; -1 without `max_norm` or if skipped.
     pub gradient_norm: f64,
-    /// That the step had.
+    /// Learning rate of the step.
     pub learning_rate: f64,
-    /// That the step had.
+    /// Loss scale of the optimizer in the step.
     pub loss_scale: f64,
-    /// That the step took on this rank.
+    /// Seconds that the step took on this rank.
     pub seconds: f64,
-    /// Of these, those in which it waited for communication.
+    /// Seconds of the step in which the rank waited for communication.
     pub exposed_seconds: f64,
 }
 
-/// What a trainer looks like on this rank; `trainer.h` describes each number.
+/// Layers and memory of a trainer on this rank; `trainer.h` describes each number.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub struct TrainerInfo {
-    /// Most that a rank has in a step.
+    /// Most micro-batches that a rank has in a step.
     pub micro_batches: u32,
-    /// Layers.
+    /// Number of layers.
     pub layers: u64,
-    /// Into which they are cut; 1: everything is kept.
+    /// Stretches into which the layers are cut; 1: the trainer keeps everything.
     pub stretches: u64,
     /// Layers whose forward runs twice in a micro-batch.
     pub recomputed: u64,
@@ -121,11 +120,11 @@ pub struct TrainerInfo {
     pub planned_exchange_bytes: u64,
     /// The sum of these, counted where memory is allocated.
     pub allocated_bytes: u64,
-    /// What activations and gradients of outputs take if everything is kept.
+    /// Activations and gradients of outputs, if the trainer keeps everything.
     pub largest_bytes: u64,
     /// The least `activation_budget_bytes` that works.
     pub least_bytes: u64,
-    /// With `offload_path`: memory for what the file has not.
+    /// With [`offload`](TrainerOptions::offload): the window, and items that could not be written.
     pub planned_window_bytes: u64,
 }
 
@@ -134,7 +133,7 @@ pub struct TrainerInfo {
 pub enum LayerPhase {
     /// Before backward.
     Forward,
-    /// Forward again, of what was not kept.
+    /// Forward again, because its data were not kept.
     Recompute,
     /// Gradients.
     Backward,
@@ -149,8 +148,8 @@ pub struct LayerCall<'a, B: ?Sized> {
     batch: &'a B,
 }
 
-/// The memory of a [`LayerCall`]; what is not there is empty. What forward is to write is 0 when it
-/// is called, and stays 0 if it is not written. Gradients are NaN before backward, unless
+/// The memory of a [`LayerCall`]; a slice without data is empty. Memory that forward writes is 0
+/// before, and stays 0 where forward does not write. Gradients are NaN before backward, unless
 /// [`zero_gradients`](TrainerOptions::zero_gradients) is set.
 #[derive(Debug)]
 pub struct LayerMemory<'a, T: Real> {
@@ -158,15 +157,15 @@ pub struct LayerMemory<'a, T: Real> {
     pub input: &'a [T],
     /// Written by forward; in backward what forward wrote.
     pub output: &'a mut [T],
-    /// What forward keeps for backward besides.
+    /// Data that forward leaves for backward.
     pub saved: &'a mut [T],
     /// The layer's parameters, whole.
     pub parameters: Vec<&'a [T]>,
-    /// Backward: of each parameter, to be written whole. Empty of a frozen one.
+    /// Backward: the gradient of each parameter, to be written whole. Empty for a frozen one.
     pub gradients: Vec<&'a mut [T::Gradient]>,
-    /// Backward: of the output, by the layer behind. Empty for the last.
+    /// Backward: the gradient of the output, by the next layer. Empty for the last layer.
     pub output_gradient: &'a [T],
-    /// Backward: of the input, to be written. Empty for the first layer.
+    /// Backward: the gradient of the input, to be written. Empty for the first layer.
     pub input_gradient: &'a mut [T],
 }
 
@@ -196,22 +195,22 @@ impl<'a, B: ?Sized> LayerCall<'a, B> {
         self.raw.step
     }
 
-    /// Which one of this rank, from 0.
+    /// Number of the micro-batch on this rank, from 0.
     pub fn micro_batch(&self) -> u32 {
         self.raw.micro_batch
     }
 
-    /// Which one over all ranks; of a reproducible model the leaf.
+    /// Number of the micro-batch over all ranks, from 0; in a reproducible model, the leaf.
     pub fn leaf(&self) -> u32 {
         self.raw.leaf
     }
 
-    /// Of this layer in this micro-batch and step: the same in forward and backward.
+    /// Seed for this layer, micro-batch and step; the same in forward and backward.
     pub fn random_seed(&self) -> u64 {
         self.raw.random_seed
     }
 
-    /// Backward: what the last layer multiplies the gradient of the loss by.
+    /// Backward: the last layer multiplies the gradient of its loss by this factor.
     pub fn loss_scale(&self) -> f64 {
         self.raw.loss_scale
     }
@@ -237,9 +236,9 @@ impl<'a, B: ?Sized> LayerCall<'a, B> {
         Ok(())
     }
 
-    /// The memory as elements of one type; asked again, it is as the layer has left it. `Err` with
-    /// a text for the layer to hand on if a parameter is not of this type, or sizes are no whole
-    /// number of its elements.
+    /// The memory as elements of one type; a second call gives it as the layer has left it. `Err`
+    /// if a parameter is not of this type, or sizes are no whole number of its elements. The layer
+    /// may answer this text.
     pub fn memory<T: Real>(&mut self) -> Answer<LayerMemory<'_, T>> {
         let raw = self.raw;
         if let Some(other) = self.dtypes.iter().find(|dtype| **dtype != T::DTYPE) {
@@ -286,7 +285,7 @@ impl<B: ?Sized> fmt::Debug for LayerCall<'_, B> {
 }
 
 /// # Safety
-/// NULL, or `count` elements that are set and that nobody else uses for as long.
+/// NULL, or `count` elements that are set and that no other code uses for as long.
 unsafe fn slice<'a, T: Element>(data: *mut c_void, count: usize) -> &'a mut [T] {
     if data.is_null() {
         return &mut [];
@@ -318,7 +317,7 @@ struct Described<B: ?Sized> {
     dtypes: Vec<Dtype>,
 }
 
-/// What the library keeps for a trainer.
+/// The layers of a trainer, in memory that the library points to.
 struct State<B: ?Sized> {
     layers: Vec<Described<B>>,
     /// Why a layer failed first in the step.
@@ -360,13 +359,7 @@ impl<B: ?Sized> Trainer<B> {
         layers: Vec<(LayerOptions<'_>, Box<dyn Layer<B>>)>,
     ) -> Result<Self> {
         optimizer.refuse_another(model, "new")?;
-        let path = match options.offload_path {
-            Some(path) => Some(
-                CString::new(path.as_os_str().as_bytes())
-                    .map_err(|_| Error::invalid("offload_path has a NUL character".to_owned()))?,
-            ),
-            None => None,
-        };
+        let offload = options.offload.as_ref().map(Offload::raw).transpose()?;
         let mut names = Vec::new();
         let mut raw = Vec::new();
         let mut described = Vec::new();
@@ -400,8 +393,7 @@ impl<B: ?Sized> Trainer<B> {
         raw_options.checkpoint_every = options.checkpoint_every;
         raw_options.activation_budget_bytes = options.activation_budget_bytes;
         raw_options.seed = options.seed;
-        raw_options.offload_path = path.as_ref().map_or(ptr::null(), |path| path.as_ptr());
-        raw_options.offload_buffer_bytes = options.offload_buffer_bytes;
+        raw_options.offload = offload.as_ref().map_or(ptr::null(), |offload| offload.get());
         let one_call = model.one_call().clone();
         let made = hook::refuse_inside(&one_call).and_then(|()| {
             let _one_call = model.lock();
@@ -476,7 +468,7 @@ impl<B: ?Sized> Trainer<B> {
         Stopper(self.handle)
     }
 
-    /// What the trainer looks like on this rank.
+    /// Layers and memory of the trainer on this rank.
     pub fn info(&self) -> Result<TrainerInfo> {
         let mut raw = sys::trireme_trainer_info::init();
         hook::refuse_inside(&self.one_call)?;
@@ -501,7 +493,7 @@ impl<B: ?Sized> Trainer<B> {
     }
 
     /// How activations lie, and what the disk has done; needs
-    /// [`offload_path`](TrainerOptions::offload_path).
+    /// [`offload`](TrainerOptions::offload).
     pub fn offload_info(&self) -> Result<OffloadInfo> {
         let mut raw = sys::trireme_offload_info::init();
         hook::refuse_inside(&self.one_call)?;

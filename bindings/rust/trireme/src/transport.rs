@@ -11,13 +11,13 @@ use trireme_sys as sys;
 use crate::communicator::{Communicator, CommunicatorOptions};
 use crate::error::{panic_text, Result};
 
-/// What carries the frames between the ranks of one "host-transport://NAME" group, such as the
-/// program's network layer; see [`Communicator::over`].
+/// Carries the frames between the ranks of one "transport://NAME" group, such as the program's
+/// network layer; see [`Communicator::over`].
 ///
-/// Every frame must arrive whole, once, and those from one rank to another in the order in which
-/// they were sent. [`send`](Transport::send) is called by one thread of the library and
-/// [`receive`](Transport::receive) by another one; neither may use the group. An error or a panic
-/// of theirs ends the group with `Status::Callback` on all ranks.
+/// It delivers every frame whole and once, and frames from one rank to another in the order in
+/// which they were sent. One thread of the library calls [`send`](Transport::send) and another one
+/// calls [`receive`](Transport::receive); neither may use the group. If one of them answers an
+/// error or panics, the group ends with `Status::Callback` on all ranks.
 ///
 /// The library drops the transport when it will not call it again: some seconds after the
 /// communicator at most, and never while a method does not return.
@@ -27,17 +27,17 @@ pub trait Transport: Send + Sync + 'static {
         0
     }
 
-    /// Takes a frame for a rank; false if it cannot within `timeout`, also because the peer is not
-    /// there yet: the frame is offered again.
+    /// Takes a frame for a rank. False if it cannot within `timeout`, also because the peer is not
+    /// there yet; the library then offers the frame again.
     fn send(&self, to: i32, frame: &[u8], timeout: Duration) -> io::Result<bool>;
 
-    /// Writes the next frame of any rank to the beginning of `frame`, and tells who sent it and
-    /// how long it is; `None` if none comes within `timeout`.
+    /// Writes the next frame of any rank to the beginning of `frame`, and answers the rank that
+    /// sent it and its length; `None` if none comes within `timeout`.
     fn receive(&self, frame: &mut [u8], timeout: Duration) -> io::Result<Option<(i32, usize)>>;
 }
 
 impl Communicator {
-    /// Claims this rank's place in a group whose rendezvous is "host-transport://NAME" and whose
+    /// Claims this rank's place in a group whose rendezvous is "transport://NAME" and whose
     /// bytes `transport` carries. Does not wait for the peers.
     pub fn over<T: Transport>(options: &CommunicatorOptions, transport: T) -> Result<Self> {
         let frame_bytes = transport.frame_bytes() as u64;
@@ -52,7 +52,7 @@ impl Communicator {
             Ok(handle) => Self::of_handle(handle),
             Err(refusal) => {
                 // SAFETY: transport.h: `released` is called only if the creation answered OK, so
-                // nobody else has the box.
+                // the library does not have the box.
                 drop(unsafe { Box::from_raw(kept) });
                 Err(refusal)
             }
@@ -97,7 +97,7 @@ unsafe extern "C" fn receive<T: Transport>(
     out_bytes: *mut u64,
     timeout_ns: u64,
 ) -> i32 {
-    // SAFETY: as above; `capacity` bytes at `data` that nobody else uses meanwhile. They are
+    // SAFETY: as above; `capacity` bytes at `data` that no other thread uses meanwhile. They are
     // initialised: they hold zeros or an earlier frame.
     let (transport, frame) = unsafe {
         (&*user_data.cast::<T>(), slice::from_raw_parts_mut(data.cast::<u8>(), capacity as usize))

@@ -1,4 +1,4 @@
-//! What needs no second rank: names, questions, options, the log, failpoints, handles.
+//! Tests that need no second rank: names, questions, options, the log, failpoints, handles.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use support::{fails, join, rendezvous, LONG};
 use trireme::{
     capability, failpoint, Algorithm, Buffer, CapabilityQuery, Communicator, CommunicatorOptions,
-    Device, Dtype, Kind, Model, Operation, Optimizer, Reduction, Request, Status, Strategy,
+    Device, Dtype, Model, Operation, Optimizer, Reduction, Request, RuleKind, Status, Strategy,
 };
 use trireme_sys as sys;
 
@@ -22,14 +22,9 @@ fn names_and_sizes_are_those_of_the_library() {
     assert_eq!(Algorithm::HalvingDoubling.name(), "halving_doubling");
     assert_eq!(Algorithm::default().to_string(), "automatic");
     assert_eq!(Strategy::Zero3.to_string(), "zero3");
-    assert_eq!(Kind::AdamW.name(), "adamw");
-    assert_eq!(Kind::Adagrad.name(), "adagrad");
-    assert_eq!(Kind::RmsProp.name(), "rmsprop");
-    assert_eq!(Kind::Lion.name(), "lion");
-    assert_eq!(Kind::Lamb.name(), "lamb");
-    assert_eq!(Kind::Lars.name(), "lars");
-    assert_eq!(Kind::Adafactor.name(), "adafactor");
-    assert_eq!(Kind::Muon.name(), "muon");
+    let rules = RuleKind::ALL.map(RuleKind::name).join(" ");
+    assert_eq!(rules, "sgd adam adamw adagrad rmsprop lion lamb lars adafactor muon");
+    assert_eq!(RuleKind::AdamW.to_string(), "adamw");
     assert_eq!(Status::PeerLost.to_string(), "PEER_LOST");
 }
 
@@ -223,7 +218,7 @@ fn stale_and_foreign_handles_are_errors_and_not_crashes() {
     options.rendezvous = name.as_ptr();
     let mut stale = ptr::null_mut();
     let mut rank = 77;
-    // SAFETY: types.h: a handle is "never followed", so any value may be handed in.
+    // SAFETY: types.h: the library never follows a handle, so any value may be handed in.
     unsafe {
         assert_eq!(sys::trireme_communicator_create(&options, &mut stale), sys::TRIREME_OK);
         sys::trireme_communicator_destroy(stale);

@@ -1,5 +1,5 @@
-//! What models can do besides: hybrid shards, groups, uneven inputs, unused gradients, hooks. The
-//! numbers are small multiples of powers of two, so every sum and every update here is exact.
+//! Features of models: hybrid shards, groups, uneven inputs, unused gradients, hooks. The numbers
+//! are small multiples of powers of two, so every sum and every update here is exact.
 
 mod support;
 
@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, Weak};
 
 use support::{fails, options, ranks, WORLDS};
 use trireme::{
-    Bucket, Communicator, Dtype, Gradients, Kind, Model, ModelOptions, Optimizer, OptimizerOptions,
-    Parameter, Phase, Share, Status, Strategy, Unused,
+    Bucket, Buckets, Clipping, Communicator, Dtype, Gradients, Model, ModelOptions, Optimizer,
+    OptimizerOptions, Parameter, Phase, Rule, RuleKind, Shards, Share, Status, Strategy, Units,
+    Unused,
 };
 
 const ELEMENTS: usize = 12;
@@ -38,8 +39,12 @@ fn gradient(rank: i32) -> Vec<f64> {
     (0..ELEMENTS).map(|i| ((i + 3 * rank as usize) % 7) as f64 - 2.0).collect()
 }
 
-fn sgd() -> OptimizerOptions {
-    OptimizerOptions { learning_rate: 0.5, ..OptimizerOptions::default() }
+fn sgd() -> OptimizerOptions<'static> {
+    by(RuleKind::Sgd)
+}
+
+fn by(rule: impl Into<Rule>) -> OptimizerOptions<'static> {
+    OptimizerOptions::new(rule).learning_rate(0.5)
 }
 
 fn sum_of(strategy: Strategy) -> ModelOptions<'static> {
@@ -50,9 +55,9 @@ fn sum_of(strategy: Strategy) -> ModelOptions<'static> {
 fn hybrid_shards_hold_the_parameters_once_a_shard_and_the_state_once() {
     for (world, shard_ranks) in [(4, 2), (4, 4), (4, 1), (8, 2)] {
         let memories = ranks(world, |communicator| {
-            let options = ModelOptions { shard_ranks, ..ModelOptions::new(Strategy::HybridShard) };
+            let options = ModelOptions::new(Strategy::HybridShard).shards(shard_ranks);
             let mut model = sealed(communicator, &options);
-            let _optimizer = Optimizer::new(&mut model, Kind::Adam, &sgd()).unwrap();
+            let _optimizer = Optimizer::new(&mut model, &by(RuleKind::Adam)).unwrap();
             let memory = model.memory().unwrap();
             communicator.barrier().unwrap();
             memory
@@ -68,7 +73,7 @@ fn hybrid_shards_hold_the_parameters_once_a_shard_and_the_state_once() {
 fn shard_ranks_0_takes_the_ranks_of_the_host() {
     ranks(3, |communicator| {
         let planned = |shard_ranks| {
-            let options = ModelOptions { shard_ranks, ..ModelOptions::new(Strategy::HybridShard) };
+            let options = ModelOptions::new(Strategy::HybridShard).shards(shard_ranks);
             sealed(communicator, &options).memory().unwrap().planned_parameters
         };
         assert_eq!(planned(0), planned(3));
@@ -79,7 +84,7 @@ fn shard_ranks_0_takes_the_ranks_of_the_host() {
 fn shards_that_do_not_fit_are_refused() {
     ranks(3, |communicator| {
         for (strategy, shard_ranks) in [(Strategy::HybridShard, 2), (Strategy::Zero3, 3)] {
-            let options = ModelOptions { shard_ranks, ..ModelOptions::new(strategy) };
+            let options = ModelOptions::new(strategy).shards(shard_ranks);
             fails(Model::new(communicator, &options), Status::InvalidArgument);
         }
         communicator.barrier().unwrap();
@@ -90,12 +95,12 @@ fn shards_that_do_not_fit_are_refused() {
 fn small_units_are_one_group_and_persistent_ones_need_no_gather() {
     ranks(2, |communicator| {
         let zero3 = ModelOptions::new(Strategy::Zero3);
-        assert_eq!(sealed(communicator, &zero3).info().unwrap().groups, 1);
-        let apart = ModelOptions { minimum_unit_bytes: 1, ..zero3 };
+        assert_eq!(sealed(communicator, &zero3).info().unwrap().unit_groups, 1);
+        let apart = zero3.units(Units { minimum_bytes: 1, ..Units::default() });
         let model = sealed(communicator, &apart);
-        assert_eq!(model.info().unwrap().groups, 4);
-        assert_eq!(model.unit_info(2).unwrap().group, 2);
-        let whole = ModelOptions { persistent_unit_bytes: 25, ..apart };
+        assert_eq!(model.info().unwrap().unit_groups, 4);
+        assert_eq!(model.unit_info(2).unwrap().unit_group, 2);
+        let whole = apart.units(Units { persistent_bytes: 25, ..apart.units });
         let mut model = sealed(communicator, &whole);
         assert_eq!(model.parameter::<f64>(1).unwrap(), [1.0, 2.0, 3.0]);
         fails(model.parameter::<f64>(0), Status::InvalidState);
@@ -104,7 +109,7 @@ fn small_units_are_one_group_and_persistent_ones_need_no_gather() {
             model.release_unit(unit).unwrap();
         }
         assert_eq!(model.statistics().unwrap().gathers, 0);
-        let early = ModelOptions { first_bucket_bytes: 1, ..apart };
+        let early = apart.buckets(Buckets { first_bytes: 1, ..Buckets::default() });
         assert_eq!(sealed(communicator, &apart).info().unwrap().buckets, 1);
         assert_eq!(sealed(communicator, &early).info().unwrap().buckets, 2);
         communicator.barrier().unwrap();
@@ -115,14 +120,14 @@ fn small_units_are_one_group_and_persistent_ones_need_no_gather() {
 fn statistics_count_what_was_done() {
     ranks(2, |communicator| {
         let options = ModelOptions {
-            minimum_unit_bytes: 1,
-            bucket_bytes: 1,
-            share: Share::Never, // gathers are real
+            units: Units { minimum_bytes: 1, ..Units::default() },
+            buckets: Buckets { bytes: 1, ..Buckets::default() },
+            shards: Shards { share: Share::Never, ..Shards::default() }, // gathers are real
             ..ModelOptions::new(Strategy::Zero3)
         };
         fails(Model::new(communicator, &options).unwrap().statistics(), Status::InvalidState);
         let mut model = sealed(communicator, &options);
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd()).unwrap();
+        let mut optimizer = Optimizer::new(&mut model, &sgd()).unwrap();
         let mut seen = Vec::new();
         for _ in 0..2 {
             for unit in [0, 1, 2, 3, 3, 2, 1, 0] {
@@ -137,7 +142,7 @@ fn statistics_count_what_was_done() {
         assert_eq!((seen[0].steps, seen[1].steps), (1, 2));
         assert_eq!((seen[0].reductions, seen[1].reductions), (buckets, 2 * buckets));
         assert!(seen[1].prefetched > seen[0].prefetched, "{seen:?}");
-        assert!(seen[1].prefetched <= seen[1].gathers && seen[1].peak_groups <= 4, "{seen:?}");
+        assert!(seen[1].prefetched <= seen[1].gathers && seen[1].peak_unit_groups <= 4, "{seen:?}");
         assert!(!seen[1].exposed.is_zero());
         communicator.barrier().unwrap();
     });
@@ -171,8 +176,8 @@ fn the_rank_whose_copy_differs_is_named_on_all() {
 fn a_step_may_compare_copies() {
     ranks(3, |communicator| {
         let mut model = sealed(communicator, &ModelOptions::new(Strategy::DataParallel));
-        let rule = OptimizerOptions { check_every: 2, ..sgd() };
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &rule).unwrap();
+        let rule = sgd().check_every(2);
+        let mut optimizer = Optimizer::new(&mut model, &rule).unwrap();
         if communicator.rank() == 2 {
             model.parameter_mut::<f64>(0).unwrap()[0] = 77.0;
         }
@@ -190,12 +195,12 @@ fn gradients_that_are_not_used_count_as_zero_or_are_skipped_or_fail() {
         ranks(2, |communicator| {
             let options = ModelOptions { unused, ..sum_of(Strategy::Zero2) };
             let mut model = sealed(communicator, &options);
-            let rule = OptimizerOptions { weight_decay: 0.25, ..sgd() };
-            let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &rule).unwrap();
+            let rule = sgd().weight_decay(0.25);
+            let mut optimizer = Optimizer::new(&mut model, &rule).unwrap();
             let own = gradient(communicator.rank());
             model.begin_backward().unwrap();
             for (number, &(first, count)) in PARTS.iter().enumerate() {
-                // Nobody has number 0, rank 1 alone number 3.
+                // No rank has a gradient of number 0, and only rank 1 of number 3.
                 if number != 0 && (number != 3 || communicator.rank() == 1) {
                     model.gradient_ready(number, &own[first..first + count]).unwrap();
                 }
@@ -232,7 +237,7 @@ fn ranks_that_run_out_of_data_join() {
             let rank = communicator.rank();
             let options = ModelOptions { uneven: true, ..options(communicator, strategy) };
             let mut model = sealed(communicator, &options);
-            let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd()).unwrap();
+            let mut optimizer = Optimizer::new(&mut model, &sgd()).unwrap();
             for _ in 0..batches[rank as usize] {
                 model.accumulate_flat(&[2.0 * f64::from(rank); ELEMENTS]).unwrap();
                 optimizer.step(&mut model).unwrap();
@@ -255,7 +260,7 @@ fn absent_ranks_do_not_count() {
     ranks(3, |communicator| {
         let options = ModelOptions { uneven: true, ..ModelOptions::new(Strategy::Zero2) };
         let mut model = sealed(communicator, &options);
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd()).unwrap();
+        let mut optimizer = Optimizer::new(&mut model, &sgd()).unwrap();
         if communicator.rank() == 1 {
             model.absent_backward_no_sync().unwrap();
             model.absent_backward().unwrap();
@@ -274,12 +279,12 @@ fn absent_ranks_do_not_count() {
 fn a_model_that_is_not_uneven_knows_neither_absence_nor_joining() {
     ranks(1, |communicator| {
         let mut model = sealed(communicator, &ModelOptions::new(Strategy::Zero1));
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd()).unwrap();
+        let mut optimizer = Optimizer::new(&mut model, &sgd()).unwrap();
         fails(model.absent_backward(), Status::Unsupported);
         fails(optimizer.join(&mut model), Status::InvalidState);
         let uneven = ModelOptions { uneven: true, ..ModelOptions::new(Strategy::Zero1) };
         let mut model = sealed(communicator, &uneven);
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd()).unwrap();
+        let mut optimizer = Optimizer::new(&mut model, &sgd()).unwrap();
         model.accumulate_flat(&gradient(0)).unwrap();
         fails(optimizer.join(&mut model), Status::InvalidState); // a step is under way
         fails(model.check_replicas(), Status::InvalidState);
@@ -290,10 +295,10 @@ fn a_model_that_is_not_uneven_knows_neither_absence_nor_joining() {
 fn values_are_clipped_on_both_sides() {
     ranks(2, |communicator| {
         let mut model = sealed(communicator, &sum_of(Strategy::Zero3));
-        let bad = OptimizerOptions { max_value: -1.0, ..sgd() };
-        fails(Optimizer::new(&mut model, Kind::Sgd, &bad), Status::InvalidArgument);
-        let rule = OptimizerOptions { max_value: 1.5, ..sgd() };
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &rule).unwrap();
+        let bad = sgd().clipping(Clipping { max_value: -1.0, ..Clipping::default() });
+        fails(Optimizer::new(&mut model, &bad), Status::InvalidArgument);
+        let rule = sgd().clipping(Clipping { max_value: 1.5, ..Clipping::default() });
+        let mut optimizer = Optimizer::new(&mut model, &rule).unwrap();
         let gradients: Vec<f64> = (0..ELEMENTS).map(|i| i as f64 - 6.0).collect();
         model.accumulate_flat(&gradients).unwrap();
         optimizer.step(&mut model).unwrap();
@@ -309,8 +314,8 @@ fn one_sweep_has_the_bits_of_separate_passes() {
         let mut found = Vec::new();
         for one_sweep in [false, true] {
             let mut model = sealed(communicator, &sum_of(Strategy::Zero1));
-            let rule = OptimizerOptions { one_sweep, ..sgd() };
-            let mut optimizer = Optimizer::new(&mut model, Kind::AdamW, &rule).unwrap();
+            let rule = by(RuleKind::AdamW).one_sweep(one_sweep);
+            let mut optimizer = Optimizer::new(&mut model, &rule).unwrap();
             for step in 0..3 {
                 let rank = communicator.rank() as usize;
                 let gradients: Vec<f64> =
@@ -322,8 +327,8 @@ fn one_sweep_has_the_bits_of_separate_passes() {
         }
         assert_eq!(found[0], found[1]);
         let mut other = sealed(communicator, &sum_of(Strategy::Zero2));
-        let rule = OptimizerOptions { one_sweep: true, ..sgd() };
-        fails(Optimizer::new(&mut other, Kind::Sgd, &rule), Status::Unsupported);
+        let rule = sgd().one_sweep(true);
+        fails(Optimizer::new(&mut other, &rule), Status::Unsupported);
     });
 }
 
@@ -344,7 +349,7 @@ fn a_hook_changes_gradients_before_and_after() {
             ranks(world, |communicator| {
                 let options = ModelOptions {
                     gradients: Gradients::Sum,
-                    bucket_bytes: 1,
+                    buckets: Buckets { bytes: 1, ..Buckets::default() },
                     ..options(communicator, strategy)
                 };
                 let (list, rank) = (seen.clone(), communicator.rank());
@@ -365,7 +370,7 @@ fn a_hook_changes_gradients_before_and_after() {
                 };
                 let mut model = Model::with_hook(communicator, &options, hook).unwrap();
                 describe(&mut model);
-                let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd()).unwrap();
+                let mut optimizer = Optimizer::new(&mut model, &sgd()).unwrap();
                 model.accumulate_flat(&gradient(rank)).unwrap();
                 optimizer.step(&mut model).unwrap();
                 let mut wanted = initial();
@@ -406,7 +411,7 @@ fn a_hook_that_fails_or_panics_fails_the_step_on_all_ranks() {
                     let options = options(communicator, strategy);
                     let mut model = Model::with_hook(communicator, &options, hook).unwrap();
                     describe(&mut model);
-                    let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd()).unwrap();
+                    let mut optimizer = Optimizer::new(&mut model, &sgd()).unwrap();
                     model.accumulate_flat(&gradient(rank)).unwrap();
                     let error = fails(optimizer.step(&mut model), Status::Callback);
                     assert!(error.message().contains("rank 1"), "{error}");
@@ -433,7 +438,7 @@ fn what_a_hook_said_goes_with_the_gradients() {
         };
         let mut model = Model::with_hook(communicator, &sum_of(Strategy::Zero2), hook).unwrap();
         describe(&mut model);
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd()).unwrap();
+        let mut optimizer = Optimizer::new(&mut model, &sgd()).unwrap();
         model.accumulate_flat(&gradient(0)).unwrap();
         model.discard_gradients().unwrap();
         model.accumulate_flat(&gradient(0)).unwrap();
@@ -450,7 +455,7 @@ fn a_hook_that_takes_gradients_for_another_type_is_told_so() {
         let options = ModelOptions::new(Strategy::Zero1);
         let mut model = Model::with_hook(communicator, &options, hook).unwrap();
         describe(&mut model);
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd()).unwrap();
+        let mut optimizer = Optimizer::new(&mut model, &sgd()).unwrap();
         model.accumulate_flat(&gradient(0)).unwrap();
         let error = fails(optimizer.step(&mut model), Status::Callback);
         assert!(error.message().ends_with("bucket 0 is not f32"), "{error}");
@@ -476,9 +481,9 @@ fn a_call_of_the_model_inside_its_hook_is_refused() {
         model.accumulate_flat(&gradient(0)).unwrap();
         model.info().unwrap(); // outside it again
         let mut model = Arc::try_unwrap(model).ok().unwrap();
-        fails(Optimizer::new(&mut model, Kind::Sgd, &sgd()), Status::InvalidState); // within a step
+        fails(Optimizer::new(&mut model, &sgd()), Status::InvalidState); // within a step
         model.discard_gradients().unwrap();
-        Optimizer::new(&mut model, Kind::Sgd, &sgd()).unwrap();
+        Optimizer::new(&mut model, &sgd()).unwrap();
     });
 }
 
@@ -499,7 +504,7 @@ fn a_hook_is_freed_with_model_and_optimizer_and_when_none_is_made() {
         let options = ModelOptions::new(Strategy::Zero1);
         let mut model = Model::with_hook(communicator, &options, keep()).unwrap();
         describe(&mut model);
-        let optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd()).unwrap();
+        let optimizer = Optimizer::new(&mut model, &sgd()).unwrap();
         drop(model);
         assert_eq!(Arc::strong_count(&token), 2);
         drop(optimizer);

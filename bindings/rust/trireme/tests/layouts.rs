@@ -4,8 +4,8 @@ mod support;
 
 use support::{fails, options, ranks};
 use trireme::{
-    Communicator, Dtype, Gradients, Kind, Model, ModelOptions, Optimizer, OptimizerOptions,
-    Parameter, Share, Status, Strategy,
+    Buckets, Communicator, Dtype, Gradients, Model, ModelOptions, Optimizer, OptimizerOptions,
+    Parameter, RuleKind, Shards, Share, Status, Strategy, Units,
 };
 
 /// A unit each.
@@ -27,21 +27,20 @@ fn sealed(communicator: &Communicator, options: &ModelOptions) -> Model {
 }
 
 fn apart(communicator: &Communicator, strategy: Strategy) -> ModelOptions<'static> {
-    ModelOptions {
-        minimum_unit_bytes: 1,
-        bucket_bytes: 1,
-        share: Share::Never,
-        ..options(communicator, strategy)
-    }
+    let options = options(communicator, strategy);
+    options
+        .units(Units { minimum_bytes: 1, ..Units::default() })
+        .buckets(Buckets { bytes: 1, ..Buckets::default() })
+        .shards(Shards { share: Share::Never, ..options.shards })
 }
 
-fn sgd() -> OptimizerOptions {
-    OptimizerOptions { learning_rate: 0.5, ..OptimizerOptions::default() }
+fn sgd() -> OptimizerOptions<'static> {
+    OptimizerOptions::new(RuleKind::Sgd).learning_rate(0.5)
 }
 
 /// One step from 0 with gradients that are multiples of a half: exact in any order.
 fn step(communicator: &Communicator, model: &mut Model, forward: bool) -> Vec<f64> {
-    let mut optimizer = Optimizer::new(model, Kind::Sgd, &sgd()).unwrap();
+    let mut optimizer = Optimizer::new(model, &sgd()).unwrap();
     model.begin_backward().unwrap();
     for place in 0..SHAPES.len() {
         let number = if forward { place } else { SHAPES.len() - 1 - place };
@@ -69,21 +68,22 @@ fn a_memory_limit_is_kept_and_its_text_tells_what_would_fit() {
     for strategy in Strategy::ALL {
         ranks(2, |communicator| {
             let plain = apart(communicator, strategy);
-            let limited = |bytes| ModelOptions { memory_limit_bytes: bytes, ..plain };
+            let limited = |bytes| plain.memory_limit_bytes(bytes);
             let error = fails(described(communicator, &limited(1)).seal(), Status::OutOfMemory);
             assert!(error.message().contains("memory_limit_bytes is 1 bytes"), "{error}");
             let text = error.message().split("rank 0 needs ").nth(1).unwrap();
             let needs: u64 = text.split(' ').next().unwrap().parse().unwrap();
             let mut model = sealed(communicator, &limited(needs));
-            let error = fails(Optimizer::new(&mut model, Kind::Adam, &sgd()), Status::OutOfMemory);
+            let adam = OptimizerOptions::new(RuleKind::Adam);
+            let error = fails(Optimizer::new(&mut model, &adam), Status::OutOfMemory);
             assert!(error.message().contains("optimizer state"), "{error}");
-            Optimizer::new(&mut model, Kind::Sgd, &sgd()).unwrap();
+            Optimizer::new(&mut model, &sgd()).unwrap();
             let mut less = described(communicator, &limited(needs - 1));
             fails(less.seal(), Status::OutOfMemory);
-            let planned = ModelOptions { planned_rule: Some(Kind::AdamW), ..limited(needs) };
+            let planned = limited(needs).planned_rule(RuleKind::AdamW);
             let error = fails(described(communicator, &planned).seal(), Status::OutOfMemory);
             assert!(error.message().contains(" of adamw; "), "{error}");
-            let alone = ModelOptions { planned_rule: Some(Kind::AdamW), ..plain };
+            let alone = plain.planned_rule(RuleKind::AdamW);
             let error = fails(Model::new(communicator, &alone), Status::InvalidArgument);
             assert!(error.message().contains("without options.memory_limit_bytes"), "{error}");
             communicator.barrier().unwrap();
@@ -97,7 +97,7 @@ fn buckets_follow_the_gradients_unless_the_order_is_fixed() {
         for fixed_order in [false, true] {
             ranks(4, |communicator| {
                 let plain = apart(communicator, strategy);
-                let mut model = sealed(communicator, &ModelOptions { fixed_order, ..plain });
+                let mut model = sealed(communicator, &plain.fixed_order(fixed_order));
                 assert_eq!(step(communicator, &mut model, true), expected(4));
                 let statistics = model.statistics().unwrap();
                 assert_eq!(statistics.moved_buckets, if fixed_order { 0 } else { 2 });
@@ -116,11 +116,12 @@ fn buckets_follow_the_gradients_unless_the_order_is_fixed() {
 #[test]
 fn the_ranks_of_a_copy_are_a_stride_apart() {
     let held = ranks(4, |communicator| {
-        let plain = ModelOptions { shard_ranks: 2, ..apart(communicator, Strategy::HybridShard) };
-        let mut model = sealed(communicator, &ModelOptions { shard_stride: 2, ..plain });
+        let plain = apart(communicator, Strategy::HybridShard);
+        let strides = |stride| plain.shards(Shards { ranks: 2, stride, ..plain.shards });
+        let mut model = sealed(communicator, &strides(2));
         assert_eq!(step(communicator, &mut model, false), expected(4));
-        let wrong = ModelOptions { shard_stride: 3, ..plain };
-        fails(Model::new(communicator, &wrong), Status::InvalidArgument);
+        let error = fails(Model::new(communicator, &strides(3)), Status::InvalidArgument);
+        assert!(error.message().contains("options.shards.stride"), "{error}");
         communicator.barrier().unwrap();
         model.memory().unwrap().planned_parameters
     });
@@ -132,7 +133,7 @@ fn the_ranks_of_a_copy_are_a_stride_apart() {
 fn kept_units_are_gathered_once_a_step() {
     ranks(3, |communicator| {
         let plain = apart(communicator, Strategy::Zero3);
-        let mut model = sealed(communicator, &ModelOptions { keep_gathered: true, ..plain });
+        let mut model = sealed(communicator, &plain.keep_gathered(true));
         for steps in 1..=2 {
             for unit in [0, 1, 2, 2, 1, 0, 0] {
                 model.gather_unit(unit).unwrap();
@@ -141,7 +142,7 @@ fn kept_units_are_gathered_once_a_step() {
             assert_eq!(model.statistics().unwrap().gathers, 3 * steps);
             model.set_parameters(Some(&[0.0; ELEMENTS]), 0).unwrap();
         }
-        let two = ModelOptions { keep_gathered: true, ..ModelOptions::new(Strategy::Zero2) };
+        let two = ModelOptions::new(Strategy::Zero2).keep_gathered(true);
         fails(Model::new(communicator, &two), Status::InvalidArgument);
         communicator.barrier().unwrap();
     });
@@ -152,15 +153,13 @@ fn buckets_are_updated_in_backward() {
     for strategy in Strategy::ALL {
         ranks(2, |communicator| {
             let plain = apart(communicator, strategy);
-            let updating = ModelOptions { update_in_backward: true, ..plain };
-            let mut model = sealed(communicator, &updating);
+            let mut model = sealed(communicator, &plain.update_in_backward(true));
             assert_eq!(step(communicator, &mut model, false), expected(2));
             let memory = model.memory().unwrap();
             assert_eq!(memory.planned_gradients, 0);
             assert_eq!(memory.allocated_working, memory.planned_working);
             fails(model.begin_backward(), Status::InvalidState); // its optimizer is gone
-            let clipped = OptimizerOptions { max_norm: 1.0, ..sgd() };
-            fails(Optimizer::new(&mut model, Kind::Sgd, &clipped), Status::Unsupported);
+            fails(Optimizer::new(&mut model, &sgd().max_norm(1.0)), Status::Unsupported);
             communicator.barrier().unwrap();
         });
     }
@@ -170,7 +169,8 @@ fn buckets_are_updated_in_backward() {
 fn units_are_gathered_again_by_a_few() {
     ranks(4, |communicator| {
         let plain = apart(communicator, Strategy::Zero3);
-        let mut model = sealed(communicator, &ModelOptions { reshard_ranks: 2, ..plain });
+        let by = |reshard_ranks| plain.units(Units { reshard_ranks, ..plain.units });
+        let mut model = sealed(communicator, &by(2));
         for steps in 1..=2 {
             for unit in [0, 1, 2, 2, 1, 0] {
                 model.gather_unit(unit).unwrap();
@@ -180,8 +180,8 @@ fn units_are_gathered_again_by_a_few() {
             assert_eq!((statistics.gathers, statistics.reshard_gathers), (6 * steps, 3 * steps));
             model.set_parameters(Some(&[0.0; ELEMENTS]), 0).unwrap();
         }
-        let three = ModelOptions { reshard_ranks: 3, ..plain };
-        fails(Model::new(communicator, &three), Status::InvalidArgument);
+        let error = fails(Model::new(communicator, &by(3)), Status::InvalidArgument);
+        assert!(error.message().contains("options.units.reshard_ranks"), "{error}");
         communicator.barrier().unwrap();
     });
 }
@@ -189,20 +189,13 @@ fn units_are_gathered_again_by_a_few() {
 #[test]
 fn contributions_travel_rounded_and_sums_stay_wide() {
     ranks(2, |communicator| {
-        let narrow = ModelOptions {
-            gradients: Gradients::Sum,
-            reduce_dtype: Some(Dtype::Bf16),
-            ..ModelOptions::new(Strategy::Zero2)
-        };
+        let narrow =
+            ModelOptions::new(Strategy::Zero2).gradients(Gradients::Sum).reduce_dtype(Dtype::Bf16);
         let mut model = Model::new(communicator, &narrow).unwrap();
-        fails(
-            model.add_parameter(&Parameter::new("wide", Dtype::F64, &[2])),
-            Status::Unsupported,
-        );
+        fails(model.add_parameter(&Parameter::new("wide", Dtype::F64, &[2])), Status::Unsupported);
         model.add_parameter(&Parameter::new("weight", Dtype::F32, &[3])).unwrap();
         model.seal().unwrap();
-        let sgd = OptimizerOptions { learning_rate: 1.0, ..OptimizerOptions::default() };
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd).unwrap();
+        let mut optimizer = Optimizer::new(&mut model, &sgd().learning_rate(1.0)).unwrap();
         let small = 1.0_f32 / 512.0;
         let own = if communicator.rank() == 0 { 1.0 + small } else { small };
         model.set_parameters(Some(&[0.0_f32; 3]), 0).unwrap();
@@ -210,8 +203,7 @@ fn contributions_travel_rounded_and_sums_stay_wide() {
         optimizer.step(&mut model).unwrap();
         let values: Vec<f32> = model.get_parameters().unwrap();
         assert_eq!(values, [-1.0 - small; 3]);
-        let wrong = ModelOptions { reduce_dtype: Some(Dtype::F32), ..narrow };
-        fails(Model::new(communicator, &wrong), Status::InvalidArgument);
+        fails(Model::new(communicator, &narrow.reduce_dtype(Dtype::F32)), Status::InvalidArgument);
         communicator.barrier().unwrap();
     });
 }
@@ -220,7 +212,7 @@ fn contributions_travel_rounded_and_sums_stay_wide() {
 fn shards_begin_and_end_with_rows() {
     let shards = ranks(4, |communicator| {
         let plain = apart(communicator, Strategy::Zero3);
-        let mut model = sealed(communicator, &ModelOptions { whole_rows: true, ..plain });
+        let mut model = sealed(communicator, &plain.whole_rows(true));
         let unit = model.unit_info(0).unwrap();
         assert_eq!(step(communicator, &mut model, false), expected(4));
         communicator.barrier().unwrap();

@@ -3,7 +3,7 @@
 mod support;
 
 use support::{fails, ranks, WORLDS};
-use trireme::{Buffer, Batch, Reduction, Status};
+use trireme::{Batch, Buffer, Reduction, Status};
 
 const LENGTHS: [usize; 5] = [3, 0, 1, 5000, 7];
 

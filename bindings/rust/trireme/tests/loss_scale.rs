@@ -4,8 +4,8 @@ mod support;
 
 use support::{fails, ranks};
 use trireme::{
-    Communicator, Dtype, Kind, LossScale, Model, ModelOptions, Optimizer, OptimizerOptions,
-    Parameter, Status, Strategy,
+    Communicator, Dtype, LossScale, Model, ModelOptions, Optimizer, OptimizerOptions, Parameter,
+    RuleKind, Status, Strategy,
 };
 
 fn model(communicator: &Communicator) -> Model {
@@ -16,16 +16,16 @@ fn model(communicator: &Communicator) -> Model {
     model
 }
 
-fn rule(loss_scale: LossScale) -> OptimizerOptions {
-    OptimizerOptions { learning_rate: 1.0, loss_scale, ..OptimizerOptions::default() }
+fn rule() -> OptimizerOptions<'static> {
+    OptimizerOptions::new(RuleKind::Sgd).learning_rate(1.0)
 }
 
 #[test]
 fn a_step_that_overflows_is_skipped_by_all_ranks() {
     ranks(2, |communicator| {
         let mut model = model(communicator);
-        let scale = LossScale { first: 4.0, floor: 2.0, window: 2, ..LossScale::default() };
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &rule(scale)).unwrap();
+        let scale = LossScale { minimum_scale: 2.0, growth_interval: 2, ..LossScale::from(4.0) };
+        let mut optimizer = Optimizer::new(&mut model, &rule().loss_scale(scale)).unwrap();
         let mut scales = Vec::new();
         for step in 0..5 {
             let scale = optimizer.loss_scale().unwrap() as f32;
@@ -54,22 +54,60 @@ fn a_step_that_overflows_is_skipped_by_all_ranks() {
 }
 
 #[test]
+fn every_number_has_its_effect_and_its_default() {
+    ranks(1, |communicator| {
+        let mut model = model(communicator);
+        let plain = LossScale::from(4.0);
+        for (scale, wanted) in [
+            (LossScale::default(), [65536.0, 65536.0, 32768.0, 16384.0]),
+            (plain, [4.0, 4.0, 2.0, 1.0]),
+            (LossScale { growth_interval: 1, ..plain }, [4.0, 8.0, 4.0, 2.0]),
+            (LossScale { growth_interval: 1, growth_factor: 4.0, ..plain }, [4.0, 16.0, 8.0, 4.0]),
+            (
+                LossScale { backoff_factor: 0.25, minimum_scale: 0.125, ..plain },
+                [4.0, 4.0, 1.0, 0.25],
+            ),
+            (LossScale { hysteresis: 2, ..plain }, [4.0, 4.0, 4.0, 2.0]),
+        ] {
+            let mut optimizer = Optimizer::new(&mut model, &rule().loss_scale(scale)).unwrap();
+            let mut scales = vec![optimizer.loss_scale().unwrap()];
+            for last in [1.0, f32::INFINITY, f32::INFINITY] {
+                model.accumulate_flat(&[1.0, 1.0, last]).unwrap();
+                optimizer.step(&mut model).unwrap();
+                scales.push(optimizer.loss_scale().unwrap());
+            }
+            assert_eq!(scales, wanted, "{scale:?}");
+        }
+    });
+}
+
+#[test]
+fn a_number_is_the_first_scale() {
+    let short = rule().loss_scale(8.0);
+    let long = rule().loss_scale(LossScale { initial_scale: 8.0, ..LossScale::default() });
+    assert_eq!(short.loss_scale, long.loss_scale);
+    ranks(1, |communicator| {
+        let optimizer = Optimizer::new(&mut model(communicator), &short).unwrap();
+        assert_eq!(optimizer.loss_scale().unwrap(), 8.0);
+    });
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     ranks(1, |communicator| {
         let mut model = model(communicator);
-        for scale in [
-            LossScale { first: 3.0, ..LossScale::default() },
-            LossScale { first: 4.0, growth: 1.5, ..LossScale::default() },
-            LossScale { first: 4.0, backoff: 2.0, ..LossScale::default() },
-            LossScale { first: 4.0, floor: 8.0, ..LossScale::default() },
-            LossScale { window: 4, ..LossScale::default() },
-            LossScale { hysteresis: 4, ..LossScale::default() },
+        let plain = LossScale::from(4.0);
+        for (scale, name) in [
+            (LossScale::from(3.0), "options.loss_scale.initial_scale"),
+            (LossScale { growth_factor: 1.5, ..plain }, "options.loss_scale.growth_factor"),
+            (LossScale { backoff_factor: 2.0, ..plain }, "options.loss_scale.backoff_factor"),
+            (LossScale { minimum_scale: 8.0, ..plain }, "options.loss_scale.minimum_scale"),
         ] {
-            let refused = Optimizer::new(&mut model, Kind::Sgd, &rule(scale));
-            fails(refused, Status::InvalidArgument);
+            let refused = Optimizer::new(&mut model, &rule().loss_scale(scale));
+            let error = fails(refused, Status::InvalidArgument);
+            assert!(error.message().contains(name), "{error}");
         }
-        let none = LossScale::default();
-        let optimizer = Optimizer::new(&mut model, Kind::Sgd, &rule(none)).unwrap();
+        let optimizer = Optimizer::new(&mut model, &rule()).unwrap();
         assert_eq!(optimizer.loss_scale().unwrap(), 1.0);
         fails(optimizer.loss_scale_info(), Status::InvalidState);
     });

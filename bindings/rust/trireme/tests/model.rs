@@ -5,8 +5,8 @@ mod support;
 
 use support::{fails, options, ranks};
 use trireme::{
-    Communicator, Dtype, Gradients, Kind, Model, ModelOptions, Optimizer, OptimizerOptions,
-    Parameter, Reduction, Share, Status, Strategy,
+    Buckets, Communicator, Dtype, Gradients, Model, ModelOptions, Optimizer, OptimizerOptions,
+    Parameter, Reduction, RuleKind, Sgd, Shards, Share, Status, Strategy, Units,
 };
 
 const WORLDS: [i32; 5] = [1, 2, 3, 4, 5];
@@ -38,13 +38,12 @@ fn sealed(communicator: &Communicator, strategy: Strategy) -> Model {
 }
 
 fn sealed_and_shared(communicator: &Communicator, strategy: Strategy, share: Share) -> Model {
-    let options = ModelOptions {
-        share,
-        gradients: Gradients::Sum,
-        bucket_bytes: 16,
-        minimum_unit_bytes: 1,
-        ..options(communicator, strategy)
-    };
+    let options = options(communicator, strategy);
+    let options = options
+        .gradients(Gradients::Sum)
+        .shards(Shards { share, ..options.shards })
+        .buckets(Buckets { bytes: 16, ..Buckets::default() })
+        .units(Units { minimum_bytes: 1, ..Units::default() });
     let mut model = describe(communicator, &options);
     model.seal().unwrap();
     model.set_parameters(Some(&initial()), 0).unwrap();
@@ -59,8 +58,8 @@ fn gradient(rank: i32, pass: usize) -> Vec<f32> {
     (0..ELEMENTS).map(|i| ((i + 3 * rank as usize + 5 * pass) % 7) as f32 - 2.0).collect()
 }
 
-fn sgd(learning_rate: f64) -> OptimizerOptions {
-    OptimizerOptions { learning_rate, ..OptimizerOptions::default() }
+fn sgd(learning_rate: f64) -> OptimizerOptions<'static> {
+    OptimizerOptions::new(RuleKind::Sgd).learning_rate(learning_rate)
 }
 
 /// Plain SGD on the sum of all ranks' gradients of these passes.
@@ -89,7 +88,7 @@ fn the_flat_way_trains_as_one_process_would() {
     everywhere(|communicator, strategy| {
         let (rank, world) = (communicator.rank(), communicator.world_size());
         let mut model = sealed(communicator, strategy);
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd(0.5)).unwrap();
+        let mut optimizer = Optimizer::new(&mut model, &sgd(0.5)).unwrap();
         for pass in 0..3 {
             model.accumulate_flat(&gradient(rank, pass)).unwrap();
             optimizer.step(&mut model).unwrap();
@@ -104,7 +103,7 @@ fn the_hooks_way_trains_as_one_process_would() {
     everywhere(|communicator, strategy| {
         let (rank, world) = (communicator.rank(), communicator.world_size());
         let mut model = sealed(communicator, strategy);
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd(0.5)).unwrap();
+        let mut optimizer = Optimizer::new(&mut model, &sgd(0.5)).unwrap();
         for pass in 0..3 {
             let expected = oracle(world, 0..pass);
             let gradient = gradient(rank, pass);
@@ -132,7 +131,7 @@ fn passes_without_sync_are_added_up() {
     everywhere(|communicator, strategy| {
         let (rank, world) = (communicator.rank(), communicator.world_size());
         let mut model = sealed(communicator, strategy);
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd(0.5)).unwrap();
+        let mut optimizer = Optimizer::new(&mut model, &sgd(0.5)).unwrap();
         model.begin_backward_no_sync().unwrap();
         for (number, &(first, count)) in PARTS.iter().enumerate() {
             let gradient = &gradient(rank, 0)[first..first + count];
@@ -152,7 +151,7 @@ fn gradients_are_written_where_they_are_exchanged() {
     everywhere(|communicator, strategy| {
         let (rank, world) = (communicator.rank(), communicator.world_size());
         let mut model = sealed(communicator, strategy);
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd(0.5)).unwrap();
+        let mut optimizer = Optimizer::new(&mut model, &sgd(0.5)).unwrap();
         fails(model.gradient::<f32>(0).map(drop), Status::InvalidState);
         let always = strategy == Strategy::DataParallel;
         let whole = always || strategy == Strategy::Zero1;
@@ -196,7 +195,7 @@ fn discarded_gradients_are_forgotten() {
     everywhere(|communicator, strategy| {
         let (rank, world) = (communicator.rank(), communicator.world_size());
         let mut model = sealed(communicator, strategy);
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd(0.5)).unwrap();
+        let mut optimizer = Optimizer::new(&mut model, &sgd(0.5)).unwrap();
         model.accumulate_flat(&gradient(rank, 4)).unwrap();
         model.discard_gradients().unwrap();
         fails(optimizer.step(&mut model), Status::InvalidState);
@@ -218,10 +217,13 @@ fn leaves_are_dealt_out_and_give_the_same_bits_on_any_number_of_ranks() {
             let mut model = describe(communicator, &options);
             model.seal().unwrap();
             model.set_parameters(Some(&initial()), 0).unwrap();
-            let rule = OptimizerOptions { max_norm: 0.25, ..sgd(0.1) };
-            let mut optimizer = Optimizer::new(&mut model, Kind::AdamW, &rule).unwrap();
+            let rule = OptimizerOptions::new(RuleKind::AdamW).learning_rate(0.1).max_norm(0.25);
+            let mut optimizer = Optimizer::new(&mut model, &rule).unwrap();
             let info = model.info().unwrap();
-            assert_eq!((info.leaves, info.micro_batches), (5, (5 + world as u32 - 1) / world as u32));
+            assert_eq!(
+                (info.leaves, info.micro_batches),
+                (5, (5 + world as u32 - 1) / world as u32)
+            );
             for _ in 0..3 {
                 for micro_batch in 0..info.micro_batches {
                     let leaf = model.leaf(micro_batch).unwrap();
@@ -259,7 +261,7 @@ fn a_model_tells_what_it_looks_like_and_what_it_takes() {
         assert_eq!((info.parameters, info.units, info.elements), (4, 3, ELEMENTS));
         assert_eq!((info.leaves, info.micro_batches), (0, 0));
         assert!(info.buckets >= 1);
-        assert_eq!(info.groups, 3);
+        assert_eq!(info.unit_groups, 3);
         let (size, owner) = (world as usize, rank as usize);
         for (unit, (flat_first, elements)) in [(0, 8), (8, 5), (13, 1)].into_iter().enumerate() {
             let info = model.unit_info(unit).unwrap();
@@ -271,18 +273,19 @@ fn a_model_tells_what_it_looks_like_and_what_it_takes() {
                 (first + before, count / parts + usize::from(part < count % parts))
             };
             let keep = match strategy {
-                Strategy::HybridShard => options(communicator, strategy).shard_ranks as usize,
+                Strategy::HybridShard => options(communicator, strategy).shards.ranks as usize,
                 _ => size,
             };
             let held = cut((0, elements), keep, owner % keep);
             let owned = cut(held, size / keep, owner / keep);
             assert_eq!(info.shard_count, owned.1);
             assert!(info.shard_first == owned.0 || owned.1 == 0); // nothing begins nowhere
-            assert_eq!(info.group, unit);
+            assert_eq!(info.unit_group, unit);
         }
         fails(model.unit_info(3), Status::InvalidArgument);
 
-        let optimizer = Optimizer::new(&mut model, Kind::Adam, &sgd(0.5)).unwrap();
+        let adam = OptimizerOptions::new(RuleKind::Adam).learning_rate(0.5);
+        let optimizer = Optimizer::new(&mut model, &adam).unwrap();
         let memory = model.memory().unwrap();
         assert_eq!(memory.planned_parameters, memory.allocated_parameters);
         assert_eq!(memory.planned_gradients, memory.allocated_gradients);
@@ -306,7 +309,7 @@ fn tied_parameters_share_and_frozen_ones_stay() {
         model.add_parameter(&tied).unwrap();
         model.seal().unwrap();
         model.set_parameters(Some(&[8.0_f64, 9.0, 10.0, 5.0, 6.0]), 0).unwrap();
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd(1.0)).unwrap();
+        let mut optimizer = Optimizer::new(&mut model, &sgd(1.0)).unwrap();
         model.begin_backward().unwrap();
         model.gradient_ready(0, &[1.0_f64; 3]).unwrap();
         fails(model.gradient_ready(0, &[1.0_f64; 3]), Status::InvalidState);
@@ -330,12 +333,13 @@ fn tied_parameters_share_and_frozen_ones_stay() {
 #[test]
 fn parameters_without_elements_are_parameters() {
     everywhere(|communicator, strategy| {
-        let options = ModelOptions { share: Share::Never, ..options(communicator, strategy) };
+        let options = options(communicator, strategy);
+        let options = options.shards(Shards { share: Share::Never, ..options.shards });
         let mut model = Model::new(communicator, &options).unwrap();
         model.add_parameter(&Parameter::new("none", Dtype::F32, &[4, 0])).unwrap();
         model.add_parameter(&Parameter::new("one", Dtype::F32, &[1])).unwrap();
         model.seal().unwrap();
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd(1.0)).unwrap();
+        let mut optimizer = Optimizer::new(&mut model, &sgd(1.0)).unwrap();
         model.gather_unit(0).unwrap();
         assert!(model.parameter::<f32>(0).unwrap().is_empty());
         assert!(model.parameter_mut::<f32>(0).unwrap().is_empty());
@@ -400,7 +404,7 @@ fn calls_at_the_wrong_moment_are_refused() {
         fails(model.begin_backward(), Status::InvalidState);
         fails(model.leaf(0), Status::InvalidState);
         fails(model.discard_gradients(), Status::InvalidState);
-        fails(Optimizer::new(&mut model, Kind::Sgd, &sgd(1.0)), Status::InvalidState);
+        fails(Optimizer::new(&mut model, &sgd(1.0)), Status::InvalidState);
 
         model.seal().unwrap();
         fails(model.seal(), Status::InvalidState);
@@ -410,9 +414,9 @@ fn calls_at_the_wrong_moment_are_refused() {
         fails(model.end_backward(), Status::InvalidState);
         fails(model.gradient_ready(0, &[0.0_f32; 6]), Status::InvalidState);
 
-        let rule = OptimizerOptions { max_norm: 1e9, ..sgd(1.0) };
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &rule).unwrap();
-        fails(Optimizer::new(&mut model, Kind::Sgd, &rule), Status::InvalidState);
+        let rule = sgd(1.0).max_norm(1e9);
+        let mut optimizer = Optimizer::new(&mut model, &rule).unwrap();
+        fails(Optimizer::new(&mut model, &rule), Status::InvalidState);
         fails(optimizer.step(&mut model), Status::InvalidState);
         fails(optimizer.gradient_norm(), Status::InvalidState);
         model.begin_backward().unwrap();
@@ -444,13 +448,12 @@ fn types_lengths_and_numbers_that_do_not_fit_are_refused() {
         model.end_backward().unwrap();
         model.discard_gradients().unwrap();
 
-        let bad = OptimizerOptions { momentum: 1.5, ..sgd(1.0) };
-        refused(Optimizer::new(&mut model, Kind::Sgd, &bad).map(drop));
-        let bad = OptimizerOptions { centered: true, ..sgd(1.0) };
-        refused(Optimizer::new(&mut model, Kind::Sgd, &bad).map(drop));
-        let bad = OptimizerOptions { nesterov: true, ..sgd(1.0) };
-        refused(Optimizer::new(&mut model, Kind::Sgd, &bad).map(drop));
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd(1.0)).unwrap();
+        for bad in
+            [Sgd { momentum: 1.5, ..Sgd::default() }, Sgd { nesterov: true, ..Sgd::default() }]
+        {
+            refused(Optimizer::new(&mut model, &OptimizerOptions::new(bad)).map(drop));
+        }
+        let mut optimizer = Optimizer::new(&mut model, &sgd(1.0)).unwrap();
         refused(optimizer.set_learning_rate(-1.0));
         refused(optimizer.set_learning_rate(f64::NAN));
         optimizer.set_learning_rate(0.25).unwrap();
@@ -511,8 +514,8 @@ fn options_of_optimizers_that_differ_are_refused_and_the_model_goes_on() {
     ranks(2, |communicator| {
         let mut model = sealed(communicator, Strategy::Zero2);
         let rate = 0.5 + f64::from(communicator.rank());
-        fails(Optimizer::new(&mut model, Kind::Sgd, &sgd(rate)), Status::Mismatch);
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd(0.5)).unwrap();
+        fails(Optimizer::new(&mut model, &sgd(rate)), Status::Mismatch);
+        let mut optimizer = Optimizer::new(&mut model, &sgd(0.5)).unwrap();
         model.accumulate_flat(&gradient(communicator.rank(), 0)).unwrap();
         optimizer.step(&mut model).unwrap();
         assert_eq!(model.get_parameters::<f32>().unwrap(), oracle(2, 0..1));
@@ -523,8 +526,8 @@ fn options_of_optimizers_that_differ_are_refused_and_the_model_goes_on() {
 fn the_norm_is_the_root_of_all_squares() {
     everywhere(|communicator, strategy| {
         let mut model = sealed(communicator, strategy);
-        let rule = OptimizerOptions { max_norm: 100.0, ..sgd(0.5) };
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &rule).unwrap();
+        let rule = sgd(0.5).max_norm(100.0);
+        let mut optimizer = Optimizer::new(&mut model, &rule).unwrap();
         let mut gradients = [0.0_f32; ELEMENTS];
         if communicator.rank() == 0 {
             (gradients[0], gradients[13]) = (3.0, -4.0);
@@ -546,7 +549,8 @@ fn objects_may_be_dropped_in_any_order() {
                         let communicator = support::join(rendezvous, rank, 2);
                         let mut model = sealed(&communicator, strategy);
                         let mut optimizer =
-                            Optimizer::new(&mut model, Kind::Adam, &sgd(0.5)).unwrap();
+                            Optimizer::new(&mut model, &OptimizerOptions::new(RuleKind::Adam))
+                                .unwrap();
                         model.accumulate_flat(&gradient(rank, 0)).unwrap();
                         optimizer.step(&mut model).unwrap();
                         communicator.barrier().unwrap();
@@ -588,7 +592,7 @@ fn training_ends_when_the_group_does() {
     ranks(2, |communicator| {
         // So that the parameters come from the others.
         let mut model = sealed_and_shared(communicator, Strategy::Zero3, Share::Never);
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &sgd(0.5)).unwrap();
+        let mut optimizer = Optimizer::new(&mut model, &sgd(0.5)).unwrap();
         model.accumulate_flat(&gradient(communicator.rank(), 0)).unwrap();
         optimizer.step(&mut model).unwrap();
         both.wait(); // an abort during the other rank's step would fail that
@@ -608,8 +612,7 @@ fn a_rank_may_leave_as_soon_as_it_has_the_parameters() {
                     scope.spawn(move || {
                         let communicator = support::join(rendezvous, rank, 3);
                         let mut model = sealed(&communicator, strategy);
-                        let mut optimizer =
-                            Optimizer::new(&mut model, Kind::Sgd, &sgd(0.5)).unwrap();
+                        let mut optimizer = Optimizer::new(&mut model, &sgd(0.5)).unwrap();
                         for unit in [0, 1, 2, 2, 1, 0, 0, 1, 2, 2, 1, 0] {
                             model.gather_unit(unit).unwrap();
                             model.release_unit(unit).unwrap();

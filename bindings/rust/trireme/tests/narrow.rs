@@ -4,9 +4,13 @@ mod support;
 
 use support::{fails, options, ranks};
 use trireme::{
-    Bf16, Communicator, Dtype, Gradients, Kind, Model, ModelOptions, Optimizer,
-    OptimizerOptions, Parameter, State, Status, Strategy, Update, F16,
+    Bf16, Communicator, Dtype, Gradients, Model, ModelOptions, Optimizer, OptimizerOptions,
+    Parameter, RuleKind, State, Status, Strategy, Update, F16,
 };
+
+fn sgd(learning_rate: f64) -> OptimizerOptions<'static> {
+    OptimizerOptions::new(RuleKind::Sgd).learning_rate(learning_rate)
+}
 
 fn model(communicator: &Communicator, strategy: Strategy, dtype: Dtype) -> Model {
     let options = ModelOptions { gradients: Gradients::Sum, ..options(communicator, strategy) };
@@ -28,8 +32,7 @@ fn gradients_of_either_type_train() {
             ranks(world, |communicator| {
                 let mut model = model(communicator, strategy, Dtype::Bf16);
                 model.set_parameters(Some(&[bf16(1.0); 7]), 0).unwrap();
-                let rule = OptimizerOptions { learning_rate: 0.25, ..OptimizerOptions::default() };
-                let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &rule).unwrap();
+                let mut optimizer = Optimizer::new(&mut model, &sgd(0.25)).unwrap();
                 model.accumulate_flat(&[2.0_f32; 7]).unwrap();
                 optimizer.step(&mut model).unwrap();
                 model.accumulate_flat(&[bf16(1.0); 7]).unwrap();
@@ -103,12 +106,8 @@ fn rounding_by_chance_goes_to_a_neighbour() {
     ranks(2, |communicator| {
         let mut model = model(communicator, Strategy::Zero2, Dtype::Bf16);
         model.set_parameters(Some(&[bf16(1.0); 7]), 0).unwrap();
-        let rule = OptimizerOptions {
-            learning_rate: 0.25 / 256.0, // of two ranks: half the distance
-            stochastic_rounding: Some(3),
-            ..OptimizerOptions::default()
-        };
-        let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &rule).unwrap();
+        let rule = sgd(0.25 / 256.0).stochastic_rounding(3); // of two ranks: half the distance
+        let mut optimizer = Optimizer::new(&mut model, &rule).unwrap();
         model.accumulate_flat(&[1.0_f32; 7]).unwrap();
         optimizer.step(&mut model).unwrap();
         let down = bf16(1.0 - 1.0 / 256.0);
@@ -118,8 +117,8 @@ fn rounding_by_chance_goes_to_a_neighbour() {
     });
     ranks(1, |communicator| {
         let mut model = model(communicator, Strategy::Zero2, Dtype::F16);
-        let rule = OptimizerOptions { stochastic_rounding: Some(0), ..OptimizerOptions::default() };
-        fails(Optimizer::new(&mut model, Kind::Sgd, &rule), Status::Unsupported);
+        let rule = sgd(0.0).stochastic_rounding(0);
+        fails(Optimizer::new(&mut model, &rule), Status::Unsupported);
     });
 }
 
@@ -131,12 +130,8 @@ fn masters_keep_what_rounding_would_lose() {
         // A sixteenth of the distance between 1 and the number before it.
         let rate = 0.5 / 4096.0;
         for master_weights in [false, true] {
-            let rule = OptimizerOptions {
-                learning_rate: rate,
-                master_weights,
-                ..OptimizerOptions::default()
-            };
-            let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &rule).unwrap();
+            let rule = sgd(rate).master_weights(master_weights);
+            let mut optimizer = Optimizer::new(&mut model, &rule).unwrap();
             for _ in 0..16 {
                 model.accumulate_flat(&[1.0_f32; 7]).unwrap();
                 optimizer.step(&mut model).unwrap();
@@ -154,7 +149,7 @@ fn masters_keep_what_rounding_would_lose() {
     });
     ranks(1, |communicator| {
         let mut model = model(communicator, Strategy::Zero2, Dtype::F32);
-        let rule = OptimizerOptions { master_weights: true, ..OptimizerOptions::default() };
-        fails(Optimizer::new(&mut model, Kind::Sgd, &rule), Status::InvalidArgument);
+        let rule = sgd(0.0).master_weights(true);
+        fails(Optimizer::new(&mut model, &rule), Status::InvalidArgument);
     });
 }

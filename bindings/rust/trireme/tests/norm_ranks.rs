@@ -4,8 +4,8 @@ mod support;
 
 use support::{fails, ranks};
 use trireme::{
-    Communicator, Dtype, GroupOptions, Kind, Model, ModelOptions, Optimizer, OptimizerOptions,
-    Parameter, Status, Strategy,
+    Communicator, Dtype, GroupOptions, Model, ModelOptions, Optimizer, OptimizerOptions, Parameter,
+    RuleKind, Status, Strategy,
 };
 
 fn model(communicator: &Communicator) -> Model {
@@ -21,12 +21,14 @@ fn model(communicator: &Communicator) -> Model {
 fn two_models_clip_by_one_norm() {
     ranks(2, |communicator| {
         let rank = communicator.rank();
-        let alone = communicator.split(Some(rank as u32), 0, &GroupOptions::default()).unwrap().unwrap();
+        let alone =
+            communicator.split(Some(rank as u32), 0, &GroupOptions::default()).unwrap().unwrap();
         let mut model = model(&alone);
-        let rule =
-            OptimizerOptions { learning_rate: 1.0, max_norm: 1.5, ..OptimizerOptions::default() };
-        let mut optimizer =
-            Optimizer::with_norm_ranks(&mut model, Kind::Sgd, &rule, communicator).unwrap();
+        let rule = OptimizerOptions::new(RuleKind::Sgd)
+            .learning_rate(1.0)
+            .max_norm(1.5)
+            .norm_ranks(communicator);
+        let mut optimizer = Optimizer::new(&mut model, &rule).unwrap();
         let part = rank as f32 + 1.0;
         model.accumulate_flat(&[part, 2.0]).unwrap();
         optimizer.step(&mut model).unwrap();
@@ -40,9 +42,9 @@ fn what_does_not_fit_is_refused() {
     ranks(1, |communicator| {
         let mut model = model(communicator);
         for max_norm in [0.0, 1.0] {
-            let rule = OptimizerOptions { max_norm, ..OptimizerOptions::default() };
-            let made = Optimizer::with_norm_ranks(&mut model, Kind::Sgd, &rule, communicator);
-            fails(made, Status::InvalidArgument);
+            let rule =
+                OptimizerOptions::new(RuleKind::Sgd).max_norm(max_norm).norm_ranks(communicator);
+            fails(Optimizer::new(&mut model, &rule), Status::InvalidArgument);
         }
     });
 }

@@ -7,8 +7,8 @@ use std::{env, fs, process};
 
 use support::{fails, ranks};
 use trireme::{
-    Communicator, Dtype, Kind, Model, ModelOptions, Offload, Optimizer, OptimizerOptions,
-    Parameter, Share, State, Status, Strategy,
+    Communicator, Dtype, Model, ModelOptions, Offload, Optimizer, OptimizerOptions, Parameter,
+    RuleKind, Shards, Share, State, Status, Strategy, Units,
 };
 
 const ELEMENTS: usize = 5000;
@@ -49,7 +49,7 @@ fn train(communicator: &Communicator, model: &mut Model, optimizer: &mut Optimiz
 }
 
 fn in_file(path: &Path) -> Offload<'_> {
-    Offload { path, ratio: 0.0, buffer_bytes: 32768 }
+    Offload { buffer_bytes: 32768, ..Offload::new(path) }
 }
 
 #[test]
@@ -57,20 +57,19 @@ fn the_bits_are_the_same_and_ranges_are_copied() {
     let folder = Folder::new("offload");
     let path = folder.0.clone();
     ranks(2, move |communicator| {
-        let options = OptimizerOptions::default();
+        let options = OptimizerOptions::new(RuleKind::Adam);
         let mut plain = model(communicator);
-        let mut plain_rule = Optimizer::new(&mut plain, Kind::Adam, &options).unwrap();
+        let mut plain_rule = Optimizer::new(&mut plain, &options).unwrap();
         train(communicator, &mut plain, &mut plain_rule);
         let mut model = model(communicator);
-        let mut rule =
-            Optimizer::with_offload(&mut model, Kind::Adam, &options, &in_file(&path)).unwrap();
+        let mut rule = Optimizer::new(&mut model, &options.offload(in_file(&path))).unwrap();
         train(communicator, &mut model, &mut rule);
         assert_eq!(plain_rule.save(&plain).unwrap(), rule.save(&model).unwrap());
         let info = rule.offload_info().unwrap();
         assert_eq!(Path::new(&info.path), path);
         assert_eq!(
-            (info.direct(), info.ring()),
-            (info.why_not_direct.is_empty(), info.why_not_ring.is_empty())
+            (info.direct(), info.io_uring()),
+            (info.why_not_direct.is_empty(), info.why_not_io_uring.is_empty())
         );
         assert_eq!((info.resident_bytes, info.failed_writes, info.failed_errno), (0, 0, 0));
         assert_eq!(info.written_bytes, 3 * info.file_bytes);
@@ -106,9 +105,9 @@ fn parameters_in_a_file_have_the_same_bits() {
         let mut saved = Vec::new();
         for in_the_file in [false, true] {
             let options = ModelOptions {
-                share: Share::Never,
+                shards: Shards { share: Share::Never, ..Shards::default() },
                 offload: in_the_file.then(|| Offload { ratio: 0.5, ..in_file(&path) }),
-                minimum_unit_bytes: 1,
+                units: Units { minimum_bytes: 1, ..Units::default() },
                 ..ModelOptions::new(Strategy::Zero3)
             };
             let mut model = Model::new(communicator, &options).unwrap();
@@ -120,7 +119,7 @@ fn parameters_in_a_file_have_the_same_bits() {
             let start: Vec<f32> = (0..2 * ELEMENTS).map(|i| (i % 7) as f32 - 3.0).collect();
             model.set_parameters(Some(&start), 0).unwrap();
             let mut rule =
-                Optimizer::new(&mut model, Kind::Adam, &OptimizerOptions::default()).unwrap();
+                Optimizer::new(&mut model, &OptimizerOptions::new(RuleKind::Adam)).unwrap();
             model.accumulate_flat(&start).unwrap();
             rule.step(&mut model).unwrap();
             saved.push(rule.save(&model).unwrap());
@@ -150,8 +149,7 @@ fn parameters_in_a_file_have_the_same_bits() {
                 Status::InvalidArgument,
             ),
         ] {
-            let options = ModelOptions { offload: Some(offload), ..ModelOptions::new(strategy) };
-            fails(Model::new(communicator, &options), status);
+            fails(Model::new(communicator, &ModelOptions::new(strategy).offload(offload)), status);
         }
     });
 }
@@ -161,7 +159,7 @@ fn what_cannot_be_is_refused() {
     let folder = Folder::new("refused");
     let path = folder.0.clone();
     ranks(1, move |communicator| {
-        let options = OptimizerOptions::default();
+        let options = OptimizerOptions::new(RuleKind::Adam);
         let mut model = model(communicator);
         for (offload, status) in [
             (Offload { ratio: 1.5, ..in_file(&path) }, Status::InvalidArgument),
@@ -169,12 +167,11 @@ fn what_cannot_be_is_refused() {
             (in_file(Path::new("a\0b")), Status::InvalidArgument),
             (in_file(Path::new("/nowhere/at/all")), Status::System),
         ] {
-            let made = Optimizer::with_offload(&mut model, Kind::Adam, &options, &offload);
-            fails(made, status);
+            fails(Optimizer::new(&mut model, &options.offload(offload)), status);
         }
-        let made = Optimizer::with_offload(&mut model, Kind::Sgd, &options, &in_file(&path));
-        fails(made, Status::InvalidArgument); // it has no state
-        let plain = Optimizer::new(&mut model, Kind::Adam, &options).unwrap();
+        let stateless = OptimizerOptions::new(RuleKind::Sgd).offload(in_file(&path));
+        fails(Optimizer::new(&mut model, &stateless), Status::InvalidArgument);
+        let plain = Optimizer::new(&mut model, &options).unwrap();
         fails(plain.offload_info(), Status::InvalidState);
     });
 }

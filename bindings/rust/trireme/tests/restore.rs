@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use support::{fails, options, ranks};
 use trireme::{
-    Communicator, Dtype, Kind, Model, ModelOptions, Optimizer, OptimizerCounters, OptimizerOptions,
-    Parameter, State, Status, Strategy, Unused,
+    Communicator, Dtype, Model, Optimizer, OptimizerCounters, OptimizerOptions, Parameter,
+    RuleKind, State, Status, Strategy, Units, Unused,
 };
 
 const ELEMENTS: usize = 11;
@@ -40,18 +40,15 @@ fn plain_adamw() -> Vec<f64> {
 
 /// Two parameters; "b" is left out of step 1.
 fn build(communicator: &Communicator, strategy: Strategy) -> (Model, Optimizer) {
-    let options = ModelOptions {
-        minimum_unit_bytes: 1,
-        unused: Unused::Skip,
-        ..options(communicator, strategy)
-    };
+    let options = options(communicator, strategy)
+        .units(Units { minimum_bytes: 1, ..Units::default() })
+        .unused(Unused::Skip);
     let mut model = Model::new(communicator, &options).unwrap();
     model.add_parameter(&Parameter::new("a", Dtype::F32, &[3, 2])).unwrap();
     model.add_parameter(&Parameter::new("b", Dtype::F32, &[5])).unwrap();
     model.seal().unwrap();
-    let rule =
-        OptimizerOptions { learning_rate: 0.1, weight_decay: 0.1, ..OptimizerOptions::default() };
-    let optimizer = Optimizer::new(&mut model, Kind::AdamW, &rule).unwrap();
+    let rule = OptimizerOptions::new(RuleKind::AdamW).learning_rate(0.1).weight_decay(0.1);
+    let optimizer = Optimizer::new(&mut model, &rule).unwrap();
     (model, optimizer)
 }
 
@@ -158,7 +155,7 @@ fn what_cannot_be_restored_is_refused() {
         let good = optimizer.counters().unwrap();
         let changes: [(fn(&mut OptimizerCounters), &str); 4] = [
             (|c| c.version = 2, "counters.version is 2"),
-            (|c| c.loss_scale = 4.0, "without loss_scale"),
+            (|c| c.loss_scale = 4.0, "without options.loss_scale"),
             (|c| c.parameter_steps.clear(), "counters.parameter_count is 0"),
             (|c| c.group_rate_factors.push(1.0), "counters.group_count is 1"),
         ];

@@ -25,8 +25,8 @@ fn model(communicator: &Communicator, strategy: Strategy) -> Model {
     model
 }
 
-fn rate(learning_rate: f64) -> OptimizerOptions {
-    OptimizerOptions { learning_rate, ..OptimizerOptions::default() }
+fn rate(learning_rate: f64) -> OptimizerOptions<'static> {
+    OptimizerOptions::default().learning_rate(learning_rate)
 }
 
 /// Adds up all gradients so far in its state and goes down by the rate times that.
@@ -86,7 +86,7 @@ fn pieces_cover_each_trainable_element_once() {
 
             let mut hits = [0_i32; 14];
             for &(parameter, i) in seen.lock().unwrap().iter() {
-                hits[parameter * 5 + i] += 1; // weight from 0, bias from 10; 7 to 9 are nobody's
+                hits[parameter * 5 + i] += 1; // weight from 0, bias from 10; 7 to 9 stay free
             }
             communicator.all_reduce(&mut hits, Reduction::Sum).unwrap();
             let mut wanted = [0; 14];

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use support::{fails, ranks};
 use trireme::{
-    schedule_factor, Communicator, Dtype, Groups, Kind, Model, ModelOptions, Optimizer,
-    OptimizerOptions, Parameter, ScheduleKind, ScheduleOptions, Status, Strategy,
+    schedule_factor, Communicator, Dtype, Model, ModelOptions, Optimizer, OptimizerOptions,
+    Parameter, ParameterGroup, RuleKind, ScheduleKind, ScheduleOptions, Status, Strategy,
 };
 
 const GRADIENTS: [f32; 3] = [1.0, 2.0, 4.0];
@@ -16,16 +16,21 @@ const GRADIENTS: [f32; 3] = [1.0, 2.0, 4.0];
 fn model(communicator: &Communicator) -> Model {
     let mut model = Model::new(communicator, &ModelOptions::new(Strategy::Zero2)).unwrap();
     model.add_parameter(&Parameter::new("pair", Dtype::F32, &[2])).unwrap();
-    let last = Parameter { norm_group: 1, ..Parameter::new("last", Dtype::F32, &[1]) };
+    let last = Parameter { parameter_group: 1, ..Parameter::new("last", Dtype::F32, &[1]) };
     model.add_parameter(&last).unwrap();
     model.seal().unwrap();
     model
 }
 
+fn groups() -> [ParameterGroup; 2] {
+    let plain = ParameterGroup::default();
+    [plain, ParameterGroup { rate_factor: Some(2.0), ..plain }]
+}
+
 fn optimizer(model: &mut Model) -> Optimizer {
-    let options = OptimizerOptions { learning_rate: 0.5, ..OptimizerOptions::default() };
-    let groups = Groups { rate_factors: &[1.0, 2.0], ..Groups::default() };
-    Optimizer::with_groups(model, Kind::Sgd, &options, &groups, None).unwrap()
+    let groups = groups();
+    let options = OptimizerOptions::new(RuleKind::Sgd).learning_rate(0.5).groups(&groups);
+    Optimizer::new(model, &options).unwrap()
 }
 
 fn falling(total_steps: u64) -> ScheduleOptions {
@@ -151,8 +156,8 @@ fn ranks_with_other_factors_are_a_mismatch() {
 fn a_rule_of_ones_own_has_rates_by_group() {
     ranks(2, |communicator| {
         let mut model = model(communicator);
-        let options = OptimizerOptions { learning_rate: 0.5, ..OptimizerOptions::default() };
-        let groups = Groups { rate_factors: &[1.0, 2.0], ..Groups::default() };
+        let groups = groups();
+        let options = OptimizerOptions::default().learning_rate(0.5).groups(&groups);
         let rule = |update: &mut trireme::Update<'_>| {
             let rate = update.learning_rate() as f32;
             let pieces = update.pieces::<f32>()?;
@@ -161,8 +166,7 @@ fn a_rule_of_ones_own_has_rates_by_group() {
             }
             Ok(())
         };
-        let mut optimizer =
-            Optimizer::with_rule_and_groups(&mut model, &options, 0, &groups, None, rule).unwrap();
+        let mut optimizer = Optimizer::with_rule(&mut model, &options, 0, rule).unwrap();
         optimizer.set_schedule(ScheduleKind::Linear, &falling(2)).unwrap();
         for _ in 0..2 {
             model.accumulate_flat(&GRADIENTS).unwrap();
@@ -188,11 +192,11 @@ fn wrong_calls_are_refused() {
         let own = |_| Ok(-1.0);
         optimizer.set_own_schedule(own).unwrap();
         fails(optimizer.step_rate(), Status::Callback);
-        let groups = Groups { weight_decays: &[0.0, 0.5], ..Groups::default() };
         drop(optimizer);
-        let options = OptimizerOptions::default();
-        let refused =
-            Optimizer::with_rule_and_groups(&mut model, &options, 0, &groups, None, |_| Ok(()));
-        fails(refused.map(|_| ()), Status::InvalidArgument);
+        let plain = ParameterGroup::default();
+        let groups = [plain, ParameterGroup { weight_decay: Some(0.5), ..plain }];
+        let options = OptimizerOptions::default().groups(&groups);
+        let refused = Optimizer::with_rule(&mut model, &options, 0, |_| Ok(()));
+        fails(refused, Status::InvalidArgument);
     });
 }

@@ -4,8 +4,8 @@ mod support;
 
 use support::{fails, options, ranks};
 use trireme::{
-    Communicator, Dtype, Kind, Model, ModelOptions, Optimizer, OptimizerOptions, Parameter, Share,
-    State, Status, Strategy,
+    Adafactor, Communicator, Dtype, Model, ModelOptions, Optimizer, OptimizerOptions, Parameter,
+    RuleKind, Shards, Share, State, Status, Strategy, Units,
 };
 
 const WORLDS: [i32; 3] = [1, 2, 3];
@@ -17,7 +17,7 @@ const PARAMETERS: [(&str, &[u64], usize); 4] =
     [("a", &[3, 2], 0), ("still", &[3], 6), ("b", &[5], 9), ("scalar", &[], 14)];
 
 fn sealed(communicator: &Communicator, options: &ModelOptions) -> trireme::Result<Model> {
-    let options = ModelOptions { minimum_unit_bytes: 1, ..*options };
+    let options = options.units(Units { minimum_bytes: 1, ..Units::default() });
     let mut model = Model::new(communicator, &options)?;
     for (number, (name, shape, _)) in PARAMETERS.into_iter().enumerate() {
         let frozen = number == 1;
@@ -28,18 +28,15 @@ fn sealed(communicator: &Communicator, options: &ModelOptions) -> trireme::Resul
 }
 
 fn made(communicator: &Communicator, strategy: Strategy, share: Share) -> Model {
-    let options = ModelOptions { share, ..options(communicator, strategy) };
+    let options = options(communicator, strategy);
+    let options = options.shards(Shards { share, ..options.shards });
     sealed(communicator, &options).unwrap()
 }
 
 fn adamw(model: &mut Model) -> Optimizer {
-    let options = OptimizerOptions {
-        learning_rate: 0.1,
-        weight_decay: 0.1,
-        max_norm: 3.0,
-        ..OptimizerOptions::default()
-    };
-    Optimizer::new(model, Kind::AdamW, &options).unwrap()
+    let options =
+        OptimizerOptions::new(RuleKind::AdamW).learning_rate(0.1).weight_decay(0.1).max_norm(3.0);
+    Optimizer::new(model, &options).unwrap()
 }
 
 fn initial() -> Vec<f32> {
@@ -66,7 +63,7 @@ fn train(
     }
 }
 
-/// What each rank saved after so many steps, and the parameters after all of them.
+/// The part that each rank saved after `at` steps, and the parameters after all steps.
 fn saved(world: i32, strategy: Strategy, at: usize) -> Vec<(Vec<u8>, Vec<f32>)> {
     ranks(world, |communicator| {
         let mut model = made(communicator, strategy, Share::Auto);
@@ -124,14 +121,14 @@ fn ranks_share_one_copy_and_train_the_same() {
 #[test]
 fn what_cannot_be_shared_is_refused() {
     ranks(2, |communicator| {
-        let options =
-            ModelOptions { share: Share::Always, ..ModelOptions::new(Strategy::DataParallel) };
+        let sharing = |share| Shards { share, ..Shards::default() };
+        let options = ModelOptions::new(Strategy::DataParallel).shards(sharing(Share::Always));
         let error = fails(Model::new(communicator, &options), Status::InvalidArgument);
         assert!(error.message().contains("zero1 trains the same"), "{error}");
         let share = if communicator.rank() == 0 { Share::Always } else { Share::Never };
-        let options = ModelOptions { share, ..ModelOptions::new(Strategy::Zero1) };
+        let options = ModelOptions::new(Strategy::Zero1).shards(sharing(share));
         let error = fails(sealed(communicator, &options), Status::Mismatch);
-        assert!(error.message().contains("share_parameters"), "{error}");
+        assert!(error.message().contains("options.shards.share"), "{error}");
         communicator.barrier().unwrap(); // the group lives on
     });
 }
@@ -142,14 +139,14 @@ fn a_matrix_of_adafactor_has_rows_and_columns() {
         let mut model = Model::new(communicator, &options(communicator, Strategy::Zero1)).unwrap();
         model.add_parameter(&Parameter::new("matrix", Dtype::F32, &[2, 3])).unwrap();
         model.seal().unwrap();
-        let rule = OptimizerOptions {
-            learning_rate: 0.5,
+        let rule = Adafactor {
             beta2_decay: -1.0,
             max_update_rms: 0.5,
             min_parameter_rms: 2.0,
-            ..OptimizerOptions::default()
+            ..Adafactor::default()
         };
-        let mut optimizer = Optimizer::new(&mut model, Kind::Adafactor, &rule).unwrap();
+        let options = OptimizerOptions::new(rule).learning_rate(0.5);
+        let mut optimizer = Optimizer::new(&mut model, &options).unwrap();
         model.accumulate_flat(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
         optimizer.step(&mut model).unwrap();
         let values: Vec<f32> = model.get_parameters().unwrap();
@@ -227,7 +224,7 @@ fn a_range_says_where_its_elements_lie() {
         let mut model = made(communicator, Strategy::Zero1, Share::Never);
         let optimizer = adamw(&mut model);
         let first = optimizer.ranges(&model).unwrap()[0];
-        // SAFETY: six f32 that nobody looks at.
+        // SAFETY: six f32 that no other code reads now.
         unsafe { first.as_mut_ptr().cast::<f32>().write(5.0) };
         assert_eq!(model.get_parameters::<f32>().unwrap()[0], 5.0);
     });
@@ -288,17 +285,16 @@ fn damaged_state_is_refused_by_all_and_changes_nothing() {
 fn the_state_of_another_training_is_refused() {
     let saved = &saved(2, Strategy::Zero3, SAVED_AT);
     let cases = [
-        (3, Strategy::Zero3, Kind::AdamW, 0, "world size"),
-        (2, Strategy::Zero2, Kind::AdamW, 0, "strategy"),
-        (2, Strategy::Zero3, Kind::Sgd, 0, "other"),
-        (2, Strategy::Zero3, Kind::AdamW, 1, "of rank"),
+        (3, Strategy::Zero3, RuleKind::AdamW, 0, "world size"),
+        (2, Strategy::Zero2, RuleKind::AdamW, 0, "strategy"),
+        (2, Strategy::Zero3, RuleKind::Sgd, 0, "other"),
+        (2, Strategy::Zero3, RuleKind::AdamW, 1, "of rank"),
     ];
     for (world, strategy, kind, shift, words) in cases {
         ranks(world, |communicator| {
             let state = &saved[(communicator.rank() as usize + shift) % 2].0;
             let mut model = made(communicator, strategy, Share::Auto);
-            let mut optimizer =
-                Optimizer::new(&mut model, kind, &OptimizerOptions::default()).unwrap();
+            let mut optimizer = Optimizer::new(&mut model, &OptimizerOptions::new(kind)).unwrap();
             let error = fails(optimizer.load(&mut model, state), Status::InvalidArgument);
             assert!(error.message().contains(words), "{error}");
             assert_eq!(optimizer.step_count().unwrap(), 0);

@@ -5,7 +5,7 @@ mod support;
 use support::{fails, ranks, WORLDS};
 use trireme::{Communicator, GroupOptions, Status};
 
-/// Who is in a group, told by its ranks themselves.
+/// The members of a group, told by its ranks themselves.
 fn members(group: &Communicator) -> Vec<i32> {
     let numbers = group.ranks().unwrap();
     let mut seen = vec![0; numbers.len()];

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use support::{fails, ranks};
 use trireme::{
-    Bf16, Communicator, Dtype, Kind, Layer, LayerCall, LayerOptions, LayerPhase, Model,
-    ModelOptions, Optimizer, OptimizerOptions, Parameter, ScheduleKind, ScheduleOptions, Status,
-    Strategy, Trainer, TrainerOptions,
+    Bf16, Communicator, Dtype, Layer, LayerCall, LayerOptions, LayerPhase, Model, ModelOptions,
+    Offload, Optimizer, OptimizerOptions, Parameter, RuleKind, ScheduleKind, ScheduleOptions,
+    Status, Strategy, Trainer, TrainerOptions,
 };
 
 const INPUTS: usize = 3;
@@ -169,8 +169,8 @@ fn model(communicator: &Communicator, strategy: Strategy, leaves: u32) -> (Model
     }
     model.seal().unwrap();
     model.set_parameters(Some(&first_weights()[..]), 0).unwrap();
-    let rule = OptimizerOptions { learning_rate: RATE, ..OptimizerOptions::default() };
-    let optimizer = Optimizer::new(&mut model, Kind::Sgd, &rule).unwrap();
+    let rule = OptimizerOptions::new(RuleKind::Sgd).learning_rate(RATE);
+    let optimizer = Optimizer::new(&mut model, &rule).unwrap();
     (model, optimizer)
 }
 
@@ -240,7 +240,8 @@ fn activations_in_a_file_give_the_same_bits() {
         let folder = std::env::temp_dir();
         let train = |path: Option<&std::path::Path>| {
             let (mut model, mut optimizer) = model(communicator, Strategy::Zero3, 4);
-            let options = TrainerOptions { offload_path: path, ..TrainerOptions::default() };
+            let offload = path.map(Offload::from);
+            let options = TrainerOptions { offload, ..TrainerOptions::default() };
             let mut trainer =
                 Trainer::new(&mut model, &mut optimizer, &options, layers(Hidden::default()))
                     .unwrap();
@@ -263,16 +264,14 @@ fn activations_in_a_file_give_the_same_bits() {
         };
         assert_eq!(train(None), train(Some(&folder)));
         let (mut model, mut optimizer) = model(communicator, Strategy::Zero3, 4);
-        for (path, buffer, status) in [
-            (None, 4096, Status::InvalidArgument),
-            (Some(std::path::Path::new("")), 0, Status::InvalidArgument),
-            (Some(folder.as_path()), 1, Status::OutOfMemory),
+        let whole = Offload::new(&folder);
+        for (offload, status) in [
+            (Offload { ratio: 0.5, ..whole }, Status::InvalidArgument),
+            (Offload::from(""), Status::InvalidArgument),
+            (Offload::from("a\0b"), Status::InvalidArgument),
+            (Offload { buffer_bytes: 1, ..whole }, Status::OutOfMemory),
         ] {
-            let options = TrainerOptions {
-                offload_path: path,
-                offload_buffer_bytes: buffer,
-                ..TrainerOptions::default()
-            };
+            let options = TrainerOptions { offload: Some(offload), ..TrainerOptions::default() };
             let made =
                 Trainer::new(&mut model, &mut optimizer, &options, layers(Hidden::default()));
             assert_eq!(made.err().map(|error| error.status()), Some(status));
@@ -457,16 +456,15 @@ fn gradients_of_narrow_parameters_that_are_not_written_are_named_or_zero() {
             model.add_parameter(&frozen).unwrap();
             model.seal().unwrap();
             model.set_parameters(Some(&[bf16(2.0); 10]), 0).unwrap();
-            let rule = OptimizerOptions { learning_rate: RATE, ..OptimizerOptions::default() };
-            let mut optimizer = Optimizer::new(&mut model, Kind::Sgd, &rule).unwrap();
+            let rule = OptimizerOptions::new(RuleKind::Sgd).learning_rate(RATE);
+            let mut optimizer = Optimizer::new(&mut model, &rule).unwrap();
             let layers = || -> Vec<(_, Box<dyn Layer<u32>>)> {
                 let place =
                     LayerOptions { name: "all", parameters: 0..2, ..LayerOptions::default() };
                 vec![(place, Box::new(Narrow))]
             };
             let mut options = TrainerOptions::default();
-            let mut trainer =
-                Trainer::new(&mut model, &mut optimizer, &options, layers()).unwrap();
+            let mut trainer = Trainer::new(&mut model, &mut optimizer, &options, layers()).unwrap();
             let error = trainer.step(&mut model, &mut optimizer, &1).unwrap_err();
             assert_eq!(error.status(), Status::Callback);
             let message = error.to_string();
@@ -474,8 +472,7 @@ fn gradients_of_narrow_parameters_that_are_not_written_are_named_or_zero() {
             assert!(message.contains(wanted), "{message}");
             drop(trainer);
             options.zero_gradients = true;
-            let mut trainer =
-                Trainer::new(&mut model, &mut optimizer, &options, layers()).unwrap();
+            let mut trainer = Trainer::new(&mut model, &mut optimizer, &options, layers()).unwrap();
             for (batch, expected) in [(0, 1.75), (1, 1.75), (2, 1.5), (3, 1.5)] {
                 trainer.step(&mut model, &mut optimizer, &batch).unwrap();
                 let found = model.get_parameters::<Bf16>().unwrap();

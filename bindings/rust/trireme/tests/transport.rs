@@ -35,7 +35,7 @@ impl Fault {
     }
 }
 
-/// What all ends of one net share.
+/// The state that all ends of one net share.
 #[derive(Default)]
 struct Net {
     over: Mutex<bool>,
@@ -136,7 +136,7 @@ impl Transport for End {
 }
 
 /// Runs `body` on a thread for each rank of a group whose last rank has the fault, at its frame of
-/// that number. Ranks leave together, so that nobody sees a peer leave.
+/// that number. Ranks leave together, so that no rank sees a peer leave.
 fn over<R: Send>(
     world: i32,
     (fault, frame): (Fault, i64),
@@ -144,7 +144,7 @@ fn over<R: Send>(
     body: impl Fn(&Communicator) -> R + Sync,
 ) -> Vec<R> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let name = format!("host-transport://rust-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let name = format!("transport://rust-{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let net = Arc::new(Net::default());
     let (inboxes, receivers): (Vec<_>, Vec<_>) = (0..world).map(|_| sync_channel(64)).unzip();
     let (through, body, name) = (Barrier::new(world as usize), &body, &name);
@@ -279,7 +279,7 @@ fn sum_until_failure(group: &Communicator) -> trireme::Result<()> {
 fn every_collective_goes_over_it() {
     for world in WORLDS {
         over(world, (Fault::None, 0), LONG, |group| {
-            assert_eq!(group.backend().unwrap(), "host (transport)");
+            assert_eq!(group.backend().unwrap(), "frames (transport)");
             for length in [0, 1, 7, 3001] {
                 all_of(group, length).unwrap();
             }
@@ -365,18 +365,18 @@ fn what_does_not_go_with_a_transport_is_refused_and_dropped() {
         assert_eq!(dropped.load(Ordering::SeqCst), before + 1);
     };
     refused("local://x", 0, None, Status::InvalidArgument);
-    refused("host-transport://", 0, None, Status::InvalidArgument);
-    refused("host-transport://x", 1023, None, Status::InvalidArgument);
-    refused("host-transport://\0", 0, None, Status::InvalidArgument);
-    refused("host-transport://x", 0, Some("local"), Status::Unsupported);
-    fails(Communicator::join("host-transport://x", 0, 1), Status::InvalidArgument);
+    refused("transport://", 0, None, Status::InvalidArgument);
+    refused("transport://x", 1023, None, Status::InvalidArgument);
+    refused("transport://\0", 0, None, Status::InvalidArgument);
+    refused("transport://x", 0, Some("local"), Status::Unsupported);
+    fails(Communicator::join("transport://x", 0, 1), Status::InvalidArgument);
 }
 
 #[test]
 fn it_is_dropped_once_and_may_panic_there() {
     let dropped = Arc::new(AtomicU32::new(0));
     let transport = Useless { frame_bytes: 1024, dropped: dropped.clone(), panics: true };
-    let options = CommunicatorOptions::new("host-transport://alone", 0, 1);
+    let options = CommunicatorOptions::new("transport://alone", 0, 1);
     let alone = Communicator::over(&options, transport).unwrap();
     alone.barrier().unwrap();
     assert_eq!(dropped.load(Ordering::SeqCst), 0);

@@ -1,5 +1,5 @@
-// Gloo's algorithms over a transport that is the library's own: Gloo is given no device, opens no socket
-// and has no thread. What it throws ends here.
+// Gloo's algorithms over a transport of the library: Gloo gets no device, opens no socket and has
+// no thread. Its exceptions end here.
 #include "backends/gloo/plugin.hpp"
 
 #include <gloo/allgather.h>
@@ -27,10 +27,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The deadlines are the library's.
+// The library keeps the deadlines.
 constexpr milliseconds kNever{std::chrono::hours{24 * 365}};
 
-// A service said no: out of Gloo, the library knows why.
+// Leaves Gloo when a service refuses; the library knows why.
 struct Stopped {};
 
 struct Place {
@@ -38,8 +38,8 @@ struct Place {
   Run* run = nullptr;  // the one under way
 };
 
-// Memory that Gloo has named, with what is under way to and from it. Pieces are waited for in the order
-// in which they began: Gloo cannot tell which of them it waits for, so it must not matter.
+// Memory that Gloo has named, with its transfers under way. Pieces are waited for in the order in
+// which they began: Gloo does not say which transfer it waits for, so the order must not matter.
 class Buffer final : public ::gloo::transport::UnboundBuffer {
  public:
   Buffer(const Place& place, void* data, std::size_t bytes)
@@ -69,7 +69,7 @@ class Buffer final : public ::gloo::transport::UnboundBuffer {
   }
   bool waitSend(int* member, milliseconds) override { return wait(&sends_, member); }
   bool waitRecv(int* member, milliseconds) override { return wait(&receives_, member); }
-  // The library ends a collective by its services.
+  // The library's services end a collective instead.
   void abortWaitRecv() override {}
   void abortWaitSend() override {}
 
@@ -109,7 +109,7 @@ class Buffer final : public ::gloo::transport::UnboundBuffer {
   std::deque<UnderWay> receives_;
 };
 
-// Gloo looks whether there is one for each peer. Its algorithms use buffers alone.
+// Gloo checks that each peer has one. Its algorithms use only buffers.
 class Pair final : public ::gloo::transport::Pair {
  public:
   const ::gloo::transport::Address& address() const override { unused(); }
@@ -151,7 +151,7 @@ class Transport final : public ::gloo::transport::Context {
   const Place& place_;
 };
 
-// Of one channel.
+// The context of one channel.
 class Context final : public ::gloo::Context {
  public:
   Context(int member, int members, const Services* services) : ::gloo::Context(member, members) {
@@ -177,7 +177,7 @@ void give_elements(Options* options, const Call& call, Run* run, const Services*
 
 // Gloo wants a type, but only its size matters.
 template <class Options>
-void give(Options* options, const Call& call, Run* run, const Services* services) {
+void publish(Options* options, const Call& call, Run* run, const Services* services) {
   switch (call.element_bytes) {
     case 1: return give_elements<std::uint8_t>(options, call, run, services);
     case 2: return give_elements<std::uint16_t>(options, call, run, services);
@@ -196,12 +196,12 @@ void move(const std::shared_ptr<Context>& context, const Call& call, Run* run) {
   switch (call.kind) {
     case OperationKind::all_reduce: {
       ::gloo::AllreduceOptions options(context);
-      give(&options, call, run, services);
+      publish(&options, call, run, services);
       return ::gloo::allreduce(options);
     }
     case OperationKind::reduce: {
       ::gloo::ReduceOptions options(context);
-      give(&options, call, run, services);
+      publish(&options, call, run, services);
       options.setRoot(call.root);
       return ::gloo::reduce(options);
     }
@@ -237,7 +237,7 @@ struct Group {
   const int member;
   const int size;
   const Services* const services;
-  // Each is made by the first call in its channel; there is one call at a time.
+  // The first call in a channel makes its context; there is one call at a time.
   std::array<std::shared_ptr<Context>, kChannels> contexts;
 };
 

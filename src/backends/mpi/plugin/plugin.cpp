@@ -1,6 +1,6 @@
-// One group over MPI: frames and slots as its messages, bulk data as messages or its collectives. A
-// communicator of its own for the frames and for each channel, so that nothing meets messages of the program or of
-// another group, or calls of another channel.
+// One group over MPI: frames and slots are its messages, bulk data its messages or collectives. The
+// frames and each channel have their own communicator. So messages of the program, of other groups
+// and of other channels never mix.
 #include "backends/mpi/plugin.hpp"
 
 #include <algorithm>
@@ -26,13 +26,13 @@ using std::chrono::microseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-// Frames that may be on their way to one rank.
+// Frames that may be on their way to one rank at a time.
 constexpr std::size_t kFlights = 8;
-// A receiver without frames looks again at once for this long, then sleeps, longer each time.
+// A receiver without frames tests again at once for this long, then sleeps, longer each time.
 constexpr microseconds kSpin{50};
 constexpr microseconds kShortestSleep{20};
 constexpr microseconds kLongestSleep{500};
-// A rank that has left: how long its last frames may need.
+// The time for the last frames of a rank that has left.
 constexpr std::chrono::milliseconds kLastWords{1000};
 
 std::atomic<std::uint32_t> joins{0};
@@ -56,13 +56,13 @@ struct Group {
   // Communicators come into being one after the other, while ranks arrive: see advance().
   MPI_Request duplicating = MPI_REQUEST_NULL;
   std::array<MPI_Comm, 1 + kOwnChannels> communicators;  // frames, then by channel
-  std::atomic<std::size_t> ready{0};                  // how many of them are there
+  std::atomic<std::size_t> ready{0};                     // how many of them exist
   std::atomic<int> failed{MPI_SUCCESS};
   std::atomic<int> abandoned{0};
-  int tag = 0;  // what an earlier group left in the queues of MPI is none of this one's
+  int tag = 0;  // differs from earlier groups', whose messages may remain queued
 
   std::vector<std::array<Flight, kFlights>> flights;  // by rank; the sending thread's alone
-  // The receiving thread's alone.
+  // Only the receiving thread uses these.
   MPI_Request receiving = MPI_REQUEST_NULL;
   std::vector<std::byte> frame;
   int from = 0;
@@ -86,13 +86,13 @@ struct Group {
 namespace {
 
 // Groups that still wait for communicators, in the order in which all ranks joined them. MPI makes
-// one communicator at a time: several at once are more than the MPIs there are get right.
+// one communicator at a time: the known MPIs fail with several at once.
 std::deque<Group*>& unfinished() {
   static std::deque<Group*>* const groups = new std::deque<Group*>;
   return *groups;
 }
 
-// Goes on with the group's communicators as far as MPI has come.
+// Makes the group's communicators, as far as MPI has come.
 State make_communicators(Group& group) {
   while (true) {
     const std::size_t ready = group.ready.load(std::memory_order_relaxed);
@@ -115,7 +115,7 @@ State make_communicators(Group& group) {
   }
 }
 
-// Whether the first `count` communicators are there, after a look at what MPI has done meanwhile.
+// Whether the first `count` communicators exist, after a look at MPI's progress.
 State advance(Group& group, std::size_t count) {
   if (group.ready.load(std::memory_order_acquire) >= count) return State::done;
   std::deque<Group*>& groups = unfinished();
@@ -146,7 +146,8 @@ Group* join(char* error) {
   group->communicators.fill(MPI_COMM_NULL);
   const std::uint32_t number = joins.fetch_add(1);
   group->tag = static_cast<int>(number % kTags);
-  for (std::uint32_t i = 0; i < kOwnChannels; ++i) group->slots.emplace_back(rank, world_size, number);
+  for (std::uint32_t i = 0; i < kOwnChannels; ++i)
+    group->slots.emplace_back(rank, world_size, number);
   group->flights.resize(static_cast<std::size_t>(world_size));
   group->frame.resize(kFrameBytes);
   forget_groups();
@@ -188,7 +189,7 @@ std::int32_t send(void* user_data, std::int32_t to, const void* data, std::uint6
         code = MPI_Isend(flight->frame.data(), static_cast<int>(bytes), MPI_BYTE, to, group.tag,
                          group.communicators[0], &flight->request);
         if (code != MPI_SUCCESS) return TRIREME_ERROR_CALLBACK;
-        group.stir();  // an answer may be near
+        group.stir();  // an answer may come soon
         return TRIREME_OK;
       }
     }
@@ -197,7 +198,7 @@ std::int32_t send(void* user_data, std::int32_t to, const void* data, std::uint6
   }
 }
 
-// A frame that has arrived whole. `receiving` stays where only its beginning has.
+// Takes a frame that has arrived whole. `receiving` stays where only the beginning of one has.
 State look(Group& group) {
   if (advance(group, 1) != State::done) {
     return group.failed.load() == MPI_SUCCESS ? State::pending : State::failed;
@@ -265,7 +266,7 @@ std::int32_t receive(void* user_data, std::int32_t* from, void* data, std::uint6
   }
 }
 
-// Whether nothing of the group is under way any more.
+// Whether no request of the group is under way any more.
 bool is_quiet(Group& group) {
   if (group.receiving != MPI_REQUEST_NULL || group.abandoned.load() > 0) return false;
   for (auto& flights : group.flights) {
@@ -281,14 +282,15 @@ bool is_quiet(Group& group) {
                      [](Slots& each) { return each.end(); });
 }
 
-// Groups that this rank has left, until all ranks have, and nothing is on its way any more.
+// Groups that this rank has left. They stay until all ranks have left them and no message is on its
+// way.
 std::deque<Group*>& left_groups() {
   static std::deque<Group*>* const groups = new std::deque<Group*>;
   return *groups;
 }
 
 bool is_over(Group& group) {
-  while (look(group) == State::done) {  // nobody wants them
+  while (look(group) == State::done) {  // drops the frame
   }
   int all = 0;
   if (group.receiving != MPI_REQUEST_NULL ||
@@ -300,7 +302,7 @@ bool is_over(Group& group) {
   return group.receiving == MPI_REQUEST_NULL;
 }
 
-// False: there are some left.
+// False: some are left.
 bool forget_groups() {
   std::deque<Group*>& groups = left_groups();
   std::erase_if(groups, [](Group* group) {
@@ -312,7 +314,7 @@ bool forget_groups() {
   return groups.empty();
 }
 
-// What MPI may still touch stays for good, communicators with it.
+// Memory that MPI may still touch stays for good, and so do its communicators.
 void leave(void* user_data) {
   Group* const group = static_cast<Group*>(user_data);
   const auto end = steady_clock::now() + kLastWords;
@@ -340,7 +342,7 @@ MPI_Op op_of(trireme_reduction reduction) {
     case TRIREME_REDUCTION_BAND: return MPI_BAND;
     case TRIREME_REDUCTION_BOR: return MPI_BOR;
     case TRIREME_REDUCTION_BXOR: return MPI_BXOR;
-    default: return MPI_SUM;  // an average and a scaled sum, too
+    default: return MPI_SUM;  // an average and a scaled sum begin as sums
   }
 }
 
@@ -380,14 +382,14 @@ int start_collective(const Call& call, MPI_Comm comm, MPI_Request* request) {
   }
 }
 
-// Whether the group's communicators are there.
+// Whether all communicators of the group exist.
 State look_for_communicators(Group& group, char* error) {
   const State there = advance(group, group.communicators.size());
   if (there == State::failed) say(error, error_text("MPI_Comm_idup", group.failed.load()));
   return there;
 }
 
-// Begins a request in a channel by start(communicator, request), once the communicator is there.
+// Begins a request in a channel by start(communicator, request), once the communicator exists.
 template <class Start>
 State prepare(Group& group, std::uint32_t channel, const char* what, Start start, Request** out,
               char* error) {
@@ -409,7 +411,7 @@ State start(Group* group, const Call& call, Request** out, char* error) {
       out, error);
 }
 
-State post(Group* group, const Letter& letter, Request** out, char* error) {
+State post(Group* group, const Character& letter, Request** out, char* error) {
   return prepare(
       *group, letter.channel, "a message",
       [&](MPI_Comm comm, MPI_Request* request) {

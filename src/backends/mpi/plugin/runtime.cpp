@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// How long finalising waits for groups whose ranks have left but not said everything.
+// How long finalising waits for the last messages of groups whose ranks have left.
 constexpr milliseconds kPatience{2000};
 
 std::mutex calling;
@@ -24,27 +24,27 @@ std::mutex beginning;
 bool begun = false;
 bool (*forget)() = nullptr;
 
-// From now on nobody calls MPI. Whoever is in it now never waits for a peer there.
-void close_gate() {
+// From now on no thread enters MPI. A thread that is inside MPI now never waits for a peer there.
+void close_admission() {
   closed.store(true);
   const auto end = steady_clock::now() + kPatience;
-  // Not for ever: this may run inside MPI, under a lock of its own.
+  // The wait has an end: this may run inside MPI, under one of its locks.
   std::unique_lock lock(calling, std::defer_lock);
   while (!lock.try_lock() && steady_clock::now() < end) std::this_thread::yield();
 }
 
-// MPI deletes what is attached to MPI_COMM_SELF before anything else when it is finalised, whoever
-// does that.
+// MPI deletes the attributes of MPI_COMM_SELF first when it is finalised, whoever finalises it.
 int close_at_finalize(MPI_Comm, int, void*, void*) {
   const auto end = steady_clock::now() + kPatience;
   while (groups.load() > 0 && !closed.load() && steady_clock::now() < end) {
     std::this_thread::sleep_for(milliseconds(1));
   }
-  close_gate();
+  close_admission();
   return MPI_SUCCESS;
 }
 
-// Not when the last group ends, as MPI cannot begin again; and before libraries are torn down.
+// This does not run when the last group ends, because MPI cannot begin again; it runs before
+// libraries are torn down.
 void finalize_at_exit() {
   int over = 0;
   if (MPI_Finalized(&over) != MPI_SUCCESS || over != 0) return;
@@ -56,7 +56,7 @@ void finalize_at_exit() {
     }
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
-  close_gate();
+  close_admission();
   MPI_Finalize();
 }
 
@@ -79,7 +79,8 @@ std::int32_t begin_once(std::string* error) {
   }
   MPI_Initialized(&initialised);
 #ifdef MPICH_VERSION
-  // Its MPI_Finalize aborts where another thread has just been in it, and nobody tells us in time.
+  // MPICH's MPI_Finalize aborts if another thread has just been inside MPI, and does not announce
+  // itself in time.
   if (initialised != 0) {
     *error = "the program has initialised MPI, which works with Open MPI alone; let mpi:// do it";
     return TRIREME_ERROR_UNSUPPORTED;

@@ -1,4 +1,4 @@
-// Runtime: the one MPI of this process: who initialises and finalises it, and that nobody calls it
+// Runtime: the one MPI of this process: initialises and finalises it, and keeps threads out of it
 // afterwards.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace trireme::mpi {
 
-// Whoever calls MPI holds one of these, one at a time: MPICH over UCX says that it bears several
-// threads, and does not. False: MPI is finalised, or about to be.
+// A thread holds one of these to call MPI, one thread at a time: MPICH over UCX claims to allow
+// several threads, and does not. False: MPI is finalised, or about to be.
 class Inside {
  public:
   Inside();
@@ -26,12 +26,13 @@ class Inside {
   const bool inside_;
 };
 
-// Initialises MPI, or looks at what the program has done. A trireme_status. Before the library
-// finalises MPI `forget_groups` is called within an Inside until it says true, or for 2 s.
+// Initialises MPI, or adopts the program's initialisation. Returns a trireme_status. Before the
+// library finalises MPI, it calls `forget_groups` within an Inside until that returns true, or for
+// 2 s.
 std::int32_t begin_mpi(std::int32_t* rank, std::int32_t* world_size, bool (*forget_groups)(),
                        std::string* error);
 
-// Groups that still have something to say; finalising waits a moment for them.
+// Counts groups that still have messages to send; finalising waits for them a moment.
 void count_group(int change);
 
 std::string error_text(const char* call, int code);

@@ -5,7 +5,7 @@
 namespace trireme::mpi {
 namespace {
 
-// All of them over, or none to wait for.
+// True if all of them are over, or there are none.
 int are_over(std::vector<MPI_Request>& requests, bool* over) {
   *over = true;
   for (MPI_Request& request : requests) {

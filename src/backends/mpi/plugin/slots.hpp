@@ -1,5 +1,5 @@
-// Slots: the short messages of one channel by which ranks tell each other what they call. Receives
-// are always posted, so that a message that comes early goes straight to where it is looked for.
+// Slots: the short messages of one channel by which ranks announce their calls. Receives are always
+// posted, so that an early message goes straight to its place.
 #pragma once
 
 #include <array>
@@ -15,16 +15,17 @@ namespace trireme::mpi {
 // Every function is called within an Inside.
 class Slots {
  public:
-  // Messages with another `number` are of an earlier group, whose communicator had the same name in MPI.
+  // Messages with another `number` belong to an earlier group, whose communicator had the same name
+  // in MPI.
   Slots(int rank, int world_size, std::uint64_t number);
 
-  // Keeps a copy; the one before has been sent.
+  // Keeps a copy; the message before must have been sent.
   void publish(const void* data, std::uint64_t bytes);
-  // Sends it, once MPI has let go of the memory for that. An error code of MPI.
+  // Sends the copy, once MPI has released its memory. Returns an error code of MPI.
   int send(MPI_Comm communicator);
-  // Sends and takes what can be. An error code of MPI.
+  // Sends and takes all that can move. Returns an error code of MPI.
   int advance(MPI_Comm communicator, Take take, void* context, bool* any);
-  // Ends what is under way; false: MPI still uses memory of this.
+  // Ends the requests under way; false: MPI still uses their memory.
   bool end();
 
  private:

@@ -35,8 +35,7 @@ extern "C" {
         bytes: u64,
         out_buffer: *mut *mut trireme_buffer,
     ) -> trireme_status;
-    /// Gives the memory back. Operations that still run on it end first in the library's own eyes:
-    /// the memory itself is released when the last of them is done.
+    /// Destroys the handle. The library frees the memory once no operation uses it any more.
     ///
     /// Never waits for a peer.
     ///
@@ -58,7 +57,7 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: out_data is NULL.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_buffer_data(
+    pub fn trireme_buffer_get_data(
         buffer: *const trireme_buffer,
         out_data: *mut *mut c_void,
     ) -> trireme_status;
@@ -76,7 +75,7 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: out_bytes is NULL.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_buffer_size(
+    pub fn trireme_buffer_get_bytes(
         buffer: *const trireme_buffer,
         out_bytes: *mut u64,
     ) -> trireme_status;

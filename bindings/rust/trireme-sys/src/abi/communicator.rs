@@ -15,7 +15,7 @@
 //! * "host://NAME": ranks are processes of this host.
 //! * "tcp://ADDRESS:PORT\[/NAME\]\[?interface=NAME\]\[&host=LABEL\]\[&silence_ms=N\]": ranks are
 //!   processes of any hosts that know the job's token.
-//! * "host-transport://NAME": the caller's `transport` carries the bytes.
+//! * "transport://NAME": the caller's `transport` carries the bytes.
 //! * "mpi://": all ranks of mpirun. Ranks that all share one host use its memory. If the program
 //!   has not initialised MPI, the library does so, and finalises it when the process exits.
 //! * "env://": the launcher's environment variables name the rendezvous and this rank's place.
@@ -58,15 +58,15 @@
 //! A lost rank that still lives gets TRIREME_ERROR_PEER_LOST from both calls.
 //!
 //! Majority: over tcp:// a dead rank looks like a rank that others do not reach. So each of the two
-//! calls needs enough ranks. Of the ranks that the last such call went on with (at first: of all
-//! ranks), it needs either of these:
+//! calls needs enough ranks that reach each other. The ranks of the last such call count, at first
+//! all ranks. A call needs either of these:
 //!
 //! * more than half of them,
 //! * exactly half of them, and the lowest one among these.
 //!
-//! Only ranks that reach each other count, whether they stay or go. Ranks that are too few get
-//! TRIREME_ERROR_PEER_LOST from both calls from then on, also when they reach the others again. The
-//! ranks that go on need neither rank 0 nor the address where they met at first.
+//! Ranks that are too few get TRIREME_ERROR_PEER_LOST from both calls from then on, also when they
+//! reach the others again. The ranks that go on need neither rank 0 nor the address where they met
+//! at first.
 
 use std::os::raw::c_char;
 
@@ -86,9 +86,9 @@ structs! {
         /// Where the ranks meet, for example "host://training" or "env://". See "Rendezvous" at the
         /// top of this file. Required.
         rendezvous: *const c_char,
-        /// "local"; "host", over sockets or a transport; "mpi", where MPI moves everything, on one
-        /// host, too; or "gloo", with tcp:// alone. The same on all ranks. Default: the best one
-        /// for the rendezvous, which is never "gloo".
+        /// "local"; "frames", over sockets or a transport; "mpi", where MPI moves everything, on
+        /// one host, too; or "gloo", with tcp:// alone. The same on all ranks. Default: the best
+        /// one for the rendezvous, which is never "gloo".
         backend: *const c_char,
         /// Name in messages, at most 63 bytes. Default: the rendezvous.
         name: *const c_char,
@@ -96,7 +96,7 @@ structs! {
         timeout_ns: u64,
         /// Where buffers live. Default: the host.
         device: trireme_device,
-        /// Functions that carry the bytes of "host-transport://NAME"; copied. Default: NULL.
+        /// Functions that carry the bytes of "transport://NAME"; copied. Default: NULL.
         transport: *const trireme_transport,
         /// When a wait for a peer has lasted this many ns, the log tells it (TRIREME_LOG_WARNING),
         /// and again each time it has doubled. UINT64_MAX: never. Default: 10 s.
@@ -118,9 +118,9 @@ structs! {
         /// Bytes of this rank that peers were given to read, by collectives and messages. Leaves
         /// out bytes that MPI moves, or that go through the memory of a host in a hierarchical
         /// group.
-        bytes_sent: u64,
+        sent_bytes: u64,
         /// Bytes of peers that this rank read.
-        bytes_received: u64,
+        received_bytes: u64,
     }
     /// How to make a child. Start from TRIREME_CHILD_OPTIONS_INIT. 0 or NULL means the default.
     trireme_child_options {

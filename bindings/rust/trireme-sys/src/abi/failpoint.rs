@@ -71,5 +71,5 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL, or there is no such failpoint.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_failpoint_hits(name: *const c_char, out_hits: *mut u64) -> trireme_status;
+    pub fn trireme_failpoint_get_hits(name: *const c_char, out_hits: *mut u64) -> trireme_status;
 }

@@ -8,12 +8,33 @@
 //! communicators of its axes belong to it. A mesh keeps the parts of its communicator that it
 //! needs, so the caller may destroy handles in any order.
 //!
+//! A model on a mesh (trireme_mesh_create_model()): the names of the axes tell how the model lies.
+//!
+//! * "data": along it lie copies of the model, and each rank has data of its own.
+//! * "shard": the ranks along it keep one copy between them.
+//! * "tensor" and "pipeline": each rank along them has a model of its own, such as parts of the
+//!   same layers, or other layers. Gradients are never added up along these axes.
+//!
+//! The axes decide about these options, so each may stay at its default:
+//!
+//! * data_parallel, zero1, zero2 and zero3 spread a model over "data". zero1, zero2 and zero3 may
+//!   spread it over "shard" instead.
+//! * hybrid_shard takes both axes. The size of "shard" is shards.ranks, and the distance of
+//!   neighbours along it is shards.stride.
+//! * The models along "tensor" and "pipeline" step together. So norm_ranks of an optimizer are all
+//!   ranks of the mesh, if the optimizer has a max_norm or a loss_scale.
+//! * A parameter that ranks of such an axis hold whole says so (trireme_parameter_placement). Its
+//!   `replicas` are the ranks along these axes.
+//!
 //! Thread safety: every function here may run on any thread concurrently with other calls on the
 //! same mesh. All ranks must make collective calls in the same order.
 
 use std::os::raw::c_char;
 
-use super::{trireme_child_options, trireme_communicator, trireme_mesh, trireme_status};
+use super::{
+    trireme_child_options, trireme_communicator, trireme_mesh, trireme_model,
+    trireme_model_options, trireme_status,
+};
 
 /// How ranks are numbered along the axes. 0 is the default, by name.
 pub type trireme_mesh_order = i32;
@@ -111,7 +132,7 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL, or there is no such axis.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
-    pub fn trireme_mesh_axis_size(
+    pub fn trireme_mesh_get_axis_size(
         mesh: *const trireme_mesh,
         axis: *const c_char,
         out_size: *mut i32,
@@ -249,5 +270,36 @@ extern "C" {
         axis_count: u32,
         options: *const trireme_child_options,
         out_communicator: *mut *mut trireme_communicator,
+    ) -> trireme_status;
+    /// Begins the description of a model on a mesh: as trireme_model_create(), on the ranks that
+    /// the axes "data" and "shard" give this rank.
+    ///
+    /// Local: does not wait for the peers. Keeps no pointer into `options`.
+    ///
+    /// All ranks of the mesh make these calls in one order, with any options. trireme_model_seal()
+    /// is then collective over the whole mesh. Along "tensor" and "pipeline" it compares the
+    /// parameters that are whole there. The model trains as long as the mesh lives.
+    ///
+    /// * `mesh`: The mesh. It needs an axis "data" or "shard", of 1 rank at least.
+    /// * `options`: How to spread the model. Required.
+    /// * `out_model`: The new model; free it with trireme_model_destroy(). Not written on failure.
+    ///
+    /// Answers:
+    ///
+    /// * `TRIREME_OK`
+    /// * `TRIREME_ERROR_INVALID_HANDLE`: No live mesh of this process.
+    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: As for trireme_model_create(). Or the mesh has neither
+    ///   "data" nor "shard", or more than one rank on an axis of an unknown name. Or an option
+    ///   contradicts an axis; the message names both. data_parallel needs 1 rank on "shard". zero1,
+    ///   zero2 and zero3 need 1 rank on "data" or on "shard". hybrid_shard needs the axis "shard".
+    /// * `TRIREME_ERROR_UNSUPPORTED`: As for trireme_model_create(). Or the mesh has more than one
+    ///   rank on "context" or "expert".
+    /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out.
+    ///
+    /// Thread safety: any thread, also concurrently. Since 1.0.
+    pub fn trireme_mesh_create_model(
+        mesh: *const trireme_mesh,
+        options: *const trireme_model_options,
+        out_model: *mut *mut trireme_model,
     ) -> trireme_status;
 }

@@ -11,10 +11,12 @@ mod mesh;
 mod messages;
 mod model;
 mod model_options;
+mod offload;
 mod optimizer;
 mod optimizer_options;
 mod request;
 mod rooted_collectives;
+mod rules;
 mod schedule;
 mod status;
 mod store;
@@ -33,10 +35,12 @@ pub use mesh::*;
 pub use messages::*;
 pub use model::*;
 pub use model_options::*;
+pub use offload::*;
 pub use optimizer::*;
 pub use optimizer_options::*;
 pub use request::*;
 pub use rooted_collectives::*;
+pub use rules::*;
 pub use schedule::*;
 pub use status::*;
 pub use store::*;
@@ -55,6 +59,7 @@ pub const CONSTANTS: &[&[(&str, i64)]] = &[
     model::CONSTANTS,
     model_options::CONSTANTS,
     optimizer_options::CONSTANTS,
+    rules::CONSTANTS,
     schedule::CONSTANTS,
     status::CONSTANTS,
     trainer::CONSTANTS,
@@ -71,7 +76,9 @@ pub fn layout(line: &mut dyn FnMut(&str, &str, usize, usize)) {
     mesh::layout(line);
     messages::layout(line);
     model_options::layout(line);
+    offload::layout(line);
     optimizer_options::layout(line);
+    rules::layout(line);
     schedule::layout(line);
     status::layout(line);
     store::layout(line);

@@ -3,14 +3,25 @@
 //!
 //! The caller registers named parameters in units, usually one unit a layer. It seals the model and
 //! then trains in steps. A step is one or more micro-batches, followed by trireme_optimizer_step().
-//! A micro-batch is a backward pass that hands in one gradient for every trainable parameter. All
-//! ranks make the same calls in the same order. There are two ways to train:
+//! A micro-batch is a backward pass (short: pass) that hands in one gradient for every trainable
+//! parameter. All ranks make the same calls in the same order. There are two ways to train:
 //!
 //! * Flat: trireme_model_accumulate_flat() takes one vector with all gradients.
 //!   trireme_model_gather_parameters() gives one vector with all parameters.
 //! * Hooks: trireme_model_gather_unit() and trireme_model_release_unit() enclose the caller's
 //!   compute. The caller calls trireme_model_gradient_ready() as backward produces gradients. The
 //!   reduction of full buckets overlaps with the rest of backward. The next unit is prefetched.
+//!
+//! Words in these headers:
+//!
+//! * Unit: parameters that are gathered for use together. Unit group: neighbouring units that are
+//!   gathered as one. A parameter group of an optimizer is something else.
+//! * Bucket: gradients that are reduced together. In flight: under way between ranks.
+//! * Flat vector: all parameters, or all gradients, in the order added and without aliases.
+//! * Alias: another name of a parameter, by tied_to.
+//! * Leaf: a part of the global batch that one pass computes, for reproducible training.
+//! * Persistent unit: a unit that stays whole on every rank (units.persistent_bytes).
+//! * Owner: the rank that updates an element. With data_parallel every rank updates all of them.
 //!
 //! Strategies: each of N ranks holds these elements per parameter (ZeRO: Rajbhandari et al. 2020,
 //! arXiv 1910.02054):
@@ -23,29 +34,29 @@
 //! * hybrid_shard: parameters 1/S and units in flight, gradients 1/N and buckets in flight,
 //!   optimizer state 1/N.
 //!
-//! hybrid_shard: S = shard_ranks neighbouring ranks, such as those of one host, keep one copy of
-//! the parameters between them. With shard_stride these ranks are shard_stride apart. Gathers stay
+//! hybrid_shard: S = shards.ranks neighbouring ranks, such as those of one host, keep one copy of
+//! the parameters between them. With shards.stride these ranks are that far apart. Gathers stay
 //! among them. The N/S such groups are replicas. All N ranks spread gradients and state between
 //! them. Each replica updates its part of a shard and gives it to the others. That moves as many
 //! bytes as an all-reduce of the shard's gradients, and takes S/N of their memory. With 16-bit
 //! parameters it moves fewer bytes, as replicas give these back in 2 bytes.
 //!
-//! Groups: units are gathered in groups. Neighbouring units of one type are joined until they have
-//! minimum_unit_bytes, so that a model of many tiny layers needs few gathers. A group is one flat
-//! vector of n elements. Ranks own parts of it (all divisions here are of integers):
+//! Unit groups: units are gathered in groups. Neighbouring units of one type are joined until they
+//! have units.minimum_bytes, so that a model of many tiny layers needs few gathers. A unit group is
+//! one flat vector of n elements. Ranks own parts of it (all divisions here are of integers):
 //!
 //! * Rank r owns n/N elements, and each of the first n%N ranks one more.
-//! * hybrid_shard cuts the same way, twice. Rank r keeps part r mod S of S. It owns part r / S of
-//!   the N/S parts of the part that it keeps.
-//! * hybrid_shard with shard_stride t: rank r keeps part r / t mod S. It owns part r / (S t) \* t +
-//!   r mod t of the N/S parts of the part that it keeps.
+//! * hybrid_shard cuts the same way, twice: into S parts, and each part into N/S pieces. Rank r
+//!   keeps part r mod S. It owns piece r / S of that part.
+//! * hybrid_shard with shards.stride t: rank r keeps part r / t mod S. It owns piece r / (S t) \* t
+//!   + r mod t of that part.
 //! * TRIREME_MODEL_FLAG_WHOLE_ROWS moves these cuts to where a row of a parameter ends.
 //!
 //! Memory: gradients and optimizer state exist for trainable parameters only. The memory report
 //! counts these as working memory:
 //!
 //! * Two of the largest bucket; all buckets, if there are more ranks than leaves.
-//! * Groups of units in flight, up to the largest group plus prefetch_bytes.
+//! * Unit groups in flight, up to the largest one plus units.prefetch_bytes.
 //! * The partial sums of reproducible training.
 //! * Contributions rounded to reduce_dtype.
 //! * Gradients of aliases until their turn.
@@ -70,8 +81,8 @@
 //! Parameters of 16 bits: f16 and bf16 parameters are stored, gathered, saved and handed out in 2
 //! bytes an element. Gradients, their sums and optimizer state are f32, 4 bytes an element. The
 //! caller hands in a gradient as its parameter's type or as f32. It becomes f32 in the bucket. Sums
-//! never round to 16 bits. So trained bits depend on strategy, ranks and buckets as little as with
-//! f32. A change below half the distance to the next number is lost, unless the optimizer has
+//! never round to 16 bits. So reproducible training stays reproducible. A change below half the
+//! distance to the next number is lost, unless the optimizer has
 //! TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS. f16 ends at 65,504; beyond it a parameter becomes inf.
 //!
 //! One copy a host: ranks that share memory need no copies of what they gather. They map the same
@@ -81,7 +92,7 @@
 //! parameters of such a model. trireme_model_get_info() tells whether ranks share.
 //!
 //! * zero3 and hybrid_shard share by themselves.
-//! * zero1 and zero2 share on demand (share_parameters).
+//! * zero1 and zero2 share on demand (shards.share).
 //! * data_parallel cannot share, because every rank updates everything. zero1 with
 //!   TRIREME_SHARE_ALWAYS is the same training in less memory.
 //!
@@ -129,17 +140,17 @@
 //! * No gradient has a view.
 //! * It does not go with NO_SYNC, as there is no place for sums.
 //! * It does not go with anything that must know all gradients first. In the model these are
-//!   TRIREME_MODEL_FLAG_UNEVEN and TRIREME_UNUSED_SKIP. In the optimizer these are max_norm,
-//!   group_max_norms, loss_scale, ONE_SWEEP and rules that look at whole parameters (LAMB, LARS,
+//!   TRIREME_MODEL_FLAG_UNEVEN and TRIREME_UNUSED_SKIP. In the optimizer these are max_norm of all
+//!   or of a group, loss_scale, ONE_SWEEP and rules that look at whole parameters (LAMB, LARS,
 //!   ADAFACTOR, MUON).
 //!
-//! Parameters in a file (ZeRO-Infinity: Rajbhandari et al. 2021, arXiv 2104.07857): with
-//! offload_path each rank's part of the parameters lies in a file, except for units that stay
-//! whole. Each rank makes its own file in the directory. The file has no name, so nothing is left
-//! of it when the process ends. The bits are those of parameters in memory.
+//! Parameters in a file (ZeRO-Infinity: Rajbhandari et al. 2021, arXiv 2104.07857): with offload,
+//! each rank's part of the parameters lies in a file, except for units that stay whole. Each rank
+//! makes its own file in the directory. The file has no name, so nothing is left of it when the
+//! process ends. The bits are those of parameters in memory.
 //!
 //! * A gather reads this rank's part to where the unit will be whole. The peers read it there.
-//!   Units that followed the last time are read ahead, within offload_buffer_bytes.
+//!   Units that followed the last time are read ahead, within buffer_bytes of offload.
 //! * trireme_optimizer_step() reads, updates and writes block by block. hybrid_shard goes through
 //!   the blocks once more, to give the other copies what was updated. The caller's rule
 //!   (TRIREME_RULE_USER) gets pieces that end where a block of the file does.
@@ -149,7 +160,7 @@
 //! * In a world of 1 parameters lie in a file, too. The caller must then gather units there, too.
 //! * Every rule, flag and feature works. Ranges of parameters have no address:
 //!   trireme_optimizer_read_range() copies them.
-//! * With optimizer state in a file, too (offload_path of the optimizer), each has its own file.
+//! * With optimizer state in a file, too (offload of the optimizer), each has its own file.
 //!
 //! When a disk fails, this happens on all ranks (see docs/offload.md):
 //!
@@ -189,9 +200,9 @@ constants! {
     /// Only with TRIREME_MODEL_FLAG_UNEVEN. The flag may differ between ranks.
     TRIREME_BACKWARD_FLAG_ABSENT: u32 = 2;
     /// This is not the last pass of a step: the next one adds to it. data_parallel and zero1 keep
-    /// the sum on this rank and reduce it with the last pass. zero2 and zero3 have no room for
-    /// that. They reduce every pass and add to the owned shard, so the bits may differ from those
-    /// of the other two.
+    /// the sum on this rank and reduce it with the last pass. zero2, zero3 and hybrid_shard have no
+    /// room for that. They reduce every pass and add to the owned shard. So the bits may differ
+    /// from those of data_parallel and zero1.
     TRIREME_BACKWARD_FLAG_NO_SYNC: u32 = 1;
 }
 
@@ -248,10 +259,15 @@ extern "C" {
     /// Answers:
     ///
     /// * `TRIREME_OK`
-    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL or a field is out of range.
+    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL or a field is out of range. Or an
+    ///   option is not for this strategy: TRIREME_MODEL_FLAG_KEEP_GATHERED and units.reshard_ranks
+    ///   are for zero3 and hybrid_shard. shards.ranks and shards.stride are for hybrid_shard alone.
+    ///   TRIREME_SHARE_ALWAYS is not for data_parallel. Or an option has no use without another
+    ///   one: shards.stride above 1 without shards.ranks, or planned_rule without
+    ///   memory_limit_bytes. The message names the option.
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live communicator of this process.
     /// * `TRIREME_ERROR_UNSUPPORTED`: `options` sets a field newer than this library. Or it asks
-    ///   for TRIREME_SHARE_ALWAYS of ranks that share no memory. Or it asks for offload_path with a
+    ///   for TRIREME_SHARE_ALWAYS of ranks that share no memory. Or it asks for offload with a
     ///   strategy whose ranks hold whole parameters, or with TRIREME_SHARE_ALWAYS. Or it asks for
     ///   TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD with TRIREME_MODEL_FLAG_UNEVEN or
     ///   TRIREME_UNUSED_SKIP.
@@ -286,7 +302,8 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live model of this process.
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL. A name is empty, too long or taken.
     ///   The shape overflows. The unit has another dtype, or parameters of another unit came since.
-    ///   Or tied_to names no matching parameter.
+    ///   Or tied_to names no matching parameter. Or placements name no axis of the model's mesh,
+    ///   "data" or "shard", or an axis twice, or contradict replicas.
     /// * `TRIREME_ERROR_INVALID_STATE`: The model is sealed.
     /// * `TRIREME_ERROR_UNSUPPORTED`: A parameter cannot have this dtype. Or the parameter is
     ///   trained, has f64, and the model has reduce_dtype. Or `options` sets a field newer than
@@ -302,7 +319,8 @@ extern "C" {
     /// Ends the description: checks that all ranks registered the same, lays out the shards and
     /// allocates memory as planned. Parameters are 0 afterwards.
     ///
-    /// Collective: blocks until all ranks have called it or the deadline passes.
+    /// Collective: blocks until all ranks have called it or the deadline passes. For a model of
+    /// trireme_mesh_create_model() these are all ranks of the mesh.
     ///
     /// * `model`: The model.
     ///
@@ -310,16 +328,20 @@ extern "C" {
     ///
     /// * `TRIREME_OK`
     /// * `TRIREME_ERROR_INVALID_STATE`: The model is sealed, or has no parameter.
+    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: hybrid_shard with shards.ranks 0: hosts have different
+    ///   numbers of ranks, or ranks that are no neighbours. Or units.reshard_ranks does not divide
+    ///   the ranks of a host. This model can only be destroyed.
     /// * `TRIREME_ERROR_MISMATCH`: Ranks registered different parameters or options; the message
-    ///   names the first difference and both sides. The communicator lives on; this model can only
-    ///   be destroyed.
+    ///   names the first difference and both sides. Or ranks along an axis of the mesh registered
+    ///   different parameters that are whole there; the message names the axis, too. The
+    ///   communicator lives on; this model can only be destroyed.
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out, or a rank would hold more than
     ///   memory_limit_bytes. Optimizer state counts if planned_rule is set. Above the limit all
     ///   ranks have the same message, and nothing was allocated. The message names the rank and its
     ///   bytes by kind. It tells the need of each other strategy with the same options, the least
     ///   that works, and how many ranks would be enough. The communicator lives on; this model can
     ///   only be destroyed.
-    /// * `TRIREME_ERROR_SYSTEM`: Also: on this rank or another no file can be made in offload_path,
+    /// * `TRIREME_ERROR_SYSTEM`: Also: on this rank or another no file can be made in offload.path,
     ///   or it has no room. The message names the directory. The communicator lives on; this model
     ///   can only be destroyed.
     /// * Any other status as listed at the top of this file.
@@ -386,8 +408,8 @@ extern "C" {
         model: *const trireme_model,
         out_memory: *mut trireme_model_memory,
     ) -> trireme_status;
-    /// Tells how the parameters of a model with offload_path lie on this rank, and counts the
-    /// transfers of its disk.
+    /// Tells how the parameters of a model with offload lie on this rank, and counts the transfers
+    /// of its disk.
     ///
     /// Does not block.
     ///
@@ -399,8 +421,7 @@ extern "C" {
     /// * `TRIREME_OK`
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live model of this process.
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: out_info is NULL or its struct_size is too small.
-    /// * `TRIREME_ERROR_INVALID_STATE`: The model is not sealed, or was created without
-    ///   offload_path.
+    /// * `TRIREME_ERROR_INVALID_STATE`: The model is not sealed, or was created without offload.
     ///
     /// Thread safety: one call at a time per model. Since 1.0.
     pub fn trireme_model_get_offload_info(
@@ -434,8 +455,10 @@ extern "C" {
     /// * With zero3 persistent units only, as it holds every other element once.
     /// * The state of an optimizer with data_parallel, masters included.
     /// * The counters of an optimizer (trireme_optimizer_counters) with every strategy.
+    /// * Parameters that are whole on an axis of the model's mesh, along that axis.
     ///
-    /// Collective: blocks until it is done or the deadline passes.
+    /// Collective: blocks until it is done or the deadline passes. Where parameters are whole on an
+    /// axis of the mesh, all ranks along that axis make the call.
     ///
     /// * `model`: The model.
     ///
@@ -444,11 +467,11 @@ extern "C" {
     /// * `TRIREME_OK`
     /// * `TRIREME_ERROR_INVALID_STATE`: The model is not sealed, a step is under way, or a unit is
     ///   gathered (zero3, hybrid_shard).
-    /// * `TRIREME_ERROR_MISMATCH`: Copies differ; all ranks get this. The message names the first
-    ///   parameter and the ranks that differ from most. Or it names the first counter that differs,
-    ///   with both sides. The communicator and the model live on.
-    ///   trireme_model_broadcast_parameters() makes the parameters the same again,
-    ///   trireme_optimizer_restore() everything.
+    /// * `TRIREME_ERROR_MISMATCH`: Copies differ; all ranks that hold one get this. The message
+    ///   names the first parameter and the ranks that differ from most. Along an axis of a mesh,
+    ///   ranks are coordinates. Or it names the first counter that differs, with both sides. The
+    ///   communicator and the model live on. trireme_model_broadcast_parameters() makes the
+    ///   parameters the same again, trireme_optimizer_restore() everything.
     /// * Any other status as listed at the top of this file.
     ///
     /// Thread safety: one call at a time per model. Since 1.0.
@@ -472,7 +495,7 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: values is NULL on the root, or count, dtype or root is
     ///   wrong.
     /// * `TRIREME_ERROR_INVALID_STATE`: The model is not sealed, a step is under way, or a unit is
-    ///   gathered (zero3).
+    ///   gathered (zero3, hybrid_shard).
     /// * Any other status as listed at the top of this file.
     ///
     /// Thread safety: one call at a time per model. Since 1.0.
@@ -508,8 +531,7 @@ extern "C" {
         dtype: trireme_dtype,
     ) -> trireme_status;
     /// Makes a unit's parameters whole on this rank. It also begins to gather the next unit in the
-    /// order of the last pass. It does so as long as that order goes on up or down through the
-    /// units.
+    /// order of the last pass. It stops where that order turns, from forward to backward or back.
     ///
     /// Collective for zero3 and hybrid_shard: blocks until it is done or the deadline passes. All
     /// ranks gather the same units in the same order, also a rank that has no leaf for this
@@ -546,9 +568,9 @@ extern "C" {
     pub fn trireme_model_release_unit(model: *mut trireme_model, unit: u64) -> trireme_status;
     /// Gives the address of a parameter's elements, inside the library's own memory.
     ///
-    /// Does not block. The address is good until the unit is released (zero3) or the model is
-    /// destroyed (the other strategies). A caller that writes there between steps changes this
-    /// rank's copy only. It must not write where ranks share the parameters.
+    /// Does not block. The address is good until the unit is released (zero3, hybrid_shard) or the
+    /// model is destroyed (the other strategies). A caller that writes there between steps changes
+    /// this rank's copy only. It must not write where ranks share the parameters.
     ///
     /// * `model`: The model.
     /// * `parameter`: Number of the parameter.
@@ -561,7 +583,7 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live model of this process.
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: out_data is NULL, or there is no such parameter.
     /// * `TRIREME_ERROR_INVALID_STATE`: The model is not sealed, or the unit is not gathered
-    ///   (zero3).
+    ///   (zero3, hybrid_shard).
     ///
     /// Thread safety: one call at a time per model. Since 1.0.
     pub fn trireme_model_get_parameter_data(
@@ -626,8 +648,8 @@ extern "C" {
     /// A view exists where the gradient is one stretch of memory that the model keeps:
     ///
     /// * data_parallel: always.
-    /// * zero1: if the parameter's group is alone in its bucket, if one rank owns all of it, or in
-    ///   a world of one rank. bucket_bytes 1 leaves every group alone in its bucket.
+    /// * zero1: if the parameter's unit group is alone in its bucket, if one rank owns all of it,
+    ///   or in a world of one rank. buckets.bytes 1 leaves every unit group alone in its bucket.
     /// * zero2, zero3 and hybrid_shard: never, as they keep shards only.
     /// * With TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD: never, with any strategy.
     /// * A parameter with aliases: one view for each name in its turn, once the caller has handed
@@ -677,7 +699,7 @@ extern "C" {
     ///
     /// Local: copies the elements and does not wait for the peers, except in these cases:
     ///
-    /// * zero2 and zero3 wait when two buckets are in flight. With
+    /// * zero2, zero3 and hybrid_shard wait when two buckets are in flight. With
     ///   TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD all strategies do.
     /// * A later leaf of a reproducible step waits until its bucket is reduced for the leaf before.
     ///

@@ -56,7 +56,7 @@ structs! {
         code: trireme_status,
         /// Number of the operation in its communicator, from 1; 0 if none.
         sequence: u64,
-        /// Number of ranks to blame, also of those that `blamed` has no room for.
+        /// Number of ranks to blame. It may be larger than `blamed` has room for.
         blamed_count: u32,
         /// Error number of the operating system (errno), or 0.
         system_error: i32,
@@ -66,9 +66,9 @@ structs! {
         operation: [c_char; 32],
         /// Name of the communicator; empty if none.
         communicator: [c_char; 64],
-        /// 1: the group can go on if all ranks that got this failure call the same function again.
-        /// trireme_communicator_shrink() sets it if a rank was lost before the new group was whole.
-        /// Else 0.
+        /// 1: all ranks that got this failure should call the same function again. Else 0. Only
+        /// trireme_communicator_shrink() sets it: another rank was lost before the new group was
+        /// whole.
         try_again: u32,
         /// 0.
         reserved: u32,

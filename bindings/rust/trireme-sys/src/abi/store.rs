@@ -99,7 +99,7 @@ extern "C" {
     ///   know it. Or the file belongs to another job, or others can read or write it.
     /// * `TRIREME_ERROR_MISMATCH`: The server belongs to this job, but is no store or speaks
     ///   another version.
-    /// * `TRIREME_ERROR_TIMEOUT`: Nobody serves there; the message names the last reason.
+    /// * `TRIREME_ERROR_TIMEOUT`: No store serves there; the message names the last reason.
     /// * `TRIREME_ERROR_CORRUPT`: The file is damaged.
     /// * `TRIREME_ERROR_INVALID_STATE`: This process was forked by one that had used the library.
     /// * `TRIREME_ERROR_SYSTEM`: The file cannot be made or read, or the system has no socket left.
@@ -149,8 +149,8 @@ extern "C" {
     ///
     /// * `store`: The store.
     /// * `key`: 1 to 1024 bytes of UTF-8.
-    /// * `value`: The value's bytes; may be NULL if `size` is 0.
-    /// * `size`: Number of these bytes; at most 1 MiB.
+    /// * `value`: The value's bytes; may be NULL if `bytes` is 0.
+    /// * `bytes`: Number of these bytes; at most 1 MiB.
     ///
     /// Answers:
     ///
@@ -173,7 +173,7 @@ extern "C" {
         store: *mut trireme_store,
         key: *const c_char,
         value: *const c_void,
-        size: u64,
+        bytes: u64,
     ) -> trireme_status;
     /// Gives the value of a key, if it has one.
     ///
@@ -182,10 +182,10 @@ extern "C" {
     ///
     /// * `store`: The store.
     /// * `key`: 1 to 1024 bytes of UTF-8.
-    /// * `value`: Memory for the value; NULL to ask for its size only. Bytes that do not fit are
+    /// * `value`: Memory for the value; NULL to ask for its length only. Bytes that do not fit are
     ///   left out.
     /// * `capacity`: Bytes at `value`.
-    /// * `out_size`: Bytes of the whole value, 0 if there is none; may be NULL. By the next call
+    /// * `out_bytes`: Bytes of the whole value, 0 if there is none; may be NULL. By the next call
     ///   the value may have grown.
     /// * `out_found`: 1 if the key has a value, else 0.
     ///
@@ -211,7 +211,7 @@ extern "C" {
         key: *const c_char,
         value: *mut c_void,
         capacity: u64,
-        out_size: *mut u64,
+        out_bytes: *mut u64,
         out_found: *mut i32,
     ) -> trireme_status;
     /// Waits until all of these keys have a value.
@@ -290,9 +290,9 @@ extern "C" {
     /// * `store`: The store.
     /// * `key`: 1 to 1024 bytes of UTF-8.
     /// * `expected`: The value that the key must have; NULL: the key must have none.
-    /// * `expected_size`: Bytes at `expected`; 0 if it is NULL.
-    /// * `value`: The value's bytes; may be NULL if `size` is 0.
-    /// * `size`: Number of these bytes; at most 1 MiB.
+    /// * `expected_bytes`: Bytes at `expected`; 0 if it is NULL.
+    /// * `value`: The value's bytes; may be NULL if `bytes` is 0.
+    /// * `bytes`: Number of these bytes; at most 1 MiB.
     /// * `out_exchanged`: 1 if the key has the new value, 0 if it did not have the expected one.
     ///   Not written on failure.
     ///
@@ -301,7 +301,7 @@ extern "C" {
     /// * `TRIREME_OK`: Also if the key did not have the expected value.
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live store of this process.
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: key or out_exchanged is NULL, or a pointer is NULL while
-    ///   its size is not 0. Or the key is empty, too long or no UTF-8. Or a value is too long.
+    ///   its bytes are not 0. Or the key is empty, too long or no UTF-8. Or a value is too long.
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: The store is full, or host memory has run out.
     /// * `TRIREME_ERROR_TIMEOUT`: The store does not answer.
     /// * `TRIREME_ERROR_PEER_LOST`: The store is gone, or was started anew and has lost its
@@ -317,9 +317,9 @@ extern "C" {
         store: *mut trireme_store,
         key: *const c_char,
         expected: *const c_void,
-        expected_size: u64,
+        expected_bytes: u64,
         value: *const c_void,
-        size: u64,
+        bytes: u64,
         out_exchanged: *mut i32,
     ) -> trireme_status;
     /// Deletes a key and its value.

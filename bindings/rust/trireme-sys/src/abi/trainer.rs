@@ -32,17 +32,18 @@
 //!   None of these needs more memory than the last stretch or the largest layer alone, whichever is
 //!   more.
 //!
-//! Offload: with offload_path all activations go to a file and come back. A window of memory holds
-//! those in use. Callbacks see the same memory as without a file, and the bits are the same.
+//! Offload: with the option offload, all activations go to a file and come back. A window of memory
+//! holds those in use. Callbacks see the same memory as without a file, and the bits are the same.
 //!
 //! * The activations are cut into items. An item is the output and `saved` of one layer. With
 //!   checkpoint_every it is one checkpoint.
 //! * The window has slots, which items take in turn. A slot has room for the largest of its items,
 //!   in whole pages of 4,096 bytes.
-//! * The window has as many slots as fit into both limits. The limits are offload_buffer_bytes and
+//! * The window has as many slots as fit into both limits. The limits are offload.buffer_bytes and
 //!   the part of activation_budget_bytes that the gradients of outputs leave.
 //! * It has at least two slots, or one for a single item. It has at most 1,024, or one for each
-//!   item if all items fit. With neither limit set it has four.
+//!   item if all items fit. With neither limit set it has four. If the least window does not fit,
+//!   trireme_trainer_create() names the least bytes that work.
 //! * The last items stay in their slots. Items before them are written while later layers run
 //!   forward. They are read in reverse order while later layers run backward.
 //! * With activation_budget_bytes nothing is computed again.
@@ -61,7 +62,7 @@
 //!
 //! Callbacks that fail: a callback that fails on one rank does not break the model. The rank goes
 //! through the rest of the step without computing, so that no peer waits for it. Before the update
-//! all ranks hear of the failure. They return TRIREME_ERROR_CALLBACK and discard their gradients.
+//! all ranks learn of the failure. They return TRIREME_ERROR_CALLBACK and discard their gradients.
 //! Parameters stay as they were, and the next step may come. In two cases the model fails instead:
 //!
 //! * The optimizer has norm_ranks: other models have then gone further with the step.
@@ -81,7 +82,7 @@
 //! TRIREME_TRAINER_FLAG_ZERO_GRADIENTS it fills with 0 and looks for nothing.
 //!
 //! Memory: a step allocates nothing but what the model's own calls do; see "working memory" in
-//! model.h. With offload_path it also allocates memory for an item that cannot be written, once.
+//! model.h. With offload it also allocates memory for an item that cannot be written, once.
 //!
 //! Ownership: a trainer keeps its optimizer and model alive; the caller destroys the three in any
 //! order. Between steps the caller uses model and optimizer as without a trainer. Thread safety:
@@ -89,7 +90,10 @@
 
 use std::os::raw::{c_char, c_void};
 
-use super::{trireme_offload_info, trireme_optimizer, trireme_status, trireme_trainer};
+use super::{
+    trireme_offload_info, trireme_offload_options, trireme_optimizer, trireme_status,
+    trireme_trainer,
+};
 
 constants! {
     // Why a layer is called.
@@ -126,7 +130,8 @@ pub type trireme_trainer_callback = Option<
 >;
 
 structs! {
-    /// One call of a layer.
+    /// One call of a layer. More than 16 fields: the library fills them all, no caller sets any,
+    /// and a callback reads each of them without a second pointer.
     ///
     /// All memory here belongs to the library and lives until the callback returns. It is aligned
     /// to 64 bytes; parameters and gradients are aligned to their elements. A pointer to 0 bytes is
@@ -214,8 +219,8 @@ structs! {
     trireme_trainer_metrics {
         /// sizeof this struct as the caller knows it.
         struct_size: u32,
-        /// 1: a rank had asked to stop when the ranks told each other in this step, or before. Else
-        /// 0. The same on all ranks; see trireme_trainer_request_stop().
+        /// 1 once the ranks have told each other that one of them asks to stop; else 0. The same on
+        /// all ranks; see trireme_trainer_request_stop().
         stop: i32,
         /// 1: a gradient was inf or NaN and nothing was updated, with the optimizer's loss_scale.
         skipped: i32,
@@ -256,7 +261,7 @@ structs! {
         /// with activation_budget_bytes. Default: 0, keep everything.
         checkpoint_every: u64,
         /// Most bytes for activations and gradients of outputs. The trainer sets checkpoints so
-        /// that as few layers as possible are computed again; none with offload_path. Not with
+        /// that as few layers as possible are computed again; none with offload. Not with
         /// checkpoint_every. Default: 0, no limit.
         activation_budget_bytes: u64,
         /// Seed from which the trainer derives each random_seed. Default: 0.
@@ -265,14 +270,11 @@ structs! {
         after_step: trireme_trainer_callback,
         /// Handed to after_step. Default: NULL.
         user_data: *mut c_void,
-        /// Directory for a file of activations, a path of the rank's own host; copied. Each rank
-        /// makes a file without a name there, of which nothing is left when the process ends. See
-        /// "Offload" at the top of this file. Default: NULL, activations stay in memory.
-        offload_path: *const c_char,
-        /// Most bytes for the window of offload_path, without which it must be 0. Default: the part
-        /// of activation_budget_bytes that gradients of outputs leave. Without that option: as much
-        /// as four layers need, or four checkpoints with checkpoint_every.
-        offload_buffer_bytes: u64,
+        /// A file of activations: see "Offload" at the top of this file. Its ratio must be 0.
+        /// Default of its buffer_bytes: the part of activation_budget_bytes that gradients of
+        /// outputs leave; without that option, the bytes of four layers or checkpoints. Default:
+        /// NULL, activations stay in memory.
+        offload: *const trireme_offload_options,
     }
     /// Layers and memory of a trainer on this rank. Set struct_size before the call.
     trireme_trainer_info {
@@ -304,9 +306,9 @@ structs! {
         largest_bytes: u64,
         /// The least activation_budget_bytes that works.
         least_bytes: u64,
-        /// With offload_path: bytes of the window, and of items that could not be written. The
-        /// window stands in place of the checkpoints. If there is one stretch, it also stands in
-        /// place of that.
+        /// With offload: bytes of the window, and of items that could not be written. The window
+        /// stands in place of the checkpoints. If there is one stretch, it also stands in place of
+        /// that.
         planned_window_bytes: u64,
     }
 }
@@ -329,15 +331,15 @@ extern "C" {
     /// * `layers`: `layer_count` layers in the order of forward. Each one lies
     ///   layers\[0\].struct_size bytes behind the one before.
     /// * `layer_count`: 1 or more.
-    /// * `options`: How to run them. Required.
+    /// * `options`: How to run them; NULL for the defaults.
     /// * `out_trainer`: The new trainer; free it with trireme_trainer_destroy(). Not written on
     ///   failure.
     ///
     /// Answers:
     ///
     /// * `TRIREME_OK`
-    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL, layer_count is 0, or a field is out
-    ///   of range. Or offload_path is empty, or offload_buffer_bytes is set without it. Or both
+    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer other than `options` is NULL, layer_count is
+    ///   0, or a field is out of range. Or offload has no path, or a ratio. Or both
     ///   checkpoint_every and activation_budget_bytes are set. Or a layer lacks a name or a
     ///   callback, or sizes overflow. Or a parameter belongs to no layer or to two. The message
     ///   names the layer or the parameter.
@@ -346,9 +348,9 @@ extern "C" {
     /// * `TRIREME_ERROR_MISMATCH`: Ranks have different layers or options; the message names the
     ///   first difference. The model lives on.
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out. Or, on all ranks,
-    ///   activation_budget_bytes or offload_buffer_bytes is too small; the message names the least
+    ///   activation_budget_bytes or offload.buffer_bytes is too small; the message names the least
     ///   that works. The model lives on.
-    /// * `TRIREME_ERROR_SYSTEM`: On this rank or another no file can be made in offload_path, or it
+    /// * `TRIREME_ERROR_SYSTEM`: On this rank or another no file can be made in offload.path, or it
     ///   has no room. The message says how much is needed and how much is free. The model lives on.
     /// * `TRIREME_ERROR_UNSUPPORTED`: `options` or a layer sets a field newer than this library. Or
     ///   the model has TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot follow a
@@ -366,9 +368,9 @@ extern "C" {
     /// Gives the handle and the memory back.
     ///
     /// Called in the middle of a step of this trainer, as from a callback, it lets the step go on
-    /// to its end. Never waits for a peer. With offload_path, of the trainer or of its optimizer,
-    /// it may wait up to 10 s for each file's transfers under way. It does not wait longer for a
-    /// disk without an answer.
+    /// to its end. Never waits for a peer. With offload, of the trainer or of its optimizer, it may
+    /// wait up to 10 s for each file's transfers under way. Then it returns, also if the disk has
+    /// not answered.
     ///
     /// * `trainer`: A trainer; NULL and a stale handle are ignored.
     ///
@@ -387,23 +389,23 @@ extern "C" {
     /// * `TRIREME_OK`
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: out_metrics has a struct_size that is too small.
     /// * `TRIREME_ERROR_INVALID_STATE`: Called from inside a callback. Or a step was begun without
-    ///   the trainer and is under way. Or a unit is gathered (zero3). Or gradients overflow at the
-    ///   floor of the loss scale, as trireme_optimizer_step() says.
+    ///   the trainer and is under way. Or a unit is gathered (zero3, hybrid_shard). Or gradients
+    ///   overflow at the floor of the loss scale, as trireme_optimizer_step() says.
     /// * `TRIREME_ERROR_CALLBACK`: A layer's callback returned another number than 0 or threw, on
     ///   this rank or another. The same message on all ranks names rank, layer, phase and answer.
     ///   Or backward left a gradient unwritten; the message names up to ten parameters. Or the
     ///   optimizer's schedule has no rate. In these cases nothing has changed, or the message says
     ///   that the model has failed (TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD). Or the optimizer's rule
     ///   or a bucket hook failed, as trireme_optimizer_step() says.
-    /// * `TRIREME_ERROR_SYSTEM`: With offload_path, on this rank or another: activations can be
-    ///   neither written nor kept in memory, or two attempts to read them fail. The same message on
-    ///   all ranks names rank, layer and phase. Nothing has changed, with the two exceptions of
-    ///   "Callbacks that fail" at the top of this file. Or, with an offload_path of the optimizer
-    ///   or of the model: state or parameters cannot be read. The message of that rank speaks of
-    ///   "the file of the state" or "of the parameters". The model has then failed, and answers the
-    ///   same in every later step.
-    /// * `TRIREME_ERROR_CORRUPT`: With offload_path, likewise: activations that were read differ
-    ///   from those written, in two attempts. Or state or parameters differ so, and the model has
+    /// * `TRIREME_ERROR_SYSTEM`: With offload, on this rank or another: activations can be neither
+    ///   written nor kept in memory, or two attempts to read them fail. The same message on all
+    ///   ranks names rank, layer and phase. Nothing has changed, with the two exceptions of
+    ///   "Callbacks that fail" at the top of this file. Or, with an offload of the optimizer or of
+    ///   the model: state or parameters cannot be read. The message of that rank speaks of "the
+    ///   file of the state" or "of the parameters". The model has then failed, and answers the same
+    ///   in every later step.
+    /// * `TRIREME_ERROR_CORRUPT`: With offload, likewise: activations that were read differ from
+    ///   those written, in two attempts. Or state or parameters differ so, and the model has
     ///   failed.
     /// * Any other status as listed at the top of model.h; the model has failed.
     ///
@@ -473,7 +475,7 @@ extern "C" {
         trainer: *const trireme_trainer,
         out_info: *mut trireme_trainer_info,
     ) -> trireme_status;
-    /// Tells where the activations of a trainer with offload_path lie on this rank.
+    /// Tells where the activations of a trainer with offload lie on this rank.
     ///
     /// Also tells the disk's work for them. Fields of trireme_offload_info mean here:
     ///
@@ -493,8 +495,8 @@ extern "C" {
     /// * `TRIREME_OK`
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live trainer of this process.
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: out_info is NULL or its struct_size is too small.
-    /// * `TRIREME_ERROR_INVALID_STATE`: The trainer was created without offload_path. Or the call
-    ///   came from inside a callback.
+    /// * `TRIREME_ERROR_INVALID_STATE`: The trainer was created without offload. Or the call came
+    ///   from inside a callback.
     ///
     /// Thread safety: one call at a time per model. Since 1.0.
     pub fn trireme_trainer_get_offload_info(

@@ -9,7 +9,7 @@ use std::os::raw::c_char;
 use super::{trireme_device_kind, trireme_dtype, trireme_reduction, trireme_status};
 
 /// A kind of operation, in a question for trireme_capability(). 0 is none.
-pub type trireme_operation = i32;
+pub type trireme_operation_kind = i32;
 
 constants! {
     /// Version of these headers.
@@ -19,23 +19,23 @@ constants! {
     /// One number for comparisons: major \* 1000000 + minor \* 1000 + patch.
     TRIREME_VERSION: u32 = 1000000;
     // Numbers of the operations.
-    TRIREME_OPERATION_KIND_ALL_REDUCE: trireme_operation = 1;
-    TRIREME_OPERATION_KIND_REDUCE_SCATTER: trireme_operation = 2;
-    TRIREME_OPERATION_KIND_REDUCE_SCATTER_V: trireme_operation = 3;
-    TRIREME_OPERATION_KIND_ALL_GATHER: trireme_operation = 4;
-    TRIREME_OPERATION_KIND_ALL_GATHER_V: trireme_operation = 5;
-    TRIREME_OPERATION_KIND_BROADCAST: trireme_operation = 6;
-    TRIREME_OPERATION_KIND_BARRIER: trireme_operation = 7;
-    TRIREME_OPERATION_KIND_SEND: trireme_operation = 8;
-    TRIREME_OPERATION_KIND_RECEIVE: trireme_operation = 9;
-    TRIREME_OPERATION_KIND_REDUCE: trireme_operation = 10;
-    TRIREME_OPERATION_KIND_GATHER: trireme_operation = 11;
-    TRIREME_OPERATION_KIND_GATHER_V: trireme_operation = 12;
-    TRIREME_OPERATION_KIND_SCATTER: trireme_operation = 13;
-    TRIREME_OPERATION_KIND_SCATTER_V: trireme_operation = 14;
-    TRIREME_OPERATION_KIND_ALL_TO_ALL: trireme_operation = 15;
-    TRIREME_OPERATION_KIND_ALL_TO_ALL_V: trireme_operation = 16;
-    TRIREME_OPERATION_KIND_PROBE: trireme_operation = 17;
+    TRIREME_OPERATION_KIND_ALL_REDUCE: trireme_operation_kind = 1;
+    TRIREME_OPERATION_KIND_REDUCE_SCATTER: trireme_operation_kind = 2;
+    TRIREME_OPERATION_KIND_REDUCE_SCATTER_V: trireme_operation_kind = 3;
+    TRIREME_OPERATION_KIND_ALL_GATHER: trireme_operation_kind = 4;
+    TRIREME_OPERATION_KIND_ALL_GATHER_V: trireme_operation_kind = 5;
+    TRIREME_OPERATION_KIND_BROADCAST: trireme_operation_kind = 6;
+    TRIREME_OPERATION_KIND_BARRIER: trireme_operation_kind = 7;
+    TRIREME_OPERATION_KIND_SEND: trireme_operation_kind = 8;
+    TRIREME_OPERATION_KIND_RECEIVE: trireme_operation_kind = 9;
+    TRIREME_OPERATION_KIND_REDUCE: trireme_operation_kind = 10;
+    TRIREME_OPERATION_KIND_GATHER: trireme_operation_kind = 11;
+    TRIREME_OPERATION_KIND_GATHER_V: trireme_operation_kind = 12;
+    TRIREME_OPERATION_KIND_SCATTER: trireme_operation_kind = 13;
+    TRIREME_OPERATION_KIND_SCATTER_V: trireme_operation_kind = 14;
+    TRIREME_OPERATION_KIND_ALL_TO_ALL: trireme_operation_kind = 15;
+    TRIREME_OPERATION_KIND_ALL_TO_ALL_V: trireme_operation_kind = 16;
+    TRIREME_OPERATION_KIND_PROBE: trireme_operation_kind = 17;
 }
 
 structs! {
@@ -44,7 +44,7 @@ structs! {
         /// sizeof this struct as the caller knows it.
         struct_size: u32,
         /// An operation, or 0.
-        operation: trireme_operation,
+        operation: trireme_operation_kind,
         /// An element type, or 0.
         dtype: trireme_dtype,
         /// A reduction, or 0.
@@ -53,7 +53,7 @@ structs! {
         device: trireme_device_kind,
         /// Must be 0.
         reserved: u32,
-        /// "local", "host", "gloo", "mpi", or NULL.
+        /// "local", "frames", "gloo", "mpi", or NULL.
         backend: *const c_char,
     }
 }

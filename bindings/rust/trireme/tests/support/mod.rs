@@ -52,7 +52,7 @@ pub fn options(communicator: &Communicator, strategy: Strategy) -> ModelOptions<
         Strategy::HybridShard => world,
         _ => 0,
     };
-    ModelOptions { shard_ranks, ..ModelOptions::new(strategy) }
+    ModelOptions::new(strategy).shards(shard_ranks)
 }
 
 /// The failure of a call that must fail this way.

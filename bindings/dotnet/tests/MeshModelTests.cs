@@ -1,0 +1,81 @@
+using System.Collections.Generic;
+
+namespace Trireme.Tests
+{
+    /// <summary>Models on meshes: the axes tell how a model lies.</summary>
+    internal static class MeshModelTests
+    {
+        private static readonly Dictionary<string, Placement> OnTensor =
+            new Dictionary<string, Placement> { { "tensor", Placement.Whole } };
+
+        [Test]
+        public static void A_mesh_trains_as_one_process()
+        {
+            Ranks.RunAndLeaveTogether(4, c =>
+            {
+                using (Mesh mesh = Mesh.Create(
+                    c, new[] { new MeshAxis("data", 2), new MeshAxis("tensor", 2) }))
+                using (var model = new Model(mesh, new ModelOptions { Strategy = Strategy.Zero1 }))
+                {
+                    int[] at = mesh.Coordinates(c.Rank);
+                    model.AddParameter(new ParameterOptions("part", ElementType.F32, 1));
+                    model.AddParameter(
+                        new ParameterOptions("common", ElementType.F32, 1) { Placements = OnTensor });
+                    model.Seal();
+                    var options = new OptimizerOptions
+                    {
+                        Rule = RuleKind.Sgd, LearningRate = 1, Clipping = 1.5,
+                    };
+                    using (var optimizer = new Optimizer(model, options))
+                    {
+                        // Averages over "data" are 1 and 2 of "part", and 2 of "common".
+                        float part = 1f + at[1] + (at[0] == 0 ? -0.5f : 0.5f);
+                        model.AccumulateFlat<float>(new[] { part, at[0] == 0 ? 1f : 3f });
+                        optimizer.Step();
+                        Check.Equal(3.0, optimizer.GradientNorm); // 1 + 4 + 4
+                        var result = new float[2];
+                        model.GetParameters<float>(result);
+                        Check.Same(new[] { (at[1] + 1f) / -2, -1f }, result, "parameters");
+                        model.CheckReplicas();
+                    }
+                }
+            });
+        }
+
+        [Test]
+        public static void What_contradicts_the_axes_is_refused()
+        {
+            using (Communicator c = Communicator.Create(0, 1, Ranks.NewRendezvous()))
+            using (Mesh mesh = Mesh.Create(
+                c, new[] { new MeshAxis("data", 1), new MeshAxis("tensor", 1) }))
+            {
+                var hybrid = new ModelOptions { Strategy = Strategy.HybridShard };
+                Check.Throws<InvalidArgumentException>(() => new Model(mesh, hybrid));
+                var zero1 = new ModelOptions { Strategy = Strategy.Zero1 };
+                var placed =
+                    new ParameterOptions("x", ElementType.F32, 1) { Placements = OnTensor };
+                using (var model = new Model(mesh, zero1))
+                {
+                    model.AddParameter(placed);
+                    var other = new ParameterOptions("y", ElementType.F32, 1)
+                    {
+                        Placements =
+                            new Dictionary<string, Placement> { { "data", Placement.Whole } },
+                    };
+                    Check.Throws<InvalidArgumentException>(() => model.AddParameter(other));
+                    model.Seal();
+                    var options = new OptimizerOptions
+                    {
+                        Rule = RuleKind.Sgd, Clipping = 1, NormRanks = c,
+                    };
+                    Check.Throws<InvalidArgumentException>(() => new Optimizer(model, options));
+                }
+
+                using (var model = new Model(c, zero1))
+                {
+                    Check.Throws<InvalidArgumentException>(() => model.AddParameter(placed));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Models on meshes: the axes tell how a model lies.
+
+mod support;
+
+use support::{fails, ranks};
+use trireme::{
+    Dtype, Mesh, MeshOptions, Model, ModelOptions, Optimizer, OptimizerOptions, Parameter,
+    Placement, RuleKind, Status, Strategy,
+};
+
+fn common(name: &str) -> Parameter<'_> {
+    let placements = &[("tensor", Placement::Whole)];
+    Parameter { placements, ..Parameter::new(name, Dtype::F32, &[1]) }
+}
+
+#[test]
+fn a_mesh_trains_as_one_process() {
+    ranks(4, |communicator| {
+        let axes = [("data", 2), ("tensor", 2)];
+        let mesh = Mesh::new(communicator, &axes, &MeshOptions::default()).unwrap();
+        let at = mesh.coordinates(communicator.rank()).unwrap();
+        let hook_ran = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let ran = hook_ran.clone();
+        let options = ModelOptions::new(Strategy::Zero1);
+        let mut model = Model::on_mesh_with_hook(&mesh, &options, move |_| {
+            ran.store(true, std::sync::atomic::Ordering::Relaxed);
+            Ok(())
+        })
+        .unwrap();
+        model.add_parameter(&Parameter::new("part", Dtype::F32, &[1])).unwrap();
+        model.add_parameter(&common("common")).unwrap();
+        model.seal().unwrap();
+        let rule = OptimizerOptions::new(RuleKind::Sgd).learning_rate(1.0).max_norm(1.5);
+        let mut optimizer = Optimizer::new(&mut model, &rule).unwrap();
+        // Averages over "data" are 1 and 2 of "part", and 2 of "common".
+        let part = 1.0 + at[1] as f32 + if at[0] == 0 { -0.5 } else { 0.5 };
+        model.accumulate_flat(&[part, if at[0] == 0 { 1.0 } else { 3.0 }]).unwrap();
+        optimizer.step(&mut model).unwrap();
+        assert_eq!(optimizer.gradient_norm().unwrap(), 3.0); // 1 + 4 + 4
+        let expected = [(at[1] as f32 + 1.0) / -2.0, -1.0];
+        assert_eq!(model.get_parameters::<f32>().unwrap(), expected);
+        assert!(hook_ran.load(std::sync::atomic::Ordering::Relaxed));
+    });
+}
+
+#[test]
+fn what_contradicts_the_axes_is_refused() {
+    ranks(1, |communicator| {
+        let axes = [("data", 1), ("tensor", 1)];
+        let mesh = Mesh::new(communicator, &axes, &MeshOptions::default()).unwrap();
+        let hybrid = ModelOptions::new(Strategy::HybridShard);
+        fails(Model::on_mesh(&mesh, &hybrid), Status::InvalidArgument);
+        let options = ModelOptions::new(Strategy::Zero1);
+        let mut model = Model::on_mesh(&mesh, &options).unwrap();
+        model.add_parameter(&common("x")).unwrap();
+        for axis in ["data", "tensors", "a\0b"] {
+            let placements = &[(axis, Placement::Whole)];
+            let wrong = Parameter { placements, ..Parameter::new("y", Dtype::F32, &[1]) };
+            fails(model.add_parameter(&wrong), Status::InvalidArgument);
+        }
+        model.seal().unwrap();
+        let rule = OptimizerOptions::new(RuleKind::Sgd).max_norm(1.0).norm_ranks(communicator);
+        fails(Optimizer::new(&mut model, &rule), Status::InvalidArgument);
+        let mut plain = Model::new(communicator, &options).unwrap();
+        fails(plain.add_parameter(&common("x")), Status::InvalidArgument);
+    });
+}

@@ -1,0 +1,646 @@
+#include "backends/frames/frame_link.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "net/sha256.hpp"
+#include "platform/failpoint.hpp"
+#include "platform/system.hpp"
+#include "platform/thread.hpp"
+
+namespace trireme::host {
+namespace {
+
+using local::FailureRecord;
+using local::Ring;
+
+// How long the transport may wait at a time: the sender for one peer, while others wait behind it;
+// the receiver until it checks whether the group is over.
+constexpr std::uint64_t kSendWaitNs = 2 * kMillisecond;
+constexpr std::uint64_t kReceiveWaitNs = 20 * kMillisecond;
+// A rank that leaves: how long it goes on to offer sent bytes to peers that do not take them. Its
+// calling thread waits for that, because the process may end afterwards, but for less time while no
+// bytes move.
+constexpr std::uint64_t kLingerNs = 5'000 * kMillisecond;
+constexpr std::uint64_t kStuckNs = 300 * kMillisecond;
+// How long a failed call waits until the peers know the failure.
+constexpr std::uint64_t kSpreadNs = 100 * kMillisecond;
+// A peer that leaves takes its end of the transport with it; its last frames may still be on their
+// way.
+constexpr std::uint64_t kGraceNs = 300 * kMillisecond;
+
+}  // namespace
+
+static_assert(sizeof(FrameHeader) + sizeof(FailureRecord) <= TRIREME_TRANSPORT_FRAME_BYTES_MIN);
+static_assert(sizeof(FrameHeader) + sizeof(ConsensusMessage) <= TRIREME_TRANSPORT_FRAME_BYTES_MIN);
+
+FrameLink::FrameLink(int rank, int world_size, std::string group, std::string name,
+                     const trireme_transport& transport, std::shared_ptr<Engine> engine,
+                     std::function<Status(int)> loss, std::uint64_t stall_ns)
+    : me_(rank),
+      n_(world_size),
+      transport_(transport),
+      engine_(std::move(engine)),
+      loss_(std::move(loss)),
+      frame_bytes_(transport_.frame_bytes()),
+      group_hash_(sha256(group)),
+      group_(rank, world_size, std::move(name), false, stall_ns),
+      decisions_(group_, [this] { poke(); }),
+      slots_(group_, engine_.get()),
+      links_(static_cast<std::size_t>(world_size)) {}
+
+FrameLink::~FrameLink() {
+  engine_.reset();
+  if (segment_ != nullptr) {
+    system_table().unmap(segment_->base(), segment_->layout().total_bytes);
+  }
+  if (started_) transport_.release();
+}
+
+Status FrameLink::start() {
+  const local::Layout layout(n_, false);
+  void* const base = system_table().map(-1, layout.total_bytes);
+  if (base == nullptr) return Status::system(errno, "memory for the messages of the transport");
+  try {
+    segment_ = std::make_unique<local::Segment>(base, layout);
+    slots_.use(*segment_);
+  } catch (...) {
+    system_table().unmap(base, layout.total_bytes);
+    throw;
+  }
+  segment_->member(me_).joined.store(1, std::memory_order_release);
+  group_.hide_calls_of_peers();
+  group_.attach(*segment_, nullptr);
+  group_.failure().on_record([this] {
+    if (engine_ != nullptr) engine_->abort();
+    decisions_.note_failure(false);
+    poke();
+  });
+  group_.bells().use(this);
+  const auto self = shared_from_this();
+  Status made = Status::success();
+  for (const auto body : {&FrameLink::send_frames, &FrameLink::receive_frames}) {
+    if (!made.ok()) break;
+    made = start_thread([self, body] {
+      {
+        std::unique_lock lock(self->mutex_);
+        self->changed_.wait(lock, [&] { return self->started_ || self->abandoned_; });
+        if (self->abandoned_) return;
+      }
+      ((*self).*body)();
+    });
+  }
+  const std::lock_guard lock(mutex_);
+  started_ = made.ok();
+  abandoned_ = !made.ok();
+  changed_.notify_all();
+  return made;
+}
+
+void FrameLink::leave() noexcept {
+  std::unique_lock lock(mutex_);
+  leaving_ = true;
+  ++pokes_;
+  changed_.notify_all();
+  if (!started_) return;
+  bool moves = true;
+  while (moves && !tried_all_) {
+    const std::uint64_t seen = moved_;
+    moves = wait_until(changed_, lock, Deadline::after(kStuckNs),
+                       [&] { return tried_all_ || moved_ != seen; });
+  }
+}
+
+void FrameLink::spread_failure() noexcept {
+  std::unique_lock lock(mutex_);
+  if (spread_ || !started_) return;
+  wait_until(changed_, lock, Deadline::after(kSpreadNs), [&] {
+    if (spread_ || stopped_) return true;
+    for (int rank = 0; rank < n_; ++rank) {
+      const Link& peer = link(rank);
+      const bool told = peer.said_failure && peer.frame.empty();
+      if (rank != me_ && !told && !is_done_with(rank)) return false;
+    }
+    return true;
+  });
+  spread_ = true;
+}
+
+bool FrameLink::all_joined() const {
+  for (int rank = 0; rank < n_; ++rank) {
+    if (rank != me_ && !joined(rank)) return false;
+  }
+  return true;
+}
+
+bool FrameLink::joined(int rank) const {
+  return segment_->member(rank).joined.load(std::memory_order_acquire) != 0;
+}
+
+void FrameLink::poke() noexcept {
+  const std::lock_guard lock(mutex_);
+  ++pokes_;
+  changed_.notify_all();
+}
+
+void FrameLink::fail(trireme_status code, const std::string& text,
+                     std::vector<std::int32_t> blamed) noexcept {
+  try {
+    FailureDetails details;
+    details.communicator = group_.name();
+    std::sort(blamed.begin(), blamed.end());
+    details.blamed = std::move(blamed);
+    group_.failure().tell(Status::failure(code, text).with_details(std::move(details)));
+  } catch (...) {
+    group_.failure().tell(Status::failure(code, "out of memory"));
+  }
+}
+
+// Blames this rank if the failure blames no rank.
+void FrameLink::fail(const Status& status) noexcept {
+  const FailureDetails* const details = status.details();
+  try {
+    fail(status.code(), status.message(),
+         details == nullptr ? std::vector<std::int32_t>{me_} : details->blamed);
+  } catch (...) {
+    group_.failure().tell(status);
+  }
+}
+
+// Reports the loss in the words of the transport. A rank that has left has closed its end on
+// purpose. If this rank leaves, others need not announce that they leave.
+void FrameLink::lose(int rank) noexcept {
+  if (rank < 0 || rank >= n_) {
+    decisions_.withdraw();
+  } else {
+    decisions_.lose(rank);
+    if (group_.presence().left(rank)) return;
+    const std::lock_guard lock(mutex_);
+    if (leaving_) return;
+  }
+  try {
+    fail(loss_(rank));
+  } catch (...) {
+    fail(TRIREME_ERROR_PEER_LOST, "", {rank < 0 ? me_ : rank});
+  }
+}
+
+// --- sending -----------------------------------------------------------------------------------
+
+bool FrameLink::is_done_with(int rank) {
+  Link& peer = link(rank);
+  // A failure is still sent to a peer that could not be reached once.
+  const bool lost = peer.broken_ns != 0 && !group_.failure().happened();
+  return (peer.said_leave && peer.frame.empty()) || lost || peer.dead ||
+         group_.presence().left(rank);
+}
+
+void FrameLink::send_frames() noexcept {
+  std::unique_lock lock(mutex_);
+  std::uint64_t linger_ns = UINT64_MAX;
+  int next = 0;
+  while (true) {
+    const std::uint64_t seen = pokes_;
+    if (leaving_ && linger_ns == UINT64_MAX) linger_ns = now_ns() + kLingerNs;
+    bool moved = false;
+    bool refused = false;
+    bool all_done = true;
+    bool waited_for = false;  // by a peer that is there and well
+    for (int step = 0; step < n_; ++step) {
+      const int rank = (next + step) % n_;
+      Link& peer = link(rank);
+      if (rank == me_ || is_done_with(rank)) continue;
+      try {
+        if (peer.frame.empty()) build(rank);
+      } catch (...) {  // memory may come back; after a failure there is no news to send
+        lock.unlock();
+        fail(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a frame", {me_});
+        lock.lock();
+        peer.frame.clear();
+        peer.said_leave = true;
+        continue;
+      }
+      if (!peer.frame.empty()) {
+        lock.unlock();
+        const std::int32_t answer = transport_.send(rank, peer.frame, kSendWaitNs);
+        lock.lock();
+        if (answer == TRIREME_OK) {
+          peer.frame.clear();
+          moved = true;
+          ++moved_;
+          if (peer.said_failure || leaving_) changed_.notify_all();
+        } else if (answer == TRIREME_ERROR_TIMEOUT) {
+          refused = true;
+        } else {
+          peer.frame.clear();
+          peer.dead = peer.broken_ns != 0;
+          peer.broken_ns = now_ns();
+          peer.answer = answer;
+        }
+      }
+      const bool done = is_done_with(rank);
+      all_done = all_done && done;
+      waited_for = waited_for || (!done && joined(rank));
+    }
+    next = (next + 1) % n_;
+    if (leaving_ && !moved && !tried_all_ && (!waited_for || group_.failure().happened())) {
+      tried_all_ = true;
+      changed_.notify_all();
+    }
+    if (leaving_ && (all_done || now_ns() >= linger_ns)) break;
+    std::uint64_t wake_ns = linger_ns;
+    lock.unlock();
+    check_broken(&wake_ns);
+    lock.lock();
+    if (moved || pokes_ != seen) continue;
+    // A transport that refuses at once must not make this thread spin.
+    if (refused) wake_ns = std::min(wake_ns, now_ns() + kMillisecond);
+    wait_until(changed_, lock, Deadline::at(wake_ns), [&] { return pokes_ != seen; });
+  }
+  stopped_ = tried_all_ = true;
+  changed_.notify_all();
+}
+
+// A peer to which sending fails has left, or is lost to this rank. If there are several, the first
+// one counts: the others may have gone because of it.
+void FrameLink::check_broken(std::uint64_t* wake_ns) {
+  int first = -1;
+  std::uint64_t since = UINT64_MAX;
+  std::int32_t answer = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (leaving_) return;
+    for (int rank = 0; rank < n_; ++rank) {
+      const Link& each = link(rank);
+      if (each.broken_ns == 0 || each.broken_ns >= since || group_.presence().left(rank)) continue;
+      first = rank;
+      since = each.broken_ns;
+      answer = each.answer;
+    }
+  }
+  if (first < 0 || group_.failure().happened()) return;
+  if (now_ns() < since + kGraceNs) {
+    *wake_ns = std::min(*wake_ns, since + kGraceNs);
+    return;
+  }
+  if (loss_ != nullptr) return lose(first);
+  fail(TRIREME_ERROR_CALLBACK,
+       "rank " + std::to_string(me_) + ": its transport answered " + std::to_string(answer) +
+           " to a frame for rank " + std::to_string(first),
+       {me_, first});
+}
+
+std::byte* FrameLink::begin_frame(Link& link, FrameKind kind, int set, std::uint64_t position,
+                                  std::uint64_t bytes) {
+  const FrameHeader header{kMagic, kind, static_cast<std::uint32_t>(set),
+                           static_cast<std::uint32_t>(bytes), position};
+  link.frame.resize(sizeof header + bytes);
+  std::memcpy(link.frame.data(), &header, sizeof header);
+  return link.frame.data() + sizeof header;
+}
+
+// Builds the next frame for a rank, if there is one.
+void FrameLink::build(int rank) {
+  Link& peer = link(rank);
+  if (!peer.said_hello && peer.broken_ns == 0) {
+    Hello hello{kVersion, n_, me_, rank, frame_bytes_, {}};
+    std::copy(group_hash_.begin(), group_hash_.end(), hello.group);
+    std::memcpy(begin_frame(peer, FrameKind::hello, 0, 0, sizeof hello), &hello, sizeof hello);
+    peer.said_hello = true;
+    return;
+  }
+  const bool failed = group_.failure().happened();
+  if (failed && !peer.said_failure) {
+    const FailureRecord record = group_.failure().own_record();
+    std::memcpy(begin_frame(peer, FrameKind::failure, 0, 0, sizeof record), &record, sizeof record);
+    peer.said_failure = true;
+    return;
+  }
+  if (build_decision(rank, peer)) return;
+  if (!failed && joined(rank)) {  // not if broken: see is_done_with()
+    build_slot(peer);
+    if (const auto waits = group_.blame().own_waits(); peer.frame.empty() && waits != peer.waits) {
+      std::memcpy(begin_frame(peer, FrameKind::waits, 0, 0, sizeof waits), &waits, sizeof waits);
+      peer.waits = waits;
+    }
+    if (peer.frame.empty()) build_data(rank, peer);
+  }
+  if (!peer.frame.empty() || !leaving_) return;
+  for (int set = 0; set < kSets && !failed && joined(rank); ++set) {
+    const Ring& ring = ring_to(rank, set);
+    if (ring.written.load(std::memory_order_acquire) != peer.sent[static_cast<std::size_t>(set)]) {
+      return;  // the peer has no room yet
+    }
+  }
+  static_cast<void>(failpoint("leave", "before_goodbye"));  // its failure has no effect
+  const SlotFrames::LastSlots last = slots_.last();
+  const std::uint64_t bytes = slots_.carried_channels() * sizeof last[0];
+  std::memcpy(begin_frame(peer, FrameKind::leave, 0, 0, bytes), &last, bytes);
+  peer.said_leave = true;
+}
+
+bool FrameLink::build_decision(int rank, Link& peer) {
+  ConsensusMessage message;
+  if (!decisions_.next(rank, &message)) return false;
+  std::memcpy(begin_frame(peer, FrameKind::decision, 0, 0, sizeof message), &message,
+              sizeof message);
+  return true;
+}
+
+// A slot is reused only after the peer has published the next operation, and so had this one.
+void FrameLink::build_slot(Link& peer) {
+  const std::uint32_t used = group_.channels_of(me_);
+  for (std::uint32_t channel = slots_.carried_channels(); channel < used; ++channel) {
+    const local::Lane& lane = segment_->lane(channel, me_);
+    std::uint64_t& called = peer.called[channel];
+    if (lane.position.load(std::memory_order_acquire) == called) continue;
+    const local::Slot& slot = lane.slots[called & 1];
+    ++called;
+    SlotFrames::write(slot, begin_frame(peer, FrameKind::slot, static_cast<int>(channel), called,
+                                        SlotFrames::bytes_of(slot)));
+    return;
+  }
+}
+
+// --- slots that the engine carries -------------------------------------------------------------
+
+void FrameLink::publish(std::uint32_t channel) noexcept {
+  if (channel >= slots_.carried_channels()) return poke();
+  const Status sent = slots_.publish(channel);
+  if (!sent.ok()) fail(sent);
+}
+
+bool FrameLink::fetch(std::uint32_t channel) noexcept {
+  bool any = false;
+  if (channel >= slots_.carried_channels()) return any;
+  try {
+    const Status status = engine_->fetch(
+        channel,
+        [this](int from, const std::byte* frame, std::uint64_t bytes) {
+          return take(from, frame, bytes);
+        },
+        &any);
+    if (!status.ok()) fail(status);
+  } catch (...) {
+    fail(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call", {me_});
+  }
+  return any;
+}
+
+void FrameLink::build_data(int rank, Link& peer) {
+  for (int set = 0; set < kSets; ++set) {
+    const auto at = static_cast<std::size_t>(set);
+    const std::uint64_t read = ring_from(rank, set).read.load(std::memory_order_acquire);
+    // Credits go out often enough that the peer, which has the rest of the ring, always gets room
+    // again.
+    if (read - peer.credited[at] < capacity() / 2) continue;
+    begin_frame(peer, FrameKind::credit, set, read, 0);
+    peer.credited[at] = read;
+    return;
+  }
+  for (int set = kSets - 1; set >= 0; --set) {  // algorithms first: more ranks wait for them
+    const auto at = static_cast<std::size_t>(set);
+    Ring& ring = ring_to(rank, set);
+    const std::uint64_t waiting = ring.written.load(std::memory_order_acquire) - peer.sent[at];
+    const std::uint64_t room = capacity() - (peer.sent[at] - peer.consumed[at]);
+    const std::uint64_t most = std::min(frame_bytes_, peer.frame_bytes) - sizeof(FrameHeader);
+    const std::uint64_t bytes = std::min({waiting, room, most});
+    if (bytes == 0) continue;
+    std::byte* const to = begin_frame(peer, FrameKind::data, set, peer.sent[at], bytes);
+    local::copy_out(to, ring.data, capacity(), peer.sent[at], bytes);
+    peer.sent[at] += bytes;
+    ring.read.store(peer.sent[at], std::memory_order_release);
+    group_.bells().ring_member(me_);  // there is room again
+    return;
+  }
+}
+
+// --- receiving ---------------------------------------------------------------------------------
+
+void FrameLink::receive_frames() noexcept {
+  receive_until_over();
+  decisions_.withdraw();
+}
+
+void FrameLink::receive_until_over() noexcept {
+  std::vector<std::byte> frame;
+  try {
+    frame.resize(frame_bytes_);
+  } catch (...) {
+    return fail(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a frame", {me_});
+  }
+  std::uint64_t next_look_ns = 0;
+  while (true) {
+    std::uint64_t seen = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopped_) return;
+      seen = pokes_;
+    }
+    std::int32_t from = -1;
+    std::uint64_t bytes = 0;
+    const std::uint64_t before = now_ns();
+    if (engine_ != nullptr && before >= next_look_ns) {
+      group_.latecomers().report();
+      next_look_ns = before + kReceiveWaitNs;
+    }
+    const std::int32_t answer = transport_.receive(&from, &frame, &bytes, kReceiveWaitNs);
+    if (answer == TRIREME_ERROR_TIMEOUT) {
+      if (now_ns() - before >= kMillisecond) continue;
+      // The transport does not wait by itself.
+      std::unique_lock lock(mutex_);
+      wait_until(changed_, lock, Deadline::after(kMillisecond),
+                 [&] { return stopped_ || pokes_ != seen; });
+      continue;
+    }
+    if (answer == TRIREME_ERROR_PEER_LOST && loss_ != nullptr) {
+      if (from < 0 || from >= n_ || all_joined()) {
+        lose(from);
+        continue;
+      }
+      decisions_.lose(from);
+      // A peer that goes while the ranks join may have seen another loss, without a way to tell.
+      const std::lock_guard lock(mutex_);
+      if (link(from).broken_ns == 0) link(from).broken_ns = now_ns();
+      ++pokes_;
+      changed_.notify_all();
+      continue;
+    }
+    const std::string who = "rank " + std::to_string(me_) + ": its transport";
+    if (answer != TRIREME_OK) {
+      return fail(TRIREME_ERROR_CALLBACK,
+                  who + " answered " + std::to_string(answer) + " when asked for a frame", {me_});
+    }
+    if (from < 0 || from >= n_ || from == me_ || bytes > frame.size()) {
+      return fail(
+          TRIREME_ERROR_CORRUPT,
+          who + " delivered " + std::to_string(bytes) + " bytes of rank " + std::to_string(from),
+          {me_});
+    }
+    Status status = Status::success();
+    try {
+      status = take(from, frame.data(), bytes);
+    } catch (...) {
+      status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a frame");
+    }
+    if (!status.ok()) return fail(status);
+  }
+}
+
+Status FrameLink::take(int from, const std::byte* frame, std::uint64_t bytes) {
+  FrameHeader header;
+  if (bytes < sizeof header) return corrupt_frame(me_, from, "a frame that is too short");
+  std::memcpy(&header, frame, sizeof header);
+  const std::uint32_t sets = header.kind == FrameKind::slot ? kChannels : kSets;
+  if (header.magic != kMagic || header.set >= sets) {
+    return corrupt_frame(me_, from, "a frame that is none of Trireme's");
+  }
+  if (header.bytes != bytes - sizeof header) {
+    return corrupt_frame(me_, from,
+                         "a frame with " + std::to_string(bytes - sizeof header) + " bytes where " +
+                             std::to_string(header.bytes) + " were sent");
+  }
+  if (group_.presence().left(from)) return corrupt_frame(me_, from, "a frame after it had left");
+  const std::byte* const rest = frame + sizeof header;
+  const std::uint64_t more = bytes - sizeof header;
+  switch (header.kind) {
+    case FrameKind::hello: {
+      Hello hello;
+      if (more != sizeof hello) return corrupt_frame(me_, from, "a greeting of a wrong length");
+      std::memcpy(&hello, rest, sizeof hello);
+      return take_hello(from, hello);
+    }
+    case FrameKind::data: return take_data(from, header, rest, more);
+    case FrameKind::credit:
+      if (more != 0) return corrupt_frame(me_, from, "a credit of a wrong length");
+      return take_credit(from, header);
+    case FrameKind::failure: {
+      FailureRecord record;
+      if (more != sizeof record) return corrupt_frame(me_, from, "a failure of a wrong length");
+      std::memcpy(&record, rest, sizeof record);
+      if (!group_.failure().happened()) decisions_.note_failure(true);
+      group_.failure().tell(record);
+      return Status::success();
+    }
+    case FrameKind::leave: return take_leave(from, rest, more);
+    case FrameKind::waits: {
+      local::WaitsBelow waits;
+      if (more != sizeof waits) return corrupt_frame(me_, from, "its waits, of a wrong length");
+      if (!joined(from)) return corrupt_frame(me_, from, "its waits before a greeting");
+      std::memcpy(&waits, rest, sizeof waits);
+      group_.blame().take_waits(from, waits);
+      return Status::success();
+    }
+    case FrameKind::slot: return slots_.take(from, header, rest, more);
+    case FrameKind::decision: {
+      ConsensusMessage message;
+      if (more != sizeof message)
+        return corrupt_frame(me_, from, "a word of a decision of a wrong length");
+      std::memcpy(&message, rest, sizeof message);
+      if (decisions_.take(from, message)) return Status::success();
+      return corrupt_frame(me_, from, "a word of a decision that makes no sense");
+    }
+  }
+  return corrupt_frame(me_, from, "a frame of an unknown kind");
+}
+
+Status FrameLink::take_hello(int from, const Hello& hello) {
+  if (joined(from)) return corrupt_frame(me_, from, "a second greeting");
+  if (hello.rank != from || hello.to != me_)
+    return corrupt_frame(me_, from, "a greeting for another rank");
+  std::string differs;
+  if (hello.version != kVersion) {
+    differs = "speaks version " + std::to_string(hello.version) + " of the frames, not " +
+              std::to_string(kVersion);
+  } else if (hello.world_size != n_) {
+    differs =
+        "names world size " + std::to_string(hello.world_size) + ", not " + std::to_string(n_);
+  } else if (std::memcmp(hello.group, group_hash_.data(), group_hash_.size()) != 0) {
+    differs = "is of a group of another name";
+  }
+  if (!differs.empty()) {
+    FailureDetails details;
+    details.blamed = {std::min(me_, from), std::max(me_, from)};
+    return Status::failure(TRIREME_ERROR_MISMATCH, "rank " + std::to_string(from) + " " + differs +
+                                                       " as rank " + std::to_string(me_))
+        .with_details(std::move(details));
+  }
+  if (hello.frame_bytes < TRIREME_TRANSPORT_FRAME_BYTES_MIN) {
+    return corrupt_frame(me_, from, "a greeting that allows no frames");
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    link(from).frame_bytes = hello.frame_bytes;
+    segment_->member(from).joined.store(1, std::memory_order_release);
+  }
+  group_.bells().ring(bell());
+  group_.bells().ring_member(me_);
+  poke();
+  return Status::success();
+}
+
+Status FrameLink::take_data(int from, const FrameHeader& header, const std::byte* data,
+                            std::uint64_t bytes) {
+  if (!joined(from)) return corrupt_frame(me_, from, "data before a greeting");
+  {
+    const std::lock_guard lock(mutex_);
+    if (leaving_) return Status::success();  // its messages are not read any more
+  }
+  Ring& ring = ring_from(from, static_cast<int>(header.set));
+  const std::uint64_t written = ring.written.load(std::memory_order_relaxed);
+  if (header.position != written) {
+    return corrupt_frame(me_, from,
+                         "byte " + std::to_string(header.position) + " of a stream where byte " +
+                             std::to_string(written) + " was next");
+  }
+  const std::uint64_t room = capacity() - (written - ring.read.load(std::memory_order_acquire));
+  if (bytes == 0 || bytes > room)
+    return corrupt_frame(me_, from, "more of a stream than it was allowed");
+  local::copy_in(ring.data, capacity(), written, data, bytes);
+  ring.written.store(written + bytes, std::memory_order_release);
+  group_.bells().ring_member(me_);
+  return Status::success();
+}
+
+// Slots that the engine carries may arrive after this frame, though they were sent before.
+Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t bytes) {
+  SlotFrames::LastSlots last{};
+  if (bytes != slots_.carried_channels() * sizeof last[0]) {
+    return corrupt_frame(me_, from, "a goodbye of a wrong length");
+  }
+  std::memcpy(&last, rest, bytes);
+  const Deadline backoff = Deadline::after(kGraceNs);
+  for (std::uint32_t channel = 0; channel < slots_.carried_channels(); ++channel) {
+    const local::Lane& lane = segment_->lane(channel, from);
+    while (lane.position.load(std::memory_order_acquire) < last[channel] &&
+           !group_.failure().happened() && !backoff.passed()) {
+      if (!fetch(channel)) std::this_thread::yield();
+    }
+  }
+  group_.presence().mark_left(from);
+  decisions_.lose(from);
+  slots_.end_hopeless(from);
+  poke();
+  return Status::success();
+}
+
+Status FrameLink::take_credit(int from, const FrameHeader& header) {
+  bool wrong = false;
+  {
+    const std::lock_guard lock(mutex_);
+    Link& peer = link(from);
+    std::uint64_t& consumed = peer.consumed[header.set];
+    wrong = header.position <= consumed || header.position > peer.sent[header.set];
+    if (!wrong) consumed = header.position;
+  }
+  if (wrong)
+    return corrupt_frame(me_, from,
+                         "a credit for bytes that were not sent, or were credited before");
+  poke();
+  return Status::success();
+}
+
+}  // namespace trireme::host

@@ -1,0 +1,206 @@
+#include "backends/slots/arrivals.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "backends/last_calls.hpp"
+#include "platform/clock.hpp"
+
+namespace trireme::local {
+namespace {
+
+// The pause between two tries to fetch slots that do not come.
+constexpr std::uint64_t kShortestNapNs = 50'000;
+constexpr std::uint64_t kLongestNapNs = 500'000;
+// A wait of this length is shown to the groups from which this one was made: or a quarter of its
+// timeout.
+constexpr std::uint64_t kLongWaitNs = 250'000'000;
+
+// A long wait, as the groups see it from which this one was made. It counts as vain unless it is
+// marked as over.
+class LongWait {
+ public:
+  LongWait(const Blame& blame, Deadline deadline)
+      : blame_(blame),
+        due_ns_(blame.tells_waits()
+                    ? deadline.made_ns() +
+                          std::min((deadline.moment_ns() - deadline.made_ns()) / 4, kLongWaitNs)
+                    : UINT64_MAX) {}
+  ~LongWait() { end(Waiting::failed); }
+  LongWait(const LongWait&) = delete;
+  LongWait& operator=(const LongWait&) = delete;
+
+  // The moment of the next look, until the wait is shown.
+  std::uint64_t next_ns() const { return shown_.empty() ? due_ns_ : UINT64_MAX; }
+  template <class Arrived>
+  void look(std::uint64_t now, int first, int end, Arrived arrived) noexcept {
+    if (now < due_ns_) return;
+    RankSet missing;
+    for (int rank = first; rank < end; ++rank) {
+      if (!arrived(rank)) missing.add(rank);
+    }
+    show(missing, Waiting::over);
+  }
+  void over() noexcept { end(Waiting::over); }
+
+ private:
+  void show(const RankSet& missing, Waiting before) noexcept {
+    if (missing == shown_) return;
+    if (!missing.empty()) blame_.tell_wait(missing, Waiting::begins);
+    const RankSet shown = std::exchange(shown_, missing);
+    if (!shown.empty()) blame_.tell_wait(shown, before);
+  }
+  void end(Waiting how) noexcept { show({}, how); }
+
+  const Blame& blame_;
+  const std::uint64_t due_ns_;
+  RankSet shown_;
+};
+
+}  // namespace
+
+template <class Arrived>
+Status Arrivals::look_for_gone(int first, Arrived arrived) const {
+  std::vector<std::int32_t> gone;
+  for (int rank = first; rank < call_.n; ++rank) {
+    // Keep this order: a rank that has left has done its earlier work visibly.
+    if (call_.group.presence().left(rank) && !arrived(rank)) gone.push_back(rank);
+  }
+  if (gone.empty()) return Status::success();
+  FailureDetails details{call_.name, "", call_.sequence, gone, 0};
+  return Status::failure(TRIREME_ERROR_PEER_LOST, list_ranks(gone) + " left")
+      .with_details(std::move(details));
+}
+
+template <class Arrived>
+Status Arrivals::wait_until_all(Arrived arrived) {
+  Call& call = call_;
+  int next = 0;
+  LongWait long_wait(call.group.blame(), call.deadline);
+  const auto missing_from = [&](int first) {
+    std::vector<std::int32_t> missing;
+    for (int rank = first; rank < call.n; ++rank) {
+      if (!arrived(rank)) missing.push_back(rank);
+    }
+    return missing;
+  };
+  Stall stall = call.group.latecomers().stall();
+  SlotRelay* const relay = call.group.bells().relay();
+  const bool fetches = relay != nullptr && relay->is_fetched();
+  std::uint64_t nap_ns = kShortestNapNs;
+  for (Backoff backoff = call.group.bells().backoff();;) {
+    while (next < call.n && arrived(next)) ++next;
+    if (next == call.n) {
+      long_wait.over();
+      return Status::success();
+    }
+    if (fetches && relay->fetch(call.op.channel)) continue;
+    if (!call.group.failure().happened() && backoff.wait(call.deadline)) continue;
+    Bell& bell = call.lane(next).bell;
+    const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
+    if (arrived(next)) continue;
+    if (call.group.failure().happened()) return call.failure();
+    TRIREME_RETURN_IF_ERROR(look_for_gone(next, arrived));
+    const std::uint64_t now = now_ns();
+    const bool late = now >= call.deadline.moment_ns();
+    long_wait.look(now, next, call.n, arrived);
+    if (late || stall.due(now)) {
+      for (std::uint32_t channel = 0; fetches && channel < kChannels; ++channel) {
+        relay->fetch(channel);  // a rank that is late here may have come elsewhere
+      }
+      const std::vector<std::int32_t> missing = missing_from(next);
+      if (missing.empty()) continue;
+      if (!late) {
+        call.group.latecomers().warn(missing, "not come to ", call.name, call.sequence, stall);
+        continue;
+      }
+      FailureDetails details{call.name, "", call.sequence, missing, 0};
+      return Status::failure(TRIREME_ERROR_TIMEOUT, list_ranks(missing) +
+                                                        " did not arrive before the deadline" +
+                                                        likely_cause(missing))
+          .with_details(std::move(details));
+    }
+    const Deadline end =
+        Deadline::at(std::min(stall.before(call.deadline).moment_ns(), long_wait.next_ns()));
+    if (!fetches) {
+      call.group.bells().sleep(bell, seen, end);
+      continue;
+    }
+    call.group.bells().sleep(bell, seen, Deadline::at(std::min(now + nap_ns, end.moment_ns())));
+    nap_ns = std::min(2 * nap_ns, kLongestNapNs);
+  }
+}
+
+void Arrivals::take_step() {
+  call_.own.position.store(++call_.channel.position, std::memory_order_release);
+  call_.group.bells().ring(call_.own.bell);
+  call_.group.bells().announce(call_.op.channel);
+}
+
+// A rank that has arrived may have left since: it owes no more to this step.
+Status Arrivals::wait_for_slots() {
+  return wait_until_all([&call = call_](int rank) { return call.has_published(rank); });
+}
+
+// Every rank takes the same steps, so "all have arrived here" is "no position is below mine".
+Status Arrivals::barrier() {
+  take_step();
+  return wait_until_all([&call = call_, target = call_.channel.position](int rank) {
+    return call.lane(rank).position.load(std::memory_order_acquire) >= target;
+  });
+}
+
+// The caller's two queues run side by side, so ranks that use both at once do not mismatch: the
+// others may still come.
+std::string Arrivals::likely_cause(const std::vector<std::int32_t>& missing) const {
+  if (call_.op.channel >= kModelChannel) {
+    // Other ranks read this text, too.
+    return ", while rank " + std::to_string(call_.me) + " was in " +
+           queue_text(call_.op.channel, call_.op.model) + where_else(missing);
+  }
+  const auto has_priority = [](std::uint32_t channel) {
+    return channel == 0 || channel == kUrgentChannel;
+  };
+  const std::vector<LastCalls> all = call_.group.presence().last_calls();
+  for (const std::int32_t rank : missing) {
+    const LastCalls& calls = all[static_cast<std::size_t>(rank)];
+    const bool same = calls.known && calls.collective == call_.op.as_called().kind;
+    if (!same || calls.channel == call_.op.channel) continue;
+    if (!has_priority(calls.channel) || !has_priority(call_.op.channel)) continue;
+    const auto steps = [&](int of) {
+      return call_.segment.lane(calls.channel, of).position.load(std::memory_order_acquire);
+    };
+    // That rank waits there for this one.
+    if (steps(rank) > steps(call_.me)) return ", perhaps because the priorities differ";
+  }
+  return where_else(missing);
+}
+
+// Tells where these ranks wait for this one, if their slots show what their last calls do not.
+std::string Arrivals::where_else(const std::vector<std::int32_t>& missing) const {
+  const std::vector<LastCalls> all = call_.group.presence().last_calls();
+  std::string text;
+  for (const std::int32_t rank : missing) {
+    if (all[static_cast<std::size_t>(rank)].known) continue;
+    for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
+      const Lane& theirs = call_.segment.lane(channel, rank);
+      const std::uint64_t position = theirs.position.load(std::memory_order_acquire);
+      if (position <=
+          call_.segment.lane(channel, call_.me).position.load(std::memory_order_acquire))
+        continue;
+      const bool second = theirs.slots[1].stamp.load(std::memory_order_acquire) == position;
+      const Fingerprint& print = theirs.slots[second ? 1 : 0].fingerprint;
+      text += "; rank " + std::to_string(rank) + " waits in " +
+              operation_name(static_cast<OperationKind>(print.kind)) + ", sequence " +
+              std::to_string(print.sequence);
+      if (channel >= kModelChannel) text += " of " + queue_text(channel, print.model);
+    }
+  }
+  return text;
+}
+
+Status Arrivals::look_for_gone() const {
+  return look_for_gone(0, [&](int rank) { return call_.has_published(rank); });
+}
+
+}  // namespace trireme::local

@@ -1,0 +1,38 @@
+// Arrivals: the steps of a call. This rank takes one, and waits until all have taken it; it tells
+// who is late, and why.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backends/slots/call.hpp"
+
+namespace trireme::local {
+
+class Arrivals {
+ public:
+  explicit Arrivals(Call& call) : call_(call) {}
+
+  void take_step();
+  Status wait_for_slots();
+  Status barrier();
+  // PEER_LOST if a rank has left without having published.
+  Status look_for_gone() const;
+
+ private:
+  // Waits until arrived(rank) holds for every rank; each rank rings its bell when it becomes true.
+  template <class Arrived>
+  Status wait_until_all(Arrived arrived);
+  // PEER_LOST if one of the ranks from `first` on has left without arriving: it never will.
+  template <class Arrived>
+  Status look_for_gone(int first, Arrived arrived) const;
+  // The likely reason why these ranks stay away, as far as their last calls show; "" or the rest of
+  // a message.
+  std::string likely_cause(const std::vector<std::int32_t>& missing) const;
+  std::string where_else(const std::vector<std::int32_t>& missing) const;
+
+  Call& call_;
+};
+
+}  // namespace trireme::local

@@ -1,0 +1,50 @@
+#include "backends/slots/latecomers.hpp"
+
+#include <string>
+
+#include "backends/last_calls.hpp"
+#include "platform/log.hpp"
+
+namespace trireme::local {
+
+void Latecomers::warn(const std::vector<std::int32_t>& ranks, const char* what,
+                      const char* operation, std::uint64_t sequence,
+                      const Stall& stall) const noexcept {
+  if (!log_wanted(TRIREME_LOG_WARNING)) return;
+  try {
+    std::string text = std::string(what) + operation;
+    if (sequence != 0) text += ", sequence " + std::to_string(sequence) + ",";
+    warn_slow(seat_.name(), seat_.rank(), presence_.last_calls(), ranks, text, stall.waited_ns());
+  } catch (...) {  // no memory for a line, so there is none
+  }
+}
+
+void Latecomers::warn(int rank, const char* what, const char* operation, std::uint64_t sequence,
+                      const Stall& stall) const noexcept {
+  try {
+    warn(std::vector<std::int32_t>{rank}, what, operation, sequence, stall);
+  } catch (...) {
+  }
+}
+
+void Latecomers::watch(std::uint32_t channel, Watched* watched) noexcept {
+  const std::lock_guard lock(mutex_);
+  watched_[channel] = watched;
+}
+
+void Latecomers::report() noexcept {
+  for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
+    try {
+      std::unique_lock lock(mutex_);
+      Watched* const watched = watched_[channel];
+      if (watched == nullptr || !watched->stall.due(now_ns())) continue;
+      const std::vector<std::int32_t> missing = watched->missing();
+      const auto [operation, sequence, stall, unused] = *watched;
+      lock.unlock();  // a log callback may take its time
+      if (!missing.empty()) warn(missing, "not come to ", operation, sequence, stall);
+    } catch (...) {  // no memory for a line, so there is none
+    }
+  }
+}
+
+}  // namespace trireme::local

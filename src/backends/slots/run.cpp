@@ -1,0 +1,188 @@
+#include "backends/slots/run.hpp"
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "backends/fingerprint.hpp"
+#include "backends/slots/direct_move.hpp"
+#include "backends/slots/staged_move.hpp"
+#include "platform/clock.hpp"
+#include "platform/failpoint.hpp"
+#include "platform/mix.hpp"
+
+namespace trireme::local {
+namespace {
+
+// How long the reason may take to arrive after a step with a peer has failed.
+constexpr std::uint64_t kVerdictNs = 500'000'000;
+
+}  // namespace
+
+Status Run::execute() {
+  TRIREME_FAILPOINT(call_.point, "before_publish");
+  publish();
+  return execute_published();
+}
+
+Status Run::finish() {
+  call_.measure();
+  return execute_published();
+}
+
+Status Run::execute_published() {
+  TRIREME_FAILPOINT(call_.point, "after_publish");
+  TRIREME_RETURN_IF_ERROR(arrivals_.wait_for_slots());
+  TRIREME_RETURN_IF_ERROR(compare());
+  TRIREME_FAILPOINT(call_.point, "before_move");
+  if (call_.moves_data()) TRIREME_RETURN_IF_ERROR(move());
+  TRIREME_RETURN_IF_ERROR(transfer_.visit_middle());
+  TRIREME_FAILPOINT(call_.point, "after_move");
+  TRIREME_FAILPOINT(call_.point, "before_leave");
+  // The group's failure is not checked here: the result is right, though a peer that was done
+  // earlier may have failed or left since.
+  call_.group.traffic().count(transfer_.given(), transfer_.read());
+  return Status::success();
+}
+
+Status Run::move() {
+  switch (sources_.choose_way()) {
+    case Sources::Way::inline_payload:
+      // No barrier follows: the payload lies in the slots, whose reuse is safe (segment.hpp).
+      TRIREME_RETURN_IF_ERROR(sources_.take_payloads());
+      return DirectMove(call_, sources_, transfer_, DirectMove::Of::slots).whole();
+    case Sources::Way::direct: {
+      TRIREME_RETURN_IF_ERROR(sources_.open_all());
+      DirectMove direct(call_, sources_, transfer_, DirectMove::Of::memory);
+      TRIREME_RETURN_IF_ERROR(call_.op.kind == OperationKind::all_reduce ? direct.all_reduce()
+                              : call_.root_helps() ? direct.broadcast(offer_.is_exposed())
+                                                   : direct.whole());
+      return arrivals_.barrier();
+    }
+    case Sources::Way::staged: break;
+  }
+  if (call_.op.channel != 0 && call_.op.channel != kUrgentChannel) {
+    return Status::failure(TRIREME_ERROR_INTERNAL,
+                           "channel " + std::to_string(call_.op.channel) +
+                               " was given memory that is not of allocate()");
+  }
+  return StagedMove(call_, arrivals_, sources_, transfer_).move();
+}
+
+Status Run::agree(std::vector<bool>* gives) {
+  TRIREME_FAILPOINT(call_.point, "before_publish");
+  publish();
+  TRIREME_FAILPOINT(call_.point, "after_publish");
+  TRIREME_RETURN_IF_ERROR(arrivals_.wait_for_slots());
+  TRIREME_RETURN_IF_ERROR(compare());
+  gives->clear();
+  for (int rank = 0; rank < call_.n; ++rank) gives->push_back(call_.contributes(rank));
+  return Status::success();
+}
+
+Status Run::execute_elsewhere(bool apart, const Elsewhere& move) {
+  TRIREME_FAILPOINT(call_.point, "before_publish");
+  publish();
+  TRIREME_FAILPOINT(call_.point, "after_publish");
+  if (!apart) TRIREME_RETURN_IF_ERROR(arrivals_.wait_for_slots());
+  // This rank notices every rank that publishes or leaves from here on: see
+  // SlotFrames::end_hopeless().
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  TRIREME_RETURN_IF_ERROR(compare());
+  TRIREME_RETURN_IF_ERROR(arrivals_.look_for_gone());
+  TRIREME_FAILPOINT(call_.point, "before_move");
+  const Status moved = watch(apart, move);
+  if (!moved.ok()) return explain(moved);
+  if (apart) {
+    TRIREME_RETURN_IF_ERROR(arrivals_.wait_for_slots());
+    TRIREME_RETURN_IF_ERROR(compare());
+  }
+  TRIREME_RETURN_IF_ERROR(transfer_.visit_middle());
+  TRIREME_FAILPOINT(call_.point, "after_move");
+  TRIREME_FAILPOINT(call_.point, "before_leave");
+  return Status::success();
+}
+
+Status Run::watch(bool apart, const Elsewhere& move) {
+  if (!apart) return move(ticket());
+  const auto missing = [this] {
+    std::vector<std::int32_t> out;
+    for (int rank = 0; rank < call_.n; ++rank) {
+      if (!call_.has_published(rank)) out.push_back(rank);
+    }
+    return out;
+  };
+  struct Watch {
+    Group& group;
+    std::uint32_t channel;
+    Latecomers::Watched watched;
+    ~Watch() { group.latecomers().watch(channel, nullptr); }
+  } watch{call_.group,
+          call_.op.channel,
+          {call_.name, call_.sequence, call_.group.latecomers().stall(), missing}};
+  call_.group.latecomers().watch(call_.op.channel, &watch.watched);
+  return move(ticket());
+}
+
+// Two calls that this rank has at once get different tickets.
+std::uint64_t Run::ticket() const {
+  return mix(call_.slot(call_.me).print_hash,
+             call_.channel.position * kChannels + call_.op.channel);
+}
+
+// A rank that failed to meet the others looks for the reason: one of them has called another
+// operation, has not come, or has died.
+Status Run::explain(const Status& moved) {
+  TRIREME_RETURN_IF_ERROR(compare());
+  TRIREME_RETURN_IF_ERROR(arrivals_.look_for_gone());
+  if (moved.code() == TRIREME_ERROR_TIMEOUT) {
+    TRIREME_RETURN_IF_ERROR(arrivals_.wait_for_slots());  // no longer: the deadline has passed
+  } else if (moved.code() != TRIREME_ERROR_CORRUPT) {     // the failures here tell the reason
+    const Deadline backoff = Deadline::after(kVerdictNs);
+    Bell& bell = call_.group.bells().private_bell();
+    while (!call_.group.failure().happened() && !backoff.passed()) {
+      const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
+      if (!call_.group.failure().happened()) call_.group.bells().sleep(bell, seen, backoff);
+    }
+  }
+  TRIREME_RETURN_IF_ERROR(compare());
+  return call_.group.failure().happened() ? call_.failure() : moved;
+}
+
+void Run::publish() {
+  offer_.publish(moves_);
+  arrivals_.take_step();
+}
+
+// Compares the ranks that have published. The hashes are in the cache line that was waited for, so
+// ranks that agree read no more.
+Status Run::compare() {
+  const std::uint64_t own = call_.slot(call_.me).print_hash;
+  bool same = true;
+  for (int rank = 0; rank < call_.n; ++rank) {
+    if (!call_.has_published(rank)) continue;
+    const Slot& theirs = call_.slot(rank);
+    call_.channel.flags[static_cast<std::size_t>(rank)] = theirs.flags;
+    same = same && theirs.print_hash == own;
+  }
+  return same ? Status::success() : disagreement();
+}
+
+// Copies every fingerprint once, because a peer may change it later. Each rank sees all of them, so
+// each finds the same disagreement.
+Status Run::disagreement() const {
+  std::vector<CalledBy> prints;
+  for (int rank = 0; rank < call_.n; ++rank) {
+    if (!call_.has_published(rank)) continue;
+    Fingerprint& print = prints.emplace_back(CalledBy{rank, call_.slot(rank).fingerprint}).print;
+    print.agreement_name[sizeof print.agreement_name - 1] = 0;
+    for (char& character : print.agreement_name) {  // the name gets into a message
+      if (character != 0 && (character < 0x20 || character > 0x7e)) character = '?';
+    }
+  }
+  TRIREME_RETURN_IF_ERROR(
+      compare_fingerprints(prints, call_.name, call_.sequence, call_.group.name()));
+  return Status::failure(TRIREME_ERROR_CORRUPT, "ranks agree, but not the hashes that say so");
+}
+
+}  // namespace trireme::local

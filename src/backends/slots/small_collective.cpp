@@ -1,0 +1,152 @@
+// Small collectives: operations whose payload fits into a slot, by the protocol of collective.hpp,
+// without the parts that a small operation does not need. If it does not succeed within a moment,
+// Run takes over where it stands.
+#include <cstring>
+
+#include "backends/slots/collective.hpp"
+#include "kernels/reduce.hpp"
+#include "platform/failpoint.hpp"
+#include "platform/ticks.hpp"
+
+namespace trireme::local {
+namespace {
+
+// How often a rank polls a peer's stamp before it may sleep: about as long as a peer needs that is
+// on its way.
+constexpr int kPolls = 150;
+
+// Prepares the line for this rank's store: peers have read it, so this core does not own it.
+inline void own_soon(const void* line) noexcept {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));
+#else
+  __builtin_prefetch(line, 1);
+#endif
+}
+
+// One number is the most common payload.
+inline void publish(std::byte* slot, const void* data, std::uint64_t bytes) noexcept {
+  if (bytes == 8)
+    std::memcpy(slot, data, 8);
+  else
+    std::memcpy(slot, data, bytes);
+}
+
+constexpr std::uint64_t kTooLong = UINT64_MAX;
+
+// Bytes of the longest contribution; kTooLong for an operation that is not done here.
+std::uint64_t largest(const PlainOperation& operation, int world_size) noexcept {
+  if (operation.count > kInlineBytes) return kTooLong;
+  const std::uint64_t bytes = operation.count * dtype_size(operation.dtype);
+  switch (operation.kind) {
+    case OperationKind::barrier: return 0;
+    case OperationKind::reduce_scatter: return bytes * static_cast<std::uint64_t>(world_size);
+    case OperationKind::all_reduce:
+    case OperationKind::all_gather:
+    case OperationKind::broadcast: return bytes;
+    default: return kTooLong;
+  }
+}
+
+}  // namespace
+
+SmallProgress Collectives::start_small(const PlainOperation& op, std::uint64_t sequence,
+                                       std::uint64_t most_bytes, BriefTime* out_time) noexcept {
+  const int n = group_.world_size();
+  const int me = group_.rank();
+  const std::uint64_t bytes = largest(op, n);
+  if (bytes > most_bytes) return SmallProgress::refused;
+  if (detail::failpoints_armed.load(std::memory_order_relaxed)) return SmallProgress::refused;
+  group_.note_call(op.kind, op.channel, op.model, sequence);
+  const Segment& segment = *group_.segment();
+  ChannelState& channel = channels_[op.channel];
+  const std::uint64_t turn = channel.operations++ & 1;
+  Lane& lane = segment.lane(op.channel, me);
+  Slot& mine = lane.slots[turn];
+
+  // As in Offer::publish().
+  const bool tiny = bytes <= kTinyBytes;
+  const bool broadcasts = op.kind == OperationKind::broadcast;
+  const bool gives = bytes > 0 && (!broadcasts || op.root == me);
+  const std::uint64_t hash = write_plain_fingerprint(op, sequence, &mine.fingerprint);
+  mine.print_hash = hash;
+  mine.flags = gives ? (tiny ? kContributes | kTiny : kContributes) : 0;
+  mine.carried = gives ? static_cast<std::uint32_t>(bytes) : 0;
+  if (gives) publish(tiny ? mine.tiny : mine.payload, broadcasts ? op.receive : op.send, bytes);
+  const std::uint64_t target = ++channel.position;
+  mine.stamp.store(target, std::memory_order_release);
+  lane.position.store(target, std::memory_order_release);
+  group_.bells().ring(lane.bell);
+  group_.bells().announce(op.channel);
+  SlotRelay* const relay = group_.bells().relay();
+
+  // The stamps for the record are taken here, where there is time: no rank waits for this one any
+  // more.
+  out_time->end_ticks = out_time->start_ticks = ticks_now();
+  int looks = group_.bells().spins() ? kPolls : 1;
+  bool same = true;
+  for (int rank = 0; rank < n; ++rank) {
+    const Slot& theirs = segment.lane(op.channel, rank).slots[turn];
+    while (theirs.stamp.load(std::memory_order_acquire) != target) {
+      if (relay != nullptr && relay->fetch(op.channel)) continue;
+      if (--looks <= 0) return SmallProgress::waiting;
+      out_time->end_ticks = ticks_now();
+    }
+    same = same && theirs.print_hash == hash;
+    channel.cut[static_cast<std::size_t>(rank)] = tiny ? theirs.tiny : theirs.payload;
+  }
+  if (!same) return SmallProgress::waiting;  // Run compares again, and names the rank
+  // All have published, so no rank reads the other slot any more.
+  const Slot& next = lane.slots[turn ^ 1];
+  own_soon(&next);
+  for (std::uint64_t at = 0; !tiny && gives && at < bytes; at += 64) own_soon(next.payload + at);
+  if (bytes == 0) return SmallProgress::over;
+
+  const auto others = static_cast<std::uint64_t>(n - 1);
+  std::uint64_t given = bytes * others;
+  std::uint64_t read = given;
+  switch (op.kind) {
+    case OperationKind::reduce_scatter: {
+      const std::uint64_t block = op.count * dtype_size(op.dtype);
+      for (const void*& source : channel.cut) {
+        source = static_cast<const std::byte*>(source) + block * static_cast<std::uint64_t>(me);
+      }
+      given = read = block * others;
+      [[fallthrough]];
+    }
+    case OperationKind::all_reduce: {
+      const auto ranks = static_cast<std::uint32_t>(n);
+      kernels::reduce_few(op.dtype, op.reduction, op.receive, channel.cut.data(), ranks, op.count,
+                          ranks, op.scale);
+      break;
+    }
+    case OperationKind::all_gather:
+      for (int rank = 0; rank < n; ++rank) {
+        const auto at = static_cast<std::size_t>(rank);
+        std::memcpy(static_cast<std::byte*>(op.receive) + at * bytes, channel.cut[at], bytes);
+      }
+      break;
+    default:  // broadcast
+      if (gives) {
+        read = 0;
+        break;
+      }
+      std::memcpy(op.receive, channel.cut[static_cast<std::size_t>(op.root)], bytes);
+      given = 0;
+      read = bytes;
+      break;
+  }
+  channel.count_traffic(given, read);
+  return SmallProgress::over;
+}
+
+TrafficCounters Collectives::small_traffic() const noexcept {
+  TrafficCounters all;
+  for (const ChannelState& channel : channels_) {
+    all.sent_bytes += channel.given.load(std::memory_order_relaxed);
+    all.received_bytes += channel.read.load(std::memory_order_relaxed);
+  }
+  return all;
+}
+
+}  // namespace trireme::local

@@ -1,0 +1,205 @@
+#include "model/model_axes.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "exchange/agreement.hpp"
+#include "platform/names.hpp"
+
+namespace trireme::strategies {
+namespace {
+
+using sharding::Group;
+using sharding::Parameter;
+using sharding::Range;
+
+bool is_whole_on(const Parameter& parameter, const std::string& axis) {
+  const std::vector<std::string>& axes = parameter.whole_on;
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+// Aliases count as the parameter that they name.
+bool is_compared(const Parameter& parameter, std::uint64_t number) {
+  return parameter.target == number && !parameter.whole_on.empty();
+}
+
+std::vector<sharding::Fact> whole_facts(const sharding::Registry& registry,
+                                        const std::string& axis) {
+  std::vector<sharding::Fact> facts;
+  const std::vector<sharding::Fact> all = registry.facts();
+  for (std::size_t i = 0; i < registry.parameters().size(); ++i) {
+    if (!is_whole_on(registry.parameters()[i], axis)) continue;
+    facts.push_back({"whole parameter " + std::to_string(facts.size()), all[i].value});
+  }
+  return facts;
+}
+
+Status along(const std::string& axis, const Status& status) {
+  if (status.ok()) return Status::success();
+  Status told = Status::failure(
+      status.code(), "along axis " + sharding::quoted(axis) + " of the mesh: " + status.message());
+  return status.details() != nullptr ? std::move(told).with_details(*status.details())
+                                     : std::move(told);
+}
+
+// One element's part of a sum that does not depend on who holds it: models of one axis may cut a
+// parameter at other places. The constants are those of splitmix64.
+std::uint64_t mixed(std::uint64_t element, std::uint64_t bits) {
+  std::uint64_t word = (element + 1) * 0x9e3779b97f4a7c15 ^ bits;
+  word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;
+  word = (word ^ word >> 27) * 0x94d049bb133111eb;
+  return word ^ word >> 31;
+}
+
+// Sums over the elements that this rank updates: every element lies with one rank of the model.
+Status own_sums(const sharding::Registry& registry, const sharding::Layout& layout,
+                const ReadParameters& read, std::uint64_t* out) {
+  for (std::size_t i = 0; i < registry.parameters().size(); ++i) {
+    const Parameter& parameter = registry.parameters()[i];
+    out[i] = 0;
+    if (!is_compared(parameter, i)) continue;
+    const Group& group = layout.group_of_parameter(parameter);
+    const std::uint64_t first = layout.first_in_group(parameter);
+    const std::uint64_t size = dtype_size(group.dtype);
+    const Range part = intersect(group.owned, {first, parameter.elements});
+    TRIREME_RETURN_IF_ERROR(
+        read(layout.group_of[parameter.unit], part, [&](const char* data, Range stretch) {
+          for (std::uint64_t k = 0; k < stretch.count; ++k) {
+            std::uint64_t bits = 0;
+            std::memcpy(&bits, data + k * size, size);
+            out[i] += mixed(stretch.first - first + k, bits);
+          }
+        }));
+  }
+  return Status::success();
+}
+
+}  // namespace
+
+ModelAxes::ModelAxes(std::shared_ptr<const Mesh> mesh, const sharding::Placement& placement)
+    : mesh_(std::move(mesh)), names_(placement.model_axis_names()) {
+  for (const std::size_t axis : placement.model_axes()) {
+    Line line;
+    line.axis = mesh_->shape().axes()[axis].name;
+    line.link = std::make_shared<Link>();
+    line.link->communicator = mesh_->axis_communicators()[axis];
+    lines_.push_back(std::move(line));
+  }
+}
+
+ModelAxes::~ModelAxes() {
+  for (const Line& line : lines_) {
+    if (line.number != 0) line.link->communicator->leave_channels(line.number, line.link->gathers);
+  }
+}
+
+std::shared_ptr<Communicator> ModelAxes::norm_ranks() const {
+  return lines_.empty() ? nullptr : mesh_->parent();
+}
+
+std::vector<Communicator*> ModelAxes::groups() const {
+  std::vector<Communicator*> found;
+  for (const Line& line : lines_) found.push_back(line.link->communicator.get());
+  return found;
+}
+
+void ModelAxes::take_numbers() noexcept {
+  for (Line& line : lines_) line.number = line.link->communicator->next_model();
+}
+
+Status ModelAxes::agree_on_whole(const sharding::Registry& registry, std::uint64_t timeout_ns,
+                                 Status own) {
+  for (const Line& line : lines_) {
+    Link& link = *line.link;
+    link.timeout_ns = timeout_ns;
+    Status status = Status::success();
+    if (link.gathers == 0) {
+      status = link.communicator->take_channels(line.number, link.deadline(), &link.gathers);
+    }
+    // This model's own failure comes first, and the others hear that it has one.
+    if (status.ok()) status = agree(link, "seal", whole_facts(registry, line.axis), own);
+    if (own.ok()) own = along(line.axis, status);
+  }
+  return own;
+}
+
+Status ModelAxes::compare_whole(const Link& model, const sharding::Registry& registry,
+                                const sharding::Layout& layout, const ReadParameters& read) const {
+  const std::uint64_t count = registry.parameters().size();
+  const bool any = std::any_of(registry.parameters().begin(), registry.parameters().end(),
+                               [](const Parameter& each) { return !each.whole_on.empty(); });
+  if (!any || lines_.empty()) return Status::success();
+  std::shared_ptr<Memory> memory;
+  TRIREME_RETURN_IF_ERROR(
+      agree(model, "check_replicas", {},
+            model.communicator->allocate(count * sizeof(std::uint64_t), &memory)));
+  auto* const words = static_cast<std::uint64_t*>(memory->data());
+  TRIREME_RETURN_IF_ERROR(own_sums(registry, layout, read, words));
+  Operation operation;
+  operation.channel = model.gathers;
+  operation.kind = OperationKind::all_reduce;
+  operation.dtype = TRIREME_DTYPE_U64;
+  operation.reduction = TRIREME_REDUCTION_SUM;
+  operation.send = words;
+  operation.receive = words;
+  operation.count = count;
+  operation.owner = memory;
+  TRIREME_RETURN_IF_ERROR(model.run(std::move(operation)));
+  const std::vector<std::uint64_t> sums(words, words + count);
+  // All ranks of an axis come, whatever this model has found on another axis.
+  Status found = Status::success();
+  for (const Line& line : lines_) {
+    Status status = compare_along(line, registry, sums);
+    if (!status.ok() && status.code() != TRIREME_ERROR_MISMATCH) return status;
+    if (found.ok()) found = std::move(status);
+  }
+  return found;
+}
+
+Status ModelAxes::compare_along(const Line& line, const sharding::Registry& registry,
+                                const std::vector<std::uint64_t>& sums) const {
+  const Link& link = *line.link;
+  std::vector<std::uint64_t> numbers;  // of the parameters
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const Parameter& parameter = registry.parameters()[i];
+    if (is_compared(parameter, i) && is_whole_on(parameter, line.axis)) numbers.push_back(i);
+  }
+  if (numbers.empty()) return Status::success();
+  const std::uint64_t count = numbers.size();
+  const std::uint32_t ranks = link.world_size();
+  std::shared_ptr<Memory> memory;
+  TRIREME_RETURN_IF_ERROR(along(
+      line.axis, agree(link, "check_replicas", {},
+                       link.communicator->allocate(ranks * count * sizeof sums[0], &memory))));
+  auto* const all = static_cast<std::uint64_t*>(memory->data());
+  std::uint64_t* const own = all + count * link.rank();
+  for (std::uint64_t i = 0; i < count; ++i) own[i] = sums[numbers[i]];
+  Operation operation;
+  operation.channel = link.gathers;
+  operation.kind = OperationKind::all_gather;
+  operation.dtype = TRIREME_DTYPE_U64;
+  operation.send = own;
+  operation.receive = all;
+  operation.count = count;
+  operation.owner = memory;
+  TRIREME_RETURN_IF_ERROR(along(line.axis, link.run(std::move(operation))));
+  std::vector<std::int32_t> everybody;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    everybody.push_back(static_cast<std::int32_t>(rank));
+  }
+  for (std::uint64_t i = 0; i < count; ++i) {
+    std::vector<std::uint64_t> values;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) values.push_back(all[rank * count + i]);
+    std::vector<std::int32_t> blamed = different_ranks(everybody, values);
+    if (blamed.empty()) continue;
+    const Parameter& parameter = registry.parameters()[numbers[i]];
+    return along(line.axis, copies_differ(link,
+                                          "parameter " + std::to_string(numbers[i]) + " (" +
+                                              sharding::quoted(parameter.name) + ")",
+                                          everybody, std::move(blamed)));
+  }
+  return Status::success();
+}
+
+}  // namespace trireme::strategies

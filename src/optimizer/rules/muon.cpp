@@ -1,0 +1,244 @@
+#include "optimizer/rules/muon.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "optimizer/rules/orthogonal.hpp"
+#include "platform/failpoint.hpp"
+#include "platform/names.hpp"
+#include "sharding/plan.hpp"
+
+namespace trireme::strategies {
+
+using optimizers::Piece;
+using sharding::Segment;
+
+namespace {
+
+// The factor of a matrix's rate.
+double rate_factor(const optimizers::Settings& settings, const Matrix& matrix) {
+  const auto rows = static_cast<double>(matrix.rows);
+  const auto columns = static_cast<double>(matrix.columns);
+  return settings.match_adamw ? 0.2 * std::sqrt(std::max(rows, columns))
+                              : std::sqrt(std::max(1.0, rows / columns));
+}
+
+}  // namespace
+
+MuonRule::MuonRule(const RuleParts& parts)
+    : UpdateRule(parts), plan_(shard_.registry(), shard_.layout(), settings_) {}
+
+RuleBytes MuonRule::plan(const optimizers::Settings& settings, const sharding::Registry& registry,
+                         const sharding::Layout& layout, std::uint32_t rank) {
+  const MatrixPlan plan(registry, layout, settings);
+  RuleBytes bytes;
+  bytes.state = plan.bytes[rank].state;
+  bytes.working = plan.bytes[rank].working();
+  bytes.given = plan.bytes[rank].given;
+  return bytes;
+}
+
+Status MuonRule::allocate() {
+  place_states();
+  matrix_pieces_.resize(plan_.matrices.size());
+  for (std::size_t i = 0; i < matrix_pieces_.size(); ++i) {
+    for (std::size_t piece = 0; piece < pieces().size(); ++piece) {
+      if (pieces()[piece].parameter != plan_.matrices[i].parameter) continue;
+      matrix_pieces_[i].push_back(piece);
+    }
+  }
+  const std::uint64_t bytes = plan_.bytes[shard_.link().rank()].working();
+  return bytes > 0 ? shard_.allocate(&memory_, MemoryKind::working, bytes) : Status::success();
+}
+
+// Other matrices lie in other places.
+std::string MuonRule::places() const {
+  std::string text;
+  for (const Matrix& matrix : plan_.matrices) text += ' ' + std::to_string(matrix.parameter);
+  return text;
+}
+
+// Places vector by vector of each piece, f64 first.
+void MuonRule::place_states() {
+  char* place = state_.data();
+  for (const std::uint64_t size : {sizeof(double), sizeof(float)}) {
+    for (Piece& piece : state_.pieces()) {
+      if (dtype_size(gradient_dtype(piece.dtype)) != size) continue;
+      for (std::uint32_t i = 0; i < settings_.states_of(piece.matrix); ++i) {
+        piece.states[i] = place;
+        place += piece.count * size;
+      }
+    }
+  }
+}
+
+Status MuonRule::update(const StepFactors& factors) {
+  TRIREME_FAILPOINT("step", "before_update");
+  for (const Piece& piece : pieces()) {
+    TRIREME_FAILPOINT("step", "mid_update");
+    if (factors.is_skipped(piece)) continue;
+    const double scale = factors.scale_of(piece);
+    if (piece.matrix) {
+      optimizers::find_direction(settings_, piece, factors.step_of(piece), scale);
+      continue;
+    }
+    TRIREME_RETURN_IF_ERROR(shard_.report_disk(
+        state_.visit(piece, ParameterFile::Access::update, [&](const Piece& part) {
+          optimizers::update_piece(settings_, part, factors.step_of(part), scale);
+          return Status::success();
+        })));
+  }
+  if (has_whole_matrices(shard_.layout())) {
+    TRIREME_RETURN_IF_ERROR(orthogonalise_whole(factors));
+  } else {
+    for (std::size_t round = 0; round < plan_.rounds.size(); ++round) {
+      TRIREME_RETURN_IF_ERROR(orthogonalise_round(round, factors));
+    }
+  }
+  for (std::size_t i = 0; i < matrix_pieces_.size(); ++i) {
+    const double factor = rate_factor(settings_, plan_.matrices[i]);
+    for (const std::size_t number : matrix_pieces_[i]) {
+      const Piece& piece = pieces()[number];
+      if (factors.is_skipped(piece)) continue;
+      TRIREME_RETURN_IF_ERROR(shard_.report_disk(
+          state_.visit(piece, ParameterFile::Access::update, [&](const Piece& part) {
+            optimizers::update_piece(settings_, part, factors.step_of(part), factor);
+            return Status::success();
+          })));
+    }
+  }
+  return Status::success();
+}
+
+// Every rank has all directions: it orthogonalises its share, and gives each result to all.
+Status MuonRule::orthogonalise_whole(const StepFactors& factors) {
+  const auto piece_of = [&](std::size_t i) -> const Piece& {
+    return pieces()[matrix_pieces_[i].front()];
+  };
+  for (std::size_t i = 0; i < matrix_pieces_.size(); ++i) {
+    const Matrix& matrix = plan_.matrices[i];
+    if (matrix.rank != shard_.link().rank() || factors.is_skipped(piece_of(i))) continue;
+    TRIREME_RETURN_IF_ERROR(
+        optimizers::orthogonalise(matrix.dtype, piece_of(i).gradients, matrix.rows, matrix.columns,
+                                  settings_.orthogonal_steps, memory_.data(),
+                                  [&] { return shard_.link().communicator->failure(); }));
+  }
+  if (shard_.link().world_size() == 1) return Status::success();
+  for (std::size_t i = 0; i < matrix_pieces_.size(); ++i) {
+    const Matrix& matrix = plan_.matrices[i];
+    if (factors.is_skipped(piece_of(i))) continue;
+    Operation operation;
+    operation.channel = shard_.link().reductions;
+    operation.kind = OperationKind::broadcast;
+    operation.dtype = matrix.dtype;
+    operation.root = static_cast<std::int32_t>(matrix.rank);
+    operation.receive = piece_of(i).gradients;
+    operation.count = matrix.elements();
+    operation.agreement = matrix.parameter;
+    operation.agreement_name = "matrix";
+    operation.owner = shard_.storage()->hold();
+    TRIREME_FAILPOINT("step", "before_matrices");
+    if (matrix.rank == shard_.link().rank()) {
+      shard_.link().given_bytes += matrix.bytes() * (shard_.link().world_size() - 1);
+    }
+    TRIREME_RETURN_IF_ERROR(shard_.link().run(std::move(operation)));
+  }
+  return Status::success();
+}
+
+// Sends all ranks' parts of one round's matrices to the ranks that compute with them, and the
+// results back.
+Status MuonRule::orthogonalise_round(std::size_t round, const StepFactors& factors) {
+  const std::uint32_t ranks = shard_.link().world_size(), me = shard_.link().rank();
+  const MatrixPlan::Bytes& bytes = plan_.bytes[me];
+  char* const own = memory_.data();
+  char* const assigned = own + sharding::piece(bytes.own);
+  char* const whole = assigned + sharding::piece(bytes.assigned);
+  char* const scratch = whole + sharding::piece(bytes.whole);
+
+  std::vector<std::size_t> members;
+  for (const std::size_t i : plan_.rounds[round]) {
+    if (!factors.is_skipped(plan_.matrices[i].parameter)) members.push_back(i);
+  }
+  if (members.empty()) return Status::success();
+  const trireme_dtype dtype = plan_.matrices[members.front()].dtype;
+  const std::uint64_t size = dtype_size(dtype);
+  // Elements that a rank has for another one, and gets from it.
+  std::vector<std::uint64_t> there(std::size_t{ranks} * ranks), back(there.size());
+  for (const std::size_t i : members) {
+    const Matrix& matrix = plan_.matrices[i];
+    for (const Segment& segment : shard_.layout().segments[matrix.parameter]) {
+      there[std::size_t{segment.owner} * ranks + matrix.rank] += segment.count;
+      back[std::size_t{matrix.rank} * ranks + segment.owner] += segment.count;
+    }
+  }
+  const auto exchange = [&](const char* from, char* to,
+                            const std::vector<std::uint64_t>& counts) -> Status {
+    Operation operation;
+    operation.channel = shard_.link().reductions;
+    operation.kind = OperationKind::all_to_all_v;
+    operation.dtype = dtype;
+    operation.send = from;
+    operation.receive = to;
+    operation.counts = counts;
+    operation.agreement = round;
+    operation.agreement_name = "round of matrices";
+    operation.owner = memory_.memory();
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      if (rank != me) shard_.link().given_bytes += counts[std::size_t{me} * ranks + rank] * size;
+    }
+    TRIREME_FAILPOINT("step", "before_matrices");
+    return shard_.link().run(std::move(operation));
+  };
+  // This rank's pieces, by the rank that computes with them.
+  const auto visit_own = [&](const auto& copy) {
+    std::uint64_t place = 0;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      for (const std::size_t i : members) {
+        if (plan_.matrices[i].rank != rank) continue;
+        for (const std::size_t number : matrix_pieces_[i]) {
+          const std::uint64_t part = pieces()[number].count * size;
+          copy(own + place, pieces()[number].gradients, part);
+          place += part;
+        }
+      }
+    }
+  };
+  // The places of one assigned matrix's parts among all that this rank received.
+  const auto visit_assigned = [&](std::size_t wanted, const auto& copy) {
+    std::uint64_t place = 0;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      for (const std::size_t i : members) {
+        if (plan_.matrices[i].rank != me) continue;
+        for (const Segment& segment : shard_.layout().segments[plan_.matrices[i].parameter]) {
+          if (segment.owner != rank) continue;
+          const std::uint64_t part = segment.count * size;
+          if (i == wanted) copy(assigned + place, whole + segment.first * size, part);
+          place += part;
+        }
+      }
+    }
+  };
+  visit_own([](char* to, const void* piece, std::uint64_t part) { std::memcpy(to, piece, part); });
+  TRIREME_RETURN_IF_ERROR(exchange(own, assigned, there));
+  for (const std::size_t i : members) {
+    const Matrix& matrix = plan_.matrices[i];
+    if (matrix.rank != me) continue;
+    visit_assigned(
+        i, [](const char* given, char* to, std::uint64_t part) { std::memcpy(to, given, part); });
+    TRIREME_RETURN_IF_ERROR(optimizers::orthogonalise(
+        dtype, whole, matrix.rows, matrix.columns, settings_.orthogonal_steps, scratch,
+        [&] { return shard_.link().communicator->failure(); }));
+    visit_assigned(i, [](char* given, const char* from, std::uint64_t part) {
+      std::memcpy(given, from, part);
+    });
+  }
+  TRIREME_RETURN_IF_ERROR(exchange(assigned, own, back));
+  visit_own(
+      [](const char* from, void* piece, std::uint64_t part) { std::memcpy(piece, from, part); });
+  return Status::success();
+}
+
+}  // namespace trireme::strategies

@@ -1,0 +1,34 @@
+// MUON: a rule that needs whole matrices, while every rank has a part of each. One rank computes
+// with each matrix; the others go on with theirs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "optimizer/rules/matrix_plan.hpp"
+#include "optimizer/rules/update_rule.hpp"
+
+namespace trireme::strategies {
+
+class MuonRule final : public UpdateRule {
+ public:
+  explicit MuonRule(const RuleParts& parts);
+  static RuleBytes plan(const optimizers::Settings& settings, const sharding::Registry& registry,
+                        const sharding::Layout& layout, std::uint32_t rank);
+
+  Status allocate() override;
+  Status update(const StepFactors& factors) override;
+  std::string places() const override;
+
+ private:
+  void place_states();
+  Status orthogonalise_whole(const StepFactors& factors);
+  Status orthogonalise_round(std::size_t round, const StepFactors& factors);
+
+  const MatrixPlan plan_;                                // assigns the matrices to ranks
+  Arena memory_;                                         // for that
+  std::vector<std::vector<std::size_t>> matrix_pieces_;  // by matrix
+};
+
+}  // namespace trireme::strategies

@@ -1,0 +1,53 @@
+// GapSearch: finds memory that backward of a layer has left unwritten, so that no model is trained
+// on it. Gradients, and those of inputs, are marked before backward and looked at afterwards.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/gaps.hpp"
+#include "trainer/layer_failure.hpp"
+#include "trainer/layer_gradients.hpp"
+#include "trainer/layer_table.hpp"
+
+namespace trireme::strategies {
+
+class GapSearch {
+ public:
+  // `all_needed`: a gradient that is left out is a failure. `zeroes`: memory is filled with zeros
+  // and not searched.
+  GapSearch(const LayerTable& layers, const LayerGradients& gradients, bool all_needed, bool zeroes)
+      : layers_(layers),
+        gradients_(gradients),
+        all_needed_(all_needed),
+        zeroes_(zeroes),
+        offered_(layers.parameters().size()) {}
+
+  // A micro-batch begins.
+  void begin() { gap_layer_ = kNoLayer; }
+  // Before backward. An input gradient is marked even if no layer needs it: old values must not be
+  // read.
+  void mark(std::uint64_t layer, std::span<char> input_gradient);
+  // After backward, before gradients are handed in. Memory that the layer brings is not searched.
+  std::optional<LayerFailure> look(std::uint64_t layer, std::span<const char> input_gradient);
+
+ private:
+  static constexpr std::uint64_t kNoLayer = UINT64_MAX;
+
+  void prepare(void* memory, std::uint64_t bytes, kernels::Gap gap) const;
+  void look_at_input(std::uint64_t layer, std::span<const char> input_gradient);
+
+  const LayerTable& layers_;
+  const LayerGradients& gradients_;
+  const bool all_needed_;
+  const bool zeroes_;
+  std::vector<void*> offered_;  // by parameter, where backward was to write
+  // State of the present micro-batch: the first layer that left out input_gradient, or a part of
+  // it.
+  std::uint64_t gap_layer_ = kNoLayer;
+  bool gap_whole_ = false;
+};
+
+}  // namespace trireme::strategies

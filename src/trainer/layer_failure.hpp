@@ -1,0 +1,37 @@
+// The first failure of one rank in a pass of a trainer.
+#pragma once
+
+#include <cstdint>
+
+namespace trireme::strategies {
+
+// Parameters of a layer by their places in it: the first one, the others as bits from it on, and
+// the first element of the first one.
+struct LayerGaps {
+  std::uint64_t first = 0, told = 0, element = 0;
+};
+constexpr std::uint64_t kToldGaps = 64;  // the bits of a word
+
+// Its kind is `none` while the pass goes well.
+struct LayerFailure {
+  enum Kind : std::int32_t {
+    none,
+    answered,
+    threw,
+    left_out,   // gradients, so many as the answer
+    refused,    // a gradient, which was refused
+    unwritten,  // gradients, so many as the answer
+    input,      // its gradient (the whole if the answer is 1) has come to those of layer
+                // `gaps.first`
+    no_rate,
+    file,
+    corrupt
+  };
+  Kind kind = none;
+  std::int32_t phase = 0, answer = 0;
+  std::uint64_t layer = 0;
+  std::uint32_t leaf = 0;
+  LayerGaps gaps = {};
+};
+
+}  // namespace trireme::strategies

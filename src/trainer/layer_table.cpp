@@ -1,0 +1,105 @@
+#include "trainer/layer_table.hpp"
+
+#include <algorithm>
+
+#include "platform/names.hpp"
+#include "platform/utf8.hpp"
+
+namespace trireme::strategies {
+
+using sharding::Parameter;
+
+namespace {
+
+constexpr std::size_t kLongestName = 255;
+
+}  // namespace
+
+std::string LayerTable::name_of(std::uint64_t number) const {
+  std::string name = "layer " + std::to_string(number);
+  if (number < layers_.size()) name += " (" + sharding::quoted(layers_[number].name) + ")";
+  return name;
+}
+
+Status LayerTable::check() const {
+  const auto name_of_parameter = [&](std::uint64_t number) {
+    const Parameter& parameter = parameters()[number];
+    return "parameter " + std::to_string(number) + " (" + sharding::quoted(parameter.name) +
+           ") of unit " + sharding::quoted(registry_.units()[parameter.unit].name);
+  };
+  constexpr std::uint64_t kNobody = UINT64_MAX;
+  std::vector<std::uint64_t> owners(parameters().size(), kNobody);
+  if (layers_.empty()) return invalid_argument("layer_count is 0");
+  for (std::uint64_t i = 0; i < layers_.size(); ++i) {
+    const trireme_layer& layer = layers_[i].described;
+    const std::string& name = layers_[i].name;
+    if (name.empty()) return invalid_argument("layer " + std::to_string(i) + " has no name");
+    if (name.size() > kLongestName || !is_utf8(name)) {
+      return invalid_argument("the name of layer " + std::to_string(i) +
+                              " is longer than 255 bytes, or no UTF-8");
+    }
+    if (layer.flags != 0) {
+      return invalid_argument(name_of(i) + " has flags " + std::to_string(layer.flags) +
+                              ", which must be 0");
+    }
+    if (layer.forward == nullptr || layer.backward == nullptr) {
+      return invalid_argument(name_of(i) + " has no " +
+                              (layer.forward == nullptr ? "forward" : "backward") + " callback");
+    }
+    if (layer.first_parameter > parameters().size() ||
+        layer.parameter_count > parameters().size() - layer.first_parameter) {
+      return invalid_argument(name_of(i) + " has " + std::to_string(layer.parameter_count) +
+                              " parameters from number " + std::to_string(layer.first_parameter) +
+                              " on, but the model has only " + std::to_string(parameters().size()));
+    }
+    for (std::uint64_t k = 0; k < layer.parameter_count; ++k) {
+      std::uint64_t& owner = owners[layer.first_parameter + k];
+      if (owner != kNobody) {
+        return invalid_argument(name_of_parameter(layer.first_parameter + k) + " belongs to " +
+                                name_of(owner) + " and to " + name_of(i) +
+                                "; add an alias of it to the model (tied_to) for one of the two");
+      }
+      owner = i;
+    }
+  }
+  const auto found = std::find(owners.begin(), owners.end(), kNobody);
+  if (found == owners.end()) return Status::success();
+  return invalid_argument(name_of_parameter(static_cast<std::uint64_t>(found - owners.begin())) +
+                          " belongs to no layer; every parameter of the model needs one");
+}
+
+void LayerTable::find_units() {
+  for (std::uint64_t i = 0; i < layers_.size(); ++i) {
+    std::vector<std::uint64_t>& units = layers_[i].units;
+    for (std::uint64_t k = 0; k < layers_[i].described.parameter_count; ++k) {
+      const Parameter& parameter = parameters()[parameter_number(i, k)];
+      if (std::find(units.begin(), units.end(), parameter.unit) == units.end()) {
+        units.push_back(parameter.unit);
+      }
+      if (!parameter.frozen && parameter.elements > 0) first_trained_ = std::min(first_trained_, i);
+    }
+  }
+}
+
+std::vector<LayerBytes> LayerTable::bytes() const {
+  std::vector<LayerBytes> sizes;
+  for (const Layer& layer : layers_) {
+    sizes.push_back({layer.described.output_bytes, layer.described.saved_bytes});
+  }
+  return sizes;
+}
+
+void LayerTable::add_facts(std::vector<sharding::Fact>* facts) const {
+  facts->push_back({"layer_count", std::to_string(layers_.size())});
+  for (std::uint64_t i = 0; i < layers_.size(); ++i) {
+    const trireme_layer& layer = layers_[i].described;
+    facts->push_back({"layer " + std::to_string(i),
+                      sharding::quoted(layers_[i].name) + " with " +
+                          std::to_string(layer.parameter_count) + " parameters from " +
+                          std::to_string(layer.first_parameter) + " on, output_bytes " +
+                          std::to_string(layer.output_bytes) + ", saved_bytes " +
+                          std::to_string(layer.saved_bytes)});
+  }
+}
+
+}  // namespace trireme::strategies
