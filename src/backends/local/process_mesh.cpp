@@ -347,12 +347,19 @@ void ProcessMesh::wait_for_events() {
   if (watched[0].revents != 0) static_cast<void>(!::read(wake_, &count, sizeof count));
   const std::size_t first_link = 2 + unauthenticated_.size();
   // A peer that ends without a word may have seen a failure which another peer reports, so it is
-  // handled last.
-  for (const bool silent : {false, true}) {
+  // handled last. All ends are read before any link closes: the number of a closed socket may soon
+  // be a descriptor of another thread.
+  std::vector<bool> silent(links_.size());
+  for (std::size_t rank = 0; rank < links_.size(); ++rank) {
+    const pollfd& socket = watched[first_link + rank * 2];
+    const pollfd& process = watched[first_link + rank * 2 + 1];
+    const bool ends = (socket.revents & POLLHUP) != 0 || process.revents != 0;
+    silent[rank] = ends && !says_more(socket.fd);
+  }
+  for (const bool last : {false, true}) {
     for (int rank = 0; rank < group_.world_size(); ++rank) {
+      if (silent[static_cast<std::size_t>(rank)] != last) continue;
       const std::size_t at = first_link + static_cast<std::size_t>(rank) * 2;
-      const bool ends = (watched[at].revents & POLLHUP) != 0 || watched[at + 1].revents != 0;
-      if ((ends && !says_more(watched[at].fd)) != silent) continue;
       if (watched[at].revents != 0) receive_from_peer(rank);
       if (watched[at + 1].revents != 0 && link(rank).state == State::established) {
         receive_from_peer(rank);  // its last packets are handled before its end
