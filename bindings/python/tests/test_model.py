@@ -1,9 +1,11 @@
 """Models and optimizers, against plain Python arithmetic."""
 
 import array
+import gc
 import math
 import threading
 import unittest
+import weakref
 
 from support import WORLD_SIZES, TestCase, needs_numpy, numpy, run_ranks, trireme
 
@@ -654,6 +656,26 @@ class UserRuleTest(TestCase):
             )
             copies = 3 if strategy == "data_parallel" else 1
             self.assertEqual(pieces_of_all, copies * ELEMENTS)
+
+    def test_a_rule_that_refers_to_its_own_optimizer_keeps_no_memory_for_ever(self):
+        class Training:
+            def __init__(self, group):
+                self.calls = 0
+                self.model = build(group, "zero1")
+                self.optimizer = trireme.Optimizer(self.model, trireme.UserRule(self.update))
+
+            def update(self, update):
+                self.calls += 1
+
+        training = Training(self.alone())
+        gc.collect()  # the rule is held
+        training.model.accumulate_flat(gradients_of(0))
+        training.optimizer.step()
+        self.assertGreater(training.calls, 0)
+        memory = weakref.ref(training.model._owner)
+        del training
+        gc.collect()
+        self.assertIsNone(memory())
 
     def test_what_a_rule_raises_comes_out_of_step_and_the_others_hear_of_it(self):
         class Mine(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import weakref
 from typing import Any, Callable
 
 from . import _native
@@ -71,8 +72,9 @@ class Runner:
         return error
 
 
-#: By number, those that the library may call.
-runners: dict[int, Runner] = {}
+#: By number, those that the library may call. The optimizer holds its own one: a function may refer
+#: to its optimizer, so nothing else may keep it alive.
+runners: weakref.WeakValueDictionary[int, Runner] = weakref.WeakValueDictionary()
 _numbers = itertools.count(1)
 
 
