@@ -216,6 +216,59 @@ class UpdateInBackwardTest(TestCase):
         with self.assertRaisesRegex(KeyError, "in backward"):
             optimizer.step()
 
+    def test_what_a_rule_raises_is_the_cause_if_the_step_cannot_be_discarded(self):
+        def rule(update):
+            raise KeyError("in backward")
+
+        # Of four buckets two are in flight, so backward updates the first one.
+        model = trireme.Model(
+            self.alone(),
+            "zero1",
+            units=APART,
+            buckets=trireme.Buckets(bytes=1),
+            update_in_backward=True,
+        )
+        for number in range(4):
+            model.add_parameter(f"p{number}", [2])
+        model.seal()
+        optimizer = trireme.Optimizer(model, trireme.UserRule(rule))
+        model.accumulate_flat(array.array("f", [1.0] * 8))
+        with self.assertRaisesRegex(trireme.InvalidStateError, "cannot be discarded") as caught:
+            model.discard_gradients()
+        self.assertEqual(repr(caught.exception.__cause__), "KeyError('in backward')")
+        with self.assertRaises(trireme.InvalidStateError) as caught:
+            optimizer.step()
+        self.assertIsNone(caught.exception.__cause__)
+
+    def test_what_a_schedule_raises_comes_out_of_the_call_that_asks_it(self):
+        asked = []
+
+        def factor(step):
+            asked.append(step)
+            if len(asked) <= len(begins):
+                raise KeyError(len(asked))
+            return 1.0
+
+        model = build(self.alone(), "zero1", update_in_backward=True)
+        optimizer = trireme.Optimizer(model, "sgd", learning_rate=0.5)
+        optimizer.set_schedule(trireme.Schedule(factor))
+        gradients = gradients_of(0)
+        begins = (
+            model.begin_backward,
+            model.backward().__enter__,
+            lambda: model.accumulate_flat(gradients),
+        )
+        for number, begin in enumerate(begins, 1):
+            with self.assertRaisesRegex(KeyError, str(number)):
+                begin()
+        # The pass has not begun, and nothing is kept: this failure has no cause.
+        with self.assertRaises(trireme.InvalidStateError) as caught:
+            optimizer.step()
+        self.assertIsNone(caught.exception.__cause__)
+        model.accumulate_flat(gradients)
+        optimizer.step()
+        self.assertEqual(model.get_parameters().tolist(), [-0.5 * g for g in gradients])
+
 
 class ReshardTest(TestCase):
     def test_units_are_gathered_again_by_a_few(self):

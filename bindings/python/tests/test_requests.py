@@ -437,6 +437,37 @@ entered.wait()
 """
         )
 
+    def test_with_a_daemon_thread_inside_a_schedule(self):
+        self.passes(
+            self.START
+            + """
+entered = threading.Event()
+def factor(step):
+    entered.set()
+    sum(range(3000000))
+    return 1.0
+def train():
+    group = trireme.Communicator(0, 1, "local://exit")
+    model = trireme.Model(group, "zero1", update_in_backward=True)
+    model.add_parameter("weight", [3])
+    model.seal()
+    optimizer = trireme.Optimizer(model, "sgd")
+    optimizer.set_schedule(trireme.Schedule(factor))
+    while True:
+        model.begin_backward()
+        model.gradient_ready("weight", array.array("f", [1, 2, 3]))
+        model.end_backward()
+        optimizer.step()
+def train_until_the_end():
+    try:
+        train()
+    except trireme.TriremeError:
+        pass
+threading.Thread(target=train_until_the_end, daemon=True).start()
+entered.wait()
+"""
+        )
+
     def test_with_a_log_listener(self):
         self.passes(
             self.START

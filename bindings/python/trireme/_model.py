@@ -9,14 +9,21 @@ import math
 import os
 import weakref
 from ctypes import byref, c_int32, c_uint32, c_uint64, c_void_p
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Protocol, Sequence, Union
 
 from . import _hook, _native, _request
 from ._abi.options import Buckets, Offload, Shards, Units
 from ._abi.rule_options import RULES
 from ._buffer import Owner, _cast, view_of
 from ._communicator import Communicator
-from ._errors import InvalidArgumentError, InvalidHandleError, check, last_failure
+from ._errors import (
+    InvalidArgumentError,
+    InvalidHandleError,
+    TriremeError,
+    caused,
+    check,
+    last_failure,
+)
 from ._fields import bits_of, instance, options_of, pointer_to, whole
 from ._mesh import Mesh
 from ._native import library
@@ -115,6 +122,18 @@ def parse_strategy(name: Name) -> int:
     number = c_int32()
     check(library.trireme_strategy_parse(encoded(name), byref(number)))
     return number.value
+
+
+class _Updater(Protocol):
+    """An optimizer, as its model knows it."""
+
+    def _take_error(self) -> BaseException | None: ...
+
+    def _take_schedule_error(self) -> BaseException | None: ...
+
+
+def _no_updater() -> _Updater | None:
+    return None
 
 
 def _flags(no_sync: bool, absent: bool) -> int:
@@ -244,6 +263,9 @@ class Model:
         if self._hook is not None:
             self._hook.owner = weakref.ref(self._owner)
         self._ranks = communicator  # collected, it would leave the group
+        # Its optimizer, which sets this; weak, as the optimizer holds the model. Calls that may call
+        # its functions hold it until they return.
+        self._updater: Callable[[], _Updater | None] = _no_updater
         self._parameters: dict[str, int] = {}
         self._units: dict[str, int] = {}
         self._described: list[tuple[int, tuple[int, ...]]] = []  # dtype and shape
@@ -547,7 +569,7 @@ class Model:
             places[name] = (first, end, code, shape)
         return places, end
 
-    def _with_dtype(self, status: int, given: int, gradient: bool, number: int = 0) -> Exception:
+    def _with_dtype(self, status: int, given: int, gradient: bool, number: int = 0) -> TriremeError:
         """Why a call failed; of elements of another dtype it also tells how to get the right one."""
         failure = last_failure(status)
         if status == _native.TRIREME_ERROR_INVALID_ARGUMENT and number < len(self._described):
@@ -613,8 +635,14 @@ class Model:
 
         `no_sync` keeps the gradients on this rank, for the next pass to add to. `absent`: this rank
         of an uneven model has no data for it and hands in nothing.
+
+        With `update_in_backward` this asks the schedule. If the caller's own function raises, this
+        raises the same exception, and the pass has not begun.
         """
-        check(library.trireme_model_begin_backward(self._handle, _flags(no_sync, absent)))
+        updater = self._updater()
+        status = library.trireme_model_begin_backward(self._handle, _flags(no_sync, absent))
+        if status:
+            raise _caused_by_schedule(last_failure(status), updater)
 
     def gradient(self, which: Which) -> tuple[memoryview[float], bool] | None:
         """Where the gradient of one parameter is exchanged, in its shape, and whether it adds up.
@@ -650,13 +678,17 @@ class Model:
         number = self._parameter(which)
         if view.ndim > 1 and number < len(self._described):
             check_shape(view, code, self._described[number][1], "the gradient", repr(which))
+        updater = self._updater()
         status = _gradient_ready(self._handle, number, address, count, code)
         if status:
             raise self._with_dtype(status, code, True, number)
+        del updater
 
     def end_backward(self) -> None:
         """Ends the backward pass of one micro-batch; reductions that were started go on."""
+        updater = self._updater()
         check(library.trireme_model_end_backward(self._handle))
+        del updater
 
     @contextlib.contextmanager
     def backward(self, *, no_sync: bool = False, absent: bool = False) -> Iterator[Model]:
@@ -678,7 +710,8 @@ class Model:
     ) -> None:
         """Hands in the gradients of all parameters as one vector: a whole backward pass.
 
-        Types as gradient_ready(). An `absent` pass takes None.
+        Types as gradient_ready(), exceptions of a schedule as begin_backward(). An `absent` pass
+        takes None.
         """
         if gradients is None and absent:
             self.begin_backward(no_sync=no_sync, absent=True)
@@ -687,23 +720,40 @@ class Model:
         view, address, count, code = readable(gradients, dtype, "gradients")
         self._check_flat(view, code, "gradients")
         flags = _flags(no_sync, absent)
+        updater = self._updater()
         status = library.trireme_model_accumulate_flat(self._handle, address, count, code, flags)
         if status:
-            raise self._with_dtype(status, code, True)
+            raise _caused_by_schedule(self._with_dtype(status, code, True), updater)
 
     def discard_gradients(self) -> None:
-        """Forgets the gradients of this step, so that it begins anew. Collective."""
-        check(library.trireme_model_discard_gradients(self._handle))
-        if self._hook is not None:
-            self._hook.error = None
+        """Forgets the gradients of this step, so that it begins anew. Collective.
+
+        Exceptions of the caller's own functions in this step are forgotten, too. If the step cannot
+        be discarded, the first of them is the cause of this call's exception.
+        """
+        updater = self._updater()
+        status = library.trireme_model_discard_gradients(self._handle)
+        failure = last_failure(status) if status else None
+        if updater is not None:
+            error = updater._take_error()
+        else:
+            error = None if self._hook is None else self._hook.take_error()
+        if failure is not None:
+            raise caused(failure, error)
 
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
         return f"<trireme.Model of {len(self._parameters)} parameters{state}>"
 
 
-# A hook runs inside the library, inside these.
+def _caused_by_schedule(failure: TriremeError, updater: _Updater | None) -> BaseException:
+    """The exception of a failed call that may have asked the schedule of the optimizer."""
+    return caused(failure, None if updater is None else updater._take_schedule_error())
+
+
+# Hooks, rules and schedules run inside the library, inside these.
 for _calls in (
+    Model.begin_backward,
     Model.gradient,
     Model.gradient_ready,
     Model.end_backward,

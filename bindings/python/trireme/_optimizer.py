@@ -64,6 +64,7 @@ class StateRange:
 
 def _destroy(handle: int, number: int) -> None:
     library.trireme_optimizer_destroy(handle)
+    # From now on views of its memory would dangle. A call under way goes on without the function.
     _user_rule.runners.pop(number, None)
 
 
@@ -174,6 +175,7 @@ class Optimizer(OffloadedState, CountedSteps):
         own = 0 if self._rule is None else self._rule.number
         self._owner: Owner | None = Owner(_destroy, self._token, own)
         self._model = model
+        model._updater = weakref.ref(self)
         if self._rule is not None:
             self._rule.owner = weakref.ref(self._owner)
             _user_rule.runners[own] = self._rule
@@ -214,9 +216,7 @@ class Optimizer(OffloadedState, CountedSteps):
 
     def step(self) -> None:
         """Ends a step: waits for the reductions, clips and updates the parameters. Collective."""
-        code = _step(self._handle)
-        if code:
-            raise self._cause(code)
+        self._finish(_step(self._handle))
 
     def join(self) -> int:
         """Follows the steps of ranks that still have data, and answers how many there were.
@@ -225,20 +225,25 @@ class Optimizer(OffloadedState, CountedSteps):
         called it; all then hold the same parameters.
         """
         steps = c_uint64()
-        code = _join(self._handle, byref(steps))
-        if code:
-            raise self._cause(code)
+        self._finish(_join(self._handle, byref(steps)))
         return steps.value
 
-    def _cause(self, code: int) -> BaseException:
-        """The exception of a failed step. Exceptions of the caller's functions are forgotten."""
-        return caused(last_failure(code), self._take_error())
+    def _finish(self, code: int) -> None:
+        """Ends a step. No later one raises an exception of this one."""
+        failure = last_failure(code) if code else None
+        error = self._take_error()
+        if failure is not None:
+            raise caused(failure, error)
 
     def _take_error(self) -> BaseException | None:
         """The first exception of a rule, a schedule or a hook; all of them forget theirs."""
         kept = (self._rule, self._asked, self._model._hook)
         errors = [one.take_error() for one in kept if one is not None]
         return next((error for error in errors if error is not None), None)
+
+    def _take_schedule_error(self) -> BaseException | None:
+        """The exception of a schedule; this forgets it."""
+        return None if self._asked is None else self._asked.take_error()
 
     @property
     def learning_rate(self) -> float:
@@ -273,7 +278,8 @@ class Optimizer(OffloadedState, CountedSteps):
         code = library.trireme_optimizer_get_step_rate(self._handle, byref(rate))
         if code:
             failure = last_failure(code)
-            raise (self._asked.take_error() if self._asked is not None else None) or failure
+            error = self._take_schedule_error()
+            raise failure if error is None else error
         return rate.value
 
     def set_group_rate_factor(self, group: int, factor: float) -> None:

@@ -34,7 +34,7 @@ class Asked:
 
 _numbers = itertools.count(1)
 # The optimizer that has the schedule holds it. The library may keep the number longer, but calls
-# the function only inside calls of that optimizer.
+# the function only inside calls of that optimizer, its trainers, and its model, which hold it.
 _asked: weakref.WeakValueDictionary[int, Asked] = weakref.WeakValueDictionary()
 
 
