@@ -56,6 +56,7 @@ MAY_BE_NULL = {"trireme_operation_options", "trireme_message_info"}
 
 # These call back, and Mono loses a SafeHandle that is an argument of such a call (see HeldHandle).
 CALLING_BACK = {
+    "trireme_model_begin_backward",
     "trireme_model_gradient_ready",
     "trireme_model_end_backward",
     "trireme_model_accumulate_flat",
@@ -98,6 +99,11 @@ def check_exceptions(headers: Headers) -> None:
             raise HeaderError(f"an exception of abi_dotnet.py names {name}, which is no type")
     for name in CALLING_BACK - functions.keys():
         raise HeaderError(f"an exception of abi_dotnet.py names {name}, which is no function")
+    for name, function in functions.items():
+        handed = any(headers.is_handle(each.type) for each in function.parameters)
+        fails = any(block.name == "TRIREME_ERROR_CALLBACK" for block in function.doc)
+        if handed and fails and name not in CALLING_BACK:
+            raise HeaderError(f"{name} answers CALLBACK: CALLING_BACK of abi_dotnet.py lacks it")
     for name, parameter in PARAMETERS:
         known = functions[name].parameters if name in functions else []
         if parameter not in [each.name for each in known]:

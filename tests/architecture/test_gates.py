@@ -217,6 +217,16 @@ typedef struct trireme_new_options {
                 bindgen.generated(self.include / "trireme")
             (self.include / "trireme" / name).write_text(before)
 
+    def test_a_function_that_calls_back_and_is_not_known_to_do_so_is_noticed(self):
+        self.change(
+            "model.h",
+            " * @param unit  Number of the unit.\n * @retval TRIREME_OK\n",
+            " * @param unit  Number of the unit.\n * @retval TRIREME_OK\n"
+            " * @retval TRIREME_ERROR_CALLBACK  The rule failed.\n",
+        )
+        with self.assertRaisesRegex(abi_headers.HeaderError, "CALLING_BACK .* lacks it"):
+            bindgen.generated(self.include / "trireme")
+
     def test_modules_that_import_each_other_are_noticed(self):
         a, b, c = "from ._b import x", "from . import _c", "if TYPE_CHECKING:\n  from ._a import y"
         line = {"t": "from ._a import x", "t._a": a, "t._b": b, "t._c": ""}

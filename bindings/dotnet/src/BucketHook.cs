@@ -1,8 +1,5 @@
 using System;
-using System.Collections.Concurrent;
-using System.Runtime.ExceptionServices;
 using System.Runtime.InteropServices;
-using System.Threading;
 
 namespace Trireme
 {
@@ -109,24 +106,18 @@ namespace Trireme
     }
 
     /// <summary>
-    /// Runs the hook of one model. The handle of the model refers to the runner, and the handle of
-    /// the optimizer to that of the model. So the runner lives in every call that may run it. The
-    /// library may keep its user_data longer, so that is a number and no pointer.
+    /// Runs the hook of one model. The handle of the model refers to it, and the handle of the
+    /// optimizer to the model.
     /// </summary>
-    internal sealed class HookRunner
+    internal sealed class HookRunner : CallbackRunner<HookRunner>
     {
         /// <summary>The function that the native side calls.</summary>
         internal static readonly IntPtr Pointer;
 
         // In a field for as long as the process lives: native code calls it in every step.
         private static readonly NativeMethods.BucketCallback Callback = Run;
-        private static readonly ConcurrentDictionary<long, WeakReference<HookRunner>> Runners =
-            new ConcurrentDictionary<long, WeakReference<HookRunner>>();
-
-        private static long lastNumber;
 
         private readonly BucketHook hook;
-        private readonly long number;
 
         static HookRunner()
         {
@@ -136,30 +127,6 @@ namespace Trireme
         internal HookRunner(BucketHook hook)
         {
             this.hook = hook;
-            number = Interlocked.Increment(ref lastNumber);
-            Runners[number] = new WeakReference<HookRunner>(this);
-        }
-
-        ~HookRunner()
-        {
-            WeakReference<HookRunner> removed;
-            Runners.TryRemove(number, out removed);
-        }
-
-        internal IntPtr UserData
-        {
-            get { return new IntPtr(number); }
-        }
-
-        /// <summary>The first exception of the hook since the step began.</summary>
-        internal ExceptionDispatchInfo Thrown { get; set; }
-
-        /// <summary>The exception of the hook, which this forgets; null if there is none.</summary>
-        internal ExceptionDispatchInfo TakeThrown()
-        {
-            ExceptionDispatchInfo taken = Thrown;
-            Thrown = null;
-            return taken;
         }
 
         private static unsafe int Run(IntPtr bucket, IntPtr userData)
@@ -167,12 +134,7 @@ namespace Trireme
             // Called from native code: no exception may leave.
             try
             {
-                WeakReference<HookRunner> reference;
-                HookRunner runner;
-                return Runners.TryGetValue(userData.ToInt64(), out reference) &&
-                       reference.TryGetTarget(out runner)
-                    ? runner.Run((NativeBucket*)bucket)
-                    : 1;
+                return Of(userData).Run((NativeBucket*)bucket);
             }
             catch (Exception)
             {
@@ -189,11 +151,7 @@ namespace Trireme
             }
             catch (Exception exception)
             {
-                if (Thrown == null)
-                {
-                    Thrown = ExceptionDispatchInfo.Capture(exception);
-                }
-
+                Keep(exception);
                 return 1;
             }
         }

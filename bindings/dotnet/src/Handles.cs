@@ -177,10 +177,6 @@ namespace Trireme
 
     internal sealed class OptimizerHandle : NativeHandle
     {
-        // The user_data of the native side; freed after the native optimizer.
-        private GCHandle userData;
-        private GCHandle scheduleData;
-
         public OptimizerHandle()
         {
         }
@@ -190,45 +186,15 @@ namespace Trireme
             SetHandle(value);
         }
 
-        internal void Own(GCHandle given)
-        {
-            userData = given;
-        }
-
-        /// <summary>Replaces the last one, which the native side does not use any more.</summary>
-        internal void OwnSchedule(GCHandle given)
-        {
-            if (scheduleData.IsAllocated)
-            {
-                scheduleData.Free();
-            }
-
-            scheduleData = given;
-        }
-
         protected override bool ReleaseHandle()
         {
             NativeMethods.trireme_optimizer_destroy(handle);
-            if (userData.IsAllocated)
-            {
-                userData.Free();
-            }
-
-            OwnSchedule(default(GCHandle));
-
             return true;
         }
     }
 
     internal sealed class TrainerHandle : NativeHandle
     {
-        // The user_data of the native side; freed after the native trainer.
-        private GCHandle userData;
-
-        // The native trainer goes on to call the rule and the schedule of its optimizer. So their
-        // user_data is freed after it, too.
-        private OptimizerHandle optimizer;
-
         public TrainerHandle()
         {
         }
@@ -238,26 +204,9 @@ namespace Trireme
             SetHandle(value);
         }
 
-        /// <summary>Also a reference to the optimizer, which the caller has taken.</summary>
-        internal void Own(GCHandle given, OptimizerHandle held)
-        {
-            userData = given;
-            optimizer = held;
-        }
-
         protected override bool ReleaseHandle()
         {
             NativeMethods.trireme_trainer_destroy(handle);
-            if (userData.IsAllocated)
-            {
-                userData.Free();
-            }
-
-            if (optimizer != null)
-            {
-                optimizer.DangerousRelease();
-            }
-
             return true;
         }
     }

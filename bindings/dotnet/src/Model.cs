@@ -1,5 +1,6 @@
 using System;
 using System.Collections.Generic;
+using System.Runtime.ExceptionServices;
 using System.Runtime.InteropServices;
 
 namespace Trireme
@@ -78,6 +79,7 @@ namespace Trireme
         private readonly ModelHandle handle;
         private readonly List<ElementType> types = new List<ElementType>();
         private readonly ParametersByName byName = new ParametersByName();
+        private WeakReference<Optimizer> updater;
 
         /// <summary>A model that the ranks of a communicator train.</summary>
         public Model(Communicator communicator, ModelOptions options)
@@ -190,6 +192,25 @@ namespace Trireme
         internal ModelHandle Handle
         {
             get { return handle; }
+        }
+
+        /// <summary>
+        /// Its last optimizer, or null. Weak, because it gives its state back when its last holder
+        /// lets go. Calls that may run its functions hold it until they return.
+        /// </summary>
+        internal Optimizer Updater
+        {
+            get
+            {
+                Optimizer found = null;
+                updater?.TryGetTarget(out found);
+                return found;
+            }
+
+            set
+            {
+                updater = new WeakReference<Optimizer>(value);
+            }
         }
 
         /// <summary>By number of the parameter.</summary>
@@ -408,11 +429,19 @@ namespace Trireme
             return leaf == NativeMethods.NoLeaf ? (uint?)null : leaf;
         }
 
-        /// <summary>Begins the backward pass of one micro-batch.</summary>
+        /// <summary>
+        /// Begins the backward pass of one micro-batch. With ModelFlags.UpdateInBackward this asks
+        /// the schedule. If the caller's own function throws, this throws the same exception, and
+        /// the pass has not begun.
+        /// </summary>
         public void BeginBackward(BackwardFlags flags = BackwardFlags.None)
         {
-            TriremeException.Check(
-                NativeMethods.trireme_model_begin_backward(handle, (uint)flags));
+            Optimizer asked = Updater;
+            using (var held = new HeldHandle(handle))
+            {
+                CheckAsked(asked, NativeMethods.trireme_model_begin_backward(
+                    held.Address, (uint)flags));
+            }
         }
 
         /// <summary>
@@ -456,21 +485,27 @@ namespace Trireme
             ElementType type = ElementType.Automatic) where T : struct
         {
             Elements elements = Elements.Of<T>(type);
+            Optimizer called = Updater;
             using (var held = new HeldHandle(handle))
             fixed (byte* first = &Elements.First(gradient))
             {
                 TriremeException.Check(NativeMethods.trireme_model_gradient_ready(
                     held.Address, parameter, first, elements.Count(gradient.Length), elements.Type));
             }
+
+            GC.KeepAlive(called);
         }
 
         /// <summary>Ends the backward pass of one micro-batch.</summary>
         public void EndBackward()
         {
+            Optimizer called = Updater;
             using (var held = new HeldHandle(handle))
             {
                 TriremeException.Check(NativeMethods.trireme_model_end_backward(held.Address));
             }
+
+            GC.KeepAlive(called);
         }
 
         /// <summary>
@@ -484,7 +519,7 @@ namespace Trireme
 
         /// <summary>
         /// A whole backward pass in one call: the gradients of all parameters, of types as in
-        /// GradientReady().
+        /// GradientReady(). Throws what a schedule throws, as BeginBackward().
         /// </summary>
         public unsafe void AccumulateFlat<T>(
             ReadOnlySpan<T> gradients,
@@ -492,27 +527,32 @@ namespace Trireme
             ElementType type = ElementType.Automatic) where T : struct
         {
             Elements elements = Elements.Of<T>(type);
+            Optimizer asked = Updater;
             using (var held = new HeldHandle(handle))
             fixed (byte* first = &Elements.First(gradients))
             {
-                TriremeException.Check(NativeMethods.trireme_model_accumulate_flat(
+                CheckAsked(asked, NativeMethods.trireme_model_accumulate_flat(
                     held.Address, first, elements.Count(gradients.Length), elements.Type,
                     (uint)flags));
             }
         }
 
-        /// <summary>Forgets the gradients of this step. Collective.</summary>
+        /// <summary>
+        /// Forgets the gradients of this step, and exceptions of the caller's own functions in it.
+        /// If the step cannot be discarded, the first of these is the inner exception. Collective.
+        /// </summary>
         public void DiscardGradients()
         {
+            Optimizer called = Updater;
             using (var held = new HeldHandle(handle))
             {
-                TriremeException.Check(
-                    NativeMethods.trireme_model_discard_gradients(held.Address));
-            }
-
-            if (handle.Hook != null)
-            {
-                handle.Hook.Thrown = null;
+                Status status = NativeMethods.trireme_model_discard_gradients(held.Address);
+                ExceptionDispatchInfo thrown =
+                    called == null ? handle.Hook?.TakeThrown() : called.TakeThrown();
+                if (status != Status.Ok)
+                {
+                    TriremeException.ThrowFailure(status, thrown);
+                }
             }
         }
 
@@ -520,6 +560,17 @@ namespace Trireme
         public void Dispose()
         {
             handle.Dispose();
+        }
+
+        // Throws for a call that failed, and that may have asked the schedule of the optimizer.
+        private static void CheckAsked(Optimizer asked, Status status)
+        {
+            if (status != Status.Ok)
+            {
+                TriremeException.ThrowFailure(status, asked?.TakeThrownBySchedule());
+            }
+
+            GC.KeepAlive(asked);
         }
     }
 }

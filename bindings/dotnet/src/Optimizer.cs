@@ -1,6 +1,5 @@
 using System;
 using System.Runtime.ExceptionServices;
-using System.Runtime.InteropServices;
 
 namespace Trireme
 {
@@ -9,7 +8,6 @@ namespace Trireme
     {
         private readonly OptimizerHandle handle;
         private readonly RuleRunner runner;
-        private readonly HookRunner hook;
         private ScheduleRunner schedule;
 
         /// <summary>Gives a sealed model its rule. Collective.</summary>
@@ -30,18 +28,12 @@ namespace Trireme
                 throw new ArgumentNullException(nameof(options), "Rule is required.");
             }
 
-            // Weak: rules run inside Step(), where this object lives, and a rule that refers to
-            // its own optimizer must not keep both for ever.
-            GCHandle userData = default(GCHandle);
             if (options.Rule is UserRule)
             {
                 runner = new RuleRunner((UserRule)options.Rule);
-                userData = GCHandle.Alloc(runner, GCHandleType.Weak);
             }
 
-            Status status = Status.Internal;
             bool held = false;
-            bool called = false;
             try
             {
                 using (var memory = new CallMemory())
@@ -49,7 +41,7 @@ namespace Trireme
                     NativeOptimizerOptions native = options.Native(memory);
                     if (runner != null)
                     {
-                        native.Rule = runner.Put(memory, userData);
+                        native.Rule = runner.Put(memory);
                     }
 
                     if (options.NormRanks != null)
@@ -58,9 +50,8 @@ namespace Trireme
                         native.NormRanks = options.NormRanks.Handle.DangerousGetHandle();
                     }
 
-                    status = NativeMethods.trireme_optimizer_create(
-                        model.Handle, ref native, out handle);
-                    called = true;
+                    TriremeException.Check(NativeMethods.trireme_optimizer_create(
+                        model.Handle, ref native, out handle));
                 }
             }
             finally
@@ -69,28 +60,11 @@ namespace Trireme
                 {
                     options.NormRanks.Handle.DangerousRelease();
                 }
-
-                if (!called && userData.IsAllocated)
-                {
-                    userData.Free();
-                }
-            }
-
-            if (status != Status.Ok)
-            {
-                TriremeException failure = TriremeException.FromLastError(status);
-                if (userData.IsAllocated)
-                {
-                    userData.Free();
-                }
-
-                throw failure;
             }
 
             handle.Parent = model;
             Model = model;
-            hook = model.Handle.Hook;
-            handle.Own(userData);
+            model.Updater = this;
         }
 
         /// <summary>
@@ -146,27 +120,14 @@ namespace Trireme
                 TriremeException.Check(
                     NativeMethods.trireme_optimizer_set_schedule(handle, null));
                 schedule = null;
-                handle.OwnSchedule(default(GCHandle));
                 return;
             }
 
             NativeScheduleOptions options = given.Native();
             ScheduleRunner asked = given.Factor == null ? null : new ScheduleRunner(given.Factor);
-            GCHandle userData = asked == null ? default(GCHandle) : asked.GiveTo(ref options);
-            Status status = NativeMethods.trireme_optimizer_set_schedule(handle, &options);
-            if (status != Status.Ok)
-            {
-                TriremeException failure = TriremeException.FromLastError(status);
-                if (userData.IsAllocated)
-                {
-                    userData.Free();
-                }
-
-                throw failure;
-            }
-
+            asked?.GiveTo(ref options);
+            TriremeException.Check(NativeMethods.trireme_optimizer_set_schedule(handle, &options));
             schedule = asked;
-            handle.OwnSchedule(userData);
         }
 
         /// <summary>
@@ -221,11 +182,6 @@ namespace Trireme
         /// </summary>
         public void Step()
         {
-            if (runner != null)
-            {
-                runner.Thrown = null;
-            }
-
             using (var held = new HeldHandle(handle))
             {
                 Finish(NativeMethods.trireme_optimizer_step(held.Address));
@@ -240,11 +196,6 @@ namespace Trireme
         /// <returns>How many steps were followed.</returns>
         public ulong Join()
         {
-            if (runner != null)
-            {
-                runner.Thrown = null;
-            }
-
             ulong steps;
             using (var held = new HeldHandle(handle))
             {
@@ -275,22 +226,25 @@ namespace Trireme
         /// </summary>
         internal ExceptionDispatchInfo TakeThrown()
         {
-            ExceptionDispatchInfo bySchedule = schedule?.TakeThrown();
-            ExceptionDispatchInfo byRule = runner?.Thrown;
-            ExceptionDispatchInfo byHook = hook?.TakeThrown();
-            if (runner != null)
-            {
-                runner.Thrown = null;
-            }
-
+            ExceptionDispatchInfo bySchedule = TakeThrownBySchedule();
+            ExceptionDispatchInfo byRule = runner?.TakeThrown();
+            ExceptionDispatchInfo byHook = Model.Handle.Hook?.TakeThrown();
             return bySchedule ?? byRule ?? byHook;
         }
 
+        /// <summary>The exception of the caller's schedule, which forgets it.</summary>
+        internal ExceptionDispatchInfo TakeThrownBySchedule()
+        {
+            return schedule?.TakeThrown();
+        }
+
+        // Ends a step. No later one throws an exception of this one.
         private void Finish(Status status)
         {
+            ExceptionDispatchInfo thrown = TakeThrown();
             if (status != Status.Ok)
             {
-                TriremeException.ThrowFailure(status, TakeThrown());
+                TriremeException.ThrowFailure(status, thrown);
             }
 
             Model.Changed?.Invoke();

@@ -1,5 +1,4 @@
 using System;
-using System.Runtime.ExceptionServices;
 using System.Runtime.InteropServices;
 
 namespace Trireme
@@ -164,11 +163,8 @@ namespace Trireme
         }
     }
 
-    /// <summary>
-    /// Runs the caller's rule of one optimizer, which refers to it, so it lives in every call that
-    /// may run it.
-    /// </summary>
-    internal sealed class RuleRunner
+    /// <summary>Runs the caller's rule of one optimizer, which refers to it.</summary>
+    internal sealed class RuleRunner : CallbackRunner<RuleRunner>
     {
         // In a field for as long as the process lives: native code calls it in every step.
         private static readonly NativeMethods.UpdateCallback Callback = Run;
@@ -180,18 +176,15 @@ namespace Trireme
             this.rule = rule;
         }
 
-        /// <summary>The exception of the rule since the step began.</summary>
-        internal ExceptionDispatchInfo Thrown { get; set; }
-
-        /// <summary>The native options, which name this by a handle of the caller's.</summary>
-        internal IntPtr Put(CallMemory memory, GCHandle userData)
+        /// <summary>The native options, which name this.</summary>
+        internal IntPtr Put(CallMemory memory)
         {
             return memory.Put(new NativeUserRuleOptions
             {
                 Base = rule.Base<NativeUserRuleOptions>(),
                 StateCount = rule.StateCount,
                 Update = Marshal.GetFunctionPointerForDelegate(Callback),
-                UserData = GCHandle.ToIntPtr(userData),
+                UserData = UserData,
             });
         }
 
@@ -200,8 +193,7 @@ namespace Trireme
             // Called from native code: no exception may leave.
             try
             {
-                var runner = (RuleRunner)GCHandle.FromIntPtr(userData).Target;
-                return runner.Run((NativeUpdate*)update);
+                return Of(userData).Run((NativeUpdate*)update);
             }
             catch (Exception)
             {
@@ -218,7 +210,7 @@ namespace Trireme
             }
             catch (Exception exception)
             {
-                Thrown = ExceptionDispatchInfo.Capture(exception);
+                Keep(exception);
                 return 1;
             }
         }

@@ -1,5 +1,4 @@
 using System;
-using System.Runtime.ExceptionServices;
 using System.Runtime.InteropServices;
 
 namespace Trireme
@@ -51,22 +50,11 @@ namespace Trireme
         {
             NativeScheduleOptions options = Native();
             ScheduleRunner runner = Factor == null ? null : new ScheduleRunner(Factor);
-            GCHandle userData = runner == null ? default(GCHandle) : runner.GiveTo(ref options);
-            try
-            {
-                double factor;
-                Status status =
-                    NativeMethods.trireme_schedule_value(ref options, step, out factor);
-                ScheduleRunner.Check(runner, status);
-                return factor;
-            }
-            finally
-            {
-                if (userData.IsAllocated)
-                {
-                    userData.Free();
-                }
-            }
+            runner?.GiveTo(ref options);
+            double factor;
+            Status status = NativeMethods.trireme_schedule_value(ref options, step, out factor);
+            ScheduleRunner.Check(runner, status);
+            return factor;
         }
 
         /// <summary>All but what calls the caller's own function.</summary>
@@ -88,8 +76,11 @@ namespace Trireme
         }
     }
 
-    /// <summary>Asks the caller's own function for one who set the schedule.</summary>
-    internal sealed class ScheduleRunner
+    /// <summary>
+    /// Asks the caller's own function, for the optimizer that has the schedule and refers to this, or
+    /// for one call.
+    /// </summary>
+    internal sealed class ScheduleRunner : CallbackRunner<ScheduleRunner>
     {
         // In a field for as long as the process lives: native code calls it in every step.
         private static readonly NativeMethods.ScheduleCallback Callback = Run;
@@ -97,7 +88,6 @@ namespace Trireme
             Marshal.GetFunctionPointerForDelegate(Callback);
 
         private readonly Func<ulong, double> factor;
-        private ExceptionDispatchInfo thrown;
 
         internal ScheduleRunner(Func<ulong, double> factor)
         {
@@ -121,26 +111,11 @@ namespace Trireme
             throw failure;
         }
 
-        /// <summary>
-        /// Weak, as a function may refer to its own optimizer; who set the schedule holds this.
-        /// Free it when the native side can call no more.
-        /// </summary>
-        internal GCHandle GiveTo(ref NativeScheduleOptions options)
+        /// <summary>Makes native options call this.</summary>
+        internal void GiveTo(ref NativeScheduleOptions options)
         {
-            GCHandle handle = GCHandle.Alloc(this, GCHandleType.Weak);
             options.Factor = Pointer;
-            options.UserData = GCHandle.ToIntPtr(handle);
-            return handle;
-        }
-
-        /// <summary>
-        /// The exception of the function, which this forgets; null if there is none.
-        /// </summary>
-        internal ExceptionDispatchInfo TakeThrown()
-        {
-            ExceptionDispatchInfo taken = thrown;
-            thrown = null;
-            return taken;
+            options.UserData = UserData;
         }
 
         private static double Run(ulong step, IntPtr userData)
@@ -148,8 +123,7 @@ namespace Trireme
             // Called from native code: no exception may leave.
             try
             {
-                var runner = (ScheduleRunner)GCHandle.FromIntPtr(userData).Target;
-                return runner.Ask(step);
+                return Of(userData).Ask(step);
             }
             catch (Exception)
             {
@@ -165,7 +139,7 @@ namespace Trireme
             }
             catch (Exception exception)
             {
-                thrown = ExceptionDispatchInfo.Capture(exception);
+                Keep(exception);
                 return double.NaN;
             }
         }

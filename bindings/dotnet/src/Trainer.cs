@@ -3,7 +3,6 @@ using System.Collections.Generic;
 using System.Linq;
 using System.Runtime.ExceptionServices;
 using System.Runtime.InteropServices;
-using System.Text;
 
 namespace Trireme
 {
@@ -223,15 +222,8 @@ namespace Trireme
             options = options ?? new TrainerOptions();
             runner = new TrainerRunner(
                 layers.ToArray(), options.AfterStep, optimizer.Model.ParameterTypes.ToArray());
-            // Weak: layers run inside Step(), where this object lives, and one that refers to its
-            // own trainer must not keep both for ever.
-            GCHandle userData = GCHandle.Alloc(runner, GCHandleType.Weak);
-            var pinned = new List<GCHandle>();
-            bool held = false;
-            bool made = false;
-            try
+            using (var memory = new CallMemory())
             {
-                optimizer.Handle.DangerousAddRef(ref held);
                 var native = new NativeLayer[Math.Max(1, layers.Count)];
                 for (int i = 0; i < layers.Count; ++i)
                 {
@@ -241,18 +233,15 @@ namespace Trireme
                         throw new ArgumentNullException(nameof(layers), "Layer " + i + ".");
                     }
 
-                    GCHandle name = GCHandle.Alloc(
-                        Encoding.UTF8.GetBytes(layer.Name + "\0"), GCHandleType.Pinned);
-                    pinned.Add(name);
                     native[i] = new NativeLayer
                     {
                         StructSize = (uint)sizeof(NativeLayer),
-                        Name = name.AddrOfPinnedObject(),
+                        Name = memory.Put(layer.Name, nameof(layers)),
                         FirstParameter = layer.FirstParameter,
                         ParameterCount = layer.ParameterCount,
                         Forward = Marshal.GetFunctionPointerForDelegate(LayerCallback),
                         Backward = Marshal.GetFunctionPointerForDelegate(LayerCallback),
-                        UserData = GCHandle.ToIntPtr(userData),
+                        UserData = runner.UserData,
                         OutputBytes = layer.OutputBytes,
                         SavedBytes = layer.SavedBytes,
                     };
@@ -268,7 +257,7 @@ namespace Trireme
                     CheckpointEvery = options.CheckpointEvery,
                     ActivationBudgetBytes = options.ActivationBudgetBytes,
                     Seed = options.Seed,
-                    UserData = GCHandle.ToIntPtr(userData),
+                    UserData = runner.UserData,
                 };
                 if (options.AfterStep != null)
                 {
@@ -276,39 +265,18 @@ namespace Trireme
                         Marshal.GetFunctionPointerForDelegate(AfterCallback);
                 }
 
-                using (var memory = new CallMemory())
+                if (options.Offload != null)
+                {
+                    nativeOptions.Offload = memory.Put(options.Offload.Native(memory));
+                }
+
                 fixed (NativeLayer* first = native)
                 {
-                    if (options.Offload != null)
-                    {
-                        nativeOptions.Offload = memory.Put(options.Offload.Native(memory));
-                    }
-
                     TriremeException.Check(NativeMethods.trireme_trainer_create(
                         optimizer.Handle, first, (ulong)layers.Count, ref nativeOptions,
                         out handle));
                 }
-
-                made = true;
             }
-            finally
-            {
-                foreach (GCHandle name in pinned)
-                {
-                    name.Free();
-                }
-
-                if (!made)
-                {
-                    userData.Free();
-                    if (held)
-                    {
-                        optimizer.Handle.DangerousRelease();
-                    }
-                }
-            }
-
-            handle.Own(userData, optimizer.Handle);
         }
 
         /// <summary>Layers and memory of the trainer on this rank.</summary>
@@ -437,8 +405,7 @@ namespace Trireme
             // Called from native code: no exception may leave.
             try
             {
-                var runner = (TrainerRunner)GCHandle.FromIntPtr(userData).Target;
-                return runner.Run((NativeLayerCall*)call);
+                return TrainerRunner.Of(userData).Run((NativeLayerCall*)call);
             }
             catch (Exception)
             {
@@ -450,8 +417,7 @@ namespace Trireme
         {
             try
             {
-                var runner = (TrainerRunner)GCHandle.FromIntPtr(userData).Target;
-                return runner.After((NativeTrainerMetrics*)metrics);
+                return TrainerRunner.Of(userData).After((NativeTrainerMetrics*)metrics);
             }
             catch (Exception)
             {
@@ -460,13 +426,12 @@ namespace Trireme
         }
     }
 
-    /// <summary>The layers of one trainer, and what they threw first.</summary>
-    internal sealed class TrainerRunner
+    /// <summary>Runs the layers of one trainer, which refers to it.</summary>
+    internal sealed class TrainerRunner : CallbackRunner<TrainerRunner>
     {
         private readonly Layer[] layers;
         private readonly Func<TrainerMetrics, bool> afterStep;
         private readonly ElementType[] types; // by number of the parameter
-        private ExceptionDispatchInfo thrown;
 
         internal TrainerRunner(
             Layer[] layers, Func<TrainerMetrics, bool> afterStep, ElementType[] types)
@@ -478,14 +443,6 @@ namespace Trireme
 
         /// <summary>Of the step under way.</summary>
         internal object Batch { get; set; }
-
-        /// <summary>The exception of a layer, which this forgets; null if there is none.</summary>
-        internal ExceptionDispatchInfo TakeThrown()
-        {
-            ExceptionDispatchInfo taken = thrown;
-            thrown = null;
-            return taken;
-        }
 
         internal unsafe int Run(NativeLayerCall* call)
         {
@@ -514,14 +471,6 @@ namespace Trireme
             {
                 Keep(exception);
                 return 1;
-            }
-        }
-
-        private void Keep(Exception exception)
-        {
-            if (thrown == null)
-            {
-                thrown = ExceptionDispatchInfo.Capture(exception);
             }
         }
     }

@@ -67,7 +67,9 @@ namespace Trireme
                 thrown.Throw();
             }
 
-            throw FromLastError(status, thrown?.SourceException);
+            TriremeException failure = FromLastError(status, thrown?.SourceException);
+            LiveCommunicators.HoldBackAtExit();
+            throw failure;
         }
 
         /// <summary>The exception for a failure this thread has just seen.</summary>

@@ -133,7 +133,7 @@ namespace Trireme
 
         /// <summary>Begins the backward pass of one micro-batch.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern Status trireme_model_begin_backward(ModelHandle model, uint flags);
+        internal static extern Status trireme_model_begin_backward(IntPtr model, uint flags);
 
         /// <summary>
         /// Gives a view of one parameter's gradient: the memory in which ranks exchange it.
