@@ -19,6 +19,27 @@ namespace Trireme.Tests
         private delegate void Trouble(LayerCall call);
 
         [Test]
+        public static void The_name_of_a_layer_is_whole_or_refused()
+        {
+            using (Communicator c = Communicator.Create(0, 1, Ranks.NewRendezvous()))
+            using (Model model = ModelTests.Sealed(c, Strategy.Zero2))
+            using (var optimizer = new Optimizer(model, ModelTests.Sgd()))
+            {
+                foreach (string name in new[] { "a\0b", "\0" })
+                {
+                    var layers = new[]
+                    {
+                        new Layer(name, call => { }, call => { }) { ParameterCount = 3 },
+                    };
+                    Check.Contains(
+                        "NUL",
+                        Check.Throws<ArgumentException>(
+                            () => new Trainer(optimizer, layers)).Message);
+                }
+            }
+        }
+
+        [Test]
         public static void Training_is_that_of_plain_loops()
         {
             double[] expectedLosses;

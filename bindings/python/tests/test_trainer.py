@@ -352,6 +352,14 @@ class TrainerTest(TestCase):
         for losses in self.ranks(2, body):
             self.near(losses, expected_losses * 2)
 
+    def test_the_name_of_a_layer_is_whole_or_refused(self):
+        def layer(name):
+            return trireme.Layer(name, lambda call: None, lambda call: None)
+
+        with trained(self.alone()) as (_, _, optimizer):
+            with self.assertRaisesRegex(trireme.InvalidArgumentError, r"'a\\x00b' holds a null"):
+                trireme.Trainer(optimizer, [layer("a\0b")])
+
     def test_an_optimizer_that_is_closed_goes_on_in_its_trainer(self):
         def rule(piece):
             for i, gradient in enumerate(piece.gradients):

@@ -26,6 +26,7 @@ from ._values import (
     check_shape,
     dtype_name,
     dtype_number,
+    encoded,
     in_range,
     readable,
     size_of,
@@ -399,7 +400,7 @@ class Trainer:
             known = [model._described[n] for n in numbers if n < len(model._described)]
             described.append(_Described(layer.forward, layer.backward, code, extents, tuple(known)))
             place.struct_size = ctypes.sizeof(_native.trireme_layer)
-            place.name = layer.name.encode()
+            place.name = encoded(layer.name)
             place.first_parameter = first
             place.parameter_count = len(numbers)
             place.forward = _layer_callback
