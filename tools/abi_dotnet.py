@@ -287,11 +287,12 @@ class RuleKinds:
         settings = [f"Base = Base<{native}>(),"]
         for field in fields:
             if field.name == "flags":
-                flags = self.flags(rule)
-                for flag, member in flags.items():
-                    members += ["", *summary(self.prose(self.constants[flag]), "        ")]
+                bits = []
+                for flag in self.headers.flags(struct):
+                    member = pascal(flag.name.partition("_FLAG_")[2])
+                    members += ["", *summary(self.prose(flag), "        ")]
                     members.append(f"        public bool {member} {{ get; set; }}")
-                bits = [f"({each} ? NativeMethods.{flag} : 0)" for flag, each in flags.items()]
+                    bits.append(f"({member} ? NativeMethods.{flag.name} : 0)")
                 settings.append(f"Flags = (uint){' | (uint)'.join(bits)},")
             elif field.name != "reserved":
                 kind, member = self.kind(struct, field), pascal(field.name)
@@ -321,15 +322,6 @@ class RuleKinds:
             "        }",
             "    }",
         ]
-
-    def flags(self, rule: Rule) -> dict[str, str]:
-        """The flags of a rule, and the properties that they are."""
-        prefix = f"TRIREME_{rule.name}_FLAG_"
-        return {
-            name: pascal(name.removeprefix(prefix))
-            for name in self.constants
-            if name.startswith(prefix)
-        }
 
     def kind(self, struct: Struct, field: Variable) -> str:
         declared = self.headers.declared.get(field.type.base)

@@ -471,6 +471,15 @@ class Headers:
             return declared.base
         return kind.base if declared is None else ""
 
+    def flags(self, struct: Struct) -> list[Constant]:
+        """The bits of its field `flags`, by the name of the struct."""
+        prefix = struct.name.removesuffix("_options").upper() + "_FLAG_"
+        constants = [constant for header in self.all for constant, _ in header.constants()]
+        found = [constant for constant in constants if constant.name.startswith(prefix)]
+        if not found:
+            raise HeaderError(f"{struct.name}.flags: no {prefix}* is declared")
+        return found
+
     def length(self, kind: Type) -> int:
         return int(kind.array) if kind.array.isdigit() else self.numbers[kind.array]
 

@@ -173,7 +173,7 @@ class Classes:
         if kind.base == "void" and self.headers.is_callback(before.type):
             return []  # what goes to the callback
         if field.name == "flags":
-            return self.flags(header, struct, text)
+            return self.flags(header, struct)
         default = self.default(struct, field, text)
         doc = [self.spoken(text, header, struct)]
         given = "required=True" if not default else "" if default == "None" else default
@@ -184,7 +184,10 @@ class Classes:
                     field.name, self.use(name, module), default, self.kind("Function", given), doc
                 )
             ]
-        if kind.base == "char":
+        deepest = 1 if kind.base in ("char", "double") else 0
+        if kind.array or kind.depth > deepest:
+            raise HeaderError(f"{struct.name}.{field.name}: Python has no such option")
+        if kind.base == "char" and kind.depth:
             hint = "Union[str, os.PathLike[str]]"
             return [Field(field.name, hint, default, self.kind("Path", given), doc)]
         if prefix := re.search(r"\b(TRIREME_\w+_)\*", text):
@@ -210,17 +213,14 @@ class Classes:
             return ""
         raise HeaderError(f"{struct.name}.{field.name}: neither a default nor Required")
 
-    def flags(self, header: Header, struct: Struct, text: str) -> list[Field]:
-        """A keyword for each bit that the comment names."""
+    def flags(self, header: Header, struct: Struct) -> list[Field]:
+        """A keyword for each bit."""
         found = []
-        for name in dict.fromkeys(re.findall(r"TRIREME_\w+_FLAG_\w+", text)):
-            constant = next(c for c, _ in header.constants() if c.name == name)
-            doc = [
-                self.spoken(f"{one} Default: False.", header, struct) for one in prose(constant.doc)
-            ]
-            self.use(name)
-            made = self.kind("Flag", name)
-            found.append(Field(name.partition("_FLAG_")[2].lower(), "bool", "False", made, doc))
+        for flag in self.headers.flags(struct):
+            doc = [self.spoken(f"{one} Default: False.", header, struct) for one in prose(flag.doc)]
+            made = self.kind("Flag", self.use(flag.name))
+            keyword = flag.name.partition("_FLAG_")[2].lower()
+            found.append(Field(keyword, "bool", "False", made, doc))
         return found
 
     def chosen(

@@ -11,6 +11,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "abi"), str(HERE.parent / "faults")]
 sys.path[:0] = [str(HERE.parents[1] / "tools"), str(HERE.parent / "exercise")]
 
+import abi_dotnet
 import abi_headers
 import abi_python
 import abi_rust_rules
@@ -205,6 +206,47 @@ typedef struct trireme_new_options {
             with self.assertRaisesRegex(abi_headers.HeaderError, error):
                 abi_python.files(abi_headers.Headers(self.include / "trireme"))
             header.write_text(before)
+
+    def test_an_option_that_points_to_something_new_is_an_error_in_python(self):
+        for declared in (
+            "const uint64_t *decay;",
+            "const void *decay;",
+            "const trireme_rule_options *decay;",
+            "const double **decay;",
+            "double decay[2];",
+        ):
+            self.add_a_rule()
+            self.change("rules.h", "double decay;", declared)
+            with self.assertRaisesRegex(
+                abi_headers.HeaderError, "trireme_new_options.decay: Python has no such option"
+            ):
+                abi_python.files(abi_headers.Headers(self.include / "trireme"))
+            shutil.copy(headers.INCLUDE / "trireme/rules.h", self.include / "trireme")
+
+    def test_flags_are_found_by_their_struct_whatever_the_comment_says(self):
+        header = self.include / "trireme"
+        before = bindgen.generated(header)
+        for old in ("or TRIREME_SGD_FLAG_NESTEROV.", "or TRIREME_MUON_FLAG_NESTEROV."):
+            self.change("rules.h", old, "or a flag.")
+        self.change(
+            "optimizer_options.h",
+            "0, or for MUON TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE.",
+            "0, or for MUON a sum of TRIREME_PARAMETER_GROUP_FLAG_*.",
+        )
+        made = bindgen.generated(header)
+        for name in ("rule_options.py", "options.py"):
+            name = f"bindings/python/trireme/_abi/{name}"
+            self.assertEqual(made[name], before[name])
+
+    def test_flags_that_nothing_declares_are_an_error(self):
+        for name in ("= 1", ". Default: 0."):
+            self.change("rules.h", f"TRIREME_SGD_FLAG_NESTEROV{name}", f"TRIREME_X_FLAG_Y{name}")
+        made = abi_headers.Headers(self.include / "trireme")
+        for language in (abi_python, abi_dotnet):
+            with self.assertRaisesRegex(
+                abi_headers.HeaderError, "trireme_sgd_options.flags: no TRIREME_SGD_FLAG_"
+            ):
+                language.files(made)
 
     def test_an_exception_for_a_function_that_has_another_name_is_noticed(self):
         for name, old, new in (
