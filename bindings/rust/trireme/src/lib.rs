@@ -55,6 +55,7 @@ use trireme_sys as sys;
 
 mod batch;
 mod buffer;
+mod calls;
 mod collectives;
 mod communicator;
 mod counters;

@@ -4,11 +4,12 @@ use std::ffi::c_void;
 use std::fmt;
 use std::ptr;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use trireme_sys as sys;
 
+use crate::calls::{Calls, Lent};
 use crate::communicator::Communicator;
 use crate::element::{Dtype, Real};
 use crate::error::{c_text, check, static_text, Error, Result, Status};
@@ -234,10 +235,8 @@ pub struct ModelStatistics {
 #[derive(Debug)]
 pub struct Model {
     handle: Handle<sys::trireme_model>,
-    /// model.h: "one call at a time per model", its optimizer included. This is also what
-    /// makes both of them Sync.
-    one_call: Arc<Mutex<()>>,
-    hook: Option<Arc<Hook>>,
+    calls: Arc<Calls>,
+    hook: Option<Arc<Lent<Hook>>>,
     /// By number of the parameter.
     dtypes: Vec<Dtype>,
     /// Of those that are not tied to another.
@@ -280,9 +279,9 @@ impl Model {
         options: &ModelOptions<'_>,
         hook: impl FnMut(&mut Bucket<'_>) -> std::result::Result<(), String> + Send + 'static,
     ) -> Result<Self> {
-        let one_call = Arc::<Mutex<()>>::default();
-        let hook = Arc::new(Hook::new(&one_call, hook));
-        Self::create(&Ranks::Communicator(communicator), options, one_call, Some(hook))
+        let calls = Arc::default();
+        let hook = Hook::new(&calls, hook);
+        Self::create(&Ranks::Communicator(communicator), options, calls, Some(hook))
     }
 
     /// As [`on_mesh`](Self::on_mesh), with a hook as in [`with_hook`](Self::with_hook).
@@ -291,17 +290,18 @@ impl Model {
         options: &ModelOptions<'_>,
         hook: impl FnMut(&mut Bucket<'_>) -> std::result::Result<(), String> + Send + 'static,
     ) -> Result<Self> {
-        let one_call = Arc::<Mutex<()>>::default();
-        let hook = Arc::new(Hook::new(&one_call, hook));
-        Self::create(&Ranks::Mesh(mesh), options, one_call, Some(hook))
+        let calls = Arc::default();
+        let hook = Hook::new(&calls, hook);
+        Self::create(&Ranks::Mesh(mesh), options, calls, Some(hook))
     }
 
     fn create(
         ranks: &Ranks<'_>,
         options: &ModelOptions<'_>,
-        one_call: Arc<Mutex<()>>,
-        hook: Option<Arc<Hook>>,
+        calls: Arc<Calls>,
+        hook: Option<Hook>,
     ) -> Result<Self> {
+        let hook = hook.map(|hook| Arc::new(Lent::new(hook)));
         let mut buckets = options.buckets.raw();
         if let Some(hook) = &hook {
             buckets.hook = Some(hook::call);
@@ -321,7 +321,7 @@ impl Model {
                 })
             })
         })?;
-        Ok(Self { handle, one_call, hook, dtypes: Vec::new(), places: Vec::new(), shares: false })
+        Ok(Self { handle, calls, hook, dtypes: Vec::new(), places: Vec::new(), shares: false })
     }
 
     /// Adds a parameter and gives its number, from 0 in the order added.
@@ -677,11 +677,7 @@ impl Model {
     pub fn discard_gradients(&self) -> Result<()> {
         // SAFETY: a live model, one call at a time.
         self.call(|model| unsafe { sys::trireme_model_discard_gradients(model) })?;
-        if let Some(hook) = &self.hook {
-            let _one_call = self.lock();
-            // SAFETY: locked.
-            drop(unsafe { hook.take_failure() });
-        }
+        self.calls.end_step();
         Ok(())
     }
 
@@ -712,19 +708,15 @@ impl Model {
         Ok((data, count as usize))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
-        self.one_call.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn one_call(&self) -> &Arc<Mutex<()>> {
-        &self.one_call
+    pub(crate) fn calls(&self) -> &Arc<Calls> {
+        &self.calls
     }
 
     pub(crate) fn dtypes(&self) -> &[Dtype] {
         &self.dtypes
     }
 
-    pub(crate) fn hook(&self) -> Option<&Arc<Hook>> {
+    pub(crate) fn hook(&self) -> Option<&Arc<Lent<Hook>>> {
         self.hook.as_ref()
     }
 
@@ -733,9 +725,7 @@ impl Model {
     }
 
     fn call(&self, call: impl FnOnce(*mut sys::trireme_model) -> i32) -> Result<()> {
-        hook::refuse_inside(&self.one_call)?;
-        let _one_call = self.lock();
-        check(call(self.handle.get()))
+        self.calls.run(|| call(self.handle.get()))
     }
 }
 
@@ -783,7 +773,7 @@ impl<T> std::ops::DerefMut for GradientView<'_, T> {
 
 impl Drop for Model {
     fn drop(&mut self) {
-        let _one_call = self.lock();
+        let _one_call = self.calls.lock();
         // SAFETY: destroyed once, while no other call runs. An optimizer keeps what it needs.
         unsafe { sys::trireme_model_destroy(self.handle.get()) }
     }

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use trireme_sys as sys;
 
-use crate::error::{check, Error, Result, Status};
+use crate::calls::{Calls, Lent};
+use crate::error::{check, Error, Result};
 use crate::handle::Handle;
-use crate::hook::{self, Hook};
+use crate::hook::Hook;
 use crate::model::Model;
 use crate::optimizer_options::OptimizerOptions;
-use crate::rule::{OwnedRule, Update};
+use crate::rule::{OwnRule, Update};
 use crate::schedule::{OwnSchedule, ScheduleKind, ScheduleOptions};
 
 /// The loss scale, and how the last step went with it.
@@ -38,15 +39,19 @@ pub struct LossScaleInfo {
 }
 
 /// The update rule of a model and its state on this rank. It and its model may be dropped in any
-/// order.
-pub struct Optimizer {
+/// order. Its state and closures are freed once its trainers are dropped, too.
+pub struct Optimizer(Arc<Held>);
+
+/// What the optimizer and its trainers hold. In the library a trainer keeps its optimizer alive, by
+/// which calls of the model update in backward.
+pub(crate) struct Held {
     handle: Handle<sys::trireme_optimizer>,
     /// The model's: "one call at a time per model and its optimizer together".
-    one_call: Arc<Mutex<()>>,
-    rule: Option<OwnedRule>,
-    schedule: Option<OwnSchedule>,
+    calls: Arc<Calls>,
+    _rule: Option<Lent<OwnRule>>,
+    schedule: Mutex<Option<Lent<OwnSchedule>>>,
     /// The model's, which this keeps alive within the library.
-    hook: Option<Arc<Hook>>,
+    _hook: Option<Arc<Lent<Hook>>>,
 }
 
 impl Optimizer {
@@ -61,17 +66,19 @@ impl Optimizer {
     /// Gives a sealed model the caller's own rule, which has `states` state vectors. `options` name
     /// no rule: they begin with `OptimizerOptions::default()`. Collective.
     ///
-    /// The closure is called by [`step`](Self::step), on its thread, for each piece. When it
-    /// answers a text or panics, the step fails on all ranks with `Callback`, and on this one the
-    /// message ends with that text. For the same bits on any number of ranks it treats each
-    /// element alone.
+    /// The closure is called by [`step`](Self::step), on its thread, for each piece; with
+    /// [`update_in_backward`](crate::ModelOptions::update_in_backward) also by calls of the model
+    /// that hand in gradients or end a pass. When it answers a text or panics, the step fails on
+    /// all ranks with `Callback`, and on this one the message ends with that text. Calls of this
+    /// model inside it are refused. For the same bits on any number of ranks it treats each element
+    /// alone.
     pub fn with_rule(
         model: &mut Model,
         options: &OptimizerOptions<'_>,
         states: u32,
         rule: impl FnMut(&mut Update<'_>) -> std::result::Result<(), String> + Send + 'static,
     ) -> Result<Self> {
-        let rule = OwnedRule::new(rule);
+        let rule = Lent::new(OwnRule::new(model.calls(), rule));
         let raw = rule.raw(states);
         Self::create(model, options, &raw as *const _ as *const _, Some(rule))
     }
@@ -107,23 +114,9 @@ impl Optimizer {
         call: impl FnOnce(*mut sys::trireme_optimizer) -> i32,
     ) -> Result<()> {
         self.refuse_another(model, name)?;
-        hook::refuse_inside(&self.one_call)?;
-        let _one_call = model.lock();
-        let outcome = check(call(self.handle.get()));
-        // SAFETY: the callback runs inside such a call only, which is over.
-        let rule = self.rule.as_mut().and_then(|rule| unsafe { rule.take_failure() });
-        outcome.map_err(|error| {
-            if error.status() != Status::Callback {
-                return error;
-            }
-            // SAFETY: locked.
-            let hook = self.hook.as_ref().and_then(|hook| unsafe { hook.take_failure() });
-            let schedule = self.schedule.as_mut().and_then(OwnSchedule::take_failure);
-            match schedule.or(rule).or(hook) {
-                Some(text) => error.because(&text),
-                None => error,
-            }
-        })
+        self.call(call)?;
+        self.0.calls.end_step();
+        Ok(())
     }
 
     /// Multiplies the learning rate of each step by the factor of a schedule. The same on all ranks,
@@ -133,7 +126,7 @@ impl Optimizer {
         self.call(|optimizer| unsafe {
             sys::trireme_optimizer_set_schedule(optimizer, &options.raw(kind))
         })?;
-        self.schedule = None;
+        self.keep_schedule(None);
         Ok(())
     }
 
@@ -141,18 +134,20 @@ impl Optimizer {
     /// of steps that were made: finite and 0 or more.
     ///
     /// It must not use the model. When it answers a text or panics, [`step`](Self::step) fails with
-    /// `Callback` and that text, has changed nothing and may be called again.
+    /// `Callback` and that text, has changed nothing and may be called again. With
+    /// [`update_in_backward`](crate::ModelOptions::update_in_backward) it is the call that begins
+    /// the first pass of the step that asks, and fails likewise.
     pub fn set_own_schedule(
         &mut self,
         factor: impl FnMut(u64) -> std::result::Result<f64, String> + Send + 'static,
     ) -> Result<()> {
-        let schedule = OwnSchedule::new(&self.one_call, factor);
-        // SAFETY: a live optimizer, one call at a time; optimizer.h: `factor` and `user_data`
-        // are kept until another is set or the optimizer is destroyed, and `schedule` lives as long.
+        let schedule = Lent::new(OwnSchedule::new(&self.0.calls, factor));
+        // SAFETY: a live optimizer, one call at a time; the library uses `factor` and `user_data`
+        // until another is set or optimizer and trainers are destroyed, and Held keeps them.
         self.call(|optimizer| unsafe {
             sys::trireme_optimizer_set_schedule(optimizer, &schedule.raw())
         })?;
-        self.schedule = Some(schedule);
+        self.keep_schedule(Some(schedule));
         Ok(())
     }
 
@@ -162,22 +157,24 @@ impl Optimizer {
         self.call(|optimizer| unsafe {
             sys::trireme_optimizer_set_schedule(optimizer, ptr::null())
         })?;
-        self.schedule = None;
+        self.keep_schedule(None);
         Ok(())
+    }
+
+    /// Frees the closure that the library used before.
+    fn keep_schedule(&mut self, schedule: Option<Lent<OwnSchedule>>) {
+        let mut kept = self.0.schedule.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *kept, schedule);
+        drop(kept);
+        drop(before); // without the lock: it is the caller's code
     }
 
     /// The learning rate of the next step, by the schedule; without factors of groups.
     pub fn step_rate(&mut self) -> Result<f64> {
         let mut rate = 0.0;
         // SAFETY: a live optimizer, one call at a time, a place for the number.
-        let outcome = self.call(|optimizer| unsafe {
+        self.call(|optimizer| unsafe {
             sys::trireme_optimizer_get_step_rate(optimizer, &mut rate)
-        });
-        outcome.map_err(|error| {
-            match self.schedule.as_mut().and_then(OwnSchedule::take_failure) {
-                Some(text) => error.because(&text),
-                None => error,
-            }
         })?;
         Ok(rate)
     }
@@ -275,56 +272,57 @@ impl Optimizer {
         model: &mut Model,
         options: &OptimizerOptions<'_>,
         rule: *const sys::trireme_rule_options,
-        owned: Option<OwnedRule>,
+        own: Option<Lent<OwnRule>>,
     ) -> Result<Self> {
-        let one_call = model.one_call().clone();
-        hook::refuse_inside(&one_call)?;
+        let calls = model.calls().clone();
+        calls.refuse_inside()?;
         let hook = model.hook().cloned();
-        let _one_call = model.lock();
-        // SAFETY: optimizer.h: "Keeps `update` and `user_data` until the optimizer is
-        // destroyed", and `owned` lives as long.
+        let one_call = calls.lock();
+        // SAFETY: the library uses `update` and `user_data` until optimizer and trainers are
+        // destroyed, and Held keeps them.
         let handle = options.lend(rule, |raw| {
             Handle::create(|out| {
                 check(unsafe { sys::trireme_optimizer_create(model.raw(), raw, out) })
             })
         })?;
-        Ok(Self { handle, one_call, rule: owned, schedule: None, hook })
+        drop(one_call);
+        let schedule = Mutex::new(None);
+        Ok(Self(Arc::new(Held { handle, calls, _rule: own, schedule, _hook: hook })))
     }
 
     pub(crate) fn raw(&self) -> *mut sys::trireme_optimizer {
-        self.handle.get()
+        self.0.handle.get()
+    }
+
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.0
     }
 
     /// Refuses a model that this optimizer was not made for.
     pub(crate) fn refuse_another(&self, model: &Model, name: &str) -> Result<()> {
-        if Arc::ptr_eq(&self.one_call, model.one_call()) {
+        if Arc::ptr_eq(&self.0.calls, model.calls()) {
             return Ok(());
         }
         Err(Error::invalid(format!("{name}: the optimizer was made for another model")))
     }
 
     pub(crate) fn call(&self, call: impl FnOnce(*mut sys::trireme_optimizer) -> i32) -> Result<()> {
-        hook::refuse_inside(&self.one_call)?;
-        let _one_call = self.one_call.lock().unwrap_or_else(PoisonError::into_inner);
-        check(call(self.handle.get()))
+        self.0.calls.run(|| call(self.raw()))
     }
 }
 
-impl Drop for Optimizer {
+impl Drop for Held {
     fn drop(&mut self) {
-        {
-            let _one_call = self.one_call.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: destroyed once, while no other call runs; nothing calls the rule any more.
-            unsafe { sys::trireme_optimizer_destroy(self.handle.get()) }
-        }
-        // Without the lock: the closures' own drop is the caller's code.
-        self.rule = None;
-        self.schedule = None;
+        let _one_call = self.calls.lock();
+        // SAFETY: destroyed once, while no other call runs. No trainer of it is left, so nothing
+        // calls the closures any more. They are dropped after this, without the lock, as that is
+        // the caller's code.
+        unsafe { sys::trireme_optimizer_destroy(self.handle.get()) }
     }
 }
 
 impl fmt::Debug for Optimizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Optimizer").field("handle", &self.handle).finish_non_exhaustive()
+        f.debug_struct("Optimizer").field("handle", &self.0.handle).finish_non_exhaustive()
     }
 }

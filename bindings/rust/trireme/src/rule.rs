@@ -2,13 +2,13 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::ptr::NonNull;
+use std::sync::Arc;
 
 use trireme_sys as sys;
 
+use crate::calls::{Calls, Fails, Lent};
 use crate::element::{Element, Real};
-use crate::error::{panic_text, static_text};
+use crate::error::static_text;
 use crate::rules::RuleKind;
 
 /// Most state vectors that a caller's own rule can ask for.
@@ -92,64 +92,38 @@ impl Update<'_> {
 
 type Closure = Box<dyn FnMut(&mut Update<'_>) -> std::result::Result<(), String> + Send>;
 
-/// The caller's own rule, in memory that the library points to.
-struct UserRule {
+/// The caller's own rule.
+pub(crate) struct OwnRule {
     closure: Closure,
-    /// Why the last step failed, if the rule made it fail.
-    failure: Option<String>,
+    /// The model's.
+    calls: Arc<Calls>,
 }
 
-/// The rule of one optimizer; only step() and the callback it makes run it.
-pub(crate) struct OwnedRule(NonNull<UserRule>);
-
-// SAFETY: the closure is Send.
-unsafe impl Send for OwnedRule {}
-// SAFETY: reached through `&mut Optimizer` only.
-unsafe impl Sync for OwnedRule {}
-
-impl OwnedRule {
+impl OwnRule {
     pub(crate) fn new(
+        calls: &Arc<Calls>,
         closure: impl FnMut(&mut Update<'_>) -> std::result::Result<(), String> + Send + 'static,
     ) -> Self {
-        let rule = Box::new(UserRule { closure: Box::new(closure), failure: None });
-        // SAFETY: Box::into_raw gives no null.
-        OwnedRule(unsafe { NonNull::new_unchecked(Box::into_raw(rule)) })
+        Self { closure: Box::new(closure), calls: calls.clone() }
     }
+}
 
+impl Lent<OwnRule> {
     /// The options that name it, with this many state vectors.
     pub(crate) fn raw(&self, states: u32) -> sys::trireme_user_rule_options {
         sys::trireme_user_rule_options {
             state_count: states,
             update: Some(update),
-            user_data: self.0.as_ptr().cast(),
+            user_data: self.user_data(),
             ..sys::TRIREME_USER_RULE_OPTIONS_INIT
         }
-    }
-
-    /// Why the last step failed, once.
-    ///
-    /// # Safety
-    /// No step runs.
-    pub(crate) unsafe fn take_failure(&mut self) -> Option<String> {
-        unsafe { self.0.as_mut() }.failure.take()
-    }
-}
-
-impl Drop for OwnedRule {
-    fn drop(&mut self) {
-        // SAFETY: made by Box::into_raw; the optimizer that could call it is destroyed.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
 unsafe extern "C" fn update(piece: *const sys::trireme_update, user_data: *mut c_void) -> i32 {
-    // SAFETY: called inside step(), which has the optimizer to itself; both live for the call.
-    let (rule, piece) = unsafe { (&mut *user_data.cast::<UserRule>(), &*piece) };
-    let answer = catch_unwind(AssertUnwindSafe(|| (rule.closure)(&mut Update(piece))));
-    match answer {
-        Ok(Ok(())) => return 0,
-        Ok(Err(text)) => rule.failure = Some(text),
-        Err(payload) => rule.failure = Some(format!("panicked: {}", panic_text(payload))),
-    }
-    1
+    // SAFETY: called inside a call of the model or its optimizer, which has both to itself; all of
+    // it lives for the call.
+    let (rule, piece) = unsafe { (&mut *user_data.cast::<OwnRule>(), &*piece) };
+    let closure = &mut rule.closure;
+    i32::from(rule.calls.ask(Fails::Step, || closure(&mut Update(piece))).is_none())
 }

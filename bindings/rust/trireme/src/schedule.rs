@@ -1,14 +1,12 @@
 //! Learning rates that follow a plan.
 
 use std::ffi::c_void;
-use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::ptr::NonNull;
-use std::sync::Mutex;
+use std::sync::Arc;
 
 use trireme_sys as sys;
 
-use crate::error::{check, panic_text, Result};
-use crate::hook;
+use crate::calls::{Calls, Fails, Lent};
+use crate::error::{check, Result};
 
 /// How the factor of the learning rate goes; `schedule.h` gives the formulas.
 #[non_exhaustive]
@@ -78,67 +76,36 @@ pub fn schedule_factor(kind: ScheduleKind, options: &ScheduleOptions, step: u64)
 
 type Closure = Box<dyn FnMut(u64) -> std::result::Result<f64, String> + Send>;
 
-/// The caller's own schedule, in memory that the library points to.
-struct Asked {
+/// The caller's own schedule.
+pub(crate) struct OwnSchedule {
     closure: Closure,
-    /// Why the closure failed last.
-    failure: Option<String>,
-    /// The model's; it is locked whenever the closure runs.
-    one_call: NonNull<Mutex<()>>,
+    /// The model's.
+    calls: Arc<Calls>,
 }
 
-/// The closure of one optimizer; only its calls, which have it to themselves, run it.
-pub(crate) struct OwnSchedule(NonNull<Asked>);
-
-// SAFETY: the closure is Send.
-unsafe impl Send for OwnSchedule {}
-// SAFETY: reached through `&mut Optimizer` only.
-unsafe impl Sync for OwnSchedule {}
-
 impl OwnSchedule {
-    /// `one_call` must outlive what is made here.
     pub(crate) fn new(
-        one_call: &Mutex<()>,
+        calls: &Arc<Calls>,
         closure: impl FnMut(u64) -> std::result::Result<f64, String> + Send + 'static,
     ) -> Self {
-        let one_call = NonNull::from(one_call);
-        let asked = Box::new(Asked { closure: Box::new(closure), failure: None, one_call });
-        // SAFETY: Box::into_raw gives no null.
-        OwnSchedule(unsafe { NonNull::new_unchecked(Box::into_raw(asked)) })
+        Self { closure: Box::new(closure), calls: calls.clone() }
     }
+}
 
+impl Lent<OwnSchedule> {
     pub(crate) fn raw(&self) -> sys::trireme_schedule_options {
         let mut raw = sys::trireme_schedule_options::init();
         raw.kind = sys::TRIREME_SCHEDULE_KIND_USER;
         raw.factor = Some(answer);
-        raw.user_data = self.0.as_ptr().cast();
+        raw.user_data = self.user_data();
         raw
-    }
-
-    /// Why the closure failed, once. Not while a call of the optimizer runs.
-    pub(crate) fn take_failure(&mut self) -> Option<String> {
-        // SAFETY: the callback runs inside such a call only.
-        unsafe { self.0.as_mut() }.failure.take()
-    }
-}
-
-impl Drop for OwnSchedule {
-    fn drop(&mut self) {
-        // SAFETY: made by Box::into_raw; the library has another schedule or no optimizer.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
 unsafe extern "C" fn answer(step: u64, user_data: *mut c_void) -> f64 {
-    // SAFETY: called inside a call of the optimizer, which has it to itself; it lives for the call.
-    let asked = unsafe { &mut *user_data.cast::<Asked>() };
-    let closure = &mut asked.closure;
-    let answer = hook::inside(asked.one_call, || catch_unwind(AssertUnwindSafe(|| closure(step))));
-    let text = match answer {
-        Ok(Ok(factor)) => return factor,
-        Ok(Err(text)) => text,
-        Err(payload) => format!("panicked: {}", panic_text(payload)),
-    };
-    asked.failure = Some(text);
-    f64::NAN
+    // SAFETY: called inside a call of the model or its optimizer, which has both to itself; it
+    // lives for the call.
+    let schedule = unsafe { &mut *user_data.cast::<OwnSchedule>() };
+    let closure = &mut schedule.closure;
+    schedule.calls.ask(Fails::Call, || closure(step)).unwrap_or(f64::NAN)
 }

@@ -4,19 +4,18 @@ use std::ffi::{c_void, CString};
 use std::fmt;
 use std::mem::size_of;
 use std::ops::Range;
-use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ptr;
+use std::sync::Arc;
 
 use trireme_sys as sys;
 
+use crate::calls::{Calls, Fails, Lent};
 use crate::element::{Dtype, Element, Real};
-use crate::error::{check, panic_text, Error, Result, Status};
+use crate::error::{check, Error, Result};
 use crate::handle::Handle;
-use crate::hook;
 use crate::model::Model;
 use crate::offload::{Offload, OffloadInfo};
-use crate::optimizer::Optimizer;
+use crate::optimizer::{Held, Optimizer};
 
 type Answer<T> = std::result::Result<T, String>;
 
@@ -317,11 +316,11 @@ struct Described<B: ?Sized> {
     dtypes: Vec<Dtype>,
 }
 
-/// The layers of a trainer, in memory that the library points to.
+/// The layers of a trainer.
 struct State<B: ?Sized> {
     layers: Vec<Described<B>>,
-    /// Why a layer failed first in the step.
-    failure: Option<String>,
+    /// The model's.
+    calls: Arc<Calls>,
 }
 
 /// Whole training steps over layers of the caller, the same for every strategy. It, its optimizer
@@ -329,12 +328,10 @@ struct State<B: ?Sized> {
 pub struct Trainer<B: ?Sized> {
     handle: Handle<sys::trireme_trainer>,
     /// The model's.
-    one_call: Arc<Mutex<()>>,
-    state: NonNull<State<B>>,
+    calls: Arc<Calls>,
+    _state: Lent<State<B>>,
+    _optimizer: Arc<Held>,
 }
-
-// SAFETY: the layers are Send; batches are only lent.
-unsafe impl<B: ?Sized> Send for Trainer<B> {}
 
 /// Asks the ranks of a trainer to stop, on any thread.
 #[derive(Clone, Debug)]
@@ -379,11 +376,10 @@ impl<B: ?Sized> Trainer<B> {
             let dtypes = model.dtypes().get(place.parameters).unwrap_or_default().to_vec();
             described.push(Described { layer, dtypes });
         }
-        let state = Box::new(State { layers: described, failure: None });
-        // SAFETY: Box::into_raw gives no null.
-        let state = unsafe { NonNull::new_unchecked(Box::into_raw(state)) };
+        let calls = model.calls().clone();
+        let state = Lent::new(State { layers: described, calls: calls.clone() });
         for one in &mut raw {
-            one.user_data = state.as_ptr().cast();
+            one.user_data = state.user_data();
         }
         let mut raw_options = sys::trireme_trainer_options::init();
         if options.zero_gradients {
@@ -394,31 +390,23 @@ impl<B: ?Sized> Trainer<B> {
         raw_options.activation_budget_bytes = options.activation_budget_bytes;
         raw_options.seed = options.seed;
         raw_options.offload = offload.as_ref().map_or(ptr::null(), |offload| offload.get());
-        let one_call = model.one_call().clone();
-        let made = hook::refuse_inside(&one_call).and_then(|()| {
-            let _one_call = model.lock();
-            // SAFETY: trainer.h: keeps `user_data` until the trainer is destroyed, and `state` lives
-            // as long; a live optimizer, one call at a time.
-            Handle::create(|out| {
-                check(unsafe {
-                    sys::trireme_trainer_create(
-                        optimizer.raw(),
-                        raw.as_ptr(),
-                        raw.len() as u64,
-                        &raw_options,
-                        out,
-                    )
-                })
+        calls.refuse_inside()?;
+        let one_call = calls.lock();
+        // SAFETY: trainer.h: keeps `user_data` until the trainer is destroyed, and `state` lives
+        // as long; a live optimizer, one call at a time.
+        let made = Handle::create(|out| {
+            check(unsafe {
+                sys::trireme_trainer_create(
+                    optimizer.raw(),
+                    raw.as_ptr(),
+                    raw.len() as u64,
+                    &raw_options,
+                    out,
+                )
             })
         });
-        match made {
-            Ok(handle) => Ok(Self { handle, one_call, state }),
-            Err(error) => {
-                // SAFETY: made above; the library has not kept it.
-                drop(unsafe { Box::from_raw(state.as_ptr()) });
-                Err(error)
-            }
-        }
+        drop(one_call); // the layers' own drop is the caller's code
+        Ok(Self { handle: made?, calls, _state: state, _optimizer: optimizer.held().clone() })
     }
 
     /// Forward and backward of all micro-batches, and the optimizer's step. Collective.
@@ -471,10 +459,8 @@ impl<B: ?Sized> Trainer<B> {
     /// Layers and memory of the trainer on this rank.
     pub fn info(&self) -> Result<TrainerInfo> {
         let mut raw = sys::trireme_trainer_info::init();
-        hook::refuse_inside(&self.one_call)?;
-        let _one_call = self.one_call.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: trainer.h: filled up to its own struct_size.
-        check(unsafe { sys::trireme_trainer_get_info(self.handle.get(), &mut raw) })?;
+        self.calls.run(|| unsafe { sys::trireme_trainer_get_info(self.handle.get(), &mut raw) })?;
         Ok(TrainerInfo {
             micro_batches: raw.micro_batches,
             layers: raw.layers,
@@ -496,14 +482,12 @@ impl<B: ?Sized> Trainer<B> {
     /// [`offload`](TrainerOptions::offload).
     pub fn offload_info(&self) -> Result<OffloadInfo> {
         let mut raw = sys::trireme_offload_info::init();
-        hook::refuse_inside(&self.one_call)?;
-        let _one_call = self.one_call.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: trainer.h: filled up to its own struct_size, with texts that live as long as the
-        // trainer.
-        unsafe {
-            check(sys::trireme_trainer_get_offload_info(self.handle.get(), &mut raw))?;
-            Ok(OffloadInfo::read(&raw))
-        }
+        // SAFETY: as info().
+        self.calls.run(|| unsafe {
+            sys::trireme_trainer_get_offload_info(self.handle.get(), &mut raw)
+        })?;
+        // SAFETY: texts that live as long as the trainer.
+        Ok(unsafe { OffloadInfo::read(&raw) })
     }
 
     fn run(
@@ -514,32 +498,25 @@ impl<B: ?Sized> Trainer<B> {
         batch: &B,
         call: impl FnOnce(*mut sys::trireme_trainer, *mut c_void) -> i32,
     ) -> Result<()> {
-        if !Arc::ptr_eq(&self.one_call, model.one_call()) {
+        if !Arc::ptr_eq(&self.calls, model.calls()) {
             return Err(Error::invalid(format!("{name}: the trainer was made for another model")));
         }
         let trainer = self.handle.get();
         // A reference to `batch` may be two words.
         let lent: *const &B = &batch;
         let outcome = optimizer.run(model, name, |_| call(trainer, lent as *mut c_void));
-        // SAFETY: callbacks run inside such a call only, which is over.
-        let failure = unsafe { self.state.as_mut() }.failure.take();
-        outcome.map_err(|error| match failure {
-            Some(text) if error.status() == Status::Callback => error.because(&text),
-            _ => error,
-        })
+        // The next call begins anew, whatever became of this one.
+        self.calls.end_step();
+        outcome
     }
 }
 
 impl<B: ?Sized> Drop for Trainer<B> {
     fn drop(&mut self) {
-        {
-            let _one_call = self.one_call.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: destroyed once, while no other call runs; nothing calls the layers any more.
-            unsafe { sys::trireme_trainer_destroy(self.handle.get()) }
-        }
-        // Without the lock: the layers' own drop is the caller's code.
-        // SAFETY: made by Box::into_raw.
-        drop(unsafe { Box::from_raw(self.state.as_ptr()) });
+        let _one_call = self.calls.lock();
+        // SAFETY: destroyed once, while no other call runs; nothing calls the layers any more.
+        // They are dropped after this, without the lock, as that is the caller's code.
+        unsafe { sys::trireme_trainer_destroy(self.handle.get()) }
     }
 }
 
@@ -562,15 +539,9 @@ unsafe extern "C" fn call<B: ?Sized>(
     unsafe { clear(raw) };
     let mut call = LayerCall { raw, dtypes: &one.dtypes, batch };
     let layer = &mut one.layer;
-    let answer = catch_unwind(AssertUnwindSafe(|| match call.phase() {
+    let answer = state.calls.ask(Fails::Step, || match call.phase() {
         LayerPhase::Backward => layer.backward(&mut call),
         _ => layer.forward(&mut call),
-    }));
-    let text = match answer {
-        Ok(Ok(())) => return 0,
-        Ok(Err(text)) => text,
-        Err(payload) => format!("panicked: {}", panic_text(payload)),
-    };
-    state.failure.get_or_insert(text);
-    1
+    });
+    i32::from(answer.is_none())
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use support::{fails, ranks};
 use trireme::{
     schedule_factor, Communicator, Dtype, Model, ModelOptions, Optimizer, OptimizerOptions,
-    Parameter, ParameterGroup, RuleKind, ScheduleKind, ScheduleOptions, Status, Strategy,
+    Parameter, ParameterGroup, RuleKind, ScheduleKind, ScheduleOptions, Status, Strategy, Update,
 };
 
 const GRADIENTS: [f32; 3] = [1.0, 2.0, 4.0];
@@ -141,6 +141,38 @@ fn a_closure_that_fails_may_be_asked_again() {
 }
 
 #[test]
+fn a_closure_fails_the_call_that_begins_the_pass_and_no_later_one() {
+    ranks(2, |communicator| {
+        let options = ModelOptions::new(Strategy::Zero2).update_in_backward(true);
+        let mut model = Model::new(communicator, &options).unwrap();
+        model.add_parameter(&Parameter::new("all", Dtype::F32, &[3])).unwrap();
+        model.seal().unwrap();
+        let rule = |_: &mut Update<'_>| Err("no update".to_owned());
+        let options = OptimizerOptions::default();
+        let mut optimizer = Optimizer::with_rule(&mut model, &options, 0, rule).unwrap();
+        let mut calls = 0;
+        let own = move |_| {
+            calls += 1;
+            assert!(calls != 2, "the second call");
+            if calls == 1 {
+                Err("the first call".to_owned())
+            } else {
+                Ok(1.0)
+            }
+        };
+        optimizer.set_own_schedule(own).unwrap();
+        let error = fails(model.begin_backward(), Status::Callback);
+        assert!(error.message().ends_with(": the first call"), "{error}");
+        let error = fails(model.accumulate_flat(&GRADIENTS), Status::Callback);
+        assert!(error.message().ends_with(": panicked: the second call"), "{error}");
+        communicator.barrier().unwrap();
+        model.accumulate_flat(&GRADIENTS).unwrap();
+        let error = fails(optimizer.step(&mut model), Status::Callback);
+        assert!(error.message().ends_with(": no update"), "{error}");
+    });
+}
+
+#[test]
 fn ranks_with_other_factors_are_a_mismatch() {
     ranks(2, |communicator| {
         let mut model = model(communicator);
@@ -158,7 +190,7 @@ fn a_rule_of_ones_own_has_rates_by_group() {
         let mut model = model(communicator);
         let groups = groups();
         let options = OptimizerOptions::default().learning_rate(0.5).groups(&groups);
-        let rule = |update: &mut trireme::Update<'_>| {
+        let rule = |update: &mut Update<'_>| {
             let rate = update.learning_rate() as f32;
             let pieces = update.pieces::<f32>()?;
             for (parameter, gradient) in pieces.parameters.iter_mut().zip(pieces.gradients) {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use support::{fails, ranks};
 use trireme::{
-    Bf16, Communicator, Dtype, Layer, LayerCall, LayerOptions, LayerPhase, Model, ModelOptions,
-    Offload, Optimizer, OptimizerOptions, Parameter, RuleKind, ScheduleKind, ScheduleOptions,
-    Status, Strategy, Trainer, TrainerOptions,
+    Bf16, Buckets, Communicator, Dtype, Layer, LayerCall, LayerOptions, LayerPhase, Model,
+    ModelOptions, Offload, Optimizer, OptimizerOptions, Parameter, RuleKind, ScheduleKind,
+    ScheduleOptions, Status, Strategy, Trainer, TrainerOptions, Units, Update,
 };
 
 const INPUTS: usize = 3;
@@ -554,4 +554,66 @@ fn wrong_calls_are_refused() {
         fails(step, Status::InvalidArgument);
         fails(make(&mut other, &mut optimizer, Vec::new()), Status::InvalidArgument);
     });
+}
+
+/// Tells when a closure that owns it is freed.
+struct Alive(Arc<AtomicBool>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn closures_of_an_optimizer_live_as_long_as_its_trainer() {
+    for strategy in Strategy::ALL {
+        ranks(1, |communicator| {
+            // Two buckets are in flight, so the first ones are updated in backward.
+            let options = support::options(communicator, strategy)
+                .update_in_backward(true)
+                .units(Units { minimum_bytes: 1, ..Units::default() })
+                .buckets(Buckets { bytes: 1, ..Buckets::default() });
+            let mut model = Model::new(communicator, &options).unwrap();
+            for name in ["a", "b", "c", "d"] {
+                model.add_parameter(&Parameter::new(name, Dtype::F64, &[1])).unwrap();
+            }
+            model.seal().unwrap();
+            let flags = [(); 2].map(|()| Arc::new(AtomicBool::new(true)));
+            let calls = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+            let (alive, updates) = (Alive(flags[0].clone()), calls[0].clone());
+            let rule = move |_: &mut Update<'_>| {
+                assert!(alive.0.load(Ordering::Relaxed));
+                updates.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            };
+            let options = OptimizerOptions::default();
+            let mut optimizer = Optimizer::with_rule(&mut model, &options, 0, rule).unwrap();
+            let (alive, asked) = (Alive(flags[1].clone()), calls[1].clone());
+            let schedule = move |_| {
+                assert!(alive.0.load(Ordering::Relaxed));
+                asked.fetch_add(1, Ordering::Relaxed);
+                Ok(1.0)
+            };
+            optimizer.set_own_schedule(schedule).unwrap();
+            let options = TrainerOptions::default();
+            let layer = LayerOptions {
+                name: "last",
+                parameters: 0..4,
+                saved_bytes: 8,
+                ..LayerOptions::default()
+            };
+            let layers: Vec<(_, Box<dyn Layer<Samples>>)> = vec![(layer, Box::new(Last))];
+            let trainer = Trainer::new(&mut model, &mut optimizer, &options, layers).unwrap();
+            drop(optimizer);
+            let alive =
+                || flags.iter().map(|flag| flag.load(Ordering::Relaxed)).collect::<Vec<_>>();
+            assert_eq!(alive(), [true; 2]);
+            model.accumulate_flat(&[1.0_f64; 4]).unwrap();
+            assert!(calls.iter().all(|calls| calls.load(Ordering::Relaxed) > 0));
+            drop(trainer);
+            assert_eq!(alive(), [false; 2]);
+            fails(model.accumulate_flat(&[1.0_f64; 4]), Status::InvalidState);
+        });
+    }
 }
