@@ -37,6 +37,16 @@
 //! # Ok(()) }
 //! ```
 //!
+//! or that backward may update:
+//!
+//! ```compile_fail,E0502
+//! # fn f(model: &mut trireme::Model, gradient: &[f32]) -> trireme::Result<()> {
+//! let weights: &[f32] = model.parameter(0)?;
+//! model.gradient_ready(0, gradient)?;
+//! println!("{}", weights[0]); // still borrowed
+//! # Ok(()) }
+//! ```
+//!
 //! nor a view with another deadline outlive its communicator:
 //!
 //! ```compile_fail,E0505
@@ -56,6 +66,7 @@ use trireme_sys as sys;
 mod batch;
 mod buffer;
 mod calls;
+mod changing;
 mod collectives;
 mod communicator;
 mod counters;

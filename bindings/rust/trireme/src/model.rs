@@ -10,6 +10,7 @@ use std::time::Duration;
 use trireme_sys as sys;
 
 use crate::calls::{Calls, Lent};
+use crate::changing::Changing;
 use crate::communicator::Communicator;
 use crate::element::{Dtype, Real};
 use crate::error::{c_text, check, static_text, Error, Result, Status};
@@ -243,6 +244,8 @@ pub struct Model {
     pub(crate) places: Vec<Place>,
     /// Whether other ranks see the same parameters, which then only the library may write.
     shares: bool,
+    updates_in_backward: bool,
+    changing: Changing,
 }
 
 /// The ranks that train a model, as the caller names them.
@@ -321,7 +324,16 @@ impl Model {
                 })
             })
         })?;
-        Ok(Self { handle, calls, hook, dtypes: Vec::new(), places: Vec::new(), shares: false })
+        Ok(Self {
+            handle,
+            calls,
+            hook,
+            dtypes: Vec::new(),
+            places: Vec::new(),
+            shares: false,
+            updates_in_backward: options.update_in_backward,
+            changing: Changing::default(),
+        })
     }
 
     /// Adds a parameter and gives its number, from 0 in the order added.
@@ -364,6 +376,7 @@ impl Model {
         self.call(|model| unsafe { sys::trireme_model_add_parameter(model, &raw, &mut number) })?;
         assert_eq!(number, self.dtypes.len() as u64, "parameters are numbered in the order added");
         self.dtypes.push(parameter.dtype);
+        self.changing.add(parameter.name, parameter.tied_to, parameter.frozen);
         if parameter.tied_to.is_none() {
             self.places.push(Place::behind(&self.places, parameter));
         }
@@ -375,7 +388,15 @@ impl Model {
     pub fn seal(&mut self) -> Result<()> {
         // SAFETY: a live model, one call at a time.
         self.call(|model| unsafe { sys::trireme_model_seal(model) })?;
-        self.shares = self.info()?.shared_bytes > 0;
+        let info = self.info()?;
+        self.shares = info.shared_bytes > 0;
+        if self.shares && self.updates_in_backward {
+            let mut passes = u32::from(info.leaves == 0);
+            for micro_batch in 0..info.micro_batches {
+                passes += u32::from(self.leaf(micro_batch)?.is_some());
+            }
+            self.changing.watch(passes);
+        }
         Ok(())
     }
 
@@ -558,10 +579,16 @@ impl Model {
     }
 
     /// A parameter's elements, in the library's own memory. zero3: of a gathered unit.
+    ///
+    /// Where ranks share the parameters, with
+    /// [`update_in_backward`](ModelOptions::update_in_backward): `InvalidState` from the moment its
+    /// gradient is handed in until the step ends, as another rank may change it.
     pub fn parameter<T: Real>(&self, parameter: usize) -> Result<&[T]> {
+        self.changing.refuse(parameter)?;
         let (data, count) = self.parameter_data::<T>(parameter)?;
         // SAFETY: model.h: "The address is good until the unit is released (zero3, hybrid_shard)
-        // or the model is destroyed"; calls that release, gather or update take `&mut self`.
+        // or the model is destroyed"; calls that release, gather or update take `&mut self`. Other
+        // ranks change it inside such calls of this rank, or when refuse() says so.
         Ok(unsafe { std::slice::from_raw_parts(data, count) })
     }
 
@@ -587,33 +614,24 @@ impl Model {
     }
 
     /// Begins the backward pass of one micro-batch.
-    pub fn begin_backward(&self) -> Result<()> {
-        // SAFETY: a live model, one call at a time.
-        self.call(|model| unsafe { sys::trireme_model_begin_backward(model, 0) })
+    pub fn begin_backward(&mut self) -> Result<()> {
+        self.begin(0)
     }
 
     /// Begins a backward pass whose gradients stay on this rank; the next pass is added to them.
-    pub fn begin_backward_no_sync(&self) -> Result<()> {
-        // SAFETY: as begin_backward().
-        self.call(|model| unsafe {
-            sys::trireme_model_begin_backward(model, sys::TRIREME_BACKWARD_FLAG_NO_SYNC)
-        })
+    pub fn begin_backward_no_sync(&mut self) -> Result<()> {
+        self.begin(sys::TRIREME_BACKWARD_FLAG_NO_SYNC)
     }
 
     /// A whole backward pass of an uneven model for which this rank has no data.
-    pub fn absent_backward(&self) -> Result<()> {
-        // SAFETY: as begin_backward().
-        self.call(|model| unsafe {
-            sys::trireme_model_begin_backward(model, sys::TRIREME_BACKWARD_FLAG_ABSENT)
-        })?;
+    pub fn absent_backward(&mut self) -> Result<()> {
+        self.begin(sys::TRIREME_BACKWARD_FLAG_ABSENT)?;
         self.end_backward()
     }
 
     /// As [`absent_backward`](Self::absent_backward), for a pass that is not the last of its step.
-    pub fn absent_backward_no_sync(&self) -> Result<()> {
-        let flags = sys::TRIREME_BACKWARD_FLAG_ABSENT | sys::TRIREME_BACKWARD_FLAG_NO_SYNC;
-        // SAFETY: as begin_backward().
-        self.call(|model| unsafe { sys::trireme_model_begin_backward(model, flags) })?;
+    pub fn absent_backward_no_sync(&mut self) -> Result<()> {
+        self.begin(sys::TRIREME_BACKWARD_FLAG_ABSENT | sys::TRIREME_BACKWARD_FLAG_NO_SYNC)?;
         self.end_backward()
     }
 
@@ -646,48 +664,75 @@ impl Model {
 
     /// Hands in the gradient of one parameter; it is copied. It has the parameter's type, or is
     /// `f32` where that has 16 bits.
-    pub fn gradient_ready<T: Real>(&self, parameter: usize, gradient: &[T]) -> Result<()> {
+    pub fn gradient_ready<T: Real>(&mut self, parameter: usize, gradient: &[T]) -> Result<()> {
         let (data, count) = (gradient.as_ptr().cast(), gradient.len() as u64);
-        // SAFETY: model.h: "copies the elements".
-        self.call(|model| unsafe {
+        // SAFETY: model.h: "copies the elements"; no slice of the parameters lives beside
+        // `&mut self`, so they may change.
+        let outcome = self.call(|model| unsafe {
             let dtype = T::DTYPE as i32;
             sys::trireme_model_gradient_ready(model, parameter as u64, data, count, dtype)
-        })
+        });
+        if !is_refusal(&outcome) {
+            self.changing.hand_in(Some(parameter));
+        }
+        outcome
     }
 
     /// Ends the backward pass of one micro-batch.
-    pub fn end_backward(&self) -> Result<()> {
-        // SAFETY: a live model, one call at a time.
-        self.call(|model| unsafe { sys::trireme_model_end_backward(model) })
+    pub fn end_backward(&mut self) -> Result<()> {
+        // SAFETY: a live model, one call at a time; as gradient_ready().
+        let outcome = self.call(|model| unsafe { sys::trireme_model_end_backward(model) });
+        if !is_refusal(&outcome) {
+            self.changing.hand_in(None); // those that are left may count as zero
+        }
+        outcome
     }
 
     /// Hands in the gradients of all parameters as one vector: a whole backward pass in one call.
     /// Types as [`gradient_ready`](Self::gradient_ready).
-    pub fn accumulate_flat<T: Real>(&self, gradients: &[T]) -> Result<()> {
+    pub fn accumulate_flat<T: Real>(&mut self, gradients: &[T]) -> Result<()> {
         self.accumulate(gradients, 0)
     }
 
     /// As [`accumulate_flat`](Self::accumulate_flat), for a pass as
     /// [`begin_backward_no_sync`](Self::begin_backward_no_sync) begins.
-    pub fn accumulate_flat_no_sync<T: Real>(&self, gradients: &[T]) -> Result<()> {
+    pub fn accumulate_flat_no_sync<T: Real>(&mut self, gradients: &[T]) -> Result<()> {
         self.accumulate(gradients, sys::TRIREME_BACKWARD_FLAG_NO_SYNC)
     }
 
     /// Forgets the gradients of this step, so that the step begins anew. Collective.
-    pub fn discard_gradients(&self) -> Result<()> {
+    pub fn discard_gradients(&mut self) -> Result<()> {
         // SAFETY: a live model, one call at a time.
         self.call(|model| unsafe { sys::trireme_model_discard_gradients(model) })?;
-        self.calls.end_step();
+        self.end_step();
         Ok(())
     }
 
-    fn accumulate<T: Real>(&self, gradients: &[T], flags: u32) -> Result<()> {
+    fn begin(&mut self, flags: u32) -> Result<()> {
+        // SAFETY: a live model, one call at a time; as gradient_ready().
+        self.call(|model| unsafe { sys::trireme_model_begin_backward(model, flags) })?;
+        self.changing.begin_pass();
+        Ok(())
+    }
+
+    fn accumulate<T: Real>(&mut self, gradients: &[T], flags: u32) -> Result<()> {
         let (data, count) = (gradients.as_ptr().cast(), gradients.len() as u64);
-        // SAFETY: model.h: "Keeps no pointer".
-        self.call(|model| unsafe {
+        // SAFETY: model.h: "Keeps no pointer"; as gradient_ready().
+        let outcome = self.call(|model| unsafe {
             let dtype = T::DTYPE as i32;
             sys::trireme_model_accumulate_flat(model, data, count, dtype, flags)
-        })
+        });
+        if !is_refusal(&outcome) {
+            self.changing.begin_pass();
+            self.changing.hand_in(None);
+        }
+        outcome
+    }
+
+    /// A step has ended, or its gradients are forgotten.
+    pub(crate) fn end_step(&mut self) {
+        self.calls.end_step();
+        self.changing.end_step();
     }
 
     fn parameter_data<T: Real>(&self, parameter: usize) -> Result<(*mut T, usize)> {
@@ -727,6 +772,14 @@ impl Model {
     fn call(&self, call: impl FnOnce(*mut sys::trireme_model) -> i32) -> Result<()> {
         self.calls.run(|| call(self.handle.get()))
     }
+}
+
+/// Whether a call has changed nothing, and the caller may make it again. `Callback` is a schedule's:
+/// it is asked first.
+fn is_refusal(outcome: &Result<()>) -> bool {
+    let refusals =
+        [Status::InvalidArgument, Status::InvalidState, Status::Unsupported, Status::Callback];
+    matches!(outcome, Err(error) if refusals.contains(&error.status()))
 }
 
 /// Memory in which the gradient of one parameter is exchanged, from [`Model::gradient`]. One that

@@ -115,7 +115,7 @@ impl Optimizer {
     ) -> Result<()> {
         self.refuse_another(model, name)?;
         self.call(call)?;
-        self.0.calls.end_step();
+        model.end_step();
         Ok(())
     }
 

@@ -465,25 +465,23 @@ fn a_hook_that_takes_gradients_for_another_type_is_told_so() {
 #[test]
 fn a_call_of_the_model_inside_its_hook_is_refused() {
     ranks(1, |communicator| {
-        let own: Arc<Mutex<Weak<Model>>> = Arc::default();
+        let own: Arc<Mutex<Weak<Optimizer>>> = Arc::default();
         let inside = own.clone();
         let hook = move |_: &mut Bucket<'_>| {
-            let model = inside.lock().unwrap().upgrade().expect("the model");
-            fails(model.info(), Status::InvalidState);
-            fails(model.accumulate_flat(&gradient(0)), Status::InvalidState);
+            let optimizer = inside.lock().unwrap().upgrade().expect("the optimizer");
+            fails(optimizer.learning_rate(), Status::InvalidState);
             Err("refused".to_owned())
         };
         let options = ModelOptions::new(Strategy::Zero1);
         let mut model = Model::with_hook(communicator, &options, hook).unwrap();
         describe(&mut model);
-        let model = Arc::new(model);
-        *own.lock().unwrap() = Arc::downgrade(&model);
+        let optimizer = Arc::new(Optimizer::new(&mut model, &sgd()).unwrap());
+        *own.lock().unwrap() = Arc::downgrade(&optimizer);
         model.accumulate_flat(&gradient(0)).unwrap();
-        model.info().unwrap(); // outside it again
-        let mut model = Arc::try_unwrap(model).ok().unwrap();
-        fails(Optimizer::new(&mut model, &sgd()), Status::InvalidState); // within a step
-        model.discard_gradients().unwrap();
-        Optimizer::new(&mut model, &sgd()).unwrap();
+        optimizer.learning_rate().unwrap(); // outside it again
+        let mut optimizer = Arc::try_unwrap(optimizer).ok().unwrap();
+        let error = fails(optimizer.step(&mut model), Status::Callback);
+        assert!(error.message().ends_with(": refused"), "{error}");
     });
 }
 

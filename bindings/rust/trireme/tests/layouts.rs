@@ -166,6 +166,69 @@ fn buckets_are_updated_in_backward() {
 }
 
 #[test]
+fn a_shared_parameter_is_not_read_while_another_rank_may_change_it() {
+    for strategy in [Strategy::Zero1, Strategy::Zero2, Strategy::Zero3] {
+        for (leaves, share) in [(0, Share::Always), (6, Share::Always), (0, Share::Never)] {
+            ranks(2, |communicator| {
+                let plain = apart(communicator, strategy).leaves(leaves).update_in_backward(true);
+                let plain = plain.shards(Shards { share, ..plain.shards });
+                let mut model = described(communicator, &plain);
+                let alias = Parameter::new("alias", Dtype::F64, SHAPES[2]);
+                let alias = Parameter { unit: Some("p2"), tied_to: Some("p2"), ..alias };
+                model.add_parameter(&alias).unwrap();
+                let frozen = Parameter::new("frozen", Dtype::F64, &[1]);
+                model.add_parameter(&Parameter { frozen: true, ..frozen }).unwrap();
+                model.seal().unwrap();
+                let shared = share == Share::Always;
+                assert_eq!(model.info().unwrap().shared_bytes > 0, shared);
+                let mut optimizer = Optimizer::new(&mut model, &sgd()).unwrap();
+                let reads = |model: &mut Model, parameter: usize, wanted: bool| {
+                    let unit = [0, 1, 2, 2, 3][parameter];
+                    model.gather_unit(unit).unwrap();
+                    let read = model.parameter::<f64>(parameter).map(drop);
+                    model.release_unit(unit).unwrap();
+                    if wanted {
+                        return read.unwrap();
+                    }
+                    let error = fails(read, Status::InvalidState);
+                    assert!(error.message().contains("update_in_backward"), "{error}");
+                };
+                for _ in 0..2 {
+                    for pass in 1..=leaves.max(2) / 2 {
+                        let free = !shared || pass < leaves / 2;
+                        model.begin_backward().unwrap();
+                        reads(&mut model, 0, true);
+                        fails(model.gradient_ready(0, &[1.0_f64; 3]), Status::InvalidArgument);
+                        reads(&mut model, 0, true);
+                        model.gradient_ready(0, &[1.0_f64; 35]).unwrap();
+                        reads(&mut model, 0, free);
+                        reads(&mut model, 1, true);
+                        model.gradient_ready(2, &[1.0_f64; 8]).unwrap();
+                        reads(&mut model, 2, true); // until its last name has a gradient
+                        model.gradient_ready(3, &[1.0_f64; 8]).unwrap();
+                        reads(&mut model, 2, free);
+                        reads(&mut model, 3, free);
+                        model.gradient_ready(1, &[1.0_f64; 3]).unwrap();
+                        model.end_backward().unwrap();
+                        reads(&mut model, 1, free);
+                        reads(&mut model, 4, true);
+                    }
+                    optimizer.step(&mut model).unwrap();
+                    (0..5).for_each(|parameter| reads(&mut model, parameter, true));
+                }
+                for pass in 1..=leaves.max(2) / 2 {
+                    model.accumulate_flat(&[1.0_f64; ELEMENTS + 1]).unwrap();
+                    reads(&mut model, 0, !shared || pass < leaves / 2);
+                }
+                optimizer.step(&mut model).unwrap();
+                reads(&mut model, 0, true);
+                communicator.barrier().unwrap();
+            });
+        }
+    }
+}
+
+#[test]
 fn units_are_gathered_again_by_a_few() {
     ranks(4, |communicator| {
         let plain = apart(communicator, Strategy::Zero3);

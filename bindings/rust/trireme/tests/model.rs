@@ -114,7 +114,6 @@ fn the_hooks_way_trains_as_one_process_would() {
                 let values: &[f32] = model.parameter(number).unwrap();
                 assert_eq!(values, &expected[first..first + count]);
                 model.gradient_ready(number, &gradient[first..first + count]).unwrap();
-                assert_eq!(values.len(), count); // still borrowed
                 model.release_unit(UNIT[number]).unwrap();
             }
             model.end_backward().unwrap();
@@ -539,6 +538,23 @@ fn the_norm_is_the_root_of_all_squares() {
 }
 
 #[test]
+fn calls_that_may_change_parameters_want_the_model_alone() {
+    // A call that takes `&self` is of another type, and does not compile here.
+    type Call = fn(&mut Model) -> trireme::Result<()>;
+    let _: [Call; 6] = [
+        Model::begin_backward,
+        Model::begin_backward_no_sync,
+        Model::absent_backward,
+        Model::absent_backward_no_sync,
+        Model::end_backward,
+        Model::discard_gradients,
+    ];
+    let _: fn(&mut Model, usize, &[f32]) -> trireme::Result<()> = Model::gradient_ready::<f32>;
+    type Flat = fn(&mut Model, &[f32]) -> trireme::Result<()>;
+    let _: [Flat; 2] = [Model::accumulate_flat::<f32>, Model::accumulate_flat_no_sync::<f32>];
+}
+
+#[test]
 fn objects_may_be_dropped_in_any_order() {
     for order in 0..6 {
         for strategy in Strategy::ALL {
@@ -575,7 +591,7 @@ fn objects_may_be_dropped_in_any_order() {
 fn a_model_dropped_while_its_gradients_travel_harms_nobody() {
     for strategy in Strategy::ALL {
         ranks(3, |communicator| {
-            let model = sealed(communicator, strategy);
+            let mut model = sealed(communicator, strategy);
             model.accumulate_flat(&gradient(communicator.rank(), 0)).unwrap();
             drop(model);
             // The caller's own operations do not wait for a model.

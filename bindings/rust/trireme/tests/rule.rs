@@ -2,12 +2,12 @@
 
 mod support;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use support::{fails, options, ranks};
 use trireme::{
-    Communicator, Dtype, Gradients, Model, ModelOptions, Optimizer, OptimizerOptions, Parameter,
-    Reduction, Status, Strategy, Update, MAX_STATES,
+    Buckets, Communicator, Dtype, Gradients, Model, ModelOptions, Optimizer, OptimizerOptions,
+    Parameter, Reduction, Status, Strategy, Units, Update, MAX_STATES,
 };
 
 fn model(communicator: &Communicator, strategy: Strategy) -> Model {
@@ -95,6 +95,37 @@ fn pieces_cover_each_trainable_element_once() {
             assert_eq!(hits, wanted);
         });
     }
+}
+
+#[test]
+fn a_call_of_the_optimizer_inside_its_rule_is_refused() {
+    ranks(1, |communicator| {
+        let own: Arc<Mutex<Weak<Optimizer>>> = Arc::default();
+        let inside = own.clone();
+        let rule = move |_: &mut Update<'_>| {
+            let optimizer = inside.lock().unwrap().upgrade().expect("the optimizer");
+            fails(optimizer.learning_rate(), Status::InvalidState);
+            Err("refused".to_owned())
+        };
+        let options = ModelOptions::new(Strategy::Zero2)
+            .update_in_backward(true)
+            .units(Units { minimum_bytes: 1, ..Units::default() })
+            .buckets(Buckets { bytes: 1, ..Buckets::default() });
+        let mut model = Model::new(communicator, &options).unwrap();
+        for name in ["a", "b", "c", "d"] {
+            model.add_parameter(&Parameter::new(name, Dtype::F64, &[1])).unwrap();
+        }
+        model.seal().unwrap();
+        let optimizer = Optimizer::with_rule(&mut model, &rate(0.5), 0, rule).unwrap();
+        let optimizer = Arc::new(optimizer);
+        *own.lock().unwrap() = Arc::downgrade(&optimizer);
+        // Its reason is that of the first call that fails for it.
+        let step = model.accumulate_flat(&[1.0_f64; 4]);
+        optimizer.learning_rate().unwrap(); // outside it again
+        let mut optimizer = Arc::try_unwrap(optimizer).ok().unwrap();
+        let error = fails(step.and_then(|()| optimizer.step(&mut model)), Status::Callback);
+        assert!(error.message().ends_with(": refused"), "{error}");
+    });
 }
 
 #[test]
