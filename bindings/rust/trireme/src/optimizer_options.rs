@@ -5,7 +5,7 @@ use std::ptr;
 use trireme_sys as sys;
 
 use crate::communicator::Communicator;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::offload::Offload;
 use crate::rules::Rule;
 
@@ -133,7 +133,7 @@ impl<'a> OptimizerOptions<'a> {
     ) -> Result<R> {
         let clipping = self.clipping.raw();
         let groups: Vec<_> = self.groups.iter().map(ParameterGroup::raw).collect();
-        let loss_scale = self.loss_scale.map(LossScale::raw);
+        let loss_scale = self.loss_scale.map(LossScale::raw).transpose()?;
         let offload = self.offload.as_ref().map(Offload::raw).transpose()?;
         let mut raw = sys::trireme_optimizer_options::init();
         raw.kind = self.rule.map_or(0, |rule| rule.kind().code());
@@ -207,11 +207,11 @@ impl ParameterGroup {
 }
 
 /// A dynamic loss scale: what the caller multiplies its loss by, and the step divides gradients by.
-/// In every field 0 means the default. All scales are powers of two.
+/// In every other field 0 means the default. All scales are powers of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LossScale {
-    /// The first one. Default: 65536.
-    pub initial_scale: f64,
+    /// The first one, and not 0. Default: 65536.
+    pub initial_scale: Option<f64>,
     /// By which it grows. Default: 2.
     pub growth_factor: f64,
     /// By which it is multiplied after an overflow. Default: 0.5.
@@ -225,22 +225,28 @@ pub struct LossScale {
 }
 
 impl LossScale {
-    fn raw(self) -> sys::trireme_loss_scale_options {
-        sys::trireme_loss_scale_options {
-            initial_scale: self.initial_scale,
+    fn raw(self) -> Result<sys::trireme_loss_scale_options> {
+        if self.initial_scale == Some(0.0) {
+            // The library would take it for the default, where the caller may mean no scale.
+            let text = "options.loss_scale.initial_scale 0 is out of range; leave it out for the \
+                        default, and loss_scale for none";
+            return Err(Error::invalid(text));
+        }
+        Ok(sys::trireme_loss_scale_options {
+            initial_scale: self.initial_scale.unwrap_or(0.0),
             growth_factor: self.growth_factor,
             backoff_factor: self.backoff_factor,
             minimum_scale: self.minimum_scale,
             growth_interval: self.growth_interval,
             hysteresis: self.hysteresis,
             ..sys::trireme_loss_scale_options::init()
-        }
+        })
     }
 }
 
 impl From<f64> for LossScale {
-    /// This first scale, and the default of all else.
+    /// This first scale, and the default of all else. 0 is refused where an optimizer is made.
     fn from(initial_scale: f64) -> Self {
-        Self { initial_scale, ..Self::default() }
+        Self { initial_scale: Some(initial_scale), ..Self::default() }
     }
 }

@@ -84,7 +84,7 @@ fn every_number_has_its_effect_and_its_default() {
 #[test]
 fn a_number_is_the_first_scale() {
     let short = rule().loss_scale(8.0);
-    let long = rule().loss_scale(LossScale { initial_scale: 8.0, ..LossScale::default() });
+    let long = rule().loss_scale(LossScale { initial_scale: Some(8.0), ..LossScale::default() });
     assert_eq!(short.loss_scale, long.loss_scale);
     ranks(1, |communicator| {
         let optimizer = Optimizer::new(&mut model(communicator), &short).unwrap();
@@ -99,6 +99,8 @@ fn what_does_not_fit_is_refused() {
         let plain = LossScale::from(4.0);
         for (scale, name) in [
             (LossScale::from(3.0), "options.loss_scale.initial_scale"),
+            (LossScale::from(0.0), "options.loss_scale.initial_scale 0 is out of range"),
+            (LossScale::from(-0.0), "options.loss_scale.initial_scale 0 is out of range"),
             (LossScale { growth_factor: 1.5, ..plain }, "options.loss_scale.growth_factor"),
             (LossScale { backoff_factor: 2.0, ..plain }, "options.loss_scale.backoff_factor"),
             (LossScale { minimum_scale: 8.0, ..plain }, "options.loss_scale.minimum_scale"),

@@ -192,7 +192,10 @@ fn short_forms_are_long_ones() {
     let clipping = Clipping { max_norm: 2.0, max_value: 3.0 };
     let values = OptimizerOptions::default().clipping(Clipping { max_norm: 0.0, ..clipping });
     assert_eq!(values.max_norm(2.0).clipping, clipping);
-    assert_eq!(LossScale::from(4.0), LossScale { initial_scale: 4.0, ..LossScale::default() });
+    assert_eq!(
+        LossScale::from(4.0),
+        LossScale { initial_scale: Some(4.0), ..LossScale::default() }
+    );
     let path = Path::new("/tmp");
     assert_eq!(Offload::from("/tmp"), Offload { path, ratio: 0.0, buffer_bytes: 0 });
     assert_eq!(Offload::from(path), Offload::new("/tmp"));
