@@ -62,6 +62,7 @@ impl CommunicatorOptions {
 }
 
 /// Counts of a communicator's work so far.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Collectives and messages that ended, well or not.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use trireme_sys as sys;
 
-use crate::error::static_text;
+use crate::error::{static_text, Error, Result, Status};
 
 /// Type of the elements of a buffer.
 #[non_exhaustive]
@@ -36,6 +36,31 @@ pub enum Dtype {
 }
 
 impl Dtype {
+    const ALL: [Dtype; 16] = [
+        Dtype::I8,
+        Dtype::U8,
+        Dtype::I16,
+        Dtype::U16,
+        Dtype::I32,
+        Dtype::U32,
+        Dtype::I64,
+        Dtype::U64,
+        Dtype::F16,
+        Dtype::Bf16,
+        Dtype::F32,
+        Dtype::F64,
+        Dtype::F8E4m3,
+        Dtype::F8E5m2,
+        Dtype::Bool8,
+        Dtype::Byte,
+    ];
+
+    pub(crate) fn from_code(code: sys::trireme_dtype) -> Result<Self> {
+        Self::ALL.into_iter().find(|dtype| *dtype as i32 == code).ok_or_else(|| {
+            Error::local(Status::Unsupported, format!("dtype {code} is newer than this crate"))
+        })
+    }
+
     /// Bytes of one element.
     pub fn size(self) -> usize {
         // SAFETY: types.h: cannot fail, any value, any thread.

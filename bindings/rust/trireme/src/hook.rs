@@ -9,15 +9,29 @@ use crate::calls::{Calls, Fails};
 use crate::element::Real;
 
 /// When a bucket hook is called.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// This rank's contribution is complete and no peer sees it yet.
     Before,
     /// The part of the reduced gradients that this rank updates, before it is clipped.
     After,
+    /// A moment that is newer than this crate.
+    Other(i32),
+}
+
+impl Phase {
+    fn of(code: i32) -> Self {
+        match code {
+            sys::TRIREME_HOOK_BEFORE => Phase::Before,
+            sys::TRIREME_HOOK_AFTER => Phase::After,
+            other => Phase::Other(other),
+        }
+    }
 }
 
 /// A stretch of one parameter inside a bucket.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketPart {
     /// Number of the parameter.
@@ -37,11 +51,7 @@ pub struct Bucket<'a>(&'a sys::trireme_bucket);
 impl<'a> Bucket<'a> {
     /// Before or after the reduction.
     pub fn phase(&self) -> Phase {
-        if self.0.phase == sys::TRIREME_HOOK_BEFORE {
-            Phase::Before
-        } else {
-            Phase::After
-        }
+        Phase::of(self.0.phase)
     }
 
     /// Number of the bucket, from 0 in the first step's order of reduction.
@@ -103,4 +113,15 @@ pub(crate) unsafe extern "C" fn call(bucket: *const sys::trireme_bucket, data: *
     let (hook, bucket) = unsafe { (&mut *data.cast::<Hook>(), &*bucket) };
     let closure = &mut hook.closure;
     i32::from(hook.calls.ask(Fails::Step, || closure(&mut Bucket(bucket))).is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newer_moment_is_neither_before_nor_after() {
+        assert_eq!(Phase::of(sys::TRIREME_HOOK_AFTER), Phase::After);
+        assert_eq!(Phase::of(99), Phase::Other(99));
+    }
 }

@@ -11,6 +11,7 @@ use trireme_sys as sys;
 use crate::error::{check, panic_text, Error, Result, Status};
 
 /// How much a message matters.
+#[non_exhaustive]
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {

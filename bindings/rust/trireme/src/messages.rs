@@ -10,6 +10,7 @@ use crate::handle::Handle;
 use crate::request::{raw, Request, Storage};
 
 /// Whose message a receive takes. A rank's number stands for that rank.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// That of this rank.
@@ -36,6 +37,7 @@ impl Source {
 }
 
 /// The tag of the message that a receive takes. A number stands for that tag.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
     /// The one with this tag.
@@ -51,6 +53,7 @@ impl From<u64> for Tag {
 }
 
 /// The message that a receive or a probe has found.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageInfo {
     /// Rank that sent it.

@@ -150,6 +150,7 @@ impl<'a> Parameter<'a> {
 }
 
 /// The shape of a sealed model.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelInfo {
     pub strategy: Strategy,
@@ -173,6 +174,7 @@ pub struct ModelInfo {
 }
 
 /// The place of one unit on this rank.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnitInfo {
     /// Elements of the whole unit.
@@ -185,9 +187,12 @@ pub struct UnitInfo {
     pub flat_first: usize,
     /// Number of its unit group, from 0.
     pub unit_group: usize,
+    /// Type of its parameters.
+    pub dtype: Dtype,
 }
 
 /// Bytes of this rank by kind: as the plan says, and as really allocated.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelMemory {
     pub planned_parameters: u64,
@@ -207,6 +212,7 @@ pub struct ModelMemory {
 }
 
 /// Counts of the model's calls on this rank since it was sealed.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelStatistics {
     /// Optimizer steps, with those that `join` followed.
@@ -433,6 +439,7 @@ impl Model {
             shard_count: raw.shard_count as usize,
             flat_first: raw.flat_first as usize,
             unit_group: raw.unit_group as usize,
+            dtype: Dtype::from_code(raw.dtype)?,
         })
     }
 

@@ -13,6 +13,7 @@ use crate::offload::Offload;
 use crate::rules::RuleKind;
 
 /// How the gradients of ranks (or leaves) become one.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gradients {
     /// Sum, then division by the number of contributions.
@@ -23,6 +24,7 @@ pub enum Gradients {
 }
 
 /// How the end of a backward pass treats gradients that the caller did not hand in.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unused {
     /// The end of the backward pass fails and names them.
@@ -35,6 +37,7 @@ pub enum Unused {
 }
 
 /// Whether ranks that share memory keep one copy of the parameters between them.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Share {
     /// `Zero3` and `HybridShard` do, if the ranks of a copy share memory.

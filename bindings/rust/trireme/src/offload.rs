@@ -26,6 +26,7 @@ pub struct Offload<'a> {
 }
 
 /// Parameters, optimizer state or activations that lie in a file, of this rank.
+#[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct OffloadInfo {
     /// The directory, as given.

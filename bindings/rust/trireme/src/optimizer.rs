@@ -16,6 +16,7 @@ use crate::rule::{OwnRule, Update};
 use crate::schedule::{OwnSchedule, ScheduleKind, ScheduleOptions};
 
 /// The loss scale, and how the last step went with it.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossScaleInfo {
     /// The caller multiplies the next loss by this.

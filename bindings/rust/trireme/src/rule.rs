@@ -34,6 +34,7 @@ impl fmt::Display for RuleKind {
 pub struct Update<'a>(&'a sys::trireme_update);
 
 /// The memory of an [`Update`], all slices of one length.
+#[non_exhaustive]
 #[derive(Debug)]
 pub struct Pieces<'a, T: Real> {
     /// To be updated.

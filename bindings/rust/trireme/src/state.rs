@@ -22,6 +22,20 @@ pub enum State {
     Rows,
     /// Adafactor, of a matrix: a number for each column.
     Columns,
+    /// A kind that is newer than this crate.
+    Other(i32),
+}
+
+impl State {
+    fn of(kind: i32, vector: u32) -> Self {
+        match kind {
+            sys::TRIREME_STATE_KIND_PARAMETER => State::Parameter,
+            sys::TRIREME_STATE_KIND_OPTIMIZER => State::Optimizer(vector as usize),
+            sys::TRIREME_STATE_KIND_ROWS => State::Rows,
+            sys::TRIREME_STATE_KIND_COLUMNS => State::Columns,
+            other => State::Other(other),
+        }
+    }
 }
 
 /// A stretch of the state of training that this rank owns.
@@ -97,12 +111,7 @@ impl Optimizer {
             dimensions => unsafe { std::slice::from_raw_parts(raw.shape, dimensions as usize) },
         };
         Ok(StateRange {
-            state: match raw.kind {
-                sys::TRIREME_STATE_KIND_PARAMETER => State::Parameter,
-                sys::TRIREME_STATE_KIND_ROWS => State::Rows,
-                sys::TRIREME_STATE_KIND_COLUMNS => State::Columns,
-                _ => State::Optimizer(raw.vector as usize),
-            },
+            state: State::of(raw.kind, raw.vector),
             parameter: raw.parameter as usize,
             // SAFETY: the text add_parameter() was given, which was UTF-8; lives as the shape.
             name: unsafe { CStr::from_ptr(raw.name) }.to_str().unwrap_or(""),
@@ -148,5 +157,16 @@ impl Optimizer {
         // SAFETY: optimizer.h: "Keeps no pointer"; no slice of the parameters lives beside
         // `&mut Model`.
         self.call(|optimizer| unsafe { sys::trireme_optimizer_load(optimizer, data, bytes) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newer_kind_is_no_state_of_the_optimizer() {
+        assert_eq!(State::of(sys::TRIREME_STATE_KIND_OPTIMIZER, 1), State::Optimizer(1));
+        assert_eq!(State::of(99, 1), State::Other(99));
     }
 }

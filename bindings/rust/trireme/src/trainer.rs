@@ -128,6 +128,7 @@ pub struct TrainerInfo {
 }
 
 /// Why a layer is called.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerPhase {
     /// Before backward.
@@ -140,9 +141,22 @@ pub enum LayerPhase {
     Evaluate,
 }
 
+impl LayerPhase {
+    fn of(code: i32) -> Answer<Self> {
+        Ok(match code {
+            sys::TRIREME_PHASE_FORWARD => LayerPhase::Forward,
+            sys::TRIREME_PHASE_RECOMPUTE => LayerPhase::Recompute,
+            sys::TRIREME_PHASE_BACKWARD => LayerPhase::Backward,
+            sys::TRIREME_PHASE_EVALUATE => LayerPhase::Evaluate,
+            other => return Err(format!("phase {other} is newer than this crate")),
+        })
+    }
+}
+
 /// One call of a layer.
 pub struct LayerCall<'a, B: ?Sized> {
     raw: &'a sys::trireme_layer_call,
+    phase: LayerPhase,
     dtypes: &'a [Dtype],
     batch: &'a B,
 }
@@ -150,6 +164,7 @@ pub struct LayerCall<'a, B: ?Sized> {
 /// The memory of a [`LayerCall`]; a slice without data is empty. Memory that forward writes is 0
 /// before, and stays 0 where forward does not write. Gradients are NaN before backward, unless
 /// [`zero_gradients`](TrainerOptions::zero_gradients) is set.
+#[non_exhaustive]
 #[derive(Debug)]
 pub struct LayerMemory<'a, T: Real> {
     /// The output of the layer before. Empty for the first, which reads the batch.
@@ -171,12 +186,7 @@ pub struct LayerMemory<'a, T: Real> {
 impl<'a, B: ?Sized> LayerCall<'a, B> {
     /// Why the layer is called.
     pub fn phase(&self) -> LayerPhase {
-        match self.raw.phase {
-            sys::TRIREME_PHASE_FORWARD => LayerPhase::Forward,
-            sys::TRIREME_PHASE_RECOMPUTE => LayerPhase::Recompute,
-            sys::TRIREME_PHASE_BACKWARD => LayerPhase::Backward,
-            _ => LayerPhase::Evaluate,
-        }
+        self.phase
     }
 
     /// As handed to [`Trainer::step`] or [`Trainer::evaluate`].
@@ -535,13 +545,26 @@ unsafe extern "C" fn call<B: ?Sized>(
     let (state, raw) = unsafe { (&mut *data.cast::<State<B>>(), &*raw) };
     let batch: &B = unsafe { *raw.batch.cast::<&B>() };
     let one = &mut state.layers[raw.layer as usize];
-    // SAFETY: it is not begun.
-    unsafe { clear(raw) };
-    let mut call = LayerCall { raw, dtypes: &one.dtypes, batch };
-    let layer = &mut one.layer;
-    let answer = state.calls.ask(Fails::Step, || match call.phase() {
-        LayerPhase::Backward => layer.backward(&mut call),
-        _ => layer.forward(&mut call),
+    let answer = state.calls.ask(Fails::Step, || {
+        let phase = LayerPhase::of(raw.phase)?;
+        // SAFETY: it is not begun.
+        unsafe { clear(raw) };
+        let mut call = LayerCall { raw, phase, dtypes: &one.dtypes, batch };
+        match phase {
+            LayerPhase::Backward => one.layer.backward(&mut call),
+            _ => one.layer.forward(&mut call),
+        }
     });
     i32::from(answer.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newer_phase_is_none_of_those_that_this_crate_knows() {
+        assert_eq!(LayerPhase::of(sys::TRIREME_PHASE_EVALUATE), Ok(LayerPhase::Evaluate));
+        assert!(LayerPhase::of(99).unwrap_err().contains("phase 99"));
+    }
 }

@@ -18,6 +18,8 @@ fn parameters_go_to_all_ranks_as_bytes() {
             model.add_parameter(&Parameter::new("wide", Dtype::F64, &[3])).unwrap();
             model.add_parameter(&Parameter::new("single", Dtype::F32, &[2, 3])).unwrap();
             model.seal().unwrap();
+            let dtypes = [0, 1, 2].map(|unit| model.unit_info(unit).unwrap().dtype);
+            assert_eq!(dtypes, [Dtype::Bf16, Dtype::F64, Dtype::F32]);
             let values: Vec<u8> = (0..58).collect();
             let given = (communicator.rank() == 1).then_some(&values[..]);
             model.set_parameter_bytes(given, 1).unwrap();
