@@ -80,9 +80,18 @@ class Rules:
     def of(self, rule: Rule) -> list[Variable]:
         return [field for owner, field in self.fields() if owner is rule]
 
-    def flags(self, rule: Rule) -> list[Constant]:
-        begin = f"TRIREME_{rule.name}_FLAG_"
-        return [found for name, found in self.constants.items() if name.startswith(begin)]
+    def prefix(self, rule: Rule) -> str:
+        """What its flags begin with: rules that share a struct share its flags."""
+        name = rule.struct.removeprefix("trireme_").removesuffix("_options")
+        return f"TRIREME_{name.upper()}_FLAG_"
+
+    def flags(self, rule: Rule, field: Variable) -> list[Constant]:
+        begin = self.prefix(rule)
+        flags = [found for name, found in self.constants.items() if name.startswith(begin)]
+        if not flags and not brief(field.doc).startswith("Must be 0."):
+            where = f"{rule.struct}.{field.name}"
+            raise HeaderError(f"{self.header.name}: {where}: there is no {begin}*")
+        return flags
 
     # ---- the names of the rules, and the enum of their structs ---------------------------------
 
@@ -154,7 +163,9 @@ class Rules:
         values: list[str] = []
         for field in self.of(rule):
             if field.name == "flags":
-                flags = self.flags(rule)
+                flags = self.flags(rule, field)
+                if not flags:
+                    continue
                 for flag in flags:
                     about = f"{brief(flag.doc)} Default: false."
                     lines += doc([Block("text", "", about)], "    /// ")
@@ -195,14 +206,14 @@ class Rules:
         return doc([Block("text", "", part) for part in parts], "/// ")
 
     def short(self, rule: Rule, flag: Constant) -> str:
-        return flag.name.removeprefix(f"TRIREME_{rule.name}_FLAG_").lower()
+        return flag.name.removeprefix(self.prefix(rule)).lower()
 
     def sum(self, rule: Rule, flags: list[Constant]) -> list[str]:
         """The field `flags`, of the bools."""
         begin = "            flags: "
         parts = [f"u32::from(self.{self.short(rule, flag)}) * sys::{flag.name}" for flag in flags]
         rest = [f"                | {part}" for part in parts[1:]]
-        lines = [begin + (parts[0] if parts else "0"), *rest]
+        lines = [begin + parts[0], *rest]
         return [*lines[:-1], lines[-1] + ","]
 
     # ---- enums that fields have ----------------------------------------------------------------

@@ -183,6 +183,34 @@ typedef struct trireme_new_options {
         with self.assertRaisesRegex(abi_headers.HeaderError, "decay: Rust has no such option"):
             abi_rust_rules.files(abi_headers.Headers(self.include / "trireme"))
 
+    def test_the_flags_of_a_struct_are_those_of_each_rule_that_has_it(self):
+        self.change(
+            "rules.h",
+            "/** Flags of MUON. */",
+            """/** Flags of ADAM and ADAMW. */
+enum {
+    /** The largest v so far. */
+    TRIREME_ADAM_FLAG_AMSGRAD = 1
+};
+
+/** Flags of MUON. */""",
+        )
+        self.change(
+            "rules.h",
+            "} trireme_adam_options;",
+            "    /** 0 or a sum of TRIREME_ADAM_FLAG_*. Default: 0. */\n"
+            "    uint32_t flags;\n} trireme_adam_options;",
+        )
+        headers = self.include / "trireme"
+        made = abi_rust_rules.files(abi_headers.Headers(headers))["mod.rs"]
+        self.assertEqual(made.count("/// The largest v so far. Default: false."), 2)
+        self.assertEqual(made.count("u32::from(self.amsgrad) * sys::TRIREME_ADAM_FLAG_AMSGRAD"), 2)
+        self.change("rules.h", "TRIREME_ADAM_FLAG_AMSGRAD = 1", "TRIREME_ADAM_BIT_AMSGRAD = 1")
+        with self.assertRaisesRegex(abi_headers.HeaderError, r"flags: .*TRIREME_ADAM_FLAG_\*"):
+            abi_rust_rules.files(abi_headers.Headers(headers))
+        self.change("rules.h", "0 or a sum of TRIREME_ADAM_FLAG_*. Default: 0.", "Must be 0.")
+        abi_rust_rules.files(abi_headers.Headers(headers))
+
     def test_a_new_rule_or_option_has_its_class_in_python_without_other_changes(self):
         self.add_a_rule()
         made = abi_python.files(abi_headers.Headers(self.include / "trireme"))["rule_options.py"]
