@@ -81,7 +81,7 @@ class Rules:
         return [field for owner, field in self.fields() if owner is rule]
 
     def prefix(self, rule: Rule) -> str:
-        """What its flags begin with: rules that share a struct share its flags."""
+        """The begin of the names of its flags. Rules that share a struct share its flags."""
         name = rule.struct.removeprefix("trireme_").removesuffix("_options")
         return f"TRIREME_{name.upper()}_FLAG_"
 

@@ -29,7 +29,7 @@ struct Said {
     step: Option<String>,
 }
 
-/// What a closure's failure makes fail.
+/// The call or the step that a closure's failure makes fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fails {
     /// The call that it runs in.

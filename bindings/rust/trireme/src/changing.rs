@@ -2,11 +2,10 @@
 
 use crate::error::{Error, Result, Status};
 
-/// Which parameters this rank must not read before its step ends. Where ranks share one copy of the
-/// parameters, and buckets are updated in backward, the owner of a parameter writes it as soon as
-/// all ranks have handed in its gradient in their last pass: no call of this rank comes before that.
-///
-/// Without such a model it keeps nothing.
+/// The parameters that this rank must not read before its step ends. A model has such parameters
+/// where it updates in backward and its ranks share one copy of them. The owner of a parameter
+/// writes it once all ranks have handed in its gradient in their last pass. No call of this rank
+/// comes before that.
 #[derive(Debug, Default)]
 pub(crate) struct Changing {
     /// By number of the parameter.
@@ -20,7 +19,7 @@ pub(crate) struct Changing {
 #[derive(Debug)]
 struct Name {
     name: String,
-    /// Number of the parameter whose elements it has: itself or the one that it is tied to.
+    /// Number of the parameter whose elements it has. A tied parameter has those of another.
     of: usize,
     frozen: bool,
     /// Its gradient of the last pass.

@@ -63,6 +63,7 @@ use std::ptr;
 
 use trireme_sys as sys;
 
+mod backward;
 mod batch;
 mod buffer;
 mod calls;
@@ -98,6 +99,7 @@ mod to_buffer;
 mod trainer;
 mod transport;
 
+pub use backward::GradientView;
 pub use batch::Batch;
 pub use buffer::Buffer;
 pub use communicator::{Communicator, CommunicatorOptions, Device, Statistics, Within};
@@ -109,8 +111,7 @@ pub use log::{clear_log, set_log, LogLevel};
 pub use mesh::{Mesh, MeshOptions, MeshOrder};
 pub use messages::{MessageInfo, Source, Tag};
 pub use model::{
-    GradientView, Model, ModelInfo, ModelMemory, ModelStatistics, Parameter, Placement, Strategy,
-    UnitInfo,
+    Model, ModelInfo, ModelMemory, ModelStatistics, Parameter, Placement, Strategy, UnitInfo,
 };
 pub use model_options::{Buckets, Gradients, ModelOptions, Shards, Share, Units, Unused};
 pub use offload::{Offload, OffloadInfo};

@@ -43,8 +43,8 @@ pub struct LossScaleInfo {
 /// order. Its state and closures are freed once its trainers are dropped, too.
 pub struct Optimizer(Arc<Held>);
 
-/// What the optimizer and its trainers hold. In the library a trainer keeps its optimizer alive, by
-/// which calls of the model update in backward.
+/// The handle and the closures, which the optimizer and its trainers share. In the library a trainer
+/// keeps its optimizer alive, and calls of the model update by it in backward.
 pub(crate) struct Held {
     handle: Handle<sys::trireme_optimizer>,
     /// The model's: "one call at a time per model and its optimizer together".

@@ -1,4 +1,4 @@
-//! What later releases may add to: enums, and structs that the library fills.
+//! Enums, and structs that the library fills: later releases may add to them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
