@@ -40,7 +40,7 @@ struct Call {
 
 // One message between two ranks, on the channel's own communicator; its memory stays until it is
 // over. Messages of one tag from one rank to another arrive in order.
-struct Character {
+struct PeerMessage {
   std::uint32_t channel;
   std::int32_t peer;
   std::int32_t tag;  // 0 to kTags - 1, but not kSlotTag
@@ -92,7 +92,7 @@ struct Plugin {
   // The calls of one channel have one order on all ranks.
   State (*start)(Group* group, const Call& call, Request** out, char* error);
   // Starts to send or to receive one message; returns the same as start().
-  State (*post)(Group* group, const Character& letter, Request** out, char* error);
+  State (*post)(Group* group, const PeerMessage& message, Request** out, char* error);
   // After `done` or `failed` the request is gone.
   State (*test)(Group* group, Request* request, char* error);
   // The request's result is not wanted any more; its memory must stay for good.

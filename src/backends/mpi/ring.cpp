@@ -120,13 +120,13 @@ class MpiEngine::Lane {
 
   State post(bool sends, int peer, const Range& range, std::byte* memory, Request** request,
              char* error) {
-    const Character letter{operation_.channel,
-                           peer,
-                           tag_,
-                           static_cast<std::int32_t>(range.count * size()),
-                           memory,
-                           sends};
-    return engine_.plugin_.post(&engine_.group_, letter, request, error);
+    const PeerMessage message{operation_.channel,
+                              peer,
+                              tag_,
+                              static_cast<std::int32_t>(range.count * size()),
+                              memory,
+                              sends};
+    return engine_.plugin_.post(&engine_.group_, message, request, error);
   }
 
   State test(Request** request, char* error) {

@@ -29,7 +29,7 @@ Status MpiWire::advance(Half& half, bool* moved) {
   char error[kErrorBytes] = "";
   State state = State::done;
   if (!half.posted) {
-    state = plugin_.post(&group_, half.letter, &half.request, error);
+    state = plugin_.post(&group_, half.message, &half.request, error);
     if (state == State::done) half.posted = *moved = true;
   }
   if (state == State::done) {
@@ -78,7 +78,7 @@ Status MpiWire::step(std::uint32_t channel, std::uint64_t ticket, const std::byt
   std::array<Half, 2> halves{
       Half{{channel, previous_, tag, static_cast<std::int32_t>(in_bytes), takes, false}},
       Half{{channel, next_, tag, static_cast<std::int32_t>(out_bytes), gives, true}}};
-  for (Half& half : halves) half.done = half.letter.bytes == 0;
+  for (Half& half : halves) half.done = half.message.bytes == 0;
   const Status status = finish(halves, deadline);
   if (!status.ok()) {
     for (const Half& half : halves) {

@@ -30,7 +30,7 @@ class MpiWire final : public hierarchical::Wire {
   };
   // One message.
   struct Half {
-    Character letter;
+    PeerMessage message;
     Request* request = nullptr;
     bool posted = false;
     bool done = false;

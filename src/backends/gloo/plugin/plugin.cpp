@@ -177,7 +177,7 @@ void give_elements(Options* options, const Call& call, Run* run, const Services*
 
 // Gloo wants a type, but only its size matters.
 template <class Options>
-void publish(Options* options, const Call& call, Run* run, const Services* services) {
+void fill_options(Options* options, const Call& call, Run* run, const Services* services) {
   switch (call.element_bytes) {
     case 1: return give_elements<std::uint8_t>(options, call, run, services);
     case 2: return give_elements<std::uint16_t>(options, call, run, services);
@@ -196,12 +196,12 @@ void move(const std::shared_ptr<Context>& context, const Call& call, Run* run) {
   switch (call.kind) {
     case OperationKind::all_reduce: {
       ::gloo::AllreduceOptions options(context);
-      publish(&options, call, run, services);
+      fill_options(&options, call, run, services);
       return ::gloo::allreduce(options);
     }
     case OperationKind::reduce: {
       ::gloo::ReduceOptions options(context);
-      publish(&options, call, run, services);
+      fill_options(&options, call, run, services);
       options.setRoot(call.root);
       return ::gloo::reduce(options);
     }

@@ -411,11 +411,11 @@ State start(Group* group, const Call& call, Request** out, char* error) {
       out, error);
 }
 
-State post(Group* group, const Character& letter, Request** out, char* error) {
+State post(Group* group, const PeerMessage& message, Request** out, char* error) {
   return prepare(
-      *group, letter.channel, "a message",
+      *group, message.channel, "a message",
       [&](MPI_Comm comm, MPI_Request* request) {
-        const auto [unused, peer, tag, bytes, data, sends] = letter;
+        const auto [unused, peer, tag, bytes, data, sends] = message;
         return sends ? MPI_Isend(data, bytes, MPI_BYTE, peer, tag, comm, request)
                      : MPI_Irecv(data, bytes, MPI_BYTE, peer, tag, comm, request);
       },

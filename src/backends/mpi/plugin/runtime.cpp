@@ -25,7 +25,7 @@ bool begun = false;
 bool (*forget)() = nullptr;
 
 // From now on no thread enters MPI. A thread that is inside MPI now never waits for a peer there.
-void close_admission() {
+void close_entry() {
   closed.store(true);
   const auto end = steady_clock::now() + kPatience;
   // The wait has an end: this may run inside MPI, under one of its locks.
@@ -39,7 +39,7 @@ int close_at_finalize(MPI_Comm, int, void*, void*) {
   while (groups.load() > 0 && !closed.load() && steady_clock::now() < end) {
     std::this_thread::sleep_for(milliseconds(1));
   }
-  close_admission();
+  close_entry();
   return MPI_SUCCESS;
 }
 
@@ -56,7 +56,7 @@ void finalize_at_exit() {
     }
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
-  close_admission();
+  close_entry();
   MPI_Finalize();
 }
 
