@@ -105,9 +105,9 @@ void Coordinator::guest_said(int number, const AgentMessage& message) {
   Guest& guest = guests_.at(number);
   if (const auto* const hello = std::get_if<AgentHello>(&message)) {
     if (guest.joined || guest.refused) return guest.connection->close();
-    // The caller may be of the next start of this job, and quicker than the coordinator: it tries
-    // again until that one listens.
-    if (over_) return guest.connection->close();
+    // The caller tries again until the coordinator of the next start listens. A refusal would be
+    // final.
+    if (state_->is_ending()) return guest.connection->close();
     const std::string reason = state_->join(number, *hello, uv_hrtime());
     if (reason.empty()) {
       guest.joined = true;

@@ -36,6 +36,9 @@ class JobState {
   void time_passed(std::uint64_t now_ns);
 
   bool begun() const { return begun_; }
+  // The workers are being ended, or the job is over. An agent that comes now may be of the next
+  // start of this job, and quicker than the coordinator.
+  bool is_ending() const { return stop_.has_value() || verdict_.has_value(); }
   // Valid once the job has begun; ranks of other jobs at the same place do not know `name`.
   AgentStart start_of(int agent, const std::string& name) const;
   // The stop that all agents but the ended ones are to receive.

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -45,6 +46,50 @@ while True:
     if len(calls) > 300:
         calls.pop(0).close()
 """
+
+
+class Relay:
+    """Stands between an agent and its coordinator, and can cut their connections."""
+
+    def __init__(self, port):
+        self.coordinator = ("127.0.0.1", port)
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.place = "127.0.0.1:" + str(self.server.getsockname()[1])
+        self.calls = 0  # that have come to the coordinator
+        self.is_open = threading.Event()
+        self.is_open.set()
+        self.ends = []
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        while True:
+            caller, _ = self.server.accept()
+            self.is_open.wait()
+            try:
+                ends = (caller, socket.create_connection(self.coordinator))
+            except OSError:  # it does not listen
+                caller.close()
+                continue
+            self.ends += ends
+            for source, sink in (ends, ends[::-1]):
+                threading.Thread(target=self.pass_on, args=(source, sink), daemon=True).start()
+            self.calls += 1
+
+    @staticmethod
+    def pass_on(source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self):
+        """Later calls wait until is_open is set."""
+        self.is_open.clear()
+        for end in self.ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
 
 class Nodes(unittest.TestCase):
@@ -607,6 +652,28 @@ class Ends(Nodes):
         for agent in (first, second):
             code, _, error = self.end(agent)
             self.assertEqual(code, 5, error)
+
+    def test_a_lost_agent_that_starts_again_while_the_old_job_ends_waits_for_the_next(self):
+        # Rank 0 takes its time to end.
+        script = (
+            "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; "
+            "[ $RANK = 0 ] && trap ': > $FOLDER/asked; "
+            "until [ -e $FOLDER/enough ]; do sleep 0.05; done; exit 0' TERM; " + IDLE
+        )
+        options = ("--max-restarts", "1", "--grace", "50")
+        relay = Relay(self.port)
+        first = self.coordinator(script, *options)
+        second = self.agent(script, *options, endpoint=relay.place)
+        self.pids(2)
+        relay.cut()
+        wait_until(pathlib.Path(self.folder.name, "asked").exists, "the end of the old job")
+        relay.is_open.set()
+        wait_until(lambda: relay.calls > 2 or second.poll() is not None, "another call")
+        self.assertIsNone(second.poll(), "it was refused")
+        pathlib.Path(self.folder.name, "enough").touch()
+        for agent in (first, second):
+            code, _, error = self.end(agent)
+            self.assertEqual((code, error.count("started again")), (0, 1), error)
 
     def test_a_program_that_only_one_host_has_ends_all(self):
         script = NOTE + "[ $RANK = 0 ] || exec /no/such/program; while :; do sleep 0.05; done"

@@ -40,6 +40,12 @@ AgentHello hello(int least, int most, int workers = 1, int node_rank = -1) {
   return message;
 }
 
+JobState begun_job(int count) {
+  JobState state(hello(count, count), kLimits, 0);
+  for (int agent = 1; agent < count; ++agent) state.join(agent, hello(count, count), 1);
+  return state;
+}
+
 void ranks_follow_the_node_ranks_that_are_wanted_and_then_the_order_of_coming(void**) {
   // Wishes of the agents as they come, and the node ranks that come of them.
   const struct {
@@ -162,6 +168,17 @@ void the_last_call_begins_with_the_fewest_and_ends_with_too_few(void**) {
   assert_false(state.verdict().has_value());
 }
 
+void a_job_is_ending_from_the_first_stop_on(void**) {
+  JobState state = begun_job(2);
+  assert_false(state.is_ending());
+  state.lost(1, "gone", 5);
+  assert_true(state.is_ending());
+  assert_false(state.verdict().has_value());
+  state.ended(0, AgentEnd{}, 6);
+  assert_true(state.verdict().has_value());
+  assert_true(state.is_ending());
+}
+
 void too_few_in_time_is_a_verdict_that_names_who_came(void**) {
   JobState state(hello(3, 3, 1), {1500 * kMs, 0}, 0);
   state.join(1, hello(3, 3, 2), 1);
@@ -188,12 +205,6 @@ struct Event {
   int agent;
   std::uint64_t at_ns;
 };
-
-JobState begun_job(int count) {
-  JobState state(hello(count, count), kLimits, 0);
-  for (int agent = 1; agent < count; ++agent) state.join(agent, hello(count, count), 1);
-  return state;
-}
 
 std::string failure_of(int agent) { return "rank " + std::to_string(agent) + " failed"; }
 
@@ -461,6 +472,7 @@ int main() {
       cmocka_unit_test(a_wish_too_high_for_those_who_came_goes_before_no_wish),
       cmocka_unit_test(who_does_not_fit_is_refused_with_the_reason_and_leaves_no_trace),
       cmocka_unit_test(the_last_call_begins_with_the_fewest_and_ends_with_too_few),
+      cmocka_unit_test(a_job_is_ending_from_the_first_stop_on),
       cmocka_unit_test(too_few_in_time_is_a_verdict_that_names_who_came),
       cmocka_unit_test(a_signal_before_the_job_begins_ends_it_only_at_the_coordinator),
       cmocka_unit_test(every_agent_ends_every_way_in_every_order),
