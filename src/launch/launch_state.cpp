@@ -81,7 +81,8 @@ void LaunchState::start_failed(int rank, std::uint64_t now_ns, int code) {
 }
 
 void LaunchState::signal_received(int signal, std::uint64_t now_ns) {
-  if (phase_ == Phase::running) received_signal_ = signal;
+  // A worker that failed for want of a peer may have lost one that this signal has ended, too.
+  if (!is_ending()) received_signal_ = signal;
   if (phase_ <= Phase::ending) begin_ending(signal, now_ns);
 }
 

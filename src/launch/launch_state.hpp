@@ -51,7 +51,7 @@ class LaunchState {
 
   // The workers have been asked to end, for any reason.
   bool is_ending() const { return phase_ > Phase::waiting; }
-  // The first signal that was passed on, or 0.
+  // The user's signal that began the end, or 0.
   int received_signal() const { return received_signal_; }
   // A worker ended well, which is enough where survivors are kept.
   bool has_survivors() const;

@@ -639,6 +639,29 @@ class Ends(Nodes):
             self.assertNotIn("started again", error)
         self.assert_all_gone(pids.values())
 
+    def test_a_signal_between_an_effect_and_its_cause_ends_the_job_for_good(self):
+        # The failed worker tells of a lost peer, so its launcher waits for the cause. The launcher
+        # is stopped meanwhile, so that the signal comes in that time.
+        script = NOTE + (
+            "until [ -e $FOLDER/fail -a $RANK = 1 ]; do sleep 0.05; done; "
+            "echo 'trireme_all_reduce: rank 0 was lost during all_reduce' >&2; exit 1"
+        )
+        options = ("--max-restarts", "1", "--rdzv-conf", "silence_timeout=50,join_timeout=1")
+        first = self.coordinator(script, *options)
+        second = self.agent(script, *options)
+        self.pids(2)
+        children = pathlib.Path(f"/proc/{second.pid}/task/{second.pid}/children")
+        supervisor = int(children.read_text())
+        second.send_signal(signal.SIGSTOP)
+        pathlib.Path(self.folder.name, "fail").touch()
+        wait_until(lambda: not alive(supervisor), "the end of the worker")
+        second.send_signal(signal.SIGINT)
+        second.send_signal(signal.SIGCONT)
+        for agent in (first, second):
+            code, _, error = self.end(agent)
+            self.assertNotIn("started again", error)
+            self.assertEqual(code, 128 + signal.SIGINT, error)
+
     def test_an_agent_that_starts_again_before_its_coordinator_waits_for_that(self):
         # The coordinator cannot start again before its output is read.
         loud = "head -c 300000 /dev/zero | tr '\\0' x; : > $FOLDER/written; exit 5"

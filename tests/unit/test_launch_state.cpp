@@ -255,6 +255,23 @@ void a_signal_after_a_failure_leaves_the_blame_where_it_is(void**) {
   assert_int_equal(state.exit_code(), 4);
 }
 
+// A worker gave up because it lost another one, which may have ended by the same signal.
+void a_signal_before_the_cause_is_known_decides_the_code(void**) {
+  for (const bool words_are_there : {false, true}) {
+    LaunchState state(2, kGrace);
+    state.worker_ended(0, unclear(1, 10), 10);
+    if (words_are_there) state.words_came(0, Cause::peer, 15);
+    state.signal_received(SIGINT, 20);
+    assert_int_equal(state.take_signal(), SIGINT);
+    assert_int_equal(state.received_signal(), SIGINT);
+    state.signal_received(SIGTERM, 25);
+    assert_int_equal(state.received_signal(), SIGINT);
+    state.worker_ended(1, killed_by(SIGINT, 30), 30);
+    assert_false(state.first_failed().has_value());
+    assert_int_equal(state.exit_code(), 128 + SIGINT);
+  }
+}
+
 void a_start_that_fails_ends_those_that_run(void**) {
   LaunchState state(3, kGrace);
   state.start_failed(1, 10);
@@ -372,6 +389,7 @@ int main() {
       cmocka_unit_test(a_signal_is_passed_on_and_decides_the_code),
       cmocka_unit_test(further_signals_are_passed_on_without_more_time),
       cmocka_unit_test(a_signal_after_a_failure_leaves_the_blame_where_it_is),
+      cmocka_unit_test(a_signal_before_the_cause_is_known_decides_the_code),
       cmocka_unit_test(a_start_that_fails_ends_those_that_run),
       cmocka_unit_test(a_second_ending_of_a_rank_is_ignored),
       cmocka_unit_test(lines_are_whole_wherever_the_pieces_are_cut),
