@@ -261,7 +261,9 @@ void Agent::end(const AgentEnd& end) {
   const Ending own{end.by_signal, end.code, uv_hrtime() - std::min(uv_hrtime(), end.age_ns),
                    end.lost_peer ? Cause::peer : Cause::own};
   const bool own_is_cause = end.code != 0 && (end.failure.empty() || is_earlier(own, loss));
-  publish(own_is_cause ? AgentVerdict{end.code, end.failure} : *loss_);
+  AgentVerdict verdict = own_is_cause ? AgentVerdict{end.code, end.failure} : *loss_;
+  verdict.is_final = end.not_started;
+  publish(verdict);
 }
 
 void Agent::publish(const AgentVerdict& verdict) {

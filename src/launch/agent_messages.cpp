@@ -51,11 +51,13 @@ void pass(Way& way, AgentEnd& message) {
   way.flag(message.lost_peer);
   way.wide(message.age_ns);
   way.text(message.failure);
+  way.flag(message.not_started);
 }
 template <class Way>
 void pass(Way& way, AgentVerdict& message) {
   way.number(message.code, 0, 255);
   way.text(message.text);
+  way.flag(message.is_final);
 }
 template <class Way>
 void pass(Way&, AgentBeat&) {}

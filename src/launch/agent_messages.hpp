@@ -56,12 +56,14 @@ struct AgentEnd {
   std::uint64_t age_ns = 0;  // since that moment
   std::string failure;       // "rank 3 on b failed: ..."; "": no worker has failed by itself
   bool lost_peer = false;    // it failed because it lost a peer
+  bool not_started = false;  // workers could not be started, so another start would fail, too
 };
 
 // The last agent has ended, and this is why. No message follows.
 struct AgentVerdict {
   int code = 0;
-  std::string text;  // "" if there is nothing to say
+  std::string text;       // "" if there is nothing to say
+  bool is_final = false;  // no start follows, however many there may be
 };
 
 // A sign of life.

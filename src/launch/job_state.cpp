@@ -145,6 +145,7 @@ void JobState::ended(int agent, const AgentEnd& end, std::uint64_t now_ns) {
   if (found == agents_.end() || !begun_ || found->second.over) return;
   found->second.over = true;
   has_survivors_ = has_survivors_ || end.code == 0;
+  is_final_ = is_final_ || end.not_started;
   if (end.code != 0) {
     blame(end.failure, end.code,
           Ending{end.by_signal, end.code, now_ns - std::min(now_ns, end.age_ns),
@@ -177,6 +178,7 @@ void JobState::decide() {
   }
   const bool enough = limits_.keep_survivors && has_survivors_ && !stop_;
   verdict_ = enough ? AgentVerdict{} : first_verdict_;
+  verdict_->is_final = is_final_;
 }
 
 void JobState::time_passed(std::uint64_t now_ns) {

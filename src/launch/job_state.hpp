@@ -73,6 +73,7 @@ class JobState {
   std::optional<AgentVerdict> verdict_;
 
   bool has_survivors_ = false;  // an agent's workers have succeeded
+  bool is_final_ = false;       // an agent's workers could not be started
 
   // The earliest failure of all.
   std::optional<Ending> first_;

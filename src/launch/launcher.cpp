@@ -399,6 +399,7 @@ void Launcher::come_to_verdict() {
   AgentEnd end;
   end.code = state_.exit_code();
   end.failure = failure();
+  end.not_started = !start_failure_.empty();
   if (const std::optional<int> failed = state_.first_failed()) {
     const Ending& ending = *state_.ending(*failed);
     const std::uint64_t now = uv_hrtime();
@@ -536,7 +537,8 @@ int Launcher::run() {
   uv_run(loop_, UV_RUN_DEFAULT);
   uv_loop_close(loop_);
   // On several hosts all launchers have the same verdict, also where all own workers succeeded.
-  const bool failed = agent_ != nullptr ? begun_ : state_.first_failed().has_value();
+  const bool failed = agent_ != nullptr ? begun_ && verdict_ && !verdict_->is_final
+                                        : state_.first_failed().has_value();
   failed_by_itself_ = code != 0 && !stopped_by_user_ && failed;
   return code;
 }

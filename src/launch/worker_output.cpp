@@ -37,6 +37,13 @@ WorkerOutput::WorkerOutput(uv_loop_t* loop, int workers, bool prefix, Events eve
   }
 }
 
+// A stream may never have begun, or another process may still hold it open.
+WorkerOutput::~WorkerOutput() {
+  for (const auto& worker : workers_) {
+    for (Stream* const stream : {&worker->out, &worker->error}) close_log(*stream);
+  }
+}
+
 bool WorkerOutput::open_logs(const std::string& folder, bool append, std::string* why) {
   std::error_code refusal;
   std::filesystem::create_directories(folder, refusal);
@@ -97,8 +104,7 @@ void WorkerOutput::received(Stream& stream, std::string_view bytes) {
   if (stream.log >= 0 && write(stream.log, bytes.data(), bytes.size()) < length) {
     say("the log of rank " + std::to_string(first_rank_ + stream.local_rank) +
         " ends here: " + std::strerror(errno));
-    ::close(stream.log);
-    stream.log = -1;
+    close_log(stream);
   }
   stream.lines.add(bytes, [&](std::string_view line) { take_line(stream, line); });
 }
@@ -121,8 +127,13 @@ void WorkerOutput::close(Stream& stream) {
   stream.open = false;
   stream.lines.finish([&](std::string_view line) { take_line(stream, line); });
   uv_close(reinterpret_cast<uv_handle_t*>(&stream.pipe), nullptr);
-  if (stream.log >= 0) ::close(stream.log);
+  close_log(stream);
   if (stream.is_error) events_.last_word(stream.local_rank);
+}
+
+void WorkerOutput::close_log(Stream& stream) {
+  if (stream.log >= 0) ::close(stream.log);
+  stream.log = -1;
 }
 
 void WorkerOutput::balance() {

@@ -27,6 +27,7 @@ class WorkerOutput {
 
   // `prefix`: "[rank] " before each line. The loop must run.
   WorkerOutput(uv_loop_t* loop, int workers, bool prefix, Events events);
+  ~WorkerOutput();
   WorkerOutput(const WorkerOutput&) = delete;
   WorkerOutput& operator=(const WorkerOutput&) = delete;
 
@@ -78,6 +79,7 @@ class WorkerOutput {
   void received(Stream& stream, std::string_view bytes);
   void take_line(Stream& stream, std::string_view line);
   void close(Stream& stream);
+  static void close_log(Stream& stream);
   static void on_buffer(uv_handle_t* handle, std::size_t, uv_buf_t* buffer);
   static void on_bytes(uv_stream_t* pipe, ssize_t length, const uv_buf_t* buffer);
 

@@ -698,6 +698,17 @@ class Ends(Nodes):
             code, _, error = self.end(agent)
             self.assertEqual((code, error.count("started again")), (0, 1), error)
 
+    def test_a_host_that_cannot_start_its_workers_ends_the_job_for_good(self):
+        no_folder = pathlib.Path(self.folder.name, "file", "logs")
+        no_folder.parent.touch()
+        for options in (("--log-dir", str(no_folder)), ()), ((), ("--log-dir", str(no_folder))):
+            first = self.coordinator(IDLE, "--max-restarts", "3", *options[0])
+            second = self.agent(IDLE, "--max-restarts", "3", *options[1])
+            for agent in (first, second):
+                code, _, error = self.end(agent)
+                self.assertEqual((code, error.count("started again")), (1, 0), error)
+                self.assertIn(f"cannot write {no_folder}/rank-", error)
+
     def test_a_program_that_only_one_host_has_ends_all(self):
         script = NOTE + "[ $RANK = 0 ] || exec /no/such/program; while :; do sleep 0.05; done"
         agents = [self.coordinator(script), self.agent(script)]

@@ -331,6 +331,21 @@ void failures_of_ranks_that_were_asked_to_end_by_the_user_are_none(void**) {
   assert_string_equal(state.verdict()->text.c_str(), "");
 }
 
+void workers_that_could_not_be_started_on_one_host_make_the_verdict_final(void**) {
+  for (const bool one_could_not : {false, true}) {
+    for (const bool is_first : {false, true}) {
+      JobState state = begun_job(2);
+      AgentEnd end{126, false, 0, "rank 1 cannot be started"};
+      end.not_started = one_could_not;
+      if (is_first) state.ended(1, end, 5 * kSecond);
+      state.ended(0, AgentEnd{4, false, 0, "rank 0 failed"}, 6 * kSecond);
+      if (!is_first) state.ended(1, end, 7 * kSecond);
+      assert_int_equal(state.verdict()->is_final, one_could_not);
+      assert_int_equal(state.verdict()->code, is_first ? 126 : 4);
+    }
+  }
+}
+
 // ---- as bytes ------------------------------------------------------------------------------
 
 std::vector<AgentMessage> some_of_each() {
@@ -346,8 +361,8 @@ std::vector<AgentMessage> some_of_each() {
           AgentRefusal{"no"},
           start,
           AgentStop{SIGINT, true, "why"},
-          AgentEnd{137, true, 123'456'789'012, "rank 3 failed: \xc3\xa9"},
-          AgentVerdict{255, ""},
+          AgentEnd{137, true, 123'456'789'012, "rank 3 failed: \xc3\xa9", true, true},
+          AgentVerdict{255, "", true},
           AgentBeat{}};
 }
 
@@ -364,6 +379,10 @@ void what_is_said_arrives_as_it_was(void**) {
   const AgentStart& start = std::get<AgentStart>(out);
   assert_int_equal(start.first_rank, 12);
   assert_string_equal(start.master_address.c_str(), "fd00::1");
+  assert_true(decode(encode(some_of_each()[4]), &out));
+  assert_true(std::get<AgentEnd>(out).not_started);
+  assert_true(decode(encode(some_of_each()[5]), &out));
+  assert_true(std::get<AgentVerdict>(out).is_final);
 }
 
 void what_is_cut_or_longer_or_impossible_is_refused(void**) {
@@ -479,6 +498,7 @@ int main() {
       cmocka_unit_test(many_agents_with_random_fates_and_delays_come_to_the_right_verdict),
       cmocka_unit_test(a_lost_agent_goes_before_a_failure_at_the_same_time),
       cmocka_unit_test(failures_of_ranks_that_were_asked_to_end_by_the_user_are_none),
+      cmocka_unit_test(workers_that_could_not_be_started_on_one_host_make_the_verdict_final),
       cmocka_unit_test(what_is_said_arrives_as_it_was),
       cmocka_unit_test(what_is_cut_or_longer_or_impossible_is_refused),
       cmocka_unit_test(texts_are_cut_between_letters_and_come_without_control_characters),
