@@ -49,7 +49,10 @@ void prepare_launch(const std::string& workers, bool bind_gpus,
   launch->master_address = nodes.master_address;
   launch->master_port = nodes.master_port;
   launch->free_master_port = nodes.standalone && nodes.master_port == 0;
-  if (launch->nodes) launch->nodes->keep_survivors = launch->keep_survivors;
+  if (launch->nodes) {
+    launch->nodes->keep_survivors = launch->keep_survivors;
+    launch->nodes->restarts = launch->restarts;
+  }
   const int cores = trireme::cli::usable_cores();
   if (launch->bind_cores && cores < launch->workers) {
     throw CLI::ValidationError("--bind-cores", std::to_string(launch->workers) + " workers, but " +
@@ -92,7 +95,7 @@ int run_command(int argc, char** argv) {
   run->add_option(
          "--max-restarts", launch.restarts,
          "How often to start all workers again after a failure (default 0; the same on all hosts)")
-      ->check(CLI::Range(0, 1'000'000))
+      ->check(CLI::Range(0, trireme::cluster::kMostRestarts))
       ->type_name("N");
   run->add_flag("--keep-survivors", launch.keep_survivors,
                 "A worker that fails does not end the others; the job succeeds if one does");

@@ -153,6 +153,7 @@ bool Agent::say_hello_from(const std::string& address, AgentHello* hello) {
   hello->node_rank = options_.node_rank;
   hello->least_nodes = options_.least;
   hello->most_nodes = options_.most;
+  hello->restarts = options_.restarts;
   hello->address = address;
   for (ReservedPort* const port : {&meeting_port_, &master_port_}) {
     if (port->take(address)) continue;

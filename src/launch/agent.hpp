@@ -28,6 +28,7 @@ struct NodeOptions {
   double last_call_seconds = 30;
   double silence_seconds = 5;
   bool keep_survivors = false;  // a lost agent or worker does not end the others
+  int restarts = 0;             // how often workers may be started again; the same on all hosts
 };
 
 class Agent {

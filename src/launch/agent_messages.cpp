@@ -20,6 +20,7 @@ void pass(Way& way, AgentHello& message) {
   way.number(message.node_rank, -1, kMostNodes - 1);
   way.number(message.least_nodes, 1, kMostNodes);
   way.number(message.most_nodes, 1, kMostNodes);
+  way.number(message.restarts, 0, kMostRestarts);
   way.address(message.address);
   way.number(message.meeting_port, 1, 65535);
   way.number(message.master_port, 1, 65535);

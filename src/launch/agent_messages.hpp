@@ -13,6 +13,7 @@ namespace trireme::cluster {
 constexpr std::size_t kLongestAgentMessage = 8192;
 constexpr int kMostNodes = 1024;
 constexpr int kMostWorkersOfNode = 1024;
+constexpr int kMostRestarts = 1'000'000;
 
 // An agent asks to join.
 struct AgentHello {
@@ -21,6 +22,7 @@ struct AgentHello {
   int node_rank = -1;  // the one it wants; -1: any
   int least_nodes = 1;
   int most_nodes = 1;
+  int restarts = 0;      // how often workers may be started again
   std::string address;   // at which other hosts reach it, in numbers
   int meeting_port = 0;  // free there, for the ranks to meet
   int master_port = 0;   // free there, for programs that meet by MASTER_ADDR and MASTER_PORT

@@ -16,11 +16,14 @@ std::string nodes_option(int least, int most) {
   return text;
 }
 
+std::string restarts_option(int restarts) { return "--max-restarts " + std::to_string(restarts); }
+
 }  // namespace
 
 JobState::JobState(const AgentHello& own, const JobLimits& limits, std::uint64_t now_ns)
     : least_(own.least_nodes),
       most_(own.most_nodes),
+      restarts_(own.restarts),
       limits_(limits),
       join_ends_ns_(now_ns + limits.join_ns) {
   join(kOwnAgent, own, now_ns);
@@ -34,6 +37,11 @@ std::string JobState::why_not(const AgentHello& hello) const {
   if (hello.least_nodes != least_ || hello.most_nodes != most_) {
     return "it was started with " + nodes_option(hello.least_nodes, hello.most_nodes) +
            ", the job with " + nodes_option(least_, most_);
+  }
+  // A launcher that gives up earlier would let the others wait in vain.
+  if (hello.restarts != restarts_) {
+    return "it was started with " + restarts_option(hello.restarts) + ", the job with " +
+           restarts_option(restarts_);
   }
   if (hello.node_rank >= most_) {
     return "its node rank " + std::to_string(hello.node_rank) + " is none of " +

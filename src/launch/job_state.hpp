@@ -63,6 +63,7 @@ class JobState {
 
   const int least_;
   const int most_;
+  const int restarts_;
   const JobLimits limits_;
   const std::uint64_t join_ends_ns_;
   std::optional<std::uint64_t> last_call_ns_;  // when it ends

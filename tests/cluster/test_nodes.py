@@ -284,6 +284,11 @@ class Joining(Nodes):
             ("does not know the token of this job", [], {"token": TOKEN + "?"}),
             ("belongs to another job", ["--rdzv-id", "other"], {}),
             ("it was started with --nnodes 3, the job with --nnodes 2", [], {"nodes": "3"}),
+            (
+                "it was started with --max-restarts 1, the job with --max-restarts 0",
+                ["--max-restarts", "1"],
+                {},
+            ),
             ("node rank 0 is taken by an agent on", ["--node-rank", "0"], {}),
         ):
             code, output, error = self.end(self.agent("echo no", *arguments, **settings))

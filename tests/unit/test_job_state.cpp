@@ -123,6 +123,10 @@ void who_does_not_fit_is_refused_with_the_reason_and_leaves_no_trace(void**) {
   refused(state.join(2, hello(2, 4), 0), "started with --nnodes 2:4, the job with --nnodes 2:3");
   refused(state.join(3, hello(2, 3, 1, 1), 0), "node rank 1 is taken by an agent on host-1-1");
   refused(state.join(4, hello(2, 3, 1, 3), 0), "node rank 3 is none of 3 nodes");
+  AgentHello restless = hello(2, 3);
+  restless.restarts = 2;
+  refused(state.join(9, restless, 0),
+          "started with --max-restarts 2, the job with --max-restarts 0");
   assert_false(state.begun());
   assert_string_equal(state.join(5, hello(2, 3), 0).c_str(), "");
   assert_string_equal(state.join(6, hello(2, 3), 0).c_str(), "");
@@ -408,6 +412,9 @@ void what_is_cut_or_longer_or_impossible_is_refused(void**) {
   assert_true(is_refused(one));
   one = hello(1, 1);
   one.meeting_port = 0;
+  assert_true(is_refused(one));
+  one = hello(1, 1);
+  one.restarts = -1;
   assert_true(is_refused(one));
   AgentStart start = std::get<AgentStart>(some_of_each()[2]);
   start.first_rank = 16;
