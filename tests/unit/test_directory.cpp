@@ -1,5 +1,6 @@
 // The directory where ranks meet, over sockets that take few bytes at a time: every rank gets all
-// addresses, a refusal arrives whole, and a rank that goes is told after the addresses.
+// addresses, a refusal arrives whole, and a rank that goes is told after the addresses. A visit
+// that finds no memory leaves nothing behind.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -49,6 +51,15 @@ ssize_t send_a_little(int socket, const msghdr* message, int flags) {
   less.msg_iov = &part;
   less.msg_iovlen = 1;
   return send_honestly(socket, &less, flags);
+}
+
+ssize_t (*receive_honestly)(int, msghdr*, int);
+thread_local bool has_memory = true;
+
+// As a failure whose text finds no memory.
+ssize_t receive_in_memory(int socket, msghdr* message, int flags) {
+  if (!has_memory) throw std::bad_alloc();
+  return receive_honestly(socket, message, flags);
 }
 
 struct Guest {
@@ -152,15 +163,46 @@ void a_refusal_arrives_whole(void**) {
   }
 }
 
+void no_seat_outlives_a_visit_that_finds_no_memory(void**) {
+  const Place place;
+  const std::atomic<bool> stop{false};
+  const tcp::Socket* seat = nullptr;
+  int seats = 0;
+  tcp::Wait wait;
+  wait.sit = [&](const tcp::Socket* now) {
+    has_memory = now == nullptr;
+    seats += now != nullptr ? 1 : 0;
+    seat = now;
+  };
+  const tcp::Visit own{"group", 0, 2, {}};
+  std::vector<tcp::Entry> all;
+  bool refused = false;
+  tcp::Socket kept;
+  bool threw = false;
+  try {
+    static_cast<void>(
+        tcp::visit(place.endpoint, kToken, own, wait, stop, &all, &refused, &kept).ok());
+  } catch (const std::bad_alloc&) {
+    threw = true;
+  }
+  has_memory = true;
+  assert_true(threw);
+  assert_int_equal(seats, 1);
+  assert_null(seat);
+}
+
 }  // namespace
 
 int main() {
   send_honestly = system_table().send_message;
   system_table().send_message = send_a_little;
+  receive_honestly = system_table().receive_message;
+  system_table().receive_message = receive_in_memory;
   const CMUnitTest tests[] = {
       cmocka_unit_test(every_rank_gets_all_addresses),
       cmocka_unit_test(who_goes_is_told_after_the_addresses),
       cmocka_unit_test(a_refusal_arrives_whole),
+      cmocka_unit_test(no_seat_outlives_a_visit_that_finds_no_memory),
   };
   return cmocka_run_group_tests_name("directory", tests, nullptr, nullptr);
 }

@@ -56,6 +56,40 @@ std::string text_of(const char (&field)[n]) {
   return clean_text({field, strnlen(field, n)});
 }
 
+// While it lives, other threads may ask by the socket.
+class Seated {
+ public:
+  Seated(const Wait& wait, const Socket& socket) : wait_(wait) { say(&socket); }
+  ~Seated() { say(nullptr); }
+  Seated(const Seated&) = delete;
+  Seated& operator=(const Seated&) = delete;
+
+ private:
+  void say(const Socket* socket) const {
+    if (wait_.sit != nullptr) wait_.sit(socket);
+  }
+
+  const Wait& wait_;
+};
+
+// Receives the reply, and all news before it. It may throw for want of memory.
+Status wait_for_reply(const Socket& socket, const Wait& wait, const std::atomic<bool>& stop,
+                      Reply* reply) {
+  const Seated seated(wait, socket);
+  while (true) {
+    TRIREME_RETURN_IF_ERROR(
+        socket.receive_all(reply, sizeof *reply, Deadline::at(UINT64_MAX), stop));
+    if (reply->code != kNews) return Status::success();
+    News news;
+    for (std::size_t rank = 0; rank < kMostRanks; ++rank) {
+      news.came[rank] = (reply->text[rank] & kCame) != 0;
+      news.gave_up[rank] = (reply->text[rank] & kGaveUp) != 0;
+      news.left[rank] = (reply->text[rank] & kLeft) != 0;
+    }
+    if (wait.receive != nullptr) wait.receive(news);
+  }
+}
+
 HandshakeTerms terms_of(std::int32_t rank) {
   HandshakeTerms terms;
   terms.purpose = Purpose::store;
@@ -486,22 +520,7 @@ Status visit(const Endpoint& endpoint, const Token& token, const Visit& own, con
   // The others may come at any time; operations of the group have the deadlines. Keep-alive notices
   // when the serving host vanishes.
   socket.keep_alive();
-  const Deadline patient = Deadline::at(UINT64_MAX);
-  if (wait.sit != nullptr) wait.sit(&socket);
-  Status status = Status::success();
-  while (true) {
-    status = socket.receive_all(&reply, sizeof reply, patient, stop);
-    if (!status.ok() || reply.code != kNews) break;
-    News news;
-    for (std::size_t rank = 0; rank < kMostRanks; ++rank) {
-      news.came[rank] = (reply.text[rank] & kCame) != 0;
-      news.gave_up[rank] = (reply.text[rank] & kGaveUp) != 0;
-      news.left[rank] = (reply.text[rank] & kLeft) != 0;
-    }
-    if (wait.receive != nullptr) wait.receive(news);
-  }
-  if (wait.sit != nullptr) wait.sit(nullptr);
-  TRIREME_RETURN_IF_ERROR(status);
+  TRIREME_RETURN_IF_ERROR(wait_for_reply(socket, wait, stop, &reply));
   const bool known = reply.code <= TRIREME_OK && reply.code >= TRIREME_ERROR_INTERNAL;
   if (!known || (reply.code == TRIREME_OK && reply.count != own.world_size)) {
     return Status::failure(TRIREME_ERROR_CORRUPT, "the meeting's answer makes no sense");
