@@ -1,6 +1,6 @@
 /*
- * Where ranks meet: one that dies when all have met, but before it is connected to all, is lost at
- * once and not at a deadline. One that never comes is missed at the deadline, and none of those who
+ * Where ranks meet: one that dies when all have met, but before it is connected to all, is lost
+ * soon and not at a deadline. One that never comes is missed at the deadline, and none of those who
  * waited.
  */
 #include <setjmp.h>
@@ -345,12 +345,80 @@ static void who_gives_up_is_missed_once_all_others_are_there(void **state) {
     free_processes(&group);
 }
 
+/* ---- a rank that leaves in order before the others are connected ---- */
+
+enum { WAITS = 0, DIES = 1, LEAVES = 2 };
+enum { HAS_LEFT = 0, IS_KNOWN_TO_HAVE_LEFT, IS_HEARD };
+
+/* Rank LEAVES dials both others, and its watching thread does nothing for it. Rank DIES cannot dial
+ * rank WAITS yet. */
+static const char *const of_who_leaves[] =
+    {[WAITS] = "", [DIES] = "mesh.before_dial=fail", [LEAVES] = "mesh.before_watch=sleep(80000)"};
+
+static void wait_and_hear(trireme_communicator *group, int64_t *flags, struct outcome *outcome) {
+    const uint64_t end = monotonic_ns() + PATIENT_NS / 2;
+    char byte = 0;
+    if (!wait_for(&flags[HAS_LEFT])) _exit(94);
+    do {
+        keep_error(outcome, trireme_communicator_wait_ready(group, AGAIN_NS));
+    } while (!blames_only(&outcome->info, LEAVES) && monotonic_ns() < end);
+    tell(&flags[IS_KNOWN_TO_HAVE_LEFT]);
+    keep_error(outcome, trireme_receive(group, &byte, 1, TRIREME_DTYPE_BYTES, DIES, 1, NULL));
+    if (outcome->status != TRIREME_OK) return;
+    tell(&flags[IS_HEARD]);
+    keep_error(outcome, trireme_receive(group, &byte, 1, TRIREME_DTYPE_BYTES, DIES, 1, NULL));
+}
+
+static void speak_and_die(trireme_communicator *group, int64_t *flags, struct outcome *outcome) {
+    if (!wait_for(&flags[IS_KNOWN_TO_HAVE_LEFT])) _exit(95);
+    if (trireme_failpoint_set("mesh.before_dial=off") != TRIREME_OK) _exit(92);
+    keep_error(outcome, trireme_send(group, "", 1, TRIREME_DTYPE_BYTES, WAITS, 1, NULL));
+    if (!wait_for(&flags[IS_HEARD])) _exit(96);
+    kill(getpid(), SIGKILL);
+}
+
+static void die_after_one_has_left(int rank, void *context, struct outcome *outcome) {
+    int64_t *const flags = (outcome - rank)->numbers;
+    char place[128];
+    snprintf(place, sizeof place, "%s?silence_ms=60000&host=%d", (const char *)context, rank);
+    if (trireme_failpoint_set(of_who_leaves[rank]) != TRIREME_OK) _exit(91);
+    trireme_communicator *const group = join_process(rank, 3, place, PATIENT_NS);
+    if (rank == WAITS) wait_and_hear(group, flags, outcome);
+    if (rank == DIES) speak_and_die(group, flags, outcome);
+    if (rank == LEAVES) keep_error(outcome, trireme_communicator_wait_ready(group, PATIENT_NS));
+    trireme_communicator_destroy(group);
+}
+
+static void who_left_in_order_is_not_blamed_for_a_later_death(void **state) {
+    (void)state;
+    char rendezvous[64];
+    struct processes group;
+    unique_meeting(rendezvous, sizeof rendezvous);
+    start_processes(&group, 3, die_after_one_has_left, rendezvous);
+    assert_false(wait_stopped(&group, LEAVES)); /* it has ended */
+    tell(&group.outcomes[0].numbers[HAS_LEFT]);
+    wait_processes(&group);
+    const struct outcome *const waits = &group.outcomes[WAITS];
+    if (waits->status != TRIREME_ERROR_PEER_LOST || !blames_only(&waits->info, DIES) ||
+        group.outcomes[LEAVES].status != TRIREME_OK || group.outcomes[DIES].signal != SIGKILL) {
+        for (int rank = 0; rank < 3; ++rank) {
+            const struct outcome *const each = &group.outcomes[rank];
+            print_error("rank %d: %s, exit %d, hung %d: %s\n", rank,
+                        trireme_status_name(each->status), each->exit_code, each->hung,
+                        each->message);
+        }
+        fail_msg("rank %d died, and not rank %d", DIES, LEAVES);
+    }
+    free_processes(&group);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_who_never_comes_is_missed_over_the_network),
         cmocka_unit_test(only_who_never_comes_is_missed_on_a_host),
         cmocka_unit_test(who_ends_after_a_failure_has_told_it),
         cmocka_unit_test(who_gives_up_is_missed_once_all_others_are_there),
+        cmocka_unit_test(who_left_in_order_is_not_blamed_for_a_later_death),
         cmocka_unit_test(who_dies_when_all_have_met_is_lost_at_once),
     };
     setenv("TRIREME_TOKEN", "the token of these tests", 1);

@@ -31,6 +31,8 @@ class HostBackend final : public Backend {
     // Own transports only: waits a short time until the system has all frames that send() took, and
     // the process may end. `because_of_another`: the rank leaves because it lost another one.
     std::function<void(bool because_of_another)> settle = nullptr;
+    // Own transports only: a rank has said goodbye, so the end of its connections is no loss.
+    std::function<void(int rank)> left = nullptr;
     // Own transports only: the ranks that give no sign of life.
     std::function<std::vector<std::int32_t>()> silent = nullptr;
     // Own transports only: see local::Membership.

@@ -39,12 +39,14 @@ static_assert(sizeof(FrameHeader) + sizeof(ConsensusMessage) <= TRIREME_TRANSPOR
 
 FrameLink::FrameLink(int rank, int world_size, std::string group, std::string name,
                      const trireme_transport& transport, std::shared_ptr<Engine> engine,
-                     std::function<Status(int)> loss, std::uint64_t stall_ns)
+                     std::function<Status(int)> loss, std::function<void(int)> left,
+                     std::uint64_t stall_ns)
     : me_(rank),
       n_(world_size),
       transport_(transport),
       engine_(std::move(engine)),
       loss_(std::move(loss)),
+      left_(std::move(left)),
       frame_bytes_(transport_.frame_bytes()),
       group_hash_(sha256(group)),
       group_(rank, world_size, std::move(name), false, stall_ns),
@@ -620,6 +622,7 @@ Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t byte
       if (!fetch(channel)) std::this_thread::yield();
     }
   }
+  if (left_ != nullptr) left_(from);
   group_.presence().mark_left(from);
   decisions_.lose(from);
   slots_.end_hopeless(from);

@@ -36,11 +36,11 @@ class FrameLink final : public local::Membership,
                         public local::SlotRelay,
                         public std::enable_shared_from_this<FrameLink> {
  public:
-  // `group` is the name that all ranks use; `name` is for messages. `loss` is as in
-  // HostBackend::Ways.
+  // `group` is the name that all ranks use; `name` is for messages. `loss` and `left`
+  // are as in HostBackend::Ways.
   FrameLink(int rank, int world_size, std::string group, std::string name,
             const trireme_transport& transport, std::shared_ptr<Engine> engine,
-            std::function<Status(int)> loss, std::uint64_t stall_ns);
+            std::function<Status(int)> loss, std::function<void(int)> left, std::uint64_t stall_ns);
   ~FrameLink() override;
 
   Status start();  // makes the threads
@@ -122,6 +122,7 @@ class FrameLink final : public local::Membership,
   CallersTransport transport_;
   std::shared_ptr<Engine> engine_;  // null without
   const std::function<Status(int)> loss_;
+  const std::function<void(int)> left_;  // null without
   const std::uint64_t frame_bytes_;
   std::array<std::uint8_t, 32> group_hash_{};
   local::Group group_;

@@ -98,7 +98,7 @@ Status join_network(const GroupOptions& options, std::string_view place,
       {transport, engine, by_gloo ? "gloo (tcp)" : "frames (tcp)",
        [mesh](int rank) { return mesh->loss(rank); },
        [mesh](bool because_of_another) { mesh->settle(because_of_another); },
-       [mesh] { return mesh->silent(); },
+       [mesh](int rank) { mesh->note_left(rank); }, [mesh] { return mesh->silent(); },
        [mesh](bool gives_up, std::uint64_t patience_ns) {
          return mesh->absent(gives_up, patience_ns);
        },

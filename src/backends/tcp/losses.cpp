@@ -8,7 +8,8 @@ Losses::Losses(int rank, int world_size)
     : me_(rank),
       where_(static_cast<std::size_t>(world_size)),
       reasons_(static_cast<std::size_t>(world_size)),
-      codes_(static_cast<std::size_t>(world_size)) {
+      codes_(static_cast<std::size_t>(world_size)),
+      left_(static_cast<std::size_t>(world_size)) {
   untold_.reserve(codes_.size());  // a loss is told without memory
 }
 
@@ -17,10 +18,15 @@ void Losses::set_place(int rank, std::string where) {
   where_[static_cast<std::size_t>(rank)] = std::move(where);
 }
 
+void Losses::note_left(int rank) noexcept {
+  const std::lock_guard lock(mutex_);
+  left_[static_cast<std::size_t>(rank)] = true;
+}
+
 bool Losses::add(int rank, trireme_status code, const std::string& why, Meeting& meeting) noexcept {
   const auto at = static_cast<std::size_t>(rank);
   const std::lock_guard lock(mutex_);
-  if (codes_[at] != TRIREME_OK) return false;
+  if (codes_[at] != TRIREME_OK || (left_[at] && code == TRIREME_ERROR_PEER_LOST)) return false;
   codes_[at] = code;
   // This rank leaves because of the loss. A peer that gets no frame would take it for the cause.
   meeting.lose(rank);

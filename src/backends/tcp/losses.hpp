@@ -18,7 +18,9 @@ class Losses {
 
   // Where a rank is, for messages: "10.0.0.2:4711".
   void set_place(int rank, std::string where);
-  // A rank is lost. The meeting learns it first. False: it was lost before.
+  // From now on the rank cannot be lost, but what came of it may be CORRUPT.
+  void note_left(int rank) noexcept;
+  // A rank is lost. The meeting learns it first. False: it was lost before, or had left.
   bool add(int rank, trireme_status code, const std::string& why, Meeting& meeting) noexcept;
   // The mesh has failed. The first failure counts.
   void fail(const Status& status) noexcept;
@@ -35,6 +37,7 @@ class Losses {
   std::vector<std::string> where_;     // by rank
   std::vector<std::string> reasons_;   // by rank
   std::vector<trireme_status> codes_;  // by rank: lost as what; 0: it is not
+  std::vector<bool> left_;             // by rank
   std::vector<int> untold_;
   Status failure_ = Status::success();
   bool failure_told_ = false;

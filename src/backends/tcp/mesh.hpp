@@ -61,6 +61,8 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   // Waits until the system has sent all bytes, while they move. `because_of_another`: the rank
   // leaves because it lost another one, and ranks that wait for it shall learn of that loss.
   void settle(bool because_of_another) noexcept;
+  // The rank has said goodbye, so the end of its connections is no loss.
+  void note_left(int rank) noexcept { losses_.note_left(rank); }
   // The same as Meeting's.
   std::optional<std::vector<std::int32_t>> absent(bool gives_up, std::uint64_t patience_ns) {
     return meeting_->absent(gives_up, patience_ns);

@@ -104,9 +104,11 @@ bool Mesh::all_are_in() {
 // Called when there are no more bytes to send. Bytes that the system has not sent yet are lost when
 // the process ends.
 void Mesh::settle(bool because_of_another) noexcept {
-  if (because_of_another && met_.load(std::memory_order_acquire)) {
-    meeting_->end_well();
-    meeting_->settle();
+  if (met_.load(std::memory_order_acquire)) {
+    // The process may end before the watching thread says so: the rest would take its end for a
+    // death before all were connected.
+    if (because_of_another || all_are_in()) meeting_->end_well();
+    if (because_of_another) meeting_->settle();
   }
   std::uint64_t before = UINT64_MAX;
   std::uint64_t since_ns = now_ns();
