@@ -217,7 +217,7 @@ static void who_was_late_once_does_not_say_so_when_it_leaves_because_of_another(
     unique_rendezvous(rendezvous, sizeof rendezvous);
     trireme_communicator *ranks[4] = {NULL};
     for (int rank = 0; rank < 3; ++rank) ranks[rank] = join_rank(rank, 4, rendezvous);
-    assert_int_equal(trireme_communicator_wait_ready(ranks[1], 0), TRIREME_ERROR_TIMEOUT);
+    assert_int_equal(trireme_communicator_wait_ready(ranks[1], SHORT_NS), TRIREME_ERROR_TIMEOUT);
     trireme_communicator_destroy(ranks[0]);
     assert_int_equal(trireme_communicator_wait_ready(ranks[1], LONG_NS), TRIREME_ERROR_PEER_LOST);
     trireme_communicator_destroy(ranks[1]);

@@ -161,6 +161,41 @@ void waiting_for_ranks_that_have_not_joined_names_them_and_may_be_repeated(void*
   }
 }
 
+// A rank that leaves after a wait in vain tells the others which ranks it missed.
+void who_has_joined_since_a_wait_is_not_missed(void**) {
+  const std::string url = fresh_url();
+  std::unique_ptr<Backend> first;
+  std::unique_ptr<Backend> second;
+  assert_int_equal(join(url, 0, 3, &first).code(), TRIREME_OK);
+  assert_string_equal(failure_is(first->wait_ready(Deadline::after(kSecond / 50)),
+                                 TRIREME_ERROR_TIMEOUT, {1, 2}, "ranks 1 and 2 have not joined")
+                          .c_str(),
+                      "");
+  assert_int_equal(join(url, 1, 3, &second).code(), TRIREME_OK);
+  first = nullptr;
+  assert_string_equal(failure_is(second->wait_ready(Deadline::after(kLong)), TRIREME_ERROR_TIMEOUT,
+                                 {2}, "rank 2 has not joined")
+                          .c_str(),
+                      "");
+}
+
+void who_only_asked_and_leaves_blames_nobody(void**) {
+  const std::string url = fresh_url();
+  std::unique_ptr<Backend> first;
+  std::unique_ptr<Backend> second;
+  assert_int_equal(join(url, 0, 3, &first).code(), TRIREME_OK);
+  assert_int_equal(join(url, 1, 3, &second).code(), TRIREME_OK);
+  assert_string_equal(failure_is(first->wait_ready(Deadline::after(0)), TRIREME_ERROR_TIMEOUT, {2},
+                                 "rank 2 has not joined")
+                          .c_str(),
+                      "");
+  first = nullptr;
+  assert_string_equal(failure_is(second->wait_ready(Deadline::after(kLong)),
+                                 TRIREME_ERROR_PEER_LOST, {0}, "rank 0 left")
+                          .c_str(),
+                      "");
+}
+
 void a_rank_that_left_is_named(void**) {
   const std::string url = fresh_url();
   std::unique_ptr<Backend> backends[2];
@@ -364,6 +399,8 @@ int main() {
       cmocka_unit_test(calls_of_two_models_in_one_channel_are_a_mismatch),
       cmocka_unit_test(a_deadline_names_exactly_the_ranks_that_did_not_arrive),
       cmocka_unit_test(waiting_for_ranks_that_have_not_joined_names_them_and_may_be_repeated),
+      cmocka_unit_test(who_has_joined_since_a_wait_is_not_missed),
+      cmocka_unit_test(who_only_asked_and_leaves_blames_nobody),
       cmocka_unit_test(a_rank_that_left_is_named),
       cmocka_unit_test(a_rank_that_leaves_after_its_last_collective_disturbs_nobody),
       cmocka_unit_test(a_name_can_be_used_again_as_soon_as_a_rank_has_left),

@@ -16,6 +16,24 @@ constexpr std::uint64_t kLeastPatienceNs = 20 * kMillisecond;
 // How often a wait asks for trouble elsewhere.
 constexpr std::uint64_t kTroubleNs = 2 * kMillisecond;
 
+// The failure of a wait that ended at its deadline without these ranks.
+Status missed(const Group& group, const Membership& membership,
+              const std::vector<std::int32_t>& ranks) {
+  std::vector<std::int32_t> foreign;
+  for (const std::int32_t rank : ranks) {
+    if (membership.has_other_token(rank)) foreign.push_back(rank);
+  }
+  std::string text = list_ranks(ranks) + (ranks.size() == 1 ? " has" : " have") + " not joined \"" +
+                     group.name() + "\" ";
+  text += foreign.empty()
+              ? "(or used another rendezvous or token)"
+              : "(a process that says it is " + list_ranks(foreign) + " has another token)";
+  FailureDetails details;
+  details.communicator = group.name();
+  details.blamed = ranks;
+  return Status::failure(TRIREME_ERROR_TIMEOUT, text).with_details(std::move(details));
+}
+
 }  // namespace
 
 std::vector<std::int32_t> Membership::absent(std::vector<std::int32_t> missing, bool gives_up,
@@ -31,10 +49,13 @@ std::vector<std::int32_t> Membership::absent(std::vector<std::int32_t> missing, 
 }
 
 void Membership::tell_why(Group& group) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (late_.ok() || group.failure().happened()) return;
-  for (int rank = 0; rank < group.world_size(); ++rank) {
-    if (rank != group.rank() && !joined(rank)) return group.failure().tell(late_);
+  try {
+    const std::lock_guard lock(mutex_);
+    // Some may have joined since that wait.
+    std::erase_if(missed_, [this](std::int32_t rank) { return joined(rank); });
+    if (missed_.empty() || group.failure().happened()) return;
+    group.failure().tell(missed(group, *this, missed_));
+  } catch (...) {  // no memory for the text: the peers see that this rank leaves
   }
 }
 
@@ -43,7 +64,8 @@ Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>&
   Bell& bell = membership.bell();
   Stall stall = group.latecomers().stall();
   const std::uint64_t begin = now_ns();
-  membership.note_late(Status::success());
+  const bool asks_only = begin >= deadline.moment_ns();
+  if (!asks_only) membership.note_missed({});
   while (true) {
     const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
     if (trouble != nullptr) TRIREME_RETURN_IF_ERROR(trouble());
@@ -88,20 +110,8 @@ Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>&
                                            list_ranks(missing) + " of \"" + group.name() + "\"")
             .with_details(std::move(details));
       }
-      details.blamed = missing;
-      std::vector<std::int32_t> foreign;
-      for (const std::int32_t rank : missing) {
-        if (membership.has_other_token(rank)) foreign.push_back(rank);
-      }
-      std::string text = list_ranks(missing) + (missing.size() == 1 ? " has" : " have") +
-                         " not joined \"" + group.name() + "\" ";
-      text += foreign.empty()
-                  ? "(or used another rendezvous or token)"
-                  : "(a process that says it is " + list_ranks(foreign) + " has another token)";
-      const Status late =
-          Status::failure(TRIREME_ERROR_TIMEOUT, text).with_details(std::move(details));
-      membership.note_late(late);
-      return late;
+      if (!asks_only) membership.note_missed(missing);
+      return missed(group, membership, missing);
     }
     if (stall.due(now_ns())) {
       missing = membership.absent(std::move(missing), false, kMostPatienceNs);

@@ -33,11 +33,11 @@ class Membership {
   // Of the ranks that have not joined, those that have not come; the others wait as this rank does.
   std::vector<std::int32_t> absent(std::vector<std::int32_t> missing, bool gives_up,
                                    std::uint64_t patience_ns) const;
-  // The last wait for all ranks ended with this failure; success: something other than its deadline
-  // ended it. A rank that then leaves tells why, so that the rest do not blame it.
-  void note_late(const Status& failure) {
+  // The last wait for all ranks ended at its deadline without these; none: something else ended it.
+  // A rank that then leaves tells the ranks that it still misses: the rest do not blame it.
+  void note_missed(std::vector<std::int32_t> ranks) {
     const std::lock_guard lock(mutex_);
-    late_ = failure;
+    missed_ = std::move(ranks);
   }
   // Rings when joined() may have changed.
   virtual Bell& bell() = 0;
@@ -53,7 +53,7 @@ class Membership {
  private:
   Absence absence_;
   std::mutex mutex_;  // guards the following: several threads may wait
-  Status late_ = Status::success();
+  std::vector<std::int32_t> missed_;
 };
 
 // Backend::wait_ready_unless(). Sets `ready` once all are there; `trouble` may be empty.
