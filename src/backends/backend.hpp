@@ -294,10 +294,14 @@ class Backend {
   // Makes the group fail on all ranks with this status, unless it has failed already. Any thread,
   // any time.
   virtual void fail(const Status& status) noexcept = 0;
-  // The failure that poisoned the group, or success. Any thread.
+  // The failure that poisoned the group, or success. Does not wait. Any thread.
   virtual Status failure() const = 0;
   // The same for ranks of other groups: without the parts that are for this rank alone.
   virtual Status shared_failure() const { return failure(); }
+  // If the group has failed: waits until the peers know it, but not for long. A caller that gets a
+  // failure may end at once, and its peers would only see that it is gone. So call this before a
+  // failed call returns, with no lock held. Any thread.
+  virtual void spread_failure() noexcept {}
 
   // Calls the listener when the group has failed, whichever rank has found the failure and whatever
   // this rank does; at once if it has failed already. It may be called more than once. Call

@@ -78,7 +78,8 @@ class Collective final : public Completion {
   const Deadline deadline;
   std::uint64_t sequence = 0;
   std::uint64_t flight = 0;
-  std::shared_ptr<Backend> backend;  // until it is done
+  std::shared_ptr<Backend> backend;    // until it is done
+  Status verdict = Status::success();  // its failure, if its deadline passes while it waits
 
  private:
   std::uint64_t due_ns() const override { return deadline.moment_ns(); }
@@ -409,27 +410,39 @@ Status Channel::cancel(const Collective& collective) {
 }
 
 std::uint64_t Channel::expire() {
+  std::shared_ptr<Backend> failed;  // released after the lock
+  const std::uint64_t earliest = judge_late(&failed);
+  if (failed == nullptr) return earliest;
+  // The peers know the failure before a caller that waits for one of these operations.
+  failed->spread_failure();
+  const std::lock_guard lock(mutex_);
+  for (auto next = queue_.begin(); next != queue_.end();) {
+    const auto turn = next++;
+    if (turn->started == nullptr || turn->started->verdict.ok()) continue;
+    withdraw(turn, turn->started->verdict);
+  }
+  return earliest;
+}
+
+// Gives late operations their verdict; *failed is then their backend.
+std::uint64_t Channel::judge_late(std::shared_ptr<Backend>* failed) {
   std::uint64_t earliest = UINT64_MAX;
-  std::shared_ptr<Backend> backend;  // released after the lock
-  {
-    const std::lock_guard lock(mutex_);
-    for (auto next = queue_.begin(); next != queue_.end();) {
-      const auto turn = next++;
-      if (turn->started == nullptr) continue;
-      const Collective& late = *turn->started;
-      if (!late.deadline.passed()) {
-        earliest = std::min(earliest, late.deadline.moment_ns());
-        continue;
-      }
-      const std::optional<Status> failure =
-          verdict_behind(*late.backend, late.kind, late.sequence, late.deadline);
-      if (!failure.has_value()) {
-        earliest = std::min(earliest, now_ns() + kLookNs);
-        continue;
-      }
-      backend = late.backend;
-      withdraw(turn, *failure);
+  const std::lock_guard lock(mutex_);
+  for (const Turn& turn : queue_) {
+    if (turn.started == nullptr) continue;
+    Collective& late = *turn.started;
+    if (!late.deadline.passed()) {
+      earliest = std::min(earliest, late.deadline.moment_ns());
+      continue;
     }
+    const std::optional<Status> failure =
+        verdict_behind(*late.backend, late.kind, late.sequence, late.deadline);
+    if (!failure.has_value()) {
+      earliest = std::min(earliest, now_ns() + kLookNs);
+      continue;
+    }
+    late.verdict = *failure;
+    *failed = late.backend;
   }
   return earliest;
 }
@@ -497,6 +510,7 @@ void Channel::run_started(std::unique_lock<std::mutex>& lock) noexcept {
   // Everything that could make it look unfinished goes first: a caller that sees it done may leave
   // the group at once.
   records_.flight.end(collective.flight, status.code());
+  if (!status.ok()) collective.backend->spread_failure();
   collective.backend.reset();
   collective.operation = {};  // what it keeps alive
   collective.complete(std::move(status));

@@ -84,6 +84,7 @@ class Channel {
   // its verdict is still to come.
   std::optional<Status> verdict_behind(Backend& backend, OperationKind kind, std::uint64_t sequence,
                                        Deadline deadline) const noexcept;
+  std::uint64_t judge_late(std::shared_ptr<Backend>* failed);
   void withdraw(Queue::iterator turn, const Status& status) noexcept;
   FlightRecord::What describe(const PlainOperation& operation,
                               std::uint64_t sequence) const noexcept;

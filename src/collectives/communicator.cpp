@@ -57,6 +57,16 @@ void report(Backend& backend, const Records& records, trireme_status code, Text 
   }
 }
 
+// The status that a call of the group returns. If the group has failed, the peers know it first.
+template <class Group>
+Status told(const Group& group, Status status) {
+  if (!status.ok()) [[unlikely]] {
+    const NoCancellation whole;
+    if (const std::shared_ptr<Backend> backend = group.backend()) backend->spread_failure();
+  }
+  return status;
+}
+
 class Core final : public Communicator, public std::enable_shared_from_this<Core> {
  public:
   Core(std::unique_ptr<Backend> backend, const GroupOptions& options, std::uint64_t timeout_ns,
@@ -79,6 +89,12 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     backend_->on_end(std::make_shared<const EndListener>(
         [offspring = offspring_](const Status& failure) { offspring->end(failure); }));
     log_membership(records_, description_, "joined");
+  }
+
+  // Null once this rank has left.
+  std::shared_ptr<Backend> backend() const {
+    const std::lock_guard lock(mutex_);
+    return backend_;
   }
 
   int rank() const override { return records_.rank; }
@@ -106,14 +122,16 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
       ++waiting_for_peers_;
     }
     const Status status = backend->wait_ready_unless(deadline, trouble);
-    const std::lock_guard lock(mutex_);
-    --waiting_for_peers_;
-    return status;
+    {
+      const std::lock_guard lock(mutex_);
+      --waiting_for_peers_;
+    }
+    return told(*this, status);
   }
 
   Status failure() const override {
     const std::shared_ptr<Backend> backend = this->backend();
-    return backend == nullptr ? records_.left() : backend->failure();
+    return backend == nullptr ? records_.left() : told(*this, backend->failure());
   }
   Status shared_failure() const override {
     const std::shared_ptr<Backend> backend = this->backend();
@@ -125,45 +143,48 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     memories_.hold(&operation);
     Channel& channel = channels_[operation.channel];
     operation.model = channel.model();
-    return channel.run(operation, deadline);
+    return told(*this, channel.run(operation, deadline));
   }
 
   Status run_plain(const PlainOperation& operation, std::uint64_t timeout_ns) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
     const auto sent = memories_.find(operation.send);
     const auto received = memories_.find(operation.receive);
-    return channels_[operation.channel].run(operation, timeout_ns);
+    return told(*this, channels_[operation.channel].run(operation, timeout_ns));
   }
 
   Status start(Operation operation, Deadline deadline, std::shared_ptr<Request>* out) override {
     memories_.hold(&operation);
     Channel& channel = channels_[operation.channel];
     operation.model = channel.model();
-    return channel.start(shared_from_this(), this, std::move(operation), deadline, out);
+    return told(*this,
+                channel.start(shared_from_this(), this, std::move(operation), deadline, out));
   }
 
   Status run_message(const MessageArguments& message, Deadline deadline,
                      MetMessage* out_met) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
     const MessageArguments held = memories_.hold(message);
-    return messages_.run(&held, 1, deadline, out_met);
+    return told(*this, messages_.run(&held, 1, deadline, out_met));
   }
 
   Status run_messages(const MessageArguments& first, const MessageArguments& second,
                       Deadline deadline) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
     const MessageArguments both[] = {memories_.hold(first), memories_.hold(second)};
-    return messages_.run(both, 2, deadline, nullptr);
+    return told(*this, messages_.run(both, 2, deadline, nullptr));
   }
 
   Status send_buffered(const MessageArguments& message, Deadline deadline) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
-    return messages_.send_buffered(shared_from_this(), this, memories_.hold(message), deadline);
+    return told(*this, messages_.send_buffered(shared_from_this(), this, memories_.hold(message),
+                                               deadline));
   }
 
   Status start_message(const MessageArguments& message, Deadline deadline,
                        std::shared_ptr<Request>* out) override {
-    return messages_.start(shared_from_this(), this, memories_.hold(message), deadline, out);
+    return told(*this,
+                messages_.start(shared_from_this(), this, memories_.hold(message), deadline, out));
   }
 
   std::uint32_t next_model() noexcept override { return channels_.next_model(); }
@@ -171,9 +192,9 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     bool torn = false;
     const Status taken = channels_.take(model, deadline, out, &torn);
     const std::shared_ptr<Backend> backend = torn ? this->backend() : nullptr;
-    if (backend == nullptr) return taken;
+    if (backend == nullptr) return told(*this, taken);
     backend->fail(taken);
-    return backend->failure();
+    return told(*this, backend->failure());
   }
   void leave_channels(std::uint32_t model, std::uint32_t first) noexcept override {
     channels_.leave(model, first);
@@ -203,7 +224,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
                   std::shared_ptr<Memory>* out) override {
     const std::shared_ptr<Backend> backend = this->backend();
     if (backend == nullptr) return records_.left();
-    return backend->map_peer(peer, key, bytes, deadline, out);
+    return told(*this, backend->map_peer(peer, key, bytes, deadline, out));
   }
 
   void adopt(const std::shared_ptr<Memory>& memory) override { memories_.add(memory); }
@@ -278,10 +299,12 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
       deciding_ = true;
     }
     const Status status = caught_plainly([&] { return body(*backend); });
-    const std::lock_guard lock(mutex_);
-    deciding_ = false;
-    decided_.notify_all();
-    return status;
+    {
+      const std::lock_guard lock(mutex_);
+      deciding_ = false;
+      decided_.notify_all();
+    }
+    return told(*this, status);
   }
 
   void leave() noexcept override {
@@ -325,11 +348,6 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   }
 
  private:
-  std::shared_ptr<Backend> backend() const {
-    const std::lock_guard lock(mutex_);
-    return backend_;
-  }
-
   mutable std::mutex mutex_;
   std::shared_ptr<Backend> backend_;  // null once left
   std::condition_variable decided_;

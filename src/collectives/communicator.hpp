@@ -89,7 +89,9 @@ class Communicator {
 
   // Backend's wait_ready_unless(); `trouble` may be empty.
   virtual Status wait_ready(Deadline deadline, const std::function<Status()>& trouble) const = 0;
-  virtual Status failure() const = 0;         // the failure that poisoned it, or success
+  // The failure that poisoned it, or success. As with every failure that a call here returns, the
+  // peers know it by then: Backend::spread_failure().
+  virtual Status failure() const = 0;
   virtual Status shared_failure() const = 0;  // see Backend
 
   // Collectives of a channel run in the order of these calls, across both forms; run() executes on

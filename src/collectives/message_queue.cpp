@@ -506,6 +506,8 @@ void MessageQueue::work() noexcept {
       lock.lock();
       continue;
     }
+    const auto has_failed = [](const auto& each) { return !each->message.status.ok(); };
+    if (std::any_of(ended.begin(), ended.end(), has_failed)) backend->spread_failure();
     backend.reset();
     for (const auto& started : ended) {
       Status status = finish(started->message, started->flight);

@@ -260,31 +260,67 @@ static void only_who_never_comes_is_missed_on_a_host(void **state) {
 
 /* ---- a rank that learns of a failure, and ends ---- */
 
+/* The call that returns the failure on rank 1. */
+enum call { BARRIER, BARRIER_STARTED, RECEIVE, RECEIVE_STARTED, WAIT_READY, AGREE, CALLS };
+
+struct ending_call {
+    enum call call;
+    char rendezvous[64];
+};
+
+static trireme_status finish(trireme_status started, trireme_request *const *request) {
+    return started == TRIREME_OK ? trireme_request_wait(*request, PATIENT_NS) : started;
+}
+
+static trireme_status run(enum call call, trireme_communicator *group) {
+    trireme_request *request = NULL;
+    int32_t number = 0;
+    uint64_t flags = 0;
+    switch (call) {
+        case BARRIER_STARTED: return finish(trireme_barrier_start(group, NULL, &request), &request);
+        case RECEIVE: return trireme_receive(group, &number, 1, TRIREME_DTYPE_I32, 2, 0, NULL);
+        case RECEIVE_STARTED:
+            return finish(trireme_receive_start(group, &number, 1, TRIREME_DTYPE_I32, 2, 0, NULL,
+                                                &request),
+                          &request);
+        case WAIT_READY: return trireme_communicator_wait_ready(group, PATIENT_NS);
+        case AGREE: return trireme_communicator_agree(group, &flags, PATIENT_NS);
+        default: return trireme_barrier(group, NULL);
+    }
+}
+
 /* Rank 1 fails by itself, on a thread that the caller does not see, and is slow to tell. */
 static void end_after_failure(int rank, void *context, struct outcome *outcome) {
     static const char slow[] = "join.after_hello=fail;join.before_spread=sleep(300)";
+    const struct ending_call *const ending = context;
     if (rank == 0) return;
     if (rank == 1 && trireme_failpoint_set(slow) != TRIREME_OK) _exit(91);
-    trireme_communicator *const group = join_process(rank, 3, context, PATIENT_NS);
-    keep_error(outcome, trireme_barrier(group, NULL));
+    trireme_communicator *const group = join_process(rank, 3, ending->rendezvous, PATIENT_NS);
+    keep_error(outcome, run(rank == 1 ? ending->call : BARRIER, group));
 }
 
 static void who_ends_after_a_failure_has_told_it(void **state) {
     (void)state;
-    char rendezvous[64];
-    struct processes group;
-    unique_host_rendezvous(rendezvous, sizeof rendezvous);
-    start_processes(&group, 3, end_after_failure, rendezvous);
-    wait_processes(&group);
-    for (int rank = 1; rank < 3; ++rank) {
-        const struct outcome *const each = &group.outcomes[rank];
-        if (each->status != TRIREME_ERROR_SYSTEM || each->exit_code != 0 ||
-            strstr(each->message, "failpoint join.after_hello") == NULL) {
-            fail_msg("rank %d: %s, exit %d, hung %d: %s", rank, trireme_status_name(each->status),
-                     each->exit_code, each->hung, each->message);
-        }
+    static struct processes groups[CALLS];
+    struct ending_call endings[CALLS];
+    for (int call = 0; call < CALLS; ++call) {
+        endings[call].call = (enum call)call;
+        unique_host_rendezvous(endings[call].rendezvous, sizeof endings[call].rendezvous);
+        start_processes(&groups[call], 3, end_after_failure, &endings[call]);
     }
-    free_processes(&group);
+    for (int call = 0; call < CALLS; ++call) {
+        wait_processes(&groups[call]);
+        for (int rank = 1; rank < 3; ++rank) {
+            const struct outcome *const each = &groups[call].outcomes[rank];
+            if (each->status != TRIREME_ERROR_SYSTEM || each->exit_code != 0 ||
+                strstr(each->message, "failpoint join.after_hello") == NULL) {
+                fail_msg("call %d, rank %d: %s, exit %d, hung %d: %s", call, rank,
+                         trireme_status_name(each->status), each->exit_code, each->hung,
+                         each->message);
+            }
+        }
+        free_processes(&groups[call]);
+    }
 }
 
 /* ---- a rank that gives up before the last one comes ---- */

@@ -111,12 +111,12 @@ Status HostBackend::run(const Operation& operation, std::uint64_t sequence, Dead
   // divide by the length.
   const bool is_empty = operation.kind != OperationKind::barrier && operation.count == 0;
   if ((operation.algorithm == 0 || is_empty) && is_carried(operation, world_size())) {
-    return after_failure(collectives_.run(operation, sequence, deadline));
+    return collectives_.run(operation, sequence, deadline);
   }
   Engine* const engine = frame_link_->engine();
-  return after_failure(collectives_.run_elsewhere(
+  return collectives_.run_elsewhere(
       operation, sequence, deadline, engine->tells_apart(),
-      [&](std::uint64_t ticket) { return engine->run(operation, ticket, deadline); }));
+      [&](std::uint64_t ticket) { return engine->run(operation, ticket, deadline); });
 }
 
 // Only where the calling thread itself receives the peers' calls: else it would wait for a thread.
@@ -131,14 +131,14 @@ SmallProgress HostBackend::start_small(const PlainOperation& operation, std::uin
 
 Status HostBackend::finish_small(const Operation& operation, std::uint64_t sequence,
                                  Deadline deadline) {
-  return after_failure(collectives_.finish_small(operation, sequence, deadline));
+  return collectives_.finish_small(operation, sequence, deadline);
 }
 
 Status HostBackend::agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
                           std::vector<bool>* gives) {
   TRIREME_RETURN_IF_ERROR(
       local::begin_collective(group_, *frame_link_, ready_, operation, sequence, deadline));
-  return after_failure(collectives_.agree(operation, sequence, deadline, gives));
+  return collectives_.agree(operation, sequence, deadline, gives);
 }
 
 Status HostBackend::decide(DecisionKind kind, std::uint64_t vote, Deadline deadline,
@@ -147,8 +147,7 @@ Status HostBackend::decide(DecisionKind kind, std::uint64_t vote, Deadline deadl
   Decision made;
   std::string place;
   if (kind == DecisionKind::shrink) TRIREME_RETURN_IF_ERROR(open_meeting_(&place, &made.meeting));
-  const Status status = frame_link_->decisions().decide(kind, vote, place, deadline, &made);
-  TRIREME_RETURN_IF_ERROR(after_failure(status));
+  TRIREME_RETURN_IF_ERROR(frame_link_->decisions().decide(kind, vote, place, deadline, &made));
   if (made.place != place) made.meeting = nullptr;
   *out = std::move(made);
   return Status::success();

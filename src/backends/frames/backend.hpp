@@ -63,7 +63,6 @@ class HostBackend final : public Backend {
   void progress() override {
     messages_.progress();
     algorithms_.progress();
-    if (group_.failure().happened()) frame_link_->spread_failure();
   }
   bool withdraw(Message& message) override { return set_of(message).withdraw(message); }
   std::uint32_t activity() const override { return group_.bells().activity(); }
@@ -80,8 +79,11 @@ class HostBackend final : public Backend {
   }
   void stop_deciding() noexcept override { frame_link_->decisions().stop(); }
   void fail(const Status& status) noexcept override { group_.failure().tell(status); }
-  Status failure() const override { return after_failure(group_.failure().status()); }
-  Status shared_failure() const override { return after_failure(group_.failure().shared_status()); }
+  Status failure() const override { return group_.failure().status(); }
+  Status shared_failure() const override { return group_.failure().shared_status(); }
+  void spread_failure() noexcept override {
+    if (group_.failure().happened()) frame_link_->spread_failure();
+  }
   void on_end(std::shared_ptr<const EndListener> listener) override {
     frame_link_->on_end(std::move(listener));
   }
@@ -101,11 +103,6 @@ class HostBackend final : public Backend {
   HostBackend(const GroupOptions& options, std::shared_ptr<FrameLink> frame_link, Ways ways);
   local::Messages& set_of(const Message& message) {
     return message.context == 0 ? messages_ : algorithms_;
-  }
-  // The status that a call returns.
-  Status after_failure(Status status) const {
-    if (!status.ok() && group_.failure().happened()) frame_link_->spread_failure();
-    return status;
   }
 
   const std::shared_ptr<FrameLink> frame_link_;

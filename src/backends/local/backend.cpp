@@ -36,13 +36,13 @@ std::string LocalBackend::description() const {
 }
 
 Status LocalBackend::wait_ready_unless(Deadline deadline, const std::function<Status()>& trouble) {
-  return after_failure(wait_for_members(group_, *membership_, ready_, deadline, trouble));
+  return wait_for_members(group_, *membership_, ready_, deadline, trouble);
 }
 
 Status LocalBackend::run(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
   TRIREME_RETURN_IF_ERROR(
-      after_failure(begin_collective(group_, *membership_, ready_, operation, sequence, deadline)));
-  return after_failure(collectives_.run(operation, sequence, deadline));
+      begin_collective(group_, *membership_, ready_, operation, sequence, deadline));
+  return collectives_.run(operation, sequence, deadline);
 }
 
 // Leaves to run() every case in which it would wait or fail.
@@ -55,14 +55,14 @@ SmallProgress LocalBackend::start_small(const PlainOperation& operation, std::ui
 
 Status LocalBackend::finish_small(const Operation& operation, std::uint64_t sequence,
                                   Deadline deadline) {
-  return after_failure(collectives_.finish_small(operation, sequence, deadline));
+  return collectives_.finish_small(operation, sequence, deadline);
 }
 
 Status LocalBackend::agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
                            std::vector<bool>* gives) {
   TRIREME_RETURN_IF_ERROR(
-      after_failure(begin_collective(group_, *membership_, ready_, operation, sequence, deadline)));
-  return after_failure(collectives_.agree(operation, sequence, deadline, gives));
+      begin_collective(group_, *membership_, ready_, operation, sequence, deadline));
+  return collectives_.agree(operation, sequence, deadline, gives);
 }
 
 }  // namespace trireme::local

@@ -35,7 +35,6 @@ class LocalBackend final : public Backend {
   void progress() override {
     messages_.progress();
     algorithms_.progress();
-    if (group_.failure().happened()) membership_->spread_failure();
   }
   bool withdraw(Message& message) override { return set_of(message).withdraw(message); }
   std::uint32_t activity() const override { return group_.bells().activity(); }
@@ -53,8 +52,11 @@ class LocalBackend final : public Backend {
     return buffers_->allocate(bytes, out);
   }
   void fail(const Status& status) noexcept override { group_.failure().tell(status); }
-  Status failure() const override { return after_failure(group_.failure().status()); }
-  Status shared_failure() const override { return after_failure(group_.failure().shared_status()); }
+  Status failure() const override { return group_.failure().status(); }
+  Status shared_failure() const override { return group_.failure().shared_status(); }
+  void spread_failure() noexcept override {
+    if (group_.failure().happened()) membership_->spread_failure();
+  }
   void on_end(std::shared_ptr<const EndListener> listener) override {
     membership_->on_end(std::move(listener));
   }
@@ -87,11 +89,6 @@ class LocalBackend final : public Backend {
   LocalBackend(const GroupOptions& options, bool processes);
   Messages& set_of(const Message& message) {
     return message.context == 0 ? messages_ : algorithms_;
-  }
-  // The status that a call returns.
-  Status after_failure(Status status) const {
-    if (!status.ok() && group_.failure().happened()) membership_->spread_failure();
-    return status;
   }
   const std::string met_by_;
   Group group_;

@@ -25,7 +25,8 @@ namespace trireme::local {
 namespace {
 
 // The longest wait of a failed call for the mesh's thread, which tells the peers. That thread waits
-// for no peer, so it is late only on a busy machine.
+// for no peer, so it is late only where it gets no processor. The first call that gives up ends the
+// wait of all later ones.
 constexpr std::uint64_t kSpreadNs = 2'000 * kMillisecond;
 constexpr std::uint64_t kFirstBackoff = 1 * kMillisecond;
 constexpr std::uint64_t kLongestBackoff = 20 * kMillisecond;

@@ -32,7 +32,8 @@ class ProcessMesh {
 
   Status claim();  // takes the name of this rank
   Status start();
-  // A call of this rank returns the group's failure: waits a short time until the peers know it.
+  // A call of this rank returns the group's failure: waits until this mesh's thread has told the
+  // peers. It waits for no peer, and for 2 s at most, once.
   void spread_failure() noexcept;
   // The ranks whose process is stopped, as far as the system tells.
   std::vector<std::int32_t> stopped() const;

@@ -43,7 +43,7 @@ class Membership {
   virtual Bell& bell() = 0;
   // As Backend's.
   virtual void on_end(std::shared_ptr<const EndListener> listener) = 0;
-  // The group has failed: waits a short time until the peers know that.
+  // The group has failed: waits until the peers know that, but not for long.
   virtual void spread_failure() noexcept {}
 
  protected:
