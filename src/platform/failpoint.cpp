@@ -36,6 +36,7 @@ constexpr const char* kOthers[] = {
     "join.after_hello",
     "join.before_ready",
     "join.before_spread",
+    "join.after_requests",
     "buffer.before_allocate",
     "buffer.after_allocate",
     "leave.before_mark",

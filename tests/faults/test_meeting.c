@@ -448,11 +448,53 @@ static void who_left_in_order_is_not_blamed_for_a_later_death(void **state) {
     free_processes(&group);
 }
 
+/* ---- a rank that aborts and leaves, while its thread looks elsewhere ---- */
+
+enum { KNOWS_RANK_1 = 0 };
+
+static void abort_and_leave(int rank, void *context, struct outcome *outcome) {
+    const struct absence trial = {.scheme = "host", .absent = 1};
+    if (rank == 0) return;
+    trireme_communicator *const group = join_process(rank, 3, context, PATIENT_NS);
+    greet(&trial, group, monotonic_ns() + PATIENT_NS);
+    if (rank == 2) {
+        tell(&outcome->numbers[KNOWS_RANK_1]);
+        keep_error(outcome, trireme_barrier(group, NULL));
+        return;
+    }
+    uint64_t looks = 0;
+    if (!wait_for(&outcome[1].numbers[KNOWS_RANK_1])) _exit(92);
+    if (trireme_failpoint_set("join.after_requests=sleep(300)") != TRIREME_OK) _exit(91);
+    while (looks == 0) {
+        if (trireme_failpoint_get_hits("join.after_requests", &looks) != TRIREME_OK) _exit(93);
+        sleep_ms(1);
+    }
+    keep_error(outcome, trireme_communicator_abort(group, "enough"));
+    trireme_communicator_destroy(group);
+}
+
+static void who_aborts_and_leaves_has_told_it(void **state) {
+    (void)state;
+    char rendezvous[64];
+    struct processes group;
+    unique_host_rendezvous(rendezvous, sizeof rendezvous);
+    start_processes(&group, 3, abort_and_leave, rendezvous);
+    wait_processes(&group);
+    const struct outcome *const told = &group.outcomes[2];
+    if (told->status != TRIREME_ERROR_ABORTED || !blames_only(&told->info, 1)) {
+        fail_msg("%s, exit %d, hung %d: %s; rank 1: %s, exit %d", trireme_status_name(told->status),
+                 told->exit_code, told->hung, told->message,
+                 trireme_status_name(group.outcomes[1].status), group.outcomes[1].exit_code);
+    }
+    free_processes(&group);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_who_never_comes_is_missed_over_the_network),
         cmocka_unit_test(only_who_never_comes_is_missed_on_a_host),
         cmocka_unit_test(who_ends_after_a_failure_has_told_it),
+        cmocka_unit_test(who_aborts_and_leaves_has_told_it),
         cmocka_unit_test(who_gives_up_is_missed_once_all_others_are_there),
         cmocka_unit_test(who_left_in_order_is_not_blamed_for_a_later_death),
         cmocka_unit_test(who_dies_when_all_have_met_is_lost_at_once),

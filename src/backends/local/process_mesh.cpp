@@ -246,12 +246,11 @@ void ProcessMesh::loop() {
   while (true) {
     const Segment* const shared = group_.segment();
     if (!life.held() && shared != nullptr) life.hold(&shared->member(group_.rank()).life);
-    take_requests();
+    const bool stops = take_requests();
+    // A failure of this point has no effect; it is for sleep.
+    static_cast<void>(failpoint("join", "after_requests").ok());
     reap();
-    {
-      const std::lock_guard lock(mutex_);
-      if (stopping_) break;
-    }
+    if (stops) break;
     connect_peers();
     for (int rank = 0; rank < group_.world_size(); ++rank) flush(rank);
     if (exit_->telling) {
@@ -268,11 +267,14 @@ void ProcessMesh::loop() {
   }
 }
 
-void ProcessMesh::take_requests() {
+// Returns whether this rank leaves. The peers get all requests from before that.
+bool ProcessMesh::take_requests() {
   std::vector<Packet> requests;
+  bool stops = false;
   {
     const std::lock_guard lock(mutex_);
     requests.swap(requests_);
+    stops = stopping_;
   }
   for (Packet& request : requests) {
     if (request.type == Packet::buffer) announced_.insert(request.id);
@@ -285,6 +287,7 @@ void ProcessMesh::take_requests() {
     }
     for (Link& each : links_) report(each, request);
   }
+  return stops;
 }
 
 // A dead peer's last packets are handled before its end.

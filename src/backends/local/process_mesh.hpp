@@ -80,7 +80,7 @@ class ProcessMesh {
   void loop();
   void wake();
   void wait_for_events();
-  void take_requests();
+  bool take_requests();
   void reap();
   void accept_unauthenticated();
   void connect_peers();
