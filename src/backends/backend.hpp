@@ -235,6 +235,8 @@ class Backend {
   // A failure of `trouble`, which is asked every few milliseconds, ends the wait. So the deadline
   // stays one: a caller whose deadline passes has given up on the missing ranks.
   virtual Status wait_ready_unless(Deadline deadline, const std::function<Status()>& trouble) = 0;
+  // Whether this rank and `rank` have met. Does not wait; any thread.
+  virtual bool has_joined(int rank) const = 0;
 
   // Runs one collective on the calling thread; one at a time per channel. `sequence` counts the
   // collectives of the channel from 1. Includes the wait for the peers to join. The first failure

@@ -235,13 +235,7 @@ Status MessageQueue::give_up(Backend& backend, Message& message) noexcept {
     const bool any = message.peer == kAnySource;
     const std::string peer = any ? "no rank" : "rank " + std::to_string(message.peer);
     std::string text = peer + (any ? " has " : " has not ") + missing_half(message);
-    const Status joined = backend.wait_ready(Deadline::at(0));
-    const FailureDetails* const missing = joined.details();
-    if (joined.code() == TRIREME_ERROR_TIMEOUT && missing != nullptr &&
-        std::find(missing->blamed.begin(), missing->blamed.end(), message.peer) !=
-            missing->blamed.end()) {
-      text = peer + " has not joined";
-    }
+    if (!any && !backend.has_joined(message.peer)) text = peer + " has not joined";
     std::vector<std::int32_t> asked;
     if (!any) asked.push_back(message.peer);
     const std::string calls = describe_last_calls(backend.last_calls(), asked);

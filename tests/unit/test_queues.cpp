@@ -1,6 +1,8 @@
-// A failed request is done only when the peers know the failure, and no lock is held while they are
-// told.
+// Queues of one rank over a backend of this test's own. A failed request is done only when the
+// peers know the failure, and no lock is held while they are told. A late message does not wait for
+// ranks to join.
 #include <condition_variable>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -10,6 +12,7 @@
 
 #include "collectives/channel.hpp"
 #include "collectives/message_queue.hpp"
+#include "platform/thread.hpp"
 
 // cmocka's names are macros that the standard library must not see.
 extern "C" {
@@ -19,7 +22,6 @@ extern "C" {
 // cmocka.h comes after those it needs.
 #include <cmocka.h>
 }
-#undef fail  // Backend has a method of that name
 #undef fail  // Backend has a method of that name
 
 namespace {
@@ -37,6 +39,7 @@ class Scene final : public Backend {
   Scene() : Backend(0, 2) {}
 
   std::function<void()> on_spread;  // set before the group fails
+  bool has_waited = false;          // for peers to join
   int spread_count() const {
     const std::lock_guard lock(mutex_);
     return spread_;
@@ -49,8 +52,10 @@ class Scene final : public Backend {
 
   std::string description() const override { return "scene"; }
   Status wait_ready_unless(Deadline, const std::function<Status()>&) override {
+    has_waited = true;
     return Status::success();
   }
+  bool has_joined(int) const override { return false; }
   Status run(const Operation&, std::uint64_t, Deadline) override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return runs_end_; });
@@ -70,14 +75,15 @@ class Scene final : public Backend {
     }
     posted_.clear();
   }
-  bool withdraw(Message&) override { return false; }
+  bool withdraw(Message& message) override { return std::erase(posted_, &message) > 0; }
   std::uint32_t activity() const override {
     const std::lock_guard lock(mutex_);
     return activity_;
   }
-  void wait_activity(std::uint32_t seen, Deadline) override {
+  void wait_activity(std::uint32_t seen, Deadline deadline) override {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return activity_ != seen || !failure_.ok(); });
+    static_cast<void>(
+        wait_until(changed_, lock, deadline, [&] { return activity_ != seen || !failure_.ok(); }));
   }
   void wake_waiters() override {
     const std::lock_guard lock(mutex_);
@@ -121,6 +127,16 @@ struct Job {
   Channel channel{0, records, timekeeper, messages};
 };
 
+MessageArguments receive_of(int* number) {
+  MessageArguments receive;
+  receive.kind = OperationKind::receive;
+  receive.data = number;
+  receive.count = 1;
+  receive.dtype = TRIREME_DTYPE_I32;
+  receive.peer = 1;
+  return receive;
+}
+
 struct Fixture {
   Fixture() {
     job->messages.open(scene);
@@ -161,14 +177,8 @@ struct Fixture {
 void a_started_message_fails_when_the_peers_know(void**) {
   Fixture all;
   int number = 0;
-  MessageArguments receive;
-  receive.kind = OperationKind::receive;
-  receive.data = &number;
-  receive.count = 1;
-  receive.dtype = TRIREME_DTYPE_I32;
-  receive.peer = 1;
-  const Status started =
-      all.job->messages.start(all.job, &all, receive, Deadline::after(kLongNs), &all.request);
+  const Status started = all.job->messages.start(all.job, &all, receive_of(&number),
+                                                 Deadline::after(kLongNs), &all.request);
   assert_int_equal(started.code(), TRIREME_OK);
   all.scene->fail(aborted());
   all.expect(TRIREME_ERROR_ABORTED);
@@ -193,6 +203,16 @@ void a_queued_collective_is_late_when_the_peers_know(void**) {
   assert_int_equal(first->wait(Deadline::after(kLongNs)).code(), TRIREME_ERROR_TIMEOUT);
 }
 
+void a_late_message_waits_for_no_rank_to_join(void**) {
+  Fixture all;
+  int number = 0;
+  const MessageArguments receive = receive_of(&number);
+  const Status late = all.job->messages.run(&receive, 1, Deadline::after(1), nullptr);
+  assert_int_equal(late.code(), TRIREME_ERROR_TIMEOUT);
+  assert_non_null(strstr(late.message().c_str(), "rank 1 has not joined"));
+  assert_false(all.scene->has_waited);
+}
+
 }  // namespace
 
 int main() {
@@ -200,6 +220,7 @@ int main() {
       cmocka_unit_test(a_started_message_fails_when_the_peers_know),
       cmocka_unit_test(a_started_collective_fails_when_the_peers_know),
       cmocka_unit_test(a_queued_collective_is_late_when_the_peers_know),
+      cmocka_unit_test(a_late_message_waits_for_no_rank_to_join),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

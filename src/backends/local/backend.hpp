@@ -23,6 +23,7 @@ class LocalBackend final : public Backend {
 
   std::string description() const override;
   Status wait_ready_unless(Deadline deadline, const std::function<Status()>& trouble) override;
+  bool has_joined(int peer) const override { return peer == rank() || membership_->joined(peer); }
   Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline) override;
   SmallProgress start_small(const PlainOperation& operation, std::uint64_t sequence,
                             BriefTime* out_time) noexcept override;
