@@ -97,6 +97,8 @@ DEFECTS = [
      "faults_test_blame TRIREME_TESTS_NETWORK=1 TRIREME_TOKEN=a-token-for-tests-of-27-bytes"),
     ("a wait in vain hides the one before", "src/backends/slots/blame.cpp",
      "before | ranks.words()[i]", "ranks.words()[i]", "unit_test_blame"),
+    ("an abort makes a wait vain", "src/backends/slots/arrivals.cpp",
+     "status.code() == TRIREME_ERROR_TIMEOUT;", "!status.ok();", "unit_test_local_threads"),
     ("who was late once says so for ever", "src/backends/slots/membership.cpp",
      "  if (!asks_only) membership.note_missed({});\n", "", "api_test_communicator"),
     ("who leaves misses ranks that have come since", "src/backends/slots/membership.cpp",

@@ -196,6 +196,38 @@ void who_only_asked_and_leaves_blames_nobody(void**) {
                       "");
 }
 
+// Another group hears how a long wait in this one ends.
+Waiting end_of_wait(std::uint64_t timeout_ns, bool aborts) {
+  const std::string url = fresh_url();
+  std::unique_ptr<Backend> backends[2];
+  for (int rank = 0; rank < 2; ++rank) {
+    assert_int_equal(join(url, rank, 2, &backends[rank]).code(), TRIREME_OK);
+  }
+  std::atomic<bool> waits{false};
+  std::atomic<Waiting> last{Waiting::begins};
+  backends[0]->on_wait(
+      std::make_shared<const WaitListener>([&](const RankSet&, Waiting what) noexcept {
+        last = what;
+        waits = true;
+      }));
+  std::thread waiter([&] {
+    const Status status =
+        backends[0]->run(operation(OperationKind::barrier, 0), 1, Deadline::after(timeout_ns));
+    if (status.code() != (aborts ? TRIREME_ERROR_ABORTED : TRIREME_ERROR_TIMEOUT)) {
+      last = Waiting::begins;
+    }
+  });
+  while (!waits.load()) pause_briefly();
+  if (aborts) fail_group(*backends[1], Status::failure(TRIREME_ERROR_ABORTED, "enough"));
+  waiter.join();
+  return last.load();
+}
+
+void only_a_deadline_makes_a_wait_vain(void**) {
+  assert_int_equal(end_of_wait(kLong, true), Waiting::over);
+  assert_int_equal(end_of_wait(kSecond / 20, false), Waiting::failed);
+}
+
 void a_rank_that_left_is_named(void**) {
   const std::string url = fresh_url();
   std::unique_ptr<Backend> backends[2];
@@ -401,6 +433,7 @@ int main() {
       cmocka_unit_test(waiting_for_ranks_that_have_not_joined_names_them_and_may_be_repeated),
       cmocka_unit_test(who_has_joined_since_a_wait_is_not_missed),
       cmocka_unit_test(who_only_asked_and_leaves_blames_nobody),
+      cmocka_unit_test(only_a_deadline_makes_a_wait_vain),
       cmocka_unit_test(a_rank_that_left_is_named),
       cmocka_unit_test(a_rank_that_leaves_after_its_last_collective_disturbs_nobody),
       cmocka_unit_test(a_name_can_be_used_again_as_soon_as_a_rank_has_left),

@@ -16,8 +16,8 @@ constexpr std::uint64_t kLongestNapNs = 500'000;
 // timeout.
 constexpr std::uint64_t kLongWaitNs = 250'000'000;
 
-// A long wait, as the groups see it from which this one was made. It counts as vain unless it is
-// marked as over.
+// A long wait, as the groups see it from which this one was made. It counts as vain only if its
+// end says so.
 class LongWait {
  public:
   LongWait(const Blame& blame, Deadline deadline)
@@ -26,7 +26,7 @@ class LongWait {
                     ? deadline.made_ns() +
                           std::min((deadline.moment_ns() - deadline.made_ns()) / 4, kLongWaitNs)
                     : UINT64_MAX) {}
-  ~LongWait() { end(Waiting::failed); }
+  ~LongWait() { end(Waiting::over); }
   LongWait(const LongWait&) = delete;
   LongWait& operator=(const LongWait&) = delete;
 
@@ -41,7 +41,7 @@ class LongWait {
     }
     show(missing, Waiting::over);
   }
-  void over() noexcept { end(Waiting::over); }
+  void end(Waiting how) noexcept { show({}, how); }
 
  private:
   void show(const RankSet& missing, Waiting before) noexcept {
@@ -50,7 +50,6 @@ class LongWait {
     const RankSet shown = std::exchange(shown_, missing);
     if (!shown.empty()) blame_.tell_wait(shown, before);
   }
-  void end(Waiting how) noexcept { show({}, how); }
 
   const Blame& blame_;
   const std::uint64_t due_ns_;
@@ -74,9 +73,18 @@ Status Arrivals::look_for_gone(int first, Arrived arrived) const {
 
 template <class Arrived>
 Status Arrivals::wait_until_all(Arrived arrived) {
+  LongWait long_wait(call_.group.blame(), call_.deadline);
+  const Status status = wait_until_all(arrived, long_wait);
+  // No rank is to blame for a wait that an abort, a loss or a mismatch has ended.
+  const bool in_vain = status.code() == TRIREME_ERROR_TIMEOUT;
+  long_wait.end(in_vain ? Waiting::failed : Waiting::over);
+  return status;
+}
+
+template <class Arrived, class Shown>
+Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
   Call& call = call_;
   int next = 0;
-  LongWait long_wait(call.group.blame(), call.deadline);
   const auto missing_from = [&](int first) {
     std::vector<std::int32_t> missing;
     for (int rank = first; rank < call.n; ++rank) {
@@ -90,10 +98,7 @@ Status Arrivals::wait_until_all(Arrived arrived) {
   std::uint64_t nap_ns = kShortestNapNs;
   for (Backoff backoff = call.group.bells().backoff();;) {
     while (next < call.n && arrived(next)) ++next;
-    if (next == call.n) {
-      long_wait.over();
-      return Status::success();
-    }
+    if (next == call.n) return Status::success();
     if (fetches && relay->fetch(call.op.channel)) continue;
     if (!call.group.failure().happened() && backoff.wait(call.deadline)) continue;
     Bell& bell = call.lane(next).bell;

@@ -24,6 +24,9 @@ class Arrivals {
   // Waits until arrived(rank) holds for every rank; each rank rings its bell when it becomes true.
   template <class Arrived>
   Status wait_until_all(Arrived arrived);
+  // The same; `long_wait` shows the wait.
+  template <class Arrived, class Shown>
+  Status wait_until_all(Arrived arrived, Shown& long_wait);
   // PEER_LOST if one of the ranks from `first` on has left without arriving: it never will.
   template <class Arrived>
   Status look_for_gone(int first, Arrived arrived) const;
