@@ -35,7 +35,7 @@ class Completion : public Request {
   virtual std::uint64_t due_ns() const = 0;  // its deadline
 
  private:
-  Status told() const;  // the result; takes the lock
+  Status told() const;  // the result; call it under the lock
   void call(void (*callback)(std::int32_t, void*), void* user_data) const noexcept;
 
   const void* const owner_;  // the communicator, by address only
