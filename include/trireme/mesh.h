@@ -3,7 +3,9 @@
  * @brief Ranks arranged in named axes, such as data, tensor and pipeline.
  *
  * A mesh gives every rank of a communicator one coordinate on each axis. It also makes one
- * communicator for each axis, of the ranks that differ in this coordinate only.
+ * communicator for each axis, of the ranks that differ in this coordinate only. If "data" and
+ * "shard" have more than one rank each, the mesh makes one communicator more. It has the ranks that
+ * differ in these two coordinates, and models on the mesh use it.
  *
  * Ownership: trireme_mesh_create() creates a mesh, and trireme_mesh_destroy() destroys it. The
  * communicators of its axes belong to it. A mesh keeps the parts of its communicator that it needs,
