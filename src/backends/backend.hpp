@@ -222,6 +222,10 @@ struct BriefTime {
   std::uint64_t end_ticks = 0;
 };
 
+// A wait for ranks to join may go on after its deadline, to learn the names of those that have not
+// come. It goes on for as long as it has waited, but no longer than this. A timeout of 0 only asks.
+constexpr std::uint64_t kMostPatienceNs = 500 * kMillisecond;
+
 class Backend {
  public:
   virtual ~Backend() = default;  // leaves the group; never waits for a peer

@@ -65,10 +65,12 @@ Status join_survivors(Communicator& parent, const Decision& decision, const Chil
 }
 
 // Waits until the ranks of the new group have met, or one of them is lost. A rank that meets in
-// vain keeps some time, in which the others can tell it that they do, too.
+// vain keeps a quarter of its time, in which the others can tell it that they do, too.
 Status wait_for_survivors(const Backend& backend, const Communicator& parent,
                           const Decision& decision, const Communicator& child, Deadline deadline) {
-  const Deadline earlier = Deadline::after(deadline.remaining_ns() / 4 * 3);
+  const std::uint64_t most_ns = deadline.remaining_ns() / 4 * 3;
+  // A wait in vain goes on for names: for as long again, or kMostPatienceNs.
+  const Deadline earlier = Deadline::after(most_ns - std::min(most_ns / 2, kMostPatienceNs));
   return child.wait_ready(earlier, [&]() -> Status {
     for (const std::int32_t rank : decision.ranks) {
       if (!backend.counts_as_lost(rank)) continue;

@@ -23,6 +23,8 @@ class Deadline {
   std::uint64_t moment_ns() const { return moment_ns_; }
   // When after() made it; 0 if it did not. Reading the clock is not free.
   std::uint64_t made_ns() const { return made_ns_; }
+  // A timeout of 0: the caller only asks.
+  bool leaves_no_time() const { return moment_ns_ <= made_ns_; }
   bool passed() const { return now_ns() >= moment_ns_; }
   std::uint64_t remaining_ns() const {
     const std::uint64_t now = now_ns();

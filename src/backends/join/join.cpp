@@ -99,8 +99,8 @@ Status join_network(const GroupOptions& options, std::string_view place,
        [mesh](int rank) { return mesh->loss(rank); },
        [mesh](bool because_of_another) { mesh->settle(because_of_another); },
        [mesh](int rank) { mesh->note_left(rank); }, [mesh] { return mesh->silent(); },
-       [mesh](bool gives_up, std::uint64_t patience_ns) {
-         return mesh->absent(gives_up, patience_ns);
+       [mesh](bool gives_up, Deadline deadline, const std::function<bool()>& ended) {
+         return mesh->absent(gives_up, deadline, ended);
        },
        [mesh](std::string* where, std::shared_ptr<const void>* meeting) {
          return mesh->open_meeting(where, meeting);

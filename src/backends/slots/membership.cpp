@@ -9,9 +9,7 @@
 namespace trireme::local {
 namespace {
 
-// How long a late rank waits for the names of ranks that have not come: no longer than it has
-// waited already, and not long.
-constexpr std::uint64_t kMostPatienceNs = 500 * kMillisecond;
+// The least patience of a late rank: see kMostPatienceNs.
 constexpr std::uint64_t kLeastPatienceNs = 20 * kMillisecond;
 // How often a wait asks for trouble elsewhere.
 constexpr std::uint64_t kTroubleNs = 2 * kMillisecond;
@@ -37,9 +35,10 @@ Status missed(const Group& group, const Membership& membership,
 }  // namespace
 
 std::vector<std::int32_t> Membership::absent(std::vector<std::int32_t> missing, bool gives_up,
-                                             std::uint64_t patience_ns) const {
+                                             Deadline deadline,
+                                             const std::function<bool()>& ended) const {
   if (absence_ == nullptr) return missing;
-  const auto known = absence_(gives_up, patience_ns);
+  const auto known = absence_(gives_up, deadline, ended);
   if (!known.has_value()) return missing;
   std::vector<std::int32_t> both;
   for (const std::int32_t rank : missing) {
@@ -64,12 +63,16 @@ Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>&
   Bell& bell = membership.bell();
   Stall stall = group.latecomers().stall();
   const std::uint64_t begin = now_ns();
-  const bool asks_only = begin >= deadline.moment_ns();
+  const bool asks_only = deadline.leaves_no_time();
   if (!asks_only) membership.note_missed({});
+  const auto failed = [&]() -> Status {
+    if (trouble != nullptr) TRIREME_RETURN_IF_ERROR(trouble());
+    return group.failure().status();
+  };
+  const std::function<bool()> ended = [&] { return !failed().ok(); };
   while (true) {
     const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
-    if (trouble != nullptr) TRIREME_RETURN_IF_ERROR(trouble());
-    if (group.failure().happened()) return group.failure().status();
+    TRIREME_RETURN_IF_ERROR(failed());
     if (ready.load(std::memory_order_acquire)) return Status::success();
     std::vector<std::int32_t> missing;
     std::vector<std::int32_t> left;
@@ -95,14 +98,15 @@ Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>&
           .with_details(std::move(details));
     }
     if (deadline.passed()) {
-      missing = membership.absent(std::move(missing), true,
-                                  std::clamp(now_ns() - begin, kLeastPatienceNs, kMostPatienceNs));
-      if (group.failure().happened()) return group.failure().status();
-      // Some may have joined meanwhile.
-      const auto is_here = [&](std::int32_t rank) { return membership.joined(rank); };
-      if (!std::all_of(missing.begin(), missing.end(), is_here)) {
-        missing.erase(std::remove_if(missing.begin(), missing.end(), is_here), missing.end());
+      if (!asks_only) {
+        const std::uint64_t patience_ns =
+            std::clamp(now_ns() - begin, kLeastPatienceNs, kMostPatienceNs);
+        missing = membership.absent(std::move(missing), true, Deadline::after(patience_ns), ended);
+        TRIREME_RETURN_IF_ERROR(failed());
       }
+      // Some may have joined meanwhile. If all have, others may be missing.
+      std::erase_if(missing, [&](std::int32_t rank) { return membership.joined(rank); });
+      if (missing.empty()) continue;
       if (const int refused = system_refusal(); refused != 0) {
         details.blamed = {group.rank()};
         details.system_error = refused;
@@ -114,7 +118,10 @@ Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>&
       return missed(group, membership, missing);
     }
     if (stall.due(now_ns())) {
-      missing = membership.absent(std::move(missing), false, kMostPatienceNs);
+      const std::uint64_t most_ns = now_ns() + kMostPatienceNs;
+      missing = membership.absent(std::move(missing), false,
+                                  Deadline::at(std::min(deadline.moment_ns(), most_ns)), ended);
+      if (ended()) continue;
       group.latecomers().warn(missing, "not joined", "", 0, stall);
       continue;
     }

@@ -25,14 +25,14 @@ class Membership {
   // Whether a process that claims to be `rank` has another token.
   virtual bool has_other_token(int) const { return false; }
   // Returns the ranks that have not come, if some process knows them; none: no process does.
-  // `gives_up`: this rank's deadline has passed. May wait for `patience_ns`. Set it before the
-  // first wait.
+  // `gives_up`: this rank's deadline has passed. May wait until `deadline`, or until `ended`, which
+  // it asks every few milliseconds. Set it before the first wait.
   using Absence = std::function<std::optional<std::vector<std::int32_t>>(
-      bool gives_up, std::uint64_t patience_ns)>;
+      bool gives_up, Deadline deadline, const std::function<bool()>& ended)>;
   void ask_by(Absence absence) { absence_ = std::move(absence); }
   // Of the ranks that have not joined, those that have not come; the others wait as this rank does.
   std::vector<std::int32_t> absent(std::vector<std::int32_t> missing, bool gives_up,
-                                   std::uint64_t patience_ns) const;
+                                   Deadline deadline, const std::function<bool()>& ended) const;
   // The last wait for all ranks ended at its deadline without these; none: something else ended it.
   // A rank that then leaves tells the ranks that it still misses: the rest do not blame it.
   void note_missed(std::vector<std::int32_t> ranks) {

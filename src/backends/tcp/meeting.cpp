@@ -15,6 +15,8 @@ namespace trireme::tcp {
 namespace {
 
 constexpr std::uint64_t kWarnNs = 3'000'000'000;
+// How often a wait for an answer asks whether it has ended.
+constexpr std::uint64_t kLookNs = 2 * kMillisecond;
 
 }  // namespace
 
@@ -103,18 +105,32 @@ std::vector<std::int32_t> Meeting::those_who_have_not_come() const {
   return out;
 }
 
-std::optional<std::vector<std::int32_t>> Meeting::absent(bool gives_up, std::uint64_t patience_ns) {
-  const Deadline deadline = Deadline::after(patience_ns);
+// `ended` may take locks, so it is asked without this one.
+template <class Ready>
+void Meeting::wait_for_answer(std::unique_lock<std::mutex>& lock, Deadline deadline,
+                              const std::function<bool()>& ended, Ready ready) {
+  bool has_ended = false;
+  while (!has_ended && !deadline.passed()) {
+    const Deadline look = Deadline::at(std::min(deadline.moment_ns(), now_ns() + kLookNs));
+    if (wait_until(changed_, lock, look, ready)) return;
+    lock.unlock();
+    has_ended = ended();
+    lock.lock();
+  }
+}
+
+std::optional<std::vector<std::int32_t>> Meeting::absent(bool gives_up, Deadline deadline,
+                                                         const std::function<bool()>& ended) {
   std::unique_lock lock(mutex_);
-  wait_until(changed_, lock, deadline, [&] { return state_ != State::trying; });
+  wait_for_answer(lock, deadline, ended, [&] { return state_ != State::trying; });
   if (waiting_ != nullptr) {
     const std::uint64_t before = heard_;
     ask(*waiting_, gives_up);
-    wait_until(changed_, lock, deadline, [&] { return heard_ != before || waiting_ == nullptr; });
+    wait_for_answer(lock, deadline, ended, [&] { return heard_ != before || waiting_ == nullptr; });
     if (heard_ != before) return those_who_have_not_come();
     // All have met, or this attempt has ended: the state tells which in a moment.
-    wait_until(changed_, lock, deadline,
-               [&] { return state_ != State::waiting || waiting_ != nullptr; });
+    wait_for_answer(lock, deadline, ended,
+                    [&] { return state_ != State::waiting || waiting_ != nullptr; });
   }
   if (state_ == State::met) return std::nullopt;
   // Rank 0 may have been there, and have given up like this rank.

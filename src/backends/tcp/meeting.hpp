@@ -32,9 +32,10 @@ class Meeting {
   Status attend(const std::atomic<bool>& stop, std::vector<Entry>* out);
 
   // Any thread, during attend(): returns the ranks that have not come; none if all have met.
-  // `gives_up`: this rank's deadline has passed. Waits so long at most for the directory's answer;
-  // rank 0 is to blame if there is none.
-  std::optional<std::vector<std::int32_t>> absent(bool gives_up, std::uint64_t patience_ns);
+  // `gives_up`: this rank's deadline has passed. Waits for the directory's answer until `deadline`,
+  // or until `ended`; rank 0 is to blame if there is none.
+  std::optional<std::vector<std::int32_t>> absent(bool gives_up, Deadline deadline,
+                                                  const std::function<bool()>& ended);
 
   // After attend(), any thread.
   int descriptor();            // to be polled; -1: none
@@ -59,6 +60,9 @@ class Meeting {
   enum class State { trying, waiting, refused, met };
 
   std::vector<std::int32_t> those_who_have_not_come() const;
+  template <class Ready>
+  void wait_for_answer(std::unique_lock<std::mutex>& lock, Deadline deadline,
+                       const std::function<bool()>& ended, Ready ready);
   void enter(State state) noexcept;
 
   const Endpoint endpoint_;

@@ -64,8 +64,9 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   // The rank has said goodbye, so the end of its connections is no loss.
   void note_left(int rank) noexcept { losses_.note_left(rank); }
   // The same as Meeting's.
-  std::optional<std::vector<std::int32_t>> absent(bool gives_up, std::uint64_t patience_ns) {
-    return meeting_->absent(gives_up, patience_ns);
+  std::optional<std::vector<std::int32_t>> absent(bool gives_up, Deadline deadline,
+                                                  const std::function<bool()>& ended) {
+    return meeting_->absent(gives_up, deadline, ended);
   }
   // The ranks without a sign of life for some time, which are not given up yet.
   std::vector<std::int32_t> silent();
