@@ -55,7 +55,7 @@ Status check_blocks(const Communicator& communicator, const Blocks& blocks, cons
 
 // An argument that this rank does not use is not checked.
 void fill(const Communicator& communicator, OperationKind kind, const void* send, void* receive,
-          trireme_dtype dtype, std::int32_t root, Operation* out) {
+          trireme_dtype dtype, std::int32_t root, PlainOperation* out) {
   const bool is_root = communicator.rank() == root;
   const bool scatters = kind == OperationKind::scatter || kind == OperationKind::scatter_v;
   out->kind = kind;
@@ -67,7 +67,7 @@ void fill(const Communicator& communicator, OperationKind kind, const void* send
 
 Status make_reduce(const Communicator& communicator, const void* send, void* receive,
                    std::uint64_t count, trireme_dtype dtype, trireme_reduction reduction,
-                   std::int32_t root, Operation* out) {
+                   std::int32_t root, PlainOperation* out) {
   std::uint64_t bytes = 0;
   TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
   TRIREME_RETURN_IF_ERROR(check_reduction(dtype, reduction));
@@ -87,7 +87,7 @@ Status make_reduce(const Communicator& communicator, const void* send, void* rec
 
 Status make_blocks(const Communicator& communicator, OperationKind kind, const void* send,
                    void* receive, std::uint64_t count, trireme_dtype dtype, std::int32_t root,
-                   Operation* out) {
+                   PlainOperation* out) {
   const bool gathers = kind == OperationKind::gather;
   Blocks blocks;
   TRIREME_RETURN_IF_ERROR(
@@ -116,10 +116,10 @@ Status make_blocks_v(const Communicator& communicator, OperationKind kind, const
 trireme_status trireme_reduce(trireme_communicator* communicator, const void* send, void* receive,
                               uint64_t count, trireme_dtype dtype, trireme_reduction reduction,
                               int32_t root, const trireme_operation_options* options) {
-  return run(__func__, communicator, options, reduction,
-             [&](const Communicator& object, Operation* out) {
-               return make_reduce(object, send, receive, count, dtype, reduction, root, out);
-             });
+  return run_plain(__func__, communicator, options, reduction,
+                   [&](const Communicator& object, PlainOperation* out) {
+                     return make_reduce(object, send, receive, count, dtype, reduction, root, out);
+                   });
 }
 
 trireme_status trireme_reduce_start(trireme_communicator* communicator, const void* send,
@@ -136,9 +136,11 @@ trireme_status trireme_reduce_start(trireme_communicator* communicator, const vo
 trireme_status trireme_gather(trireme_communicator* communicator, const void* send, void* receive,
                               uint64_t send_count, trireme_dtype dtype, int32_t root,
                               const trireme_operation_options* options) {
-  return run(__func__, communicator, options, 0, [&](const Communicator& object, Operation* out) {
-    return make_blocks(object, OperationKind::gather, send, receive, send_count, dtype, root, out);
-  });
+  return run_plain(__func__, communicator, options, 0,
+                   [&](const Communicator& object, PlainOperation* out) {
+                     return make_blocks(object, OperationKind::gather, send, receive, send_count,
+                                        dtype, root, out);
+                   });
 }
 
 trireme_status trireme_gather_start(trireme_communicator* communicator, const void* send,
@@ -174,10 +176,11 @@ trireme_status trireme_gather_v_start(trireme_communicator* communicator, const 
 trireme_status trireme_scatter(trireme_communicator* communicator, const void* send, void* receive,
                                uint64_t receive_count, trireme_dtype dtype, int32_t root,
                                const trireme_operation_options* options) {
-  return run(__func__, communicator, options, 0, [&](const Communicator& object, Operation* out) {
-    return make_blocks(object, OperationKind::scatter, send, receive, receive_count, dtype, root,
-                       out);
-  });
+  return run_plain(__func__, communicator, options, 0,
+                   [&](const Communicator& object, PlainOperation* out) {
+                     return make_blocks(object, OperationKind::scatter, send, receive,
+                                        receive_count, dtype, root, out);
+                   });
 }
 
 trireme_status trireme_scatter_start(trireme_communicator* communicator, const void* send,

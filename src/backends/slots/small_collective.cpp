@@ -40,8 +40,11 @@ std::uint64_t largest(const PlainOperation& operation, int world_size) noexcept 
   const std::uint64_t bytes = operation.count * dtype_size(operation.dtype);
   switch (operation.kind) {
     case OperationKind::barrier: return 0;
+    case OperationKind::scatter:
     case OperationKind::reduce_scatter: return bytes * static_cast<std::uint64_t>(world_size);
     case OperationKind::all_reduce:
+    case OperationKind::reduce:
+    case OperationKind::gather:
     case OperationKind::all_gather:
     case OperationKind::broadcast: return bytes;
     default: return kTooLong;
@@ -67,7 +70,8 @@ SmallProgress Collectives::start_small(const PlainOperation& op, std::uint64_t s
   // As in Offer::publish().
   const bool tiny = bytes <= kTinyBytes;
   const bool broadcasts = op.kind == OperationKind::broadcast;
-  const bool gives = bytes > 0 && (!broadcasts || op.root == me);
+  const bool from_root = broadcasts || op.kind == OperationKind::scatter;
+  const bool gives = bytes > 0 && (!from_root || op.root == me);
   const std::uint64_t hash = write_plain_fingerprint(op, sequence, &mine.fingerprint);
   mine.print_hash = hash;
   mine.flags = gives ? (tiny ? kContributes | kTiny : kContributes) : 0;
@@ -103,23 +107,43 @@ SmallProgress Collectives::start_small(const PlainOperation& op, std::uint64_t s
   if (bytes == 0) return SmallProgress::over;
 
   const auto others = static_cast<std::uint64_t>(n - 1);
+  const std::uint64_t block = op.count * dtype_size(op.dtype);
+  const std::uint64_t mine_at = block * static_cast<std::uint64_t>(me);
+  const bool is_root = op.root == me;
   std::uint64_t given = bytes * others;
   std::uint64_t read = given;
+  const auto combine = [&] {
+    const auto ranks = static_cast<std::uint32_t>(n);
+    kernels::reduce_few(op.dtype, op.reduction, op.receive, channel.cut.data(), ranks, op.count,
+                        ranks, op.scale);
+  };
   switch (op.kind) {
-    case OperationKind::reduce_scatter: {
-      const std::uint64_t block = op.count * dtype_size(op.dtype);
+    case OperationKind::reduce_scatter:
       for (const void*& source : channel.cut) {
-        source = static_cast<const std::byte*>(source) + block * static_cast<std::uint64_t>(me);
+        source = static_cast<const std::byte*>(source) + mine_at;
       }
       given = read = block * others;
-      [[fallthrough]];
-    }
-    case OperationKind::all_reduce: {
-      const auto ranks = static_cast<std::uint32_t>(n);
-      kernels::reduce_few(op.dtype, op.reduction, op.receive, channel.cut.data(), ranks, op.count,
-                          ranks, op.scale);
+      combine();
       break;
-    }
+    case OperationKind::reduce:
+      given = is_root ? 0 : bytes;
+      read = is_root ? read : 0;
+      if (is_root) combine();
+      break;
+    case OperationKind::all_reduce: combine(); break;
+    case OperationKind::scatter:
+      given = is_root ? block * others : 0;
+      read = is_root ? 0 : block;
+      std::memcpy(
+          op.receive,
+          static_cast<const std::byte*>(channel.cut[static_cast<std::size_t>(op.root)]) + mine_at,
+          block);
+      break;
+    case OperationKind::gather:
+      given = is_root ? 0 : bytes;
+      read = is_root ? read : 0;
+      if (!is_root) break;
+      [[fallthrough]];
     case OperationKind::all_gather:
       for (int rank = 0; rank < n; ++rank) {
         const auto at = static_cast<std::size_t>(rank);
@@ -127,7 +151,7 @@ SmallProgress Collectives::start_small(const PlainOperation& op, std::uint64_t s
       }
       break;
     default:  // broadcast
-      if (gives) {
+      if (is_root) {
         read = 0;
         break;
       }
