@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backends/rank_set.hpp"
+#include "platform/backoff.hpp"
 #include "platform/clock.hpp"
 #include "platform/status.hpp"
 
@@ -168,7 +169,24 @@ struct Message {
   std::uint64_t met_count = 0;
   trireme_dtype met_dtype = 0;
   std::shared_ptr<Memory> allocated;  // with Fit::allocate
-  std::uint64_t moved_bytes = 0;      // for the backend's own use
+  // For the backend's own use.
+  std::uint64_t moved_bytes = 0;
+  Message* before = nullptr;  // its neighbours in a MessageList
+  Message* after = nullptr;
+};
+
+// Messages in order. The links lie in the messages, so that listing one allocates nothing. A
+// message is in one list at a time.
+class MessageList {
+ public:
+  bool empty() const noexcept { return first_ == nullptr; }
+  Message* front() const noexcept { return first_; }  // null: it is empty
+  void push_back(Message& message) noexcept;
+  void remove(Message& message) noexcept;
+
+ private:
+  Message* first_ = nullptr;
+  Message* last_ = nullptr;
 };
 
 // The last calls of one rank, as far as another rank sees them.
@@ -277,15 +295,19 @@ class Backend {
 
   // Messages: post() registers one (and may finish it), progress() moves all that can move now. One
   // thread at a time is inside post, progress and withdraw; the caller locks. activity() changes
-  // whenever progress() may have new work; wait_activity() sleeps until it differs from `seen`, the
-  // group has failed, or the deadline passes. Once the group has failed, progress() ends all
-  // messages and does not throw.
+  // whenever progress() may have new work that no peer brings, and see begin_rest().
+  // wait_activity() sleeps until it differs from `seen`, the group has failed, or the deadline
+  // passes. Once the group has failed, progress() ends all messages and does not throw.
   virtual void post(Message& message) = 0;
   virtual void progress() = 0;
   virtual bool withdraw(Message& message) = 0;  // false: it is matched or done
   virtual std::uint32_t activity() const = 0;
   virtual void wait_activity(std::uint32_t seen, Deadline deadline) = 0;
-  virtual void wake_waiters() = 0;  // makes this rank's own wait_activity() return
+  // A peer's messages change activity() only while this rank rests: a thread calls this, then
+  // progress() once more, and then sleeps. It takes 1 off the result when it is awake again.
+  virtual std::atomic<std::uint32_t>* begin_rest() noexcept = 0;
+  virtual Backoff backoff() const = 0;  // how long a thread polls before it rests
+  virtual void wake_waiters() = 0;      // makes this rank's own wait_activity() return
 
   // Allocates memory that run() reads from peers without a copy. Any thread.
   virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;

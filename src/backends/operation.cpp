@@ -86,4 +86,17 @@ Status Backend::map_peer(int, std::uint64_t, std::uint64_t, Deadline, std::share
   return unsupported("ranks of " + description() + " do not share memory");
 }
 
+void MessageList::push_back(Message& message) noexcept {
+  message.before = last_;
+  message.after = nullptr;
+  (last_ == nullptr ? first_ : last_->after) = &message;
+  last_ = &message;
+}
+
+void MessageList::remove(Message& message) noexcept {
+  (message.before == nullptr ? first_ : message.before->after) = message.after;
+  (message.after == nullptr ? last_ : message.after->before) = message.before;
+  message.before = message.after = nullptr;
+}
+
 }  // namespace trireme

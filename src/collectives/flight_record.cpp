@@ -29,8 +29,8 @@ void FlightRecord::note(const What& what, std::uint64_t start_ticks,
   entries_[number % kEntries] = {what, number, start_ticks, end_ticks, TRIREME_OK, true, true};
 }
 
-void FlightRecord::end(std::uint64_t number, trireme_status status) noexcept {
-  const std::uint64_t now = now_ns();
+void FlightRecord::end(std::uint64_t number, trireme_status status, std::uint64_t end_ns) noexcept {
+  const std::uint64_t now = end_ns != 0 ? end_ns : now_ns();
   const std::lock_guard lock(mutex_);
   ++ended_;
   if (status != TRIREME_OK) ++failed_;

@@ -29,7 +29,8 @@ class FlightRecord {
 
   // Returns the number by which end() finds the operation again. `start_ns`: 0 for now.
   std::uint64_t begin(const What& what, std::uint64_t start_ns = 0) noexcept;
-  void end(std::uint64_t number, trireme_status status) noexcept;
+  // `end_ns`: 0 for now.
+  void end(std::uint64_t number, trireme_status status, std::uint64_t end_ns = 0) noexcept;
   // begin() and end() at once, for an operation that has succeeded, with stamps of ticks_now().
   void note(const What& what, std::uint64_t start_ticks, std::uint64_t end_ticks) noexcept;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "backends/last_calls.hpp"
@@ -36,6 +37,18 @@ MetMessage met_by(const Message& message) {
 constexpr std::uint64_t kMostBuffered = 64u << 20;
 
 bool is_done(const Message& message) { return message.done.load(std::memory_order_acquire); }
+
+// While it exists peers wake this rank: see Backend::begin_rest().
+class Rest {
+ public:
+  explicit Rest(Backend& backend) : sleepers_(backend.begin_rest()) {}
+  ~Rest() { sleepers_->fetch_sub(1, std::memory_order_relaxed); }
+  Rest(const Rest&) = delete;
+  Rest& operator=(const Rest&) = delete;
+
+ private:
+  std::atomic<std::uint32_t>* const sleepers_;
+};
 
 }  // namespace
 
@@ -72,18 +85,14 @@ class StartedMessage final : public Completion {
   const std::shared_ptr<void> keep_;
 };
 
-struct MessageQueue::Waiter {
-  Message message;
-  bool told = false;  // woken because it is done
-};
-
 struct MessageQueue::Batch {
   bool done() const { return std::all_of(posted, posted + count, is_done_of); }
   static bool is_done_of(const Message* message) { return is_done(*message); }
 
   Message* const* posted = nullptr;
   std::size_t count = 0;
-  bool told = false;
+  bool of_caller = false;  // run(): messages of the caller, not of an algorithm
+  bool sleeps = false;     // its thread does not look whether it is done
   Batch* next = nullptr;
 };
 
@@ -92,9 +101,9 @@ void MessageQueue::open(std::shared_ptr<Backend> backend) {
   backend_ = std::move(backend);
 }
 
-std::uint64_t MessageQueue::begin_record(const Message& message) noexcept {
+std::uint64_t MessageQueue::begin_record(const Message& message, std::uint64_t start_ns) noexcept {
   return records_.flight.begin(
-      {message.kind, message.dtype, message.peer, 0, message.sequence, message.count});
+      {message.kind, message.dtype, message.peer, 0, message.sequence, message.count}, start_ns);
 }
 
 // Moves the messages that can move, and wakes the callers whose message is now done.
@@ -112,14 +121,13 @@ void MessageQueue::drive(Backend& backend) noexcept {
 
 void MessageQueue::wake_ended(Backend& backend) noexcept {
   bool wake = false;
-  for (Waiter* const waiter : waiters_) {
-    if (!waiter->told && is_done(waiter->message)) wake = waiter->told = true;
-  }
   for (const auto& started : started_) {
     if (!started->told && is_done(started->message)) wake = started->told = true;
   }
   for (Batch* batch = batches_; batch != nullptr; batch = batch->next) {
-    if (!batch->told && batch->done()) wake = batch->told = true;
+    if (!batch->sleeps || !batch->done()) continue;
+    batch->sleeps = false;
+    wake = true;
   }
   if (wake) backend.wake_waiters();
 }
@@ -182,31 +190,56 @@ Status MessageQueue::late(const Batch& batch, OperationKind kind, std::uint64_t 
   });
 }
 
-template <class Done, class Late, class Slow>
-void MessageQueue::drive_until(std::unique_lock<std::mutex>& lock, Backend& backend,
-                               Deadline deadline, Done done, Late late, Slow slow) {
+// A caller moves its own messages: while it polls no thread has to be woken, on either side. It
+// reads the clock, and sleeps, only where a peer takes longer than that.
+template <class Late, class Slow>
+void MessageQueue::drive_until(std::unique_lock<std::mutex>& lock, Backend& backend, Batch& batch,
+                               Deadline deadline, Late late, Slow slow) {
   Stall stall(records_.stall_ns);
-  while (!done()) {
+  for (;;) {
+    Backoff before_rest = backend.backoff();
+    bool polls = true;
+    do {
+      drive(backend);
+      if (batch.done()) return;
+      if (before_rest.spins()) {
+        polls = before_rest.wait(deadline);  // too short to unlock for it
+      } else {
+        lock.unlock();
+        polls = before_rest.wait(deadline);
+        lock.lock();
+      }
+    } while (polls && !batch.done());
+    const Rest rest(backend);
     const std::uint32_t seen = backend.activity();
     drive(backend);
-    if (done()) break;
+    if (batch.done()) return;
     const std::uint64_t now = now_ns();
     if (now >= deadline.moment_ns()) {
       late();
       continue;
     }
+    batch.sleeps = true;
     lock.unlock();
     if (stall.due(now)) slow(stall.waited_ns());
     backend.wait_activity(seen, stall.before(deadline));
     lock.lock();
+    batch.sleeps = false;
   }
+}
+
+// The caller holds the lock.
+void MessageQueue::leave(const Batch& batch) noexcept {
+  Batch** place = &batches_;
+  while (*place != &batch) place = &(*place)->next;
+  *place = batch.next;
 }
 
 Status MessageQueue::exchange(Backend& backend, const std::vector<Message*>& messages,
                               OperationKind kind, std::uint64_t sequence,
                               Deadline deadline) noexcept {
   std::unique_lock lock(mutex_);
-  Batch batch{messages.data(), 0, false, batches_};
+  Batch batch{messages.data(), 0, false, false, batches_};
   batches_ = &batch;
   const Status posted = caught(records_, kind, sequence, [&] {
     for (; batch.count < messages.size(); ++batch.count) backend.post(*messages[batch.count]);
@@ -214,12 +247,10 @@ Status MessageQueue::exchange(Backend& backend, const std::vector<Message*>& mes
   });
   if (!posted.ok()) backend.fail(posted);
   drive_until(
-      lock, backend, deadline, [&] { return batch.done(); },
+      lock, backend, batch, deadline,
       [&] { backend.fail(late(batch, kind, sequence)); },  // which ends all messages
       [&](std::uint64_t waited_ns) { warn(backend, batch, kind, sequence, waited_ns); });
-  Batch** place = &batches_;
-  while (*place != &batch) place = &(*place)->next;
-  *place = batch.next;
+  leave(batch);
   if (!posted.ok()) return posted;
   for (const Message* const message : messages) {
     if (!message->status.ok()) return message->status;
@@ -252,8 +283,9 @@ Status MessageQueue::give_up(Backend& backend, Message& message) noexcept {
 }
 
 // The message's own outcome, with the operation named in a failure of the group that names none.
-Status MessageQueue::finish(const Message& message, std::uint64_t flight) noexcept {
-  records_.flight.end(flight, message.status.code());
+Status MessageQueue::finish(const Message& message, std::uint64_t flight,
+                            std::uint64_t end_ns) noexcept {
+  records_.flight.end(flight, message.status.code(), end_ns);
   const FailureDetails* const details = message.status.details();
   if (message.status.ok() || (details != nullptr && !details->operation.empty())) {
     return message.status;
@@ -263,58 +295,51 @@ Status MessageQueue::finish(const Message& message, std::uint64_t flight) noexce
 
 Status MessageQueue::run(const MessageArguments* arguments, int count, Deadline deadline,
                          MetMessage* out_met) {
-  Waiter waiters[2];
-  std::list<Waiter*> nodes[2];
-  for (int i = 0; i < count; ++i) {
-    fill(&waiters[i].message, arguments[i], deadline);
-    nodes[i].push_back(&waiters[i]);
-  }
+  Message messages[2];
+  Message* posted[2] = {&messages[0], &messages[1]};
+  for (int i = 0; i < count; ++i) fill(&messages[i], arguments[i], deadline);
 
   std::unique_lock lock(mutex_);
   const std::shared_ptr<Backend> backend = backend_;
   if (backend == nullptr) return records_.left();
   std::uint64_t flights[2] = {};
+  Batch batch{posted, static_cast<std::size_t>(count), true, false, batches_};
+  batches_ = &batch;
   for (int i = 0; i < count; ++i) {
-    Message& message = waiters[i].message;
+    Message& message = messages[i];
     message.sequence = ++last_sequence_;
-    flights[i] = begin_record(message);
-    waiters_.splice(waiters_.end(), nodes[i]);
-    const Status posted = caught(records_, message.kind, message.sequence, [&] {
+    flights[i] = begin_record(message, deadline.made_ns());
+    const Status refused = caught(records_, message.kind, message.sequence, [&] {
       backend->post(message);
       return Status::success();
     });
-    if (!posted.ok()) {
-      message.status = posted;
-      message.done = true;
-    }
-    waiters[i].told = is_done(message);
+    if (refused.ok()) continue;
+    message.status = refused;
+    message.done = true;
   }
-  wake_ended(*backend);  // a message to oneself ends two
-  const auto ended = [&] {
-    return is_done(waiters[0].message) && (count == 1 || is_done(waiters[1].message));
-  };
   const auto give_all_up = [&] {
     for (int i = 0; i < count; ++i) {
-      Message& message = waiters[i].message;
+      Message& message = messages[i];
       if (is_done(message)) continue;
       message.status = give_up(*backend, message);
       message.done = true;
     }
     wake_ended(*backend);
   };
-  drive_until(lock, *backend, deadline, ended, give_all_up, [&](std::uint64_t waited_ns) {
+  drive_until(lock, *backend, batch, deadline, give_all_up, [&](std::uint64_t waited_ns) {
     for (int i = 0; i < count; ++i) {
-      if (!is_done(waiters[i].message)) warn(*backend, waiters[i].message, waited_ns);
+      if (!is_done(messages[i])) warn(*backend, messages[i], waited_ns);
     }
   });
-  for (int i = 0; i < count; ++i) waiters_.remove(&waiters[i]);
+  leave(batch);
   lock.unlock();
+  const std::uint64_t end_ns = now_ns();
   Status first = Status::success();
   for (int i = 0; i < count; ++i) {
-    Status status = finish(waiters[i].message, flights[i]);
+    Status status = finish(messages[i], flights[i], end_ns);
     if (first.ok()) first = std::move(status);
   }
-  if (first.ok() && out_met != nullptr) *out_met = met_by(waiters[0].message);
+  if (first.ok() && out_met != nullptr) *out_met = met_by(messages[0]);
   return first;
 }
 
@@ -341,7 +366,7 @@ Status MessageQueue::start(std::shared_ptr<StartedMessage> started) {
   }
   Message& message = started->message;
   message.sequence = ++last_sequence_;
-  started->flight = begin_record(message);
+  started->flight = begin_record(message, message.deadline.made_ns());
   started->stall = Stall(records_.stall_ns);
   started->backend = backend_;
   const Status posted = caught(records_, message.kind, last_sequence_, [&] {
@@ -430,9 +455,11 @@ bool MessageQueue::stop() noexcept {
   backend = std::move(backend_);  // released outside the lock
   backend_ = nullptr;
   changed_.notify_all();
-  const auto under_way = [](const auto& each) { return !is_done(each->message); };
-  return std::any_of(waiters_.begin(), waiters_.end(), under_way) ||
-         std::any_of(started_.begin(), started_.end(), under_way);
+  for (const Batch* batch = batches_; batch != nullptr; batch = batch->next) {
+    if (batch->of_caller && !batch->done()) return true;
+  }
+  return std::any_of(started_.begin(), started_.end(),
+                     [](const auto& each) { return !is_done(each->message); });
 }
 
 // Moves ended messages to `ended`, and late ones, too, after it has withdrawn them. `slow` are the
@@ -485,6 +512,7 @@ void MessageQueue::work() noexcept {
     if (started_.empty()) return;
     // Held only while a message is under way, so that this rank can leave the group.
     std::shared_ptr<Backend> backend = started_.front()->backend;
+    std::optional<Rest> rest(std::in_place, *backend);
     const std::uint32_t seen = backend->activity();
     drive(*backend);
     std::uint64_t earliest = UINT64_MAX;
@@ -496,15 +524,17 @@ void MessageQueue::work() noexcept {
     slow.clear();
     if (!any_ended) {
       backend->wait_activity(seen, Deadline::at(earliest));
+      rest.reset();
       backend.reset();
       lock.lock();
       continue;
     }
+    rest.reset();
     const auto has_failed = [](const auto& each) { return !each->message.status.ok(); };
     if (std::any_of(ended.begin(), ended.end(), has_failed)) backend->spread_failure();
     backend.reset();
     for (const auto& started : ended) {
-      Status status = finish(started->message, started->flight);
+      Status status = finish(started->message, started->flight, now_ns());
       started->backend.reset();
       started->held.reset();
       started->copy.reset();

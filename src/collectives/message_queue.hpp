@@ -38,17 +38,17 @@ class MessageQueue {
   bool stop() noexcept;
 
  private:
-  struct Waiter;  // a caller that blocks in run()
-  struct Batch;   // a caller that blocks in exchange()
+  struct Batch;  // the messages for which a caller blocks, in run() or exchange()
 
   Status start(std::shared_ptr<StartedMessage> started);
   Status wait_for_room(std::unique_lock<std::mutex>& lock, std::uint64_t bytes, Deadline deadline);
   void drive(Backend& backend) noexcept;
-  // Drives a call's messages until `done()`. At the deadline `late()` must end them, or the group.
-  // `slow(waited_ns)` warns; it is called without the lock.
-  template <class Done, class Late, class Slow>
-  void drive_until(std::unique_lock<std::mutex>& lock, Backend& backend, Deadline deadline,
-                   Done done, Late late, Slow slow);
+  // Drives the messages until those of the batch are done. At the deadline `late()` must end them,
+  // or the group. `slow(waited_ns)` warns; it is called without the lock.
+  template <class Late, class Slow>
+  void drive_until(std::unique_lock<std::mutex>& lock, Backend& backend, Batch& batch,
+                   Deadline deadline, Late late, Slow slow);
+  void leave(const Batch& batch) noexcept;
   void wake_ended(Backend& backend) noexcept;
   // Withdraws a late message; afterwards it is done.
   Status give_up(Backend& backend, Message& message) noexcept;
@@ -57,8 +57,8 @@ class MessageQueue {
   void warn(const Backend& backend, const Batch& batch, OperationKind kind, std::uint64_t sequence,
             std::uint64_t waited_ns) const noexcept;
   void warn(const Backend& backend, const Message& message, std::uint64_t waited_ns) const noexcept;
-  Status finish(const Message& message, std::uint64_t flight) noexcept;
-  std::uint64_t begin_record(const Message& message) noexcept;
+  Status finish(const Message& message, std::uint64_t flight, std::uint64_t end_ns) noexcept;
+  std::uint64_t begin_record(const Message& message, std::uint64_t start_ns) noexcept;
   void work() noexcept;
   bool collect(std::list<std::shared_ptr<StartedMessage>>* ended,
                std::list<std::shared_ptr<StartedMessage>>* slow, std::uint64_t* earliest) noexcept;
@@ -68,7 +68,6 @@ class MessageQueue {
   std::condition_variable changed_;
   std::shared_ptr<Backend> backend_;  // null: not open, or stopped
   std::uint64_t last_sequence_ = 0;
-  std::list<Waiter*> waiters_;
   Batch* batches_ = nullptr;  // the first of a list
   std::list<std::shared_ptr<StartedMessage>> started_;
   std::list<std::shared_ptr<StartedMessage>>

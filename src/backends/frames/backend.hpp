@@ -70,6 +70,12 @@ class HostBackend final : public Backend {
   void wait_activity(std::uint32_t seen, Deadline deadline) override {
     group_.wait_activity(seen, deadline);
   }
+  std::atomic<std::uint32_t>* begin_rest() noexcept override {
+    std::atomic<std::uint32_t>& sleepers = group_.bells().message_bell().sleepers;
+    sleepers.fetch_add(1, std::memory_order_seq_cst);
+    return &sleepers;
+  }
+  Backoff backoff() const override { return group_.bells().backoff(); }
   void wake_waiters() override { group_.bells().wake_waiters(); }
   Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) override {
     return buffers_->allocate(bytes, out);

@@ -42,6 +42,12 @@ class LocalBackend final : public Backend {
   void wait_activity(std::uint32_t seen, Deadline deadline) override {
     group_.wait_activity(seen, deadline);
   }
+  std::atomic<std::uint32_t>* begin_rest() noexcept override {
+    std::atomic<std::uint32_t>& sleepers = group_.bells().message_bell().sleepers;
+    sleepers.fetch_add(1, std::memory_order_seq_cst);
+    return &sleepers;
+  }
+  Backoff backoff() const override { return group_.bells().backoff(); }
   void wake_waiters() override { group_.bells().wake_waiters(); }
   bool shares_memory() const override { return true; }
   std::uint64_t key_of(Memory& memory) const override { return buffers_->key_of(memory); }

@@ -1,7 +1,5 @@
 #include "backends/slots/bells.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 
 #include "platform/futex.hpp"
@@ -13,7 +11,6 @@ namespace {
 // processes one may have died.
 constexpr std::uint64_t kLongestSleep = 200'000'000;
 constexpr std::uint64_t kLongestSleepAmongProcesses = 10'000'000;
-constexpr std::uint64_t kLongestYielding = 2'000'000;
 
 }  // namespace
 
@@ -24,22 +21,6 @@ Bells::Bells(const Seat& seat, Deaths& deaths)
       spins_(seat.world_size() > available_cpus() ? 0 : 60) {
   // Far from the count of the segment's bell, to which activity() changes when the segment comes.
   private_bell_.events.store(1u << 31, std::memory_order_relaxed);
-}
-
-bool Backoff::wait(Deadline deadline) noexcept {
-  if (spins_ > 0) {
-    --spins_;
-    cpu_relax();
-    return true;
-  }
-  if (yields_ == 0) return false;
-  --yields_;
-  sched_yield();
-  // On a busy machine other processes may run for long, and only a sleeping rank looks for deaths.
-  const std::uint64_t now = now_ns();
-  if (yields_end_ns_ == 0) yields_end_ns_ = std::min(now + kLongestYielding, deadline.moment_ns());
-  if (now >= yields_end_ns_) yields_ = 0;
-  return yields_ > 0;
 }
 
 void Bells::ring(Bell& bell) const noexcept {

@@ -7,23 +7,10 @@
 #include "backends/slots/seat.hpp"
 #include "backends/slots/segment.hpp"
 #include "backends/slots/slot_relay.hpp"
+#include "platform/backoff.hpp"
 #include "platform/clock.hpp"
 
 namespace trireme::local {
-
-// How long a rank polls for a peer's next action before it sleeps: it spins if there is a core for
-// every rank, then yields to others. Waking a sleeper takes longer than most operations.
-class Backoff {
- public:
-  Backoff(int spins, int yields) : spins_(spins), yields_(yields) {}
-  // Waits a moment; returns false once it is time to sleep.
-  bool wait(Deadline deadline) noexcept;
-
- private:
-  int spins_;
-  int yields_;
-  std::uint64_t yields_end_ns_ = 0;
-};
 
 class Bells {
  public:
@@ -46,6 +33,18 @@ class Bells {
   std::uint32_t activity() const noexcept;  // changes when the message bell rings
   // Rings the message bell of a peer, or of this rank. Does nothing before the segment is there.
   void ring_member(int rank) const noexcept;
+  // Whether threads of that rank sleep for messages, or are about to. Both sides use seq_cst: this
+  // rank writes before it asks, a sleeper is counted before it looks.
+  bool sleeps(int rank) const noexcept {
+    const Segment* const shared = seat_.segment();
+    return shared != nullptr &&
+           shared->member(rank).message_bell.sleepers.load(std::memory_order_seq_cst) != 0;
+  }
+  // This rank has written for `rank`: wakes it if it sleeps. A rank that is awake looks by itself.
+  void call_member(int rank) const noexcept {
+    if (sleeps(rank)) return ring_member(rank);
+    if (relay_ != nullptr && rank != seat_.rank()) relay_->ring(rank);
+  }
   void wake_waiters() const noexcept;    // the threads of this rank that wait for messages
   void wake_everybody() const noexcept;  // all waiting threads of all ranks
 

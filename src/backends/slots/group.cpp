@@ -12,11 +12,9 @@ void Group::attach(const Segment& segment, std::shared_ptr<void> owner) {
 }
 
 void Group::wait_activity(std::uint32_t seen, Deadline deadline) const noexcept {
-  const auto over = [&] { return bells_.activity() != seen || failure_.happened(); };
-  Backoff before_sleep = bells_.backoff();
-  while (!over() && before_sleep.wait(deadline)) {
+  while (bells_.activity() == seen && !failure_.happened() && !deadline.passed()) {
+    bells_.sleep(bells_.message_bell(), seen, deadline);
   }
-  while (!over() && !deadline.passed()) bells_.sleep(bells_.message_bell(), seen, deadline);
 }
 
 }  // namespace trireme::local

@@ -22,8 +22,14 @@ namespace trireme::local {
 class Traffic {
  public:
   void count(std::uint64_t sent, std::uint64_t received) noexcept {
-    sent_bytes_.fetch_add(sent, std::memory_order_relaxed);
-    received_bytes_.fetch_add(received, std::memory_order_relaxed);
+    count_sent(sent);
+    count_received(received);
+  }
+  void count_sent(std::uint64_t bytes) noexcept {
+    sent_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  void count_received(std::uint64_t bytes) noexcept {
+    received_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   }
   TrafficCounters all() const noexcept {
     return {sent_bytes_.load(std::memory_order_relaxed),

@@ -17,16 +17,17 @@ namespace trireme::local {
 namespace {
 
 struct WireHeader {
+  std::uint64_t stamp;  // see stamp_at(): a stream that is out of step fails here
   std::uint64_t tag;
   std::uint64_t count;
   std::int32_t dtype;
   std::uint32_t context;
-  std::uint64_t check;  // kCheck: a stream that is out of step fails here
+  std::uint64_t first;  // bytes of the payload that come with the header
 };
-constexpr std::uint64_t kCheck = 0x74726d7374726d73;
+static_assert(sizeof(WireHeader) <= kCell);
 
 WireHeader header_of(const Message& send) {
-  return {send.tag, send.count, send.dtype, send.context, kCheck};
+  return {0, send.tag, send.count, send.dtype, send.context, 0};
 }
 
 std::string elements(std::uint64_t count, trireme_dtype dtype) {
@@ -53,9 +54,11 @@ bool matches(const Message& message, int from, const WireHeader& header) {
 
 // The messages between this rank and one peer.
 struct Peer {
-  std::list<Message*> sends;  // in order; a part of the first one may be in the ring
+  MessageList sends;          // in order; a part of the first one may be in the ring
   std::uint64_t written = 0;  // bytes of the ring to the peer
+  std::uint64_t taken = 0;    // bytes of it that the peer had read when this rank last looked
   std::uint64_t read = 0;     // bytes of the ring from the peer
+  std::uint64_t come = 0;     // bytes of it that are known to have come
   // The message that is arriving, if `incoming`.
   bool incoming = false;
   WireHeader header{};
@@ -91,9 +94,13 @@ struct Messages::State {
   void meet(Message& message, const WireHeader& header, int from);
   // Makes the receive ready for the message; returns false if that has failed the group.
   bool take(Message& receive, const WireHeader& header, int from);
-  void end(std::list<Message*>* all, Message* message);
+  void end(MessageList* all, Message* message);
+  void end_send(int to, Message* message);
   Status push(int to);
+  Status push_all(int to);
   Status push_piece(int to, Message& message, bool* moved);
+  bool has_room(int to, const Message& message, std::uint64_t end);
+  bool relayed() const { return group.bells().relay() != nullptr; }
   Status pull(int from);
   Status begin_incoming(int from, bool* begun);
   Status end_incoming(int from);
@@ -102,12 +109,16 @@ struct Messages::State {
   void match_self();
   Status step(int rank);
   void check_any_source();
+  // Peers with which a message may move.
+  RankSet active() const;
 
   Group& group;
   const int set;
   std::vector<Peer> peers;
   bool all_left_seen = false;
-  std::list<Message*> receives;  // and probes, in the order of their calls, matched or not
+  MessageList receives;  // and probes, in the order of their calls, matched or not
+  RankSet sending;       // peers for which a send is listed
+  RankSet arriving;      // peers of which a message is arriving
 };
 
 Messages::Messages(Group& group, int set) : state_(std::make_unique<State>(group, set)) {}
@@ -130,7 +141,7 @@ void Messages::State::fail(const Message& message, trireme_status code, std::str
 // The group has failed, and so has every message. It must not throw, or the owners would free
 // messages that are still listed here.
 void Messages::State::end_all() noexcept {
-  const auto end_list = [&](std::list<Message*>& all) {
+  const auto end_list = [&](MessageList& all) {
     while (!all.empty()) {
       Message& message = *all.front();
       try {
@@ -138,11 +149,11 @@ void Messages::State::end_all() noexcept {
       } catch (...) {
         message.status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory");
       }
-      all.pop_front();
-      message.done.store(true, std::memory_order_release);
+      end(&all, &message);
     }
   };
   end_list(receives);
+  sending = arriving = RankSet();
   for (Peer& peer : peers) {
     end_list(peer.sends);
     peer.incoming = false;
@@ -152,14 +163,33 @@ void Messages::State::end_all() noexcept {
 }
 
 // A caller that sees `done` may free the message, so it is removed first.
-void Messages::State::end(std::list<Message*>* all, Message* message) {
-  all->remove(message);
+void Messages::State::end(MessageList* all, Message* message) {
+  all->remove(*message);
   message->done.store(true, std::memory_order_release);
 }
 
+void Messages::State::end_send(int to, Message* message) {
+  MessageList& sends = peer(to).sends;
+  end(&sends, message);
+  if (sends.empty()) sending.remove(to);
+}
+
 bool Messages::State::wants(int from) const {
-  return std::any_of(receives.begin(), receives.end(),
-                     [&](const Message* each) { return !each->matched && accepts(*each, from); });
+  for (const Message* each = receives.front(); each != nullptr; each = each->after) {
+    if (!each->matched && accepts(*each, from)) return true;
+  }
+  return false;
+}
+
+RankSet Messages::State::active() const {
+  RankSet ranks = sending;
+  ranks.add(arriving);
+  for (const Message* each = receives.front(); each != nullptr; each = each->after) {
+    if (each->matched) continue;
+    if (each->peer == kAnySource) return RankSet::all(group.world_size());
+    ranks.add(each->peer);
+  }
+  return ranks;
 }
 
 void Messages::State::meet(Message& message, const WireHeader& header, int from) {
@@ -170,8 +200,8 @@ void Messages::State::meet(Message& message, const WireHeader& header, int from)
 }
 
 Message* Messages::State::find_receive(int from, const WireHeader& header) {
-  for (auto next = receives.begin(); next != receives.end();) {
-    Message* const message = *next++;
+  for (Message* next = receives.front(); next != nullptr;) {
+    Message* const message = std::exchange(next, next->after);
     if (!matches(*message, from, header)) continue;
     if (message->kind != OperationKind::probe) return message;
     meet(*message, header, from);
@@ -212,59 +242,83 @@ bool Messages::State::take(Message& receive, const WireHeader& header, int from)
 
 // --- sending ---------------------------------------------------------------------------------
 
+// A peer that reads rings this rank if it sleeps and has said that it waits for room.
 Status Messages::State::push(int to) {
+  TRIREME_RETURN_IF_ERROR(push_all(to));
+  std::atomic<std::uint32_t>& waits = ring(group.rank(), to).writer_waits;
+  const bool waiting = !peer(to).sends.empty();
+  if (waiting == (waits.load(std::memory_order_relaxed) != 0)) return Status::success();
+  waits.store(waiting ? 1 : 0, std::memory_order_seq_cst);
+  // The peer may have read everything before it could see that.
+  return waiting ? push_all(to) : Status::success();
+}
+
+Status Messages::State::push_all(int to) {
   Peer& peer = this->peer(to);
-  while (!peer.sends.empty()) {
+  while (!peer.sends.empty() && !group.failure().happened()) {
     Message& message = *peer.sends.front();
     bool moved = false;
     TRIREME_RETURN_IF_ERROR(push_piece(to, message, &moved));
-    if (moved) group.bells().ring_member(to);
-    const std::uint64_t bytes = message.count * dtype_size(message.dtype);
-    if (message.matched && message.moved_bytes == bytes) {
-      TRIREME_RETURN_IF_ERROR(failpoint("send", "before_done"));
-      end(&peer.sends, &message);
-      continue;
-    }
     if (!moved) break;
+    group.bells().call_member(to);
+    if (message.moved_bytes == message.count * dtype_size(message.dtype)) {
+      TRIREME_RETURN_IF_ERROR(failpoint("send", "before_done"));
+      end_send(to, &message);
+    }
   }
   return Status::success();
 }
 
-// Puts the next part of a message into the ring: its header first, then as much as there is room
-// for.
+// Whether the ring has room up to this position. It looks at the peer's position, which costs the
+// transfer of a cache line, only where what it knows does not suffice.
+bool Messages::State::has_room(int to, const Message& message, std::uint64_t end) {
+  Peer& peer = this->peer(to);
+  if (end - peer.taken <= capacity()) return true;
+  const std::uint64_t taken = ring(group.rank(), to).read.load(std::memory_order_seq_cst);
+  if (peer.written - taken > capacity()) {
+    fail(message, TRIREME_ERROR_CORRUPT,
+         "rank " + std::to_string(to) + " claims to have read bytes that were not written", {to});
+    return false;
+  }
+  peer.taken = taken;
+  return end - peer.taken <= capacity();
+}
+
+// Puts the next piece of a message into the ring, a quarter of the ring at most: the receiver
+// empties one piece while the next one is filled. The first piece comes with the header.
 Status Messages::State::push_piece(int to, Message& message, bool* moved) {
   Peer& peer = this->peer(to);
   Ring& ring = this->ring(group.rank(), to);
-  const std::uint64_t used = peer.written - ring.read.load(std::memory_order_acquire);
-  if (used > capacity()) {
-    fail(message, TRIREME_ERROR_CORRUPT,
-         "rank " + std::to_string(to) + " claims to have read bytes that were not written", {to});
-    return Status::success();
-  }
-  std::uint64_t room = capacity() - used;
-  if (!message.matched) {
-    if (room < sizeof(WireHeader)) return Status::success();
-    TRIREME_RETURN_IF_ERROR(failpoint("send", "before_first"));
-    const WireHeader header = header_of(message);
-    copy_in(ring.data, capacity(), peer.written, &header, sizeof header);
-    peer.written += sizeof header;
-    room -= sizeof header;
+  const bool begins = !message.matched;
+  const std::uint64_t left = message.count * dtype_size(message.dtype) - message.moved_bytes;
+  const std::uint64_t part = std::min(left, capacity() / 4);
+  const std::uint64_t at = peer.written + (begins ? sizeof(WireHeader) : 0);
+  const std::uint64_t end = part == left ? next_cell(at + part) : at + part;
+  // The last piece also clears the next stamp.
+  if (!has_room(to, message, part == left ? end + kCell : end)) return Status::success();
+  if (begins) TRIREME_RETURN_IF_ERROR(failpoint("send", "before_first"));
+  if (part > 0) TRIREME_RETURN_IF_ERROR(failpoint("send", "mid_message"));
+  copy_in(ring.data, capacity(), at,
+          static_cast<const std::byte*>(message.data) + message.moved_bytes, part);
+  if (part == left) stamp_at(ring, capacity(), end).store(0, std::memory_order_relaxed);
+  if (begins) {
+    WireHeader header = header_of(message);
+    header.first = part;
+    constexpr std::uint64_t kStamp = sizeof header.stamp;
+    copy_in(ring.data, capacity(), peer.written + kStamp, &header.tag, sizeof header - kStamp);
+    // The reader waits for the stamp, and then finds the position. A relay waits for the position.
+    const auto stamp = stamp_at(ring, capacity(), peer.written);
+    if (relayed()) stamp.store(stamp_of(peer.written), std::memory_order_relaxed);
+    ring.written.store(end, std::memory_order_release);
+    if (!relayed()) stamp.store(stamp_of(peer.written), std::memory_order_seq_cst);
     message.matched = true;
-    *moved = true;
+  } else {
+    ring.written.store(end, std::memory_order_seq_cst);
   }
-  const std::uint64_t bytes = message.count * dtype_size(message.dtype);
-  // A quarter of the ring at a time: the receiver empties one part while the next one is filled.
-  const std::uint64_t part = std::min({room, bytes - message.moved_bytes, capacity() / 4});
-  if (part > 0) {
-    TRIREME_RETURN_IF_ERROR(failpoint("send", "mid_message"));
-    copy_in(ring.data, capacity(), peer.written,
-            static_cast<const std::byte*>(message.data) + message.moved_bytes, part);
-    peer.written += part;
-    message.moved_bytes += part;
-    group.traffic().count(part, 0);
-    *moved = true;
-  }
-  ring.written.store(peer.written, std::memory_order_release);
+  peer.written = end;
+  message.moved_bytes += part;
+  group.traffic().count_sent(part);
+  *moved = true;
   return Status::success();
 }
 
@@ -282,7 +336,10 @@ Status Messages::State::pull(int from) {
       if (!begun) return Status::success();
     }
     const std::uint64_t before = ring.read.load(std::memory_order_relaxed);
-    const std::uint64_t available = ring.written.load(std::memory_order_acquire) - peer.read;
+    if (peer.got < peer.bytes && peer.come == peer.read) {
+      peer.come = ring.written.load(std::memory_order_seq_cst);
+    }
+    const std::uint64_t available = peer.come - peer.read;
     if (available > capacity()) {
       fail(*receives.front(), TRIREME_ERROR_CORRUPT,
            "rank " + std::to_string(from) + " claims to have written more than the ring holds",
@@ -295,13 +352,19 @@ Status Messages::State::pull(int from) {
       copy_out(peer.target + peer.got, ring.data, capacity(), peer.read, part);
       peer.read += part;
       peer.got += part;
-      group.traffic().count(0, part);
+      group.traffic().count_received(part);
     }
-    if (peer.read != before) {  // a peer that is rung without need would ring back
-      ring.read.store(peer.read, std::memory_order_release);
-      group.bells().ring_member(from);
+    const bool whole = peer.got == peer.bytes;
+    if (whole) peer.come = peer.read = next_cell(peer.read);
+    if (peer.read != before) {
+      ring.read.store(peer.read, std::memory_order_seq_cst);
+      if (group.bells().sleeps(from) && ring.writer_waits.load(std::memory_order_seq_cst) != 0) {
+        group.bells().ring_member(from);
+      } else if (relayed()) {
+        group.bells().relay()->ring(from);
+      }
     }
-    if (peer.got == peer.bytes) {
+    if (whole) {
       TRIREME_RETURN_IF_ERROR(end_incoming(from));
     } else if (part == 0) {
       return Status::success();
@@ -314,17 +377,25 @@ Status Messages::State::pull(int from) {
 Status Messages::State::begin_incoming(int from, bool* begun) {
   Peer& peer = this->peer(from);
   Ring& ring = this->ring(from, group.rank());
-  const std::uint64_t available = ring.written.load(std::memory_order_acquire) - peer.read;
-  if (available < sizeof(WireHeader)) return Status::success();
+  std::uint64_t available = UINT64_MAX;  // what comes with the header, unless a relay brings it
+  if (relayed()) {
+    available = ring.written.load(std::memory_order_acquire) - peer.read;
+    if (available < sizeof(WireHeader)) return Status::success();
+  } else if (stamp_at(ring, capacity(), peer.read).load(std::memory_order_seq_cst) == 0) {
+    return Status::success();
+  }
   WireHeader header;
   copy_out(&header, ring.data, capacity(), peer.read, sizeof header);
   std::uint64_t bytes = 0;
-  if (available > capacity() || header.check != kCheck || dtype_size(header.dtype) == 0 ||
-      __builtin_mul_overflow(header.count, dtype_size(header.dtype), &bytes)) {
+  if ((relayed() && available > capacity()) || header.stamp != stamp_of(peer.read) ||
+      dtype_size(header.dtype) == 0 ||
+      __builtin_mul_overflow(header.count, dtype_size(header.dtype), &bytes) ||
+      header.first != std::min(bytes, capacity() / 4)) {
     fail(*receives.front(), TRIREME_ERROR_CORRUPT,
          "rank " + std::to_string(from) + " sent something that is no message", {from});
     return Status::success();
   }
+  if (available < sizeof header + header.first) return Status::success();
   Message* const receive = find_receive(from, header);
   if (receive != nullptr) {
     if (!take(*receive, header, from)) return Status::success();
@@ -352,10 +423,12 @@ Status Messages::State::begin_incoming(int from, bool* begun) {
     peer.target = aside.data.get();
   }
   peer.read += sizeof header;
+  peer.come = peer.read + header.first;
   peer.header = header;
   peer.bytes = bytes;
   peer.got = 0;
   peer.incoming = true;
+  arriving.add(from);
   *begun = true;
   return Status::success();
 }
@@ -363,6 +436,7 @@ Status Messages::State::begin_incoming(int from, bool* begun) {
 Status Messages::State::end_incoming(int from) {
   Peer& peer = this->peer(from);
   peer.incoming = false;
+  arriving.remove(from);
   if (peer.receive != nullptr) {
     TRIREME_RETURN_IF_ERROR(failpoint("receive", "before_done"));
     end(&receives, peer.receive);
@@ -403,17 +477,17 @@ Status Messages::State::match_aside(int from) {
 // A message to oneself needs no ring: both sides' memory is in this process.
 void Messages::State::match_self() {
   Peer& self = peer(group.rank());
-  for (auto next = self.sends.begin(); next != self.sends.end();) {
-    Message* const send = *next++;
+  for (Message* next = self.sends.front(); next != nullptr;) {
+    Message* const send = std::exchange(next, next->after);
     const WireHeader header = header_of(*send);
     Message* const receive = find_receive(group.rank(), header);
     if (receive == nullptr) continue;
     if (!take(*receive, header, group.rank())) return;
     const std::uint64_t bytes = send->count * dtype_size(send->dtype);
     if (bytes > 0) std::memmove(receive->data, send->data, bytes);
-    end(&self.sends, send);
+    end_send(group.rank(), send);
     end(&receives, receive);
-    next = self.sends.begin();
+    next = self.sends.front();
   }
 }
 
@@ -429,9 +503,10 @@ void Messages::post(Message& message) {
                             std::memory_order_relaxed);
   }
   if (message.kind == OperationKind::send) {
-    state_->peer(message.peer).sends.push_back(&message);
+    state_->peer(message.peer).sends.push_back(message);
+    state_->sending.add(message.peer);
   } else {
-    state_->receives.push_back(&message);
+    state_->receives.push_back(message);
   }
 }
 
@@ -445,8 +520,9 @@ Status Messages::State::step(int rank) {
   if (!left) return Status::success();
   const Message* lost = peer.sends.empty() ? nullptr : peer.sends.front();
   if (is_receiving(peer)) lost = peer.receive != nullptr ? peer.receive : peer.aside.back().wanted;
-  for (const Message* const each : receives) {
-    if (lost == nullptr && each->peer == rank) lost = each;
+  for (const Message* each = receives.front(); lost == nullptr && each != nullptr;
+       each = each->after) {
+    if (each->peer == rank) lost = each;
   }
   if (lost == nullptr) return Status::success();
   fail(*lost, TRIREME_ERROR_PEER_LOST, "rank " + std::to_string(rank) + " has left", {rank});
@@ -455,10 +531,9 @@ Status Messages::State::step(int rank) {
 
 // A receive from any rank fails when no rank is left that could send.
 void Messages::State::check_any_source() {
-  const auto any = std::find_if(receives.begin(), receives.end(), [](const Message* each) {
-    return each->peer == kAnySource && !each->matched;
-  });
-  if (any == receives.end() || group.world_size() == 1) return;
+  const Message* any = receives.front();
+  while (any != nullptr && (any->peer != kAnySource || any->matched)) any = any->after;
+  if (any == nullptr || group.world_size() == 1) return;
   std::vector<std::int32_t> others;
   for (int rank = 0; rank < group.world_size(); ++rank) {
     if (rank == group.rank()) continue;
@@ -471,18 +546,20 @@ void Messages::State::check_any_source() {
     group.bells().wake_waiters();
     return;
   }
-  fail(**any, TRIREME_ERROR_PEER_LOST, "all other ranks have left", others);
+  fail(*any, TRIREME_ERROR_PEER_LOST, "all other ranks have left", others);
 }
 
 void Messages::progress() {
   State& state = *state_;
   Group& group = state.group;
-  if (!group.failure().happened()) state.match_self();
-  for (int rank = 0; rank < group.world_size() && !group.failure().happened(); ++rank) {
-    const Peer& peer = state.peer(rank);
-    const bool busy = !peer.sends.empty() || State::is_receiving(peer) || state.wants(rank);
-    if (rank == group.rank() || !busy) continue;
-    if (group.segment() == nullptr) return;
+  if (group.failure().happened()) return state.end_all();
+  if (state.receives.empty() && state.sending.empty()) return;
+  if (state.sending.has(group.rank())) state.match_self();
+  RankSet ranks = state.active();
+  ranks.remove(group.rank());
+  if (!ranks.empty() && group.segment() == nullptr) return;
+  for (; !ranks.empty() && !group.failure().happened(); ranks.remove(ranks.lowest())) {
+    const int rank = ranks.lowest();
     // A message to a rank that never comes would be lost; it waits, as collectives do.
     if (!group.presence().joined(rank) && !group.presence().left(rank)) continue;
     const Status status = state.step(rank);
@@ -495,9 +572,11 @@ void Messages::progress() {
 bool Messages::withdraw(Message& message) {
   if (message.done.load(std::memory_order_acquire) || message.matched) return false;
   if (message.kind == OperationKind::send) {
-    state_->peer(message.peer).sends.remove(&message);
+    MessageList& sends = state_->peer(message.peer).sends;
+    sends.remove(message);
+    if (sends.empty()) state_->sending.remove(message.peer);
   } else {
-    state_->receives.remove(&message);
+    state_->receives.remove(message);
   }
   return true;
 }
