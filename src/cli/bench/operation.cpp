@@ -238,18 +238,10 @@ void call(trireme_communicator* communicator, const Case& what, const Shape& sha
       return must(
           trireme_broadcast(communicator, receive, what.count, what.dtype, what.root, &options));
     case Op::barrier: return must(trireme_barrier(communicator, &options));
-    case Op::send_receive: {
-      trireme_request* request = nullptr;
-      must(trireme_send_start(communicator, send, what.count, what.dtype, (rank + 1) % ranks, 0,
-                              &options, &request));
-      const trireme_status received = trireme_receive(communicator, receive, what.count, what.dtype,
-                                                      (rank + ranks - 1) % ranks, 0, &options);
-      const std::string words = received == TRIREME_OK ? "" : trireme_last_error();
-      const trireme_status sent = trireme_request_wait(request, UINT64_MAX);
-      trireme_request_destroy(request);
-      if (received != TRIREME_OK) throw Failure(words);
-      return must(sent);
-    }
+    case Op::send_receive:
+      return must(trireme_send_receive(communicator, send, what.count, (rank + 1) % ranks, 0,
+                                       receive, what.count, (rank + ranks - 1) % ranks, 0,
+                                       what.dtype, &options));
     case Op::reduce:
       return must(trireme_reduce(communicator, send, receive, what.count, what.dtype,
                                  what.reduction, what.root, &options));
