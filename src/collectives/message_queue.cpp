@@ -377,9 +377,10 @@ Status MessageQueue::start(std::shared_ptr<StartedMessage> started) {
     message.status = posted;
     message.done = true;
   }
-  // Most sends end here, as their bytes fit into a ring: then no thread has to be woken.
+  // Most sends end here, as their bytes fit into a ring: then no thread has to be woken. The thread
+  // ends those that failed, as their peers must be told without this lock.
   drive(*backend_);
-  if (is_done(message)) {
+  if (is_done(message) && message.status.ok()) {
     started->backend.reset();
     started->held.reset();
     started->copy.reset();
