@@ -294,18 +294,17 @@ class Backend {
                        std::vector<bool>* gives) = 0;
 
   // Messages: post() registers one (and may finish it), progress() moves all that can move now. One
-  // thread at a time is inside post, progress and withdraw; the caller locks. activity() changes
-  // whenever progress() may have new work that no peer brings, and see begin_rest().
-  // wait_activity() sleeps until it differs from `seen`, the group has failed, or the deadline
-  // passes. Once the group has failed, progress() ends all messages and does not throw.
+  // thread at a time is inside post, progress and withdraw; the caller locks. Once
+  // the group has failed, progress() ends all messages and does not throw.
   virtual void post(Message& message) = 0;
   virtual void progress() = 0;
   virtual bool withdraw(Message& message) = 0;  // false: it is matched or done
-  virtual std::uint32_t activity() const = 0;
+  // Peers wake this rank only while a thread of it rests. The thread calls begin_rest(), then
+  // progress() once more, then wait_activity(). It takes 1 off the result when it is awake again.
+  virtual std::atomic<std::uint32_t>* begin_rest(std::uint32_t* out_seen) noexcept = 0;
+  // Sleeps until progress() may have new work, the group has failed, or the deadline passes.
+  // `seen`: from begin_rest(), which came before the last progress().
   virtual void wait_activity(std::uint32_t seen, Deadline deadline) = 0;
-  // A peer's messages change activity() only while this rank rests: a thread calls this, then
-  // progress() once more, and then sleeps. It takes 1 off the result when it is awake again.
-  virtual std::atomic<std::uint32_t>* begin_rest() noexcept = 0;
   virtual Backoff backoff() const = 0;  // how long a thread polls before it rests
   virtual void wake_waiters() = 0;      // makes this rank's own wait_activity() return
 

@@ -41,12 +41,14 @@ bool is_done(const Message& message) { return message.done.load(std::memory_orde
 // While it exists peers wake this rank: see Backend::begin_rest().
 class Rest {
  public:
-  explicit Rest(Backend& backend) : sleepers_(backend.begin_rest()) {}
+  explicit Rest(Backend& backend) : sleepers_(backend.begin_rest(&seen_)) {}
   ~Rest() { sleepers_->fetch_sub(1, std::memory_order_relaxed); }
   Rest(const Rest&) = delete;
   Rest& operator=(const Rest&) = delete;
+  std::uint32_t seen() const { return seen_; }  // for wait_activity()
 
  private:
+  std::uint32_t seen_ = 0;
   std::atomic<std::uint32_t>* const sleepers_;
 };
 
@@ -202,7 +204,8 @@ void MessageQueue::drive_until(std::unique_lock<std::mutex>& lock, Backend& back
     do {
       drive(backend);
       if (batch.done()) return;
-      if (before_rest.spins()) {
+      const bool alone = started_.empty() && batches_ == &batch && batch.next == nullptr;
+      if (alone && before_rest.spins()) {
         polls = before_rest.wait(deadline);  // too short to unlock for it
       } else {
         lock.unlock();
@@ -211,7 +214,6 @@ void MessageQueue::drive_until(std::unique_lock<std::mutex>& lock, Backend& back
       }
     } while (polls && !batch.done());
     const Rest rest(backend);
-    const std::uint32_t seen = backend.activity();
     drive(backend);
     if (batch.done()) return;
     const std::uint64_t now = now_ns();
@@ -222,7 +224,7 @@ void MessageQueue::drive_until(std::unique_lock<std::mutex>& lock, Backend& back
     batch.sleeps = true;
     lock.unlock();
     if (stall.due(now)) slow(stall.waited_ns());
-    backend.wait_activity(seen, stall.before(deadline));
+    backend.wait_activity(rest.seen(), stall.before(deadline));
     lock.lock();
     batch.sleeps = false;
   }
@@ -417,7 +419,7 @@ Status MessageQueue::send_buffered(const std::shared_ptr<void>& keep, const void
   const std::lock_guard lock(mutex_);
   buffered_bytes_ -= bytes;
   if (status.ok()) status = start(std::move(started));
-  if (!status.ok()) changed_.notify_all();
+  changed_.notify_all();  // there may be room again
   return status;
 }
 
@@ -522,8 +524,19 @@ void MessageQueue::work() noexcept {
     if (started_.empty()) return;
     // Held only while a message is under way, so that this rank can leave the group.
     std::shared_ptr<Backend> backend = started_.front()->backend;
+    Backoff before_rest = backend->backoff();
+    const auto any_done = [&] {
+      return std::any_of(started_.begin(), started_.end(),
+                         [](const auto& each) { return is_done(each->message); });
+    };
+    for (bool polls = true; polls && !any_done();) {
+      drive(*backend);
+      lock.unlock();
+      polls = before_rest.wait(Deadline::at(UINT64_MAX));
+      lock.lock();
+    }
+    if (!withdrawn_.empty() || started_.empty()) continue;
     std::optional<Rest> rest(std::in_place, *backend);
-    const std::uint32_t seen = backend->activity();
     drive(*backend);
     std::uint64_t earliest = UINT64_MAX;
     const bool any_ended = collect(&ended, &slow, &earliest);
@@ -533,7 +546,7 @@ void MessageQueue::work() noexcept {
     }
     slow.clear();
     if (!any_ended) {
-      backend->wait_activity(seen, Deadline::at(earliest));
+      backend->wait_activity(rest->seen(), Deadline::at(earliest));
       rest.reset();
       backend.reset();
       lock.lock();

@@ -76,10 +76,13 @@ class Scene final : public Backend {
     posted_.clear();
   }
   bool withdraw(Message& message) override { return std::erase(posted_, &message) > 0; }
-  std::uint32_t activity() const override {
+  std::atomic<std::uint32_t>* begin_rest(std::uint32_t* out_seen) noexcept override {
     const std::lock_guard lock(mutex_);
-    return activity_;
+    *out_seen = activity_;
+    ++resting_;
+    return &resting_;
   }
+  Backoff backoff() const override { return Backoff(0, 1); }
   void wait_activity(std::uint32_t seen, Deadline deadline) override {
     std::unique_lock lock(mutex_);
     static_cast<void>(
@@ -117,6 +120,7 @@ class Scene final : public Backend {
   Status failure_ = Status::success();
   bool runs_end_ = false;
   std::uint32_t activity_ = 0;
+  std::atomic<std::uint32_t> resting_{0};
   int spread_ = 0;
 };
 

@@ -66,14 +66,11 @@ class HostBackend final : public Backend {
     algorithms_.progress();
   }
   bool withdraw(Message& message) override { return set_of(message).withdraw(message); }
-  std::uint32_t activity() const override { return group_.bells().activity(); }
   void wait_activity(std::uint32_t seen, Deadline deadline) override {
     group_.wait_activity(seen, deadline);
   }
-  std::atomic<std::uint32_t>* begin_rest() noexcept override {
-    std::atomic<std::uint32_t>& sleepers = group_.bells().message_bell().sleepers;
-    sleepers.fetch_add(1, std::memory_order_seq_cst);
-    return &sleepers;
+  std::atomic<std::uint32_t>* begin_rest(std::uint32_t* out_seen) noexcept override {
+    return group_.begin_rest(out_seen);
   }
   Backoff backoff() const override { return group_.bells().backoff(); }
   void wake_waiters() override { group_.bells().wake_waiters(); }

@@ -18,7 +18,7 @@ constexpr std::uint32_t kVersion = 6;
 
 enum class FrameKind : std::uint32_t {
   hello = 1,  // a Hello: the first one between two ranks, in each direction
-  data,       // bytes of a stream from number `position` on
+  data,       // bytes of a stream from number `position` on, those between messages included
   credit,     // the receiver of a stream has consumed its first `position` bytes
   failure,    // a FailureRecord: the group has failed
   leave,      // the last one: the rank has left. If an engine carries slots: how many, by channel

@@ -51,6 +51,9 @@ class Group : public Seat {
 
   // The segment comes, once. `owner` keeps the mapping alive.
   void attach(const Segment& segment, std::shared_ptr<void> owner);
+  // As Backend's. Count and events are of one bell: when the segment comes, activity() is that of
+  // another one, and differs.
+  std::atomic<std::uint32_t>* begin_rest(std::uint32_t* out_seen) const noexcept;
   // Waits until activity() differs from `seen`, the group has failed or the deadline has passed.
   void wait_activity(std::uint32_t seen, Deadline deadline) const noexcept;
 

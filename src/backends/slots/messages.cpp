@@ -354,7 +354,10 @@ Status Messages::State::pull(int from) {
       peer.got += part;
       group.traffic().count_received(part);
     }
-    const bool whole = peer.got == peer.bytes;
+    // A relay may bring the bytes up to the next cell in a later frame.
+    const bool whole =
+        peer.got == peer.bytes &&
+        (!relayed() || ring.written.load(std::memory_order_acquire) >= next_cell(peer.read));
     if (whole) peer.come = peer.read = next_cell(peer.read);
     if (peer.read != before) {
       ring.read.store(peer.read, std::memory_order_seq_cst);
