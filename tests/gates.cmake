@@ -6,6 +6,7 @@ function(add_gate name)
 endfunction()
 
 add_gate(gates ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/test_gates.py)
+add_gate(runner ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/test_runner.py)
 add_gate(rooms ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/test_rooms.py)
 add_gate(includes ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/check_includes.py)
 add_gate(classes ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/check_classes.py)

@@ -6,7 +6,7 @@
 # --long:  the big sweeps, and the step `defects`, which seeds one defect at a time for a test to catch.
 # --times: ends with the seconds of each step and the 20 slowest programs.
 # A test that fails is run once more, alone. If it passes then, it counts as flaky and is named in the last lines; more
-# than three of those fail the run. A skipped test is counted, too, with a line that says why.
+# than three of those fail the run. A sanitizer's report is a failure at once: it may be as true if it comes but once. A skipped test is counted, too, with a line that says why.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build
@@ -52,6 +52,13 @@ count_lines() {
     skipped=$((skipped + $(grep -oE '[0-9]+ skipped' <<<"$counts" | cut -d' ' -f1 || true) + 0))
 }
 
+# with_report LOG: the tests of a whole log of ctest that failed with a sanitizer's report in their output.
+with_report() {
+    awk '/^[0-9]+\/[0-9]+ Testing: / { name = $3; found = 0 }
+        /(Thread|Address|Leak|Memory)Sanitizer|runtime error:/ { found = 1 }
+        /^Test Failed\.$/ { if (found) print name; found = 0 }' "$1"
+}
+
 # run_group PRESET LOG CTEST-OPTION...: runs tests of a tree, and once more, one at a time, those that failed. Counts them.
 run_group() {
     local preset=$1 log=$2 status=0
@@ -64,7 +71,8 @@ run_group() {
     [ $status -ne 0 ] || return
 
     # Whether something failed is what ctest says; its lines only tell what.
-    local name again=$log.again names
+    local name again=$log.again names reported
+    reported=$(with_report "$log.whole")
     names=$(grep -E '^ *[0-9]+/[0-9]+ Test ' "$log" | grep -vE ' Passed |\*\*\*Skipped ' |
         sed -E 's/^.*Test +#[0-9]+: ([^ ]+) .*$/\1/')
     grep -vE ' Passed |Start +[0-9]+:' "$log" | tail -n 250
@@ -72,7 +80,9 @@ run_group() {
         fail "$preset: ctest"
     fi
     for name in $names; do
-        if ctest --test-dir "$build/$preset" --output-on-failure -R "^$name\$" >"$again" 2>&1; then
+        if grep -qxF -- "$name" <<<"$reported"; then
+            fail "$preset: $name (a sanitizer's report)"
+        elif ctest --test-dir "$build/$preset" --output-on-failure -R "^$name\$" >"$again" 2>&1; then
             passed=$((passed + 1))
             flaky+=("$preset $name")
             say "flaky: $preset $name passes alone"
