@@ -143,14 +143,19 @@ static unsigned ranks_blamed(const trireme_error_info *info) {
     return blamed;
 }
 
-/* On a host, a rank knows only the ranks that it has greeted itself. */
+/* Without rank 0 the others never met: over the network it is all they can know. */
+static unsigned expected_blame(const struct absence *trial) {
+    const bool meets_at_0 = strcmp(trial->scheme, "tcp") == 0;
+    return meets_at_0 && is_absent(trial, 0) ? 1 : trial->absent;
+}
+
+/* A rank knows only the ranks that it has greeted itself, or that rank 0 has told it of. */
 static void greet(const struct absence *trial, trireme_communicator *group, uint64_t end) {
     trireme_error_info info = TRIREME_ERROR_INFO_INIT;
-    if (strcmp(trial->scheme, "host") != 0) return;
     do {
         if (trireme_communicator_wait_ready(group, GREETING_NS) != TRIREME_ERROR_TIMEOUT) return;
         if (trireme_last_error_info(&info) != TRIREME_OK) return;
-    } while (ranks_blamed(&info) != trial->absent && monotonic_ns() < end);
+    } while (ranks_blamed(&info) != expected_blame(trial) && monotonic_ns() < end);
 }
 
 /* Those who come do so before any deadline runs. */
@@ -180,12 +185,6 @@ static void wait_in_vain(int rank, void *context, struct outcome *outcome) {
                             ? trireme_communicator_wait_ready(group, timeout_ns)
                             : trireme_barrier(group, NULL));
     if (trial->ending != BY_EXIT) trireme_communicator_destroy(group);
-}
-
-/* Without rank 0 the others never met: over the network it is all they can know. */
-static unsigned expected_blame(const struct absence *trial) {
-    const bool meets_at_0 = strcmp(trial->scheme, "tcp") == 0;
-    return meets_at_0 && is_absent(trial, 0) ? 1 : trial->absent;
 }
 
 static void expect_missed(const struct absence *trial, const struct processes *group) {
