@@ -331,16 +331,20 @@ class Verdict(unittest.TestCase):
         )
 
     def test_the_cause_is_named_and_not_who_lost_it(self):
-        script = (
-            "[ $RANK = 0 ] && exec sleep 100; if [ $RANK = 2 ]; then "
+        # Rank 2 fails once rank 1 runs, and rank 1 once rank 2 has ended.
+        script = NOTE + (
+            "[ $RANK = 0 ] && exec sleep 100; note $RANK; "
+            "while [ ! -e $FOLDER/$((3 - RANK)).pid ]; do sleep 0.01; done; if [ $RANK = 2 ]; then "
             'echo "trireme._errors.PeerLostError: trireme_all_reduce: rank 1 left" >&2; exit 1; '
-            'fi; sleep 0.1; printf "%s\\n" "ValueError: the data are bad" '
+            "fi; while kill -0 $(cat $FOLDER/2.pid) 2>/dev/null; do sleep 0.01; done; "
+            'printf "%s\\n" "ValueError: the data are bad" '
             '"  at Trainer.Step (System.Int32 step) [0x00018] in <a>:0" '
             '"note: run with \\`RUST_BACKTRACE=1\\` environment variable" >&2; exit 3'
         )
-        done = shell(3, script)
+        with Job(3, script) as job:
+            code, _, error = job.end()
         self.assertEqual(
-            (done.returncode, done.stderr.splitlines()[-1]),
+            (code, error.splitlines()[-1]),
             (
                 3,
                 "trireme: rank 1 failed: exit code 3; its last message: ValueError: the data are bad",
