@@ -485,7 +485,7 @@ int main(int argc, char **argv) {
     prints = argc > 1 && strcmp(argv[1], "--table") == 0;
     only = argc > 2 ? argv[2] : NULL;
     const char *const folder = getenv("TMPDIR");
-    snprintf(directory, sizeof directory, "%.90s/trireme-matrix-XXXXXX",
+    snprintf(directory, sizeof directory, "%.90s/test-matrix-XXXXXX",
              folder != NULL ? folder : "/tmp");
     if (mkdtemp(directory) == NULL) {
         perror(directory);

@@ -221,7 +221,7 @@ static void places_that_are_none_are_refused(void **state) {
 static void nobody_joins_without_a_token(void **state) {
     (void)state;
     const char *const place = "tcp://127.0.0.1:29500/tokens";
-    char path[] = "/tmp/trireme-token-XXXXXX";
+    char path[] = "/tmp/test-token-XXXXXX";
     const int file = mkstemp(path);
     assert_true(file >= 0);
     unsetenv("TRIREME_TOKEN");

@@ -24,7 +24,7 @@ static char file_url[64];
 
 static int give_token(void **state) {
     (void)state;
-    snprintf(file_url, sizeof file_url, "file:///tmp/trireme-api-store-%d", (int)getpid());
+    snprintf(file_url, sizeof file_url, "file:///tmp/test-api-store-%d", (int)getpid());
     return setenv("TRIREME_TOKEN", "a token of the tests of the store", 1);
 }
 

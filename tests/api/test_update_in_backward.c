@@ -203,7 +203,7 @@ static void gradients_that_travel_in_two_bytes_go_with_it(void **state) {
 /* All that needs no look at all gradients first. */
 static void rules_hooks_schedules_and_files_go_with_it(void **state) {
     (void)state;
-    char directory[] = "/tmp/trireme_updates_XXXXXX";
+    char directory[] = "/tmp/test-updates-XXXXXX";
     assert_non_null(mkdtemp(directory));
     for (int world = 1; world <= 4; ++world) {
         for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {

@@ -15,7 +15,15 @@ import tempfile
 import time
 import unittest
 
-from waiting import LONG, alive, default_signals, listens, wait_until
+from waiting import (
+    LONG,
+    alive,
+    default_signals,
+    leftovers,
+    listens,
+    wait_until,
+    wait_until_gone,
+)
 
 TRIREME = ""
 TOKEN = "a token of the tests, which no job has"
@@ -40,15 +48,6 @@ def tree(pid):
         except (OSError, IndexError):
             pass  # it has ended
     return found
-
-
-def leftovers():
-    return {
-        f"{folder}/{name}"
-        for folder in ("/tmp", "/dev/shm")
-        for name in os.listdir(folder)
-        if "trireme" in name
-    }
 
 
 class Kills(unittest.TestCase):
@@ -111,7 +110,7 @@ class Kills(unittest.TestCase):
             for launcher in launchers:
                 launcher.wait(timeout=LONG)
             wait_until(lambda: not any(alive(pid) for pid in everybody), "the end of every process")
-        self.assertEqual(leftovers() - before, set())
+        wait_until_gone(leftovers() - before)
 
     @staticmethod
     def kill_in_random_order(launchers):

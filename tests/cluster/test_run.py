@@ -8,7 +8,6 @@ Usage: test_run.py TRIREME [unittest arguments]
 import contextlib
 import os
 import pathlib
-import re
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from waiting import LONG, alive, default_signals, wait_until
+from waiting import LONG, alive, default_signals, leftovers, wait_until, wait_until_gone
 
 TRIREME = ""
 
@@ -472,19 +471,11 @@ class Lifeline(unittest.TestCase):
         '(setsid sh -c "$me" orphan-$RANK &); note $RANK; '
     )
 
-    def leftovers(self):
-        return {
-            f"{folder}/{name}"
-            for folder in ("/tmp", "/dev/shm")
-            for name in os.listdir(folder)
-            if re.search("trireme", name)
-        }
-
     def assert_all_gone(self, pids):
         wait_until(lambda: not any(alive(pid) for pid in pids), "the end of every process")
 
     def test_kill_9_of_the_launcher_leaves_no_process_and_no_file(self):
-        before = self.leftovers()
+        before = leftovers()
         for workers in (1, 3):
             with Job(workers, self.FAMILY + "while :; do sleep 0.05; done") as job:
                 pids = job.wait_for(4 * workers)
@@ -492,7 +483,7 @@ class Lifeline(unittest.TestCase):
                 job.process.kill()
                 job.process.wait(timeout=LONG)
                 self.assert_all_gone(pids)
-        self.assertEqual(self.leftovers() - before, set())
+        wait_until_gone(leftovers() - before)
 
     def test_what_a_worker_leaves_behind_ends_with_it(self):
         with Job(2, self.FAMILY + "while [ ! -e $FOLDER/go ]; do sleep 0.05; done; exit 0") as job:

@@ -1,5 +1,6 @@
 """How the tests of jobs wait, and for how long at the most; how they start and end a process."""
 
+import os
 import random
 import signal
 import socket
@@ -14,6 +15,21 @@ def wait_until(condition, what):
         if time.monotonic() > end:
             raise AssertionError(f"{what} has not come after {LONG} s")
         time.sleep(0.01)
+
+
+def leftovers():
+    """The library's files in places that all processes see. No file of a test has its name."""
+    return {
+        f"{folder}/{name}"
+        for folder in ("/tmp", "/dev/shm")
+        for name in os.listdir(folder)
+        if "trireme" in name
+    }
+
+
+def wait_until_gone(names):
+    """Of new files, those of a test beside this one go away. A file that is left does not."""
+    wait_until(lambda: not names & leftovers(), f"the end of {sorted(names)}")
 
 
 def alive(pid):

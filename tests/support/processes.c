@@ -167,16 +167,58 @@ bool blames_only(const trireme_error_info *info, int rank) {
     return info->blamed_count == 1 && info->blamed[0] == rank;
 }
 
-int count_leftovers(void) {
+/* ---- files ---- */
+
+#define MOST_FILES 512
+
+struct names {
+    char text[MOST_FILES][300];
+    int count;
+};
+
+static struct names known_files;
+
+static bool has_name(const struct names *names, const char *name) {
+    for (int i = 0; i < names->count; ++i) {
+        if (strcmp(names->text[i], name) == 0) return true;
+    }
+    return false;
+}
+
+static void find_files(struct names *names) {
     static const char *const folders[] = {"/dev/shm", "/tmp"};
-    int found = 0;
+    names->count = 0;
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; ++i) {
         DIR *const folder = opendir(folders[i]);
         if (folder == NULL) continue;
         for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-            found += strncmp(entry->d_name, "trireme", 7) == 0;
+            if (strstr(entry->d_name, "trireme") == NULL) continue;
+            if (names->count == MOST_FILES) give_up("more files than a test can remember");
+            snprintf(names->text[names->count++], sizeof names->text[0], "%s/%s", folders[i],
+                     entry->d_name);
         }
         closedir(folder);
     }
-    return found;
+}
+
+void remember_files(void) {
+    find_files(&known_files);
+}
+
+bool no_file_is_left(void) {
+    static struct names once, now;
+    const uint64_t end = monotonic_ns() + PATIENT_NS;
+    find_files(&once);
+    for (int i = 0; i < once.count; ++i) {
+        const char *const name = once.text[i];
+        if (has_name(&known_files, name)) continue;
+        for (find_files(&now); has_name(&now, name); find_files(&now)) {
+            if (monotonic_ns() > end) {
+                fprintf(stderr, "%s is left\n", name);
+                return false;
+            }
+            sleep_ms(20);
+        }
+    }
+    return true;
 }

@@ -79,8 +79,12 @@ void unique_process_rendezvous(char *text, size_t capacity);
 trireme_communicator *
 join_process(int rank, int world_size, const char *rendezvous, uint64_t timeout_ns);
 
-/* Files that the library may have left in places that other processes see. */
-int count_leftovers(void);
+/* Notes the files in places that all processes see, which have the library's name in theirs. No
+ * file of a test has it. */
+void remember_files(void);
+
+/* Whether there is no other such file now. One of a test beside this one goes away: it has time. */
+bool no_file_is_left(void);
 
 /* Whether the error info blames exactly this rank. */
 bool blames_only(const trireme_error_info *info, int rank);

@@ -81,7 +81,7 @@ inline Result connect(const std::string& url, std::unique_ptr<Store>* out,
 struct Job {
   explicit Job(bool file) {
     if (file) {
-      char name[] = "/tmp/trireme-store-XXXXXX";
+      char name[] = "/tmp/test-store-XXXXXX";
       close(mkstemp(name));
       path = name;
       url = "file://" + path;

@@ -283,7 +283,7 @@ void frames_come_once_in_order_and_unchanged(void**) {
 }
 
 void a_token_is_a_secret_or_no_token(void**) {
-  char path[] = "/tmp/trireme-token-XXXXXX";
+  char path[] = "/tmp/test-token-XXXXXX";
   const int descriptor = mkstemp(path);
   assert_true(descriptor >= 0);
   const std::string secret = "secret of the file, long enough";
