@@ -120,24 +120,27 @@ needs_release() {
 }
 
 # run_counted NAME COMMAND...: a test run of a language that ends with a line of counts. It names a failed test by a line
-# `FAILED  TEST: ...` and takes names of tests as further arguments.
+# `FAILED  TEST: ...` and takes names of tests as further arguments. What cannot run alone is `FAILED: ...` there.
 run_counted() {
     local name=$1 log=$build/$1.test.log before=$failed started=$SECONDS status=0 names good bad
     shift
+    rm -f "$log.again"
     "$@" >"$log" 2>&1 || status=$?
     echo "$((SECONDS - started)) $name (all of its tests)" >>"$times"
     grep -E '^skipped:' "$log"
     if [ $status -ne 0 ]; then
         tail -n 80 "$log"
-        mapfile -t names < <(sed -nE 's/^FAILED  ([^ :]+).*$/\1/p' "$log" | sort -u)
-        if "$@" "${names[@]}" >"$log.again" 2>&1 && [ ${#names[@]} -gt 0 ] &&
+        mapfile -t names < <(sed -nE 's/^FAILED  (.*)$/\1/p' "$log" | sed 's/: .*//' | sort -u)
+        # A failure without a name cannot run alone: then all of them are failures.
+        bad=$(grep -oE '[0-9]+ failed' "$log" | tail -n 1 | cut -d' ' -f1)
+        if [ ${#names[@]} -gt 0 ] && [ "$(grep -c '^FAILED  ' "$log")" -ge "${bad:-0}" ] && "$@" "${names[@]}" >"$log.again" 2>&1 &&
             grep -qE '^[1-9][0-9]* passed, 0 failed' "$log.again" && count_lines "$log.again"; then
             # The tests that passed alone count there; the others of the first run, here.
             good=$(grep -oE '[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1 | cut -d' ' -f1)
             passed=$((passed + ${good:-0}))
             for bad in "${names[@]}"; do flaky+=("$name $bad"); say "flaky: $name $bad passes alone"; done
         else
-            tail -n 80 "$log.again"
+            [ ! -e "$log.again" ] || tail -n 80 "$log.again"
             count_lines "$log"
             [ "$failed" -gt "$before" ] || failed=$((failed + 1))
             failures+=("$name: ${names[*]:-ended with status $status}")

@@ -96,6 +96,44 @@ class Runner(unittest.TestCase):
             ],
         )
 
+    def run_program(self, script):
+        """The last lines of a run of a program that counts, and how often it has run with which tests."""
+        (self.folder / "program.sh").write_text('echo "${*:-all}" >> runs\n' + script)
+        lines = self.run_functions("run_counted language bash program.sh >/dev/null\n")
+        return lines, (self.folder / "runs").read_text().splitlines()
+
+    def test_only_tests_with_a_name_are_run_again(self):
+        late = 'echo "FAILED  a test: it is late"; '
+        broken = 'echo "FAILED: the build"; '
+        for script, lines, runs in (
+            (
+                f"[ $# = 0 ] || {{ echo 1 passed, 0 failed; exit 0; }}; {late} echo 4 passed, 1 failed; exit 1",
+                ["1 flaky: language a test", "5 passed, 0 failed, 0 skipped"],
+                ["all", "a test"],
+            ),
+            (
+                f"{late} echo 4 passed, 1 failed, 2 skipped; exit 1",
+                ["failed: language: a test", "0 flaky: ", "4 passed, 1 failed, 2 skipped"],
+                ["all", "a test"],
+            ),
+            (
+                f"[ $# = 0 ] || {{ echo 1 passed, 0 failed; exit 0; }}; {late}{broken} echo 3 passed, 2 failed; exit 1",
+                ["failed: language: a test", "0 flaky: ", "3 passed, 2 failed, 0 skipped"],
+                ["all"],
+            ),
+            (
+                f"{broken} echo 4 passed, 1 failed; exit 1",
+                [
+                    "failed: language: ended with status 1",
+                    "0 flaky: ",
+                    "4 passed, 1 failed, 0 skipped",
+                ],
+                ["all"],
+            ),
+        ):
+            self.assertEqual(self.run_program(script), (lines, runs), script)
+            (self.folder / "runs").unlink()
+
 
 if __name__ == "__main__":
     unittest.main()

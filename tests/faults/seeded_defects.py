@@ -472,16 +472,16 @@ def main():
         text = path.read_text()
         found = places(text, old)
         if len(found) != 1:
-            print(f"FAILED: {name}: its place in {file} is found {len(found)} times")
+            print(f"FAILED  {name}: its place in {file} is found {len(found)} times")
             continue
         path.write_text(text[: found[0].start()] + new + text[found[0].end() :])
         if not build([test]):
-            print(f"FAILED: {name}: does not build")
+            print(f"FAILED  {name}: does not build")
         elif test in sound and caught(test):
             passed += 1
             print(f"caught: {name}, by {test}")
         else:
-            print(f"FAILED: {name}: {test} tells nothing of it")
+            print(f"FAILED  {name}: {test} tells nothing of it")
         sys.stdout.flush()
         path.write_text(text)
     print(f"{passed} passed, {len(chosen) - passed} failed, {skipped} skipped")

@@ -4,9 +4,13 @@ print 6 on each of four ranks. The tutorials are followed by their own commands 
 samples. The two programs of docs/pytorch.md must train to the same parameters but for rounding. Every link of a page
 leads to a file and a heading that exist.
 
-Needs TRIREME_LIBRARY, the path of libtrireme.so.1. Last line: "N passed, N failed, N skipped".
+    test_readme.py [TEST...]
+
+Needs TRIREME_LIBRARY, the path of libtrireme.so.1. It names a failed test by a line `FAILED  TEST: ...`.
+Last line: "N passed, N failed, N skipped".
 """
 
+import functools
 import importlib.util
 import os
 import pathlib
@@ -144,24 +148,6 @@ def run_tutorial(language, folder):
         raise RuntimeError(f"printed {printed}")
 
 
-def check_tutorials():
-    """How many passed, failed and were skipped."""
-    counts = [0, 0, 0]
-    for language, (_, tool) in TUTORIALS.items():
-        if shutil.which(tool) is None:
-            print(f"skipped: the tutorial for {language}: {tool} is not installed")
-            counts[2] += 1
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                run_tutorial(language, pathlib.Path(folder))
-                counts[0] += 1
-            except (RuntimeError, KeyError, subprocess.TimeoutExpired) as problem:
-                print(f"FAILED: the tutorial for {language}: {problem}")
-                counts[1] += 1
-    return counts
-
-
 def anchors(text):
     """The names that headings have in links."""
     headings = re.findall(
@@ -236,44 +222,53 @@ def check_pytorch():
                 raise RuntimeError(f"PyTorch trains to {theirs}, {strategy} to {ours}")
 
 
+def check_program(page, language):
+    runner = run_dotnet_page if page == DOTNET_PAGE else LANGUAGES[language][0]
+    with tempfile.TemporaryDirectory() as folder:
+        lines = sorted(runner(blocks(page)[language], pathlib.Path(folder)).splitlines())
+    if lines != WANT:
+        raise RuntimeError(f"printed {lines}")
+
+
+def check_tutorial(language):
+    with tempfile.TemporaryDirectory() as folder:
+        run_tutorial(language, pathlib.Path(folder))
+
+
+def all_tests():
+    """Of each test: its name, its needs as a text or "", and its function."""
+
+    def without(tool):
+        return "" if shutil.which(tool) else f"{tool} is not installed"
+
+    no_torch = "" if importlib.util.find_spec("torch") else "torch is not installed"
+    yield "docs/pytorch.md", no_torch, check_pytorch
+    yield "links", "", check_links
+    for language, (_, tool) in TUTORIALS.items():
+        yield f"tutorial/{language}", without(tool), functools.partial(check_tutorial, language)
+    for page, languages in PAGES.items():
+        for language in languages:
+            check = functools.partial(check_program, page, language)
+            yield f"{page}/{language}", without(LANGUAGES[language][1]), check
+
+
 def main():
+    tests = {name: (missing, check) for name, missing, check in all_tests()}
+    if unknown := set(sys.argv[1:]) - tests.keys():
+        sys.exit(f"no test {', '.join(sorted(unknown))}; there are {', '.join(tests)}")
     passed = failed = skipped = 0
-    if importlib.util.find_spec("torch") is None:
-        print("skipped: docs/pytorch.md: torch is not installed")
-        skipped += 1
-    else:
-        try:
-            check_pytorch()
-            passed += 1
-        except (RuntimeError, ValueError, subprocess.TimeoutExpired) as problem:
-            print(f"FAILED: docs/pytorch.md: {problem}")
-            failed += 1
-    try:
-        check_links()
-        passed += 1
-    except RuntimeError as problem:
-        print(f"FAILED: links: {problem}")
-        failed += 1
-    counts = check_tutorials()
-    passed, failed, skipped = passed + counts[0], failed + counts[1], skipped + counts[2]
-    for page, language in ((page, language) for page in PAGES for language in PAGES[page]):
-        runner, tool = LANGUAGES[language]
-        if page == DOTNET_PAGE:
-            runner = run_dotnet_page
-        if shutil.which(tool) is None:
-            print(f"skipped: {page}'s {language} program: {tool} is not installed")
+    for name in sys.argv[1:] or tests:
+        missing, check = tests[name]
+        if missing:
+            print(f"skipped: {name}: {missing}")
             skipped += 1
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                program = blocks(page)[language]
-                lines = sorted(runner(program, pathlib.Path(folder)).splitlines())
-                if lines != WANT:
-                    raise RuntimeError(f"printed {lines}")
-                passed += 1
-            except (RuntimeError, KeyError, subprocess.TimeoutExpired) as problem:
-                print(f"FAILED: {page}'s {language} program: {problem}")
-                failed += 1
+        try:
+            check()
+            passed += 1
+        except (RuntimeError, ValueError, KeyError, subprocess.TimeoutExpired) as problem:
+            print(f"FAILED  {name}: {problem}")
+            failed += 1
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
 
