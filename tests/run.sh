@@ -15,7 +15,7 @@ mkdir -p "$build"
 
 passed=0 failed=0 skipped=0
 failures=() flaky=()
-quick= show_times=
+quick= show_times= release_is_built=
 times=$build/times.txt
 : >"$times"
 
@@ -100,6 +100,7 @@ run_ctest() {
         fail "$preset: does not build"
         return
     fi
+    [ "$preset" != release ] || release_is_built=1
     say "$preset: built in $((SECONDS - started)) s"
     rm -f "$log"*
     if [ -n "$quick" ]; then
@@ -114,8 +115,10 @@ run_ctest() {
     grep -hE '^(kill|mismatch|frozen|crossing|shrink|lifecycle|hostile|network|strangers|skipped|trials):' "$log"*.whole || true
 }
 
+# What lies there may be of older sources.
 needs_release() {
-    [ -e "$build/release/libtrireme.so.1" ] || configure_and_build release "$build/release" || return 1
+    [ -n "$release_is_built" ] || configure_and_build release "$build/release" || return 1
+    release_is_built=1
     export TRIREME_LIBRARY=$build/release/libtrireme.so.1 TRIREME_COMMAND=$build/release/trireme
 }
 

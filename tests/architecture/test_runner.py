@@ -15,7 +15,7 @@ FUNCTIONS = "".join(
 BEGIN = """
 set -uo pipefail
 say() { printf '%s\\n' "$*"; }
-build=$PWD/build times=$PWD/times.txt quick= passed=0 failed=0 skipped=0 failures=() flaky=()
+build=$PWD/build times=$PWD/times.txt quick= release_is_built= passed=0 failed=0 skipped=0 failures=() flaky=()
 """
 END = """
 for failure in "${failures[@]}"; do say "failed: $failure"; done
@@ -133,6 +133,14 @@ class Runner(unittest.TestCase):
         ):
             self.assertEqual(self.run_program(script), (lines, runs), script)
             (self.folder / "runs").unlink()
+
+    def test_a_library_of_older_sources_is_built_anew_once(self):
+        lines = self.run_functions(
+            "mkdir -p build/release; touch build/release/libtrireme.so.1\n"
+            'configure_and_build() { say "builds $1"; }\n'
+            "needs_release; needs_release\n"
+        )
+        self.assertEqual(lines, ["builds release", "0 flaky: ", "0 passed, 0 failed, 0 skipped"])
 
 
 if __name__ == "__main__":
