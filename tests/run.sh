@@ -6,7 +6,9 @@
 # --long:  the big sweeps, and the step `defects`, which seeds one defect at a time for a test to catch.
 # --times: ends with the seconds of each step and the 20 slowest programs.
 # A test that fails is run once more, alone. If it passes then, it counts as flaky and is named in the last lines; more
-# than three of those fail the run. A sanitizer's report is a failure at once: it may be as true if it comes but once. A skipped test is counted, too, with a line that says why.
+# than three of those fail the run. A sanitizer's report is a failure at once: it may be as true if it comes but once.
+# A skipped program is counted, too, with a line that says why. A program that passes may have skipped tests of its own:
+# another line tells how many, by program.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build
@@ -93,6 +95,23 @@ run_group() {
     done
 }
 
+# skipped_inside PRESET LOG...: tells how many tests programs have skipped, by whole logs of ctest. The programs passed.
+skipped_inside() {
+    local preset=$1
+    shift
+    awk -v preset="$preset" '/^[0-9]+\/[0-9]+ Testing: / { name = $3 }
+        /^ [0-9]+ SKIPPED TEST\(S\)$/ { found = $1; skipped[name] += found; all += found }
+        /^(OK|FAILED) \(.*skipped=[0-9]+/ {
+            found = $0; sub(/.*skipped=/, "", found); found += 0; skipped[name] += found; all += found
+        }
+        END {
+            if (!all) exit
+            printf "%s: %d tests skipped by programs:", preset, all
+            for (name in skipped) printf " %s %d", name, skipped[name]
+            print ""
+        }' "$@"
+}
+
 # run_ctest PRESET: builds and runs the C and C++ tests. Each test program counts its cmocka tests.
 run_ctest() {
     local preset=$1 log=$build/$1.test.log before=$passed started=$SECONDS
@@ -112,7 +131,8 @@ run_ctest() {
     fi
     say "$preset: $((passed - before)) test programs passed"
     # The counts that the fault tests print.
-    grep -hE '^(kill|mismatch|frozen|crossing|shrink|lifecycle|hostile|network|strangers|skipped|trials):' "$log"*.whole || true
+    grep -hE '^(kill|mismatch|frozen|crossing|shrink|lifecycle|hostile|network|strangers|newcomers|meeting|signs|slow|children|skipped|trials):' "$log"*.whole || true
+    skipped_inside "$preset" "$log"*.whole
 }
 
 # What lies there may be of older sources.

@@ -142,6 +142,21 @@ class Runner(unittest.TestCase):
         )
         self.assertEqual(lines, ["builds release", "0 flaky: ", "0 passed, 0 failed, 0 skipped"])
 
+    def test_tests_that_programs_skip_are_told(self):
+        cmocka = "[  SKIPPED ] 2 test(s), listed below:\n[  SKIPPED ] a\n[  SKIPPED ] b\n\n 2 SKIPPED TEST(S)"
+        log = (
+            f"1/4 Testing: a\n{cmocka}\n2/4 Testing: b\nOK\n"
+            "3/4 Testing: c\nFAILED (failures=1, skipped=13)\n4/4 Testing: a_over_b\nOK (skipped=1)\n"
+        )
+        (self.folder / "log").write_text(log)
+        lines = self.run_functions(
+            "skipped_inside tree log; head -n 1 log >one; skipped_inside tree one\n"
+        )
+        words = lines[0].split(": ")
+        self.assertEqual(words[:2], ["tree", "16 tests skipped by programs"])
+        self.assertEqual(sorted(re.findall(r"\w+ \d+", words[2])), ["a 2", "a_over_b 1", "c 13"])
+        self.assertEqual(len(lines), 3)
+
 
 if __name__ == "__main__":
     unittest.main()
