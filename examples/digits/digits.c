@@ -21,7 +21,7 @@ enum { PIXELS = 64, CLASSES = 10, ROWS = 1797, BATCH = 64, LEAVES = 8, LEAF = BA
 enum { LAYERS = 3, PARAMETERS = 2 * LAYERS, WIDEST = 128, ELEMENTS = 17226 };
 static const int width[LAYERS + 1] = {PIXELS, 128, 64, CLASSES};
 
-/* What the command line says, and what every rank reads and none writes. */
+/* Words of the command line, and data. Every rank reads them, and none writes them. */
 static struct {
     trireme_strategy strategy;
     int threads, passes;

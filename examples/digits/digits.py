@@ -77,7 +77,7 @@ def output_delta(scores, labels):
 
 
 class Samples:
-    """What a step is made of: 64 rows of the data, cut into leaves."""
+    """The samples of a step: 64 rows of the data, cut into leaves."""
 
     def __init__(self, images, labels, rows):
         self.images, self.labels, self.rows = images, labels, rows

@@ -23,7 +23,7 @@ const LEAF: usize = BATCH / LEAVES;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What the command line says, and what every rank reads and none writes.
+/// Words of the command line, and data. Every rank reads them, and none writes them.
 struct Job {
     strategy: Strategy,
     threads: i32,

@@ -52,8 +52,8 @@ template <class T>
 void attention_backward(const AttentionShape& shape, const T* qkv, const T* weights, const T* dy,
                         T* dqkv, T* work);
 
-// Sets elements to 0 with probability `rate` and scales the others so that their mean stays. Which
-// ones depends on key and index alone, so backward calls the same function on the gradient.
+// Sets elements to 0 with probability `rate` and scales the others so that their mean stays. Key
+// and index alone choose them, so backward calls the same function on the gradient.
 template <class T>
 void dropout(std::int64_t count, double rate, std::uint64_t key, T* x);
 

@@ -128,7 +128,7 @@ std::string write_sample(const gpt::Config& config, const std::vector<float>& va
   std::vector<std::int32_t> written = {text.tokens[0]}, window(config.context);
   std::vector<double> chances(config.vocabulary);
   for (int i = 0; i < count; ++i) {
-    // What stands after the last character is looked at by nobody before it.
+    // No character looks at those after it, so any may stand after the last one.
     const int seen = std::min<int>(static_cast<int>(written.size()), config.context);
     std::fill(window.begin(), window.end(), 0);
     std::copy(written.end() - seen, written.end(), window.begin());

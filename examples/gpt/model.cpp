@@ -13,7 +13,7 @@ constexpr double kDeviation = 0.02;
 
 Layer block(const Config& config, int number) {
   const auto d = static_cast<std::uint64_t>(config.width);
-  // What is added to the residual stream 2 * blocks times keeps the stream's size.
+  // 2 * blocks layers add to the residual stream, and keep its size.
   const double residual = kDeviation / std::sqrt(2.0 * config.blocks);
   const std::string unit = "block" + std::to_string(number);
   return {unit,

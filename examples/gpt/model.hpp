@@ -1,4 +1,4 @@
-// What the model is: its layers, and the parameters of each.
+// The model: its layers, and the parameters of each.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ T* gradient(const trireme_layer_call& call, int place) {
   return static_cast<T*>(call.gradients[place]);
 }
 
-// What forward of a block leaves for its backward, one after the other in `saved`.
+// Values that forward of a block leaves for its backward, one after the other in `saved`.
 template <class T>
 struct Kept {
   static std::uint64_t count(const Config& config, int rows) {

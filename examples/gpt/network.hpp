@@ -11,7 +11,7 @@
 
 namespace gpt {
 
-// What `batch` of a call points at: the text of all micro-batches, in the order of the leaves.
+// `batch` of a call points at this: the text of all micro-batches, in the order of the leaves.
 struct Batch {
   const std::int32_t* tokens;
   const std::int32_t* targets;  // the token that follows each; read where a loss is wanted
@@ -24,7 +24,7 @@ class Network {
   // `sequences` stretches of text, each of the model's context, in a micro-batch.
   Network(const Config& config, int sequences);
 
-  // What trireme_layer asks for.
+  // Numbers that trireme_layer asks for.
   std::uint64_t output_bytes(int layer) const;
   std::uint64_t saved_bytes(int layer) const;
   // In the head's `saved` lie first the scores of each position for each token of the vocabulary;

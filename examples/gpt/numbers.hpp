@@ -1,5 +1,5 @@
-// What layers compute with: matrix products by OpenBLAS, an exponential that the compiler turns
-// into vector instructions, and random numbers that are a function of a counter.
+// Tools that layers compute with: matrix products by OpenBLAS, an exponential that the compiler
+// turns into vector instructions, and random numbers that are a function of a counter.
 #pragma once
 
 #include <bit>

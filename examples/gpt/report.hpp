@@ -1,4 +1,4 @@
-// What a person sees of a training: its progress, and its losses as a picture.
+// A person sees this of a training: its progress, and its losses as a picture.
 #pragma once
 
 #include <chrono>

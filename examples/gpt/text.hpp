@@ -15,7 +15,7 @@ struct Text {
 Text encode(const std::string& bytes);
 std::string decode(const Text& text, const std::vector<std::int32_t>& tokens);
 
-// Nats a character of who knows only how often each occurs: what a model must beat.
+// Nats a character of a guess that knows only how often each occurs. A model must beat it.
 double unigram_entropy(const Text& text);
 
 // Whoever computes a leaf of a step asks for it by these two numbers and gets the same.

@@ -18,9 +18,11 @@ TOKEN = re.compile(
     r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'"
 )
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
+# Parentheses and all between them, also other parentheses.
+INSIDE = r"\((?:[^;{}()]|\((?:[^;{}()]|\([^;{}()]*\))*\))*\)"
 HEAD = re.compile(
-    r"\b(?:class|struct)\s+(?:alignas\([^)]*\)\s*|\[\[[^\]]*\]\]\s*)?([\w:]+)\s*"
-    r"(?:final\s*)?(?::(?!:)[^;{}()]*)?$"
+    rf"\b(?:class|struct)\s+(?:(?:alignas\s*{INSIDE}|\[\[[^\]]*\]\])\s*)*([\w:]+)\s*(?:<[^;{{}}]*>\s*)?"
+    rf"(?:final\s*)?(?::(?!:)(?:[^;{{}}()]|{INSIDE})*)?$"
 )
 NO_MEMBER = re.compile(
     r"^(using|typedef|friend|static_assert|enum|class|struct|union"
@@ -145,7 +147,9 @@ def check(classes):
 
 def all_classes(root=ROOT):
     classes = []
-    for path in sorted((root / "src").rglob("*.[ch]pp")):
+    for path in sorted((root / "src").rglob("*.*")):
+        if path.suffix not in (".cpp", ".hpp", ".inc"):
+            continue
         name = path.relative_to(root)
         classes += [(name, *one) for one in classes_of(path.read_text())]
     return classes

@@ -55,12 +55,16 @@ def texts(folder, *suffixes):
     return "\n".join(path.read_text() for path in paths)
 
 
-def main():
-    problems = check(
-        (ROOT / LIST).read_text(),
-        texts(ROOT / "src", ".cpp", ".hpp"),
-        texts(ROOT / "tests", ".c", ".cpp", ".py"),
+def check_tree(root=ROOT):
+    return check(
+        (root / LIST).read_text(),
+        texts(root / "src", ".cpp", ".hpp", ".inc"),
+        texts(root / "tests", ".c", ".h", ".cpp", ".hpp", ".inc", ".py"),
     )
+
+
+def main():
+    problems = check_tree()
     print("\n".join(problems) or "failpoints: each is passed, and named in a test")
     return 1 if problems else 0
 

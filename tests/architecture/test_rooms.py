@@ -3,6 +3,7 @@
 
 import pathlib
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -155,6 +156,33 @@ class Classes(unittest.TestCase):
     def test_methods_and_fields_are_counted(self):
         found = {name: numbers for name, *numbers in check_classes.classes_of(self.TEXT)}
         self.assertEqual(found, {"Large": [6, 7], "Large::Inner": [1, 2]})
+
+    def test_a_class_with_any_head_is_counted(self):
+        body = " { int a, b; void f(); };"
+        for head, name in (
+            ("struct X", "X"),
+            ("struct X<int>", "X"),
+            ("template <class T> struct X<std::map<T, int>> final : Y<T>", "X"),
+            ("struct X : B<decltype(f())>", "X"),
+            ("struct X : B<decltype(f(g(1)))>, virtual C", "X"),
+            ("struct alignas(sizeof(int)) X", "X"),
+            ("class alignas(64) [[nodiscard]] X : B", "X"),
+            ("class a::X : a::B", "a::X"),
+        ):
+            found = check_classes.classes_of(head + body)
+            self.assertEqual(found, [(name, 1, 2)], head)
+            outer = check_classes.classes_of("class O { " + head + body + " int c; };")
+            self.assertEqual(outer[-1], ("O", 0, 1), head)
+        for none in ("enum class X : int { a };", "template <class T> void f(T t) { t(); }"):
+            self.assertEqual(check_classes.classes_of(none), [], none)
+
+    def test_parts_that_sources_include_are_looked_at(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "src/kernels").mkdir(parents=True)
+            for name in ("a.cpp", "b.hpp", "c.inc", "d.map"):
+                (root / "src/kernels" / name).write_text("struct X { int a; };")
+            self.assertEqual(len(check_classes.all_classes(root)), 3)
 
     def check(self, methods, fields):
         return check_classes.check([(pathlib.Path("src/a/b.hpp"), "C", methods, fields)])
