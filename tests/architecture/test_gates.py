@@ -100,9 +100,23 @@ class Gates(unittest.TestCase):
             "std::cout << 1;",
             'printf("x");',
             "signal(1, f);",
+            'fprintf(stderr, "x");',
+            'std::fputs("x", stderr);',
+            "std::clog << 1;",
+            'dprintf(2, "x");',
+            "vfprintf(stderr, a, b);",
+            "std::terminate();",
+            "std::quick_exit(1);",
+            "_Exit(1);",
+            "raise(SIGABRT);",
+            "::kill(getpid(), 9);",
+            "alarm (1);",
+            "fesetround(FE_UPWARD);",
+            "feenableexcept(FE_INVALID);",
         ):
             self.assertEqual(len(check("x.cpp", "kernels", harm)), 1, harm)
-        for harmless in ("// exit(1)", "group.abort(x);", 'f("exit(1)");', "snprintf(a, 1, b);"):
+            self.assertEqual(check("x.cpp", "launch", harm), [], harm)
+        for harmless in ("// exit(1)", "group.abort(x);", 'f("exit(1)");', "vsnprintf(a, 1, b);"):
             self.assertEqual(check("x.cpp", "kernels", harmless), [], harmless)
 
     def test_a_failpoint_without_a_place_in_the_list_or_a_test_is_noticed(self):
