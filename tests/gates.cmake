@@ -23,8 +23,11 @@ add_gate(picture
   ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/draw_rooms.py --check)
 add_gate(circles ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/check_circles.py)
 add_gate(bindgen ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/bindgen.py --check)
-add_gate(format ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/format.py --check)
-set_tests_properties(gate_format PROPERTIES SKIP_RETURN_CODE 77)
+foreach(formatter clang-format ruff rustfmt)  # each is skipped by itself
+  add_gate(format_${formatter}
+    ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/format.py --check ${formatter})
+  set_tests_properties(gate_format_${formatter} PROPERTIES SKIP_RETURN_CODE 77)
+endforeach()
 add_gate(failpoints
   ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/check_failpoints.py)
 add_gate(layout ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/abi/check_layout.py)

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Lays out the sources, or says with --check which ones are laid out in another way.
 
+    format.py [--check [FORMATTER]]     FORMATTER: that one alone
+
 Each language has the formatter that its users know: clang-format, ruff and rustfmt. A formatter
 of another release may break lines elsewhere, so only the releases below are used. The C# sources
-have .editorconfig alone. Generated files look as tools/bindgen.py writes them.
+have .editorconfig alone. A check that looks at nothing ends with 77. Generated files look as tools/bindgen.py writes them.
 """
 
 from __future__ import annotations
 
+import argparse
 import pathlib
 import re
 import subprocess
@@ -89,12 +92,16 @@ def differences(formatter: Formatter, files: list[str], root: pathlib.Path = ROO
 
 
 def main() -> int:
-    check = sys.argv[1:] == ["--check"]
-    if sys.argv[1:] and not check:
-        print("usage: python3 tools/format.py [--check]")
-        return 2
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    names = sorted({formatter.name for formatter in FORMATTERS})
+    parser.add_argument("--check", nargs="?", const="", choices=["", *names], metavar="FORMATTER")
+    check = parser.parse_args().check
+    return run([each for each in FORMATTERS if not check or each.name == check], check is not None)
+
+
+def run(formatters: list[Formatter], check: bool) -> int:
     found = skipped = 0
-    for formatter in FORMATTERS:
+    for formatter in formatters:
         files = sources(formatter, ROOT)
         if not is_there(formatter):
             said = version_of(formatter) or "not installed"
@@ -110,7 +117,7 @@ def main() -> int:
             print(problems, "python3 tools/format.py lays them out", sep="\n")
     if found:
         return 1
-    return SKIPPED if check and skipped == len(FORMATTERS) else 0
+    return SKIPPED if check and skipped == len(formatters) else 0
 
 
 if __name__ == "__main__":

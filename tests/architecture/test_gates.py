@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """The gates can fail: each is shown something broken and must say so."""
 
+import contextlib
+import io
 import pathlib
 import shutil
 import sys
@@ -116,8 +118,9 @@ class Gates(unittest.TestCase):
         ):
             self.assertEqual(len(check("x.cpp", "kernels", harm)), 1, harm)
             self.assertEqual(check("x.cpp", "launch", harm), [], harm)
-        for harmless in ("// exit(1)", "group.abort(x);", 'f("exit(1)");', "vsnprintf(a, 1, b);"):
+        for harmless in ("// exit(1)", "group.abort(x);", 'f("exit(1)");', "snprintf(a, 1, b);"):
             self.assertEqual(check("x.cpp", "kernels", harmless), [], harmless)
+        self.assertEqual(check("x.cpp", "kernels", "vsnprintf(a, 1, b, c);"), [])
 
     def test_a_failpoint_without_a_place_in_the_list_or_a_test_is_noticed(self):
         listed = """
@@ -490,6 +493,14 @@ enum {
             name, text = bad[formatter.name]
             (root / name).write_text(text)
             self.assertTrue(layout_of_text.differences(formatter, [name], root), formatter.name)
+
+    def test_a_check_without_its_formatter_is_skipped(self):
+        gone = layout_of_text.FORMATTERS[0]._replace(name="no-such-formatter")
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            self.assertEqual(layout_of_text.run([gone], True), layout_of_text.SKIPPED)
+        self.assertRegex(said.getvalue(), "skipped: .* of no-such-formatter: not installed")
+        for each in layout_of_text.FORMATTERS:
+            self.assertTrue(layout_of_text.sources(each, layout_of_text.ROOT), each.name)
 
 
 if __name__ == "__main__":
