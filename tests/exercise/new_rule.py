@@ -138,7 +138,7 @@ def build(copy, objects, compiler, archives):
 def build_whole(copy):
     options = ["-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_BUILD_TYPE=Release"]
     options += [f"-DTRIREME_BUILD_{each}=OFF" for each in ("TESTS", "EXAMPLES", "CLI")]
-    run("cmake", "-S", copy, "-B", copy / "build", *options)
+    run("cmake", "-G", "Ninja", "-S", copy, "-B", copy / "build", *options)
     run("cmake", "--build", copy / "build", "--target", "trireme", "-j2")
     return copy / "build/libtrireme.so.1"
 
