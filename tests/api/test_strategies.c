@@ -211,9 +211,13 @@ static struct setup base(int world_size, trireme_strategy strategy) {
                           .rule = TRIREME_RULE_SGD};
 }
 
-/* Sanitizers see no world of 8. */
+/* Sanitizers see no world of 8, but for a hybrid one that gathers units again. */
+static bool is_seen(int world_size) {
+    return world_size < 8 || !is_quick();
+}
+
 #define FOR_EACH_SPREAD(world, strategy)                                                    \
-    for (int w_ = 0; w_ < WORLD_SIZES - (is_quick() ? 1 : 0); ++w_)                         \
+    for (int w_ = 0; w_ < WORLD_SIZES && is_seen(kWorldSizes[w_]); ++w_)                    \
         for (int world = kWorldSizes[w_], strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; \
              ++strategy)
 
@@ -348,7 +352,7 @@ static void gradients_that_are_written_in_place_change_no_bit(void **state) {
         setup.max_value = 1;
         check_f32(&setup);
     }
-    for (int world = 1; world <= 8; ++world) {
+    for (int world = 1; world <= (is_quick() ? 5 : 8); ++world) {
         struct setup setup = base(world, TRIREME_STRATEGY_ZERO1);
         setup.views = true;
         setup.one_sweep = true;
@@ -418,7 +422,7 @@ enum { HYBRIDS = sizeof kHybrids / sizeof kHybrids[0] };
 
 static void hybrid_shards_train_as_one_process(void **state) {
     (void)state;
-    for (int i = 0; i < HYBRIDS; ++i) {
+    for (int i = 0; i < HYBRIDS && is_seen(kHybrids[i][0]); ++i) {
         struct setup setup = base(kHybrids[i][0], TRIREME_STRATEGY_HYBRID_SHARD);
         setup.shard_ranks = (uint32_t)kHybrids[i][1];
         setup.way = HOOKS;
@@ -446,6 +450,7 @@ static void units_that_a_few_gather_again_change_no_bit(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof kAgain / sizeof kAgain[0]; ++i) {
         const bool hybrid = kAgain[i][1] > 0;
+        if (!is_seen(kAgain[i][0]) && kAgain[i][1] != 4) continue;
         struct setup setup =
             base(kAgain[i][0], hybrid ? TRIREME_STRATEGY_HYBRID_SHARD : TRIREME_STRATEGY_ZERO3);
         setup.shard_ranks = (uint32_t)kAgain[i][1];
@@ -497,7 +502,7 @@ static void ranks_that_share_one_copy_train_as_one_process(void **state) {
             setup.minimum_unit_bytes = setup.persistent_unit_bytes = 0;
         }
     }
-    for (int i = 0; i < HYBRIDS; ++i) {
+    for (int i = 0; i < HYBRIDS && is_seen(kHybrids[i][0]); ++i) {
         struct setup setup = base(kHybrids[i][0], TRIREME_STRATEGY_HYBRID_SHARD);
         setup.shard_ranks = (uint32_t)kHybrids[i][1];
         setup.shared = true;
@@ -510,7 +515,7 @@ static void ranks_that_share_one_copy_train_as_one_process(void **state) {
 
 static void one_sweep_changes_no_bit(void **state) {
     (void)state;
-    for (int w = 0; w < WORLD_SIZES; ++w) {
+    for (int w = 0; w < WORLD_SIZES && is_seen(kWorldSizes[w]); ++w) {
         for (int shared = 0; shared < (ranks_use_transport() ? 1 : 2); ++shared) {
             struct setup setup = base(kWorldSizes[w], TRIREME_STRATEGY_ZERO1);
             setup.one_sweep = true;
