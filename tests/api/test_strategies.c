@@ -185,15 +185,18 @@ static int32_t TRIREME_CALLCONV bucket_hook(const trireme_bucket *bucket, void *
     return 0;
 }
 
-/* Under sanitizers, or where every byte goes through sockets, one other type than f32 in turn; with
- * both none, as types and ways are seen together elsewhere, and no more than four ranks. */
+/* Under sanitizers, or where every byte goes through sockets, one other type than f32 in turn. With
+ * both none, as types and ways are seen together elsewhere, and no more than four ranks.
+ * ThreadSanitizer sees one type in turn, f32 among them; a strategy gets another in each world. */
 static void check_all(const struct setup *setup) {
     static int turn;
     const bool fewest = is_quick() && ranks_use_transport();
     if (fewest && setup->world_size > 4) return;
     const bool few = is_quick() || ranks_use_transport();
-    const int one = turn++ % 3;
-    check_f32(setup);
+    const bool single = sees_threads_alone() && !fewest;
+    const int one = single ? (turn + turn / 4) % 4 : turn % 3;
+    ++turn;
+    if (!single || one == 3) check_f32(setup);
     if (fewest) return;
     if (!few || one == 0) check_f64(setup);
     if (!few || one == 1) check_f16(setup);

@@ -371,6 +371,8 @@ static void survivors_of_two_deaths_in_one_collective_blame_the_dead_alone(void 
          operation <= TRIREME_OPERATION_KIND_ALL_TO_ALL_V; ++operation) {
         if (!is_collective(operation)) continue;
         for (int point = 0; point < POINTS; ++point, ++turn) {
+            /* Each operation at two points, each point in a third of the operations. */
+            if (sees_threads_alone() && (turn + turn / POINTS) % 3 != 0) continue;
             for (int place = 0; place < PLACES; ++place) {
                 if (!is_long() && (place + (int)turn) % PLACES > (is_quick() ? 0 : 1)) continue;
                 struct trial trial = {.operation = operation,

@@ -163,6 +163,14 @@ bool is_quick(void) {
 #endif
 }
 
+bool sees_threads_alone(void) {
+#if defined(__SANITIZE_THREAD__)
+    return true;
+#else
+    return false;
+#endif
+}
+
 bool blames_only(const trireme_error_info *info, int rank) {
     return info->blamed_count == 1 && info->blamed[0] == rank;
 }

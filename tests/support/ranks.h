@@ -24,6 +24,9 @@ void run_ranks(int world_size, rank_function *function, void *context);
 
 /* Sanitizers make everything slow: tests then do a part of their trials. */
 bool is_quick(void);
+/* ThreadSanitizer makes the slowest trials of all. It looks at threads, not at numbers, which the
+ * other builds see. */
+bool sees_threads_alone(void);
 
 /* Whether run_ranks() joins over a transport inside this process, or over sockets: it does if
  * TRIREME_TESTS_TRANSPORT or TRIREME_TESTS_NETWORK is set. Such ranks have no memory in common. */
