@@ -164,7 +164,7 @@ enum {
     TRIREME_HOOK_AFTER = 2
 };
 
-/** A stretch of one parameter inside a bucket. */
+/** A stretch of one parameter inside a bucket. Its size is part_bytes of the bucket. */
 typedef struct trireme_bucket_part {
     /** Number of the parameter. */
     uint64_t parameter;
@@ -188,10 +188,15 @@ typedef struct trireme_bucket {
     uint64_t count;
     /** The gradients. The hook may change them until it returns. */
     void *data;
-    /** `part_count` stretches of parameters, in the order of `data`. */
+    /** `part_count` stretches of parameters, in the order of `data`, part_bytes apart. */
     const trireme_bucket_part *parts;
     /** Number of parts. */
     uint64_t part_count;
+    /**
+     * sizeof(trireme_bucket_part) as the library knows it. Part i begins i * part_bytes bytes
+     * behind the first one.
+     */
+    uint64_t part_bytes;
     /**
      * Type of the elements: f32 or f64. Gradients of f16 and bf16 parameters are f32, and may lie
      * in one bucket with those of f32 parameters.

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Compares the layout of the public structs and the numbers of the constants with the golden file.
 
-A struct may grow at its end, so its own size may grow; every other line stays for ever. Whatever is
-new must be in the golden file too: `check_layout.py --update` writes it.
+A struct may grow at its end, so its own size may grow; every other line stays for ever. A struct
+that never grows has a line `fixed`, which stays too. Whatever is new must be in the golden file:
+`check_layout.py --update` writes it.
 """
 
 import pathlib
@@ -26,6 +27,8 @@ def current(include=headers.INCLUDE):
                 f'printf("field {name}.{field} offset %zu size %zu\\n", '
                 f"offsetof({name}, {field}), sizeof((({name} *)0)->{field}));"
             )
+    for name in headers.fixed_structs(include):
+        lines.append(f'printf("fixed {name} size %zu\\n", sizeof({name}));')
     for name in headers.constants(include):
         lines.append(f'printf("constant {name} %lld\\n", (long long){name});')
     lines.append("return 0; }")

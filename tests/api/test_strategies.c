@@ -170,6 +170,7 @@ static int32_t TRIREME_CALLCONV bucket_hook(const trireme_bucket *bucket, void *
         position += shown->count;
     }
     if (position != bucket->count || bucket->struct_size != sizeof *bucket) return 4;
+    if (bucket->part_bytes != sizeof *bucket->parts) return 4;
     if (bucket->phase == TRIREME_HOOK_AFTER && bucket->pass != 0) return 5;
     if (bucket->pass >= (uint32_t)(setup->leaves > 0 ? setup->leaves : setup->passes)) return 6;
     for (uint64_t i = 0; i < bucket->count; ++i) {

@@ -65,6 +65,20 @@ class Gates(unittest.TestCase):
         more = now + "field trireme_x.new offset 0 size 4\n"
         self.assertTrue(check_layout.differences(now, more))
 
+    def test_a_struct_that_grows_and_never_may_is_noticed(self):
+        def grow(header, end):
+            self.change(header, end, "    uint64_t more;\n" + end)
+            return [line for line in self.layout_differences() if not line.startswith("not in")]
+
+        self.assertEqual(grow("model_options.h", "} trireme_unit_info; /* since 1.0 */"), [])
+        gone = grow("types.h", "} trireme_stream; /* since 1.0, never grows */")
+        self.assertIn("gone or changed: fixed trireme_stream size 16", gone)
+
+    def test_a_struct_that_may_grow_from_now_on_is_noticed(self):
+        end = "} trireme_device; /* since 1.0, never grows */"
+        self.change("types.h", end, "} trireme_device; /* since 1.0 */")
+        self.assertEqual(len(self.layout_differences()), 1)
+
     def test_a_symbol_that_one_place_lacks_is_noticed(self):
         self.assertEqual(check_symbols.compare({"a": {"f"}, "b": {"f"}}), [])
         self.assertEqual(len(check_symbols.compare({"a": {"f", "g"}, "b": {"f"}})), 1)

@@ -89,7 +89,9 @@ namespace Trireme
                     nameof(index), index, "The bucket has " + PartCount + " parts.");
             }
 
-            return new BucketPart(((NativeBucketPart*)native->Parts)[index]);
+            // A later library has larger parts.
+            byte* part = (byte*)native->Parts + ((ulong)index * native->PartBytes);
+            return new BucketPart(*(NativeBucketPart*)part);
         }
 
         /// <summary>The gradients, which may be changed.</summary>

@@ -43,6 +43,27 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static unsafe void Parts_of_a_later_library_are_larger()
+        {
+            fixed (ulong* words = new ulong[] { 7, 2, 3, 0, 99, 8, 4, 5, 3, 99 })
+            {
+                var native = new NativeBucket
+                {
+                    PartCount = 2, PartBytes = 40, Parts = (IntPtr)words,
+                };
+                var bucket = new Bucket(&native);
+                BucketPart first = bucket.Part(0);
+                BucketPart second = bucket.Part(1);
+                Check.Equal(7UL, first.Parameter, "parameter of the first part");
+                Check.Equal(3, first.Count, "elements of the first part");
+                Check.Equal(8UL, second.Parameter, "parameter of the second part");
+                Check.Equal(4UL, second.First, "first element of the second part");
+                Check.Equal(5, second.Count, "elements of the second part");
+                Check.Equal(3, second.Position, "position of the second part");
+            }
+        }
+
+        [Test]
         public static void A_model_may_be_disposed_of_inside()
         {
             foreach (Strategy strategy in ModelTests.Strategies)

@@ -1,5 +1,7 @@
 """Hooks and update rules may close their own model from inside, and do nothing else with it."""
 
+import ctypes
+
 from support import TestCase, trireme
 from test_model import ELEMENTS, STRATEGIES, build, gradient_of, gradients_of
 
@@ -48,6 +50,14 @@ class CallbackTest(TestCase):
                 optimizer.close()
                 model.close()
                 del hook, rule, model, optimizer, there
+
+    def test_parts_of_a_later_library_are_larger(self):
+        words = (ctypes.c_uint64 * 10)(7, 2, 3, 0, 99, 8, 4, 5, 3, 99)
+        part = trireme._native.trireme_bucket_part
+        parts = ctypes.cast(words, ctypes.POINTER(part))
+        raw = trireme._native.trireme_bucket(parts=parts, part_count=2, part_bytes=40)
+        found = [tuple(part) for part in trireme._hook._parts(raw)]
+        self.assertEqual(found, [(7, 2, 3, 0), (8, 4, 5, 3)])
 
     def test_a_model_may_be_closed_inside(self):
         for strategy in STRATEGIES:

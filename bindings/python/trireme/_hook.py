@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import itertools
 import weakref
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple
 
 from . import _native
 from ._buffer import Owner, view_of
@@ -53,13 +54,12 @@ class BucketHook:
 
     def run(self, raw: Any) -> None:
         size, letter = size_of(raw.dtype), LETTERS[raw.dtype]
-        parts = (raw.parts[i] for i in range(raw.part_count))
         self.function(
             Bucket(
                 PHASES[raw.phase],
                 raw.bucket,
                 view_of(raw.data, raw.count, size, letter, self.owner()),
-                tuple(BucketPart(p.parameter, p.first, p.count, p.position) for p in parts),
+                tuple(_parts(raw)),
                 dtype_name(raw.dtype),
                 getattr(raw, "pass"),
             )
@@ -69,6 +69,13 @@ class BucketHook:
         """The exception that the function raised; this forgets it."""
         error, self.error = self.error, None
         return error
+
+
+def _parts(raw: Any) -> Iterator[BucketPart]:
+    first = ctypes.addressof(raw.parts.contents)
+    for i in range(raw.part_count):  # a later library has larger parts
+        part = _native.trireme_bucket_part.from_address(first + i * raw.part_bytes)
+        yield BucketPart(part.parameter, part.first, part.count, part.position)
 
 
 _numbers = itertools.count(1)

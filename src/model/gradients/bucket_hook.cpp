@@ -22,6 +22,7 @@ void BucketHook::run(std::int32_t phase, std::uint64_t number, char* data, std::
   shown.data = data;
   shown.parts = parts.data();
   shown.part_count = parts.size();
+  shown.part_bytes = sizeof(trireme_bucket_part);
   shown.dtype = bucket.dtype;
   shown.pass = pass;
   if (shown.count == 0) return;

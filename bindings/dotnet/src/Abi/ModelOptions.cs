@@ -4,7 +4,9 @@ using System.Runtime.InteropServices;
 
 namespace Trireme
 {
-    /// <summary>A stretch of one parameter inside a bucket.</summary>
+    /// <summary>
+    /// A stretch of one parameter inside a bucket. Its size is part_bytes of the bucket.
+    /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeBucketPart
     {
@@ -44,11 +46,19 @@ namespace Trireme
         /// <summary>The gradients. The hook may change them until it returns.</summary>
         public IntPtr Data;
 
-        /// <summary>`part_count` stretches of parameters, in the order of `data`.</summary>
+        /// <summary>
+        /// `part_count` stretches of parameters, in the order of `data`, part_bytes apart.
+        /// </summary>
         public IntPtr Parts;
 
         /// <summary>Number of parts.</summary>
         public ulong PartCount;
+
+        /// <summary>
+        /// sizeof(trireme_bucket_part) as the library knows it. Part i begins i * part_bytes bytes
+        /// behind the first one.
+        /// </summary>
+        public ulong PartBytes;
 
         /// <summary>
         /// Type of the elements: f32 or f64. Gradients of f16 and bf16 parameters are f32, and may

@@ -95,7 +95,7 @@ TRIREME_PLACEMENT_WHOLE = 1
 
 
 class trireme_bucket_part(Structure):
-    """A stretch of one parameter inside a bucket."""
+    """A stretch of one parameter inside a bucket. Its size is part_bytes of the bucket."""
 
     _fields_ = [
         # Number of the parameter.
@@ -123,10 +123,13 @@ class trireme_bucket(Structure):
         ("count", c_uint64),
         # The gradients. The hook may change them until it returns.
         ("data", c_void_p),
-        # `part_count` stretches of parameters, in the order of `data`.
+        # `part_count` stretches of parameters, in the order of `data`, part_bytes apart.
         ("parts", POINTER(trireme_bucket_part)),
         # Number of parts.
         ("part_count", c_uint64),
+        # sizeof(trireme_bucket_part) as the library knows it. Part i begins i * part_bytes bytes
+        # behind the first one.
+        ("part_bytes", c_uint64),
         # Type of the elements: f32 or f64. Gradients of f16 and bf16 parameters are f32, and may
         # lie in one bucket with those of f32 parameters.
         ("dtype", c_int32),

@@ -35,7 +35,9 @@ fn every_exported_symbol_is_declared_and_no_other() {
 #[test]
 fn structs_and_constants_are_those_of_the_release() {
     let released = repository_file("tests/abi/golden-1.0.txt");
-    let released: BTreeSet<String> = released.lines().map(str::to_owned).collect();
+    // A line `fixed` repeats the size of a struct that never grows.
+    let lines = released.lines().filter(|line| !line.starts_with("fixed "));
+    let released: BTreeSet<String> = lines.map(str::to_owned).collect();
     let mut ours = BTreeSet::new();
     let mut add = |name: &str, field: &str, offset: usize, size: usize| {
         ours.insert(if field.is_empty() {

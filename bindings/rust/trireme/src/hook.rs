@@ -66,13 +66,20 @@ impl<'a> Bucket<'a> {
 
     /// Stretches of parameters, in the order of the data.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = BucketPart> + 'a {
-        // SAFETY: model.h: `part_count` stretches, good for the call; a bucket has one.
-        let raw = unsafe { std::slice::from_raw_parts(self.0.parts, self.0.part_count as usize) };
-        raw.iter().map(|part| BucketPart {
-            parameter: part.parameter as usize,
-            first: part.first as usize,
-            count: part.count as usize,
-            position: part.position as usize,
+        let raw = self.0;
+        (0..raw.part_count as usize).map(move |index| {
+            // SAFETY: model_options.h: `part_count` stretches, `part_bytes` apart, good for the
+            // call. A later library has larger ones.
+            let part = unsafe {
+                let bytes = raw.parts.cast::<u8>().add(index * raw.part_bytes as usize);
+                &*bytes.cast::<sys::trireme_bucket_part>()
+            };
+            BucketPart {
+                parameter: part.parameter as usize,
+                first: part.first as usize,
+                count: part.count as usize,
+                position: part.position as usize,
+            }
         })
     }
 
@@ -123,5 +130,26 @@ mod tests {
     fn a_newer_moment_is_neither_before_nor_after() {
         assert_eq!(Phase::of(sys::TRIREME_HOOK_AFTER), Phase::After);
         assert_eq!(Phase::of(99), Phase::Other(99));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_later_library_are_larger() {
+        let words: [u64; 10] = [7, 2, 3, 0, 99, 8, 4, 5, 3, 99];
+        // SAFETY: numbers and pointers, which may be 0.
+        let mut raw: sys::trireme_bucket = unsafe { std::mem::zeroed() };
+        raw.parts = words.as_ptr().cast();
+        raw.part_count = 2;
+        raw.part_bytes = 40;
+        let parts = Bucket(&raw).parts();
+        assert_eq!(parts.len(), 2);
+        let wanted = [(7, 2, 3, 0), (8, 4, 5, 3)].map(|(parameter, first, count, position)| {
+            BucketPart { parameter, first, count, position }
+        });
+        assert_eq!(parts.collect::<Vec<_>>(), wanted);
     }
 }

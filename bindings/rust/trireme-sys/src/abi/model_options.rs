@@ -151,7 +151,7 @@ pub type trireme_bucket_callback =
     Option<unsafe extern "C" fn(bucket: *const trireme_bucket, user_data: *mut c_void) -> i32>;
 
 structs! {
-    /// A stretch of one parameter inside a bucket.
+    /// A stretch of one parameter inside a bucket. Its size is part_bytes of the bucket.
     trireme_bucket_part {
         /// Number of the parameter.
         parameter: u64,
@@ -174,10 +174,13 @@ structs! {
         count: u64,
         /// The gradients. The hook may change them until it returns.
         data: *mut c_void,
-        /// `part_count` stretches of parameters, in the order of `data`.
+        /// `part_count` stretches of parameters, in the order of `data`, part_bytes apart.
         parts: *const trireme_bucket_part,
         /// Number of parts.
         part_count: u64,
+        /// sizeof(trireme_bucket_part) as the library knows it. Part i begins i \* part_bytes bytes
+        /// behind the first one.
+        part_bytes: u64,
         /// Type of the elements: f32 or f64. Gradients of f16 and bf16 parameters are f32, and may
         /// lie in one bucket with those of f32 parameters.
         dtype: trireme_dtype,
