@@ -181,7 +181,7 @@ typedef struct trireme_bucket {
     /** sizeof this struct as the library knows it. */
     uint32_t struct_size;
     /** TRIREME_HOOK_BEFORE or TRIREME_HOOK_AFTER. */
-    int32_t phase;
+    int32_t moment;
     /** Number of the bucket, from 0 in the order of reduction of the first step. */
     uint64_t bucket;
     /** Elements at `data`. */

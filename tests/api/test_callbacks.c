@@ -133,7 +133,7 @@ static void act(struct rank *r) {
 
 static int32_t TRIREME_CALLCONV hook(const trireme_bucket *bucket, void *user_data) {
     struct rank *const r = user_data;
-    const bool before = bucket->phase == TRIREME_HOOK_BEFORE;
+    const bool before = bucket->moment == TRIREME_HOOK_BEFORE;
     if (r->job->place == (before ? BEFORE : AFTER)) act(r);
     return 0;
 }

@@ -96,12 +96,12 @@ enum { FAIL_BEFORE, FAIL_AFTER };
 
 static int32_t TRIREME_CALLCONV refuse_before(const trireme_bucket *bucket, void *data) {
     (void)data;
-    return bucket->phase == TRIREME_HOOK_BEFORE && bucket->bucket == 1 ? 41 : 0;
+    return bucket->moment == TRIREME_HOOK_BEFORE && bucket->bucket == 1 ? 41 : 0;
 }
 
 static int32_t TRIREME_CALLCONV refuse_after(const trireme_bucket *bucket, void *data) {
     (void)data;
-    return bucket->phase == TRIREME_HOOK_AFTER && bucket->bucket == 1 ? 42 : 0;
+    return bucket->moment == TRIREME_HOOK_AFTER && bucket->bucket == 1 ? 42 : 0;
 }
 
 static int32_t TRIREME_CALLCONV accept_all(const trireme_bucket *bucket, void *data) {

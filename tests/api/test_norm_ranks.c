@@ -283,7 +283,7 @@ static void a_model_that_is_too_large_tells_the_others(void **state) {
 }
 
 static int32_t TRIREME_CALLCONV spoil_bucket(const trireme_bucket *bucket, void *user_data) {
-    return bucket->phase == TRIREME_HOOK_AFTER && *(const int *)user_data == 0 ? 7 : 0;
+    return bucket->moment == TRIREME_HOOK_AFTER && *(const int *)user_data == 0 ? 7 : 0;
 }
 
 /* The step of one of two models fails on all its ranks; those of the other hear of it and why,

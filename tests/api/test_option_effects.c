@@ -625,7 +625,7 @@ static struct spread spread_over(int ranks, const trireme_model_options *options
 }
 
 static int32_t TRIREME_CALLCONV count_buckets(const trireme_bucket *bucket, void *user_data) {
-    if (bucket->phase == TRIREME_HOOK_BEFORE) *(int *)user_data += 1;
+    if (bucket->moment == TRIREME_HOOK_BEFORE) *(int *)user_data += 1;
     return 0;
 }
 

@@ -171,10 +171,10 @@ static int32_t TRIREME_CALLCONV bucket_hook(const trireme_bucket *bucket, void *
     }
     if (position != bucket->count || bucket->struct_size != sizeof *bucket) return 4;
     if (bucket->part_bytes != sizeof *bucket->parts) return 4;
-    if (bucket->phase == TRIREME_HOOK_AFTER && bucket->pass != 0) return 5;
+    if (bucket->moment == TRIREME_HOOK_AFTER && bucket->pass != 0) return 5;
     if (bucket->pass >= (uint32_t)(setup->leaves > 0 ? setup->leaves : setup->passes)) return 6;
     for (uint64_t i = 0; i < bucket->count; ++i) {
-        const bool before = bucket->phase == TRIREME_HOOK_BEFORE;
+        const bool before = bucket->moment == TRIREME_HOOK_BEFORE;
         if (bucket->dtype == TRIREME_DTYPE_F32) {
             float *const g = (float *)bucket->data + i;
             *g = before ? *g * 1.5f : *g + 0.25f;

@@ -58,8 +58,8 @@ static bool says(const char *words) {
 
 static int32_t TRIREME_CALLCONV hook(const trireme_bucket *bucket, void *user_data) {
     struct rank *const r = user_data;
-    const int32_t phase = r->job->kind == HOOK_BEFORE ? TRIREME_HOOK_BEFORE : TRIREME_HOOK_AFTER;
-    return r->number == r->job->failing && bucket->phase == phase ? 9 : 0;
+    const int32_t moment = r->job->kind == HOOK_BEFORE ? TRIREME_HOOK_BEFORE : TRIREME_HOOK_AFTER;
+    return r->number == r->job->failing && bucket->moment == moment ? 9 : 0;
 }
 
 static int32_t TRIREME_CALLCONV rule(const trireme_update *update, void *user_data) {

@@ -43,7 +43,7 @@ struct Rank {
 
 std::int32_t TRIREME_CALLCONV hook(const trireme_bucket* bucket, void* user_data) {
   const Rank& rank = *static_cast<const Rank*>(user_data);
-  const Place here = bucket->phase == TRIREME_HOOK_BEFORE ? Place::before : Place::after;
+  const Place here = bucket->moment == TRIREME_HOOK_BEFORE ? Place::before : Place::after;
   if (rank.throws && rank.job->place == here) throw_something(here);
   return 0;
 }

@@ -204,7 +204,7 @@ void train_hybrid_apart(Rank& rank) { train_hybrid(rank, TRIREME_SHARE_NEVER); }
 std::int32_t TRIREME_CALLCONV double_and_add(const trireme_bucket* bucket, void*) {
   auto* const data = static_cast<float*>(bucket->data);
   for (std::uint64_t i = 0; i < bucket->count; ++i) {
-    data[i] = bucket->phase == TRIREME_HOOK_BEFORE ? 2 * data[i] : data[i] + 1;
+    data[i] = bucket->moment == TRIREME_HOOK_BEFORE ? 2 * data[i] : data[i] + 1;
   }
   return 0;
 }

@@ -46,9 +46,9 @@ namespace Trireme
             this.native = native;
         }
 
-        public HookPhase Phase
+        public HookMoment Moment
         {
-            get { return (HookPhase)native->Phase; }
+            get { return (HookMoment)native->Moment; }
         }
 
         /// <summary>Number of the bucket, from 0 in the first step's order of reduction.</summary>

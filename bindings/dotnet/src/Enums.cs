@@ -258,7 +258,7 @@ namespace Trireme
     }
 
     /// <summary>When a bucket hook is called.</summary>
-    public enum HookPhase
+    public enum HookMoment
     {
         /// <summary>This rank's contribution is complete and no peer sees it yet.</summary>
         Before = NativeMethods.TRIREME_HOOK_BEFORE,

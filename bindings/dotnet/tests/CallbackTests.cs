@@ -79,7 +79,7 @@ namespace Trireme.Tests
                         {
                             Hook = bucket =>
                             {
-                                if (bucket.Phase == HookPhase.After)
+                                if (bucket.Moment == HookMoment.After)
                                 {
                                     optimizer.Dispose();
                                     model.Dispose();

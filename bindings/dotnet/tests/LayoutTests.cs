@@ -23,7 +23,7 @@ namespace Trireme.Tests
             Pair("TRIREME_SHARE_", typeof(ShareParameters)),
             Pair("TRIREME_STATE_KIND_", typeof(StateKind)),
             Pair("TRIREME_MODEL_FLAG_", typeof(ModelFlags)),
-            Pair("TRIREME_HOOK_", typeof(HookPhase)),
+            Pair("TRIREME_HOOK_", typeof(HookMoment)),
             Pair("TRIREME_GRADIENTS_", typeof(Gradients)),
             Pair("TRIREME_OPERATION_KIND_", typeof(Operation)),
             Pair("TRIREME_RULE_", typeof(RuleKind)),

@@ -457,7 +457,7 @@ namespace Trireme.Tests
                         {
                             Check.Equal(0u, bucket.Pass);
                             Check.Equal(ElementType.F32, bucket.Type);
-                            bool early = bucket.Phase == HookPhase.Before;
+                            bool early = bucket.Moment == HookMoment.Before;
                             Tell(bucket, early ? before : after);
                             Span<float> data = bucket.Data<float>();
                             for (int i = 0; i < data.Length; ++i)
@@ -491,7 +491,7 @@ namespace Trireme.Tests
         [Test]
         public static void What_a_hook_throws_is_thrown_from_step_and_the_others_hear_of_it()
         {
-            foreach (HookPhase phase in new[] { HookPhase.Before, HookPhase.After })
+            foreach (HookMoment moment in new[] { HookMoment.Before, HookMoment.After })
             {
                 foreach (Strategy strategy in ModelTests.Strategies)
                 {
@@ -504,7 +504,7 @@ namespace Trireme.Tests
                             {
                                 Hook = bucket =>
                                 {
-                                    if (c.Rank == 1 && bucket.Phase == phase)
+                                    if (c.Rank == 1 && bucket.Moment == moment)
                                     {
                                         throw new TimeZoneNotFoundException("mine");
                                     }

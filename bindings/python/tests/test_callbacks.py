@@ -28,7 +28,7 @@ class CallbackTest(TestCase):
                 there, visits = [], []
 
                 def hook(bucket):
-                    if bucket.phase == where:
+                    if bucket.moment == where:
                         visits.append(where)
                         self.refuses(*there)
 
@@ -72,7 +72,7 @@ class CallbackTest(TestCase):
                             each.close()
 
                     def hook(bucket):
-                        if bucket.phase == where:
+                        if bucket.moment == where:
                             close()
 
                     def rule(update):

@@ -445,11 +445,13 @@ class HookTest(TestCase):
                             self.assertGreater(part.count, 0)
                             position += part.count
                             for i in range(part.first, part.first + part.count):
-                                seen.append((bucket.phase, bucket.backward_pass, part.parameter, i))
+                                seen.append(
+                                    (bucket.moment, bucket.backward_pass, part.parameter, i)
+                                )
                         self.assertEqual(len(bucket.data), position)
                         self.assertEqual(bucket.dtype, "f32")
                         for i, value in enumerate(bucket.data):
-                            bucket.data[i] = 2 * value if bucket.phase == "before" else value + 1
+                            bucket.data[i] = 2 * value if bucket.moment == "before" else value + 1
 
                     model = build(
                         group,
@@ -480,12 +482,12 @@ class HookTest(TestCase):
                 self.assertEqual(sorted(after), sorted(every * copies))
 
     def test_what_a_hook_raises_comes_out_of_step_and_the_others_hear_of_it(self):
-        for phase in ("before", "after"):
+        for moment in ("before", "after"):
             for strategy in STRATEGIES:
 
                 def body(group):
                     def hook(bucket):
-                        if group.rank == 1 and bucket.phase == phase:
+                        if group.rank == 1 and bucket.moment == moment:
                             raise Mine("in the hook")
 
                     model = build(group, strategy, buckets=trireme.Buckets(hook=hook))
@@ -525,7 +527,7 @@ class HookTest(TestCase):
         calls = []
 
         def hook(bucket):
-            calls.append(bucket.phase)
+            calls.append(bucket.moment)
 
         there = weakref.ref(hook)
         model = build(self.alone(), "zero3", buckets=trireme.Buckets(hook=hook))
@@ -559,7 +561,7 @@ class HookTest(TestCase):
         def body(group):
             def hook(bucket):
                 data = numpy.asarray(bucket.data)
-                if bucket.phase == "before":
+                if bucket.moment == "before":
                     data *= 3
                 else:
                     data += 1

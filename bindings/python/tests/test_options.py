@@ -340,7 +340,7 @@ class DutiesTest(TestCase):
 
     def test_a_hook_of_the_buckets_of_two_models(self):
         seen = []
-        buckets = trireme.Buckets(hook=lambda bucket: seen.append(bucket.phase))
+        buckets = trireme.Buckets(hook=lambda bucket: seen.append(bucket.moment))
         group = self.alone()
         for _ in range(2):
             trained(group, "sgd", 1, model=sealed(group, buckets=buckets))

@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator, NamedTuple
 
 from . import _native
 from ._buffer import Owner, view_of
-from ._values import LETTERS, PHASES, dtype_name, size_of
+from ._values import LETTERS, MOMENTS, dtype_name, size_of
 
 
 class BucketPart(NamedTuple):
@@ -31,7 +31,7 @@ class Bucket:
     the hook returns; numpy.asarray() of it makes no copy.
     """
 
-    phase: str  #: "before" or "after".
+    moment: str  #: "before" or "after".
     number: int  #: Number of the bucket, from 0 in the first step's order of reduction.
     data: memoryview[float]  #: The gradients.
     parts: tuple[BucketPart, ...]  #: Stretches of parameters, in the order of `data`.
@@ -56,7 +56,7 @@ class BucketHook:
         size, letter = size_of(raw.dtype), LETTERS[raw.dtype]
         self.function(
             Bucket(
-                PHASES[raw.phase],
+                MOMENTS[raw.moment],
                 raw.bucket,
                 view_of(raw.data, raw.count, size, letter, self.owner()),
                 tuple(_parts(raw)),

@@ -94,7 +94,7 @@ STATES = {
     _native.TRIREME_STATE_KIND_ROWS: "rows",
     _native.TRIREME_STATE_KIND_COLUMNS: "columns",
 }
-PHASES = {
+MOMENTS = {
     _native.TRIREME_HOOK_BEFORE: "before",
     _native.TRIREME_HOOK_AFTER: "after",
 }

@@ -4,10 +4,10 @@
 
 namespace trireme::strategies {
 
-void BucketHook::run(std::int32_t phase, std::uint64_t number, char* data, std::uint32_t pass) {
+void BucketHook::run(std::int32_t moment, std::uint64_t number, char* data, std::uint32_t pass) {
   if (call_ == nullptr) return;
   const sharding::Bucket& bucket = layout_.buckets[number];
-  const bool block = phase == TRIREME_HOOK_AFTER && !layout_.spread.whole_state();
+  const bool block = moment == TRIREME_HOOK_AFTER && !layout_.spread.whole_state();
   const std::uint64_t begin = block ? bucket.block_first[layout_.spread.rank] : 0;
   std::vector<trireme_bucket_part> parts;
   for (const sharding::Segment& segment : bucket.segments) {
@@ -16,7 +16,7 @@ void BucketHook::run(std::int32_t phase, std::uint64_t number, char* data, std::
   }
   trireme_bucket shown = {};
   shown.struct_size = sizeof shown;
-  shown.phase = phase;
+  shown.moment = moment;
   shown.bucket = number;
   shown.count = block ? bucket.counts[layout_.spread.rank] : bucket.elements;
   shown.data = data;

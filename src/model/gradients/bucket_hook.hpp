@@ -42,7 +42,7 @@ class BucketHook {
   void clear() { answer_ = {}; }
 
  private:
-  void run(std::int32_t phase, std::uint64_t bucket, char* data, std::uint32_t pass);
+  void run(std::int32_t moment, std::uint64_t bucket, char* data, std::uint32_t pass);
 
   const trireme_bucket_callback call_;
   void* const data_;

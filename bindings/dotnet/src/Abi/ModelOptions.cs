@@ -33,7 +33,7 @@ namespace Trireme
         public uint StructSize;
 
         /// <summary>TRIREME_HOOK_BEFORE or TRIREME_HOOK_AFTER.</summary>
-        public int Phase;
+        public int Moment;
 
         /// <summary>
         /// Number of the bucket, from 0 in the order of reduction of the first step.

@@ -116,7 +116,7 @@ class trireme_bucket(Structure):
         # sizeof this struct as the library knows it.
         ("struct_size", c_uint32),
         # TRIREME_HOOK_BEFORE or TRIREME_HOOK_AFTER.
-        ("phase", c_int32),
+        ("moment", c_int32),
         # Number of the bucket, from 0 in the order of reduction of the first step.
         ("bucket", c_uint64),
         # Elements at `data`.

@@ -11,7 +11,7 @@ use crate::element::Real;
 /// When a bucket hook is called.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum HookMoment {
     /// This rank's contribution is complete and no peer sees it yet.
     Before,
     /// The part of the reduced gradients that this rank updates, before it is clipped.
@@ -20,12 +20,12 @@ pub enum Phase {
     Other(i32),
 }
 
-impl Phase {
+impl HookMoment {
     fn of(code: i32) -> Self {
         match code {
-            sys::TRIREME_HOOK_BEFORE => Phase::Before,
-            sys::TRIREME_HOOK_AFTER => Phase::After,
-            other => Phase::Other(other),
+            sys::TRIREME_HOOK_BEFORE => HookMoment::Before,
+            sys::TRIREME_HOOK_AFTER => HookMoment::After,
+            other => HookMoment::Other(other),
         }
     }
 }
@@ -50,8 +50,8 @@ pub struct Bucket<'a>(&'a sys::trireme_bucket);
 
 impl<'a> Bucket<'a> {
     /// Before or after the reduction.
-    pub fn phase(&self) -> Phase {
-        Phase::of(self.0.phase)
+    pub fn moment(&self) -> HookMoment {
+        HookMoment::of(self.0.moment)
     }
 
     /// Number of the bucket, from 0 in the first step's order of reduction.
@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn a_newer_moment_is_neither_before_nor_after() {
-        assert_eq!(Phase::of(sys::TRIREME_HOOK_AFTER), Phase::After);
-        assert_eq!(Phase::of(99), Phase::Other(99));
+        assert_eq!(HookMoment::of(sys::TRIREME_HOOK_AFTER), HookMoment::After);
+        assert_eq!(HookMoment::of(99), HookMoment::Other(99));
     }
 }
 

@@ -106,7 +106,7 @@ pub use communicator::{Communicator, CommunicatorOptions, Device, Statistics, Wi
 pub use counters::OptimizerCounters;
 pub use element::{Bf16, Bool8, Byte, Dtype, Element, F8E4m3, F8E5m2, Real, Reduction, F16};
 pub use error::{Error, Result, Status};
-pub use hook::{Bucket, BucketPart, Phase};
+pub use hook::{Bucket, BucketPart, HookMoment};
 pub use log::{clear_log, set_log, LogLevel};
 pub use mesh::{Mesh, MeshOptions, MeshOrder};
 pub use messages::{MessageInfo, Source, Tag};

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 use support::{fails, options, ranks, WORLDS};
 use trireme::{
-    Bucket, Buckets, Clipping, Communicator, Dtype, Gradients, Model, ModelOptions, Optimizer,
-    OptimizerOptions, Parameter, Phase, Rule, RuleKind, Shards, Share, Status, Strategy, Units,
+    Bucket, Buckets, Clipping, Communicator, Dtype, Gradients, HookMoment, Model, ModelOptions,
+    Optimizer, OptimizerOptions, Parameter, Rule, RuleKind, Shards, Share, Status, Strategy, Units,
     Unused,
 };
 
@@ -334,9 +334,9 @@ fn one_sweep_has_the_bits_of_separate_passes() {
 
 /// Twice what comes, and one more after the reduction.
 fn twice_and_one(bucket: &mut Bucket<'_>) -> Result<(), String> {
-    let phase = bucket.phase();
+    let moment = bucket.moment();
     for value in bucket.data::<f64>()? {
-        *value = if phase == Phase::Before { 2.0 * *value } else { *value + 1.0 };
+        *value = if moment == HookMoment::Before { 2.0 * *value } else { *value + 1.0 };
     }
     Ok(())
 }
@@ -360,7 +360,7 @@ fn a_hook_changes_gradients_before_and_after() {
                         assert!(part.position == position && part.count > 0);
                         position += part.count;
                         let first = PARTS[part.parameter].0 + part.first;
-                        let owner = (bucket.phase() == Phase::Before).then_some(rank);
+                        let owner = (bucket.moment() == HookMoment::Before).then_some(rank);
                         list.lock()
                             .unwrap()
                             .extend((first..first + part.count).map(|i| (owner, i)));
@@ -396,13 +396,13 @@ fn a_hook_changes_gradients_before_and_after() {
 
 #[test]
 fn a_hook_that_fails_or_panics_fails_the_step_on_all_ranks() {
-    for phase in [Phase::Before, Phase::After] {
+    for moment in [HookMoment::Before, HookMoment::After] {
         for strategy in Strategy::ALL {
             for panics in [false, true] {
                 ranks(2, |communicator| {
                     let rank = communicator.rank();
                     let hook = move |bucket: &mut Bucket<'_>| {
-                        if rank == 0 || bucket.phase() != phase {
+                        if rank == 0 || bucket.moment() != moment {
                             return Ok(());
                         }
                         assert!(!panics, "the hook lost its way");

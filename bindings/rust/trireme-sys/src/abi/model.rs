@@ -667,8 +667,9 @@ extern "C" {
     /// given in this pass is an error. A caller that has changed nothing there may hand in other
     /// memory, or nothing.
     ///
-    /// Local: does not wait for the peers, with one exception. A later leaf of a reproducible step
-    /// waits until its bucket is reduced for the leaf before.
+    /// This call differs from the others whose name has get. It lends the memory to the caller, and
+    /// so changes the model. It may also wait for the peers: a later leaf of a reproducible step
+    /// waits until its bucket is reduced for the leaf before. In all other cases the call is local.
     ///
     /// * `model`: The model.
     /// * `parameter`: Number of the parameter.

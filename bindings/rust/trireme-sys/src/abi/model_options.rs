@@ -167,7 +167,7 @@ structs! {
         /// sizeof this struct as the library knows it.
         struct_size: u32,
         /// TRIREME_HOOK_BEFORE or TRIREME_HOOK_AFTER.
-        phase: i32,
+        moment: i32,
         /// Number of the bucket, from 0 in the order of reduction of the first step.
         bucket: u64,
         /// Elements at `data`.
