@@ -18,6 +18,8 @@ CLASSES = {
     "trireme_unit_options": ("Units", ""),
     "trireme_shard_options": ("Shards", "ranks"),
 }
+# Options that are not required, but may be given by position.
+POSITIONAL = {"trireme_offload_options": "path"}
 # Rules whose class is not called as pascal() says.
 RULE_CLASSES = {**RULE_NAMES, "RMSPROP": "RMSprop", "SGD": "SGD", "LAMB": "LAMB", "LARS": "LARS"}
 # The type that Python has for a callback, and its module.
@@ -147,16 +149,17 @@ class Classes:
             for index, variable in enumerate(struct.fields)
             for field in self.fields(header, struct, variable, struct.fields[index - 1])
         ]
-        fields.sort(key=lambda field: bool(field.default))  # stable: the required ones come first
+        by_position = [POSITIONAL.get(struct.name), *(f.name for f in fields if not f.default)]
+        fields.sort(key=lambda field: field.name not in by_position)  # stable
         lines = ["", "", "@dataclasses.dataclass(frozen=True, init=False, repr=False)"]
         lines += [f"class {name}({base}):", *docstring(doc, fields), ""]
         lines += [f"    {field.keyword}" for field in fields]
         lines += ["", f"    _struct = {struct.name}", *(f"    {line}" for line in extra)]
         read = [f'"{field.name}": {field.kind}' for field in fields]
         lines += ["    " + line for line in block("_fields = {", read, "}", WIDTH - 4)]
-        required = [field.keyword for field in fields if not field.default]
-        optional = [field.keyword for field in fields if field.default]
-        keywords = ["self", *required, *(["*", *optional] if optional else [])]
+        first = [field.keyword for field in fields if field.name in by_position]
+        rest = [field.keyword for field in fields if field.name not in by_position]
+        keywords = ["self", *first, *(["*", *rest] if rest else [])]
         lines += ["", *("    " + line for line in block("def __init__(", keywords, ") -> None:"))]
         values = [f"{field.name}={field.name}" for field in fields]
         return lines + ["        " + x for x in block("self._set(", values, ")", WIDTH - 8)]
@@ -261,7 +264,7 @@ class Classes:
 
     def listed(self, prefix: str) -> str:
         *first, last = (f'"{name}"' for name in self.choice(prefix))
-        return f"{', '.join(first)} or {last}"
+        return f"{', '.join(first)} or {last}" if first else last
 
     def word(self, name: str) -> str:
         """A constant: the number of a limit, the keyword of a flag, the name of a choice."""

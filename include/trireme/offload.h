@@ -1,6 +1,6 @@
 /**
  * @file offload.h
- * @brief Files in place of memory, for parameters, optimizer state or activations.
+ * @brief Another place than memory for parameters, optimizer state or activations: a file.
  *
  * docs/offload.md tells how fast a file is and how much memory it saves.
  *
@@ -14,8 +14,17 @@
 
 TRIREME_BEGIN_C
 
+/** A kind of place. */
+typedef int32_t trireme_offload_kind;
+
+/** Numbers of the kinds. */
+enum {
+    /** A file of this rank in the directory `path`. */
+    TRIREME_OFFLOAD_KIND_FILE = 0
+};
+
 /**
- * A file of this rank in place of memory. Start from TRIREME_OFFLOAD_OPTIONS_INIT.
+ * A place of this rank other than memory: a file. Start from TRIREME_OFFLOAD_OPTIONS_INIT.
  *
  * A model keeps parameters in it, an optimizer its state, and a trainer activations. The file has
  * no name: nothing is left of it when the process ends. Trained parameters have the same bits as
@@ -24,9 +33,16 @@ TRIREME_BEGIN_C
 typedef struct trireme_offload_options {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
+    /** TRIREME_OFFLOAD_KIND_*. Default: TRIREME_OFFLOAD_KIND_FILE. */
+    trireme_offload_kind kind;
     /** Must be 0. */
     uint32_t flags;
-    /** Directory of the file, on this rank's host. It may differ between ranks. Required. */
+    /** Must be 0. */
+    uint32_t reserved;
+    /**
+     * Directory of the file, on this rank's host. It may differ between ranks.
+     * TRIREME_OFFLOAD_KIND_FILE requires it. Default: NULL.
+     */
     const char *path;
     /**
      * Part of the bytes that lies in the file, in (0, 1]. The library rounds it up to whole blocks.
@@ -41,7 +57,7 @@ typedef struct trireme_offload_options {
     uint64_t buffer_bytes;
 } trireme_offload_options; /* since 1.0 */
 
-/** Options that lack only the path. */
+/** Options of a file that lack only the path. */
 #define TRIREME_OFFLOAD_OPTIONS_INIT TRIREME_INIT(trireme_offload_options)
 
 /**

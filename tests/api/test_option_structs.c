@@ -550,6 +550,12 @@ static void leave_other_ranges(trireme_communicator *communicator, int rank, voi
         offload.flags = 1;
         REFUSED(BAD, files[i](&b, &offload), "options.offload.flags is 1, but must be 0");
         offload.flags = 0;
+        offload.reserved = 2;
+        REFUSED(BAD, files[i](&b, &offload), "options.offload.reserved is 2, but must be 0");
+        offload.reserved = 0;
+        offload.kind = 1;
+        REFUSED(BAD, files[i](&b, &offload), "options.offload.kind 1 is no TRIREME_OFFLOAD_KIND_*");
+        offload.kind = TRIREME_OFFLOAD_KIND_FILE;
         offload.ratio = 1.5;
         REFUSED(BAD, files[i](&b, &offload), "options.offload.ratio 1.5 is not ");
         offload.ratio = 0;

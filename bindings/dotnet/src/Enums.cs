@@ -257,6 +257,13 @@ namespace Trireme
         UpdateInBackward = NativeMethods.TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD,
     }
 
+    /// <summary>A place other than memory.</summary>
+    public enum OffloadKind
+    {
+        /// <summary>A file of this rank in a directory.</summary>
+        File = NativeMethods.TRIREME_OFFLOAD_KIND_FILE,
+    }
+
     /// <summary>When a bucket hook is called.</summary>
     public enum HookMoment
     {

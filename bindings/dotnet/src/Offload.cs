@@ -10,14 +10,24 @@ namespace Trireme
     /// </summary>
     public sealed class Offload
     {
+        /// <summary>A file, whose Path is still to set.</summary>
+        public Offload()
+        {
+        }
+
         /// <summary>A file in a directory of this rank's host.</summary>
         public Offload(string path)
         {
             Path = path ?? throw new ArgumentNullException(nameof(path));
         }
 
-        /// <summary>The directory; it may differ between ranks.</summary>
-        public string Path { get; }
+        /// <summary>The kind of place, a file by default.</summary>
+        public OffloadKind Kind { get; set; }
+
+        /// <summary>
+        /// The directory of a file, which needs one; it may differ between ranks.
+        /// </summary>
+        public string Path { get; set; }
 
         /// <summary>
         /// Part of the bytes that lies in the file, in (0, 1]. Must be 0 for a trainer. 0: all.
@@ -41,6 +51,7 @@ namespace Trireme
             return new NativeOffloadOptions
             {
                 StructSize = (uint)sizeof(NativeOffloadOptions),
+                Kind = (int)Kind,
                 Path = memory.Put(Path, nameof(Path)),
                 Ratio = Ratio,
                 BufferBytes = BufferBytes,

@@ -14,6 +14,7 @@ namespace Trireme.Tests
         private static readonly KeyValuePair<string, Type>[] Enums =
         {
             Pair("TRIREME_MUON_RATE_", typeof(RateAdjustment)),
+            Pair("TRIREME_OFFLOAD_KIND_", typeof(OffloadKind)),
             Pair("TRIREME_OPTIMIZER_FLAG_", typeof(OptimizerFlags)),
             Pair("TRIREME_PARAMETER_FLAG_", typeof(ParameterFlags)),
             Pair("TRIREME_PLACEMENT_", typeof(Placement)),

@@ -34,6 +34,7 @@ namespace Trireme.Tests
             offload = nowhere;
             Check.That(offload == null, "null is no file");
             Check.Throws<ArgumentNullException>(() => new Offload(null));
+            Check.Equal(OffloadKind.File, new Offload().Kind, "kind of a place");
             Shards shards = 3;
             Check.Equal(3u, shards.Ranks);
             Check.Equal(0u, shards.Stride);
@@ -96,6 +97,10 @@ namespace Trireme.Tests
                     ["options.groups[1].flags"] =
                         Second(new ParameterGroup { Elementwise = true }), // not of Adam
                     ["options.offload.path"] = new OptimizerOptions { Offload = string.Empty },
+                    ["options.offload.path is NULL"] =
+                        new OptimizerOptions { Offload = new Offload() },
+                    ["options.offload.kind"] =
+                        new OptimizerOptions { Offload = new Offload("/tmp") { Kind = (OffloadKind)9 } },
                     ["options.offload.ratio"] =
                         new OptimizerOptions { Offload = new Offload("/tmp") { Ratio = 2 } },
                     ["options.offload.buffer_bytes"] =

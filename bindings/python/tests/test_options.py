@@ -443,8 +443,9 @@ class ValuesTest(TestCase):
             self.assertEqual(list(parameters), fields)
             for name, parameter in parameters.items():
                 required = kind._fields[name].required
+                by_position = required or (kind, name) == (trireme.Offload, "path")
                 by_keyword = parameter.kind is inspect.Parameter.KEYWORD_ONLY
-                self.assertEqual(by_keyword, not required, (kind, name))
+                self.assertEqual(by_keyword, not by_position, (kind, name))
                 self.assertRegex(inspect.getdoc(kind), rf"(?m)^\s*{name}: ")
                 self.assertNotEqual(parameter.annotation, inspect.Parameter.empty)
             for word in ("TRIREME_", "trireme_", "NULL", "_INIT"):
@@ -512,7 +513,6 @@ class ValuesTest(TestCase):
                 lambda: trireme.Offload(7),
                 "Offload.path must be a text or a path, not 7 of type int",
             ),
-            (lambda: trireme.Offload(None), "Offload.path must be a text or a path, not None"),
             (lambda: trireme.Buckets(hook=3), "Buckets.hook must be a function, not 3 of type int"),
             (lambda: trireme.UserRule("adam"), "UserRule.update must be a function, not 'adam'"),
             (
@@ -663,8 +663,8 @@ class ValuesTest(TestCase):
         for kind in (trireme.SGD, trireme.Clipping, trireme.Shards):
             with self.assertRaisesRegex(TypeError, "positional"):
                 kind(1)
-        with self.assertRaisesRegex(TypeError, "missing 1 required positional argument: 'path'"):
-            trireme.Offload()
+        with self.assertRaisesRegex(TypeError, "missing 1 required positional argument: 'update'"):
+            trireme.UserRule()
 
     def test_0_is_refused_where_the_library_would_take_its_default(self):
         for kind in CLASSES:
@@ -684,6 +684,7 @@ class ValuesTest(TestCase):
             lambda: trireme.Muon(rate_adjustment="adamw"),
             lambda: trireme.Clipping(max_norm=10**400),
             lambda: trireme.Offload("a\0b"),
+            lambda: trireme.Offload(kind="disk"),
         ):
             with self.assertRaises(trireme.InvalidArgumentError):
                 make()
@@ -718,6 +719,8 @@ class ValuesTest(TestCase):
             ({"shards": trireme.Shards(share=9)}, "options.shards.share"),
             ({"units": trireme.Units(reshard_ranks=3)}, "options.units.reshard_ranks"),
             ({"offload": trireme.Offload("/tmp", ratio=2)}, "options.offload.ratio"),
+            ({"offload": trireme.Offload("/tmp", kind=9)}, "options.offload.kind 9"),
+            ({"offload": trireme.Offload()}, "options.offload.path"),
         ):
             with self.assertRaises(trireme.InvalidArgumentError) as caught:
                 trireme.Model(group, "hybrid_shard", **options)

@@ -169,7 +169,8 @@ class Path(Field):
         return text
 
     def write(self, raw: Any, name: str, value: Any) -> None:
-        setattr(raw, name, os.fsencode(value))
+        if value is not None:
+            setattr(raw, name, os.fsencode(value))
 
 
 class Function(Field):

@@ -5,10 +5,10 @@ using System.Runtime.InteropServices;
 namespace Trireme
 {
     /// <summary>
-    /// A file of this rank in place of memory. Start from TRIREME_OFFLOAD_OPTIONS_INIT. A model
-    /// keeps parameters in it, an optimizer its state, and a trainer activations. The file has no
-    /// name: nothing is left of it when the process ends. Trained parameters have the same bits as
-    /// without a file.
+    /// A place of this rank other than memory: a file. Start from TRIREME_OFFLOAD_OPTIONS_INIT. A
+    /// model keeps parameters in it, an optimizer its state, and a trainer activations. The file
+    /// has no name: nothing is left of it when the process ends. Trained parameters have the same
+    /// bits as without a file.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeOffloadOptions
@@ -16,11 +16,18 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
+        /// <summary>TRIREME_OFFLOAD_KIND_*. Default: TRIREME_OFFLOAD_KIND_FILE.</summary>
+        public int Kind;
+
         /// <summary>Must be 0.</summary>
         public uint Flags;
 
+        /// <summary>Must be 0.</summary>
+        public uint Reserved;
+
         /// <summary>
-        /// Directory of the file, on this rank's host. It may differ between ranks. Required.
+        /// Directory of the file, on this rank's host. It may differ between ranks.
+        /// TRIREME_OFFLOAD_KIND_FILE requires it. Default: NULL.
         /// </summary>
         public IntPtr Path;
 
@@ -105,5 +112,12 @@ namespace Trireme
 
         /// <summary>Where in the file the last failed write was, in bytes.</summary>
         public ulong FailedOffset;
+    }
+
+    // Another place than memory for parameters, optimizer state or activations: a file.
+    internal static partial class NativeMethods
+    {
+        /// <summary>A file of this rank in the directory `path`.</summary>
+        internal const int TRIREME_OFFLOAD_KIND_FILE = 0;
     }
 }

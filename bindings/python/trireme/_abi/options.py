@@ -17,7 +17,7 @@ from .model_options import (
     trireme_shard_options,
     trireme_unit_options,
 )
-from .offload import trireme_offload_options
+from .offload import TRIREME_OFFLOAD_KIND_FILE, trireme_offload_options
 from .optimizer_options import (
     TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE,
     trireme_clipping_options,
@@ -26,6 +26,10 @@ from .optimizer_options import (
 )
 
 __all__ = ["Offload", "Buckets", "Units", "Shards", "Clipping", "ParameterGroup", "LossScale"]
+
+OFFLOAD_KINDS: dict[str, int] = {
+    "file": TRIREME_OFFLOAD_KIND_FILE,
+}
 
 SHARES: dict[str, int] = {
     "auto": TRIREME_SHARE_AUTO,
@@ -36,13 +40,16 @@ SHARES: dict[str, int] = {
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False)
 class Offload(Options):
-    """A file of this rank in place of memory.
+    """A place of this rank other than memory: a file.
 
     A model keeps parameters in it, an optimizer its state, and a trainer activations. The file has
     no name: nothing is left of it when the process ends. Trained parameters have the same bits as
     without a file.
 
-    path: Directory of the file, on this rank's host. It may differ between ranks. Required.
+    path: Directory of the file, on this rank's host. It may differ between ranks. "file" requires
+        it. Default: None.
+    kind: "file". Default: "file".
+        - "file": A file of this rank in the directory `path`.
     ratio: Part of the bytes that lies in the file, in (0, 1]. The library rounds it up to whole
         blocks. Must be 0 for a trainer, all of whose activations go to the file. Default: 1.
     buffer_bytes: Most bytes of memory for blocks on their way to and from the file; at least
@@ -50,22 +57,29 @@ class Offload(Options):
         trainer.h.
     """
 
-    path: Union[str, os.PathLike[str]]
+    path: Union[str, os.PathLike[str]] | None = None
+    kind: Union[str, int] = "file"
     ratio: float | None = None
     buffer_bytes: int | None = None
 
     _struct = trireme_offload_options
     _short = "path"
-    _fields = {"path": Path(required=True), "ratio": Number(), "buffer_bytes": Whole(64)}
+    _fields = {
+        "path": Path(),
+        "kind": Choice(OFFLOAD_KINDS, "file"),
+        "ratio": Number(),
+        "buffer_bytes": Whole(64),
+    }
 
     def __init__(
         self,
-        path: Union[str, os.PathLike[str]],
+        path: Union[str, os.PathLike[str]] | None = None,
         *,
+        kind: Union[str, int] = "file",
         ratio: float | None = None,
         buffer_bytes: int | None = None,
     ) -> None:
-        self._set(path=path, ratio=ratio, buffer_bytes=buffer_bytes)
+        self._set(path=path, kind=kind, ratio=ratio, buffer_bytes=buffer_bytes)
 
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False)

@@ -114,7 +114,7 @@ pub use model::{
     Model, ModelInfo, ModelMemory, ModelStatistics, Parameter, Placement, Strategy, UnitInfo,
 };
 pub use model_options::{Buckets, Gradients, ModelOptions, Shards, Share, Units, Unused};
-pub use offload::{Offload, OffloadInfo};
+pub use offload::{Offload, OffloadInfo, OffloadKind};
 pub use operation::{Algorithm, OperationOptions, Priority};
 pub use optimizer::{LossScaleInfo, Optimizer};
 pub use optimizer_options::{Clipping, LossScale, OptimizerOptions, ParameterGroup};

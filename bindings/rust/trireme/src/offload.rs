@@ -12,12 +12,24 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::optimizer::Optimizer;
 
+/// A place other than memory.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OffloadKind {
+    /// A file of this rank in a directory.
+    #[default]
+    File,
+}
+
 /// A file in which parameters, optimizer state or activations lie instead of in memory. Start from
 /// [`Offload::new`], or give the path alone in place of it; a number that is 0 means its default.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Offload<'a> {
-    /// A directory; the file in it has no name, and nothing is left of it when the process ends.
-    pub path: &'a Path,
+    /// The kind of place, a file by default.
+    pub kind: OffloadKind,
+    /// A directory, which a file needs. The file in it has no name, and nothing is left of it when
+    /// the process ends.
+    pub path: Option<&'a Path>,
     /// Part of the bytes that lies in the file, in (0, 1]; 0 for a trainer. Default: 1.
     pub ratio: f64,
     /// Most bytes of memory for blocks on their way to and from the file. Default: 8 MiB; for a
@@ -61,15 +73,20 @@ pub struct OffloadInfo {
 impl<'a> Offload<'a> {
     /// All of it in this directory, and the default of all else.
     pub fn new(path: &'a (impl AsRef<Path> + ?Sized)) -> Self {
-        Self { path: path.as_ref(), ratio: 0.0, buffer_bytes: 0 }
+        Self { path: Some(path.as_ref()), ..Self::default() }
     }
 
     pub(crate) fn raw(&self) -> Result<RawOffload> {
-        let path = CString::new(self.path.as_os_str().as_bytes()).map_err(|_| {
+        let text = self.path.map(|path| CString::new(path.as_os_str().as_bytes())).transpose();
+        let path = text.map_err(|_| {
             Error::invalid("options.offload.path contains a NUL character".to_owned())
         })?;
         let raw = sys::trireme_offload_options {
-            path: path.as_ptr(), // its text stays where it is
+            kind: match self.kind {
+                OffloadKind::File => sys::TRIREME_OFFLOAD_KIND_FILE,
+            },
+            // The text stays where it is.
+            path: path.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
             ratio: self.ratio,
             buffer_bytes: self.buffer_bytes,
             ..sys::trireme_offload_options::init()
@@ -93,7 +110,7 @@ impl<'a> From<&'a str> for Offload<'a> {
 /// The C struct of an [`Offload`], with the text that it points to.
 pub(crate) struct RawOffload {
     raw: sys::trireme_offload_options,
-    _path: CString,
+    _path: Option<CString>,
 }
 
 impl RawOffload {

@@ -168,6 +168,7 @@ fn a_wrong_number_is_named_with_its_place() {
         let half = Offload { ratio: 1.5, ..Offload::new("/tmp") };
         named(&plain.offload(half), "options.offload.ratio");
         named(&plain.offload("a\0b"), "options.offload.path");
+        named(&plain.offload(Offload::default()), "options.offload.path");
         named(&OptimizerOptions::default(), "kind"); // no rule at all
     });
 }
@@ -197,7 +198,7 @@ fn short_forms_are_long_ones() {
         LossScale { initial_scale: Some(4.0), ..LossScale::default() }
     );
     let path = Path::new("/tmp");
-    assert_eq!(Offload::from("/tmp"), Offload { path, ratio: 0.0, buffer_bytes: 0 });
+    assert_eq!(Offload::from("/tmp"), Offload { path: Some(path), ..Offload::default() });
     assert_eq!(Offload::from(path), Offload::new("/tmp"));
     assert_eq!(Shards::from(2), Shards { ranks: 2, ..Shards::default() });
     let model = ModelOptions::new(Strategy::Zero3).offload("/tmp").shards(2);

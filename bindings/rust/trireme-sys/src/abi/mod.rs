@@ -58,6 +58,7 @@ pub const CONSTANTS: &[&[(&str, i64)]] = &[
     messages::CONSTANTS,
     model::CONSTANTS,
     model_options::CONSTANTS,
+    offload::CONSTANTS,
     optimizer_options::CONSTANTS,
     rules::CONSTANTS,
     schedule::CONSTANTS,
