@@ -297,10 +297,10 @@ TRIREME_API void TRIREME_CALLCONV trireme_model_destroy(trireme_model *model);
  * written on failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL. A name is empty, too long or taken.
- * The shape overflows. The unit has another dtype, or parameters of another unit came since. Or
- * tied_to names no matching parameter. Or placements name no axis of the model's mesh, "data" or
- * "shard", or an axis twice, or contradict replicas.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL. A name is empty, too long, no UTF-8
+ * or taken. The shape overflows. The unit has another dtype, or parameters of another unit came
+ * since. Or tied_to names no matching parameter. Or placements name no axis of the model's mesh,
+ * "data" or "shard", or an axis twice, or contradict replicas.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is sealed.
  * @retval TRIREME_ERROR_UNSUPPORTED  A parameter cannot have this dtype. Or the parameter is
  * trained, has f64, and the model has reduce_dtype. Or `options` sets a field newer than this

@@ -421,9 +421,9 @@ typedef struct trireme_parameter_options {
     /** Unique in the model; UTF-8, at most 255 bytes; copied. Required. */
     const char *name;
     /**
-     * Name of the unit. The caller adds the parameters of one unit one after the other. An alias
-     * belongs to the unit of the parameter it is tied to: leave it NULL or name that unit. Default:
-     * NULL, a unit of the parameter's own name.
+     * Name of the unit; UTF-8, at most 255 bytes; copied. The caller adds the parameters of one
+     * unit one after the other. An alias belongs to the unit of the parameter it is tied to: leave
+     * it NULL or name that unit. Default: NULL, a unit of the parameter's own name.
      */
     const char *unit;
     /**

@@ -2,8 +2,10 @@
 
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
 #include "platform/names.hpp"
+#include "platform/utf8.hpp"
 
 namespace trireme::sharding {
 namespace {
@@ -16,11 +18,14 @@ constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;
 Status check_name(const char* text, const char* what, std::string* out) {
   const std::size_t length = strnlen(text, kMaxName + 1);
   if (length == 0) return invalid_argument(std::string(what) + " is empty");
+  const std::string_view all(text, length);
   if (length > kMaxName) {
-    return invalid_argument(std::string(what) + " " + quoted(std::string(text, 32)) +
+    const std::string begin = clean_text(all.substr(0, whole_characters(all, 32)));
+    return invalid_argument(std::string(what) + " " + quoted(begin) +
                             "... is longer than 255 bytes");
   }
-  out->assign(text, length);
+  if (!is_utf8(all)) return invalid_argument(std::string(what) + " is not UTF-8");
+  *out = all;
   return Status::success();
 }
 

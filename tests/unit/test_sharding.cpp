@@ -380,6 +380,23 @@ void refused_parameters_leave_the_registry_alone(void**) {
   const std::string long_name(256, 'n');
   bad.name = long_name.c_str();
   refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "longer than 255");
+  std::string letters;
+  while (letters.size() < 256) letters += "\u20ac";  // 3 bytes each, so byte 32 is inside one
+  bad.name = letters.c_str();
+  refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT,
+          ("options.name \"" + letters.substr(0, 30) + "\"... is longer").c_str());
+  for (const char* const broken : {"caf\xe9", "\xed\xa0\x80", "\xc0\xaf"}) {
+    bad = good();
+    bad.name = broken;
+    refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "options.name is not UTF-8");
+    bad = good();
+    bad.unit = broken;
+    refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "options.unit is not UTF-8");
+    bad = good();
+    bad.tied_to = broken;
+    refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "options.tied_to is not UTF-8");
+  }
+  bad = good();
   bad.name = "a";
   refused(&registry, bad, TRIREME_ERROR_INVALID_ARGUMENT, "\"a\" is taken by parameter 0");
   bad = good();

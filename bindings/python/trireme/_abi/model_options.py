@@ -297,9 +297,9 @@ class trireme_parameter_options(Structure):
         ("shape", POINTER(c_uint64)),
         # Unique in the model; UTF-8, at most 255 bytes; copied. Required.
         ("name", c_char_p),
-        # Name of the unit. The caller adds the parameters of one unit one after the other. An alias
-        # belongs to the unit of the parameter it is tied to: leave it NULL or name that unit.
-        # Default: NULL, a unit of the parameter's own name.
+        # Name of the unit; UTF-8, at most 255 bytes; copied. The caller adds the parameters of one
+        # unit one after the other. An alias belongs to the unit of the parameter it is tied to:
+        # leave it NULL or name that unit. Default: NULL, a unit of the parameter's own name.
         ("unit", c_char_p),
         # Name of an earlier parameter that this one is an alias of. Both have the same dtype,
         # shape, flags and memory. Gradients are added in the order of registration. Default: NULL,

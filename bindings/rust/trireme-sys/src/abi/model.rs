@@ -300,10 +300,10 @@ extern "C" {
     ///
     /// * `TRIREME_OK`
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live model of this process.
-    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL. A name is empty, too long or taken.
-    ///   The shape overflows. The unit has another dtype, or parameters of another unit came since.
-    ///   Or tied_to names no matching parameter. Or placements name no axis of the model's mesh,
-    ///   "data" or "shard", or an axis twice, or contradict replicas.
+    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL. A name is empty, too long, no UTF-8
+    ///   or taken. The shape overflows. The unit has another dtype, or parameters of another unit
+    ///   came since. Or tied_to names no matching parameter. Or placements name no axis of the
+    ///   model's mesh, "data" or "shard", or an axis twice, or contradict replicas.
     /// * `TRIREME_ERROR_INVALID_STATE`: The model is sealed.
     /// * `TRIREME_ERROR_UNSUPPORTED`: A parameter cannot have this dtype. Or the parameter is
     ///   trained, has f64, and the model has reduce_dtype. Or `options` sets a field newer than

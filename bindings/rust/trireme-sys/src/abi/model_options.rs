@@ -312,9 +312,9 @@ structs! {
         shape: *const u64,
         /// Unique in the model; UTF-8, at most 255 bytes; copied. Required.
         name: *const c_char,
-        /// Name of the unit. The caller adds the parameters of one unit one after the other. An
-        /// alias belongs to the unit of the parameter it is tied to: leave it NULL or name that
-        /// unit. Default: NULL, a unit of the parameter's own name.
+        /// Name of the unit; UTF-8, at most 255 bytes; copied. The caller adds the parameters of
+        /// one unit one after the other. An alias belongs to the unit of the parameter it is tied
+        /// to: leave it NULL or name that unit. Default: NULL, a unit of the parameter's own name.
         unit: *const c_char,
         /// Name of an earlier parameter that this one is an alias of. Both have the same dtype,
         /// shape, flags and memory. Gradients are added in the order of registration. Default:
