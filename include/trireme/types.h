@@ -110,12 +110,13 @@ typedef struct trireme_device {
 
 /** A queue of work on a device. All zero means no stream; the host has none. */
 typedef struct trireme_stream {
-    /** Kind of device the stream belongs to; 0 for none. */
+    /** Kind of device the stream belongs to. 0 means no stream. */
     trireme_device_kind kind;
     /** Must be 0. */
     uint32_t reserved;
     /**
-     * The handle of the stream in the API of the device, for example a cudaStream_t. NULL for none.
+     * The handle of the stream in the API of the device, for example a cudaStream_t. NULL is that
+     * device's default stream. Without a kind it must be NULL.
      */
     void *native;
 } trireme_stream; /* since 1.0, never grows */

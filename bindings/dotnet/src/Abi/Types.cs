@@ -21,15 +21,15 @@ namespace Trireme
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeStream
     {
-        /// <summary>Kind of device the stream belongs to; 0 for none.</summary>
+        /// <summary>Kind of device the stream belongs to. 0 means no stream.</summary>
         public int Kind;
 
         /// <summary>Must be 0.</summary>
         public uint Reserved;
 
         /// <summary>
-        /// The handle of the stream in the API of the device, for example a cudaStream_t. NULL for
-        /// none.
+        /// The handle of the stream in the API of the device, for example a cudaStream_t. NULL is
+        /// that device's default stream. Without a kind it must be NULL.
         /// </summary>
         public IntPtr Native;
     }

@@ -76,12 +76,12 @@ class trireme_stream(Structure):
     """A queue of work on a device. All zero means no stream; the host has none."""
 
     _fields_ = [
-        # Kind of device the stream belongs to; 0 for none.
+        # Kind of device the stream belongs to. 0 means no stream.
         ("kind", c_int32),
         # Must be 0.
         ("reserved", c_uint32),
-        # The handle of the stream in the API of the device, for example a cudaStream_t. NULL for
-        # none.
+        # The handle of the stream in the API of the device, for example a cudaStream_t. NULL is
+        # that device's default stream. Without a kind it must be NULL.
         ("native", c_void_p),
     ]
 

@@ -95,12 +95,12 @@ structs! {
     }
     /// A queue of work on a device. All zero means no stream; the host has none.
     trireme_stream {
-        /// Kind of device the stream belongs to; 0 for none.
+        /// Kind of device the stream belongs to. 0 means no stream.
         kind: trireme_device_kind,
         /// Must be 0.
         reserved: u32,
-        /// The handle of the stream in the API of the device, for example a cudaStream_t. NULL for
-        /// none.
+        /// The handle of the stream in the API of the device, for example a cudaStream_t. NULL is
+        /// that device's default stream. Without a kind it must be NULL.
         native: *mut c_void,
     }
 }
