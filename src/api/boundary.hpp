@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "api/first_size.hpp"
 #include "platform/status.hpp"
 #include "platform/thread.hpp"
 
@@ -69,10 +70,14 @@ std::string init_macro() {
   return name + "_INIT";
 }
 
+// A caller's struct is no smaller than in the release that brought it.
 template <class Struct>
-Status too_small(const char* what, std::uint32_t size, std::uint32_t first_size) {
+Status check_size(const char* what, std::uint32_t size) {
+  constexpr std::uint32_t kFirst = kFirstSize<Struct>;
+  static_assert(kFirst > 0 && kFirst <= sizeof(Struct), "it needs a line in first_size.hpp");
+  if (size >= kFirst) return Status::success();
   return invalid_argument(std::string(what) + ".struct_size is " + std::to_string(size) +
-                          ", below " + std::to_string(first_size) + "; start from " +
+                          ", below " + std::to_string(kFirst) + "; start from " +
                           init_macro<Struct>());
 }
 
@@ -102,15 +107,12 @@ inline Status refuse_newer(const char* what, const std::string& init) {
 }
 
 // Copies the caller's struct over the defaults in *out, in any version (the rule of Linux'
-// copy_struct_from_user). `first_size` is the struct's size in the release that introduced it; it
-// never changes.
+// copy_struct_from_user).
 template <class Struct>
-Status read_struct(const Struct* caller, const char* what, std::uint32_t first_size, Struct* out) {
+Status read_struct(const Struct* caller, const char* what, Struct* out) {
   TRIREME_RETURN_IF_ERROR(require(caller, what));
   const std::uint32_t size = size_of(*caller);
-  if (size < first_size) {
-    return too_small<Struct>(what, size, first_size);
-  }
+  TRIREME_RETURN_IF_ERROR(check_size<Struct>(what, size));
   if (sets_newer(caller, size, sizeof(Struct))) return refuse_newer(what, init_macro<Struct>());
   std::memcpy(out, caller, std::min<std::size_t>(size, sizeof(Struct)));
   size_of(*out) = sizeof(Struct);
@@ -119,17 +121,15 @@ Status read_struct(const Struct* caller, const char* what, std::uint32_t first_s
 
 // Like read_struct(), for a struct that may be NULL: *out then keeps its defaults.
 template <class Struct>
-Status read_optional(const Struct* caller, const char* what, std::uint32_t first_size,
-                     Struct* out) {
+Status read_optional(const Struct* caller, const char* what, Struct* out) {
   if (caller == nullptr) return Status::success();
-  return read_struct(caller, what, first_size, out);
+  return read_struct(caller, what, out);
 }
 
 // Reads a list of `count` structs at `first` and calls take(struct, "layers[2]") for each one. All
 // have the size of the first one, which may differ from the library's.
 template <class Struct, class Take>
-Status read_list(const Struct* first, std::uint64_t count, const char* what,
-                 std::uint32_t first_size, Take&& take) {
+Status read_list(const Struct* first, std::uint64_t count, const char* what, Take&& take) {
   if (count == 0) return Status::success();
   TRIREME_RETURN_IF_ERROR(require(first, what));
   const std::uint32_t stride = first->struct_size;
@@ -142,7 +142,7 @@ Status read_list(const Struct* first, std::uint64_t count, const char* what,
                               ", but that of " + what + "[0] is " + std::to_string(stride));
     }
     Struct read = {};
-    TRIREME_RETURN_IF_ERROR(read_struct(item, name.c_str(), first_size, &read));
+    TRIREME_RETURN_IF_ERROR(read_struct(item, name.c_str(), &read));
     if (count > 1 && stride % alignof(Struct) != 0) {
       return invalid_argument(name + ".struct_size is " + std::to_string(stride) +
                               ", no multiple of " + std::to_string(alignof(Struct)) +
@@ -160,17 +160,11 @@ inline Status check_zero(const std::string& what, std::uint64_t value) {
   return invalid_argument(what + " is " + std::to_string(value) + ", but must be 0");
 }
 
-// The size of trireme_offload_info in release 1.0; optimizers and trainers fill it.
-inline constexpr std::uint32_t kOffloadInfoSize = 112;
-
 // Checks an info struct before the work for its contents.
 template <class Struct>
-Status check_info(const Struct* caller, const char* what, std::uint32_t first_size) {
+Status check_info(const Struct* caller, const char* what) {
   TRIREME_RETURN_IF_ERROR(require(caller, what));
-  if (caller->struct_size < first_size) {
-    return too_small<Struct>(what, caller->struct_size, first_size);
-  }
-  return Status::success();
+  return check_size<Struct>(what, caller->struct_size);
 }
 
 // Fills the caller's struct as far as it knows it; its struct_size stays, newer fields it has are

@@ -19,16 +19,6 @@ using namespace trireme;
 
 namespace {
 
-constexpr std::uint32_t kOptionsSize10 = 56;
-static_assert(offsetof(trireme_communicator_options, transport) == kOptionsSize10);
-constexpr std::uint32_t kTransportSize10 = 48;
-static_assert(sizeof(trireme_transport) == kTransportSize10);
-constexpr std::uint32_t kStatisticsSize10 = 40;
-static_assert(sizeof(trireme_communicator_statistics) == kStatisticsSize10);
-
-constexpr std::uint32_t kGroupOptionsSize10 = 24;
-static_assert(sizeof(trireme_child_options) == kGroupOptionsSize10);
-
 constexpr std::uint64_t kDefaultTimeoutNs = 300'000'000'000;
 constexpr std::uint64_t kDefaultStallWarningNs = 10'000'000'000;
 constexpr std::size_t kMaxNameBytes = 63;
@@ -73,7 +63,7 @@ Status check_device(const trireme_device& device) {
 Status read_transport(const trireme_transport* caller, std::optional<trireme_transport>* out) {
   if (caller == nullptr) return Status::success();
   trireme_transport transport = TRIREME_TRANSPORT_INIT;
-  TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "transport", kTransportSize10, &transport));
+  TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "transport", &transport));
   if (transport.flags != 0) {
     return invalid_argument("transport.flags is " + std::to_string(transport.flags) +
                             ", but must be 0");
@@ -94,7 +84,7 @@ Status read_transport(const trireme_transport* caller, std::optional<trireme_tra
 Status read_options(const trireme_communicator_options* caller, GroupOptions* group,
                     std::uint64_t* timeout_ns) {
   trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
-  TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", kOptionsSize10, &options));
+  TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", &options));
   TRIREME_RETURN_IF_ERROR(check_flags(options.flags));
   TRIREME_RETURN_IF_ERROR(api::require(options.rendezvous, "options.rendezvous"));
   TRIREME_RETURN_IF_ERROR(read_text(options.rendezvous, "rendezvous", &group->rendezvous));
@@ -115,7 +105,7 @@ Status read_options(const trireme_communicator_options* caller, GroupOptions* gr
 Status api::read_group_options(const trireme_child_options* caller, ChildOptions* out) {
   if (caller == nullptr) return Status::success();
   trireme_child_options options = TRIREME_CHILD_OPTIONS_INIT;
-  TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", kGroupOptionsSize10, &options));
+  TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", &options));
   TRIREME_RETURN_IF_ERROR(check_flags(options.flags));
   out->timeout_ns = options.timeout_ns;
   return read_name(options.name, &out->name);
@@ -225,7 +215,7 @@ trireme_status trireme_communicator_abort(trireme_communicator* communicator, co
 trireme_status trireme_communicator_get_statistics(
     const trireme_communicator* communicator, trireme_communicator_statistics* out_statistics) {
   return ask(__func__, communicator, [&](const Communicator& object) -> Status {
-    TRIREME_RETURN_IF_ERROR(api::check_info(out_statistics, "out_statistics", kStatisticsSize10));
+    TRIREME_RETURN_IF_ERROR(api::check_info(out_statistics, "out_statistics"));
     const CommunicatorStatistics now = object.statistics();
     trireme_communicator_statistics statistics = TRIREME_COMMUNICATOR_STATISTICS_INIT;
     statistics.operations = now.operations;

@@ -46,8 +46,6 @@ class MeshHandles {
 
 namespace {
 
-constexpr std::uint32_t kMeshOptionsSize10 = 40;
-static_assert(sizeof(trireme_mesh_options) == kMeshOptionsSize10);
 static_assert(sharding::kMaxAxes == TRIREME_MESH_MAX_AXES);
 
 Status read_axes(const trireme_mesh_options& options, std::vector<sharding::Axis>* out) {
@@ -120,7 +118,7 @@ trireme_status trireme_mesh_create(trireme_communicator* communicator,
     std::shared_ptr<Communicator> parent;
     TRIREME_RETURN_IF_ERROR(api::find(communicator, &parent));
     trireme_mesh_options options = TRIREME_MESH_OPTIONS_INIT;
-    TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", kMeshOptionsSize10, &options));
+    TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", &options));
     if (options.flags != 0) {
       return invalid_argument("options.flags is " + std::to_string(options.flags) +
                               ", but must be 0");

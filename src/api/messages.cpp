@@ -11,9 +11,7 @@ using namespace trireme::api;
 namespace trireme::api {
 
 Status check_message_info(const trireme_message_info* out_info) {
-  constexpr std::uint32_t kSize10 = 32;
-  static_assert(sizeof(trireme_message_info) == kSize10);
-  return check_info(out_info, "out_info", kSize10);
+  return check_info(out_info, "out_info");
 }
 
 void write_message_info(const MetMessage& met, trireme_message_info* out_info) {

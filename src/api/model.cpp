@@ -23,14 +23,6 @@ namespace api = trireme::api;
 
 namespace {
 
-// Sizes in release 1.0.
-constexpr uint32_t kParameterOptionsSize = 72;
-constexpr uint32_t kParameterPlacementSize = 16;
-constexpr uint32_t kModelInfoSize = 72;
-constexpr uint32_t kUnitInfoSize = 48;
-constexpr uint32_t kModelMemorySize = 88;
-constexpr uint32_t kModelStatisticsSize = 72;
-
 // Runs `body` on the model behind a handle.
 template <class Body>
 trireme_status with_model(const char* function, const trireme_model* handle, Body&& body) noexcept {
@@ -55,8 +47,8 @@ trireme_status together(const char* function, const trireme_model* handle, Body&
 
 // Fills a caller's info struct from `fill`, which is called only if the struct can take it.
 template <class Struct, class Fill>
-Status give_info(Struct* caller, const char* what, uint32_t first_size, Fill&& fill) {
-  TRIREME_RETURN_IF_ERROR(api::check_info(caller, what, first_size));
+Status give_info(Struct* caller, const char* what, Fill&& fill) {
+  TRIREME_RETURN_IF_ERROR(api::check_info(caller, what));
   Struct info = {};
   TRIREME_RETURN_IF_ERROR(fill(&info));
   api::write_info(info, caller);
@@ -78,8 +70,7 @@ Status read_placements(const trireme_parameter_options& options, std::vector<Axi
     out->push_back({given.axis, given.kind});
     return Status::success();
   };
-  return api::read_list(options.placements, options.placement_count, "options.placements",
-                        kParameterPlacementSize, keep);
+  return api::read_list(options.placements, options.placement_count, "options.placements", keep);
 }
 
 }  // namespace
@@ -121,8 +112,7 @@ trireme_status trireme_model_add_parameter(trireme_model* model,
                                            uint64_t* out_parameter) {
   return with_model(__func__, model, [&](Model& found) -> Status {
     trireme_parameter_options options = TRIREME_PARAMETER_OPTIONS_INIT;
-    TRIREME_RETURN_IF_ERROR(
-        api::read_struct(caller_options, "options", kParameterOptionsSize, &options));
+    TRIREME_RETURN_IF_ERROR(api::read_struct(caller_options, "options", &options));
     std::vector<AxisPlacement> placements;
     TRIREME_RETURN_IF_ERROR(read_placements(options, &placements));
     uint64_t parameter = 0;
@@ -138,7 +128,7 @@ trireme_status trireme_model_seal(trireme_model* model) {
 
 trireme_status trireme_model_get_info(const trireme_model* model, trireme_model_info* out_info) {
   return with_model(__func__, model, [&](Model& found) {
-    return give_info(out_info, "out_info", kModelInfoSize,
+    return give_info(out_info, "out_info",
                      [&](trireme_model_info* info) { return found.info(info); });
   });
 }
@@ -146,7 +136,7 @@ trireme_status trireme_model_get_info(const trireme_model* model, trireme_model_
 trireme_status trireme_model_get_unit_info(const trireme_model* model, uint64_t unit,
                                            trireme_unit_info* out_info) {
   return with_model(__func__, model, [&](Model& found) {
-    return give_info(out_info, "out_info", kUnitInfoSize,
+    return give_info(out_info, "out_info",
                      [&](trireme_unit_info* info) { return found.unit_info(unit, info); });
   });
 }
@@ -154,7 +144,7 @@ trireme_status trireme_model_get_unit_info(const trireme_model* model, uint64_t 
 trireme_status trireme_model_get_memory(const trireme_model* model,
                                         trireme_model_memory* out_memory) {
   return with_model(__func__, model, [&](Model& found) {
-    return give_info(out_memory, "out_memory", kModelMemorySize,
+    return give_info(out_memory, "out_memory",
                      [&](trireme_model_memory* memory) { return found.memory(memory); });
   });
 }
@@ -162,7 +152,7 @@ trireme_status trireme_model_get_memory(const trireme_model* model,
 trireme_status trireme_model_get_offload_info(const trireme_model* model,
                                               trireme_offload_info* out_info) {
   return with_model(__func__, model, [&](Model& found) {
-    return give_info(out_info, "out_info", api::kOffloadInfoSize,
+    return give_info(out_info, "out_info",
                      [&](trireme_offload_info* info) { return found.offload_info(info); });
   });
 }
@@ -170,7 +160,7 @@ trireme_status trireme_model_get_offload_info(const trireme_model* model,
 trireme_status trireme_model_get_statistics(const trireme_model* model,
                                             trireme_model_statistics* out_statistics) {
   return with_model(__func__, model, [&](Model& found) {
-    return give_info(out_statistics, "out_statistics", kModelStatisticsSize,
+    return give_info(out_statistics, "out_statistics",
                      [&](trireme_model_statistics* it) { return found.statistics(it); });
   });
 }

@@ -8,15 +8,9 @@ namespace {
 
 using strategies::ModelOptions;
 
-// Sizes in release 1.0.
-constexpr std::uint32_t kModelOptionsSize = 80;
-constexpr std::uint32_t kBucketOptionsSize = 40;
-constexpr std::uint32_t kUnitOptionsSize = 32;
-constexpr std::uint32_t kShardOptionsSize = 16;
-
 Status read_buckets(const trireme_bucket_options* caller, ModelOptions* out) {
   trireme_bucket_options buckets = TRIREME_BUCKET_OPTIONS_INIT;
-  TRIREME_RETURN_IF_ERROR(read_optional(caller, "options.buckets", kBucketOptionsSize, &buckets));
+  TRIREME_RETURN_IF_ERROR(read_optional(caller, "options.buckets", &buckets));
   TRIREME_RETURN_IF_ERROR(check_zero("options.buckets.flags", buckets.flags));
   out->bucket_bytes = buckets.bytes;
   out->first_bucket_bytes = buckets.first_bytes;
@@ -27,7 +21,7 @@ Status read_buckets(const trireme_bucket_options* caller, ModelOptions* out) {
 
 Status read_units(const trireme_unit_options* caller, ModelOptions* out) {
   trireme_unit_options units = TRIREME_UNIT_OPTIONS_INIT;
-  TRIREME_RETURN_IF_ERROR(read_optional(caller, "options.units", kUnitOptionsSize, &units));
+  TRIREME_RETURN_IF_ERROR(read_optional(caller, "options.units", &units));
   out->reshard_ranks = units.reshard_ranks;
   out->minimum_unit_bytes = units.minimum_bytes;
   out->persistent_unit_bytes = units.persistent_bytes;
@@ -37,7 +31,7 @@ Status read_units(const trireme_unit_options* caller, ModelOptions* out) {
 
 Status read_shards(const trireme_shard_options* caller, ModelOptions* out) {
   trireme_shard_options shards = TRIREME_SHARD_OPTIONS_INIT;
-  TRIREME_RETURN_IF_ERROR(read_optional(caller, "options.shards", kShardOptionsSize, &shards));
+  TRIREME_RETURN_IF_ERROR(read_optional(caller, "options.shards", &shards));
   out->shard_ranks = shards.ranks;
   out->shard_stride = shards.stride;
   out->share_parameters = shards.share;
@@ -48,7 +42,7 @@ Status read_shards(const trireme_shard_options* caller, ModelOptions* out) {
 
 Status read_model_options(const trireme_model_options* caller, ModelOptions* out) {
   trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
-  TRIREME_RETURN_IF_ERROR(read_struct(caller, "options", kModelOptionsSize, &options));
+  TRIREME_RETURN_IF_ERROR(read_struct(caller, "options", &options));
   out->strategy = options.strategy;
   out->gradients = options.gradients;
   out->leaves = options.leaves;

@@ -6,11 +6,9 @@
 
 namespace trireme::api {
 
-constexpr std::uint32_t kOffloadOptionsSize = 40;  // in release 1.0
-
 Status read_offload(const trireme_offload_options* caller, trireme_offload_options* out) {
   if (caller == nullptr) return Status::success();
-  TRIREME_RETURN_IF_ERROR(read_struct(caller, "options.offload", kOffloadOptionsSize, out));
+  TRIREME_RETURN_IF_ERROR(read_struct(caller, "options.offload", out));
   if (out->kind != TRIREME_OFFLOAD_KIND_FILE) {
     return invalid_argument("options.offload.kind " + std::to_string(out->kind) +
                             " is no TRIREME_OFFLOAD_KIND_*");

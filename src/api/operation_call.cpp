@@ -1,7 +1,6 @@
 #include "api/operation_call.hpp"
 
 #include <cmath>
-#include <cstddef>
 
 #include "collectives/composite.hpp"
 #include "kernels/reduce.hpp"
@@ -10,9 +9,6 @@
 namespace trireme::api {
 namespace {
 
-constexpr std::uint32_t kOptionsSize10 = 40;
-static_assert(offsetof(trireme_operation_options, priority) == kOptionsSize10);
-
 std::string text_of(std::uint64_t number) { return std::to_string(number); }
 
 // --- checks ----------------------------------------------------------------------------------
@@ -20,7 +16,7 @@ std::string text_of(std::uint64_t number) { return std::to_string(number); }
 Status read_options(const trireme_operation_options* caller, trireme_reduction reduction,
                     std::uint32_t known_flags, trireme_operation_options* out) {
   if (caller != nullptr) {
-    TRIREME_RETURN_IF_ERROR(read_struct(caller, "options", kOptionsSize10, out));
+    TRIREME_RETURN_IF_ERROR(read_struct(caller, "options", out));
   }
   if ((out->flags & ~known_flags) != 0) {
     return invalid_argument("options.flags is " + text_of(out->flags) +

@@ -16,11 +16,6 @@ namespace api = trireme::api;
 
 namespace {
 
-// Sizes in release 1.0.
-constexpr uint32_t kStateRangeSize = 72;
-constexpr uint32_t kLossScaleInfoSize = 56;
-constexpr uint32_t kCountersSize = 88;
-
 template <class Body>
 trireme_status with_optimizer(const char* function, const trireme_optimizer* handle,
                               Body&& body) noexcept {
@@ -159,7 +154,7 @@ trireme_status trireme_optimizer_get_loss_scale(const trireme_optimizer* optimiz
 trireme_status trireme_optimizer_get_loss_scale_info(const trireme_optimizer* optimizer,
                                                      trireme_loss_scale_info* out_info) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
-    TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info", kLossScaleInfoSize));
+    TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info"));
     trireme_loss_scale_info info = {};
     TRIREME_RETURN_IF_ERROR(found.norms().loss_scale_info(&info));
     api::write_info(info, out_info);
@@ -171,8 +166,7 @@ trireme_status trireme_optimizer_get_counters(const trireme_optimizer* optimizer
                                               trireme_optimizer_counters* caller_counters) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     trireme_optimizer_counters counters = TRIREME_OPTIMIZER_COUNTERS_INIT;
-    TRIREME_RETURN_IF_ERROR(
-        api::read_struct(caller_counters, "counters", kCountersSize, &counters));
+    TRIREME_RETURN_IF_ERROR(api::read_struct(caller_counters, "counters", &counters));
     TRIREME_RETURN_IF_ERROR(found.counters(&counters));
     api::write_info(counters, caller_counters);
     return Status::success();
@@ -183,7 +177,7 @@ trireme_status trireme_optimizer_restore(trireme_optimizer* optimizer,
                                          const trireme_optimizer_counters* caller_counters) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     trireme_optimizer_counters counters = TRIREME_OPTIMIZER_COUNTERS_INIT;
-    Status read = api::read_struct(caller_counters, "counters", kCountersSize, &counters);
+    Status read = api::read_struct(caller_counters, "counters", &counters);
     Status status = Status::success();
     api::hand_out(found, [&] { status = found.restore(&counters, std::move(read)); });
     return status;
@@ -202,7 +196,7 @@ trireme_status trireme_optimizer_get_range_count(const trireme_optimizer* optimi
 trireme_status trireme_optimizer_get_range(const trireme_optimizer* optimizer, uint64_t index,
                                            trireme_state_range* out_range) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
-    TRIREME_RETURN_IF_ERROR(api::check_info(out_range, "out_range", kStateRangeSize));
+    TRIREME_RETURN_IF_ERROR(api::check_info(out_range, "out_range"));
     trireme_state_range range = {};
     TRIREME_RETURN_IF_ERROR(found.ranges().describe(index, &range));
     api::write_info(range, out_range);
@@ -225,7 +219,7 @@ trireme_status trireme_optimizer_write_range(trireme_optimizer* optimizer, uint6
 trireme_status trireme_optimizer_get_offload_info(const trireme_optimizer* optimizer,
                                                   trireme_offload_info* out_info) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
-    TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info", api::kOffloadInfoSize));
+    TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info"));
     trireme_offload_info info = {};
     TRIREME_RETURN_IF_ERROR(found.offload_info(&info));
     api::write_info(info, out_info);

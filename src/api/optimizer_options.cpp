@@ -15,12 +15,6 @@ namespace {
 using kernels::RuleTraits;
 using optimizers::Options;
 
-// Sizes in release 1.0.
-constexpr std::uint32_t kOptimizerOptionsSize = 104;
-constexpr std::uint32_t kClippingOptionsSize = 24;
-constexpr std::uint32_t kParameterGroupSize = 32;
-constexpr std::uint32_t kLossScaleOptionsSize = 56;
-
 // ---- rules ----
 
 // The options of any rule, as far as this library knows them.
@@ -129,8 +123,7 @@ Status read_rule(const trireme_optimizer_options& options, Options* out) {
 
 Status read_clipping(const trireme_clipping_options* caller, Options* out) {
   trireme_clipping_options clipping = TRIREME_CLIPPING_OPTIONS_INIT;
-  TRIREME_RETURN_IF_ERROR(
-      read_optional(caller, "options.clipping", kClippingOptionsSize, &clipping));
+  TRIREME_RETURN_IF_ERROR(read_optional(caller, "options.clipping", &clipping));
   TRIREME_RETURN_IF_ERROR(check_zero("options.clipping.flags", clipping.flags));
   out->max_norm = clipping.max_norm;
   out->max_value = clipping.max_value;
@@ -160,15 +153,14 @@ Status read_groups(const trireme_optimizer_options& options, Options* out) {
     out->group_weight_decays.push_back(decay != nullptr ? *decay : options.weight_decay);
     return Status::success();
   };
-  return read_list(options.groups, options.group_count, "options.groups", kParameterGroupSize,
-                   keep);
+  return read_list(options.groups, options.group_count, "options.groups", keep);
 }
 
 Status read_loss_scale(const trireme_loss_scale_options* caller, Options* out) {
   constexpr double kDefaultScale = 65536;
   if (caller == nullptr) return Status::success();
   trireme_loss_scale_options scale = TRIREME_LOSS_SCALE_OPTIONS_INIT;
-  TRIREME_RETURN_IF_ERROR(read_struct(caller, "options.loss_scale", kLossScaleOptionsSize, &scale));
+  TRIREME_RETURN_IF_ERROR(read_struct(caller, "options.loss_scale", &scale));
   TRIREME_RETURN_IF_ERROR(check_zero("options.loss_scale.flags", scale.flags));
   out->loss_scale = scale.initial_scale != 0 ? scale.initial_scale : kDefaultScale;
   out->loss_scale_growth = scale.growth_factor;
@@ -184,7 +176,7 @@ Status read_loss_scale(const trireme_loss_scale_options* caller, Options* out) {
 Status read_optimizer_options(const trireme_optimizer_options* caller, Options* out,
                               std::shared_ptr<Communicator>* out_norm_ranks) {
   trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-  TRIREME_RETURN_IF_ERROR(read_struct(caller, "options", kOptimizerOptionsSize, &options));
+  TRIREME_RETURN_IF_ERROR(read_struct(caller, "options", &options));
   TRIREME_RETURN_IF_ERROR(check_zero("options.reserved", options.reserved));
   out->flags = options.flags;
   out->learning_rate = options.learning_rate;

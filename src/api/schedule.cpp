@@ -12,8 +12,7 @@ namespace trireme::api {
 
 Status read_schedule_options(const trireme_schedule_options* caller,
                              trireme_schedule_options* out) {
-  constexpr uint32_t kScheduleOptionsSize = 88;  // in release 1.0
-  return read_struct(caller, "options", kScheduleOptionsSize, out);
+  return read_struct(caller, "options", out);
 }
 
 }  // namespace trireme::api

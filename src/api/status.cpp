@@ -65,10 +65,7 @@ Status write_text(const std::string& text, char* memory, std::uint64_t capacity,
 
 using namespace trireme;
 
-namespace {
-constexpr std::uint32_t kErrorInfoSize10 = 192;
-static_assert(sizeof(trireme_error_info) == kErrorInfoSize10);
-}  // namespace
+namespace {}  // namespace
 
 const char* trireme_status_name(trireme_status status) { return status_name(status); }
 
@@ -78,7 +75,7 @@ trireme_status trireme_last_error_info(trireme_error_info* out_info) {
   // Read before guard(): a refusal would replace the last error.
   const trireme_error_info info = api::t_info;
   return api::guard(__func__, [&]() -> Status {
-    TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info", kErrorInfoSize10));
+    TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info"));
     api::write_info(info, out_info);
     return Status::success();
   });

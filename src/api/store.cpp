@@ -39,8 +39,6 @@ class StoreHandle {
 
 namespace {
 
-constexpr std::uint32_t kStoreOptionsSize10 = 16;
-static_assert(sizeof(trireme_store_options) == kStoreOptionsSize10);
 constexpr std::uint64_t kStoreTimeoutNs = 300'000'000'000;
 
 using Open = Status (*)(std::string_view, const Token&, Deadline, std::unique_ptr<Store>*);
@@ -49,7 +47,7 @@ Status open_store(Open open, const char* url, const trireme_store_options* calle
                   trireme_store** out_store) {
   trireme_store_options options = TRIREME_STORE_OPTIONS_INIT;
   if (caller != nullptr) {
-    TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", kStoreOptionsSize10, &options));
+    TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", &options));
   }
   if (options.flags != 0) {
     return invalid_argument("options.flags is " + std::to_string(options.flags) +

@@ -15,12 +15,6 @@ namespace api = trireme::api;
 
 namespace {
 
-// Sizes in release 1.0.
-constexpr uint32_t kLayerSize = 72;
-constexpr uint32_t kTrainerOptionsSize = 64;
-constexpr uint32_t kMetricsSize = 88;
-constexpr uint32_t kTrainerInfoSize = 96;
-
 template <class Body>
 trireme_status with_trainer(const char* function, const trireme_trainer* handle,
                             Body&& body) noexcept {
@@ -34,7 +28,7 @@ trireme_status with_trainer(const char* function, const trireme_trainer* handle,
 
 Status read_layers(const trireme_layer* layers, uint64_t count, std::vector<Trainer::Layer>* out) {
   if (count == 0) return trireme::invalid_argument("layer_count is 0");
-  return api::read_list(layers, count, "layers", kLayerSize,
+  return api::read_list(layers, count, "layers",
                         [&](const trireme_layer& read, const std::string&) {
                           out->push_back({read.name == nullptr ? "" : read.name, read});
                           out->back().described.name = nullptr;  // the caller's
@@ -44,7 +38,7 @@ Status read_layers(const trireme_layer* layers, uint64_t count, std::vector<Trai
 
 Status read_options(const trireme_trainer_options* caller, Trainer::Options* out) {
   trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
-  TRIREME_RETURN_IF_ERROR(api::read_optional(caller, "options", kTrainerOptionsSize, &options));
+  TRIREME_RETURN_IF_ERROR(api::read_optional(caller, "options", &options));
   TRIREME_RETURN_IF_ERROR(api::check_zero("options.reserved", options.reserved));
   trireme_offload_options offload = TRIREME_OFFLOAD_OPTIONS_INIT;
   TRIREME_RETURN_IF_ERROR(api::read_offload(options.offload, &offload));
@@ -96,7 +90,7 @@ trireme_status trireme_trainer_step(trireme_trainer* trainer, void* batch,
                                     trireme_trainer_metrics* out_metrics) {
   return with_trainer(__func__, trainer, [&](Trainer& found) -> Status {
     if (out_metrics != nullptr) {
-      TRIREME_RETURN_IF_ERROR(api::check_info(out_metrics, "out_metrics", kMetricsSize));
+      TRIREME_RETURN_IF_ERROR(api::check_info(out_metrics, "out_metrics"));
     }
     trireme_trainer_metrics metrics = TRIREME_TRAINER_METRICS_INIT;
     Status status = Status::success();
@@ -129,7 +123,7 @@ trireme_status trireme_trainer_request_stop(trireme_trainer* trainer) {
 trireme_status trireme_trainer_get_info(const trireme_trainer* trainer,
                                         trireme_trainer_info* out_info) {
   return with_trainer(__func__, trainer, [&](Trainer& found) -> Status {
-    TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info", kTrainerInfoSize));
+    TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info"));
     trireme_trainer_info info = TRIREME_TRAINER_INFO_INIT;
     TRIREME_RETURN_IF_ERROR(found.info(&info));
     api::write_info(info, out_info);
@@ -140,7 +134,7 @@ trireme_status trireme_trainer_get_info(const trireme_trainer* trainer,
 trireme_status trireme_trainer_get_offload_info(const trireme_trainer* trainer,
                                                 trireme_offload_info* out_info) {
   return with_trainer(__func__, trainer, [&](Trainer& found) -> Status {
-    TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info", api::kOffloadInfoSize));
+    TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info"));
     trireme_offload_info info = {};
     TRIREME_RETURN_IF_ERROR(found.offload_info(&info));
     api::write_info(info, out_info);

@@ -14,9 +14,6 @@ using namespace trireme;
 
 namespace {
 
-constexpr std::uint32_t kCapabilityQuerySize10 = 32;
-static_assert(sizeof(trireme_capability_query) == kCapabilityQuerySize10);
-
 bool reduces(trireme_operation_kind operation) {
   return trireme::reduces(static_cast<OperationKind>(operation));
 }
@@ -58,8 +55,7 @@ const char* trireme_build_info() {
 trireme_status trireme_capability(const trireme_capability_query* caller_query) {
   return api::guard(__func__, [&]() -> Status {
     trireme_capability_query query = TRIREME_CAPABILITY_QUERY_INIT;
-    TRIREME_RETURN_IF_ERROR(
-        api::read_struct(caller_query, "query", kCapabilityQuerySize10, &query));
+    TRIREME_RETURN_IF_ERROR(api::read_struct(caller_query, "query", &query));
     TRIREME_RETURN_IF_ERROR(check_numbers(query));
     if (query.backend != nullptr && std::strcmp(query.backend, "mpi") == 0) {
       TRIREME_RETURN_IF_ERROR(mpi::available());

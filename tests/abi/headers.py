@@ -34,6 +34,19 @@ def fixed_structs(include=INCLUDE):
     return re.findall(r"^\} (\w+); /\* since \d+\.\d+, never grows \*/$", text, flags=re.M)
 
 
+def releases(include=INCLUDE):
+    """{name: "1.0"} of every struct: the release that brought it, as the comment behind it says."""
+    text = "\n".join(header.read_text() for header in headers(include))
+    return dict(re.findall(r"^\} (\w+); /\* since (\d+\.\d+)[,\w ]* \*/$", text, flags=re.M))
+
+
+def initial(include=INCLUDE):
+    """Names of the structs that a caller begins from an _INIT macro."""
+    text = without_comments("\n".join(header.read_text() for header in headers(include)))
+    found = re.findall(r"^#define \w+_INIT\b[\s\\]+TRIREME_INIT(?:_\w+)?\((\w+)", text, flags=re.M)
+    return list(dict.fromkeys(found))
+
+
 def constants(include=INCLUDE):
     """Names of every enumerator and every numeric macro."""
     found = []

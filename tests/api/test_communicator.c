@@ -89,7 +89,7 @@ static void bad_options_are_refused_with_the_field_named_and_nothing_written(voi
     cases[i].field = "name", cases[i++].options.name = "\xc0\x80";
     cases[i].field = "name", cases[i++].options.name = long_name;
     cases[i].field = "struct_size", cases[i++].options.struct_size = 0;
-    cases[i].field = "struct_size", cases[i++].options.struct_size = 55;
+    cases[i].field = "struct_size", cases[i++].options.struct_size = 71;
     cases[i].field = "device", cases[i++].options.device.kind = 77;
     cases[i].field = "device", cases[i++].options.device.index = 1;
     cases[i].field = "device", cases[i].status = TRIREME_ERROR_UNSUPPORTED;

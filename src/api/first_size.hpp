@@ -1,0 +1,68 @@
+// The size of each struct in the release that brought it. It never changes. The golden file of
+// tests/abi has these numbers, too. Those of update rules stand in src/kernels/rule_*.inc.
+#pragma once
+
+#include <trireme/collectives.h>
+#include <trireme/communicator.h>
+#include <trireme/mesh.h>
+#include <trireme/messages.h>
+#include <trireme/model_options.h>
+#include <trireme/offload.h>
+#include <trireme/optimizer_options.h>
+#include <trireme/schedule.h>
+#include <trireme/status.h>
+#include <trireme/store.h>
+#include <trireme/trainer.h>
+#include <trireme/transport.h>
+#include <trireme/version.h>
+
+#include <cstdint>
+
+namespace trireme::api {
+
+// A struct without a line below is 0, which its reader refuses to compile.
+template <class Struct>
+inline constexpr std::uint32_t kFirstSize = 0;
+
+#define TRIREME_FIRST_SIZE(type, bytes) \
+  template <>                           \
+  inline constexpr std::uint32_t kFirstSize<type> = bytes
+
+TRIREME_FIRST_SIZE(trireme_operation_options, 56);
+TRIREME_FIRST_SIZE(trireme_communicator_options, 72);
+TRIREME_FIRST_SIZE(trireme_communicator_statistics, 40);
+TRIREME_FIRST_SIZE(trireme_child_options, 24);
+TRIREME_FIRST_SIZE(trireme_mesh_options, 40);
+TRIREME_FIRST_SIZE(trireme_message_info, 32);
+TRIREME_FIRST_SIZE(trireme_bucket_options, 40);
+TRIREME_FIRST_SIZE(trireme_unit_options, 32);
+TRIREME_FIRST_SIZE(trireme_shard_options, 16);
+TRIREME_FIRST_SIZE(trireme_model_options, 80);
+TRIREME_FIRST_SIZE(trireme_parameter_placement, 16);
+TRIREME_FIRST_SIZE(trireme_parameter_options, 72);
+TRIREME_FIRST_SIZE(trireme_model_info, 72);
+TRIREME_FIRST_SIZE(trireme_unit_info, 48);
+TRIREME_FIRST_SIZE(trireme_model_memory, 88);
+TRIREME_FIRST_SIZE(trireme_model_statistics, 80);
+TRIREME_FIRST_SIZE(trireme_offload_options, 40);
+TRIREME_FIRST_SIZE(trireme_offload_info, 112);
+TRIREME_FIRST_SIZE(trireme_clipping_options, 24);
+TRIREME_FIRST_SIZE(trireme_parameter_group, 32);
+TRIREME_FIRST_SIZE(trireme_loss_scale_options, 56);
+TRIREME_FIRST_SIZE(trireme_optimizer_options, 104);
+TRIREME_FIRST_SIZE(trireme_loss_scale_info, 56);
+TRIREME_FIRST_SIZE(trireme_optimizer_counters, 88);
+TRIREME_FIRST_SIZE(trireme_state_range, 72);
+TRIREME_FIRST_SIZE(trireme_schedule_options, 88);
+TRIREME_FIRST_SIZE(trireme_error_info, 192);
+TRIREME_FIRST_SIZE(trireme_store_options, 16);
+TRIREME_FIRST_SIZE(trireme_layer, 72);
+TRIREME_FIRST_SIZE(trireme_trainer_metrics, 88);
+TRIREME_FIRST_SIZE(trireme_trainer_options, 64);
+TRIREME_FIRST_SIZE(trireme_trainer_info, 104);
+TRIREME_FIRST_SIZE(trireme_transport, 48);
+TRIREME_FIRST_SIZE(trireme_capability_query, 32);
+
+#undef TRIREME_FIRST_SIZE
+
+}  // namespace trireme::api
