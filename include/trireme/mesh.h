@@ -96,7 +96,8 @@ typedef struct trireme_mesh_options {
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL. A name is empty, too long or given
  * twice. Or a size is negative, two sizes are 0, or their product is not the world size.
  * @retval TRIREME_ERROR_INVALID_STATE  Called inside a completion callback of the communicator.
- * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
+ * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library. Or MPI, or a
+ * transport of the caller's, moves the bytes of the communicator's ranks.
  * @retval TRIREME_ERROR_MISMATCH  Ranks gave different axes, or called different things.
  * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; names the ranks that are missing.
  * @retval TRIREME_ERROR_PEER_LOST  A rank died or left; names it.
@@ -247,6 +248,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_mesh_get_axis_communica
  *                  an option is out of range.
  * @retval TRIREME_ERROR_INVALID_STATE  The mesh's communicator was destroyed, or this is a
  *                  completion callback of it.
+ * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library. Or MPI, or a
+ *                  transport of the caller's, moves the bytes of the mesh's ranks.
  * @retval TRIREME_ERROR_MISMATCH  Ranks gave different axes, or called different things.
  * @retval TRIREME_ERROR_TIMEOUT  The deadline passed; names the ranks that are missing.
  * @retval TRIREME_ERROR_PEER_LOST  A rank died or left; names it.

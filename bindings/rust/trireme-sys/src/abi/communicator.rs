@@ -44,6 +44,7 @@
 //! * Such a failure names the ranks to blame by their numbers in the child. The message names a
 //!   rank that is not in the child.
 //! * A parent that is destroyed harms no child.
+//! * Ranks whose bytes MPI or a transport of the caller's moves make no children.
 //! * The group that trireme_communicator_shrink() makes is no child of the group that has failed.
 //!
 //! Survivors: trireme_communicator_agree() and trireme_communicator_shrink() also work on a
@@ -430,6 +431,8 @@ extern "C" {
     ///   communicator goes on as if the call had not been made.
     /// * `TRIREME_ERROR_INVALID_STATE`: Called inside a completion callback of this communicator,
     ///   or after it was destroyed.
+    /// * `TRIREME_ERROR_UNSUPPORTED`: `options` sets a field newer than this library. Or MPI, or a
+    ///   transport of the caller's, moves the bytes of the parent's ranks.
     /// * `TRIREME_ERROR_MISMATCH`: Ranks called different things.
     /// * `TRIREME_ERROR_TIMEOUT`: The deadline passed. The message names the missing ranks.
     /// * `TRIREME_ERROR_PEER_LOST`: A rank died or left. The message names it.
@@ -467,6 +470,8 @@ extern "C" {
     ///   if the call had not been made.
     /// * `TRIREME_ERROR_INVALID_STATE`: Called inside a completion callback of this communicator,
     ///   or after it was destroyed.
+    /// * `TRIREME_ERROR_UNSUPPORTED`: `options` sets a field newer than this library. Or MPI, or a
+    ///   transport of the caller's, moves the bytes of the parent's ranks.
     /// * `TRIREME_ERROR_MISMATCH`: Ranks called different things or gave different lists.
     /// * `TRIREME_ERROR_TIMEOUT`: The deadline passed. The message names the missing ranks.
     /// * `TRIREME_ERROR_PEER_LOST`: A rank died or left. The message names it.
@@ -500,6 +505,8 @@ extern "C" {
     ///   communicator goes on as if the call had not been made.
     /// * `TRIREME_ERROR_INVALID_STATE`: Called inside a completion callback of this communicator,
     ///   or after it was destroyed.
+    /// * `TRIREME_ERROR_UNSUPPORTED`: `options` sets a field newer than this library. Or MPI, or a
+    ///   transport of the caller's, moves the bytes of the parent's ranks.
     /// * `TRIREME_ERROR_MISMATCH`: Ranks called different things.
     /// * `TRIREME_ERROR_TIMEOUT`: The deadline passed. The message names the missing ranks.
     /// * `TRIREME_ERROR_PEER_LOST`: A rank died or left. The message names it.

@@ -96,7 +96,8 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL. A name is empty, too long or given
     ///   twice. Or a size is negative, two sizes are 0, or their product is not the world size.
     /// * `TRIREME_ERROR_INVALID_STATE`: Called inside a completion callback of the communicator.
-    /// * `TRIREME_ERROR_UNSUPPORTED`: `options` sets a field newer than this library.
+    /// * `TRIREME_ERROR_UNSUPPORTED`: `options` sets a field newer than this library. Or MPI, or a
+    ///   transport of the caller's, moves the bytes of the communicator's ranks.
     /// * `TRIREME_ERROR_MISMATCH`: Ranks gave different axes, or called different things.
     /// * `TRIREME_ERROR_TIMEOUT`: The deadline passed; names the ranks that are missing.
     /// * `TRIREME_ERROR_PEER_LOST`: A rank died or left; names it.
@@ -258,6 +259,8 @@ extern "C" {
     ///   an option is out of range.
     /// * `TRIREME_ERROR_INVALID_STATE`: The mesh's communicator was destroyed, or this is a
     ///   completion callback of it.
+    /// * `TRIREME_ERROR_UNSUPPORTED`: `options` sets a field newer than this library. Or MPI, or a
+    ///   transport of the caller's, moves the bytes of the mesh's ranks.
     /// * `TRIREME_ERROR_MISMATCH`: Ranks gave different axes, or called different things.
     /// * `TRIREME_ERROR_TIMEOUT`: The deadline passed; names the ranks that are missing.
     /// * `TRIREME_ERROR_PEER_LOST`: A rank died or left; names it.
