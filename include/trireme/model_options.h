@@ -238,9 +238,12 @@ typedef struct trireme_bucket_options {
      * Default: 1 MiB, or `bytes` if that is less.
      */
     uint64_t first_bytes;
-    /** Called for each bucket. All ranks have one or none has. Default: NULL, none. */
+    /**
+     * Called for each bucket. All ranks have one or none has. It stays in use until the model, its
+     * optimizer and its trainers are destroyed. Default: NULL, none.
+     */
     trireme_bucket_callback hook;
-    /** Handed to `hook`. Default: NULL. */
+    /** Handed to `hook`, and in use as long. Default: NULL. */
     void *user_data;
 } trireme_bucket_options; /* since 1.0 */
 

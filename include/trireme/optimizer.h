@@ -153,7 +153,8 @@ TRIREME_API const char *TRIREME_CALLCONV trireme_rule_name(trireme_rule_kind kin
  * Gives a sealed model its update rule and allocates the state.
  *
  * Collective: blocks until all ranks, and all of norm_ranks, have called it with the same options
- * or the deadline passes. Keeps `update` and `user_data` until the optimizer is destroyed.
+ * or the deadline passes. A rule of the caller and its user_data stay in use until the optimizer
+ * and every trainer of it are destroyed.
  *
  * @param model  The model.
  * @param options  The rule. Required.
@@ -332,8 +333,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_optimizer_set_group_rat
  *   rank in that call takes the rates of the others.
  *
  * Local: does not wait for the peers; each step compares the rate that results. The call copies
- * `options`. It keeps `factor` and `user_data` until another schedule is set or the optimizer is
- * destroyed.
+ * `options`. `factor` and `user_data` stay in use until another schedule is set, or until the
+ * optimizer and every trainer of it are destroyed.
  *
  * @param optimizer  The optimizer.
  * @param options  The schedule; NULL takes it away.

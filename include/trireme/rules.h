@@ -329,7 +329,7 @@ typedef struct trireme_user_rule_options {
     uint32_t reserved;
     /** The rule. Required. */
     trireme_update_callback update;
-    /** Handed to `update`. Default: NULL. */
+    /** Handed to `update`; trireme_optimizer_create() tells how long. Default: NULL. */
     void *user_data;
 } trireme_user_rule_options; /* since 1.0 */
 

@@ -93,11 +93,12 @@ namespace Trireme
         public ulong FirstBytes;
 
         /// <summary>
-        /// Called for each bucket. All ranks have one or none has. Default: NULL, none.
+        /// Called for each bucket. All ranks have one or none has. It stays in use until the model,
+        /// its optimizer and its trainers are destroyed. Default: NULL, none.
         /// </summary>
         public IntPtr Hook;
 
-        /// <summary>Handed to `hook`. Default: NULL.</summary>
+        /// <summary>Handed to `hook`, and in use as long. Default: NULL.</summary>
         public IntPtr UserData;
     }
 

@@ -295,7 +295,9 @@ namespace Trireme
         /// <summary>The rule. Required.</summary>
         public IntPtr Update;
 
-        /// <summary>Handed to `update`. Default: NULL.</summary>
+        /// <summary>
+        /// Handed to `update`; trireme_optimizer_create() tells how long. Default: NULL.
+        /// </summary>
         public IntPtr UserData;
     }
 

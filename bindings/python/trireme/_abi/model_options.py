@@ -162,9 +162,10 @@ class trireme_bucket_options(Structure):
         # As `bytes`, for the bucket that backward fills first. A small one begins the exchange
         # early. Default: 1 MiB, or `bytes` if that is less.
         ("first_bytes", c_uint64),
-        # Called for each bucket. All ranks have one or none has. Default: NULL, none.
+        # Called for each bucket. All ranks have one or none has. It stays in use until the model,
+        # its optimizer and its trainers are destroyed. Default: NULL, none.
         ("hook", trireme_bucket_callback),
-        # Handed to `hook`. Default: NULL.
+        # Handed to `hook`, and in use as long. Default: NULL.
         ("user_data", c_void_p),
     ]
 

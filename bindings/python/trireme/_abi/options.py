@@ -90,7 +90,8 @@ class Buckets(Options):
         cut. Default: 25 MiB.
     first_bytes: As `bytes`, for the bucket that backward fills first. A small one begins the
         exchange early. Default: 1 MiB, or `bytes` if that is less.
-    hook: Called for each bucket. All ranks have one or none has. Default: None.
+    hook: Called for each bucket. All ranks have one or none has. It stays in use until the model,
+        its optimizer and its trainers are destroyed. Default: None.
     """
 
     bytes: int | None = None

@@ -275,6 +275,6 @@ class trireme_user_rule_options(Structure):
         ("reserved", c_uint32),
         # The rule. Required.
         ("update", trireme_update_callback),
-        # Handed to `update`. Default: NULL.
+        # Handed to `update`; trireme_optimizer_create() tells how long. Default: NULL.
         ("user_data", c_void_p),
     ]

@@ -239,7 +239,7 @@ extern "C" {
     ) -> trireme_status;
     /// Begins the description of a model.
     ///
-    /// Local: does not wait for the peers. Keeps no pointer into `options`.
+    /// Local: does not wait for the peers. Of `options` it keeps a bucket hook only.
     ///
     /// The ranks know a model by its number. Each rank counts the models of a communicator from 1,
     /// in the order of these calls. The order must be the same on all ranks. So create the models
@@ -734,7 +734,7 @@ extern "C" {
     ) -> trireme_status;
     /// Ends the backward pass of one micro-batch.
     ///
-    /// Local: the reductions that were started go on.
+    /// Local: waits for the peers only where trireme_model_gradient_ready() does. Reductions go on.
     ///
     /// * `model`: The model.
     ///

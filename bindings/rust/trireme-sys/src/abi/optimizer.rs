@@ -155,8 +155,8 @@ extern "C" {
     /// Gives a sealed model its update rule and allocates the state.
     ///
     /// Collective: blocks until all ranks, and all of norm_ranks, have called it with the same
-    /// options or the deadline passes. Keeps `update` and `user_data` until the optimizer is
-    /// destroyed.
+    /// options or the deadline passes. A rule of the caller and its user_data stay in use until the
+    /// optimizer and every trainer of it are destroyed.
     ///
     /// * `model`: The model.
     /// * `options`: The rule. Required.
@@ -338,8 +338,8 @@ extern "C" {
     ///   rank in that call takes the rates of the others.
     ///
     /// Local: does not wait for the peers; each step compares the rate that results. The call
-    /// copies `options`. It keeps `factor` and `user_data` until another schedule is set or the
-    /// optimizer is destroyed.
+    /// copies `options`. `factor` and `user_data` stay in use until another schedule is set, or
+    /// until the optimizer and every trainer of it are destroyed.
     ///
     /// * `optimizer`: The optimizer.
     /// * `options`: The schedule; NULL takes it away.

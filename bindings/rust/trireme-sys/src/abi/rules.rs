@@ -243,7 +243,7 @@ structs! {
         reserved: u32,
         /// The rule. Required.
         update: trireme_update_callback,
-        /// Handed to `update`. Default: NULL.
+        /// Handed to `update`; trireme_optimizer_create() tells how long. Default: NULL.
         user_data: *mut c_void,
     }
 }
