@@ -4,6 +4,7 @@ Structs are NativeX, handles XHandle (classes of Handles.cs), numbers with a typ
 Enums.cs. Texts are UTF-8 addresses, so that the marshaller never copies or frees one.
 
 RuleKinds.cs has what users see of the update rules: their kinds, and a class of options for each.
+ScheduleKinds.cs has the classes of schedules.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ CALLING_BACK = {
 PARAMETERS = {
     # NULL takes the schedule away.
     ("trireme_optimizer_set_schedule", "options"): "NativeScheduleOptions*",
+    # The first part of the options of a kind.
+    ("trireme_schedule_value", "options"): "NativeScheduleOptions*",
     # The root may want no copy and give NULL.
     ("trireme_broadcast_to_buffer", "out_buffer"): "IntPtr*",
     # A number for each rank, so no `out`.
@@ -88,6 +91,8 @@ def files(headers: Headers) -> dict[str, str]:
     for header in headers.all:
         if header.rules:
             found["RuleKinds.cs"] = RuleKinds(headers, header).text()
+        if header.schedules:
+            found["ScheduleKinds.cs"] = ScheduleKinds(headers, header).text()
     return found
 
 
@@ -245,6 +250,8 @@ class File:
 class RuleKinds:
     """The enum RuleKind, and a class for each rule; one that calls back is written by hand."""
 
+    BASE = "Rule"
+
     def __init__(self, headers: Headers, header: Header):
         self.headers = headers
         self.header = header
@@ -276,11 +283,12 @@ class RuleKinds:
         return any(self.headers.is_callback(field.type) for field in fields)
 
     def rule(self, rule: Rule, struct: Struct) -> list[str]:
-        name, fields = spelled(rule.kind), struct.fields[1:]
+        name, kind, fields = self.named(rule), spelled(rule.kind), struct.fields[1:]
         about = re.sub(r"^[^.]*\.\s*", "", self.prose(struct))  # the names of its rules come first
         for field in fields:
             about = re.sub(rf"\b{field.name}\b", pascal(field.name), about)
-        parts = [f"The rule {name}. In each option 0 means the default.", about]
+        word = self.BASE.lower()
+        parts = [f"The {word} {kind}. In each option 0 means the default.", about]
         parts.append(self.prose(self.constants[rule.kind]))
         native = f"Native{pascal(struct.name)}"
         members: list[str] = []
@@ -295,20 +303,20 @@ class RuleKinds:
                     bits.append(f"({member} ? NativeMethods.{flag.name} : 0)")
                 settings.append(f"Flags = (uint){' | (uint)'.join(bits)},")
             elif field.name != "reserved":
-                kind, member = self.kind(struct, field), pascal(field.name)
+                number, member = self.kind(struct, field), pascal(field.name)
                 text = re.sub(
                     r"[a-z]\w*_\w+", lambda found: pascal(found.group()), self.prose(field)
                 )
                 members += ["", *summary(text, "        ")]
-                members.append(f"        public {kind} {member} {{ get; set; }}")
-                cast = "" if kind in NUMBERS.values() else "(int)"
+                members.append(f"        public {number} {member} {{ get; set; }}")
+                cast = "" if number in NUMBERS.values() else "(int)"
                 settings.append(f"{member} = {cast}{member},")
         return [
             *summary(" ".join(part for part in parts if part), "    "),
-            f"    public sealed class {name} : Rule",
+            f"    public sealed class {name} : {self.BASE}",
             "    {",
             "        /// <summary>With all defaults.</summary>",
-            f"        public {name}() : base(RuleKind.{name})",
+            f"        public {name}() : base({self.BASE}Kind.{kind})",
             "        {",
             "        }",
             *members,
@@ -322,6 +330,9 @@ class RuleKinds:
             "        }",
             "    }",
         ]
+
+    def named(self, rule: Rule) -> str:
+        return spelled(rule.kind)
 
     def kind(self, struct: Struct, field: Variable) -> str:
         declared = self.headers.declared.get(field.type.base)
@@ -344,9 +355,29 @@ class RuleKinds:
         return text
 
 
+class ScheduleKinds(RuleKinds):
+    """A class for each kind of schedule but the caller's."""
+
+    BASE = "Schedule"
+
+    def text(self) -> str:
+        lines = [first_line("//", self.header.name), "namespace Trireme", "{"]
+        for kind in self.header.schedules:
+            if not self.calls_back(kind):
+                blank = [] if lines[-1] == "{" else [""]
+                lines += [*blank, *self.rule(kind, self.headers.declared[kind.struct])]
+        return "\n".join([*lines, "}", ""])
+
+    def named(self, rule: Rule) -> str:
+        return pascal(rule.name)
+
+    def prose(self, item: Constant | Struct | Variable) -> str:
+        return re.sub(r"\b[a-z]+_\w+", lambda found: pascal(found.group()), super().prose(item))
+
+
 def spelled(kind: str) -> str:
-    """TRIREME_RULE_ADAMW as AdamW."""
-    name = kind.removeprefix("TRIREME_RULE_")
+    """TRIREME_RULE_ADAMW as AdamW; also a kind of schedule."""
+    name = kind.removeprefix("TRIREME_RULE_").removeprefix("TRIREME_SCHEDULE_KIND_")
     return RULE_NAMES.get(name, pascal(name))
 
 

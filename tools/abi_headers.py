@@ -69,7 +69,7 @@ class Variable(Declaration):
     type: Type
 
 
-RULE = r"#define TRIREME_(\w+)_OPTIONS_INIT\s+TRIREME_INIT_RULE\((\w+), (\w+)\)$"
+RULE = r"#define TRIREME_(\w+)_OPTIONS_INIT\s+TRIREME_INIT_KIND\((\w+), (\w+)\)$"
 
 
 @dataclasses.dataclass
@@ -123,7 +123,9 @@ class Function(Declaration):
 
 @dataclasses.dataclass
 class Rule:
-    """#define TRIREME_<name>_OPTIONS_INIT TRIREME_INIT_RULE(<struct>, <kind>)"""
+    """#define TRIREME_<name>_OPTIONS_INIT TRIREME_INIT_KIND(<struct>, <kind>): an update rule, or a
+    kind of schedule.
+    """
 
     name: str  # "ADAMW"
     struct: str  # "trireme_adam_options"
@@ -138,6 +140,7 @@ class Header:
     items: list[Declaration]
     initial: list[str]  # the structs that have an _INIT macro
     rules: list[Rule]  # the update rules whose options it declares
+    schedules: list[Rule]  # likewise the kinds of schedules
 
     @property
     def stem(self) -> str:
@@ -201,7 +204,7 @@ class Parser:
         self.text = path.read_text()
         self.at = 0
         self.last: Declaration | None = None  # the owner of a comment that follows it
-        self.header = Header(path.name, [], [], [], [], [])
+        self.header = Header(path.name, [], [], [], [], [], [])
         self.tokens = list(self.tokenize())
 
     def fail(self, message: str, offset: int) -> HeaderError:
@@ -297,7 +300,9 @@ class Parser:
             self.header.initial.append(initial.group(1))
             return None
         if rule := re.match(RULE, text):
-            self.header.rules.append(Rule(rule.group(1), rule.group(2), rule.group(3)))
+            of_rules = rule.group(3).startswith("TRIREME_RULE_")
+            kinds = self.header.rules if of_rules else self.header.schedules
+            kinds.append(Rule(rule.group(1), rule.group(2), rule.group(3)))
             return None
         if not re.match(r"#(include <std\w+\.h>|ifndef \w+_H$|define \w+_H$|endif)", text):
             raise self.fail(f"what does '{text.strip()}' mean for other languages?", offset)
@@ -472,10 +477,16 @@ class Headers:
         return kind.base if declared is None else ""
 
     def flags(self, struct: Struct) -> list[Constant]:
-        """The bits of its field `flags`, by the name of the struct."""
+        """The bits of its field `flags`: those with the name of the struct, else those that the
+        comment of the field names."""
         prefix = struct.name.removesuffix("_options").upper() + "_FLAG_"
         constants = [constant for header in self.all for constant, _ in header.constants()]
         found = [constant for constant in constants if constant.name.startswith(prefix)]
+        if not found:
+            field = next(field for field in struct.fields if field.name == "flags")
+            text = " ".join(block.text for block in field.doc)
+            named = re.findall(r"TRIREME_\w+_FLAG_\w+", text)
+            found = [constant for constant in constants if constant.name in named]
         if not found:
             raise HeaderError(f"{struct.name}.flags: no {prefix}* is declared")
         return found

@@ -56,8 +56,9 @@ class Field:
 
 def files(headers: Headers) -> dict[str, str]:
     return {
-        "options.py": Classes(headers).text("Options by keyword, one class for each duty.", False),
-        "rule_options.py": Classes(headers).text("The update rules with their options.", True),
+        "options.py": Classes(headers).text("Options by keyword, one class for each duty.", ""),
+        "rule_options.py": Classes(headers).text("The update rules with their options.", "rules"),
+        "schedule_options.py": Classes(headers).text("The kinds of schedules.", "schedules"),
     }
 
 
@@ -71,16 +72,18 @@ class Classes:
         self.tables: dict[str, dict[str, str]] = {}  # names of a choice by their prefix
         self.names = {struct: name for struct, (name, _) in CLASSES.items()} | SPOKEN
 
-    def text(self, doc: str, rules: bool) -> str:
-        """The module: all rules, or all other options."""
+    def text(self, doc: str, kinds: str) -> str:
+        """The module: all "rules", all "schedules", or all other options."""
         body: list[str] = []
         for header in self.headers.all:
             for item in header.of(Struct):
-                if item.name in CLASSES and not rules:
+                if item.name in CLASSES and not kinds:
                     body += self.options(header, item)
-            for rule in header.rules if rules else ():
+            for rule in header.rules if kinds == "rules" else ():
                 body += self.rule(header, rule)
-        if rules:
+            for kind in header.schedules if kinds == "schedules" else ():
+                body += self.schedule(header, kind)
+        if kinds == "rules":
             self.tables["RULES"] = self.choice("TRIREME_RULE_")
         tables = [self.table(name, names) for name, names in self.tables.items()]
         lines = [first_line("#", "*.h"), f'"""{doc}"""', ""]
@@ -138,12 +141,24 @@ class Classes:
         self.use(rule.kind)
         return self.whole("Rule", name, doc, header, struct, [f"_kind = {rule.kind}"])
 
+    def schedule(self, header: Header, kind: Rule) -> list[str]:
+        """A class for a kind; that of the caller is a function."""
+        struct = self.headers.declared[kind.struct]
+        assert isinstance(struct, Struct)
+        if any(self.headers.is_callback(field.type) for field in struct.fields):
+            return []
+        short = kind.kind.removeprefix("TRIREME_SCHEDULE_KIND_")
+        doc = [f"The schedule {short}. The top of schedule.h has its formula."]
+        extra = [f"_kind = {self.use(kind.kind)}"]
+        name = pascal(kind.name)
+        return self.whole("ScheduleOptions", name, doc, header, struct, extra)
+
     def whole(
         self, base: str, name: str, doc: list[str], header: Header, struct: Struct, extra: list[str]
     ) -> list[str]:
         self.exported.append(name)
         self.use(struct.name)
-        self.use(base, "_fields")
+        self.use(base, "_schedule" if base == "ScheduleOptions" else "_fields")
         fields = [
             field
             for index, variable in enumerate(struct.fields)

@@ -1,6 +1,6 @@
 """The ground layer of Rust: a module for each header, in trireme-sys/src/abi.
 
-The macros `handles`, `constants`, `structs`, `inits` and `rules` are those of
+The macros `handles`, `constants`, `structs`, `inits` and `kinds` are those of
 trireme-sys/src/macros.rs.
 """
 
@@ -66,7 +66,7 @@ class Module:
             body += ["", *doc(item.doc, "/// "), *self.callback(item)]
         body += self.block("structs", self.each(Struct, self.struct))
         body += self.block("inits", [f"    {name}" for name in self.header.initial])
-        body += self.block("rules", self.rules())
+        body += self.block("kinds", self.kinds())
         functions = self.each(Function, self.function)
         body += ["", 'extern "C" {', *functions, "}"] if functions else []
         lines = [first_line("//", self.header.name), *doc(self.header.doc, "//! "), ""]
@@ -121,10 +121,10 @@ class Module:
             lines.append(f"    {field.name}: {self.type(field.type)},")
         return [*lines, "}"]
 
-    def rules(self) -> list[str]:
+    def kinds(self) -> list[str]:
         return [
             f"    TRIREME_{rule.name}_OPTIONS_INIT: {rule.struct} = {rule.kind};"
-            for rule in self.header.rules
+            for rule in [*self.header.rules, *self.header.schedules]
         ]
 
     def callback(self, item: Callback) -> list[str]:

@@ -40,13 +40,18 @@ def spelled(name: str) -> str:
 
 
 class Rules:
+    WHOLE = "Rule"  # the enum of all structs
+
     def __init__(self, headers: Headers, header: Header):
         self.headers = headers
         self.header = header
         self.ground = Module(headers, header)
         self.structs = {item.name: item for item in header.of(Struct)}
         self.constants = {constant.name: constant for constant, _ in header.constants()}
-        self.rules = [rule for rule in header.rules if not self.is_callers(rule)]
+        self.rules = [rule for rule in self.all() if not self.is_callers(rule)]
+
+    def all(self) -> list[Rule]:
+        return self.header.rules
 
     def is_callers(self, rule: Rule) -> bool:
         """Whether it is the rule of the caller, which is a closure and not a list of numbers."""
@@ -76,6 +81,9 @@ class Rules:
             for field in self.structs[rule.struct].fields
             if field.name not in NOT_FIELDS
         ]
+
+    def spelled(self, rule: Rule) -> str:
+        return spelled(rule.name)
 
     def of(self, rule: Rule) -> list[Variable]:
         return [field for owner, field in self.fields() if owner is rule]
@@ -132,16 +140,7 @@ class Rules:
             "        }",
             "    }",
             "",
-            "    /// Calls `call` with the options as the library reads them, good for that call.",
-            "    pub(crate) fn lend<R>(&self, call: impl FnOnce(*const sys::trireme_rule_options)"
-            " -> R) -> R {",
-            "        match self {",
-            *(
-                f"            Rule::{name}(rule) => call(&rule.raw() as *const _ as *const _),"
-                for name in names
-            ),
-            "        }",
-            "    }",
+            *self.lend("trireme_rule_options"),
             "}",
             "",
             "impl From<RuleKind> for Rule {",
@@ -154,10 +153,29 @@ class Rules:
         ]
         return lines
 
+    def lend(self, base: str) -> list[str]:
+        begin, call, word = "    pub(crate) fn lend<R>(", "call: impl FnOnce", self.WHOLE.lower()
+        call += f"(*const sys::{base}) -> R"
+        head = [f"{begin}&self, {call}) -> R {{"]
+        if len(head[0]) > WIDTH:
+            head = [begin, "        &self,", f"        {call},", "    ) -> R {"]
+        return [
+            "    /// Calls `call` with the options as the library reads them, good for that call.",
+            *head,
+            "        match self {",
+            *(
+                f"            {self.WHOLE}::{self.variant(rule)}({word}) =>"
+                f" call(&{word}.raw() as *const _ as *const _),"
+                for rule in self.rules
+            ),
+            "        }",
+            "    }",
+        ]
+
     # ---- one rule ------------------------------------------------------------------------------
 
     def struct(self, rule: Rule) -> list[str]:
-        name = spelled(rule.name)
+        name = self.spelled(rule)
         lines = ["", *self.about(rule), "#[derive(Clone, Copy, Debug, Default, PartialEq)]"]
         lines.append(f"pub struct {name} {{")
         values: list[str] = []
@@ -193,8 +211,15 @@ class Rules:
             lines += [whole, "    }", "}"]
         else:
             lines += [f"        sys::{rule.struct} {{", *values, "        }", "    }", "}"]
-        lines += ["", f"impl From<{name}> for Rule {{", f"    fn from(rule: {name}) -> Self {{"]
-        return [*lines, f"        Rule::{name}(rule)", "    }", "}"]
+        whole, variant = self.WHOLE, self.variant(rule)
+        word = whole.lower()
+        lines += ["", f"impl From<{name}> for {whole} {{"]
+        lines += [f"    fn from({word}: {name}) -> Self {{"]
+        return [*lines, f"        {whole}::{variant}({word})", "    }", "}"]
+
+    def variant(self, rule: Rule) -> str:
+        """Its name in the enum of all."""
+        return spelled(rule.name)
 
     def about(self, rule: Rule) -> list[str]:
         """Its purpose, then the comments of its number and, behind its name, of its struct."""

@@ -15,8 +15,9 @@ import abi_headers
 import abi_python
 import abi_rust
 import abi_rust_rules
+import abi_rust_schedules
 
-LANGUAGES = (abi_python, abi_dotnet, abi_rust, abi_rust_rules)
+LANGUAGES = (abi_python, abi_dotnet, abi_rust, abi_rust_rules, abi_rust_schedules)
 
 
 def generated(include: pathlib.Path = abi_headers.INCLUDE) -> dict[str, str]:

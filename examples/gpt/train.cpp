@@ -71,12 +71,11 @@ Optimizer make_optimizer(trireme_model* model, const Training& training) {
   trireme_optimizer* made = nullptr;
   check(trireme_optimizer_create(model, &options, &made));
   Optimizer optimizer(made);
-  trireme_schedule_options schedule = TRIREME_SCHEDULE_OPTIONS_INIT;
-  schedule.kind = TRIREME_SCHEDULE_KIND_COSINE;
+  trireme_cosine_schedule_options schedule = TRIREME_COSINE_SCHEDULE_OPTIONS_INIT;
   schedule.total_steps = static_cast<std::uint64_t>(training.steps);
   schedule.warm_up_steps = static_cast<std::uint64_t>(std::min(training.warm_up, training.steps));
   schedule.end_factor = 0.1;
-  check(trireme_optimizer_set_schedule(made, &schedule));
+  check(trireme_optimizer_set_schedule(made, &schedule.base));
   return optimizer;
 }
 

@@ -47,22 +47,22 @@ inline Struct trireme_init() {
     { .struct_size = sizeof(type) }
 #endif
 
-/** As TRIREME_INIT(), for the options of an update rule: it also sets base.kind. */
+/** As TRIREME_INIT(), for the options of a rule or a schedule: it also sets base.kind. */
 #ifdef __cplusplus
-#define TRIREME_INIT_RULE(type, rule) (trireme_init_rule<type>(rule))
+#define TRIREME_INIT_KIND(type, number) (trireme_init_kind<type>(number))
 extern "C++" {
 template <class Struct>
-inline Struct trireme_init_rule(int rule) {
+inline Struct trireme_init_kind(int number) {
     Struct value = Struct();
     value.base.struct_size = sizeof(Struct);
-    value.base.kind = rule;
+    value.base.kind = number;
     return value;
 }
 }
 #else
-#define TRIREME_INIT_RULE(type, rule)  \
-    {                                  \
-        .base = { sizeof(type), rule } \
+#define TRIREME_INIT_KIND(type, number)  \
+    {                                    \
+        .base = { sizeof(type), number } \
     }
 #endif
 

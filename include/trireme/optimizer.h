@@ -337,12 +337,12 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_optimizer_set_group_rat
  * optimizer and every trainer of it are destroyed.
  *
  * @param optimizer  The optimizer.
- * @param options  The schedule; NULL takes it away.
+ * @param options  The schedule: the first part of the options of its kind. NULL takes it away.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process.
  * @retval TRIREME_ERROR_INVALID_STATE  A step that updates in backward is under way: see model.h.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A field is out of range or means nothing to the kind.
- * The message names it. The schedule stays as it was.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  The kind is none, or a field is out of range. The message
+ * names it. The schedule stays as it was.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library. The schedule
  * stays as it was.
  *

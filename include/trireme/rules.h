@@ -83,7 +83,7 @@ typedef struct trireme_sgd_options {
 } trireme_sgd_options; /* since 1.0 */
 
 /** Options of SGD with all defaults. */
-#define TRIREME_SGD_OPTIONS_INIT TRIREME_INIT_RULE(trireme_sgd_options, TRIREME_RULE_SGD)
+#define TRIREME_SGD_OPTIONS_INIT TRIREME_INIT_KIND(trireme_sgd_options, TRIREME_RULE_SGD)
 
 /** ADAM and ADAMW. */
 typedef struct trireme_adam_options {
@@ -98,9 +98,9 @@ typedef struct trireme_adam_options {
 } trireme_adam_options; /* since 1.0 */
 
 /** Options of ADAM with all defaults. */
-#define TRIREME_ADAM_OPTIONS_INIT TRIREME_INIT_RULE(trireme_adam_options, TRIREME_RULE_ADAM)
+#define TRIREME_ADAM_OPTIONS_INIT TRIREME_INIT_KIND(trireme_adam_options, TRIREME_RULE_ADAM)
 /** Options of ADAMW with all defaults. */
-#define TRIREME_ADAMW_OPTIONS_INIT TRIREME_INIT_RULE(trireme_adam_options, TRIREME_RULE_ADAMW)
+#define TRIREME_ADAMW_OPTIONS_INIT TRIREME_INIT_KIND(trireme_adam_options, TRIREME_RULE_ADAMW)
 
 /** ADAGRAD. */
 typedef struct trireme_adagrad_options {
@@ -112,7 +112,7 @@ typedef struct trireme_adagrad_options {
 
 /** Options of ADAGRAD with all defaults. */
 #define TRIREME_ADAGRAD_OPTIONS_INIT \
-    TRIREME_INIT_RULE(trireme_adagrad_options, TRIREME_RULE_ADAGRAD)
+    TRIREME_INIT_KIND(trireme_adagrad_options, TRIREME_RULE_ADAGRAD)
 
 /** Flags of RMSPROP. */
 enum {
@@ -138,7 +138,7 @@ typedef struct trireme_rmsprop_options {
 
 /** Options of RMSPROP with all defaults. */
 #define TRIREME_RMSPROP_OPTIONS_INIT \
-    TRIREME_INIT_RULE(trireme_rmsprop_options, TRIREME_RULE_RMSPROP)
+    TRIREME_INIT_KIND(trireme_rmsprop_options, TRIREME_RULE_RMSPROP)
 
 /** LION. */
 typedef struct trireme_lion_options {
@@ -151,7 +151,7 @@ typedef struct trireme_lion_options {
 } trireme_lion_options; /* since 1.0 */
 
 /** Options of LION with all defaults. */
-#define TRIREME_LION_OPTIONS_INIT TRIREME_INIT_RULE(trireme_lion_options, TRIREME_RULE_LION)
+#define TRIREME_LION_OPTIONS_INIT TRIREME_INIT_KIND(trireme_lion_options, TRIREME_RULE_LION)
 
 /** LAMB. */
 typedef struct trireme_lamb_options {
@@ -168,7 +168,7 @@ typedef struct trireme_lamb_options {
 } trireme_lamb_options; /* since 1.0 */
 
 /** Options of LAMB with all defaults. */
-#define TRIREME_LAMB_OPTIONS_INIT TRIREME_INIT_RULE(trireme_lamb_options, TRIREME_RULE_LAMB)
+#define TRIREME_LAMB_OPTIONS_INIT TRIREME_INIT_KIND(trireme_lamb_options, TRIREME_RULE_LAMB)
 
 /** LARS. */
 typedef struct trireme_lars_options {
@@ -185,7 +185,7 @@ typedef struct trireme_lars_options {
 } trireme_lars_options; /* since 1.0 */
 
 /** Options of LARS with all defaults. */
-#define TRIREME_LARS_OPTIONS_INIT TRIREME_INIT_RULE(trireme_lars_options, TRIREME_RULE_LARS)
+#define TRIREME_LARS_OPTIONS_INIT TRIREME_INIT_KIND(trireme_lars_options, TRIREME_RULE_LARS)
 
 /** ADAFACTOR. */
 typedef struct trireme_adafactor_options {
@@ -211,7 +211,7 @@ typedef struct trireme_adafactor_options {
 
 /** Options of ADAFACTOR with all defaults. */
 #define TRIREME_ADAFACTOR_OPTIONS_INIT \
-    TRIREME_INIT_RULE(trireme_adafactor_options, TRIREME_RULE_ADAFACTOR)
+    TRIREME_INIT_KIND(trireme_adafactor_options, TRIREME_RULE_ADAFACTOR)
 
 /** Flags of MUON. */
 enum {
@@ -256,7 +256,7 @@ typedef struct trireme_muon_options {
 } trireme_muon_options; /* since 1.0 */
 
 /** Options of MUON with all defaults. */
-#define TRIREME_MUON_OPTIONS_INIT TRIREME_INIT_RULE(trireme_muon_options, TRIREME_RULE_MUON)
+#define TRIREME_MUON_OPTIONS_INIT TRIREME_INIT_KIND(trireme_muon_options, TRIREME_RULE_MUON)
 
 /** Most state vectors that a caller's own rule can ask for. */
 #define TRIREME_MAX_STATES 8
@@ -335,7 +335,7 @@ typedef struct trireme_user_rule_options {
 
 /** Options of USER with all defaults. */
 #define TRIREME_USER_RULE_OPTIONS_INIT \
-    TRIREME_INIT_RULE(trireme_user_rule_options, TRIREME_RULE_USER)
+    TRIREME_INIT_KIND(trireme_user_rule_options, TRIREME_RULE_USER)
 
 TRIREME_END_C
 

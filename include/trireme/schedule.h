@@ -29,6 +29,13 @@
  *
  * USER: the caller's callback answers the factor.
  *
+ * The options of every kind begin with a trireme_schedule_options, which names the kind. Calls take
+ * the address of that first part:
+ *
+ *     trireme_cosine_schedule_options cosine = TRIREME_COSINE_SCHEDULE_OPTIONS_INIT;
+ *     cosine.total_steps = 10000;
+ *     trireme_optimizer_set_schedule(optimizer, &cosine.base);
+ *
  * Ownership: each call copies the options; nothing here holds anything.
  * Thread safety: any thread, also concurrently.
  */
@@ -54,11 +61,11 @@ enum {
     TRIREME_SCHEDULE_KIND_USER = 5
 };
 
-/** Flags of a schedule. */
+/** Flags of a schedule. Each kind tells those that it knows. */
 enum {
     /** The warm-up begins with the factor 0. With warm_up_steps, instead of warm_up_factor. */
     TRIREME_SCHEDULE_FLAG_FROM_ZERO = 1,
-    /** ONE_CYCLE only: the factor rises and falls along straight lines. */
+    /** The factor rises and falls along straight lines. */
     TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING = 2
 };
 
@@ -74,45 +81,111 @@ enum {
  */
 typedef double(TRIREME_CALLCONV *trireme_schedule_callback)(uint64_t step, void *user_data);
 
-/**
- * Start from TRIREME_SCHEDULE_OPTIONS_INIT. In every field 0 or NULL means the default. A field
- * that the kind does not know stays 0. Names in capitals are kinds, such as COSINE for
- * TRIREME_SCHEDULE_KIND_COSINE.
- */
+/** The first part of every schedule's options. In every field 0 or NULL means the default. */
 typedef struct trireme_schedule_options {
-    /** sizeof this struct as the caller knows it. */
+    /** sizeof the whole struct of the kind as the caller knows it. */
     uint32_t struct_size;
-    /** The kind, a TRIREME_SCHEDULE_KIND_*. Required. */
+    /** The kind, and so the struct: TRIREME_SCHEDULE_KIND_*. The INIT macro of the kind sets it. */
     trireme_schedule_kind kind;
-    /** 0, or a sum of TRIREME_SCHEDULE_FLAG_FROM_ZERO and LINEAR_ANNEALING. */
+} trireme_schedule_options; /* since 1.0 */
+
+/** CONSTANT. */
+typedef struct trireme_constant_schedule_options {
+    /** The kind and the size of this struct. */
+    trireme_schedule_options base;
+    /** 0 or TRIREME_SCHEDULE_FLAG_FROM_ZERO. Default: 0. */
     uint32_t flags;
     /** Must be 0. */
     uint32_t reserved;
-    /** LINEAR, COSINE, ONE_CYCLE: steps until the end; 1 or more. Required for these kinds. */
-    uint64_t total_steps;
-    /**
-     * CONSTANT, LINEAR, COSINE: number of first steps, in which the factor rises to 1. At most
-     * total_steps with LINEAR and COSINE. Default: 0, no warm-up.
-     */
+    /** First steps, in which the factor rises to 1. Default: 0, no warm-up. */
     uint64_t warm_up_steps;
     /** With warm_up_steps: the factor of step 0, in (0, 1]. Default: 1 / warm_up_steps. */
     double warm_up_factor;
-    /** LINEAR, COSINE: the factor at the end, in [0, 1]. Default: 0. */
-    double end_factor;
-    /** ONE_CYCLE: the part of total_steps in which the factor rises, in (0, 1]. Default: 0.3. */
-    double pct_start;
-    /** ONE_CYCLE: the peak divided by the first factor; 1 or more, finite. Default: 25. */
-    double div_factor;
-    /** ONE_CYCLE: the first factor divided by the last; 1 or more, finite. Default: 1e4. */
-    double final_div_factor;
-    /** USER: the schedule. Must be NULL for the other kinds. */
-    trireme_schedule_callback factor;
-    /** Handed to `factor`. */
-    void *user_data;
-} trireme_schedule_options; /* since 1.0 */
+} trireme_constant_schedule_options; /* since 1.0 */
 
-/** Options that lack only the kind, and the fields that it requires. */
-#define TRIREME_SCHEDULE_OPTIONS_INIT TRIREME_INIT(trireme_schedule_options)
+/** Options of CONSTANT with all defaults: every factor is 1. */
+#define TRIREME_CONSTANT_SCHEDULE_OPTIONS_INIT \
+    TRIREME_INIT_KIND(trireme_constant_schedule_options, TRIREME_SCHEDULE_KIND_CONSTANT)
+
+/** LINEAR. */
+typedef struct trireme_linear_schedule_options {
+    /** The kind and the size of this struct. */
+    trireme_schedule_options base;
+    /** 0 or TRIREME_SCHEDULE_FLAG_FROM_ZERO. Default: 0. */
+    uint32_t flags;
+    /** Must be 0. */
+    uint32_t reserved;
+    /** Steps until the end; 1 or more. Required. */
+    uint64_t total_steps;
+    /** First steps, in which the factor rises to 1; at most total_steps. Default: 0, no warm-up. */
+    uint64_t warm_up_steps;
+    /** With warm_up_steps: the factor of step 0, in (0, 1]. Default: 1 / warm_up_steps. */
+    double warm_up_factor;
+    /** The factor at the end, in [0, 1]. Default: 0. */
+    double end_factor;
+} trireme_linear_schedule_options; /* since 1.0 */
+
+/** Options of LINEAR that lack only total_steps. */
+#define TRIREME_LINEAR_SCHEDULE_OPTIONS_INIT \
+    TRIREME_INIT_KIND(trireme_linear_schedule_options, TRIREME_SCHEDULE_KIND_LINEAR)
+
+/** COSINE. */
+typedef struct trireme_cosine_schedule_options {
+    /** The kind and the size of this struct. */
+    trireme_schedule_options base;
+    /** 0 or TRIREME_SCHEDULE_FLAG_FROM_ZERO. Default: 0. */
+    uint32_t flags;
+    /** Must be 0. */
+    uint32_t reserved;
+    /** Steps until the end; 1 or more. Required. */
+    uint64_t total_steps;
+    /** First steps, in which the factor rises to 1; at most total_steps. Default: 0, no warm-up. */
+    uint64_t warm_up_steps;
+    /** With warm_up_steps: the factor of step 0, in (0, 1]. Default: 1 / warm_up_steps. */
+    double warm_up_factor;
+    /** The factor at the end, in [0, 1]. Default: 0. */
+    double end_factor;
+} trireme_cosine_schedule_options; /* since 1.0 */
+
+/** Options of COSINE that lack only total_steps. */
+#define TRIREME_COSINE_SCHEDULE_OPTIONS_INIT \
+    TRIREME_INIT_KIND(trireme_cosine_schedule_options, TRIREME_SCHEDULE_KIND_COSINE)
+
+/** ONE_CYCLE. */
+typedef struct trireme_one_cycle_schedule_options {
+    /** The kind and the size of this struct. */
+    trireme_schedule_options base;
+    /** 0 or TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING. Default: 0. */
+    uint32_t flags;
+    /** Must be 0. */
+    uint32_t reserved;
+    /** Steps until the end; 1 or more. Required. */
+    uint64_t total_steps;
+    /** The part of total_steps in which the factor rises, in (0, 1]. Default: 0.3. */
+    double pct_start;
+    /** The peak divided by the first factor; 1 or more, finite. Default: 25. */
+    double div_factor;
+    /** The first factor divided by the last; 1 or more, finite. Default: 1e4. */
+    double final_div_factor;
+} trireme_one_cycle_schedule_options; /* since 1.0 */
+
+/** Options of ONE_CYCLE that lack only total_steps. */
+#define TRIREME_ONE_CYCLE_SCHEDULE_OPTIONS_INIT \
+    TRIREME_INIT_KIND(trireme_one_cycle_schedule_options, TRIREME_SCHEDULE_KIND_ONE_CYCLE)
+
+/** USER: a schedule of the caller. */
+typedef struct trireme_user_schedule_options {
+    /** The kind and the size of this struct. */
+    trireme_schedule_options base;
+    /** The schedule. Required. */
+    trireme_schedule_callback factor;
+    /** Handed to `factor`; trireme_optimizer_set_schedule() tells how long. Default: NULL. */
+    void *user_data;
+} trireme_user_schedule_options; /* since 1.0 */
+
+/** Options of USER that lack only the schedule. */
+#define TRIREME_USER_SCHEDULE_OPTIONS_INIT \
+    TRIREME_INIT_KIND(trireme_user_schedule_options, TRIREME_SCHEDULE_KIND_USER)
 
 /**
  * Computes the factor of one step, as an optimizer with this schedule does. A program can plot a
@@ -120,13 +193,13 @@ typedef struct trireme_schedule_options {
  *
  * Does not block. Keeps no pointer.
  *
- * @param options  The schedule. Required.
+ * @param options  The schedule: the first part of the options of its kind. Required.
  * @param step  Number of steps before this one: 0 for the first. Any number, also beyond
  * total_steps.
  * @param[out] out_factor  The factor. Not written on failure.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or a field is out of range or means
- * nothing to the kind. The message names it.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, the kind is none, or a field is out of
+ * range. The message names it.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
  * @retval TRIREME_ERROR_CALLBACK  The caller's schedule answered a number that is negative or not
  * finite.

@@ -95,7 +95,7 @@ trireme_status trireme_optimizer_set_schedule(trireme_optimizer* optimizer,
                                               const trireme_schedule_options* caller_options) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     if (caller_options == nullptr) return found.set_schedule(nullptr);
-    trireme_schedule_options options = TRIREME_SCHEDULE_OPTIONS_INIT;
+    trireme::optimizers::ScheduleOptions options;
     TRIREME_RETURN_IF_ERROR(api::read_schedule_options(caller_options, &options));
     return found.set_schedule(&options);
   });

@@ -1,12 +1,15 @@
-// Reads trireme_schedule_options.
+// Reads the options of any kind of schedule.
 #pragma once
 
 #include <trireme/schedule.h>
 
+#include "optimizer/schedule.hpp"
 #include "platform/status.hpp"
 
 namespace trireme::api {
 
-Status read_schedule_options(const trireme_schedule_options* caller, trireme_schedule_options* out);
+// `caller` is the first part of the struct that its kind names.
+Status read_schedule_options(const trireme_schedule_options* caller,
+                             optimizers::ScheduleOptions* out);
 
 }  // namespace trireme::api

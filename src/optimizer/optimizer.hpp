@@ -35,7 +35,7 @@ class Optimizer final : public UpdateSink {
   Status set_learning_rate(double learning_rate);
   Status set_group_rate_factor(std::uint64_t group, double factor);
   // The boundary has read `options`; null means none.
-  Status set_schedule(const trireme_schedule_options* options);
+  Status set_schedule(const optimizers::ScheduleOptions* options);
   double learning_rate() const { return settings_.learning_rate; }
   Status next_rate(double* out) override;
   std::uint64_t step_count() const { return steps_; }

@@ -48,7 +48,7 @@ Status Optimizer::set_group_rate_factor(std::uint64_t group, double factor) {
   return Status::success();
 }
 
-Status Optimizer::set_schedule(const trireme_schedule_options* options) {
+Status Optimizer::set_schedule(const optimizers::ScheduleOptions* options) {
   TRIREME_RETURN_IF_ERROR(check_rate_is_free());
   optimizers::Schedule schedule;
   if (options != nullptr) TRIREME_RETURN_IF_ERROR(optimizers::read_schedule(*options, &schedule));

@@ -16,60 +16,40 @@ const char* name_of(trireme_schedule_kind kind) {
     case TRIREME_SCHEDULE_KIND_COSINE: return "cosine";
     case TRIREME_SCHEDULE_KIND_ONE_CYCLE: return "one_cycle";
     case TRIREME_SCHEDULE_KIND_USER: return "user";
-    default: return nullptr;
+    default: return "no schedule";
   }
 }
 
-// One field: whether its value is allowed, and whether the kind uses it. 0 is the default.
-struct Field {
-  const char* name;
-  std::string value;
-  bool set;
-  bool allowed;
-  const char* rule;
-  bool known;
-};
-
-Field number(const char* name, double value, bool allowed, const char* rule, bool known) {
-  return {name, text_of(value), value != 0, value == 0 || allowed, rule, known};
+bool has_end(trireme_schedule_kind kind) {
+  return kind == TRIREME_SCHEDULE_KIND_LINEAR || kind == TRIREME_SCHEDULE_KIND_COSINE ||
+         kind == TRIREME_SCHEDULE_KIND_ONE_CYCLE;
 }
 
-Field count(const char* name, std::uint64_t value, bool known) {
-  return {name, std::to_string(value), value != 0, true, "", known};
+// 0 is the default of every number.
+Status check_number(const char* name, double value, bool allowed, const char* rule) {
+  if (value == 0 || allowed) return Status::success();
+  return invalid_argument(std::string("options.") + name + " " + text_of(value) + " is not " +
+                          rule);
 }
 
-Status check_fields(const trireme_schedule_options& options) {
-  const bool cycles = options.kind == TRIREME_SCHEDULE_KIND_ONE_CYCLE;
-  const bool ends =
-      options.kind == TRIREME_SCHEDULE_KIND_LINEAR || options.kind == TRIREME_SCHEDULE_KIND_COSINE;
-  const bool warms_up = ends || options.kind == TRIREME_SCHEDULE_KIND_CONSTANT;
-  const auto in_unit = [](double value) { return value > 0 && value <= 1; };
-  const auto from_one = [](double value) { return std::isfinite(value) && value >= 1; };
-  constexpr const char* kUnit = "in (0, 1]";
-  constexpr const char* kFromOne = "finite and 1 or more";
-  const Field fields[] = {
-      count("total_steps", options.total_steps, ends || cycles),
-      count("warm_up_steps", options.warm_up_steps, warms_up),
-      number("warm_up_factor", options.warm_up_factor, in_unit(options.warm_up_factor), kUnit,
-             warms_up),
-      number("end_factor", options.end_factor, in_unit(options.end_factor), "in [0, 1]", ends),
-      number("pct_start", options.pct_start, in_unit(options.pct_start), kUnit, cycles),
-      number("div_factor", options.div_factor, from_one(options.div_factor), kFromOne, cycles),
-      number("final_div_factor", options.final_div_factor, from_one(options.final_div_factor),
-             kFromOne, cycles)};
-  for (const Field& field : fields) {
-    const std::string shown = std::string("options.") + field.name + " " + field.value;
-    if (!field.allowed) return invalid_argument(shown + " is not " + field.rule);
-    if (field.set && !field.known) {
-      return invalid_argument(shown + " means nothing to " + name_of(options.kind) +
-                              "; leave it 0");
-    }
-  }
-  if ((ends || cycles) && options.total_steps == 0) {
+Status check_numbers(const ScheduleOptions& options) {
+  const auto in_unit = [](const char* name, double value, const char* rule) {
+    return check_number(name, value, value > 0 && value <= 1, rule);
+  };
+  const auto from_one = [](const char* name, double value) {
+    return check_number(name, value, std::isfinite(value) && value >= 1, "finite and 1 or more");
+  };
+  TRIREME_RETURN_IF_ERROR(in_unit("warm_up_factor", options.warm_up_factor, "in (0, 1]"));
+  TRIREME_RETURN_IF_ERROR(in_unit("end_factor", options.end_factor, "in [0, 1]"));
+  TRIREME_RETURN_IF_ERROR(in_unit("pct_start", options.pct_start, "in (0, 1]"));
+  TRIREME_RETURN_IF_ERROR(from_one("div_factor", options.div_factor));
+  TRIREME_RETURN_IF_ERROR(from_one("final_div_factor", options.final_div_factor));
+  if (!has_end(options.kind)) return Status::success();
+  if (options.total_steps == 0) {
     return invalid_argument(std::string("options.total_steps is 0, but ") + name_of(options.kind) +
                             " has an end");
   }
-  if (ends && options.warm_up_steps > options.total_steps) {
+  if (options.warm_up_steps > options.total_steps) {
     return invalid_argument("options.warm_up_steps " + std::to_string(options.warm_up_steps) +
                             " is above options.total_steps " + std::to_string(options.total_steps));
   }
@@ -135,21 +115,16 @@ Status own_factor(const Schedule& schedule, std::uint64_t step, double* out) {
 
 }  // namespace
 
-Status read_schedule(const trireme_schedule_options& options, Schedule* out) {
-  if (name_of(options.kind) == nullptr) {
-    return invalid_argument("options.kind " + std::to_string(options.kind) + " is no schedule");
-  }
-  constexpr std::uint32_t kFlags =
-      TRIREME_SCHEDULE_FLAG_FROM_ZERO | TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING;
-  if ((options.flags & ~kFlags) != 0) {
+Status read_schedule(const ScheduleOptions& options, Schedule* out) {
+  if ((options.flags & ~options.known_flags) != 0) {
     return invalid_argument("options.flags " + std::to_string(options.flags) +
-                            " has a bit that means nothing");
+                            " has a bit that means nothing to " + name_of(options.kind));
   }
   if (options.reserved != 0) {
     return invalid_argument("options.reserved is " + std::to_string(options.reserved) +
                             ", but must be 0");
   }
-  TRIREME_RETURN_IF_ERROR(check_fields(options));
+  TRIREME_RETURN_IF_ERROR(check_numbers(options));
   const bool from_zero = (options.flags & TRIREME_SCHEDULE_FLAG_FROM_ZERO) != 0;
   if (options.warm_up_steps == 0 && (from_zero || options.warm_up_factor != 0)) {
     return invalid_argument(
@@ -160,21 +135,12 @@ Status read_schedule(const trireme_schedule_options& options, Schedule* out) {
     return invalid_argument("TRIREME_SCHEDULE_FLAG_FROM_ZERO with options.warm_up_factor " +
                             text_of(options.warm_up_factor));
   }
-  const bool linear_annealing = (options.flags & TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING) != 0;
-  if (linear_annealing && options.kind != TRIREME_SCHEDULE_KIND_ONE_CYCLE) {
-    return invalid_argument("TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING is for one_cycle");
-  }
-  const bool user = options.kind == TRIREME_SCHEDULE_KIND_USER;
-  if (user && options.factor == nullptr) {
+  if (options.kind == TRIREME_SCHEDULE_KIND_USER && options.factor == nullptr) {
     return invalid_argument("options.factor is NULL, but the kind is user");
-  }
-  if (!user && options.factor != nullptr) {
-    return invalid_argument(std::string("options.factor is set, but the kind is ") +
-                            name_of(options.kind));
   }
   out->kind = options.kind;
   out->from_zero = from_zero;
-  out->linear_annealing = linear_annealing;
+  out->linear_annealing = (options.flags & TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING) != 0;
   out->total_steps = options.total_steps;
   out->warm_up_steps = options.warm_up_steps;
   out->warm_up_factor = options.warm_up_factor;

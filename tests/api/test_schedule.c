@@ -14,6 +14,8 @@
 #include <options.h>
 #include <ranks.h>
 
+#include "schedule.inc"
+
 #define F64 TRIREME_DTYPE_F64
 enum { ELEMENTS = 11, FIRST = 5, STEPS = 7, MOST_RANKS = 4 };
 
@@ -23,24 +25,21 @@ static bool says(const char *words) {
     return strstr(trireme_last_error(), words) != NULL;
 }
 
-static trireme_schedule_options schedule_of(trireme_schedule_kind kind, uint64_t total) {
-    trireme_schedule_options options = TRIREME_SCHEDULE_OPTIONS_INIT;
-    options.kind = kind;
-    options.total_steps = total;
-    return options;
+static struct plan schedule_of(trireme_schedule_kind kind, uint64_t total) {
+    return (struct plan){.kind = kind, .total_steps = total};
 }
 
 /* ---- factors ---- */
 
 /* The rise of the factor in a warm-up of w steps. */
-static double rising(const trireme_schedule_options *o, uint64_t s) {
+static double rising(const struct plan *o, uint64_t s) {
     const double w = (double)o->warm_up_steps;
     if ((o->flags & TRIREME_SCHEDULE_FLAG_FROM_ZERO) != 0) return (double)s / w;
     if (o->warm_up_factor == 0) return ((double)s + 1) / w;
     return o->warm_up_factor + (1 - o->warm_up_factor) * (double)s / w;
 }
 
-static double cycling(const trireme_schedule_options *o, uint64_t step) {
+static double cycling(const struct plan *o, uint64_t step) {
     const double n = (double)o->total_steps, s = (double)step;
     const double low = 1 / (o->div_factor == 0 ? 25 : o->div_factor);
     const double lowest = low / (o->final_div_factor == 0 ? 10000 : o->final_div_factor);
@@ -58,7 +57,7 @@ static double cycling(const trireme_schedule_options *o, uint64_t step) {
     return b + (a - b) / 2 * (cos(kPi * part) + 1);
 }
 
-static double expected_factor(const trireme_schedule_options *o, uint64_t s) {
+static double expected_factor(const struct plan *o, uint64_t s) {
     const uint64_t w = o->warm_up_steps, n = o->total_steps;
     if (o->kind == TRIREME_SCHEDULE_KIND_ONE_CYCLE) return cycling(o, s);
     if (s < w) return rising(o, s);
@@ -69,13 +68,13 @@ static double expected_factor(const trireme_schedule_options *o, uint64_t s) {
     return end + (1 - end) * (1 + cos(kPi * part)) / 2;
 }
 
-static double factor_of(const trireme_schedule_options *options, uint64_t step) {
+static double factor_of(const struct plan *options, uint64_t step) {
     double factor = 77;
-    assert_int_equal(trireme_schedule_value(options, step, &factor), TRIREME_OK);
+    assert_int_equal(value_of(options, step, &factor), TRIREME_OK);
     return factor;
 }
 
-static void check_factors(const trireme_schedule_options *options) {
+static void check_factors(const struct plan *options) {
     const uint64_t last = options->total_steps + options->warm_up_steps + 3;
     for (uint64_t step = 0; step <= last; ++step) {
         const double factor = factor_of(options, step);
@@ -100,7 +99,7 @@ static void factors_are_those_of_the_formulas(void **state) {
         for (trireme_schedule_kind kind = 1; kind <= TRIREME_SCHEDULE_KIND_COSINE; ++kind) {
             const bool ends = kind != TRIREME_SCHEDULE_KIND_CONSTANT;
             for (int trial = 0; trial < 5 * 4 * 3; ++trial) {
-                trireme_schedule_options o = schedule_of(kind, ends ? total : 0);
+                struct plan o = schedule_of(kind, ends ? total : 0);
                 o.warm_up_steps = warm_ups[trial % 5];
                 const int start = trial / 5 % 4;
                 if (o.warm_up_steps > 0 && start == 1) o.warm_up_factor = 0.1;
@@ -113,7 +112,7 @@ static void factors_are_those_of_the_formulas(void **state) {
         }
         for (int trial = 0; trial < 4 * 2 * 2 * 2; ++trial) {
             const double starts[] = {0, 0.01, 0.5, 1};
-            trireme_schedule_options o = schedule_of(TRIREME_SCHEDULE_KIND_ONE_CYCLE, total);
+            struct plan o = schedule_of(TRIREME_SCHEDULE_KIND_ONE_CYCLE, total);
             o.pct_start = starts[trial % 4];
             o.div_factor = trial / 4 % 2 == 0 ? 0 : 3;
             o.final_div_factor = trial / 8 % 2 == 0 ? 0 : 1;
@@ -125,7 +124,7 @@ static void factors_are_those_of_the_formulas(void **state) {
 
 static void the_ends_are_exact(void **state) {
     (void)state;
-    trireme_schedule_options o = schedule_of(TRIREME_SCHEDULE_KIND_COSINE, 30);
+    struct plan o = schedule_of(TRIREME_SCHEDULE_KIND_COSINE, 30);
     o.warm_up_steps = 7;
     o.end_factor = 0.3;
     assert_true(factor_of(&o, 0) == 1.0 / 7);
@@ -162,7 +161,7 @@ static double TRIREME_CALLCONV answers(uint64_t step, void *user_data) {
 static void a_schedule_of_the_caller_answers_the_factor(void **state) {
     (void)state;
     int calls = 0;
-    trireme_schedule_options o = schedule_of(TRIREME_SCHEDULE_KIND_USER, 0);
+    struct plan o = schedule_of(TRIREME_SCHEDULE_KIND_USER, 0);
     o.factor = halves;
     o.user_data = &calls;
     assert_true(factor_of(&o, 0) == 3 && factor_of(&o, 5) == 3.0 / 32);
@@ -175,7 +174,7 @@ static void a_schedule_of_the_caller_answers_the_factor(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
         double factor = 77;
         answer = wrong[i];
-        assert_int_equal(trireme_schedule_value(&o, 4, &factor), TRIREME_ERROR_CALLBACK);
+        assert_int_equal(value_of(&o, 4, &factor), TRIREME_ERROR_CALLBACK);
         assert_true(says("for step 4") && factor == 77);
     }
 }
@@ -183,7 +182,7 @@ static void a_schedule_of_the_caller_answers_the_factor(void **state) {
 /* ---- refusals ---- */
 
 struct refused {
-    trireme_schedule_options options;
+    struct plan plan;
     const char *words;
 };
 
@@ -194,82 +193,83 @@ static void options_that_mean_nothing_are_refused(void **state) {
         LINEAR = TRIREME_SCHEDULE_KIND_LINEAR,
         COSINE = TRIREME_SCHEDULE_KIND_COSINE,
         CYCLE = TRIREME_SCHEDULE_KIND_ONE_CYCLE,
-        OWN = TRIREME_SCHEDULE_KIND_USER,
-        SIZE = sizeof(trireme_schedule_options)
+        OWN = TRIREME_SCHEDULE_KIND_USER
     };
-    double one = 1;
     const struct refused cases[] = {
         {{.kind = 0}, "kind 0 is no schedule"},
         {{.kind = OWN + 1}, "kind 6 is no schedule"},
         {{.kind = -1}, "kind -1"},
-        {{.kind = CONSTANT, .flags = 4}, "flags 4"},
+        {{.kind = CONSTANT, .flags = 4}, "flags 4 has a bit that means nothing to constant"},
+        {{.kind = COSINE, .total_steps = 9, .flags = 2}, "flags 2 has a bit that means nothing to"},
+        {{.kind = CYCLE, .total_steps = 9, .flags = 1}, "flags 1 has a bit that means nothing to"},
+        {{.kind = CYCLE, .total_steps = 9, .reserved = 2}, "reserved is 2"},
+        {{.kind = CONSTANT, .warm_up_factor = 0.5}, "without options.warm_up_steps"},
         {{.kind = CONSTANT, .reserved = 1}, "reserved is 1"},
-        {{.kind = CONSTANT, .total_steps = 9}, "total_steps 9 means nothing to constant"},
         {{.kind = LINEAR}, "total_steps is 0, but linear"},
         {{.kind = COSINE}, "total_steps is 0, but cosine"},
         {{.kind = CYCLE}, "total_steps is 0, but one_cycle"},
         {{.kind = LINEAR, .total_steps = 9, .warm_up_steps = 10}, "warm_up_steps 10 is above"},
         {{.kind = COSINE, .total_steps = 9, .warm_up_steps = UINT64_MAX}, "is above"},
-        {{.kind = CYCLE, .total_steps = 9, .warm_up_steps = 2}, "warm_up_steps 2 means nothing"},
         {{.kind = COSINE, .total_steps = 9, .warm_up_factor = 0.5},
          "without options.warm_up_steps"},
         {{.kind = COSINE, .total_steps = 9, .flags = 1}, "FROM_ZERO means nothing without"},
-        {{.kind = CYCLE, .total_steps = 9, .flags = 1}, "FROM_ZERO means nothing without"},
         {{.kind = COSINE, .total_steps = 9, .warm_up_steps = 2, .warm_up_factor = 1.5},
          "warm_up_factor 1.5 is not in"},
         {{.kind = COSINE, .total_steps = 9, .warm_up_steps = 2, .warm_up_factor = NAN},
          "warm_up_factor"},
         {{.kind = COSINE, .total_steps = 9, .warm_up_steps = 2, .warm_up_factor = 0.5, .flags = 1},
          "FROM_ZERO with options.warm_up_factor"},
-        {{.kind = COSINE, .total_steps = 9, .flags = 2}, "LINEAR_ANNEALING is for one_cycle"},
         {{.kind = COSINE, .total_steps = 9, .end_factor = -0.5}, "end_factor -0.5 is not in"},
         {{.kind = LINEAR, .total_steps = 9, .end_factor = 1.25}, "end_factor 1.25 is not in"},
         {{.kind = LINEAR, .total_steps = 9, .end_factor = NAN}, "end_factor"},
-        {{.kind = CYCLE, .total_steps = 9, .end_factor = 0.5}, "end_factor 0.5 means nothing"},
         {{.kind = CYCLE, .total_steps = 9, .pct_start = 1.5}, "pct_start 1.5 is not in"},
         {{.kind = CYCLE, .total_steps = 9, .pct_start = -0.5}, "pct_start"},
         {{.kind = CYCLE, .total_steps = 9, .div_factor = 0.5}, "div_factor 0.5 is not"},
         {{.kind = CYCLE, .total_steps = 9, .div_factor = INFINITY}, "div_factor inf"},
         {{.kind = CYCLE, .total_steps = 9, .final_div_factor = 0.5}, "final_div_factor 0.5"},
-        {{.kind = LINEAR, .total_steps = 9, .pct_start = 0.5}, "pct_start 0.5 means nothing"},
-        {{.kind = LINEAR, .total_steps = 9, .div_factor = 2}, "div_factor 2 means nothing"},
-        {{.kind = LINEAR, .total_steps = 9, .final_div_factor = 2}, "final_div_factor 2 means"},
         {{.kind = OWN}, "factor is NULL"},
-        {{.kind = OWN, .factor = answers, .warm_up_steps = 2}, "warm_up_steps 2 means nothing"},
-        {{.kind = OWN, .factor = answers, .total_steps = 2}, "total_steps 2 means nothing"},
-        {{.kind = LINEAR, .total_steps = 9, .factor = answers}, "factor is set"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
-        trireme_schedule_options options = cases[i].options;
-        options.struct_size = SIZE;
-        options.user_data = &one;
         double factor = 77;
-        assert_int_equal(trireme_schedule_value(&options, 0, &factor),
-                         TRIREME_ERROR_INVALID_ARGUMENT);
+        assert_int_equal(value_of(&cases[i].plan, 0, &factor), TRIREME_ERROR_INVALID_ARGUMENT);
         if (!says(cases[i].words)) fail_msg("%s", trireme_last_error());
         assert_true(factor == 77);
     }
 }
 
+static uint32_t size_of(trireme_schedule_kind kind) {
+    const struct plan plan = {.kind = kind};
+    return options_of(&plan).base.struct_size;
+}
+
 static void structs_of_other_sizes_are_read_or_refused(void **state) {
     (void)state;
-    struct {
-        trireme_schedule_options known;
-        uint64_t newer;
-    } longer = {schedule_of(TRIREME_SCHEDULE_KIND_LINEAR, 4), 0};
-    longer.known.struct_size = sizeof longer;
-    double factor = 77;
-    assert_int_equal(trireme_schedule_value(&longer.known, 1, &factor), TRIREME_OK);
+    double answer = 0.75, factor = 77;
+    for (trireme_schedule_kind kind = 1; kind <= TRIREME_SCHEDULE_KIND_USER; ++kind) {
+        const struct plan plan = {.kind = kind,
+                                  .total_steps = 4,
+                                  .factor = answers,
+                                  .user_data = &answer};
+        union schedule options = options_of(&plan);
+        const uint32_t size = size_of(kind);
+        assert_true(size >= 24 && size <= 48);
+        for (uint32_t older = 0; older < size; ++older) {
+            options.base.struct_size = older;
+            assert_int_equal(trireme_schedule_value(&options.base, 1, &factor),
+                             TRIREME_ERROR_INVALID_ARGUMENT);
+            assert_true(says("options.struct_size is ") && says("_SCHEDULE_OPTIONS_INIT"));
+        }
+        options.base.struct_size = size + 8;
+        assert_int_equal(trireme_schedule_value(&options.base, 1, &factor), TRIREME_OK);
+        options.memory[size / 8] = 1;
+        assert_int_equal(trireme_schedule_value(&options.base, 1, &factor),
+                         TRIREME_ERROR_UNSUPPORTED);
+        options.base.struct_size = size;
+        assert_int_equal(trireme_schedule_value(&options.base, 1, &factor), TRIREME_OK);
+        assert_int_equal(trireme_schedule_value(&options.base, 1, NULL),
+                         TRIREME_ERROR_INVALID_ARGUMENT);
+    }
     assert_true(factor == 0.75);
-    longer.newer = 1;
-    assert_int_equal(trireme_schedule_value(&longer.known, 1, &factor), TRIREME_ERROR_UNSUPPORTED);
-    longer.known.struct_size = sizeof longer.known - 1;
-    assert_int_equal(trireme_schedule_value(&longer.known, 1, &factor),
-                     TRIREME_ERROR_INVALID_ARGUMENT);
-    assert_true(says("options.struct_size"));
-    longer.known.struct_size = sizeof longer.known;
-    assert_int_equal(trireme_schedule_value(&longer.known, 1, NULL),
-                     TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(trireme_schedule_value(NULL, 1, &factor), TRIREME_ERROR_INVALID_ARGUMENT);
     assert_true(says("options is NULL") && factor == 0.75);
 }
@@ -282,7 +282,7 @@ enum way { BY_SCHEDULE, BY_HAND, RESUMED, FAILS_IN_BETWEEN };
 struct job {
     trireme_strategy strategy;
     int world_size;
-    trireme_schedule_options schedule;
+    struct plan schedule;
     enum way way;
     bool groups; /* the parameters are two groups, whose factors change on the way */
     bool skips;  /* the second parameter has a gradient in every other step */
@@ -363,8 +363,8 @@ backward(struct verdict *v, trireme_model *model, const struct job *job, int ran
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
 }
 
-static trireme_schedule_options schedule_on(struct rank *r) {
-    trireme_schedule_options options = r->job->schedule;
+static struct plan schedule_on(struct rank *r) {
+    struct plan options = r->job->schedule;
     if (options.kind == TRIREME_SCHEDULE_KIND_USER) {
         options.factor = waves;
         options.user_data = r;
@@ -392,14 +392,14 @@ static void train(trireme_communicator *ranks, int rank, void *context) {
     struct verdict *const v = &job->verdicts[rank];
     trireme_model *model = make(v, ranks, job);
     struct rank r = {job, rank, false, adamw(v, model, job)};
-    const trireme_schedule_options schedule = schedule_on(&r);
+    const struct plan schedule = schedule_on(&r);
     if (job->way != BY_HAND) {
-        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_schedule(r.optimizer, &schedule));
+        EXPECT_STATUS(v, TRIREME_OK, set_plan(r.optimizer, &schedule));
     }
     for (int step = 0; step < STEPS; ++step) {
         const double base = step < 5 ? 0.1 : 0.07;
         double factor = 0, rate = 0;
-        EXPECT_STATUS(v, TRIREME_OK, trireme_schedule_value(&schedule, (uint64_t)step, &factor));
+        EXPECT_STATUS(v, TRIREME_OK, value_of(&schedule, (uint64_t)step, &factor));
         if (job->way == BY_HAND) {
             EXPECT_STATUS(v, TRIREME_OK,
                           trireme_optimizer_set_learning_rate(r.optimizer, base * factor));
@@ -419,7 +419,7 @@ static void train(trireme_communicator *ranks, int rank, void *context) {
         }
         if (job->way == RESUMED && step == 3) {
             save_and_begin_anew(v, &r, &model, ranks);
-            EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_schedule(r.optimizer, &schedule));
+            EXPECT_STATUS(v, TRIREME_OK, set_plan(r.optimizer, &schedule));
             if (job->groups) {
                 EXPECT_STATUS(v, TRIREME_OK,
                               trireme_optimizer_set_group_rate_factor(r.optimizer, 1, 1.75));
@@ -553,14 +553,14 @@ static void learn_otherwise(trireme_communicator *ranks, int rank, void *context
     trireme_model *const model = make(v, ranks, &job);
     trireme_optimizer *const optimizer = adamw(v, model, &job);
     double answer = rank == 2 ? 0.5 : 0.75;
-    trireme_schedule_options options = schedule_of(TRIREME_SCHEDULE_KIND_LINEAR, 10);
+    struct plan options = schedule_of(TRIREME_SCHEDULE_KIND_LINEAR, 10);
     if (disputing->dispute == SCHEDULES) options.total_steps += (uint64_t)rank;
     if (disputing->dispute == ANSWERS) {
         options = schedule_of(TRIREME_SCHEDULE_KIND_USER, 0);
         options.factor = answers;
         options.user_data = &answer;
     }
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_schedule(optimizer, &options));
+    EXPECT_STATUS(v, TRIREME_OK, set_plan(optimizer, &options));
     if (disputing->dispute == FACTORS) {
         EXPECT_STATUS(v, TRIREME_OK,
                       trireme_optimizer_set_group_rate_factor(optimizer, 1, rank == 1 ? 2 : 3));
@@ -615,8 +615,8 @@ static void run_out(trireme_communicator *ranks, int rank, void *context) {
     options.learning_rate = 0.5;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
-    const trireme_schedule_options schedule = schedule_of(TRIREME_SCHEDULE_KIND_LINEAR, 8);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_schedule(optimizer, &schedule));
+    const struct plan schedule = schedule_of(TRIREME_SCHEDULE_KIND_LINEAR, 8);
+    EXPECT_STATUS(v, TRIREME_OK, set_plan(optimizer, &schedule));
     double expected = 0, base = 0.5;
     for (int step = 0; step < 2 * rank; ++step) {
         if (step == 3) {
@@ -701,14 +701,14 @@ static void call_wrongly(trireme_communicator *ranks, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_learning_rate(o, 0.5));
 
     /* A schedule that is refused leaves the one before. */
-    trireme_schedule_options options = schedule_of(TRIREME_SCHEDULE_KIND_LINEAR, 4);
+    struct plan options = schedule_of(TRIREME_SCHEDULE_KIND_LINEAR, 4);
     options.end_factor = 0.5;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_schedule(o, &options));
+    EXPECT_STATUS(v, TRIREME_OK, set_plan(o, &options));
     options.total_steps = 0;
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT, trireme_optimizer_set_schedule(o, &options));
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT, set_plan(o, &options));
     EXPECT(v, says("total_steps"));
-    options.struct_size = 8;
-    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT, trireme_optimizer_set_schedule(o, &options));
+    const trireme_schedule_options bare = {sizeof bare, TRIREME_SCHEDULE_KIND_LINEAR};
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT, trireme_optimizer_set_schedule(o, &bare));
     backward(v, model, job, rank, 0);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(o));
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_step_rate(o, &rate));
@@ -723,7 +723,7 @@ static void call_wrongly(trireme_communicator *ranks, int rank, void *context) {
     options.factor = answers;
     options.user_data = &answer;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_group_rate_factor(o, 1, 1e10));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_schedule(o, &options));
+    EXPECT_STATUS(v, TRIREME_OK, set_plan(o, &options));
     rate = 77;
     EXPECT_STATUS(v, TRIREME_ERROR_CALLBACK, trireme_optimizer_get_step_rate(o, &rate));
     EXPECT(v, says("is not finite") && rate == 77);
@@ -731,7 +731,7 @@ static void call_wrongly(trireme_communicator *ranks, int rank, void *context) {
     /* The schedule destroys its own optimizer, which lives on until the step is over. */
     options.factor = meddles;
     options.user_data = &r;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_schedule(o, &options));
+    EXPECT_STATUS(v, TRIREME_OK, set_plan(o, &options));
     backward(v, model, job, rank, 1);
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(o));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_HANDLE, trireme_optimizer_get_step_rate(o, &rate));

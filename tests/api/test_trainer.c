@@ -360,11 +360,10 @@ static void have_no_rate(trireme_communicator *communicator, int number, void *c
     struct verdict *const v = r.verdict;
     make(&r, communicator);
     bool failed = number != job->rank;
-    trireme_schedule_options schedule = TRIREME_SCHEDULE_OPTIONS_INIT;
-    schedule.kind = TRIREME_SCHEDULE_KIND_USER;
+    trireme_user_schedule_options schedule = TRIREME_USER_SCHEDULE_OPTIONS_INIT;
     schedule.factor = fail_in_second;
     schedule.user_data = &failed;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_schedule(r.optimizer, &schedule));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_schedule(r.optimizer, &schedule.base));
     for (int call = 0; call < STEPS + 1; ++call) {
         EXPECT_STATUS(v, call == 1 ? TRIREME_ERROR_CALLBACK : TRIREME_OK,
                       trireme_trainer_step(r.trainer, &r, NULL));

@@ -352,12 +352,12 @@ static void be_refused(trireme_communicator *communicator, int number, void *con
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_learning_rate(r->optimizer, 0.5));
     /* Rates are those of the beginning, and no caller may look at parameters. */
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(r->model, 0));
-    const trireme_schedule_options schedule = TRIREME_SCHEDULE_OPTIONS_INIT;
+    const trireme_constant_schedule_options schedule = TRIREME_CONSTANT_SCHEDULE_OPTIONS_INIT;
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
                   trireme_optimizer_set_learning_rate(r->optimizer, 0.25));
     EXPECT(v, says("whose rates are those of its first"));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
-                  trireme_optimizer_set_schedule(r->optimizer, &schedule));
+                  trireme_optimizer_set_schedule(r->optimizer, &schedule.base));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_STATE,
                   trireme_optimizer_set_group_rate_factor(r->optimizer, 0, 1));
     for (int k = PARAMETERS; k-- > 0;) EXPECT_STATUS(v, TRIREME_OK, hand_in(r, k));

@@ -220,7 +220,7 @@ typedef struct trireme_new_options {
 } trireme_new_options; /* since 1.1 */
 
 /** Options of NEW with all defaults. */
-#define TRIREME_NEW_OPTIONS_INIT TRIREME_INIT_RULE(trireme_new_options, TRIREME_RULE_NEW)
+#define TRIREME_NEW_OPTIONS_INIT TRIREME_INIT_KIND(trireme_new_options, TRIREME_RULE_NEW)
 
 /** Flags of MUON. */""",
         )
@@ -269,6 +269,38 @@ enum {
             abi_rust_rules.files(abi_headers.Headers(headers))
         self.change("rules.h", "0 or a sum of TRIREME_ADAM_FLAG_*. Default: 0.", "Must be 0.")
         abi_rust_rules.files(abi_headers.Headers(headers))
+
+    def test_a_new_schedule_has_its_class_in_each_binding_without_other_changes(self):
+        self.change(
+            "schedule.h",
+            "/** ONE_CYCLE. */",
+            """/** STEPS. */
+typedef struct trireme_steps_schedule_options {
+    /** The kind and the size of this struct. */
+    trireme_schedule_options base;
+    /** A fall. Default: 0.5. */
+    double gamma;
+} trireme_steps_schedule_options; /* since 1.1 */
+
+/** Options of STEPS with all defaults. */
+#define TRIREME_STEPS_SCHEDULE_OPTIONS_INIT \\
+    TRIREME_INIT_KIND(trireme_steps_schedule_options, TRIREME_SCHEDULE_KIND_STEPS)
+
+/** ONE_CYCLE. */""",
+        )
+        before = "TRIREME_SCHEDULE_KIND_USER = 5"
+        self.change("schedule.h", before, f"{before}, TRIREME_SCHEDULE_KIND_STEPS = 6")
+        made = bindgen.generated(self.include / "trireme")
+        for name, words in (
+            ("rust/trireme/src/schedules/mod.rs", "pub struct StepsSchedule {"),
+            ("rust/trireme/src/schedules/mod.rs", "    Steps(StepsSchedule),"),
+            ("python/trireme/_abi/schedule_options.py", "class StepsSchedule(ScheduleOptions):"),
+            (
+                "dotnet/src/Abi/ScheduleKinds.cs",
+                "public StepsSchedule() : base(ScheduleKind.Steps)",
+            ),
+        ):
+            self.assertIn(words, made[f"bindings/{name}"])
 
     def test_a_new_rule_or_option_has_its_class_in_python_without_other_changes(self):
         self.add_a_rule()

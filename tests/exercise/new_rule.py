@@ -37,7 +37,7 @@ typedef struct trireme_softsign_options {
 
 /** Options of SOFTSIGN with all defaults. */
 #define TRIREME_SOFTSIGN_OPTIONS_INIT \\
-    TRIREME_INIT_RULE(trireme_softsign_options, TRIREME_RULE_SOFTSIGN)
+    TRIREME_INIT_KIND(trireme_softsign_options, TRIREME_RULE_SOFTSIGN)
 
 """
 FORMULA = """ * SOFTSIGN:

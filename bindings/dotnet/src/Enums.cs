@@ -369,19 +369,6 @@ namespace Trireme
         User = NativeMethods.TRIREME_SCHEDULE_KIND_USER,
     }
 
-    /// <summary>How a schedule begins and bends.</summary>
-    [Flags]
-    public enum ScheduleFlags
-    {
-        None = 0,
-
-        /// <summary>With WarmUpSteps: the first factor is 0.</summary>
-        FromZero = NativeMethods.TRIREME_SCHEDULE_FLAG_FROM_ZERO,
-
-        /// <summary>OneCycle only: straight lines.</summary>
-        LinearAnnealing = NativeMethods.TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING,
-    }
-
     [Flags]
     public enum OptimizerFlags
     {

@@ -123,10 +123,13 @@ namespace Trireme
                 return;
             }
 
-            NativeScheduleOptions options = given.Native();
-            ScheduleRunner asked = given.Factor == null ? null : new ScheduleRunner(given.Factor);
-            asked?.GiveTo(ref options);
-            TriremeException.Check(NativeMethods.trireme_optimizer_set_schedule(handle, &options));
+            ScheduleRunner asked = given.NewRunner();
+            using (var memory = new CallMemory())
+            {
+                TriremeException.Check(
+                    NativeMethods.trireme_optimizer_set_schedule(handle, given.Put(memory, asked)));
+            }
+
             schedule = asked;
         }
 

@@ -4,75 +4,85 @@ using System.Runtime.InteropServices;
 namespace Trireme
 {
     /// <summary>
-    /// A factor for each step, by which the learning rate is multiplied; steps are counted from 0.
-    /// In every number 0 is the default.
+    /// A factor for each step, by which the learning rate is multiplied; steps are counted from 0. It
+    /// is a <see cref="CosineSchedule"/> or another of the library, or a <see cref="UserSchedule"/>.
     /// </summary>
-    public sealed class Schedule
+    public abstract class Schedule
     {
-        public ScheduleKind Kind { get; set; }
+        internal Schedule(ScheduleKind kind)
+        {
+            Kind = kind;
+        }
 
-        public ScheduleFlags Flags { get; set; }
-
-        /// <summary>Linear, Cosine, OneCycle: steps until the end.</summary>
-        public ulong TotalSteps { get; set; }
-
-        /// <summary>
-        /// Constant, Linear, Cosine: the first steps, in which the factor rises to 1.
-        /// </summary>
-        public ulong WarmUpSteps { get; set; }
-
-        /// <summary>With WarmUpSteps: the first factor; 0 is 1 / WarmUpSteps.</summary>
-        public double WarmUpFactor { get; set; }
-
-        /// <summary>Linear, Cosine: the factor at the end.</summary>
-        public double EndFactor { get; set; }
-
-        /// <summary>OneCycle: the part of TotalSteps in which the factor rises; 0 is 0.3.</summary>
-        public double PctStart { get; set; }
-
-        /// <summary>OneCycle: the peak divided by the first factor; 0 is 25.</summary>
-        public double DivFactor { get; set; }
-
-        /// <summary>OneCycle: the first factor divided by the last; 0 is 1e4.</summary>
-        public double FinalDivFactor { get; set; }
-
-        /// <summary>
-        /// User: the factor of a step, finite and 0 or more, the same on all ranks. It must not use
-        /// the model or optimizer.
-        /// </summary>
-        public Func<ulong, double> Factor { get; set; }
+        /// <summary>The kind of the schedule.</summary>
+        public ScheduleKind Kind { get; }
 
         /// <summary>
         /// The factor of the step that comes after this number of others. If the caller's own
         /// function throws, this throws the same exception.
         /// </summary>
-        public double Value(ulong step)
+        public unsafe double Value(ulong step)
         {
-            NativeScheduleOptions options = Native();
-            ScheduleRunner runner = Factor == null ? null : new ScheduleRunner(Factor);
-            runner?.GiveTo(ref options);
-            double factor;
-            Status status = NativeMethods.trireme_schedule_value(ref options, step, out factor);
-            ScheduleRunner.Check(runner, status);
-            return factor;
+            ScheduleRunner runner = NewRunner();
+            using (var memory = new CallMemory())
+            {
+                double factor;
+                Status status =
+                    NativeMethods.trireme_schedule_value(Put(memory, runner), step, out factor);
+                ScheduleRunner.Check(runner, status);
+                return factor;
+            }
         }
 
-        /// <summary>All but what calls the caller's own function.</summary>
-        internal unsafe NativeScheduleOptions Native()
+        /// <summary>Of the caller's own function; null for a schedule of the library.</summary>
+        internal virtual ScheduleRunner NewRunner()
+        {
+            return null;
+        }
+
+        /// <summary>The native options, which call the runner, if there is one.</summary>
+        internal unsafe NativeScheduleOptions* Put(CallMemory memory, ScheduleRunner runner)
+        {
+            IntPtr options = runner == null
+                ? Put(memory)
+                : runner.Put(memory, Base<NativeUserScheduleOptions>());
+            return (NativeScheduleOptions*)options;
+        }
+
+        /// <summary>The native options of a schedule of the library.</summary>
+        internal virtual IntPtr Put(CallMemory memory)
+        {
+            return IntPtr.Zero;
+        }
+
+        /// <summary>The first part of native options.</summary>
+        internal NativeScheduleOptions Base<T>() where T : struct
         {
             return new NativeScheduleOptions
             {
-                StructSize = (uint)sizeof(NativeScheduleOptions),
-                Kind = (int)Kind,
-                Flags = (uint)Flags,
-                TotalSteps = TotalSteps,
-                WarmUpSteps = WarmUpSteps,
-                WarmUpFactor = WarmUpFactor,
-                EndFactor = EndFactor,
-                PctStart = PctStart,
-                DivFactor = DivFactor,
-                FinalDivFactor = FinalDivFactor,
+                StructSize = (uint)Marshal.SizeOf<T>(), Kind = (int)Kind,
             };
+        }
+    }
+
+    /// <summary>A schedule of the caller.</summary>
+    public sealed class UserSchedule : Schedule
+    {
+        /// <summary>A schedule that asks this function.</summary>
+        public UserSchedule(Func<ulong, double> factor) : base(ScheduleKind.User)
+        {
+            Factor = factor ?? throw new ArgumentNullException(nameof(factor));
+        }
+
+        /// <summary>
+        /// The factor of a step, finite and 0 or more, the same on all ranks. It must not use the
+        /// model or optimizer.
+        /// </summary>
+        public Func<ulong, double> Factor { get; }
+
+        internal override ScheduleRunner NewRunner()
+        {
+            return new ScheduleRunner(Factor);
         }
     }
 
@@ -111,11 +121,13 @@ namespace Trireme
             throw failure;
         }
 
-        /// <summary>Makes native options call this.</summary>
-        internal void GiveTo(ref NativeScheduleOptions options)
+        /// <summary>Native options that call this.</summary>
+        internal IntPtr Put(CallMemory memory, NativeScheduleOptions first)
         {
-            options.Factor = Pointer;
-            options.UserData = UserData;
+            return memory.Put(new NativeUserScheduleOptions
+            {
+                Base = first, Factor = Pointer, UserData = UserData,
+            });
         }
 
         private static double Run(ulong step, IntPtr userData)

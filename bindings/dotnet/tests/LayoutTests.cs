@@ -18,7 +18,6 @@ namespace Trireme.Tests
             Pair("TRIREME_OPTIMIZER_FLAG_", typeof(OptimizerFlags)),
             Pair("TRIREME_PARAMETER_FLAG_", typeof(ParameterFlags)),
             Pair("TRIREME_PLACEMENT_", typeof(Placement)),
-            Pair("TRIREME_SCHEDULE_FLAG_", typeof(ScheduleFlags)),
             Pair("TRIREME_SCHEDULE_KIND_", typeof(ScheduleKind)),
             Pair("TRIREME_UNUSED_", typeof(Unused)),
             Pair("TRIREME_SHARE_", typeof(ShareParameters)),
@@ -46,6 +45,7 @@ namespace Trireme.Tests
         {
             "TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE", "TRIREME_SGD_FLAG_NESTEROV",
             "TRIREME_RMSPROP_FLAG_CENTERED", "TRIREME_MUON_FLAG_NESTEROV",
+            "TRIREME_SCHEDULE_FLAG_FROM_ZERO", "TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING",
         };
 
         [Test]

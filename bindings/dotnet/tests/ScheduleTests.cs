@@ -10,9 +10,9 @@ namespace Trireme.Tests
         [Test]
         public static void Factors_are_those_of_the_formulas()
         {
-            var plan = new Schedule
+            Schedule plan = new CosineSchedule
             {
-                Kind = ScheduleKind.Cosine, TotalSteps = 10, WarmUpSteps = 2, EndFactor = 0.2,
+                TotalSteps = 10, WarmUpSteps = 2, EndFactor = 0.2,
             };
             for (ulong step = 0; step < 13; ++step)
             {
@@ -23,53 +23,49 @@ namespace Trireme.Tests
                 Check.That(Math.Abs(plan.Value(step) - expected) < 1e-14, "step " + step);
             }
 
-            plan = new Schedule
+            plan = new OneCycleSchedule
             {
-                Kind = ScheduleKind.OneCycle, Flags = ScheduleFlags.LinearAnnealing, TotalSteps = 9,
-                PctStart = 5 / 9.0, DivFactor = 2, FinalDivFactor = 4,
+                LinearAnnealing = true, TotalSteps = 9, PctStart = 5 / 9.0, DivFactor = 2,
+                FinalDivFactor = 4,
             };
             Check.Equal(0.5, plan.Value(0));
             Check.Equal(1.0, plan.Value(4));
             Check.Equal(0.125, plan.Value(8));
-            plan = new Schedule
-            {
-                Kind = ScheduleKind.Constant, Flags = ScheduleFlags.FromZero, WarmUpSteps = 4,
-            };
+            plan = new ConstantSchedule { FromZero = true, WarmUpSteps = 4 };
             Check.Equal(0.25, plan.Value(1));
             Check.Equal(1.0, plan.Value(4));
-            plan = new Schedule
-            {
-                Kind = ScheduleKind.Linear, TotalSteps = 8, WarmUpSteps = 4, WarmUpFactor = 0.5,
-            };
+            plan = new LinearSchedule { TotalSteps = 8, WarmUpSteps = 4, WarmUpFactor = 0.5 };
             Check.Equal(0.75, plan.Value(2));
             Check.Equal(0.5, plan.Value(6));
-            plan = new Schedule { Kind = ScheduleKind.User, Factor = step => 2 * step };
+            plan = new UserSchedule(step => 2 * step);
+            Check.Equal(ScheduleKind.User, plan.Kind);
             Check.Equal(6.0, plan.Value(3));
-            plan.Factor = step => Fail("step " + step);
+            plan = new UserSchedule(step => Fail("step " + step));
             Check.Throws<InvalidTimeZoneException>(() => plan.Value(7));
-            plan.Factor = step => -1;
+            plan = new UserSchedule(step => -1);
             Check.Throws<CallbackException>(() => plan.Value(7));
         }
 
         [Test]
         public static void Options_that_mean_nothing_are_refused()
         {
-            Check.Throws<InvalidArgumentException>(() => new Schedule().Value(0));
+            Check.Throws<InvalidArgumentException>(() => new LinearSchedule().Value(0));
             Check.Throws<InvalidArgumentException>(
-                () => new Schedule { Kind = ScheduleKind.Linear }.Value(0));
+                () => new ConstantSchedule { FromZero = true }.Value(0));
             Check.Throws<InvalidArgumentException>(
-                () => new Schedule { Kind = ScheduleKind.Constant, TotalSteps = 3 }.Value(0));
+                () => new CosineSchedule { TotalSteps = 3, EndFactor = 1.5 }.Value(0));
             Check.Throws<InvalidArgumentException>(
-                () => new Schedule { Kind = ScheduleKind.User }.Value(0));
+                () => new OneCycleSchedule { TotalSteps = 3, PctStart = 2 }.Value(0));
+            Check.Throws<ArgumentNullException>(() => new UserSchedule(null));
         }
 
         [Test]
         public static void Training_follows_a_schedule()
         {
-            var plans = new[]
+            var plans = new Schedule[]
             {
-                new Schedule { Kind = ScheduleKind.Linear, TotalSteps = 4 },
-                new Schedule { Kind = ScheduleKind.User, Factor = step => 1 - (step / 4.0) },
+                new LinearSchedule { TotalSteps = 4 },
+                new UserSchedule(step => 1 - (step / 4.0)),
             };
             foreach (Schedule plan in plans)
             {
@@ -110,16 +106,11 @@ namespace Trireme.Tests
                 using (var optimizer = new Optimizer(model, Rule()))
                 {
                     bool broken = c.Rank == 0;
-                    optimizer.SetSchedule(new Schedule
+                    optimizer.SetSchedule(new UserSchedule(step =>
                     {
-                        Kind = ScheduleKind.User,
-                        Factor = step =>
-                        {
-                            Check.Throws<InvalidStateException>(
-                                () => optimizer.StepRate.ToString());
-                            return broken ? Fail("broken") : 1;
-                        },
-                    });
+                        Check.Throws<InvalidStateException>(() => optimizer.StepRate.ToString());
+                        return broken ? Fail("broken") : 1;
+                    }));
                     model.AccumulateFlat<float>(Gradients);
                     if (broken)
                     {
@@ -146,12 +137,11 @@ namespace Trireme.Tests
                 var optimizer = new Optimizer(model, Rule());
                 Check.Throws<InvalidArgumentException>(() => optimizer.SetGroupRateFactor(2, 1));
                 Check.Throws<InvalidArgumentException>(() => optimizer.SetGroupRateFactor(0, -1));
-                optimizer.SetSchedule(new Schedule { Kind = ScheduleKind.Linear, TotalSteps = 4 });
+                optimizer.SetSchedule(new LinearSchedule { TotalSteps = 4 });
                 Check.Throws<InvalidArgumentException>(
-                    () => optimizer.SetSchedule(new Schedule { Kind = ScheduleKind.Linear }));
+                    () => optimizer.SetSchedule(new LinearSchedule()));
                 Check.Throws<InvalidArgumentException>(
-                    () => optimizer.SetSchedule(
-                        new Schedule { Kind = ScheduleKind.Linear, Factor = step => 1 }));
+                    () => optimizer.SetSchedule(new ConstantSchedule { WarmUpFactor = 0.5 }));
                 model.AccumulateFlat<float>(Gradients);
                 optimizer.Step();
                 Check.Equal(0.375, optimizer.StepRate);

@@ -319,12 +319,9 @@ namespace Trireme.Tests
                 Action<Trainer, Model, Optimizer> body = (trainer, model, optimizer) =>
                 {
                     bool broken = false;
-                    optimizer.SetSchedule(new Schedule
-                    {
-                        Kind = ScheduleKind.User,
-                        Factor = step => broken
-                            ? throw new InvalidTimeZoneException("no factor") : 0.5,
-                    });
+                    optimizer.SetSchedule(new UserSchedule(
+                        step => broken
+                            ? throw new InvalidTimeZoneException("no factor") : 0.5));
                     optimizer.Dispose();
                     // Memory that was freed too early now belongs to these.
                     Optimizer[] others = Enumerable.Range(0, 10).Select(i => Other(c)).ToArray();
@@ -487,12 +484,9 @@ namespace Trireme.Tests
                 Span<double> gradient = call.Gradient<double>(0);
                 gradient[0] = 1;
             };
-            var schedule = new Schedule
-            {
-                Kind = ScheduleKind.User,
-                Factor = step => broken && bySchedule
-                    ? throw new KeyNotFoundException("of the broken step") : 1.0,
-            };
+            var schedule = new UserSchedule(
+                step => broken && bySchedule
+                    ? throw new KeyNotFoundException("of the broken step") : 1.0);
             var rule = new OptimizerOptions { Rule = RuleKind.Sgd, LearningRate = 1 };
             var window = new TrainerOptions
             {
@@ -608,11 +602,8 @@ namespace Trireme.Tests
             {
                 Rule = new UserRule(update => throw new NotSupportedException("another's rule")),
             });
-            optimizer.SetSchedule(new Schedule
-            {
-                Kind = ScheduleKind.User,
-                Factor = step => throw new NotSupportedException("another's schedule"),
-            });
+            optimizer.SetSchedule(new UserSchedule(
+                step => throw new NotSupportedException("another's schedule")));
             return optimizer;
         }
 

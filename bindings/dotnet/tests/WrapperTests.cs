@@ -380,10 +380,7 @@ namespace Trireme.Tests
                 using (var spread = model.AsDistributed(c, options))
                 {
                     Step(spread, plain, 3, 5);
-                    spread.Optimizer.SetSchedule(new Schedule
-                    {
-                        Kind = ScheduleKind.User, Factor = step => 0.5,
-                    });
+                    spread.Optimizer.SetSchedule(new UserSchedule(step => 0.5));
                     plain.Rates = plain.Rates.Select(r => r / 2).ToArray();
                     Step(spread, plain, 2, 4);
                     spread.Optimizer.SetSchedule(null);
@@ -541,8 +538,7 @@ namespace Trireme.Tests
                     {
                         factor = 0.5 + (0.25 * random.Next(3));
                         double now = factor;
-                        spread.Optimizer.SetSchedule(
-                            new Schedule { Kind = ScheduleKind.User, Factor = step => now });
+                        spread.Optimizer.SetSchedule(new UserSchedule(step => now));
                     }
                     else if (what == 8) // a step that fails
                     {

@@ -95,7 +95,7 @@ class RulesTest(TestCase):
         self.assertEqual({kind._kind for kind in RULES}, set(rule_options.RULES.values()))
         self.assertEqual(len(RULES), len(rule_options.RULES))
         text = (REPOSITORY / "include/trireme/rules.h").read_text()
-        self.assertEqual(len(re.findall("TRIREME_INIT_RULE", text)), len(RULES))
+        self.assertEqual(len(re.findall("TRIREME_INIT_KIND", text)), len(RULES))
 
     def test_each_option_of_each_rule_has_an_effect(self):
         group = self.alone()

@@ -59,26 +59,54 @@ class FactorTest(TestCase):
 
     def test_options_that_mean_nothing_are_refused(self):
         for options in (
-            {"kind": "cosine"},
-            {"kind": "constant", "total_steps": 3},
+            {"kind": "cosine", "total_steps": 0},
+            {"kind": "constant", "from_zero": True},
             {"kind": "linear", "total_steps": 3, "warm_up_steps": 4},
             {"kind": "linear", "total_steps": 3, "end_factor": -1.0},
             {"kind": "one_cycle", "total_steps": 3, "pct_start": 2.0},
         ):
             with self.assertRaises(trireme.InvalidArgumentError):
                 trireme.Schedule(**options).factor(0)
-        for options in ({"div_factor": 0}, {"total_steps": -1}):
-            with self.assertRaises((trireme.InvalidArgumentError, ValueError, OverflowError)):
-                trireme.Schedule("one_cycle", **options)
-        with self.assertRaises(trireme.InvalidArgumentError):
-            trireme.Schedule("sawtooth")
+        for options in ({"total_steps": 3, "div_factor": 0}, {"total_steps": -1}):
+            with self.assertRaises(trireme.InvalidArgumentError):
+                trireme.OneCycleSchedule(**options)
+        for kind in ("sawtooth", "user", 9):
+            with self.assertRaises(trireme.InvalidArgumentError):
+                trireme.Schedule(kind)
+        for make in (
+            lambda: trireme.Schedule("constant", total_steps=3),
+            lambda: trireme.Schedule("cosine"),
+            lambda: trireme.Schedule(lambda at: 1.0, total_steps=3),
+            lambda: trireme.Schedule(None),
+            lambda: trireme.LinearSchedule("3"),
+        ):
+            with self.assertRaises(TypeError):
+                make()
+
+    def test_a_class_of_a_kind_and_its_short_form_are_the_same(self):
+        for short, kind, options in (
+            ("constant", trireme.ConstantSchedule, {"warm_up_steps": 3, "warm_up_factor": 0.5}),
+            ("Linear", trireme.LinearSchedule, {"total_steps": 8, "end_factor": 0.5}),
+            ("cosine", trireme.CosineSchedule, {"total_steps": 8, "from_zero": False}),
+            ("one_cycle", trireme.OneCycleSchedule, {"total_steps": 8, "linear_annealing": True}),
+        ):
+            long = kind(**options)
+            plan = trireme.Schedule(short, **options)
+            self.assertEqual(plan.options, long)
+            self.assertEqual(trireme.Schedule(long).options, long)
+            self.assertEqual(
+                [plan.factor(at) for at in range(9)], [long.factor(at) for at in range(9)]
+            )
+        self.assertEqual(repr(trireme.CosineSchedule(9)), "CosineSchedule(total_steps=9)")
 
 
 class ScheduledTest(TestCase):
     def test_training_follows_a_schedule(self):
         for plan in (
             trireme.Schedule("linear", total_steps=4),
+            trireme.LinearSchedule(4),
             trireme.Schedule(lambda at: 1 - at / 4),
+            lambda at: 1 - at / 4,
         ):
 
             def body(group):

@@ -6,8 +6,10 @@
 """
 
 from ._abi import options as _options, rule_options as _rule_options
+from ._abi import schedule_options as _schedule_options
 from ._abi.options import *
 from ._abi.rule_options import *
+from ._abi.schedule_options import *
 from ._buffer import Buffer
 from ._communicator import Communicator, CommunicatorStatistics
 from ._errors import (
@@ -54,7 +56,7 @@ from ._model import Model, ModelInfo, ModelMemory, ModelStatistics, UnitInfo
 from ._offload import OffloadInfo
 from ._optimizer import LossScaleInfo, Optimizer, StateRange
 from ._request import MessageInfo, Request, wait_all, wait_any
-from ._schedule import Schedule
+from ._schedule import Schedule, ScheduleOptions
 from ._store import Store
 from ._trainer import Layer, LayerCall, Trainer, TrainerInfo, TrainerMetrics
 from ._transport import Transport
@@ -93,6 +95,7 @@ __all__ = [
     "Request",
     "Rule",
     "Schedule",
+    "ScheduleOptions",
     "StateRange",
     "Store",
     "SystemCallError",
@@ -124,6 +127,6 @@ __all__ = [
     "wait_all",
     "wait_any",
 ]
-# The classes of options: Clipping, Offload and so on; AdamW and the other rules.
-__all__ += [*_options.__all__, *_rule_options.__all__]
+# The classes of options: Clipping, Offload and so on; AdamW and the other rules; schedules.
+__all__ += [*_options.__all__, *_rule_options.__all__, *_schedule_options.__all__]
 __version__ = "1.0.0"

@@ -94,7 +94,7 @@ class Number(Field):
 
     def _read(self, value: Any, what: str) -> float:
         read = number(value, what)
-        if self.default is None:
+        if self.default is None and not self.required:
             _not_zero(read, what)
         return read
 
@@ -119,7 +119,7 @@ class Whole(Field):
 
     def _read(self, value: Any, what: str) -> int:
         read = whole(value, self.bits, what)
-        if self.default is None:
+        if self.default is None and not self.required:
             _not_zero(read, what)
         return read
 
@@ -221,14 +221,18 @@ class Options:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-class Rule(Options):
-    """An update rule with its options, for Optimizer: AdamW, SGD, UserRule and their like."""
+class OfKind(Options):
+    """Options whose struct begins with a part that has the size and the kind."""
 
     _kind: ClassVar[int]
 
     def _head(self, raw: Any) -> Any:
         raw.base.kind = self._kind
         return raw.base
+
+
+class Rule(OfKind):
+    """An update rule with its options, for Optimizer: AdamW, SGD, UserRule and their like."""
 
 
 Any_kind = TypeVar("Any_kind")

@@ -20,7 +20,7 @@ from ._fields import Rule, bits_of, instance, number, options_of, pointer_to, se
 from ._model import Model
 from ._native import library
 from ._offload import OffloadedState
-from ._schedule import Asked, Schedule
+from ._schedule import Asked, Factor, Schedule, ScheduleOptions
 from ._user_rule import UpdateFunction
 from ._values import LETTERS, STATES, Name, dtype_name, in_range, number_of, readable, size_of
 
@@ -256,7 +256,7 @@ class Optimizer(OffloadedState, CountedSteps):
     def learning_rate(self, learning_rate: float) -> None:
         check(library.trireme_optimizer_set_learning_rate(self._handle, learning_rate))
 
-    def set_schedule(self, schedule: Schedule | None) -> None:
+    def set_schedule(self, schedule: Schedule | ScheduleOptions | Factor | None) -> None:
         """Multiplies the learning rate of each step by the factor of a schedule; None ends that.
 
         All ranks must set the same, and again after load(): the schedule then goes on where the
@@ -267,8 +267,9 @@ class Optimizer(OffloadedState, CountedSteps):
             check(library.trireme_optimizer_set_schedule(self._handle, None))
             self._asked = None
             return
-        options, asked = schedule._options()
-        check(library.trireme_optimizer_set_schedule(self._handle, byref(options)))
+        plan = schedule if isinstance(schedule, Schedule) else Schedule(schedule)
+        options, asked = plan._options()
+        check(library.trireme_optimizer_set_schedule(self._handle, byref(options.base)))
         self._asked = asked
 
     @property

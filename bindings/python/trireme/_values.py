@@ -169,18 +169,6 @@ def in_range(number: int, bits: int, what: str) -> int:
     return number
 
 
-def or_default(value: float | None, what: str) -> float:
-    """0, the library's default, for None. 0 itself cannot be asked for."""
-    if value is None:
-        return 0.0
-    if value == 0:
-        raise InvalidArgumentError(
-            f"{what} 0 is out of range; leave it out for the default",
-            _native.TRIREME_ERROR_INVALID_ARGUMENT,
-        )
-    return value
-
-
 def _plain(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 

@@ -5,33 +5,62 @@ using System.Runtime.InteropServices;
 namespace Trireme
 {
     /// <summary>
-    /// Start from TRIREME_SCHEDULE_OPTIONS_INIT. In every field 0 or NULL means the default. A
-    /// field that the kind does not know stays 0. Names in capitals are kinds, such as COSINE for
-    /// TRIREME_SCHEDULE_KIND_COSINE.
+    /// The first part of every schedule's options. In every field 0 or NULL means the default.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeScheduleOptions
     {
-        /// <summary>sizeof this struct as the caller knows it.</summary>
+        /// <summary>sizeof the whole struct of the kind as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>The kind, a TRIREME_SCHEDULE_KIND_*. Required.</summary>
+        /// <summary>
+        /// The kind, and so the struct: TRIREME_SCHEDULE_KIND_*. The INIT macro of the kind sets
+        /// it.
+        /// </summary>
         public int Kind;
+    }
 
-        /// <summary>0, or a sum of TRIREME_SCHEDULE_FLAG_FROM_ZERO and LINEAR_ANNEALING.</summary>
+    /// <summary>CONSTANT.</summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeConstantScheduleOptions
+    {
+        /// <summary>The kind and the size of this struct.</summary>
+        public NativeScheduleOptions Base;
+
+        /// <summary>0 or TRIREME_SCHEDULE_FLAG_FROM_ZERO. Default: 0.</summary>
         public uint Flags;
 
         /// <summary>Must be 0.</summary>
         public uint Reserved;
 
+        /// <summary>First steps, in which the factor rises to 1. Default: 0, no warm-up.</summary>
+        public ulong WarmUpSteps;
+
         /// <summary>
-        /// LINEAR, COSINE, ONE_CYCLE: steps until the end; 1 or more. Required for these kinds.
+        /// With warm_up_steps: the factor of step 0, in (0, 1]. Default: 1 / warm_up_steps.
         /// </summary>
+        public double WarmUpFactor;
+    }
+
+    /// <summary>LINEAR.</summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeLinearScheduleOptions
+    {
+        /// <summary>The kind and the size of this struct.</summary>
+        public NativeScheduleOptions Base;
+
+        /// <summary>0 or TRIREME_SCHEDULE_FLAG_FROM_ZERO. Default: 0.</summary>
+        public uint Flags;
+
+        /// <summary>Must be 0.</summary>
+        public uint Reserved;
+
+        /// <summary>Steps until the end; 1 or more. Required.</summary>
         public ulong TotalSteps;
 
         /// <summary>
-        /// CONSTANT, LINEAR, COSINE: number of first steps, in which the factor rises to 1. At most
-        /// total_steps with LINEAR and COSINE. Default: 0, no warm-up.
+        /// First steps, in which the factor rises to 1; at most total_steps. Default: 0, no
+        /// warm-up.
         /// </summary>
         public ulong WarmUpSteps;
 
@@ -40,28 +69,84 @@ namespace Trireme
         /// </summary>
         public double WarmUpFactor;
 
-        /// <summary>LINEAR, COSINE: the factor at the end, in [0, 1]. Default: 0.</summary>
+        /// <summary>The factor at the end, in [0, 1]. Default: 0.</summary>
         public double EndFactor;
+    }
+
+    /// <summary>COSINE.</summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeCosineScheduleOptions
+    {
+        /// <summary>The kind and the size of this struct.</summary>
+        public NativeScheduleOptions Base;
+
+        /// <summary>0 or TRIREME_SCHEDULE_FLAG_FROM_ZERO. Default: 0.</summary>
+        public uint Flags;
+
+        /// <summary>Must be 0.</summary>
+        public uint Reserved;
+
+        /// <summary>Steps until the end; 1 or more. Required.</summary>
+        public ulong TotalSteps;
 
         /// <summary>
-        /// ONE_CYCLE: the part of total_steps in which the factor rises, in (0, 1]. Default: 0.3.
+        /// First steps, in which the factor rises to 1; at most total_steps. Default: 0, no
+        /// warm-up.
+        /// </summary>
+        public ulong WarmUpSteps;
+
+        /// <summary>
+        /// With warm_up_steps: the factor of step 0, in (0, 1]. Default: 1 / warm_up_steps.
+        /// </summary>
+        public double WarmUpFactor;
+
+        /// <summary>The factor at the end, in [0, 1]. Default: 0.</summary>
+        public double EndFactor;
+    }
+
+    /// <summary>ONE_CYCLE.</summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeOneCycleScheduleOptions
+    {
+        /// <summary>The kind and the size of this struct.</summary>
+        public NativeScheduleOptions Base;
+
+        /// <summary>0 or TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING. Default: 0.</summary>
+        public uint Flags;
+
+        /// <summary>Must be 0.</summary>
+        public uint Reserved;
+
+        /// <summary>Steps until the end; 1 or more. Required.</summary>
+        public ulong TotalSteps;
+
+        /// <summary>
+        /// The part of total_steps in which the factor rises, in (0, 1]. Default: 0.3.
         /// </summary>
         public double PctStart;
 
-        /// <summary>
-        /// ONE_CYCLE: the peak divided by the first factor; 1 or more, finite. Default: 25.
-        /// </summary>
+        /// <summary>The peak divided by the first factor; 1 or more, finite. Default: 25.</summary>
         public double DivFactor;
 
         /// <summary>
-        /// ONE_CYCLE: the first factor divided by the last; 1 or more, finite. Default: 1e4.
+        /// The first factor divided by the last; 1 or more, finite. Default: 1e4.
         /// </summary>
         public double FinalDivFactor;
+    }
 
-        /// <summary>USER: the schedule. Must be NULL for the other kinds.</summary>
+    /// <summary>USER: a schedule of the caller.</summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeUserScheduleOptions
+    {
+        /// <summary>The kind and the size of this struct.</summary>
+        public NativeScheduleOptions Base;
+
+        /// <summary>The schedule. Required.</summary>
         public IntPtr Factor;
 
-        /// <summary>Handed to `factor`.</summary>
+        /// <summary>
+        /// Handed to `factor`; trireme_optimizer_set_schedule() tells how long. Default: NULL.
+        /// </summary>
         public IntPtr UserData;
     }
 
@@ -84,7 +169,7 @@ namespace Trireme
         /// </summary>
         internal const int TRIREME_SCHEDULE_FLAG_FROM_ZERO = 1;
 
-        /// <summary>ONE_CYCLE only: the factor rises and falls along straight lines.</summary>
+        /// <summary>The factor rises and falls along straight lines.</summary>
         internal const int TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING = 2;
 
         /// <summary>
@@ -98,7 +183,7 @@ namespace Trireme
         /// plot a schedule with it, or use a schedule with other code.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
-        internal static extern Status trireme_schedule_value(
-            ref NativeScheduleOptions options, ulong step, out double outFactor);
+        internal static extern unsafe Status trireme_schedule_value(
+            NativeScheduleOptions* options, ulong step, out double outFactor);
     }
 }

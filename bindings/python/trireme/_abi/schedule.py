@@ -15,11 +15,11 @@ TRIREME_SCHEDULE_KIND_ONE_CYCLE = 4
 # The caller's own schedule: the callback `factor`.
 TRIREME_SCHEDULE_KIND_USER = 5
 
-# Flags of a schedule.
+# Flags of a schedule. Each kind tells those that it knows.
 
 # The warm-up begins with the factor 0. With warm_up_steps, instead of warm_up_factor.
 TRIREME_SCHEDULE_FLAG_FROM_ZERO = 1
-# ONE_CYCLE only: the factor rises and falls along straight lines.
+# The factor rises and falls along straight lines.
 TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING = 2
 
 # A caller's own schedule: it returns the factor of a step, counted from 0.
@@ -32,38 +32,105 @@ trireme_schedule_callback = CFUNCTYPE(c_double, c_uint64, c_void_p)
 
 
 class trireme_schedule_options(Structure):
-    """Start from TRIREME_SCHEDULE_OPTIONS_INIT. In every field 0 or NULL means the default. A field
-    that the kind does not know stays 0. Names in capitals are kinds, such as COSINE for
-    TRIREME_SCHEDULE_KIND_COSINE.
-    """
+    """The first part of every schedule's options. In every field 0 or NULL means the default."""
 
     _fields_ = [
-        # sizeof this struct as the caller knows it.
+        # sizeof the whole struct of the kind as the caller knows it.
         ("struct_size", c_uint32),
-        # The kind, a TRIREME_SCHEDULE_KIND_*. Required.
+        # The kind, and so the struct: TRIREME_SCHEDULE_KIND_*. The INIT macro of the kind sets it.
         ("kind", c_int32),
-        # 0, or a sum of TRIREME_SCHEDULE_FLAG_FROM_ZERO and LINEAR_ANNEALING.
+    ]
+
+
+class trireme_constant_schedule_options(Structure):
+    """CONSTANT."""
+
+    _fields_ = [
+        # The kind and the size of this struct.
+        ("base", trireme_schedule_options),
+        # 0 or TRIREME_SCHEDULE_FLAG_FROM_ZERO. Default: 0.
         ("flags", c_uint32),
         # Must be 0.
         ("reserved", c_uint32),
-        # LINEAR, COSINE, ONE_CYCLE: steps until the end; 1 or more. Required for these kinds.
-        ("total_steps", c_uint64),
-        # CONSTANT, LINEAR, COSINE: number of first steps, in which the factor rises to 1. At most
-        # total_steps with LINEAR and COSINE. Default: 0, no warm-up.
+        # First steps, in which the factor rises to 1. Default: 0, no warm-up.
         ("warm_up_steps", c_uint64),
         # With warm_up_steps: the factor of step 0, in (0, 1]. Default: 1 / warm_up_steps.
         ("warm_up_factor", c_double),
-        # LINEAR, COSINE: the factor at the end, in [0, 1]. Default: 0.
+    ]
+
+
+class trireme_linear_schedule_options(Structure):
+    """LINEAR."""
+
+    _fields_ = [
+        # The kind and the size of this struct.
+        ("base", trireme_schedule_options),
+        # 0 or TRIREME_SCHEDULE_FLAG_FROM_ZERO. Default: 0.
+        ("flags", c_uint32),
+        # Must be 0.
+        ("reserved", c_uint32),
+        # Steps until the end; 1 or more. Required.
+        ("total_steps", c_uint64),
+        # First steps, in which the factor rises to 1; at most total_steps. Default: 0, no warm-up.
+        ("warm_up_steps", c_uint64),
+        # With warm_up_steps: the factor of step 0, in (0, 1]. Default: 1 / warm_up_steps.
+        ("warm_up_factor", c_double),
+        # The factor at the end, in [0, 1]. Default: 0.
         ("end_factor", c_double),
-        # ONE_CYCLE: the part of total_steps in which the factor rises, in (0, 1]. Default: 0.3.
+    ]
+
+
+class trireme_cosine_schedule_options(Structure):
+    """COSINE."""
+
+    _fields_ = [
+        # The kind and the size of this struct.
+        ("base", trireme_schedule_options),
+        # 0 or TRIREME_SCHEDULE_FLAG_FROM_ZERO. Default: 0.
+        ("flags", c_uint32),
+        # Must be 0.
+        ("reserved", c_uint32),
+        # Steps until the end; 1 or more. Required.
+        ("total_steps", c_uint64),
+        # First steps, in which the factor rises to 1; at most total_steps. Default: 0, no warm-up.
+        ("warm_up_steps", c_uint64),
+        # With warm_up_steps: the factor of step 0, in (0, 1]. Default: 1 / warm_up_steps.
+        ("warm_up_factor", c_double),
+        # The factor at the end, in [0, 1]. Default: 0.
+        ("end_factor", c_double),
+    ]
+
+
+class trireme_one_cycle_schedule_options(Structure):
+    """ONE_CYCLE."""
+
+    _fields_ = [
+        # The kind and the size of this struct.
+        ("base", trireme_schedule_options),
+        # 0 or TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING. Default: 0.
+        ("flags", c_uint32),
+        # Must be 0.
+        ("reserved", c_uint32),
+        # Steps until the end; 1 or more. Required.
+        ("total_steps", c_uint64),
+        # The part of total_steps in which the factor rises, in (0, 1]. Default: 0.3.
         ("pct_start", c_double),
-        # ONE_CYCLE: the peak divided by the first factor; 1 or more, finite. Default: 25.
+        # The peak divided by the first factor; 1 or more, finite. Default: 25.
         ("div_factor", c_double),
-        # ONE_CYCLE: the first factor divided by the last; 1 or more, finite. Default: 1e4.
+        # The first factor divided by the last; 1 or more, finite. Default: 1e4.
         ("final_div_factor", c_double),
-        # USER: the schedule. Must be NULL for the other kinds.
+    ]
+
+
+class trireme_user_schedule_options(Structure):
+    """USER: a schedule of the caller."""
+
+    _fields_ = [
+        # The kind and the size of this struct.
+        ("base", trireme_schedule_options),
+        # The schedule. Required.
         ("factor", trireme_schedule_callback),
-        # Handed to `factor`.
+        # Handed to `factor`; trireme_optimizer_set_schedule() tells how long. Default: NULL.
         ("user_data", c_void_p),
     ]
 

@@ -62,7 +62,7 @@ macro_rules! inits {
     )*};
 }
 
-macro_rules! rules {
+macro_rules! kinds {
     ($($name:ident: $options:ident = $kind:ident;)*) => {$(
         /// The value of the macro of this name: size and kind are set, all else is 0.
         pub const $name: $options = {
@@ -70,7 +70,8 @@ macro_rules! rules {
             // SAFETY: as `init` of other structs.
             let mut value: $options =
                 unsafe { core::mem::transmute([0_u8; core::mem::size_of::<$options>()]) };
-            value.base = trireme_rule_options { struct_size: size as u32, kind: $kind };
+            value.base.struct_size = size as u32;
+            value.base.kind = $kind;
             value
         };
     )*};

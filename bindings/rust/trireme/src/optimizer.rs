@@ -13,7 +13,8 @@ use crate::hook::Hook;
 use crate::model::Model;
 use crate::optimizer_options::OptimizerOptions;
 use crate::rule::{OwnRule, Update};
-use crate::schedule::{OwnSchedule, ScheduleKind, ScheduleOptions};
+use crate::schedule::OwnSchedule;
+use crate::schedules::Schedule;
 
 /// The loss scale, and how the last step went with it.
 #[non_exhaustive]
@@ -120,12 +121,15 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Multiplies the learning rate of each step by the factor of a schedule. The same on all ranks,
-    /// and again after [`load`](Self::load).
-    pub fn set_schedule(&mut self, kind: ScheduleKind, options: &ScheduleOptions) -> Result<()> {
+    /// Multiplies the learning rate of each step by the factor of a schedule, such as a
+    /// [`CosineSchedule`](crate::CosineSchedule). The same on all ranks, and again after
+    /// [`load`](Self::load).
+    pub fn set_schedule(&mut self, schedule: impl Into<Schedule>) -> Result<()> {
+        let schedule = schedule.into();
         // SAFETY: a live optimizer, one call at a time; the options are copied.
-        self.call(|optimizer| unsafe {
-            sys::trireme_optimizer_set_schedule(optimizer, &options.raw(kind))
+        self.call(|optimizer| {
+            schedule
+                .lend(|options| unsafe { sys::trireme_optimizer_set_schedule(optimizer, options) })
         })?;
         self.keep_schedule(None);
         Ok(())
@@ -146,7 +150,7 @@ impl Optimizer {
         // SAFETY: a live optimizer, one call at a time; the library uses `factor` and `user_data`
         // until another is set or optimizer and trainers are destroyed, and Held keeps them.
         self.call(|optimizer| unsafe {
-            sys::trireme_optimizer_set_schedule(optimizer, &schedule.raw())
+            sys::trireme_optimizer_set_schedule(optimizer, &schedule.raw().base)
         })?;
         self.keep_schedule(Some(schedule));
         Ok(())

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use support::{fails, ranks};
 use trireme::{
-    schedule_factor, Communicator, Dtype, Model, ModelOptions, Optimizer, OptimizerOptions,
-    Parameter, ParameterGroup, RuleKind, ScheduleKind, ScheduleOptions, Status, Strategy, Update,
+    schedule_factor, Communicator, ConstantSchedule, CosineSchedule, Dtype, LinearSchedule, Model,
+    ModelOptions, OneCycleSchedule, Optimizer, OptimizerOptions, Parameter, ParameterGroup,
+    RuleKind, Schedule, Status, Strategy, Update,
 };
 
 const GRADIENTS: [f32; 3] = [1.0, 2.0, 4.0];
@@ -33,52 +34,56 @@ fn optimizer(model: &mut Model) -> Optimizer {
     Optimizer::new(model, &options).unwrap()
 }
 
-fn falling(total_steps: u64) -> ScheduleOptions {
-    ScheduleOptions { total_steps, ..ScheduleOptions::default() }
+fn falling(total_steps: u64) -> LinearSchedule {
+    LinearSchedule { total_steps, ..LinearSchedule::default() }
 }
 
 #[test]
 fn factors_are_those_of_the_formulas() {
-    let options = ScheduleOptions { warm_up_steps: 2, end_factor: 0.2, ..falling(10) };
+    let cosine = CosineSchedule {
+        total_steps: 10,
+        warm_up_steps: 2,
+        end_factor: 0.2,
+        ..CosineSchedule::default()
+    };
     for step in 2..13_u64 {
         let part = ((step - 2) as f64 / 8.0).min(1.0);
         let expected = 0.2 + 0.8 * (1.0 + (std::f64::consts::PI * part).cos()) / 2.0;
-        let factor = schedule_factor(ScheduleKind::Cosine, &options, step).unwrap();
+        let factor = schedule_factor(cosine, step).unwrap();
         assert!((factor - expected).abs() < 1e-14, "step {step}: {factor}, not {expected}");
     }
-    let linear = ScheduleOptions { warm_up_steps: 4, from_zero: true, ..falling(8) };
-    let cycle = ScheduleOptions {
+    let linear = LinearSchedule { warm_up_steps: 4, from_zero: true, ..falling(8) };
+    let cycle = OneCycleSchedule {
+        total_steps: 9,
         pct_start: 5.0 / 9.0,
         div_factor: 2.0,
         final_div_factor: 4.0,
         linear_annealing: true,
-        ..falling(9)
     };
     let constant =
-        ScheduleOptions { warm_up_steps: 4, warm_up_factor: 0.5, ..ScheduleOptions::default() };
-    for (kind, options, step, expected) in [
-        (ScheduleKind::Linear, linear, 1, 0.25),
-        (ScheduleKind::Linear, linear, 6, 0.5),
-        (ScheduleKind::OneCycle, cycle, 0, 0.5),
-        (ScheduleKind::OneCycle, cycle, 4, 1.0),
-        (ScheduleKind::OneCycle, cycle, 99, 0.125),
-        (ScheduleKind::Constant, constant, 2, 0.75),
-        (ScheduleKind::Constant, constant, 4, 1.0),
+        ConstantSchedule { warm_up_steps: 4, warm_up_factor: 0.5, ..ConstantSchedule::default() };
+    let (linear, cycle): (Schedule, Schedule) = (linear.into(), cycle.into());
+    let constant = Schedule::from(constant);
+    for (schedule, step, expected) in [
+        (linear, 1, 0.25),
+        (linear, 6, 0.5),
+        (cycle, 0, 0.5),
+        (cycle, 4, 1.0),
+        (cycle, 99, 0.125),
+        (constant, 2, 0.75),
+        (constant, 4, 1.0),
     ] {
-        assert_eq!(schedule_factor(kind, &options, step).unwrap(), expected, "{kind:?} {step}");
+        assert_eq!(schedule_factor(schedule, step).unwrap(), expected, "{schedule:?} {step}");
     }
 }
 
 #[test]
 fn options_that_mean_nothing_are_refused() {
-    let nothing = ScheduleOptions::default();
-    for (kind, options) in [
-        (ScheduleKind::Linear, nothing),
-        (ScheduleKind::Constant, falling(3)),
-        (ScheduleKind::Cosine, ScheduleOptions { end_factor: 1.5, ..falling(3) }),
-        (ScheduleKind::Cosine, ScheduleOptions { linear_annealing: true, ..falling(3) }),
-    ] {
-        fails(schedule_factor(kind, &options, 0), Status::InvalidArgument);
+    let constant = ConstantSchedule { warm_up_factor: 0.5, ..ConstantSchedule::default() };
+    let cosine = CosineSchedule { total_steps: 3, end_factor: 1.5, ..CosineSchedule::default() };
+    let cycle = OneCycleSchedule { total_steps: 3, pct_start: 2.0, ..OneCycleSchedule::default() };
+    for schedule in [falling(0).into(), constant.into(), cosine.into(), Schedule::from(cycle)] {
+        fails(schedule_factor(schedule, 0), Status::InvalidArgument);
     }
 }
 
@@ -91,7 +96,7 @@ fn training_follows_a_schedule() {
             if own {
                 optimizer.set_own_schedule(|step| Ok(1.0 - step as f64 / 4.0)).unwrap();
             } else {
-                optimizer.set_schedule(ScheduleKind::Linear, &falling(4)).unwrap();
+                optimizer.set_schedule(falling(4)).unwrap();
             }
             for rate in [0.5, 0.375, 0.25] {
                 assert_eq!(optimizer.step_rate().unwrap(), rate);
@@ -199,7 +204,7 @@ fn a_rule_of_ones_own_has_rates_by_group() {
             Ok(())
         };
         let mut optimizer = Optimizer::with_rule(&mut model, &options, 0, rule).unwrap();
-        optimizer.set_schedule(ScheduleKind::Linear, &falling(2)).unwrap();
+        optimizer.set_schedule(falling(2)).unwrap();
         for _ in 0..2 {
             model.accumulate_flat(&GRADIENTS).unwrap();
             optimizer.step(&mut model).unwrap();
@@ -216,8 +221,8 @@ fn wrong_calls_are_refused() {
         for (group, factor) in [(2, 1.0), (0, -1.0), (0, f64::NAN)] {
             fails(optimizer.set_group_rate_factor(group, factor), Status::InvalidArgument);
         }
-        optimizer.set_schedule(ScheduleKind::Linear, &falling(4)).unwrap();
-        fails(optimizer.set_schedule(ScheduleKind::Linear, &falling(0)), Status::InvalidArgument);
+        optimizer.set_schedule(falling(4)).unwrap();
+        fails(optimizer.set_schedule(falling(0)), Status::InvalidArgument);
         model.accumulate_flat(&GRADIENTS).unwrap();
         optimizer.step(&mut model).unwrap();
         assert_eq!(optimizer.step_rate().unwrap(), 0.375);

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use support::{fails, ranks};
 use trireme::{
-    Bf16, Buckets, Communicator, Dtype, Layer, LayerCall, LayerOptions, LayerPhase, Model,
-    ModelOptions, Offload, Optimizer, OptimizerOptions, Parameter, RuleKind, ScheduleKind,
-    ScheduleOptions, Status, Strategy, Trainer, TrainerOptions, Units, Update,
+    Bf16, Buckets, Communicator, Dtype, Layer, LayerCall, LayerOptions, LayerPhase, LinearSchedule,
+    Model, ModelOptions, Offload, Optimizer, OptimizerOptions, Parameter, RuleKind, Status,
+    Strategy, Trainer, TrainerOptions, Units, Update,
 };
 
 const INPUTS: usize = 3;
@@ -489,10 +489,7 @@ fn all_ranks_stop_after_the_same_step() {
     ranks(2, |communicator| {
         let (mut model, mut optimizer) = model(communicator, Strategy::Zero1, 2);
         optimizer
-            .set_schedule(
-                ScheduleKind::Linear,
-                &ScheduleOptions { total_steps: 8, ..ScheduleOptions::default() },
-            )
+            .set_schedule(LinearSchedule { total_steps: 8, ..LinearSchedule::default() })
             .unwrap();
         let options = TrainerOptions::default();
         let mut trainer =

@@ -342,15 +342,15 @@ extern "C" {
     /// until the optimizer and every trainer of it are destroyed.
     ///
     /// * `optimizer`: The optimizer.
-    /// * `options`: The schedule; NULL takes it away.
+    /// * `options`: The schedule: the first part of the options of its kind. NULL takes it away.
     ///
     /// Answers:
     ///
     /// * `TRIREME_OK`
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live optimizer of this process.
     /// * `TRIREME_ERROR_INVALID_STATE`: A step that updates in backward is under way: see model.h.
-    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A field is out of range or means nothing to the kind.
-    ///   The message names it. The schedule stays as it was.
+    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: The kind is none, or a field is out of range. The
+    ///   message names it. The schedule stays as it was.
     /// * `TRIREME_ERROR_UNSUPPORTED`: `options` sets a field newer than this library. The schedule
     ///   stays as it was.
     ///

@@ -248,7 +248,7 @@ structs! {
     }
 }
 
-rules! {
+kinds! {
     TRIREME_SGD_OPTIONS_INIT: trireme_sgd_options = TRIREME_RULE_SGD;
     TRIREME_ADAM_OPTIONS_INIT: trireme_adam_options = TRIREME_RULE_ADAM;
     TRIREME_ADAMW_OPTIONS_INIT: trireme_adam_options = TRIREME_RULE_ADAMW;

@@ -31,6 +31,12 @@
 //!
 //! USER: the caller's callback answers the factor.
 //!
+//! The options of every kind begin with a trireme_schedule_options, which names the kind. Calls
+//! take the address of that first part:
+//!
+//! trireme_cosine_schedule_options cosine = TRIREME_COSINE_SCHEDULE_OPTIONS_INIT;
+//! cosine.total_steps = 10000; trireme_optimizer_set_schedule(optimizer, &cosine.base);
+//!
 //! Ownership: each call copies the options; nothing here holds anything. Thread safety: any thread,
 //! also concurrently.
 
@@ -49,10 +55,10 @@ constants! {
     TRIREME_SCHEDULE_KIND_ONE_CYCLE: trireme_schedule_kind = 4;
     /// The caller's own schedule: the callback `factor`.
     TRIREME_SCHEDULE_KIND_USER: trireme_schedule_kind = 5;
-    // Flags of a schedule.
+    // Flags of a schedule. Each kind tells those that it knows.
     /// The warm-up begins with the factor 0. With warm_up_steps, instead of warm_up_factor.
     TRIREME_SCHEDULE_FLAG_FROM_ZERO: u32 = 1;
-    /// ONE_CYCLE only: the factor rises and falls along straight lines.
+    /// The factor rises and falls along straight lines.
     TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING: u32 = 2;
 }
 
@@ -68,42 +74,97 @@ pub type trireme_schedule_callback =
     Option<unsafe extern "C" fn(step: u64, user_data: *mut c_void) -> f64>;
 
 structs! {
-    /// Start from TRIREME_SCHEDULE_OPTIONS_INIT. In every field 0 or NULL means the default. A
-    /// field that the kind does not know stays 0. Names in capitals are kinds, such as COSINE for
-    /// TRIREME_SCHEDULE_KIND_COSINE.
+    /// The first part of every schedule's options. In every field 0 or NULL means the default.
     trireme_schedule_options {
-        /// sizeof this struct as the caller knows it.
+        /// sizeof the whole struct of the kind as the caller knows it.
         struct_size: u32,
-        /// The kind, a TRIREME_SCHEDULE_KIND_\*. Required.
+        /// The kind, and so the struct: TRIREME_SCHEDULE_KIND_\*. The INIT macro of the kind sets
+        /// it.
         kind: trireme_schedule_kind,
-        /// 0, or a sum of TRIREME_SCHEDULE_FLAG_FROM_ZERO and LINEAR_ANNEALING.
+    }
+    /// CONSTANT.
+    trireme_constant_schedule_options {
+        /// The kind and the size of this struct.
+        base: trireme_schedule_options,
+        /// 0 or TRIREME_SCHEDULE_FLAG_FROM_ZERO. Default: 0.
         flags: u32,
         /// Must be 0.
         reserved: u32,
-        /// LINEAR, COSINE, ONE_CYCLE: steps until the end; 1 or more. Required for these kinds.
-        total_steps: u64,
-        /// CONSTANT, LINEAR, COSINE: number of first steps, in which the factor rises to 1. At most
-        /// total_steps with LINEAR and COSINE. Default: 0, no warm-up.
+        /// First steps, in which the factor rises to 1. Default: 0, no warm-up.
         warm_up_steps: u64,
         /// With warm_up_steps: the factor of step 0, in (0, 1\]. Default: 1 / warm_up_steps.
         warm_up_factor: f64,
-        /// LINEAR, COSINE: the factor at the end, in \[0, 1\]. Default: 0.
+    }
+    /// LINEAR.
+    trireme_linear_schedule_options {
+        /// The kind and the size of this struct.
+        base: trireme_schedule_options,
+        /// 0 or TRIREME_SCHEDULE_FLAG_FROM_ZERO. Default: 0.
+        flags: u32,
+        /// Must be 0.
+        reserved: u32,
+        /// Steps until the end; 1 or more. Required.
+        total_steps: u64,
+        /// First steps, in which the factor rises to 1; at most total_steps. Default: 0, no
+        /// warm-up.
+        warm_up_steps: u64,
+        /// With warm_up_steps: the factor of step 0, in (0, 1\]. Default: 1 / warm_up_steps.
+        warm_up_factor: f64,
+        /// The factor at the end, in \[0, 1\]. Default: 0.
         end_factor: f64,
-        /// ONE_CYCLE: the part of total_steps in which the factor rises, in (0, 1\]. Default: 0.3.
+    }
+    /// COSINE.
+    trireme_cosine_schedule_options {
+        /// The kind and the size of this struct.
+        base: trireme_schedule_options,
+        /// 0 or TRIREME_SCHEDULE_FLAG_FROM_ZERO. Default: 0.
+        flags: u32,
+        /// Must be 0.
+        reserved: u32,
+        /// Steps until the end; 1 or more. Required.
+        total_steps: u64,
+        /// First steps, in which the factor rises to 1; at most total_steps. Default: 0, no
+        /// warm-up.
+        warm_up_steps: u64,
+        /// With warm_up_steps: the factor of step 0, in (0, 1\]. Default: 1 / warm_up_steps.
+        warm_up_factor: f64,
+        /// The factor at the end, in \[0, 1\]. Default: 0.
+        end_factor: f64,
+    }
+    /// ONE_CYCLE.
+    trireme_one_cycle_schedule_options {
+        /// The kind and the size of this struct.
+        base: trireme_schedule_options,
+        /// 0 or TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING. Default: 0.
+        flags: u32,
+        /// Must be 0.
+        reserved: u32,
+        /// Steps until the end; 1 or more. Required.
+        total_steps: u64,
+        /// The part of total_steps in which the factor rises, in (0, 1\]. Default: 0.3.
         pct_start: f64,
-        /// ONE_CYCLE: the peak divided by the first factor; 1 or more, finite. Default: 25.
+        /// The peak divided by the first factor; 1 or more, finite. Default: 25.
         div_factor: f64,
-        /// ONE_CYCLE: the first factor divided by the last; 1 or more, finite. Default: 1e4.
+        /// The first factor divided by the last; 1 or more, finite. Default: 1e4.
         final_div_factor: f64,
-        /// USER: the schedule. Must be NULL for the other kinds.
+    }
+    /// USER: a schedule of the caller.
+    trireme_user_schedule_options {
+        /// The kind and the size of this struct.
+        base: trireme_schedule_options,
+        /// The schedule. Required.
         factor: trireme_schedule_callback,
-        /// Handed to `factor`.
+        /// Handed to `factor`; trireme_optimizer_set_schedule() tells how long. Default: NULL.
         user_data: *mut c_void,
     }
 }
 
-inits! {
-    trireme_schedule_options
+kinds! {
+    TRIREME_CONSTANT_SCHEDULE_OPTIONS_INIT: trireme_constant_schedule_options = TRIREME_SCHEDULE_KIND_CONSTANT;
+    TRIREME_LINEAR_SCHEDULE_OPTIONS_INIT: trireme_linear_schedule_options = TRIREME_SCHEDULE_KIND_LINEAR;
+    TRIREME_COSINE_SCHEDULE_OPTIONS_INIT: trireme_cosine_schedule_options = TRIREME_SCHEDULE_KIND_COSINE;
+    TRIREME_ONE_CYCLE_SCHEDULE_OPTIONS_INIT: trireme_one_cycle_schedule_options = TRIREME_SCHEDULE_KIND_ONE_CYCLE;
+    TRIREME_USER_SCHEDULE_OPTIONS_INIT: trireme_user_schedule_options = TRIREME_SCHEDULE_KIND_USER;
 }
 
 extern "C" {
@@ -112,7 +173,7 @@ extern "C" {
     ///
     /// Does not block. Keeps no pointer.
     ///
-    /// * `options`: The schedule. Required.
+    /// * `options`: The schedule: the first part of the options of its kind. Required.
     /// * `step`: Number of steps before this one: 0 for the first. Any number, also beyond
     ///   total_steps.
     /// * `out_factor`: The factor. Not written on failure.
@@ -120,8 +181,8 @@ extern "C" {
     /// Answers:
     ///
     /// * `TRIREME_OK`
-    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL, or a field is out of range or means
-    ///   nothing to the kind. The message names it.
+    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL, the kind is none, or a field is out
+    ///   of range. The message names it.
     /// * `TRIREME_ERROR_UNSUPPORTED`: `options` sets a field newer than this library.
     /// * `TRIREME_ERROR_CALLBACK`: The caller's schedule answered a number that is negative or not
     ///   finite.
