@@ -477,15 +477,17 @@ class Headers:
         return kind.base if declared is None else ""
 
     def flags(self, struct: Struct) -> list[Constant]:
-        """The bits of its field `flags`: those with the name of the struct, else those that the
-        comment of the field names."""
+        """The bits of its field `flags`: those with the name of the struct. Kinds share the flags of
+        their family, so there the comment of the field names them: for trireme_cosine_schedule_options,
+        some of TRIREME_SCHEDULE_FLAG_*."""
         prefix = struct.name.removesuffix("_options").upper() + "_FLAG_"
         constants = [constant for header in self.all for constant, _ in header.constants()]
         found = [constant for constant in constants if constant.name.startswith(prefix)]
         if not found:
             field = next(field for field in struct.fields if field.name == "flags")
             text = " ".join(block.text for block in field.doc)
-            named = re.findall(r"TRIREME_\w+_FLAG_\w+", text)
+            family = prefix.removesuffix("_FLAG_").rpartition("_")[2]
+            named = re.findall(rf"TRIREME_{family}_FLAG_\w+", text)
             found = [constant for constant in constants if constant.name in named]
         if not found:
             raise HeaderError(f"{struct.name}.flags: no {prefix}* is declared")

@@ -60,13 +60,9 @@ namespace Trireme.Tests
                 {
                     float[] gradients = new float[Elements];
                     int asked = 0;
-                    optimizer.SetSchedule(new Schedule
-                    {
-                        Kind = ScheduleKind.User,
-                        Factor = step => ++asked > 2
-                            ? 1
-                            : throw new InvalidTimeZoneException("time " + asked),
-                    });
+                    optimizer.SetSchedule(new UserSchedule(step => ++asked > 2
+                        ? 1
+                        : throw new InvalidTimeZoneException("time " + asked)));
                     Check.Contains(
                         "time 1",
                         Check.Throws<InvalidTimeZoneException>(() => model.BeginBackward()).Message);
@@ -117,15 +113,11 @@ namespace Trireme.Tests
                     using (Model model = Sealed(c))
                     using (Optimizer optimizer = By(model, new UserRule(update => CollectElsewhere())))
                     {
-                        optimizer.SetSchedule(new Schedule
+                        optimizer.SetSchedule(new UserSchedule(step =>
                         {
-                            Kind = ScheduleKind.User,
-                            Factor = step =>
-                            {
-                                CollectElsewhere();
-                                return 1;
-                            },
-                        });
+                            CollectElsewhere();
+                            return 1;
+                        }));
                         model.BeginBackward();
                         for (ulong number = 0; number < Elements; ++number)
                         {

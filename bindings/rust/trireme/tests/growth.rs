@@ -20,7 +20,6 @@ const FILLED_BY_CALLERS: [&str; 20] = [
     "OptimizerOptions",
     "Parameter",
     "ParameterGroup",
-    "ScheduleOptions",
     "Shards",
     "StateRange", // no caller can make one: it has private fields
     "TrainerOptions",
@@ -47,13 +46,13 @@ fn closed(item: &str) -> Option<&str> {
 #[test]
 fn what_a_later_release_may_add_to_is_not_exhaustive() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let rules = root.join("rules/mod.rs");
+    let filled = [root.join("rules/mod.rs"), root.join("schedules/mod.rs")];
     let mut found = Vec::new();
     for path in sources(&root) {
         let text = fs::read_to_string(&path).unwrap();
         let items = text.split("\n\n").filter_map(closed);
-        // The structs of the update rules are filled by callers.
-        found.extend(items.filter(|_| path != rules).map(str::to_owned));
+        // The structs of update rules and schedules are filled by callers.
+        found.extend(items.filter(|_| !filled.contains(&path)).map(str::to_owned));
     }
     found.sort();
     assert_eq!(found, FILLED_BY_CALLERS);
