@@ -28,7 +28,7 @@ class MeshHandles {
   }
   ~MeshHandles() {
     for (trireme_communicator* const each : handles_) trireme_communicator_destroy(each);
-    if (mesh_->spread() != nullptr) mesh_->spread()->leave();
+    mesh_->leave_model_groups();
   }
   MeshHandles(const MeshHandles&) = delete;
   MeshHandles& operator=(const MeshHandles&) = delete;

@@ -1,7 +1,10 @@
 #include "collectives/mesh.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
+
+#include "sharding/placement.hpp"
 
 namespace trireme {
 namespace {
@@ -21,14 +24,17 @@ ChildPlan plan_of(const sharding::MeshShape& shape, const std::vector<std::size_
   return plan;
 }
 
-// "data" and "shard", if both have several ranks.
-std::vector<std::size_t> axes_of_both(const sharding::MeshShape& shape) {
-  std::vector<std::size_t> found;
-  for (std::size_t axis = 0; axis < shape.axes().size(); ++axis) {
-    const sharding::Axis& each = shape.axes()[axis];
-    if ((each.name == "data" || each.name == "shard") && each.size > 1) found.push_back(axis);
+// The place in `groups` of the one over all these axes. It is added if several of them have several
+// ranks; else the group of one axis, which lies at the place of that axis, has all of its ranks.
+std::size_t place_of(const sharding::MeshShape& shape, const std::vector<std::size_t>& axes,
+                     std::vector<std::vector<std::size_t>>* groups) {
+  std::vector<std::size_t> wide;
+  for (const std::size_t axis : axes) {
+    if (shape.axes()[axis].size > 1) wide.push_back(axis);
   }
-  return found.size() == 2 ? found : std::vector<std::size_t>();
+  if (wide.size() < 2) return wide.empty() ? axes.front() : wide.front();
+  groups->push_back(std::move(wide));
+  return groups->size() - 1;
 }
 
 }  // namespace
@@ -40,13 +46,21 @@ Status Mesh::create(std::shared_ptr<Communicator> parent, std::vector<sharding::
   TRIREME_RETURN_IF_ERROR(
       sharding::MeshShape::make(std::move(axes), order, parent->world_size(), &shape));
   std::shared_ptr<Mesh> mesh(new Mesh(std::move(parent), std::move(shape)));
-  const std::vector<std::size_t> both = axes_of_both(mesh->shape_);
+  std::vector<std::vector<std::size_t>> groups;  // the axes of each; first those of one axis
+  const std::size_t count = mesh->shape_.axes().size();
+  for (std::size_t axis = 0; axis < count; ++axis) groups.push_back({axis});
+  sharding::Placement models;
+  const bool has_models = sharding::Placement::find_axes(mesh->shape_, &models).ok();
+  const bool several = has_models && !models.model_axes().empty();
+  std::vector<std::size_t> all(count);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  const std::size_t spread = has_models ? place_of(mesh->shape_, models.spread_axes(), &groups) : 0;
+  const std::size_t everybody = several ? place_of(mesh->shape_, all, &groups) : 0;
   const auto plan = [&](const std::vector<Words>&) {
     std::vector<ChildPlan> plans;
-    for (std::size_t axis = 0; axis < mesh->shape_.axes().size(); ++axis) {
-      plans.push_back(plan_of(mesh->shape_, {axis}, mesh->parent_->rank()));
+    for (const std::vector<std::size_t>& each : groups) {
+      plans.push_back(plan_of(mesh->shape_, each, mesh->parent_->rank()));
     }
-    if (!both.empty()) plans.push_back(plan_of(mesh->shape_, both, mesh->parent_->rank()));
     return plans;
   };
   ChildOptions options;
@@ -54,12 +68,17 @@ Status Mesh::create(std::shared_ptr<Communicator> parent, std::vector<sharding::
   TRIREME_RETURN_IF_ERROR(make_children(*mesh->parent_,
                                         {"mesh " + mesh->shape_.text(), kAgreementName}, {}, plan,
                                         options, &mesh->axes_));
-  if (!both.empty()) {
-    mesh->spread_ = std::move(mesh->axes_.back());
-    mesh->axes_.pop_back();
-  }
+  if (has_models) mesh->spread_ = mesh->axes_[spread];
+  if (several) mesh->all_models_ = mesh->axes_[everybody];
+  const auto first = mesh->axes_.begin() + static_cast<std::ptrdiff_t>(count);
+  mesh->model_groups_.assign(first, mesh->axes_.end());
+  mesh->axes_.erase(first, mesh->axes_.end());
   *out = std::move(mesh);
   return Status::success();
+}
+
+void Mesh::leave_model_groups() const noexcept {
+  for (const std::shared_ptr<Communicator>& group : model_groups_) group->leave();
 }
 
 Status Mesh::make_communicator(std::vector<std::size_t> axes, const ChildOptions& options,

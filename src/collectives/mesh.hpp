@@ -16,18 +16,22 @@ namespace trireme {
 
 class Mesh {
  public:
-  // Collective over the parent; makes the communicators of all axes.
+  // Collective over the parent; makes the communicators of all axes, and the groups of models.
   static Status create(std::shared_ptr<Communicator> parent, std::vector<sharding::Axis> axes,
                        trireme_mesh_order order, std::uint64_t timeout_ns,
                        std::shared_ptr<Mesh>* out);
 
   const sharding::MeshShape& shape() const { return shape_; }
   const std::vector<std::shared_ptr<Communicator>>& axis_communicators() const { return axes_; }
-  // All ranks.
+  // All ranks. The caller may leave it while the mesh lives.
   const std::shared_ptr<Communicator>& parent() const { return parent_; }
-  // The ranks over which a model is spread, along "data" and "shard" together; null if either has
-  // 1 rank, so that the communicator of one axis has them all.
+  // The ranks over which a model is spread, along "data" and "shard" together; null if no model can
+  // lie on these axes.
   const std::shared_ptr<Communicator>& spread() const { return spread_; }
+  // All ranks, as a rendezvous of their models; null if no rank has another model than this one.
+  const std::shared_ptr<Communicator>& all_models() const { return all_models_; }
+  // Leaves the groups that were made for models alone.
+  void leave_model_groups() const noexcept;
 
   // A new communicator over several axes together. Collective over the parent.
   Status make_communicator(std::vector<std::size_t> axes, const ChildOptions& options,
@@ -40,7 +44,10 @@ class Mesh {
   const std::shared_ptr<Communicator> parent_;
   const sharding::MeshShape shape_;
   std::vector<std::shared_ptr<Communicator>> axes_;  // in the order given
+  // The next two may be communicators of an axis that has all of these ranks.
   std::shared_ptr<Communicator> spread_;
+  std::shared_ptr<Communicator> all_models_;
+  std::vector<std::shared_ptr<Communicator>> model_groups_;  // those of the two that are not
 };
 
 }  // namespace trireme

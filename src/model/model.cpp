@@ -44,16 +44,6 @@ Status take_ranks_of_host(const Link& link, const std::vector<Fact>& facts, Mode
   return Status::success();
 }
 
-// The ranks over which the axes of a mesh spread a model.
-std::shared_ptr<Communicator> ranks_of(const Mesh& mesh, const sharding::Placement& placement) {
-  if (mesh.spread() != nullptr) return mesh.spread();
-  std::size_t widest = placement.spread_axes()[0];
-  for (const std::size_t axis : placement.spread_axes()) {
-    if (mesh.shape().axes()[axis].size > 1) widest = axis;
-  }
-  return mesh.axis_communicators()[widest];
-}
-
 // Peers read memory in place if it was allocated for them. A step gives whole parameters to all
 // ranks of the model, which have no other way to them; shards can go through memory between.
 Communicator& readers_of(const Link& link, const sharding::Layout& layout) {
@@ -110,7 +100,7 @@ Status Model::create_on_mesh(std::shared_ptr<const Mesh> mesh, const ModelOption
   ModelOptions placed = options;
   sharding::Placement placement;
   TRIREME_RETURN_IF_ERROR(place_model(*mesh->parent(), mesh.get(), &placed, &placement));
-  std::shared_ptr<Communicator> ranks = ranks_of(*mesh, placement);
+  std::shared_ptr<Communicator> ranks = mesh->spread();
   TRIREME_RETURN_IF_ERROR(check_model_options(*ranks, placed, placement));
   ModelAxes axes(std::move(mesh), placement);
   out->reset(new Model(std::move(ranks), std::move(axes), placed, placement, count_rule));

@@ -82,20 +82,33 @@ ModelAxes::ModelAxes(std::shared_ptr<const Mesh> mesh, const sharding::Placement
   for (const std::size_t axis : placement.model_axes()) {
     Line line;
     line.axis = mesh_->shape().axes()[axis].name;
-    line.link = std::make_shared<Link>();
     line.link->communicator = mesh_->axis_communicators()[axis];
+    // One channel is enough for what a model says there: it says one thing after the other.
+    if (line.link->communicator == mesh_->all_models()) all_.link = line.link;
     lines_.push_back(std::move(line));
   }
+  all_.link->communicator = mesh_->all_models();
 }
 
 ModelAxes::~ModelAxes() {
-  for (const Line& line : lines_) {
-    if (line.number != 0) line.link->communicator->leave_channels(line.number, line.link->gathers);
-  }
+  for (const Line& line : lines_) line.leave();
+  all_.leave();
 }
 
-std::shared_ptr<Communicator> ModelAxes::norm_ranks() const {
-  return lines_.empty() ? nullptr : mesh_->parent();
+void ModelAxes::Ranks::leave() const noexcept {
+  if (number != 0) link->communicator->leave_channels(number, link->gathers);
+}
+
+Status ModelAxes::Ranks::take_channel(std::uint64_t timeout_ns) {
+  link->timeout_ns = timeout_ns;
+  if (link->gathers != 0) return Status::success();
+  return link->communicator->take_channels(number, link->deadline(), &link->gathers);
+}
+
+ChildOptions ModelAxes::norm_child(std::uint64_t timeout_ns) const {
+  const std::uint32_t number = all_in_line() ? lines_[0].number : all_.number;
+  return {all_ranks()->name() + "/model " + std::to_string(number) + "/norm", timeout_ns,
+          all_.link->gathers};
 }
 
 std::vector<Communicator*> ModelAxes::groups() const {
@@ -105,23 +118,21 @@ std::vector<Communicator*> ModelAxes::groups() const {
 }
 
 void ModelAxes::take_numbers() noexcept {
-  for (Line& line : lines_) line.number = line.link->communicator->next_model();
+  for (Line& line : lines_) line.take_number();
+  if (!lines_.empty() && !all_in_line()) all_.take_number();
 }
 
 Status ModelAxes::agree_on_whole(const sharding::Registry& registry, std::uint64_t timeout_ns,
                                  Status own) {
-  for (const Line& line : lines_) {
-    Link& link = *line.link;
-    link.timeout_ns = timeout_ns;
-    Status status = Status::success();
-    if (link.gathers == 0) {
-      status = link.communicator->take_channels(line.number, link.deadline(), &link.gathers);
-    }
+  for (Line& line : lines_) {
+    Status status = line.take_channel(timeout_ns);
     // This model's own failure comes first, and the others hear that it has one.
-    if (status.ok()) status = agree(link, "seal", whole_facts(registry, line.axis), own);
+    if (status.ok()) status = agree(*line.link, "seal", whole_facts(registry, line.axis), own);
     if (own.ok()) own = along(line.axis, status);
   }
-  return own;
+  if (lines_.empty() || all_in_line()) return own;
+  Status status = all_.take_channel(timeout_ns);
+  return own.ok() ? status : own;
 }
 
 Status ModelAxes::compare_whole(const Link& model, const sharding::Registry& registry,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/mesh.hpp"
+#include "collectives/subgroup.hpp"
 #include "exchange/storage.hpp"
 #include "model/replicas.hpp"
 #include "platform/status.hpp"
@@ -26,14 +27,17 @@ class ModelAxes {
 
   // Null without one.
   const Mesh* mesh() const { return mesh_.get(); }
-  // The ranks whose models step together; null without another model.
-  std::shared_ptr<Communicator> norm_ranks() const;
+  // All ranks of the mesh, whose models step together; null without another model.
+  const std::shared_ptr<Communicator>& all_ranks() const { return all_.link->communicator; }
+  // How an optimizer of this model makes a group of all_ranks() for itself. Models that do so at
+  // the same time do not meet one another.
+  ChildOptions norm_child(std::uint64_t timeout_ns) const;
   // In quotes, for messages.
   const std::string& names() const { return names_; }
   // Groups that may have failed, in which other models wait for this one.
   std::vector<Communicator*> groups() const;
 
-  // Takes the number of a new model along each axis.
+  // Takes the number of a new model along each axis, and among all ranks.
   void take_numbers() noexcept;
   // Collective along each axis in turn: if the models of other ranks have failed, or hold other
   // parameters whole there, this one fails, too. `own` is the outcome of this model.
@@ -44,16 +48,26 @@ class ModelAxes {
                        const sharding::Layout& layout, const ReadParameters& read) const;
 
  private:
-  struct Line {
-    std::string axis;
-    std::shared_ptr<Link> link;  // the ranks along it, with a channel of the model's own
-    std::uint32_t number = 0;    // of the model among them
+  // Some ranks, with a channel of the model's own.
+  struct Ranks {
+    std::shared_ptr<Link> link = std::make_shared<Link>();
+    std::uint32_t number = 0;  // of the model among them; 0: none yet, or that of a line
+
+    void take_number() noexcept { number = link->communicator->next_model(); }
+    Status take_channel(std::uint64_t timeout_ns);
+    void leave() const noexcept;
   };
+  struct Line : Ranks {
+    std::string axis;
+  };
+  // Whether all ranks of the mesh lie along one axis.
+  bool all_in_line() const { return lines_.size() == 1 && lines_[0].link == all_.link; }
   Status compare_along(const Line& line, const sharding::Registry& registry,
                        const std::vector<std::uint64_t>& sums) const;
 
   std::shared_ptr<const Mesh> mesh_;
   std::vector<Line> lines_;
+  Ranks all_;
   std::string names_;
 };
 

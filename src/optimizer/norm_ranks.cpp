@@ -5,7 +5,6 @@
 #include <set>
 #include <string>
 
-#include "collectives/subgroup.hpp"
 #include "exchange/agreement.hpp"
 #include "kernels/hash.hpp"
 #include "optimizer/rules/clipping.hpp"
@@ -25,13 +24,13 @@ constexpr std::size_t kSaid = 2 + kMostFactors;
 
 }  // namespace
 
-Status NormRanks::open(Communicator& ranks, std::uint64_t timeout_ns,
+Status NormRanks::open(Communicator& ranks, const ChildOptions& child,
                        const sharding::Registry& registry, const std::vector<sharding::Fact>& facts,
                        std::size_t norms, const Status& local,
                        const std::shared_ptr<AllocatedBytes>& counter) {
-  link_.timeout_ns = timeout_ns;
+  link_.timeout_ns = child.timeout_ns;
   norms_ = norms;
-  TRIREME_RETURN_IF_ERROR(duplicate(ranks, {"", timeout_ns}, &link_.communicator));
+  TRIREME_RETURN_IF_ERROR(duplicate(ranks, child, &link_.communicator));
   TRIREME_RETURN_IF_ERROR(agree(link_, kNormCall, facts, Status::success()));
   TRIREME_RETURN_IF_ERROR(gather_factors(registry, local));
   sums_.resize(factors_.size() * norms_);

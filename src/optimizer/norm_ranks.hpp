@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/subgroup.hpp"
 #include "exchange/storage.hpp"
 #include "kernels/exact_sum.hpp"
 #include "platform/status.hpp"
@@ -15,11 +16,12 @@ namespace trireme::strategies {
 
 class NormRanks {
  public:
-  // Collective over `ranks`, in a group of its own. `facts` must be the same on all of them, and
-  // tell the number of `norms`: one, one for each group of parameters, or 0 where the ranks agree
-  // on overflows alone. If `local` is a failure, all of them are told and none goes on.
-  // Whatever it answers, the ranks of the model must agree() on that, and on identity().
-  Status open(Communicator& ranks, std::uint64_t timeout_ns, const sharding::Registry& registry,
+  // Collective over `ranks`, in a group of its own, which `child` describes. `facts` must be the
+  // same on all of them, and tell the number of `norms`: one, one for each group of parameters, or
+  // 0 where the ranks agree on overflows alone. If `local` is a failure, all of them are told and
+  // none goes on. Whatever it answers, the ranks of the model must agree() on that, and on
+  // identity().
+  Status open(Communicator& ranks, const ChildOptions& child, const sharding::Registry& registry,
               const std::vector<sharding::Fact>& facts, std::size_t norms, const Status& local,
               const std::shared_ptr<AllocatedBytes>& counter);
   // Equal on all ranks of one group, and on no others.

@@ -107,7 +107,12 @@ Status Optimizer::create(const std::shared_ptr<Model>& model, const optimizers::
         "options.groups or options.loss_scale");
   }
   std::shared_ptr<Communicator> norm_ranks = told_norm_ranks;
-  if (norm_ranks == nullptr && any_norm) norm_ranks = shard.axes().norm_ranks();
+  ChildOptions norm_child;
+  norm_child.timeout_ns = shard.link().timeout_ns;
+  if (norm_ranks == nullptr && any_norm && shard.axes().all_ranks() != nullptr) {
+    norm_ranks = shard.axes().all_ranks();
+    norm_child = shard.axes().norm_child(norm_child.timeout_ns);
+  }
   if (norm_ranks != nullptr && shard.uneven()) {
     const std::string what = told_norm_ranks != nullptr
                                  ? "options.norm_ranks"
@@ -169,7 +174,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model, const optimizers::
                         ready.code() == TRIREME_ERROR_SYSTEM ||
                         shard.link().communicator->failure().ok();
   if (norm_ranks != nullptr && all_come) {
-    ready = optimizer->norms_.open_norm_ranks(*norm_ranks, kCreateCall, facts, ready);
+    ready = optimizer->norms_.open_norm_ranks(*norm_ranks, norm_child, kCreateCall, facts, ready);
   }
   TRIREME_RETURN_IF_ERROR(ready);
   optimizer->norms_.make_room();

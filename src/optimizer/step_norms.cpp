@@ -74,11 +74,11 @@ void StepNorms::make_room() {
   last_group_norms_.resize(group_count());
 }
 
-Status StepNorms::open_norm_ranks(Communicator& ranks, const char* call,
+Status StepNorms::open_norm_ranks(Communicator& ranks, const ChildOptions& child, const char* call,
                                   const std::vector<sharding::Fact>& facts, const Status& ready) {
   norm_ranks_ = std::make_unique<NormRanks>();
-  const Status opened = norm_ranks_->open(ranks, shard_.link().timeout_ns, shard_.registry(), facts,
-                                          norm_count(), ready, shard_.storage()->allocated);
+  const Status opened = norm_ranks_->open(ranks, child, shard_.registry(), facts, norm_count(),
+                                          ready, shard_.storage()->allocated);
   // All ranks of the model must be in one group, or each would clip by another norm.
   TRIREME_RETURN_IF_ERROR(
       agree(shard_.link(), call,

@@ -33,9 +33,9 @@ class StepNorms {
   // Bytes of its memory; `own_norm`: the norm is that of the model's own ranks.
   std::uint64_t plan(bool own_norm) const;
   Status allocate(std::uint64_t bytes);
-  // Collective over `ranks`, with the outcome on the model's own ranks. `call` is the user's
-  // function.
-  Status open_norm_ranks(Communicator& ranks, const char* call,
+  // Collective over `ranks`, with the outcome on the model's own ranks. `child` describes the group
+  // that is made of them, `call` is the user's function.
+  Status open_norm_ranks(Communicator& ranks, const ChildOptions& child, const char* call,
                          const std::vector<sharding::Fact>& facts, const Status& ready);
   // Call it after all of that.
   void make_room();

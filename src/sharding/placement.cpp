@@ -123,9 +123,7 @@ Status Placement::check_strategy(trireme_strategy strategy, const ShardWish& wis
   return Status::success();
 }
 
-Status Placement::on_mesh(trireme_strategy strategy, const MeshShape& shape, const ShardWish& wish,
-                          Placement* out) {
-  TRIREME_RETURN_IF_ERROR(check_known(strategy));
+Status Placement::find_axes(const MeshShape& shape, Placement* out) {
   Placement made;
   made.axes_ = shape.axes();
   for (std::size_t i = 0; i < made.axes_.size(); ++i) {
@@ -149,6 +147,15 @@ Status Placement::on_mesh(trireme_strategy strategy, const MeshShape& shape, con
         "the mesh has neither axis \"data\" nor axis \"shard\", over which a model is spread; give "
         "one of them, of 1 rank if there is no more");
   }
+  *out = std::move(made);
+  return Status::success();
+}
+
+Status Placement::on_mesh(trireme_strategy strategy, const MeshShape& shape, const ShardWish& wish,
+                          Placement* out) {
+  TRIREME_RETURN_IF_ERROR(check_known(strategy));
+  Placement made;
+  TRIREME_RETURN_IF_ERROR(find_axes(shape, &made));
   const std::size_t shard = made.find(kShard);
   if (made.size_of(shard) > 1) {
     // The ranks of a model are numbered as in its own communicator: in ascending order.

@@ -33,6 +33,8 @@ class Placement {
   // each host are not known yet.
   static Status on_ranks(trireme_strategy strategy, std::uint32_t world_size, const ShardWish& wish,
                          Placement* out);
+  // The axes of a mesh, for any model there. A failure says why no model can lie on them.
+  static Status find_axes(const MeshShape& shape, Placement* out);
   // A model on a mesh.
   static Status on_mesh(trireme_strategy strategy, const MeshShape& shape, const ShardWish& wish,
                         Placement* out);

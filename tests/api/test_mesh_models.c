@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
 #include <options.h>
@@ -82,6 +83,7 @@ static void train(trireme_communicator *all, int rank, void *context) {
     struct verdict *const v = &job->verdicts[rank];
     int32_t *const at = job->at[rank];
     trireme_mesh *const mesh = make_mesh(v, all, names, job->sizes, AXES, job->order);
+    if (job->leaves) trireme_communicator_destroy(all);
     EXPECT_STATUS(v, TRIREME_OK, trireme_mesh_get_coordinates(mesh, rank, at, AXES));
     const int t = at[TENSOR], p = at[PIPELINE], count = PART + t + COMMON;
     trireme_model *const model = make_model(v, mesh, job->strategy, t);
@@ -169,6 +171,100 @@ static void a_mesh_trains_as_one_process(void **state) {
             }
         }
     }
+}
+
+static void a_mesh_trains_without_its_communicator(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    const int32_t some[][AXES] = {{1, 1, 2, 1}, {2, 1, 2, 1}, {2, 2, 1, 2}};
+    for (size_t i = 0; i < sizeof some / sizeof some[0]; ++i) {
+        static struct job job;
+        job = (struct job){.strategy = TRIREME_STRATEGY_ZERO1, .leaves = true};
+        if (some[i][SHARD] > 1) job.strategy = TRIREME_STRATEGY_HYBRID_SHARD;
+        memcpy(job.sizes, some[i], sizeof job.sizes);
+        run_job(&job, train);
+        check(&job);
+    }
+}
+
+/* ---- two networks on one mesh ---- */
+
+enum { ACTOR, CRITIC, NETWORKS };
+
+/* One rank's models of two networks. A thread trains each of them. */
+struct networks {
+    trireme_model *models[NETWORKS];
+    int tensor;
+    int late; /* the one whose thread begins later */
+    struct verdict verdicts[NETWORKS];
+};
+
+static float network_gradient(int network, int tensor) {
+    return (float)(3 + tensor) / (network == ACTOR ? 1 : 10);
+}
+
+static void train_network(int network, void *context) {
+    struct networks *const n = context;
+    struct verdict *const v = &n->verdicts[network];
+    trireme_model *const model = n->models[network];
+    const struct timespec a_while = {0, 100l * 1000 * 1000};
+    if (network == n->late) nanosleep(&a_while, NULL);
+    trireme_optimizer_options rule = rule_of(1);
+    rule.learning_rate = 1;
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    const float gradient = network_gradient(network, n->tensor);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_accumulate_flat(model, &gradient, 1, F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+    long double sum = 0;
+    for (int tensor = 0; tensor < 2; ++tensor) {
+        const long double part = network_gradient(network, tensor);
+        sum += part * part;
+    }
+    const double expected = sqrt((double)sum);
+    double norm = 0;
+    float value = 0;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_gradient_norm(optimizer, &norm));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, &value, 1, F32));
+    EXPECT(v, norm == expected);
+    EXPECT(v, value == -gradient * (expected > 1 ? (float)(1 / expected) : 1));
+    trireme_optimizer_destroy(optimizer);
+}
+
+static void train_networks(trireme_communicator *all, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_mesh *const mesh = make_mesh(v, all, names, job->sizes, AXES, job->order);
+    int32_t at[AXES];
+    EXPECT_STATUS(v, TRIREME_OK, trireme_mesh_get_coordinates(mesh, rank, at, AXES));
+    static struct networks of_rank[MOST_RANKS];
+    struct networks *const n = &of_rank[rank];
+    *n = (struct networks){.tensor = at[TENSOR], .late = at[TENSOR] == 0 ? CRITIC : ACTOR};
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_ZERO1;
+    for (int i = 0; i < NETWORKS; ++i) {
+        EXPECT_STATUS(v, TRIREME_OK, trireme_mesh_create_model(mesh, &options, &n->models[i]));
+        add(v, n->models[i], "w", 1, NULL);
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(n->models[i]));
+    }
+    run_threads(NETWORKS, train_network, n);
+    for (int i = 0; i < NETWORKS; ++i) {
+        if (n->verdicts[i].text[0] != '\0') {
+            expect_failed(v, __FILE__, __LINE__, n->verdicts[i].text);
+        }
+        trireme_model_destroy(n->models[i]);
+    }
+    trireme_mesh_destroy(mesh);
+}
+
+static void two_networks_have_a_norm_each(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    static struct job job;
+    job = (struct job){.sizes = {1, 1, 2, 1}};
+    run_job(&job, train_networks);
+    job = (struct job){.sizes = {2, 1, 2, 1}};
+    run_job(&job, train_networks);
 }
 
 /* ---- what is whole along an axis ---- */
@@ -489,6 +585,8 @@ static void a_model_that_never_comes_is_missed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mesh_trains_as_one_process),
+        cmocka_unit_test(a_mesh_trains_without_its_communicator),
+        cmocka_unit_test(two_networks_have_a_norm_each),
         cmocka_unit_test(ranks_that_register_differently_get_a_mismatch),
         cmocka_unit_test(copies_along_an_axis_are_compared),
         cmocka_unit_test(each_axis_is_compared_by_itself),

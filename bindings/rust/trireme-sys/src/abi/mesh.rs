@@ -7,8 +7,13 @@
 //! that differ in these two coordinates, and models on the mesh use it.
 //!
 //! Ownership: trireme_mesh_create() creates a mesh, and trireme_mesh_destroy() destroys it. The
-//! communicators of its axes belong to it. A mesh keeps the parts of its communicator that it
-//! needs, so the caller may destroy handles in any order.
+//! communicators of its axes belong to it. Once there is a mesh, the caller may destroy its
+//! communicator: axes and models go on. Only trireme_mesh_create_communicator() needs it.
+//!
+//! Groups: one for each axis. For models a mesh also makes up to two groups that no handle names.
+//! One is of the ranks along "data" and "shard". The other one is of all ranks, where "tensor" or
+//! "pipeline" has several. It makes neither where one axis has these ranks already, nor where no
+//! model can lie on the axes.
 //!
 //! A model on a mesh (trireme_mesh_create_model()): the names of the axes tell how the model lies.
 //!
