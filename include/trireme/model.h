@@ -318,7 +318,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_model_add_parameter(
  * allocates memory as planned. Parameters are 0 afterwards.
  *
  * Collective: blocks until all ranks have called it or the deadline passes. For a model of
- * trireme_mesh_create_model() these are all ranks of the mesh.
+ * trireme_mesh_create_model() these are all ranks of the mesh. If a model fails, all fail.
  *
  * @param model  The model.
  * @retval TRIREME_OK

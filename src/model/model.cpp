@@ -79,6 +79,20 @@ Status make_groups(const sharding::Spread& spread, std::uint32_t number, Link* l
   return make("reshard", team, &link->reshard);
 }
 
+// `number`: of the model in its communicator.
+Status take_channels(std::uint32_t number, Link* link) {
+  if (link->gathers != 0) return Status::success();
+  TRIREME_RETURN_IF_ERROR(
+      link->communicator->take_channels(number, link->deadline(), &link->gathers));
+  link->reductions = link->gathers + 1;
+  return Status::success();
+}
+
+Status check_parameters(const sharding::Registry& registry) {
+  if (!registry.parameters().empty()) return Status::success();
+  return invalid_state("the model has no parameter");
+}
+
 }  // namespace
 
 Model::~Model() {
@@ -154,12 +168,27 @@ Status Model::allocate(const sharding::Layout& layout) {
 Status Model::seal() {
   if (failed_.ok() && layout_ != nullptr) return invalid_state("the model is sealed");
   TRIREME_RETURN_IF_ERROR(Status(failed_));
-  if (registry_.parameters().empty()) return invalid_state("the model has no parameter");
-  Status own = seal_ranks();
-  // The other models of a mesh wait there, even to learn that this one has failed.
-  Status all = axes_.agree_on_whole(registry_, link_.timeout_ns, Status(own));
-  if (own.ok()) failed_ = Status(all);
-  return all;
+  if (!axes_.any()) return seal_ranks();
+  try {
+    return seal_on_mesh();
+  } catch (...) {  // other models wait for this one
+    axes_.fail(TRIREME_ERROR_OUT_OF_MEMORY, kNoMemory);
+    throw;
+  }
+}
+
+// Every failure of a model is one of all models of the mesh, so that none of them is sealed alone.
+Status Model::seal_on_mesh() {
+  Status own = take_channels(number_, &link_);
+  if (own.ok()) {
+    own = agree(link_, "seal", {mesh_fact(axes_.mesh())}, check_parameters(registry_));
+    // Peers whose model is on no mesh would not come along its axes.
+    failed_ = own;
+    if (own.code() == TRIREME_ERROR_MISMATCH) return own;
+  }
+  if (own.ok()) own = seal_ranks();
+  failed_ = axes_.agree_on_seal(link_, registry_, own);
+  return Status(failed_);
 }
 
 Status Model::seal_ranks() {
@@ -168,11 +197,8 @@ Status Model::seal_ranks() {
     for (Fact& fact : registry_.facts()) all.push_back(std::move(fact));
     return all;
   };
-  if (link_.gathers == 0) {
-    TRIREME_RETURN_IF_ERROR(
-        link_.communicator->take_channels(number_, link_.deadline(), &link_.gathers));
-    link_.reductions = link_.gathers + 1;
-  }
+  TRIREME_RETURN_IF_ERROR(check_parameters(registry_));
+  TRIREME_RETURN_IF_ERROR(take_channels(number_, &link_));
   if (sharding::traits_of(options_.strategy).copies && options_.shard_ranks == 0) {
     failed_ = take_ranks_of_host(link_, facts(), &options_, &placement_);
     TRIREME_RETURN_IF_ERROR(Status(failed_));

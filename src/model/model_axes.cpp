@@ -35,12 +35,15 @@ std::vector<sharding::Fact> whole_facts(const sharding::Registry& registry,
   return facts;
 }
 
+Status prefixed(const std::string& prefix, const Status& failure) {
+  Status told = Status::failure(failure.code(), prefix + failure.message());
+  return failure.details() != nullptr ? std::move(told).with_details(*failure.details())
+                                      : std::move(told);
+}
+
 Status along(const std::string& axis, const Status& status) {
   if (status.ok()) return Status::success();
-  Status told = Status::failure(
-      status.code(), "along axis " + sharding::quoted(axis) + " of the mesh: " + status.message());
-  return status.details() != nullptr ? std::move(told).with_details(*status.details())
-                                     : std::move(told);
+  return prefixed("along axis " + sharding::quoted(axis) + " of the mesh: ", status);
 }
 
 // One element's part of a sum that does not depend on who holds it: models of one axis may cut a
@@ -122,17 +125,40 @@ void ModelAxes::take_numbers() noexcept {
   if (!lines_.empty() && !all_in_line()) all_.take_number();
 }
 
-Status ModelAxes::agree_on_whole(const sharding::Registry& registry, std::uint64_t timeout_ns,
-                                 Status own) {
+Status ModelAxes::agree_on_seal(const Link& model, const sharding::Registry& registry, Status own) {
   for (Line& line : lines_) {
-    Status status = line.take_channel(timeout_ns);
+    Status status = line.take_channel(model.timeout_ns);
     // This model's own failure comes first, and the others hear that it has one.
     if (status.ok()) status = agree(*line.link, "seal", whole_facts(registry, line.axis), own);
     if (own.ok()) own = along(line.axis, status);
   }
-  if (lines_.empty() || all_in_line()) return own;
-  Status status = all_.take_channel(timeout_ns);
+  // A rank hears on its axes of few others.
+  Status status = all_in_line() ? Status::success() : all_.take_channel(model.timeout_ns);
+  if (all_.link->gathers != 0) status = agree_on_mesh(model, "seal", {}, own);
   return own.ok() ? status : own;
+}
+
+Status ModelAxes::agree_on_mesh(const Link& model, const char* call,
+                                const std::vector<sharding::Fact>& facts, const Status& own) const {
+  tell_failure(model);
+  Status status = agree(*all_.link, call, facts, own);
+  if (status.ok() || !own.ok()) return status;
+  return prefixed("among all ranks of the mesh: ", status);
+}
+
+void ModelAxes::tell_failure(const Link& model) const {
+  std::vector<Communicator*> may_have_failed = groups();
+  may_have_failed.push_back(model.communicator.get());
+  for (const Communicator* const group : may_have_failed) {
+    const Status cause = group->shared_failure();
+    if (!cause.ok()) return all_.link->communicator->fail_with(group->lineage(), cause);
+  }
+}
+
+void ModelAxes::fail(trireme_status code, std::string_view why) const noexcept {
+  if (!any()) return;
+  for (const Line& line : lines_) line.link->communicator->fail(code, why);
+  all_.link->communicator->fail(code, why);
 }
 
 Status ModelAxes::compare_whole(const Link& model, const sharding::Registry& registry,

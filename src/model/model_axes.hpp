@@ -1,10 +1,12 @@
 // The axes of a mesh along which other models lie. Ranks compare there the parameters that several
-// models hold whole. A model on a communicator has no such axes.
+// models hold whole, and all ranks of the mesh meet to tell outcomes. A model on a communicator has
+// no such axes.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/mesh.hpp"
@@ -27,6 +29,8 @@ class ModelAxes {
 
   // Null without one.
   const Mesh* mesh() const { return mesh_.get(); }
+  // Whether other ranks of the mesh have other models. Without any, all below does nothing.
+  bool any() const { return !lines_.empty(); }
   // All ranks of the mesh, whose models step together; null without another model.
   const std::shared_ptr<Communicator>& all_ranks() const { return all_.link->communicator; }
   // How an optimizer of this model makes a group of all_ranks() for itself. Models that do so at
@@ -39,9 +43,18 @@ class ModelAxes {
 
   // Takes the number of a new model along each axis, and among all ranks.
   void take_numbers() noexcept;
-  // Collective along each axis in turn: if the models of other ranks have failed, or hold other
-  // parameters whole there, this one fails, too. `own` is the outcome of this model.
-  Status agree_on_whole(const sharding::Registry& registry, std::uint64_t timeout_ns, Status own);
+  // Collective along each axis in turn, then over the mesh: if the models of other ranks have
+  // failed, or hold other parameters whole along an axis, this one fails, too. `own` is the outcome
+  // of this model on its ranks, which are those of `model`.
+  Status agree_on_seal(const Link& model, const sharding::Registry& registry, Status own);
+  // agree() over all ranks of the mesh, once they have sealed this model. If a group of this model
+  // has failed, not all of them may come, and the others hear of that failure.
+  Status agree_on_mesh(const Link& model, const char* call,
+                       const std::vector<sharding::Fact>& facts, const Status& own) const;
+  // The same without waiting: this model does not come, because a group of it has failed.
+  void tell_failure(const Link& model) const;
+  // Fails the groups in which other models may wait for this one.
+  void fail(trireme_status code, std::string_view why) const noexcept;
   // Collective like that, where a parameter is whole. All ranks of this model call it, and its own
   // copies are equal. MISMATCH names the first parameter and the coordinates that differ.
   Status compare_whole(const Link& model, const sharding::Registry& registry,

@@ -193,10 +193,14 @@ Status ranks_of_a_host(const std::vector<std::uint32_t>& hosts, std::uint32_t* o
       "that keep a copy between them");
 }
 
+sharding::Fact mesh_fact(const Mesh* mesh) {
+  return {"the mesh", mesh != nullptr ? mesh->shape().text() : "none"};
+}
+
 std::vector<sharding::Fact> describe(const ModelOptions& options, const Mesh* mesh) {
   std::vector<sharding::Fact> facts = {
+      mesh_fact(mesh),
       {"options.strategy", strategy_name(options.strategy)},
-      {"the mesh", mesh != nullptr ? mesh->shape().text() : "none"},
       {"options.gradients", options.gradients == TRIREME_GRADIENTS_SUM ? "sum" : "average"},
       {"options.leaves", std::to_string(options.leaves)},
       {"options.buckets.bytes", std::to_string(options.bucket_bytes)},

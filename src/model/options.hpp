@@ -55,6 +55,8 @@ Status place_model(const Communicator& communicator, const Mesh* mesh, ModelOpti
 Status check_model_options(const Communicator& communicator, const ModelOptions& options,
                            const sharding::Placement& placement);
 
+// The mesh of a model, which all of its ranks must have in common; null: none.
+sharding::Fact mesh_fact(const Mesh* mesh);
 // The options that all ranks must have in common.
 std::vector<sharding::Fact> describe(const ModelOptions& options, const Mesh* mesh);
 

@@ -187,6 +187,43 @@ static void a_mesh_trains_without_its_communicator(void **state) {
     }
 }
 
+/* The groups of a mesh, counted by hand: one for each axis, and those that only models need. */
+static const struct groups {
+    const char *axes[3];
+    int32_t sizes[3];
+    int groups;
+} of_meshes[] = {
+    {{"data", "shard", "tensor"}, {1, 1, 1}, 3},    {{"data", "shard", "tensor"}, {2, 1, 1}, 3},
+    {{"data", "shard", "tensor"}, {1, 1, 2}, 3},    {{"data", "shard", "tensor"}, {2, 2, 1}, 4},
+    {{"data", "shard", "tensor"}, {2, 1, 2}, 4},    {{"data", "shard", "tensor"}, {2, 2, 2}, 5},
+    {{"data", "tensor", "pipeline"}, {1, 2, 2}, 4}, {{"data", "shard", "context"}, {2, 2, 2}, 3},
+    {{"data", "tensor", "replica"}, {2, 2, 2}, 3},  {{"tensor", "pipeline", "x"}, {2, 2, 1}, 3},
+};
+static const struct groups *counted;
+
+static void make_groups(trireme_communicator *all, int rank, void *context) {
+    struct job *const job = context;
+    trireme_mesh *const mesh =
+        make_mesh(&job->verdicts[rank], all, counted->axes, counted->sizes, 3, job->order);
+    trireme_mesh_destroy(mesh);
+}
+
+static void a_mesh_makes_only_groups_that_it_needs(void **state) {
+    (void)state;
+    if (!ranks_make_groups() || ranks_use_transport()) skip(); /* they join in other ways */
+    for (size_t i = 0; i < sizeof of_meshes / sizeof of_meshes[0]; ++i) {
+        counted = &of_meshes[i];
+        static struct job job;
+        job = (struct job){.sizes = {counted->sizes[0], counted->sizes[1], counted->sizes[2], 1}};
+        assert_int_equal(trireme_failpoint_set("join.before_claim=off"), TRIREME_OK);
+        run_job(&job, make_groups);
+        uint64_t joined = 0;
+        assert_int_equal(trireme_failpoint_get_hits("join.before_claim", &joined), TRIREME_OK);
+        assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
+        assert_int_equal(joined, world_of(&job) * (1 + counted->groups));
+    }
+}
+
 /* ---- two networks on one mesh ---- */
 
 enum { ACTOR, CRITIC, NETWORKS };
@@ -301,7 +338,11 @@ static void register_differently(trireme_communicator *all, int rank, void *cont
     EXPECT(v, odd ? says("parameter 1 is \"w\" f32 [3] on rank 0 and \"w\" f32 [4] on rank 1")
                   : says("along axis \"tensor\" of the mesh: rank 1 answered "));
     trireme_model_destroy(model);
-    /* One of them is on the communicator of the axis alone. */
+    /* The mesh lives on. */
+    model = make_model(v, mesh, TRIREME_STRATEGY_ZERO3, at[TENSOR]);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_check_replicas(model));
+    trireme_model_destroy(model);
+    /* One of them is on the communicator of the axis alone. It lives on, too. */
     trireme_communicator *data = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_mesh_get_axis_communicator(mesh, "data", &data));
     if (at[DATA] == 0) {
@@ -313,10 +354,8 @@ static void register_differently(trireme_communicator *all, int rank, void *cont
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_seal(model));
     EXPECT(v, says("the mesh is data=2:"));
     trireme_model_destroy(model);
-    /* The communicators live on. */
-    model = make_model(v, mesh, TRIREME_STRATEGY_ZERO3, at[TENSOR]);
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_check_replicas(model));
-    trireme_model_destroy(model);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(data, NULL));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(all, NULL));
     trireme_mesh_destroy(mesh);
 }
 
@@ -586,6 +625,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mesh_trains_as_one_process),
         cmocka_unit_test(a_mesh_trains_without_its_communicator),
+        cmocka_unit_test(a_mesh_makes_only_groups_that_it_needs),
         cmocka_unit_test(two_networks_have_a_norm_each),
         cmocka_unit_test(ranks_that_register_differently_get_a_mismatch),
         cmocka_unit_test(copies_along_an_axis_are_compared),

@@ -287,8 +287,9 @@ extern "C" {
     /// Local: does not wait for the peers. Keeps no pointer into `options`.
     ///
     /// All ranks of the mesh make these calls in one order, with any options. trireme_model_seal()
-    /// is then collective over the whole mesh. Along "tensor" and "pipeline" it compares the
-    /// parameters that are whole there. The model trains as long as the mesh lives.
+    /// is then collective over the whole mesh. Several threads may make it for several models in
+    /// any order. Along "tensor" and "pipeline" the seal compares the parameters that are whole
+    /// there. The model trains as long as the mesh lives.
     ///
     /// * `mesh`: The mesh. It needs an axis "data" or "shard", of 1 rank at least.
     /// * `options`: How to spread the model. Required.

@@ -320,7 +320,7 @@ extern "C" {
     /// allocates memory as planned. Parameters are 0 afterwards.
     ///
     /// Collective: blocks until all ranks have called it or the deadline passes. For a model of
-    /// trireme_mesh_create_model() these are all ranks of the mesh.
+    /// trireme_mesh_create_model() these are all ranks of the mesh. If a model fails, all fail.
     ///
     /// * `model`: The model.
     ///

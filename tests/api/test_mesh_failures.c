@@ -1,0 +1,151 @@
+/*
+ * Models on a mesh that fail, one of them alone: the others hear of it, and none waits for its
+ * deadline. The deadline is short, so that a wait shows as a TIMEOUT.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h comes after those it needs. */
+#include <cmocka.h>
+#include <options.h>
+#include <ranks.h>
+
+#include "mesh_models.inc"
+
+#define SHORT_NS (3ull * 1000 * 1000 * 1000)
+#define MODELS 64 /* of a communicator, at the same time */
+
+/* One rank's mesh and its place there. */
+struct place {
+    struct verdict *v;
+    trireme_mesh *mesh;
+    int32_t at[AXES];
+};
+
+static struct place begin(struct job *job, trireme_communicator *all, int rank) {
+    struct place p = {.v = &job->verdicts[rank]};
+    p.mesh = make_mesh(p.v, all, names, job->sizes, AXES, job->order);
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_mesh_get_coordinates(p.mesh, rank, p.at, AXES));
+    return p;
+}
+
+static trireme_model *create(const struct place *p, uint32_t flags) {
+    trireme_model_options options = spread_by(TRIREME_STRATEGY_ZERO1);
+    options.leaves = 0;
+    options.flags = flags;
+    options.timeout_ns = SHORT_NS;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(p->v, TRIREME_OK, trireme_mesh_create_model(p->mesh, &options, &model));
+    return model;
+}
+
+static trireme_communicator *along(const struct place *p, const char *axis) {
+    trireme_communicator *ranks = NULL;
+    EXPECT_STATUS(p->v, TRIREME_OK, trireme_mesh_get_axis_communicator(p->mesh, axis, &ranks));
+    return ranks;
+}
+
+/* Every axis and the mesh itself are well. */
+static void expect_well(const struct place *p) {
+    for (int axis = 0; axis < AXES; ++axis) {
+        EXPECT_STATUS(p->v, TRIREME_OK, trireme_barrier(along(p, names[axis]), NULL));
+    }
+    trireme_model *const model = create(p, 0);
+    add(p->v, model, "w", 3, NULL);
+    EXPECT_STATUS(p->v, TRIREME_OK, trireme_model_seal(model));
+    trireme_model_destroy(model);
+}
+
+static void run_on(const int32_t *sizes, rank_function *function) {
+    static struct job job;
+    job = (struct job){.strategy = TRIREME_STRATEGY_ZERO1};
+    memcpy(job.sizes, sizes, sizeof job.sizes);
+    assert_true(goes_with(job.strategy, sizes));
+    run_job(&job, function);
+}
+
+/* ---- seal ---- */
+
+/* Stages of one tensor coordinate differ. The others see that on no axis of theirs. */
+static void differ_on_a_later_axis(trireme_communicator *all, int rank, void *context) {
+    const struct place p = begin(context, all, rank);
+    trireme_model *const model = create(&p, 0);
+    const bool odd = p.at[TENSOR] == 0 && p.at[PIPELINE] == 1;
+    add(p.v, model, "norm", odd ? COMMON + 1 : COMMON, "pipeline");
+    EXPECT_STATUS(p.v, TRIREME_ERROR_MISMATCH, trireme_model_seal(model));
+    EXPECT(p.v, p.at[TENSOR] == 0 ? says("along axis \"pipeline\" of the mesh: whole parameter 0 ")
+                                  : says("among all ranks of the mesh: rank "));
+    EXPECT_STATUS(p.v, TRIREME_ERROR_MISMATCH, trireme_model_seal(model));
+    trireme_model_destroy(model);
+    expect_well(&p);
+    trireme_mesh_destroy(p.mesh);
+}
+
+static void a_seal_that_fails_on_a_later_axis_fails_for_all(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    run_on((const int32_t[AXES]){1, 1, 2, 2}, differ_on_a_later_axis);
+    run_on((const int32_t[AXES]){2, 1, 2, 2}, differ_on_a_later_axis);
+}
+
+static void have_no_parameter(trireme_communicator *all, int rank, void *context) {
+    const struct place p = begin(context, all, rank);
+    trireme_model *const model = create(&p, 0);
+    const bool empty = p.at[TENSOR] == 1;
+    if (!empty) add(p.v, model, "w", 3, NULL);
+    EXPECT_STATUS(p.v, TRIREME_ERROR_INVALID_STATE, trireme_model_seal(model));
+    EXPECT(p.v, empty ? says("the model has no parameter")
+                      : says("along axis \"tensor\" of the mesh: rank 1 answered "));
+    EXPECT_STATUS(p.v, TRIREME_ERROR_INVALID_STATE, trireme_model_seal(model));
+    trireme_model_destroy(model);
+    expect_well(&p);
+    trireme_mesh_destroy(p.mesh);
+}
+
+static void a_model_without_parameters_fails_all(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    run_on((const int32_t[AXES]){1, 1, 2, 1}, have_no_parameter);
+    run_on((const int32_t[AXES]){2, 1, 2, 1}, have_no_parameter);
+}
+
+/* All channels of one communicator are taken, until it is too late. */
+static void have_no_channels(trireme_communicator *all, int rank, void *context) {
+    const struct place p = begin(context, all, rank);
+    trireme_model *others[MODELS] = {NULL};
+    const bool full = p.at[TENSOR] == 0;
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_ZERO1;
+    for (int i = 0; full && i < MODELS; ++i) {
+        EXPECT_STATUS(p.v, TRIREME_OK,
+                      trireme_model_create(along(&p, "data"), &options, &others[i]));
+    }
+    trireme_model *const model = create(&p, 0);
+    add(p.v, model, "w", 3, NULL);
+    EXPECT_STATUS(p.v, TRIREME_ERROR_INVALID_STATE, trireme_model_seal(model));
+    EXPECT(p.v, full ? says("is one of more than 64")
+                     : says("along axis \"tensor\" of the mesh: rank 0 answered "));
+    for (int i = 0; i < MODELS; ++i) trireme_model_destroy(others[i]);
+    EXPECT_STATUS(p.v, TRIREME_ERROR_INVALID_STATE, trireme_model_seal(model));
+    trireme_model_destroy(model);
+    expect_well(&p);
+    trireme_mesh_destroy(p.mesh);
+}
+
+static void a_seal_that_failed_is_not_repeated_alone(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    run_on((const int32_t[AXES]){1, 1, 2, 1}, have_no_channels);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_seal_that_fails_on_a_later_axis_fails_for_all),
+        cmocka_unit_test(a_model_without_parameters_fails_all),
+        cmocka_unit_test(a_seal_that_failed_is_not_repeated_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
