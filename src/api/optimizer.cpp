@@ -46,7 +46,7 @@ trireme_status trireme_optimizer_create(trireme_model* model,
     Status status = Status::success();
     const auto create = [&] {
       status = Optimizer::create(found, options, norm_ranks, &optimizer);
-      if (status.ok()) *out_optimizer = api::insert<trireme_optimizer>(std::move(optimizer));
+      if (status.ok()) *out_optimizer = api::insert<trireme_optimizer>(optimizer);
     };
     // All ranks create it together: if memory runs out in the middle of it, the group fails. So
     // does the group of the norm, where other models wait for this one.

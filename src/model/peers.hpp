@@ -67,8 +67,8 @@ class Peers {
   // Fails all its groups if only this rank cannot go on, because the others would wait for it.
   void report(const Status& status) const noexcept;
 
-  // The group in which other models wait for this one, while it has an optimizer with norm_ranks;
-  // or null.
+  // The group in which other models wait for this one, while it has an optimizer with a norm of all
+  // of them, or gets one; or null.
   std::shared_ptr<Communicator> norm_group_;
 };
 

@@ -1,6 +1,7 @@
 #include "optimizer/optimizer.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -80,6 +81,60 @@ Status check_update_in_backward(const optimizers::Settings& settings) {
   return unsupported(std::string("TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD with ") + why);
 }
 
+bool wants_norm(const optimizers::Settings& settings) {
+  return settings.max_norm > 0 || !settings.group_max_norms.empty() ||
+         settings.loss_scale.first > 0;
+}
+
+// The checks that a rank makes before it meets others. `told`: whether the caller names norm_ranks.
+Status check_settings(const ShardView& shard, const optimizers::Settings& settings, bool told) {
+  if (settings.one_sweep) TRIREME_RETURN_IF_ERROR(OneSweepRule::check(shard, settings));
+  if (shard.updates_in_backward()) {
+    TRIREME_RETURN_IF_ERROR(check_update_in_backward(settings));
+  }
+  if (told && shard.axes().mesh() != nullptr) {
+    return invalid_argument(
+        "options.norm_ranks for a model on a mesh, whose axes tell these ranks; leave it NULL");
+  }
+  if (told && !wants_norm(settings)) {
+    return invalid_argument(
+        "options.norm_ranks means nothing without options.clipping.max_norm, a max_norm of "
+        "options.groups or options.loss_scale");
+  }
+  const bool shares_norm = told || (shard.axes().any() && wants_norm(settings));
+  if (!shares_norm || !shard.uneven()) return Status::success();
+  const std::string what = told ? "options.norm_ranks"
+                                : "a norm or loss scale of all models along axis " +
+                                      shard.axes().names() + " of the mesh";
+  return unsupported(what + " with TRIREME_MODEL_FLAG_UNEVEN: all models step together");
+}
+
+// While it lives, an optimizer is made, and other models may wait for this one in the norm's group.
+// If something is thrown, that group fails with those of the model.
+class Making {
+ public:
+  // `told`: the caller names norm_ranks, for which the boundary does the same. Else other models of
+  // a mesh wait from the beginning.
+  Making(ShardView& shard, bool told) : shard_(shard) {
+    if (!told) shard.set_norm_group(shard.axes().all_ranks());
+  }
+  ~Making() {
+    if (made_) return;
+    if (std::uncaught_exceptions() > thrown_) {
+      shard_.fail_groups(TRIREME_ERROR_OUT_OF_MEMORY, kNoMemory);
+    }
+    shard_.set_norm_group(nullptr);
+  }
+  Making(const Making&) = delete;
+  Making& operator=(const Making&) = delete;
+  void end() { made_ = true; }
+
+ private:
+  ShardView& shard_;
+  const int thrown_ = std::uncaught_exceptions();
+  bool made_ = false;
+};
+
 }  // namespace
 
 Status Optimizer::create(const std::shared_ptr<Model>& model, const optimizers::Options& options,
@@ -87,42 +142,34 @@ Status Optimizer::create(const std::shared_ptr<Model>& model, const optimizers::
                          std::shared_ptr<Optimizer>* out) {
   ShardView& shard = model->shard();
   TRIREME_RETURN_IF_ERROR(shard.check_sealed());
-  optimizers::Settings settings;
-  TRIREME_RETURN_IF_ERROR(optimizers::read_settings(options, &settings));
   TRIREME_RETURN_IF_ERROR(shard.check_no_optimizer());
-
-  std::shared_ptr<Optimizer> optimizer(new Optimizer(model, settings));
-  if (settings.one_sweep) TRIREME_RETURN_IF_ERROR(OneSweepRule::check(shard, settings));
-  if (shard.updates_in_backward()) {
-    TRIREME_RETURN_IF_ERROR(check_update_in_backward(settings));
+  const bool told = told_norm_ranks != nullptr;
+  // These outlive `making`: the destructor of an optimizer forgets the norm's group.
+  std::unique_ptr<Optimizer> made;
+  std::shared_ptr<Optimizer> optimizer;
+  Making making(shard, told);
+  const ModelAxes& axes = shard.axes();
+  optimizers::Settings settings;
+  Status ready = optimizers::read_settings(options, &settings);
+  if (ready.ok()) ready = check_settings(shard, settings, told);
+  if (axes.any()) {
+    // All models of the mesh have a norm, or none has one.
+    ready = axes.agree_on_mesh(shard.link(), kCreateCall,
+                               {{"a norm or loss scale", wants_norm(settings) ? "set" : "not set"}},
+                               ready);
   }
-  const bool any_norm = optimizer->norms_.norm_count() > 0 || optimizer->norms_.loss_scale().on();
-  if (told_norm_ranks != nullptr && shard.axes().mesh() != nullptr) {
-    return invalid_argument(
-        "options.norm_ranks for a model on a mesh, whose axes tell these ranks; leave it NULL");
-  }
-  if (told_norm_ranks != nullptr && !any_norm) {
-    return invalid_argument(
-        "options.norm_ranks means nothing without options.clipping.max_norm, a max_norm of "
-        "options.groups or options.loss_scale");
-  }
+  TRIREME_RETURN_IF_ERROR(ready);
   std::shared_ptr<Communicator> norm_ranks = told_norm_ranks;
   ChildOptions norm_child;
   norm_child.timeout_ns = shard.link().timeout_ns;
-  if (norm_ranks == nullptr && any_norm && shard.axes().all_ranks() != nullptr) {
-    norm_ranks = shard.axes().all_ranks();
-    norm_child = shard.axes().norm_child(norm_child.timeout_ns);
+  if (axes.any() && wants_norm(settings)) {
+    norm_ranks = axes.all_ranks();
+    norm_child = axes.norm_child(norm_child.timeout_ns);
   }
-  if (norm_ranks != nullptr && shard.uneven()) {
-    const std::string what = told_norm_ranks != nullptr
-                                 ? "options.norm_ranks"
-                                 : "a norm or loss scale of all models along axis " +
-                                       shard.axes().names() + " of the mesh";
-    return unsupported(what + " with TRIREME_MODEL_FLAG_UNEVEN: all models step together");
-  }
+  if (!told) shard.set_norm_group(norm_ranks);
+  made.reset(new Optimizer(model, settings));
+  optimizer = std::move(made);
   shard.attach();  // the destructor detaches
-  // The boundary knows the caller's norm_ranks, which fail if memory runs out here.
-  if (told_norm_ranks == nullptr) shard.set_norm_group(norm_ranks);
   const std::uint64_t master_bytes = optimizer->state_.plan_masters();
   if (shard.options().unused == TRIREME_UNUSED_SKIP) {
     optimizer->parameter_steps_.steps_of.assign(shard.registry().parameters().size(), 0);
@@ -133,9 +180,8 @@ Status Optimizer::create(const std::shared_ptr<Model>& model, const optimizers::
     facts.push_back({std::move(name), std::move(value)});
   }
   // This comes first: it makes all ranks of the model come to norm_ranks, or none.
-  Status ready =
-      agree(shard.link(), kCreateCall, {{"norm_ranks", norm_ranks != nullptr ? "set" : "not set"}},
-            Status::success());
+  ready = agree(shard.link(), kCreateCall,
+                {{"norm_ranks", norm_ranks != nullptr ? "set" : "not set"}}, Status::success());
   if (ready.code() == TRIREME_ERROR_MISMATCH) return ready;
   const std::uint64_t word_bytes = optimizer->norms_.plan(norm_ranks == nullptr);
   RuleBytes bytes;
@@ -173,6 +219,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model, const optimizers::
   const bool all_come = ready.ok() || ready.code() == TRIREME_ERROR_OUT_OF_MEMORY ||
                         ready.code() == TRIREME_ERROR_SYSTEM ||
                         shard.link().communicator->failure().ok();
+  if (norm_ranks != nullptr && !all_come && !told) axes.tell_failure(shard.link());
   if (norm_ranks != nullptr && all_come) {
     ready = optimizer->norms_.open_norm_ranks(*norm_ranks, norm_child, kCreateCall, facts, ready);
   }
@@ -188,6 +235,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model, const optimizers::
   shard.gradients().overflow().watch(optimizer->norms_.loss_scale().on());
   optimizer->ranges_.place(*optimizer->rule_);
   shard.set_sink(optimizer);
+  making.end();
   *out = std::move(optimizer);
   return Status::success();
 }

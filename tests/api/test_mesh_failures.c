@@ -141,11 +141,85 @@ static void a_seal_that_failed_is_not_repeated_alone(void **state) {
     run_on((const int32_t[AXES]){1, 1, 2, 1}, have_no_channels);
 }
 
+/* ---- optimizers ---- */
+
+enum odd_one { NO_NORM, NO_NORM_ON_ONE_RANK, UNEVEN, BAD_RATE };
+
+/* One model, or one of its ranks, wants another optimizer than the others. */
+static void want(enum odd_one what, trireme_communicator *all, int rank, struct job *job) {
+    const struct place p = begin(job, all, rank);
+    const bool odd = p.at[TENSOR] == 0 && (what != NO_NORM_ON_ONE_RANK || p.at[DATA] == 0);
+    trireme_model *model = create(&p, what == UNEVEN && odd ? TRIREME_MODEL_FLAG_UNEVEN : 0);
+    add(p.v, model, "w", 1, NULL);
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_seal(model));
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_RULE_SGD;
+    rule.learning_rate = what == BAD_RATE && odd ? -1 : 1;
+    trireme_clipping_options clipping = TRIREME_CLIPPING_OPTIONS_INIT;
+    clipping.max_norm = 10;
+    const bool has_norm = !odd || what == UNEVEN || what == BAD_RATE;
+    if (has_norm) rule.clipping = &clipping;
+    const trireme_status expected = what == UNEVEN     ? TRIREME_ERROR_UNSUPPORTED
+                                    : what == BAD_RATE ? TRIREME_ERROR_INVALID_ARGUMENT
+                                                       : TRIREME_ERROR_MISMATCH;
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(p.v, expected, trireme_optimizer_create(model, &rule, &optimizer));
+    if (expected == TRIREME_ERROR_MISMATCH) {
+        EXPECT(p.v, says("among all ranks of the mesh: a norm or loss scale is "));
+    } else if (!odd) {
+        EXPECT(p.v, says("among all ranks of the mesh: rank 0 answered "));
+    }
+    /* Then all want the same. */
+    if (what == UNEVEN) {
+        trireme_model_destroy(model);
+        model = create(&p, 0);
+        add(p.v, model, "w", 1, NULL);
+        EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_seal(model));
+    }
+    rule.learning_rate = 1;
+    rule.clipping = &clipping;
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    const float gradient = (float)(3 + p.at[TENSOR]);
+    double norm = 0;
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_accumulate_flat(model, &gradient, 1, F32, 0));
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_optimizer_step(optimizer));
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_optimizer_get_gradient_norm(optimizer, &norm));
+    EXPECT(p.v, norm == 5);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+    trireme_mesh_destroy(p.mesh);
+}
+
+static void want_no_norm(trireme_communicator *all, int rank, void *context) {
+    want(NO_NORM, all, rank, context);
+}
+static void want_no_norm_on_one_rank(trireme_communicator *all, int rank, void *context) {
+    want(NO_NORM_ON_ONE_RANK, all, rank, context);
+}
+static void want_uneven_data(trireme_communicator *all, int rank, void *context) {
+    want(UNEVEN, all, rank, context);
+}
+static void want_a_bad_rate(trireme_communicator *all, int rank, void *context) {
+    want(BAD_RATE, all, rank, context);
+}
+
+static void an_optimizer_that_one_model_wants_otherwise_fails_for_all(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    rank_function *const wants[] = {want_no_norm, want_no_norm_on_one_rank, want_uneven_data,
+                                    want_a_bad_rate};
+    for (size_t i = 0; i < sizeof wants / sizeof wants[0]; ++i) {
+        run_on((const int32_t[AXES]){1, 1, 2, 1}, wants[i]);
+        run_on((const int32_t[AXES]){2, 1, 2, 1}, wants[i]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_seal_that_fails_on_a_later_axis_fails_for_all),
         cmocka_unit_test(a_model_without_parameters_fails_all),
         cmocka_unit_test(a_seal_that_failed_is_not_repeated_alone),
+        cmocka_unit_test(an_optimizer_that_one_model_wants_otherwise_fails_for_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

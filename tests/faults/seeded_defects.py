@@ -359,7 +359,7 @@ DEFECTS = [
     ("a parameter that is whole on an axis counts once a rank", "src/sharding/placement.cpp",
      "models *= size_of(axis);", "models *= 1;", "api_test_mesh_models"),
     ("models of a mesh clip by their own norms", "src/optimizer/optimizer.cpp",
-     "norm_ranks = shard.axes().all_ranks();", "norm_ranks = nullptr;", "api_test_mesh_models"),
+     "norm_ranks = axes.all_ranks();", "norm_ranks = nullptr;", "api_test_mesh_models"),
     ("two models of a mesh meet by the order of their calls", "src/model/model_axes.cpp",
      "          all_.link->gathers};", "          0};", "api_test_mesh_models"),
     ("a seal that fails is told along its axes alone", "src/model/model_axes.cpp",

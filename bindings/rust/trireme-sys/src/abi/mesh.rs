@@ -29,7 +29,8 @@
 //! * hybrid_shard takes both axes. The size of "shard" is shards.ranks, and the distance of
 //!   neighbours along it is shards.stride.
 //! * The models along "tensor" and "pipeline" step together. So norm_ranks of an optimizer are all
-//!   ranks of the mesh, if the optimizer has a max_norm or a loss_scale.
+//!   ranks of the mesh, if the optimizer has a max_norm or a loss_scale. All of these models have
+//!   one, or none has.
 //! * A parameter that ranks of such an axis hold whole says so (trireme_parameter_placement). Its
 //!   `replicas` are the ranks along these axes.
 //!
@@ -287,9 +288,9 @@ extern "C" {
     /// Local: does not wait for the peers. Keeps no pointer into `options`.
     ///
     /// All ranks of the mesh make these calls in one order, with any options. trireme_model_seal()
-    /// is then collective over the whole mesh. Several threads may make it for several models in
-    /// any order. Along "tensor" and "pipeline" the seal compares the parameters that are whole
-    /// there. The model trains as long as the mesh lives.
+    /// and trireme_optimizer_create() are then collective over the whole mesh. Several threads may
+    /// make them for several models in any order. Along "tensor" and "pipeline" the seal compares
+    /// the parameters that are whole there. The model trains as long as the mesh lives.
     ///
     /// * `mesh`: The mesh. It needs an axis "data" or "shard", of 1 rank at least.
     /// * `options`: How to spread the model. Required.
