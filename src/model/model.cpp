@@ -334,23 +334,34 @@ Status Model::check_replicas() {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   if (reducer_->step_under_way()) return invalid_state("a step is under way");
   TRIREME_RETURN_IF_ERROR(check_released("copies are compared"));
-  OptimizerCopies copies;
-  if (const std::shared_ptr<UpdateSink> optimizer = sink_.lock(); optimizer != nullptr) {
-    TRIREME_RETURN_IF_ERROR(keep(report_disk(optimizer->read_copies(&copies))));
-  }
   const ReadParameters read = [this](std::uint64_t group, Range range, const HashVisit& act) {
     return report_disk(visit(group, range, ParameterFile::Access::read, act));
   };
-  // Different copies are data; any other failure is the group's.
-  const auto is_data = [](const Status& status, const Communicator& ranks) {
-    return status.code() == TRIREME_ERROR_MISMATCH && ranks.failure().ok();
-  };
-  Status status = compare_replicas(link_, registry_, *layout_, read, copies);
-  if (!status.ok() && !is_data(status, *link_.communicator)) return keep(std::move(status));
-  // Other models of a mesh wait there, whatever this one has found.
-  Status along = axes_.compare_whole(link_, registry_, *layout_, read);
-  if (!along.ok() && along.code() != TRIREME_ERROR_MISMATCH) return keep(std::move(along));
-  return status.ok() ? along : status;
+  try {
+    Status found = compare_own(read);
+    // Different copies are data; any other failure is the group's.
+    const bool is_data =
+        found.code() == TRIREME_ERROR_MISMATCH && link_.communicator->failure().ok();
+    const Status own = found.ok() || is_data ? Status::success() : keep(Status(found));
+    // Other models of a mesh wait there, whatever this one has found.
+    Status told = axes_.compare_whole(link_, registry_, *layout_, read, own);
+    if (!own.ok()) return Status(own);
+    // The same goes for what other models tell, which may be that they have failed.
+    const bool all_well = link_.communicator->failure().ok() && axes_.are_well();
+    if (!told.ok() && !all_well) return keep(std::move(told));
+    return found.ok() ? told : found;
+  } catch (...) {
+    axes_.fail(TRIREME_ERROR_OUT_OF_MEMORY, kNoMemory);
+    throw;
+  }
+}
+
+Status Model::compare_own(const ReadParameters& read) {
+  OptimizerCopies copies;
+  if (const std::shared_ptr<UpdateSink> optimizer = sink_.lock(); optimizer != nullptr) {
+    TRIREME_RETURN_IF_ERROR(report_disk(optimizer->read_copies(&copies)));
+  }
+  return compare_replicas(link_, registry_, *layout_, read, copies);
 }
 
 // ---- parameters ----

@@ -78,6 +78,31 @@ Status own_sums(const sharding::Registry& registry, const sharding::Layout& layo
   return Status::success();
 }
 
+// Those of the whole model, by parameter.
+Status all_sums(const Link& model, const sharding::Registry& registry,
+                const sharding::Layout& layout, const ReadParameters& read,
+                std::vector<std::uint64_t>* out) {
+  const std::uint64_t count = registry.parameters().size();
+  std::shared_ptr<Memory> memory;
+  TRIREME_RETURN_IF_ERROR(
+      agree(model, "check_replicas", {},
+            model.communicator->allocate(count * sizeof(std::uint64_t), &memory)));
+  auto* const words = static_cast<std::uint64_t*>(memory->data());
+  TRIREME_RETURN_IF_ERROR(own_sums(registry, layout, read, words));
+  Operation operation;
+  operation.channel = model.gathers;
+  operation.kind = OperationKind::all_reduce;
+  operation.dtype = TRIREME_DTYPE_U64;
+  operation.reduction = TRIREME_REDUCTION_SUM;
+  operation.send = words;
+  operation.receive = words;
+  operation.count = count;
+  operation.owner = memory;
+  TRIREME_RETURN_IF_ERROR(model.run(std::move(operation)));
+  out->assign(words, words + count);
+  return Status::success();
+}
+
 }  // namespace
 
 ModelAxes::ModelAxes(std::shared_ptr<const Mesh> mesh, const sharding::Placement& placement)
@@ -118,6 +143,11 @@ std::vector<Communicator*> ModelAxes::groups() const {
   std::vector<Communicator*> found;
   for (const Line& line : lines_) found.push_back(line.link->communicator.get());
   return found;
+}
+
+bool ModelAxes::are_well() const {
+  return std::all_of(lines_.begin(), lines_.end(),
+                     [](const Line& line) { return line.link->communicator->failure().ok(); });
 }
 
 void ModelAxes::take_numbers() noexcept {
@@ -162,40 +192,24 @@ void ModelAxes::fail(trireme_status code, std::string_view why) const noexcept {
 }
 
 Status ModelAxes::compare_whole(const Link& model, const sharding::Registry& registry,
-                                const sharding::Layout& layout, const ReadParameters& read) const {
-  const std::uint64_t count = registry.parameters().size();
-  const bool any = std::any_of(registry.parameters().begin(), registry.parameters().end(),
-                               [](const Parameter& each) { return !each.whole_on.empty(); });
-  if (!any || lines_.empty()) return Status::success();
-  std::shared_ptr<Memory> memory;
-  TRIREME_RETURN_IF_ERROR(
-      agree(model, "check_replicas", {},
-            model.communicator->allocate(count * sizeof(std::uint64_t), &memory)));
-  auto* const words = static_cast<std::uint64_t*>(memory->data());
-  TRIREME_RETURN_IF_ERROR(own_sums(registry, layout, read, words));
-  Operation operation;
-  operation.channel = model.gathers;
-  operation.kind = OperationKind::all_reduce;
-  operation.dtype = TRIREME_DTYPE_U64;
-  operation.reduction = TRIREME_REDUCTION_SUM;
-  operation.send = words;
-  operation.receive = words;
-  operation.count = count;
-  operation.owner = memory;
-  TRIREME_RETURN_IF_ERROR(model.run(std::move(operation)));
-  const std::vector<std::uint64_t> sums(words, words + count);
-  // All ranks of an axis come, whatever this model has found on another axis.
-  Status found = Status::success();
+                                const sharding::Layout& layout, const ReadParameters& read,
+                                const Status& own) const {
+  const bool whole = std::any_of(registry.parameters().begin(), registry.parameters().end(),
+                                 [](const Parameter& each) { return !each.whole_on.empty(); });
+  if (!whole || !any()) return Status(own);
+  std::vector<std::uint64_t> sums(registry.parameters().size());
+  const Status summed = own.ok() ? all_sums(model, registry, layout, read, &sums) : Status(own);
+  // All ranks of an axis come, whatever this model has found itself or on another axis.
+  Status found = Status(summed);
   for (const Line& line : lines_) {
-    Status status = compare_along(line, registry, sums);
-    if (!status.ok() && status.code() != TRIREME_ERROR_MISMATCH) return status;
+    Status status = compare_along(line, registry, sums, summed);
     if (found.ok()) found = std::move(status);
   }
   return found;
 }
 
 Status ModelAxes::compare_along(const Line& line, const sharding::Registry& registry,
-                                const std::vector<std::uint64_t>& sums) const {
+                                const std::vector<std::uint64_t>& sums, const Status& own) const {
   const Link& link = *line.link;
   std::vector<std::uint64_t> numbers;  // of the parameters
   for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -206,17 +220,17 @@ Status ModelAxes::compare_along(const Line& line, const sharding::Registry& regi
   const std::uint64_t count = numbers.size();
   const std::uint32_t ranks = link.world_size();
   std::shared_ptr<Memory> memory;
-  TRIREME_RETURN_IF_ERROR(along(
-      line.axis, agree(link, "check_replicas", {},
-                       link.communicator->allocate(ranks * count * sizeof sums[0], &memory))));
+  const Status ready =
+      own.ok() ? link.communicator->allocate(ranks * count * sizeof sums[0], &memory) : Status(own);
+  TRIREME_RETURN_IF_ERROR(along(line.axis, agree(link, "check_replicas", {}, ready)));
   auto* const all = static_cast<std::uint64_t*>(memory->data());
-  std::uint64_t* const own = all + count * link.rank();
-  for (std::uint64_t i = 0; i < count; ++i) own[i] = sums[numbers[i]];
+  std::uint64_t* const mine = all + count * link.rank();
+  for (std::uint64_t i = 0; i < count; ++i) mine[i] = sums[numbers[i]];
   Operation operation;
   operation.channel = link.gathers;
   operation.kind = OperationKind::all_gather;
   operation.dtype = TRIREME_DTYPE_U64;
-  operation.send = own;
+  operation.send = mine;
   operation.receive = all;
   operation.count = count;
   operation.owner = memory;

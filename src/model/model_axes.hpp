@@ -40,6 +40,8 @@ class ModelAxes {
   const std::string& names() const { return names_; }
   // Groups that may have failed, in which other models wait for this one.
   std::vector<Communicator*> groups() const;
+  // Whether none of them has failed.
+  bool are_well() const;
 
   // Takes the number of a new model along each axis, and among all ranks.
   void take_numbers() noexcept;
@@ -55,10 +57,12 @@ class ModelAxes {
   void tell_failure(const Link& model) const;
   // Fails the groups in which other models may wait for this one.
   void fail(trireme_status code, std::string_view why) const noexcept;
-  // Collective like that, where a parameter is whole. All ranks of this model call it, and its own
-  // copies are equal. MISMATCH names the first parameter and the coordinates that differ.
+  // Collective along each axis in turn, where a parameter is whole. All ranks of this model call
+  // it. If `own` is a failure, the others are told. MISMATCH names the first parameter and the
+  // coordinates that differ.
   Status compare_whole(const Link& model, const sharding::Registry& registry,
-                       const sharding::Layout& layout, const ReadParameters& read) const;
+                       const sharding::Layout& layout, const ReadParameters& read,
+                       const Status& own) const;
 
  private:
   // Some ranks, with a channel of the model's own.
@@ -75,8 +79,9 @@ class ModelAxes {
   };
   // Whether all ranks of the mesh lie along one axis.
   bool all_in_line() const { return lines_.size() == 1 && lines_[0].link == all_.link; }
+  // `own`: whether there are sums.
   Status compare_along(const Line& line, const sharding::Registry& registry,
-                       const std::vector<std::uint64_t>& sums) const;
+                       const std::vector<std::uint64_t>& sums, const Status& own) const;
 
   std::shared_ptr<const Mesh> mesh_;
   std::vector<Line> lines_;

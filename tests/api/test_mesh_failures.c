@@ -214,12 +214,61 @@ static void an_optimizer_that_one_model_wants_otherwise_fails_for_all(void **sta
     }
 }
 
+/* ---- check_replicas ---- */
+
+/* The ranks of one model have lost each other; those of the others are well. */
+static void compare_with_one_that_failed(trireme_communicator *all, int rank, void *context) {
+    const struct job *const job = context;
+    const struct place p = begin(context, all, rank);
+    trireme_model *const model = create(&p, 0);
+    const trireme_parameter_placement both[2] = {whole_on("tensor"), whole_on("pipeline")};
+    const uint64_t elements = COMMON;
+    trireme_parameter_options norm = vector_of("norm", &elements);
+    norm.placements = both;
+    norm.placement_count = 2;
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_add_parameter(model, &norm, NULL));
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_seal(model));
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_check_replicas(model));
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_barrier(all, NULL));
+    const int away = p.at[TENSOR] + p.at[PIPELINE];
+    if (away == 0) {
+        EXPECT_STATUS(p.v, TRIREME_OK, trireme_communicator_abort(along(&p, "data"), "for a test"));
+    }
+    EXPECT_STATUS(p.v, away < 2 ? TRIREME_ERROR_ABORTED : TRIREME_OK,
+                  trireme_model_check_replicas(model));
+    if (away == 1) {
+        EXPECT(p.v,
+               says(p.at[TENSOR] == 1 ? "along axis \"tensor\" of the mesh: rank 0 answered "
+                                      : "along axis \"pipeline\" of the mesh: rank 0 answered "));
+    }
+    /* They go on, and so do the communicators of the caller. */
+    float values[COMMON];
+    EXPECT_STATUS(p.v, away == 0 ? TRIREME_ERROR_ABORTED : TRIREME_OK,
+                  trireme_model_gather_parameters(model, values, COMMON, F32));
+    if (away > 0) EXPECT_STATUS(p.v, TRIREME_OK, trireme_barrier(along(&p, "data"), NULL));
+    if (job->sizes[PIPELINE] > 1) {
+        EXPECT_STATUS(p.v, TRIREME_OK, trireme_barrier(along(&p, "pipeline"), NULL));
+    }
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_barrier(along(&p, "tensor"), NULL));
+    trireme_model_destroy(model);
+    trireme_mesh_destroy(p.mesh);
+}
+
+static void a_model_that_cannot_compare_tells_the_others(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    run_on((const int32_t[AXES]){1, 1, 2, 1}, compare_with_one_that_failed);
+    run_on((const int32_t[AXES]){2, 1, 2, 1}, compare_with_one_that_failed);
+    run_on((const int32_t[AXES]){2, 1, 2, 2}, compare_with_one_that_failed);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_seal_that_fails_on_a_later_axis_fails_for_all),
         cmocka_unit_test(a_model_without_parameters_fails_all),
         cmocka_unit_test(a_seal_that_failed_is_not_repeated_alone),
         cmocka_unit_test(an_optimizer_that_one_model_wants_otherwise_fails_for_all),
+        cmocka_unit_test(a_model_that_cannot_compare_tells_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,8 +51,10 @@ class Training {
   // Options are set before this.
   bool describe() {
     static const char* const kNames[] = {"a", "b", "c"};
-    if (!attempt(rank_, "model_create",
-                 [&] { return trireme_model_create(group_, &options, &model_); })) {
+    if (!attempt(rank_, "model_create", [&] {
+          return mesh != nullptr ? trireme_mesh_create_model(mesh, &options, &model_)
+                                 : trireme_model_create(group_, &options, &model_);
+        })) {
       return false;
     }
     for (int number = 0; number < 3; ++number) {
@@ -63,6 +65,11 @@ class Training {
       parameter.dimensions = matrices ? 2 : 1;
       parameter.shape = shape;
       parameter.replicas = replicas;
+      trireme_parameter_placement placement = TRIREME_PARAMETER_PLACEMENT_INIT;
+      placement.kind = TRIREME_PLACEMENT_WHOLE;
+      placement.axis = whole_on;
+      parameter.placements = whole_on != nullptr ? &placement : nullptr;
+      parameter.placement_count = whole_on != nullptr ? 1 : 0;
       if (!attempt(rank_, "add_parameter",
                    [&] { return trireme_model_add_parameter(model_, &parameter, nullptr); })) {
         return false;
@@ -74,8 +81,14 @@ class Training {
     return describe() && attempt(rank_, "seal", [&] { return trireme_model_seal(model_); });
   }
   bool make_optimizer() {
-    return attempt(rank_, "optimizer_create",
-                   [&] { return trireme_optimizer_create(model_, &rule, &optimizer_); });
+    trireme_status status = TRIREME_OK;
+    if (rank_.victim()) goes_on = 0;
+    return attempt(rank_, "optimizer_create", [&] {
+      // A second call would tell the other models of a mesh, which have to know already.
+      if (status != TRIREME_OK && mesh != nullptr && !calls_again()) return status;
+      status = trireme_optimizer_create(model_, &rule, &optimizer_);
+      return status;
+    });
   }
   bool make() { return make_model() && make_optimizer(); }
   bool accumulate(float gradient, std::uint32_t flags = 0) {
@@ -141,10 +154,27 @@ class Training {
   trireme_shard_options shards = TRIREME_SHARD_OPTIONS_INIT;
   trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
   trireme_clipping_options clipping = TRIREME_CLIPPING_OPTIONS_INIT;
+  const trireme_mesh* mesh = nullptr;
+  const char* whole_on = nullptr;  // an axis of it
   std::uint32_t replicas = 0;
   bool matrices = false;
+  inline static std::atomic<int> goes_on{-1};  // 0: the victim does not know yet
 
  private:
+  // The victim calls again if the ranks of its model are well, and the others with it.
+  bool calls_again() const {
+    if (rank_.victim()) {
+      trireme_communicator* data = nullptr;
+      goes_on = trireme_mesh_get_axis_communicator(mesh, "data", &data) == TRIREME_OK &&
+                        trireme_communicator_wait_ready(data, 0) == TRIREME_OK
+                    ? 1
+                    : -1;
+    }
+    const std::uint64_t end = monotonic_ns() + PATIENT_NS;
+    while (goes_on.load() == 0 && monotonic_ns() < end) sleep_ms(1);
+    return goes_on.load() > 0;
+  }
+
   Rank& rank_;
   trireme_communicator* group_;
   trireme_model* model_ = nullptr;
@@ -396,6 +426,41 @@ void train_with_a_norm_of_all(Rank& rank) {
   trireme_communicator_destroy(own);
 }
 
+// Two models on a mesh. Each rank has all parameters, whole along "tensor", and the norm counts
+// them once. The mesh is made before anything is refused.
+void train_on_a_mesh(Rank& rank) {
+  const bool armed = is_victim;
+  is_victim = false;
+  const char* const names[] = {"data", "tensor"};
+  const std::int32_t sizes[] = {1, 2};
+  trireme_mesh_options options = TRIREME_MESH_OPTIONS_INIT;
+  options.axis_names = names;
+  options.axis_sizes = sizes;
+  options.axis_count = 2;
+  trireme_mesh* mesh = nullptr;
+  if (attempt(rank, "mesh_create",
+              [&] { return trireme_mesh_create(rank.group, &options, &mesh); })) {
+    is_victim = armed;
+    Training training(rank, TRIREME_STRATEGY_ZERO1);
+    training.mesh = mesh;
+    training.whole_on = "tensor";
+    if (rank.victim()) Training::goes_on = -1;
+    training.clipping.max_norm = 1000;
+    double norm = 0;
+    bool well = training.make_model() && attempt(rank, "check_replicas", [&] {
+                  return trireme_model_check_replicas(training.model());
+                });
+    well = well && training.make_optimizer() && training.step(2) && attempt(rank, "norm", [&] {
+             return trireme_optimizer_get_gradient_norm(training.optimizer(), &norm);
+           });
+    if (well) {
+      training.expect(norm * norm > 1331.999 && norm * norm < 1332.001, "norm");
+      training.holds(-2);
+    }
+  }
+  trireme_mesh_destroy(mesh);
+}
+
 void train_and_compare(Rank& rank) {
   Training training(rank, TRIREME_STRATEGY_ZERO1);
   training.rule.check_every = 1;
@@ -507,6 +572,7 @@ constexpr Scenario kScenarios[] = {
     training_of("state in a file", train_from_a_file),
     training_of("parameters in a file", train_on_parameters_in_a_file),
     training_of("norm_ranks", train_with_a_norm_of_all, 2, true),
+    training_of("mesh", train_on_a_mesh, 2, true),
     training_of("check_replicas", train_and_compare),
     training_of("memory limit", train_within_a_limit),
     training_of("trainer", train_with_a_trainer),
