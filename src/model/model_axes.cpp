@@ -24,13 +24,15 @@ bool is_compared(const Parameter& parameter, std::uint64_t number) {
   return parameter.target == number && !parameter.whole_on.empty();
 }
 
+// Each model has its own units and aliases.
 std::vector<sharding::Fact> whole_facts(const sharding::Registry& registry,
                                         const std::string& axis) {
   std::vector<sharding::Fact> facts;
-  const std::vector<sharding::Fact> all = registry.facts();
   for (std::size_t i = 0; i < registry.parameters().size(); ++i) {
-    if (!is_whole_on(registry.parameters()[i], axis)) continue;
-    facts.push_back({"whole parameter " + std::to_string(facts.size()), all[i].value});
+    const Parameter& parameter = registry.parameters()[i];
+    if (!is_compared(parameter, i) || !is_whole_on(parameter, axis)) continue;
+    facts.push_back(
+        {"whole parameter " + std::to_string(facts.size()), sharding::parameter_text(parameter)});
   }
   return facts;
 }

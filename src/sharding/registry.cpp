@@ -84,6 +84,18 @@ std::string quoted(const std::string& name) {
   return text + "\"";
 }
 
+std::string parameter_text(const Parameter& parameter) {
+  std::string text = quoted(parameter.name) + " " + dtype_name(parameter.dtype) + " " +
+                     shape_text(parameter.shape);
+  if (parameter.frozen) text += " frozen";
+  if (parameter.replicas > 1) text += " of " + std::to_string(parameter.replicas) + " replicas";
+  for (const std::string& axis : parameter.whole_on) text += " whole on " + quoted(axis);
+  if (parameter.parameter_group > 0) {
+    text += " in parameter_group " + std::to_string(parameter.parameter_group);
+  }
+  return text;
+}
+
 Status Registry::add(const trireme_parameter_options& options, std::uint64_t* out_parameter,
                      std::vector<std::string> whole_on) {
   if (options.name == nullptr) return invalid_argument("options.name is NULL");
@@ -246,16 +258,7 @@ std::vector<Fact> Registry::facts() const {
   std::vector<Fact> facts;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& parameter = parameters_[i];
-    std::string value = quoted(parameter.name) + " " + dtype_name(parameter.dtype) + " " +
-                        shape_text(parameter.shape);
-    if (parameter.frozen) value += " frozen";
-    if (parameter.replicas > 1) {
-      value += " of " + std::to_string(parameter.replicas) + " replicas";
-    }
-    for (const std::string& axis : parameter.whole_on) value += " whole on " + quoted(axis);
-    if (parameter.parameter_group > 0) {
-      value += " in parameter_group " + std::to_string(parameter.parameter_group);
-    }
+    std::string value = parameter_text(parameter);
     if (parameter.target != i) value += " tied to " + quoted(parameters_[parameter.target].name);
     const std::string& unit = units_[parameter.unit].name;
     if (unit != parameter.name && parameter.target == i) value += " in unit " + quoted(unit);

@@ -70,6 +70,10 @@ class Registry {
   std::uint64_t elements_ = 0;
 };
 
+// The words for a parameter that hold in every model: nothing of its unit, and not whether it is
+// tied.
+std::string parameter_text(const Parameter& parameter);
+
 // The name in quotes, with every letter escaped that could break a one-line message.
 std::string quoted(const std::string& name);
 

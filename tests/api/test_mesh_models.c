@@ -464,6 +464,52 @@ static void each_axis_is_compared_by_itself(void **state) {
     run_job(&job, spoil_one_stage);
 }
 
+/* A tied embedding: the first stage has it in a unit of its input. The last one has it in a unit of
+ * its head, where an alias names it. */
+static void tie_an_embedding(trireme_communicator *all, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_mesh *const mesh = make_mesh(v, all, names, job->sizes, AXES, job->order);
+    int32_t at[AXES];
+    EXPECT_STATUS(v, TRIREME_OK, trireme_mesh_get_coordinates(mesh, rank, at, AXES));
+    const bool last = at[PIPELINE] == 1;
+    const trireme_model_options options = spread_by(job->strategy);
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_mesh_create_model(mesh, &options, &model));
+    if (last) add(v, model, "w", 3, NULL);
+    const uint64_t elements = COMMON;
+    const trireme_parameter_placement whole = whole_on("pipeline");
+    trireme_parameter_options embedding = vector_of("embedding", &elements);
+    embedding.unit = last ? "head" : "input";
+    embedding.placements = &whole;
+    embedding.placement_count = 1;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &embedding, NULL));
+    trireme_parameter_options alias = vector_of("lm_head", &elements);
+    alias.tied_to = "embedding";
+    if (last) EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &alias, NULL));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+    float values[3 + COMMON] = {0};
+    const uint64_t count = last ? 3 + COMMON : COMMON;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, values, count, F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_check_replicas(model));
+    values[count - 1] = last ? 1 : 0;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(model, values, count, F32, 0));
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_check_replicas(model));
+    EXPECT(v, says("(\"embedding\") has other bits"));
+    trireme_model_destroy(model);
+    trireme_mesh_destroy(mesh);
+}
+
+static void units_and_aliases_are_each_models_own(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    static struct job job;
+    job = (struct job){.strategy = TRIREME_STRATEGY_ZERO3, .sizes = {1, 1, 1, 2}};
+    run_job(&job, tie_an_embedding);
+    job = (struct job){.strategy = TRIREME_STRATEGY_ZERO3, .sizes = {2, 1, 1, 2}};
+    run_job(&job, tie_an_embedding);
+}
+
 /* ---- steps of several models ---- */
 
 static void step_alone(trireme_communicator *all, int rank, void *context) {
@@ -630,6 +676,7 @@ int main(void) {
         cmocka_unit_test(ranks_that_register_differently_get_a_mismatch),
         cmocka_unit_test(copies_along_an_axis_are_compared),
         cmocka_unit_test(each_axis_is_compared_by_itself),
+        cmocka_unit_test(units_and_aliases_are_each_models_own),
         cmocka_unit_test(models_without_a_norm_step_alone),
         cmocka_unit_test(an_overflow_in_one_model_skips_the_step_of_all),
         cmocka_unit_test(a_model_ends_with_its_mesh),
