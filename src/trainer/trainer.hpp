@@ -38,7 +38,7 @@ class Trainer {
     std::uint64_t seed = 0;
     trireme_trainer_callback after_step = nullptr;
     void* user_data = nullptr;
-    std::string offload_path = {};  // empty: no parameters lie in a file
+    std::string offload_path = {};  // empty: no activations lie in a file
     std::uint64_t offload_buffer_bytes = 0;
   };
 
