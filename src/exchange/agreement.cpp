@@ -85,18 +85,6 @@ Status report(const Link& link, Status status) {
   return status;
 }
 
-Operation operation_of(const Link& link, OperationKind kind, trireme_dtype dtype, char* all,
-                       std::uint64_t own_offset, const std::shared_ptr<Memory>& memory) {
-  Operation operation;
-  operation.channel = link.gathers;
-  operation.kind = kind;
-  operation.dtype = dtype;
-  operation.send = all + own_offset;
-  operation.receive = all;
-  operation.owner = memory;
-  return operation;
-}
-
 }  // namespace
 
 Status agree(const Link& link, const char* call, const std::vector<sharding::Fact>& facts,
@@ -111,9 +99,8 @@ Status agree(const Link& link, const char* call, const std::vector<sharding::Fac
   auto* all = static_cast<char*>(memory->data());
   const Summary own{hash_of(text), text.size(), local.code()};
   std::memcpy(all + link.rank() * sizeof(Summary), &own, sizeof own);
-  Operation operation = operation_of(link, OperationKind::all_gather, TRIREME_DTYPE_U64, all,
-                                     link.rank() * sizeof(Summary), memory);
-  operation.count = kWords;
+  Operation operation = in_place(link, link.gathers, OperationKind::all_gather, TRIREME_DTYPE_U64,
+                                 all, kWords, memory);
   TRIREME_FAILPOINT("agree", "before_exchange");
   TRIREME_RETURN_IF_ERROR(
       report(link, link.communicator->run(std::move(operation), link.deadline())));
@@ -150,9 +137,14 @@ Status agree(const Link& link, const char* call, const std::vector<sharding::Fac
   TRIREME_RETURN_IF_ERROR(report(link, link.communicator->allocate(first[ranks], &memory)));
   all = static_cast<char*>(memory->data());
   std::memcpy(all + first[link.rank()], text.data(), text.size());
-  operation = operation_of(link, OperationKind::all_gather_v, TRIREME_DTYPE_BYTES, all,
-                           first[link.rank()], memory);
+  operation = Operation();
+  operation.channel = link.gathers;
+  operation.kind = OperationKind::all_gather_v;
+  operation.dtype = TRIREME_DTYPE_BYTES;
+  operation.send = all + first[link.rank()];
+  operation.receive = all;
   operation.count = first[ranks];
+  operation.owner = memory;
   for (const Summary& summary : summaries) operation.counts.push_back(summary.length);
   TRIREME_FAILPOINT("agree", "before_texts");
   TRIREME_RETURN_IF_ERROR(

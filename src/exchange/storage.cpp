@@ -8,6 +8,7 @@
 
 #include "platform/deadline_text.hpp"
 #include "platform/failpoint.hpp"
+#include "platform/names.hpp"
 
 namespace trireme::strategies {
 
@@ -134,6 +135,23 @@ Status Link::in_model_ranks(const Communicator& ranks, Status status) const {
   return Status::failure(status.code(), who + "in the group of " + list_ranks(members) + " of \"" +
                                             communicator->name() + "\": " + status.message())
       .with_details(std::move(details));
+}
+
+Operation in_place(const Link& link, std::uint32_t channel, OperationKind kind, trireme_dtype dtype,
+                   void* memory, std::uint64_t count, std::shared_ptr<const void> owner) {
+  Operation operation;
+  operation.channel = channel;
+  operation.kind = kind;
+  operation.dtype = dtype;
+  if (kind == OperationKind::all_reduce) operation.reduction = TRIREME_REDUCTION_SUM;
+  const std::uint64_t own = kind == OperationKind::all_gather ? count * link.rank() : 0;
+  if (kind != OperationKind::broadcast) {
+    operation.send = static_cast<const char*>(memory) + own * dtype_size(dtype);
+  }
+  operation.receive = memory;
+  operation.count = count;
+  operation.owner = std::move(owner);
+  return operation;
 }
 
 Status Link::meet(std::uint64_t agreement, const char* agreement_name) const {

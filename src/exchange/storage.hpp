@@ -122,6 +122,12 @@ struct Link {
   Status of_deadline(Status status) const;
 };
 
+// One collective in memory that `owner` keeps, where this rank's own elements already lie: those of
+// an all_gather at element count * rank, and all others at the beginning. A reduction adds up, and
+// a broadcast comes from rank 0, unless the caller sets `reduction` or `root`.
+Operation in_place(const Link& link, std::uint32_t channel, OperationKind kind, trireme_dtype dtype,
+                   void* memory, std::uint64_t count, std::shared_ptr<const void> owner);
+
 // While it lives, code of the caller runs for the model.
 class CallbackScope {
  public:

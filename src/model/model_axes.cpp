@@ -91,15 +91,8 @@ Status all_sums(const Link& model, const sharding::Registry& registry,
             model.communicator->allocate(count * sizeof(std::uint64_t), &memory)));
   auto* const words = static_cast<std::uint64_t*>(memory->data());
   TRIREME_RETURN_IF_ERROR(own_sums(registry, layout, read, words));
-  Operation operation;
-  operation.channel = model.gathers;
-  operation.kind = OperationKind::all_reduce;
-  operation.dtype = TRIREME_DTYPE_U64;
-  operation.reduction = TRIREME_REDUCTION_SUM;
-  operation.send = words;
-  operation.receive = words;
-  operation.count = count;
-  operation.owner = memory;
+  Operation operation = in_place(model, model.gathers, OperationKind::all_reduce, TRIREME_DTYPE_U64,
+                                 words, count, memory);
   TRIREME_RETURN_IF_ERROR(model.run(std::move(operation)));
   out->assign(words, words + count);
   return Status::success();
@@ -228,14 +221,8 @@ Status ModelAxes::compare_along(const Line& line, const sharding::Registry& regi
   auto* const all = static_cast<std::uint64_t*>(memory->data());
   std::uint64_t* const mine = all + count * link.rank();
   for (std::uint64_t i = 0; i < count; ++i) mine[i] = sums[numbers[i]];
-  Operation operation;
-  operation.channel = link.gathers;
-  operation.kind = OperationKind::all_gather;
-  operation.dtype = TRIREME_DTYPE_U64;
-  operation.send = mine;
-  operation.receive = all;
-  operation.count = count;
-  operation.owner = memory;
+  Operation operation = in_place(link, link.gathers, OperationKind::all_gather, TRIREME_DTYPE_U64,
+                                 all, count, memory);
   TRIREME_RETURN_IF_ERROR(along(line.axis, link.run(std::move(operation))));
   std::vector<std::int32_t> everybody;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {

@@ -60,14 +60,9 @@ Status ParameterSetter::give_out(const void* values, std::int32_t root,
 
 Status ParameterSetter::broadcast(void* memory, std::uint64_t count, trireme_dtype dtype,
                                   std::int32_t root, std::shared_ptr<const void> owner) const {
-  Operation operation;
-  operation.channel = peers_.link().gathers;
-  operation.kind = OperationKind::broadcast;
-  operation.dtype = dtype;
+  Operation operation = in_place(peers_.link(), peers_.link().gathers, OperationKind::broadcast,
+                                 dtype, memory, count, std::move(owner));
   operation.root = root;
-  operation.receive = memory;
-  operation.count = count;
-  operation.owner = std::move(owner);
   TRIREME_FAILPOINT("set", "before_broadcast");
   TRIREME_RETURN_IF_ERROR(peers_.link().run(std::move(operation)));
   return failpoint("set", "after_broadcast");

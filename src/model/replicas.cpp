@@ -102,14 +102,8 @@ Status compare_replicas(const Link& link, const sharding::Registry& registry,
             link.communicator->allocate(count * ranks * sizeof own[0], &memory)));
   auto* const all = static_cast<std::uint64_t*>(memory->data());
   std::copy(own.begin(), own.end(), all + count * link.rank());
-  Operation operation;
-  operation.channel = link.gathers;
-  operation.kind = OperationKind::all_gather;
-  operation.dtype = TRIREME_DTYPE_U64;
-  operation.send = all + count * link.rank();
-  operation.receive = all;
-  operation.count = count;
-  operation.owner = memory;
+  Operation operation = in_place(link, link.gathers, OperationKind::all_gather, TRIREME_DTYPE_U64,
+                                 all, count, memory);
   TRIREME_FAILPOINT("replicas", "before_exchange");
   TRIREME_RETURN_IF_ERROR(link.run(std::move(operation)));
   TRIREME_FAILPOINT("replicas", "after_exchange");

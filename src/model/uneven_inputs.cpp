@@ -7,16 +7,8 @@
 namespace trireme::strategies {
 
 Operation UnevenInputs::operation(Link& link, const std::shared_ptr<Storage>& storage) {
-  Operation operation;
-  operation.channel = link.gathers;
-  operation.kind = OperationKind::all_reduce;
-  operation.dtype = TRIREME_DTYPE_I64;
-  operation.reduction = TRIREME_REDUCTION_SUM;
-  operation.send = word_;
-  operation.receive = word_;
-  operation.count = 1;
-  operation.owner = storage->hold();
-  return operation;
+  return in_place(link, link.gathers, OperationKind::all_reduce, TRIREME_DTYPE_I64, word_, 1,
+                  storage->hold());
 }
 
 Status UnevenInputs::enter(Link& link, const std::shared_ptr<Storage>& storage) {

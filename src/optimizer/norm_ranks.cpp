@@ -63,13 +63,8 @@ Status NormRanks::gather_factors(const sharding::Registry& registry, const Statu
   said[1] = own.size();
   std::fill_n(said + 2, kMostFactors, 0);
   std::copy(own.begin(), own.end(), said + 2);
-  Operation operation;
-  operation.kind = OperationKind::all_gather;
-  operation.dtype = TRIREME_DTYPE_U64;
-  operation.send = said;
-  operation.receive = all;
-  operation.count = kSaid;
-  operation.owner = memory;
+  Operation operation =
+      in_place(link_, 0, OperationKind::all_gather, TRIREME_DTYPE_U64, all, kSaid, memory);
   TRIREME_RETURN_IF_ERROR(link_.run(std::move(operation)));
   identity_ = all[0];
   std::set<std::uint64_t> factors;
@@ -103,16 +98,10 @@ Status NormRanks::finish(const Link& model, std::uint64_t agreement, const char*
   }
   std::int64_t* const overflows = words + sums_.size() * GradientNorm::kWords;
   *overflows = *overflowed ? 1 : 0;
-  Operation operation;
-  operation.kind = OperationKind::all_reduce;
-  operation.dtype = TRIREME_DTYPE_I64;
-  operation.reduction = TRIREME_REDUCTION_SUM;
-  operation.send = words;
-  operation.receive = words;
-  operation.count = sums_.size() * GradientNorm::kWords + 1;
+  Operation operation = in_place(link_, 0, OperationKind::all_reduce, TRIREME_DTYPE_I64, words,
+                                 sums_.size() * GradientNorm::kWords + 1, words_.memory());
   operation.agreement = agreement;
   operation.agreement_name = name;
-  operation.owner = words_.memory();
   TRIREME_RETURN_IF_ERROR(model.run(*link_.communicator, std::move(operation)));
   *overflowed = *overflows > 0;
   for (std::size_t norm = 0; norm < norms_; ++norm) {

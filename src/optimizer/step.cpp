@@ -114,14 +114,8 @@ Status Optimizer::agree_on_contributors(bool shadowed, std::uint32_t* out, bool*
   own[0] = shard_.gradients().passes().contributed();
   own[1] = shadowed ? kNoRate : std::bit_cast<std::int64_t>(settings_.learning_rate);
   own[2] = shadowed ? kNoRate : std::bit_cast<std::int64_t>(settings_.step_rate);
-  Operation operation;
-  operation.channel = shard_.link().reductions;
-  operation.kind = OperationKind::all_gather;
-  operation.dtype = TRIREME_DTYPE_I64;
-  operation.send = own;
-  operation.receive = facts;
-  operation.count = kFacts;
-  operation.owner = shard_.storage()->hold();
+  Operation operation = in_place(shard_.link(), shard_.link().reductions, OperationKind::all_gather,
+                                 TRIREME_DTYPE_I64, facts, kFacts, shard_.storage()->hold());
   TRIREME_FAILPOINT("step", "before_contributors");
   TRIREME_RETURN_IF_ERROR(shard_.link().run(std::move(operation)));
   std::int64_t contributors = 0;

@@ -167,18 +167,12 @@ Status StepNorms::add_up(ParameterSteps* steps) {
     own[1] = static_cast<std::int64_t>(shard_.gradients().overflow().first() + 1);
     count += added;
   }
-  Operation operation;
-  operation.channel = shard_.link().reductions;
-  operation.kind = OperationKind::all_reduce;
-  operation.dtype = TRIREME_DTYPE_I64;
-  operation.reduction = TRIREME_REDUCTION_SUM;
-  operation.send = words;
-  operation.receive = words;
-  operation.count = count;
-  TRIREME_FAILPOINT("step", "before_agree");
+  Operation operation = in_place(shard_.link(), shard_.link().reductions, OperationKind::all_reduce,
+                                 TRIREME_DTYPE_I64, words, count,
+                                 own_words ? words_.memory() : shard_.storage()->hold());
   operation.agreement = rates_to_compare(settings_);
   operation.agreement_name = "learning rate";
-  operation.owner = own_words ? words_.memory() : shard_.storage()->hold();
+  TRIREME_FAILPOINT("step", "before_agree");
   TRIREME_RETURN_IF_ERROR(shard_.link().run(std::move(operation)));
   // The norm is that of the unscaled gradients.
   if (own_norm) norm_ = GradientNorm::norm(words) / loss_scale_.scale();

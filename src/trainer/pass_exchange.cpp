@@ -47,16 +47,10 @@ Status PassExchange::run(std::uint64_t agreement, const LayerFailure& own,
   for (std::uint32_t i = 0; i < rounds_; ++i) {
     said[kAnswerWords + i] = std::bit_cast<std::int64_t>(losses[i]);
   }
-  Operation operation;
-  operation.channel = shard_.link().gathers;
-  operation.kind = OperationKind::all_gather;
-  operation.dtype = TRIREME_DTYPE_I64;
-  operation.send = said;
-  operation.receive = memory_->data();
-  operation.count = words();
+  Operation operation = in_place(shard_.link(), shard_.link().gathers, OperationKind::all_gather,
+                                 TRIREME_DTYPE_I64, memory_->data(), words(), memory_);
   operation.agreement = agreement;
   operation.agreement_name = "step counts, or trainer calls (step, evaluate)";
-  operation.owner = memory_;
   TRIREME_FAILPOINT("trainer", "before_exchange");
   TRIREME_RETURN_IF_ERROR(shard_.link().run(std::move(operation)));
   TRIREME_FAILPOINT("trainer", "after_exchange");

@@ -31,14 +31,8 @@ Status LaunchOrder::learn(Link& link, const Storage& storage, std::uint64_t* wor
     const std::uint64_t here = std::min(kChunk, count - first);
     words[0] = completed_.size() == count ? 1 : 0;
     std::copy_n(order.data() + first, here, words + 1);
-    Operation operation;
-    operation.channel = link.reductions;
-    operation.kind = OperationKind::broadcast;
-    operation.dtype = TRIREME_DTYPE_U64;
-    operation.root = 0;
-    operation.receive = words;
-    operation.count = 1 + here;
-    operation.owner = storage.hold();
+    Operation operation = in_place(link, link.reductions, OperationKind::broadcast,
+                                   TRIREME_DTYPE_U64, words, 1 + here, storage.hold());
     TRIREME_RETURN_IF_ERROR(link.run(std::move(operation)));
     if (words[0] == 0) return Status::success();
     std::copy_n(words + 1, here, order.data() + first);

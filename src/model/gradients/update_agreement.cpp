@@ -26,14 +26,9 @@ Status UpdateAgreement::ask() {
   auto* const all = reinterpret_cast<Told*>(storage_->working.data());
   Told* const own = all + link_.rank();
   *own = {has_rate_ && !refuses_ ? std::uint64_t{1} : 0, rates_, rate_, 0};
-  Operation operation;
-  operation.channel = link_.reductions;
-  operation.kind = OperationKind::all_gather;
-  operation.dtype = TRIREME_DTYPE_U64;
-  operation.send = own;
-  operation.receive = all;
-  operation.count = sizeof(Told) / sizeof(std::uint64_t);
-  operation.owner = storage_->hold();
+  Operation operation =
+      in_place(link_, link_.reductions, OperationKind::all_gather, TRIREME_DTYPE_U64, all,
+               sizeof(Told) / sizeof(std::uint64_t), storage_->hold());
   TRIREME_FAILPOINT("bucket", "before_ask");
   return link_.communicator->start(std::move(operation), link_.deadline(), &asked_);
 }

@@ -149,15 +149,9 @@ Status Factored::find_largest(const Link& link, const Job& job) {
         most, static_cast<std::int64_t>(kernels::largest_magnitude(
                   matrix->dtype, gradients + own.first * dtype_size(matrix->dtype), own.count)));
   }
-  Operation operation;
-  operation.channel = link.reductions;
-  operation.kind = OperationKind::all_reduce;
-  operation.dtype = TRIREME_DTYPE_I64;
+  Operation operation = in_place(link, link.reductions, OperationKind::all_reduce,
+                                 TRIREME_DTYPE_I64, words(), matrices_.size(), words_.memory());
   operation.reduction = TRIREME_REDUCTION_MAX;
-  operation.send = words();
-  operation.receive = words();
-  operation.count = matrices_.size();
-  operation.owner = words_.memory();
   TRIREME_FAILPOINT("step", "before_largest");
   return link.run(std::move(operation));
 }
@@ -190,15 +184,8 @@ Status Factored::add_up(const Link& link, const Job& job) {
       to[own.first + i] = std::bit_cast<std::int64_t>(read_number(matrix.dtype, own.data, i));
     }
   }
-  Operation operation;
-  operation.channel = link.reductions;
-  operation.kind = OperationKind::all_reduce;
-  operation.dtype = TRIREME_DTYPE_I64;
-  operation.reduction = TRIREME_REDUCTION_SUM;
-  operation.send = high;
-  operation.receive = high;
-  operation.count = 3 * entries_;
-  operation.owner = words_.memory();
+  Operation operation = in_place(link, link.reductions, OperationKind::all_reduce,
+                                 TRIREME_DTYPE_I64, high, 3 * entries_, words_.memory());
   TRIREME_FAILPOINT("step", "before_squares");
   return link.run(std::move(operation));
 }

@@ -129,16 +129,12 @@ Status MuonRule::orthogonalise_whole(const StepFactors& factors) {
   for (std::size_t i = 0; i < matrix_pieces_.size(); ++i) {
     const Matrix& matrix = plan_.matrices[i];
     if (factors.is_skipped(piece_of(i))) continue;
-    Operation operation;
-    operation.channel = shard_.link().reductions;
-    operation.kind = OperationKind::broadcast;
-    operation.dtype = matrix.dtype;
+    Operation operation =
+        in_place(shard_.link(), shard_.link().reductions, OperationKind::broadcast, matrix.dtype,
+                 piece_of(i).gradients, matrix.elements(), shard_.storage()->hold());
     operation.root = static_cast<std::int32_t>(matrix.rank);
-    operation.receive = piece_of(i).gradients;
-    operation.count = matrix.elements();
     operation.agreement = matrix.parameter;
     operation.agreement_name = "matrix";
-    operation.owner = shard_.storage()->hold();
     TRIREME_FAILPOINT("step", "before_matrices");
     if (matrix.rank == shard_.link().rank()) {
       shard_.link().given_bytes += matrix.bytes() * (shard_.link().world_size() - 1);

@@ -64,15 +64,8 @@ Status ParameterNorms::add_up(ShardView& shard, const ShardState& state,
         })));
     add(gradient_dtype(owned.dtype), owned.gradients, owned.count, to + GradientNorm::kWords);
   }
-  Operation operation;
-  operation.channel = shard.link().reductions;
-  operation.kind = OperationKind::all_reduce;
-  operation.dtype = TRIREME_DTYPE_I64;
-  operation.reduction = TRIREME_REDUCTION_SUM;
-  operation.send = words;
-  operation.receive = words;
-  operation.count = count;
-  operation.owner = words_.memory();
+  Operation operation = in_place(shard.link(), shard.link().reductions, OperationKind::all_reduce,
+                                 TRIREME_DTYPE_I64, words, count, words_.memory());
   TRIREME_FAILPOINT("step", "before_norms");
   return shard.link().run(std::move(operation));
 }

@@ -19,14 +19,8 @@ Status compare_answers(ShardView& shard, std::int32_t answer, std::uint64_t numb
   std::int64_t* const own = answers + 2 * std::size_t{shard.link().rank()};
   own[0] = answer;
   own[1] = static_cast<std::int64_t>(number);
-  Operation operation;
-  operation.channel = shard.link().reductions;
-  operation.kind = OperationKind::all_gather;
-  operation.dtype = TRIREME_DTYPE_I64;
-  operation.send = own;
-  operation.receive = answers;
-  operation.count = 2;
-  operation.owner = shard.storage()->hold();
+  Operation operation = in_place(shard.link(), shard.link().reductions, OperationKind::all_gather,
+                                 TRIREME_DTYPE_I64, answers, 2, shard.storage()->hold());
   TRIREME_FAILPOINT("step", "before_answers");
   TRIREME_RETURN_IF_ERROR(shard.link().run(std::move(operation)));
   for (std::uint32_t rank = 0; rank < shard.link().world_size(); ++rank) {
