@@ -449,7 +449,7 @@ trireme_model_get_statistics(const trireme_model *model, trireme_model_statistic
  * - Parameters that are whole on an axis of the model's mesh, along that axis.
  *
  * Collective: blocks until it is done or the deadline passes. Where parameters are whole on an axis
- * of the mesh, all ranks along it call this. If a model fails, the others tell that, and go on.
+ * of the mesh, all ranks along it call this. If a model fails, the others say so.
  *
  * @param model  The model.
  * @retval TRIREME_OK

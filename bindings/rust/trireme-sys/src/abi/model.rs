@@ -458,8 +458,7 @@ extern "C" {
     /// * Parameters that are whole on an axis of the model's mesh, along that axis.
     ///
     /// Collective: blocks until it is done or the deadline passes. Where parameters are whole on an
-    /// axis of the mesh, all ranks along it call this. If a model fails, the others tell that, and
-    /// go on.
+    /// axis of the mesh, all ranks along it call this. If a model fails, the others say so.
     ///
     /// * `model`: The model.
     ///
