@@ -118,7 +118,7 @@ struct Messages::State {
   bool all_left_seen = false;
   MessageList receives;  // and probes, in the order of their calls, matched or not
   RankSet sending;       // peers for which a send is listed
-  RankSet arriving;      // peers of which a message is arriving
+  RankSet arriving;      // peers that are sending a message to this rank
 };
 
 Messages::Messages(Group& group, int set) : state_(std::make_unique<State>(group, set)) {}
