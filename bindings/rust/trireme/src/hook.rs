@@ -131,11 +131,6 @@ mod tests {
         assert_eq!(HookMoment::of(sys::TRIREME_HOOK_AFTER), HookMoment::After);
         assert_eq!(HookMoment::of(99), HookMoment::Other(99));
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     #[test]
     fn parts_of_a_later_library_are_larger() {

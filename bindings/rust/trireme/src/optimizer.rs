@@ -147,11 +147,12 @@ impl Optimizer {
         factor: impl FnMut(u64) -> std::result::Result<f64, String> + Send + 'static,
     ) -> Result<()> {
         let schedule = Lent::new(OwnSchedule::new(&self.0.calls, factor));
+        let raw = schedule.raw();
+        // The address of the whole struct, of which the library reads more than the first field.
+        let options = std::ptr::addr_of!(raw).cast();
         // SAFETY: a live optimizer, one call at a time; the library uses `factor` and `user_data`
         // until another is set or optimizer and trainers are destroyed, and Held keeps them.
-        self.call(|optimizer| unsafe {
-            sys::trireme_optimizer_set_schedule(optimizer, &schedule.raw().base)
-        })?;
+        self.call(|optimizer| unsafe { sys::trireme_optimizer_set_schedule(optimizer, options) })?;
         self.keep_schedule(Some(schedule));
         Ok(())
     }

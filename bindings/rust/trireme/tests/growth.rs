@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Structs of public fields that a caller fills, most of them with `..` and defaults.
-const FILLED_BY_CALLERS: [&str; 20] = [
+const FILLED_BY_CALLERS: [&str; 19] = [
     "Buckets",
     "CapabilityQuery",
     "Clipping",
