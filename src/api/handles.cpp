@@ -181,4 +181,8 @@ Status no_such_handle(const char* name, std::uintptr_t token) {
 
 void trireme::api::fail_to_hand_out(Communicator& communicator) noexcept {
   communicator.fail_to_hand_out();
+  try {
+    static_cast<void>(communicator.failure());  // the peers know it before the call returns
+  } catch (...) {  // no memory for the words of a failure
+  }
 }

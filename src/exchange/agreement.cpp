@@ -73,6 +73,7 @@ Status first_difference(const std::vector<std::vector<std::string>>& texts) {
 // the group fails.
 Status refuse(const Link& link, const std::string& what) {
   link.communicator->fail(TRIREME_ERROR_CORRUPT, what);
+  static_cast<void>(link.communicator->failure());  // the peers know it before the call returns
   return Status::failure(TRIREME_ERROR_CORRUPT, what);
 }
 
@@ -81,6 +82,7 @@ Status refuse(const Link& link, const std::string& what) {
 Status report(const Link& link, Status status) {
   if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY || status.code() == TRIREME_ERROR_SYSTEM) {
     link.communicator->fail(status.code(), status.message());
+    static_cast<void>(link.communicator->failure());  // the peers know it before the call returns
   }
   return status;
 }

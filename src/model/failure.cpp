@@ -32,6 +32,7 @@ Status Peers::keep_failure(Status status) {
 void Peers::give_up(const Status& status) {
   failed_ = status;
   end_groups(status);
+  tell();
   // A late rank of a small group may have waited there for a rank of another: the caller's group
   // sees all ranks.
   if (status.code() != TRIREME_ERROR_TIMEOUT) return;
@@ -98,6 +99,19 @@ void Peers::report(const Status& status) const noexcept {
 void Peers::fail_groups(trireme_status code, std::string_view why) const noexcept {
   link_.fail(code, why);
   if (norm_group_ != nullptr) norm_group_->fail(code, why);
+  tell();
+}
+
+// The process may end as soon as the call has returned. Peers that do not know the failure by then
+// would blame this rank.
+void Peers::tell() const noexcept {
+  try {
+    for (const auto* const group : link_.groups()) {
+      if (*group != nullptr) static_cast<void>((*group)->failure());
+    }
+    if (norm_group_ != nullptr) static_cast<void>(norm_group_->failure());
+  } catch (...) {  // no memory for the words of a failure
+  }
 }
 
 }  // namespace trireme::strategies

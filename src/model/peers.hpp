@@ -55,6 +55,7 @@ class Peers {
   ~Peers() = default;
 
   void end_groups(const Status& status) const noexcept;
+  void tell() const noexcept;
 
   Link link_;
   ModelAxes axes_;

@@ -132,6 +132,8 @@ std::optional<std::vector<std::int32_t>> Meeting::absent(bool gives_up, Deadline
     wait_for_answer(lock, deadline, ended,
                     [&] { return state_ != State::waiting || waiting_ != nullptr; });
   }
+  // Without an answer in time the one before counts: this rank still sits at the meeting.
+  if (waiting_ != nullptr && heard_ > 0) return those_who_have_not_come();
   if (state_ == State::met) return std::nullopt;
   // Rank 0 may have been there, and have given up like this rank.
   if (heard_ > 0 && news_.gave_up[0]) return those_who_have_not_come();
