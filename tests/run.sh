@@ -6,7 +6,7 @@
 # --long:  the big sweeps, and the step `defects`, which seeds one defect at a time for a test to catch.
 # --times: ends with the seconds of each step and the 20 slowest programs.
 # A test that fails is run once more, alone. If it passes then, it counts as flaky and is named in the last lines; more
-# than three of those fail the run. A sanitizer's report in a failed test is a failure at once: it is true if it comes once.
+# than three of those fail the run. The report of a sanitizer in a failed test fails at once: it may come but once.
 # A skipped program is counted, too, with a line that says why. A program that passes may have skipped tests of its own:
 # another line tells how many, by program.
 set -uo pipefail

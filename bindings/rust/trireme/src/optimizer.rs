@@ -148,7 +148,7 @@ impl Optimizer {
     ) -> Result<()> {
         let schedule = Lent::new(OwnSchedule::new(&self.0.calls, factor));
         let raw = schedule.raw();
-        // The address of the whole struct, of which the library reads more than the first field.
+        // The library reads more than the first field.
         let options = std::ptr::addr_of!(raw).cast();
         // SAFETY: a live optimizer, one call at a time; the library uses `factor` and `user_data`
         // until another is set or optimizer and trainers are destroyed, and Held keeps them.
