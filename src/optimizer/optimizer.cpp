@@ -153,9 +153,10 @@ Status Optimizer::create(const std::shared_ptr<Model>& model, const optimizers::
   Status ready = optimizers::read_settings(options, &settings);
   if (ready.ok()) ready = check_settings(shard, settings, told);
   if (axes.any()) {
-    // All models of the mesh have a norm, or none has one.
+    // All models of the mesh have a norm, or none has one. They compare along an axis together.
     ready = axes.agree_on_mesh(shard.link(), kCreateCall,
-                               {{"a norm or loss scale", wants_norm(settings) ? "set" : "not set"}},
+                               {{"a norm or loss scale", wants_norm(settings) ? "set" : "not set"},
+                                {"options.check_every", std::to_string(settings.check_every)}},
                                ready);
   }
   TRIREME_RETURN_IF_ERROR(ready);

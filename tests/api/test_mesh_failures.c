@@ -143,7 +143,7 @@ static void a_seal_that_failed_is_not_repeated_alone(void **state) {
 
 /* ---- optimizers ---- */
 
-enum odd_one { NO_NORM, NO_NORM_ON_ONE_RANK, UNEVEN, BAD_RATE };
+enum odd_one { NO_NORM, NO_NORM_ON_ONE_RANK, CHECKS, UNEVEN, BAD_RATE };
 
 /* One model, or one of its ranks, wants another optimizer than the others. */
 static void want(enum odd_one what, trireme_communicator *all, int rank, struct job *job) {
@@ -157,7 +157,8 @@ static void want(enum odd_one what, trireme_communicator *all, int rank, struct 
     rule.learning_rate = what == BAD_RATE && odd ? -1 : 1;
     trireme_clipping_options clipping = TRIREME_CLIPPING_OPTIONS_INIT;
     clipping.max_norm = 10;
-    const bool has_norm = !odd || what == UNEVEN || what == BAD_RATE;
+    const bool has_norm = what != CHECKS && (!odd || what == UNEVEN || what == BAD_RATE);
+    if (what == CHECKS && odd) rule.check_every = 10;
     if (has_norm) rule.clipping = &clipping;
     const trireme_status expected = what == UNEVEN     ? TRIREME_ERROR_UNSUPPORTED
                                     : what == BAD_RATE ? TRIREME_ERROR_INVALID_ARGUMENT
@@ -165,7 +166,9 @@ static void want(enum odd_one what, trireme_communicator *all, int rank, struct 
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(p.v, expected, trireme_optimizer_create(model, &rule, &optimizer));
     if (expected == TRIREME_ERROR_MISMATCH) {
-        EXPECT(p.v, says("among all ranks of the mesh: a norm or loss scale is "));
+        EXPECT(p.v, says(what == CHECKS
+                             ? "among all ranks of the mesh: options.check_every is 10 on rank 0 "
+                             : "among all ranks of the mesh: a norm or loss scale is "));
     } else if (!odd) {
         EXPECT(p.v, says("among all ranks of the mesh: rank 0 answered "));
     }
@@ -177,6 +180,7 @@ static void want(enum odd_one what, trireme_communicator *all, int rank, struct 
         EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_seal(model));
     }
     rule.learning_rate = 1;
+    rule.check_every = 0;
     rule.clipping = &clipping;
     EXPECT_STATUS(p.v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
     const float gradient = (float)(3 + p.at[TENSOR]);
@@ -196,6 +200,9 @@ static void want_no_norm(trireme_communicator *all, int rank, void *context) {
 static void want_no_norm_on_one_rank(trireme_communicator *all, int rank, void *context) {
     want(NO_NORM_ON_ONE_RANK, all, rank, context);
 }
+static void want_checks(trireme_communicator *all, int rank, void *context) {
+    want(CHECKS, all, rank, context);
+}
 static void want_uneven_data(trireme_communicator *all, int rank, void *context) {
     want(UNEVEN, all, rank, context);
 }
@@ -206,8 +213,8 @@ static void want_a_bad_rate(trireme_communicator *all, int rank, void *context) 
 static void an_optimizer_that_one_model_wants_otherwise_fails_for_all(void **state) {
     (void)state;
     if (!ranks_make_groups()) skip();
-    rank_function *const wants[] = {want_no_norm, want_no_norm_on_one_rank, want_uneven_data,
-                                    want_a_bad_rate};
+    rank_function *const wants[] = {want_no_norm, want_no_norm_on_one_rank, want_checks,
+                                    want_uneven_data, want_a_bad_rate};
     for (size_t i = 0; i < sizeof wants / sizeof wants[0]; ++i) {
         run_on((const int32_t[AXES]){1, 1, 2, 1}, wants[i]);
         run_on((const int32_t[AXES]){2, 1, 2, 1}, wants[i]);

@@ -156,9 +156,9 @@ extern "C" {
     ///
     /// Collective: blocks until all ranks, and all of norm_ranks, have called it with the same
     /// options or the deadline passes. If a mesh has several models (mesh.h), these are all ranks
-    /// of it. Models without max_norm and loss_scale may have other options than the others. A rule
-    /// of the caller and its user_data stay in use until the optimizer and every trainer of it are
-    /// destroyed.
+    /// of it. Models without max_norm and loss_scale may have other options than the others, but
+    /// for check_every. A rule of the caller and its user_data stay in use until the optimizer and
+    /// every trainer of it are destroyed.
     ///
     /// * `model`: The model.
     /// * `options`: The rule. Required.
@@ -180,7 +180,7 @@ extern "C" {
     ///   optimizer.
     /// * `TRIREME_ERROR_MISMATCH`: Ranks name different options, or ranks of one model different
     ///   norm_ranks. Or some models of a mesh have a max_norm or loss_scale, and others have none.
-    ///   The model goes on without an optimizer.
+    ///   Or models of a mesh have different check_every. The model goes on without an optimizer.
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out. Or a rank would hold more than the
     ///   model's memory_limit_bytes with this state: all ranks then have the same message, as
     ///   trireme_model_seal() gives it. The model goes on without an optimizer.
