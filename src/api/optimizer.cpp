@@ -37,15 +37,16 @@ trireme_status trireme_optimizer_create(trireme_model* model,
   return api::guard(__func__, [&]() -> Status {
     trireme::optimizers::Options options;
     std::shared_ptr<trireme::Communicator> norm_ranks;
-    TRIREME_RETURN_IF_ERROR(api::read_optimizer_options(caller_options, &options, &norm_ranks));
-    TRIREME_RETURN_IF_ERROR(api::require(out_optimizer, "out_optimizer"));
+    Status read = api::read_optimizer_options(caller_options, &options, &norm_ranks);
+    if (read.ok()) read = api::require(out_optimizer, "out_optimizer");
     std::shared_ptr<Model> found;
-    TRIREME_RETURN_IF_ERROR(api::find(model, &found));
-    TRIREME_RETURN_IF_ERROR(found->check_call());
+    Status known = api::find(model, &found);
+    if (known.ok()) known = found->check_call();
+    if (!known.ok()) return read.ok() ? known : read;
     std::shared_ptr<Optimizer> optimizer;
     Status status = Status::success();
     const auto create = [&] {
-      status = Optimizer::create(found, options, norm_ranks, &optimizer);
+      status = Optimizer::create(found, options, std::move(read), norm_ranks, &optimizer);
       if (status.ok()) *out_optimizer = api::insert<trireme_optimizer>(optimizer);
     };
     // All ranks create it together: if memory runs out in the middle of it, the group fails. So

@@ -160,7 +160,9 @@ Status ModelAxes::agree_on_seal(const Link& model, const sharding::Registry& reg
   // A rank hears on its axes of few others.
   Status status = all_in_line() ? Status::success() : all_.take_channel(model.timeout_ns);
   if (all_.link->gathers != 0) status = agree_on_mesh(model, "seal", {}, own);
-  return own.ok() ? status : own;
+  if (!own.ok()) return own;
+  sealed_ = status.ok();
+  return status;
 }
 
 Status ModelAxes::agree_on_mesh(const Link& model, const char* call,

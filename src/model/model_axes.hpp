@@ -43,6 +43,9 @@ class ModelAxes {
   // Whether none of them has failed.
   bool are_well() const;
 
+  // Whether this model and those of other ranks were sealed together. They may have failed since.
+  bool sealed() const { return sealed_; }
+
   // Takes the number of a new model along each axis, and among all ranks.
   void take_numbers() noexcept;
   // Collective along each axis in turn, then over the mesh: if the models of other ranks have
@@ -87,6 +90,7 @@ class ModelAxes {
   std::vector<Line> lines_;
   Ranks all_;
   std::string names_;
+  bool sealed_ = false;
 };
 
 }  // namespace trireme::strategies

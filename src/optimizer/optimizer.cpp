@@ -109,6 +109,23 @@ Status check_settings(const ShardView& shard, const optimizers::Settings& settin
   return unsupported(what + " with TRIREME_MODEL_FLAG_UNEVEN: all models step together");
 }
 
+// The refusals before a rank meets others. Other models of a mesh wait for this one even then, and
+// hear of it.
+Status check_begin(const ShardView& shard, Status read) {
+  Status ready = std::move(read);
+  if (ready.ok()) ready = shard.check_sealed();
+  if (ready.ok()) ready = shard.check_no_optimizer();
+  const ModelAxes& axes = shard.axes();
+  if (ready.ok() || !axes.sealed()) return ready;
+  try {
+    static_cast<void>(axes.agree_on_mesh(shard.link(), kCreateCall, {}, ready));
+    return ready;
+  } catch (...) {
+    axes.fail(TRIREME_ERROR_OUT_OF_MEMORY, kNoMemory);
+    throw;
+  }
+}
+
 // While it lives, an optimizer is made, and other models may wait for this one in the norm's group.
 // If something is thrown, that group fails with those of the model.
 class Making {
@@ -138,11 +155,10 @@ class Making {
 }  // namespace
 
 Status Optimizer::create(const std::shared_ptr<Model>& model, const optimizers::Options& options,
-                         const std::shared_ptr<Communicator>& told_norm_ranks,
+                         Status read, const std::shared_ptr<Communicator>& told_norm_ranks,
                          std::shared_ptr<Optimizer>* out) {
   ShardView& shard = model->shard();
-  TRIREME_RETURN_IF_ERROR(shard.check_sealed());
-  TRIREME_RETURN_IF_ERROR(shard.check_no_optimizer());
+  TRIREME_RETURN_IF_ERROR(check_begin(shard, std::move(read)));
   const bool told = told_norm_ranks != nullptr;
   // These outlive `making`: the destructor of an optimizer forgets the norm's group.
   std::unique_ptr<Optimizer> made;

@@ -22,9 +22,9 @@ namespace trireme::strategies {
 
 class Optimizer final : public UpdateSink {
  public:
-  // The boundary has read `options`.
+  // The boundary has read `options`, with the outcome `read`.
   static Status create(const std::shared_ptr<Model>& model, const optimizers::Options& options,
-                       const std::shared_ptr<Communicator>& told_norm_ranks,
+                       Status read, const std::shared_ptr<Communicator>& told_norm_ranks,
                        std::shared_ptr<Optimizer>* out);
   ~Optimizer() override;
   Optimizer(const Optimizer&) = delete;

@@ -143,7 +143,7 @@ static void a_seal_that_failed_is_not_repeated_alone(void **state) {
 
 /* ---- optimizers ---- */
 
-enum odd_one { NO_NORM, NO_NORM_ON_ONE_RANK, CHECKS, UNEVEN, BAD_RATE };
+enum odd_one { NO_NORM, NO_NORM_ON_ONE_RANK, CHECKS, UNEVEN, BAD_RATE, BAD_KIND, HAS_ONE };
 
 /* One model, or one of its ranks, wants another optimizer than the others. */
 static void want(enum odd_one what, trireme_communicator *all, int rank, struct job *job) {
@@ -154,14 +154,22 @@ static void want(enum odd_one what, trireme_communicator *all, int rank, struct 
     EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
     rule.kind = TRIREME_RULE_SGD;
-    rule.learning_rate = what == BAD_RATE && odd ? -1 : 1;
+    rule.learning_rate = 1;
+    trireme_optimizer *has = NULL;
+    if (what == HAS_ONE) {
+        EXPECT_STATUS(p.v, TRIREME_OK, trireme_optimizer_create(model, &rule, &has));
+        if (!odd) trireme_optimizer_destroy(has);
+    }
+    if (what == BAD_RATE && odd) rule.learning_rate = -1;
+    if (what == BAD_KIND && odd) rule.kind = 999;
     trireme_clipping_options clipping = TRIREME_CLIPPING_OPTIONS_INIT;
     clipping.max_norm = 10;
-    const bool has_norm = what != CHECKS && (!odd || what == UNEVEN || what == BAD_RATE);
+    const bool has_norm = what != CHECKS && (!odd || what >= UNEVEN);
     if (what == CHECKS && odd) rule.check_every = 10;
     if (has_norm) rule.clipping = &clipping;
     const trireme_status expected = what == UNEVEN     ? TRIREME_ERROR_UNSUPPORTED
-                                    : what == BAD_RATE ? TRIREME_ERROR_INVALID_ARGUMENT
+                                    : what == HAS_ONE  ? TRIREME_ERROR_INVALID_STATE
+                                    : what >= BAD_RATE ? TRIREME_ERROR_INVALID_ARGUMENT
                                                        : TRIREME_ERROR_MISMATCH;
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(p.v, expected, trireme_optimizer_create(model, &rule, &optimizer));
@@ -179,6 +187,8 @@ static void want(enum odd_one what, trireme_communicator *all, int rank, struct 
         add(p.v, model, "w", 1, NULL);
         EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_seal(model));
     }
+    if (odd) trireme_optimizer_destroy(has);
+    rule.kind = TRIREME_RULE_SGD;
     rule.learning_rate = 1;
     rule.check_every = 0;
     rule.clipping = &clipping;
@@ -210,15 +220,50 @@ static void want_a_bad_rate(trireme_communicator *all, int rank, void *context) 
     want(BAD_RATE, all, rank, context);
 }
 
+static void want_a_bad_kind(trireme_communicator *all, int rank, void *context) {
+    want(BAD_KIND, all, rank, context);
+}
+static void want_a_second_one(trireme_communicator *all, int rank, void *context) {
+    want(HAS_ONE, all, rank, context);
+}
+
 static void an_optimizer_that_one_model_wants_otherwise_fails_for_all(void **state) {
     (void)state;
     if (!ranks_make_groups()) skip();
-    rank_function *const wants[] = {want_no_norm, want_no_norm_on_one_rank, want_checks,
-                                    want_uneven_data, want_a_bad_rate};
+    rank_function *const wants[] = {want_no_norm,     want_no_norm_on_one_rank, want_checks,
+                                    want_uneven_data, want_a_bad_rate,          want_a_bad_kind,
+                                    want_a_second_one};
     for (size_t i = 0; i < sizeof wants / sizeof wants[0]; ++i) {
         run_on((const int32_t[AXES]){1, 1, 2, 1}, wants[i]);
         run_on((const int32_t[AXES]){2, 1, 2, 1}, wants[i]);
     }
+}
+
+/* One model has failed since it was sealed, and knows it. */
+static void want_one_for_a_failed_model(trireme_communicator *all, int rank, void *context) {
+    const struct place p = begin(context, all, rank);
+    trireme_model *const model = create(&p, 0);
+    add(p.v, model, "w", 3, NULL);
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_seal(model));
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_barrier(all, NULL));
+    const bool failed = p.at[TENSOR] == 0;
+    if (failed) {
+        EXPECT_STATUS(p.v, TRIREME_OK, trireme_communicator_abort(along(&p, "data"), "for a test"));
+        EXPECT_STATUS(p.v, TRIREME_ERROR_ABORTED, trireme_model_check_replicas(model));
+    }
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_RULE_SGD;
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(p.v, TRIREME_ERROR_ABORTED, trireme_optimizer_create(model, &rule, &optimizer));
+    if (!failed) EXPECT(p.v, says("among all ranks of the mesh: "));
+    trireme_model_destroy(model);
+    trireme_mesh_destroy(p.mesh);
+}
+
+static void an_optimizer_for_a_failed_model_fails_for_all(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    run_on((const int32_t[AXES]){2, 1, 2, 1}, want_one_for_a_failed_model);
 }
 
 /* ---- check_replicas ---- */
@@ -275,6 +320,7 @@ int main(void) {
         cmocka_unit_test(a_model_without_parameters_fails_all),
         cmocka_unit_test(a_seal_that_failed_is_not_repeated_alone),
         cmocka_unit_test(an_optimizer_that_one_model_wants_otherwise_fails_for_all),
+        cmocka_unit_test(an_optimizer_for_a_failed_model_fails_for_all),
         cmocka_unit_test(a_model_that_cannot_compare_tells_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
