@@ -330,10 +330,28 @@ Status Model::offload_info(trireme_offload_info* out) const {
   return Status::success();
 }
 
-Status Model::check_replicas() {
+Status Model::check_comparable() const {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   if (reducer_->step_under_way()) return invalid_state("a step is under way");
-  TRIREME_RETURN_IF_ERROR(check_released("copies are compared"));
+  return check_released("copies are compared");
+}
+
+void Model::refuse_replicas(const Status& why) {
+  if (!axes_.sealed()) return;
+  try {
+    static_cast<void>(axes_.compare_whole(link_, registry_, *layout_, nullptr, why));
+  } catch (...) {
+    axes_.fail(TRIREME_ERROR_OUT_OF_MEMORY, kNoMemory);
+    throw;
+  }
+}
+
+Status Model::check_replicas() {
+  Status refused = check_comparable();
+  if (!refused.ok()) {
+    refuse_replicas(refused);
+    return refused;
+  }
   const ReadParameters read = [this](std::uint64_t group, Range range, const HashVisit& act) {
     return report_disk(visit(group, range, ParameterFile::Access::read, act));
   };

@@ -47,6 +47,9 @@ class Model : private ShardView {
   Status offload_info(trireme_offload_info* out) const;
   Status statistics(trireme_model_statistics* out) const;
   Status check_replicas();
+  // In its place: other models of a mesh come to check_replicas(), and hear there that this one
+  // does not compare.
+  void refuse_replicas(const Status& why);
 
   Status broadcast_parameters(const void* values, std::uint64_t count, trireme_dtype dtype,
                               std::int32_t root);
@@ -82,6 +85,8 @@ class Model : private ShardView {
   // The part of seal() that concerns the model's own ranks.
   Status seal_ranks();
   Status seal_on_mesh();
+  // Whether the state of this rank allows check_replicas().
+  Status check_comparable() const;
   // The part of check_replicas() that concerns the model's own ranks.
   Status compare_own(const ReadParameters& read);
   // Checks that the memory of a layout, with the state of the planned rule, is within the limit.

@@ -34,6 +34,9 @@ Status Optimizer::step() {
 }
 
 Status Optimizer::run_step(bool shadowed, bool* nobody) {
+  const std::uint64_t number = steps_ + 1;
+  // Whether other models of a mesh go on if this one fails now. Before their norm they hear of it.
+  bool others_go_on = shard_.steps_alone();
   const auto run = [&]() -> Status {
     // A gather ends on this rank when no peer reads its shard any more. A later one reads the shard
     // only when this rank has come to it. So while no gather is under way here, the update below is
@@ -59,6 +62,7 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
     norms_.begin_step();
     if (rule_->reduces()) {
       TRIREME_RETURN_IF_ERROR(norms_.add_up(&parameter_steps_));
+      others_go_on = true;
       TRIREME_RETURN_IF_ERROR(rule_->update(norms_.factors(steps_ + 1, parameter_steps_)));
       return end_step(shadowed);
     }
@@ -72,6 +76,7 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
     norms_.look_for_overflow();
     norms_.clip_values();
     TRIREME_RETURN_IF_ERROR(norms_.add_up(&parameter_steps_));
+    others_go_on = true;
     if (norms_.overflows()) {  // the gradients are dropped, all else stays as it was
       TRIREME_RETURN_IF_ERROR(shard_.leave_step(!shadowed));
       norms_.step_skipped();
@@ -83,6 +88,9 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
   Status status = run();
   // A step that broke has left parameters that are neither the old nor the new ones.
   if (status.ok()) return status;
+  // They come to the comparison of this step. It comes first: the norm's group fails below, and
+  // they may not have left it.
+  if (others_go_on && steps_ < number && compares(number)) model_->refuse_replicas(status);
   shard_.give_up(status);
   return Status(shard_.failure());
 }
@@ -100,8 +108,7 @@ Status Optimizer::end_step(bool shadowed) {
   norms_.step_made();
   ++steps_;
   shard_.step_made(steps_);
-  if (settings_.check_every == 0 || steps_ % settings_.check_every != 0) return Status::success();
-  return model_->check_replicas();
+  return compares(steps_) ? model_->check_replicas() : Status::success();
 }
 
 // Uneven inputs: finds the number that divides the sum, and the learning rate of the step. A rank

@@ -314,6 +314,91 @@ static void a_model_that_cannot_compare_tells_the_others(void **state) {
     run_on((const int32_t[AXES]){2, 1, 2, 2}, compare_with_one_that_failed);
 }
 
+/* A step under way is no failure: the comparison can be made again. */
+static void compare_in_a_step(trireme_communicator *all, int rank, void *context) {
+    const struct place p = begin(context, all, rank);
+    trireme_model *const model = create(&p, 0);
+    add(p.v, model, "norm", COMMON, "tensor");
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_seal(model));
+    const bool odd = p.at[TENSOR] == 0;
+    const float gradients[COMMON] = {1};
+    if (odd) {
+        EXPECT_STATUS(p.v, TRIREME_OK,
+                      trireme_model_accumulate_flat(model, gradients, COMMON, F32, 0));
+    }
+    EXPECT_STATUS(p.v, TRIREME_ERROR_INVALID_STATE, trireme_model_check_replicas(model));
+    EXPECT(p.v, odd ? says("a step is under way")
+                    : says("along axis \"tensor\" of the mesh: rank 0 answered INVALID_STATE"));
+    if (odd) EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_discard_gradients(model));
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_check_replicas(model));
+    trireme_model_destroy(model);
+    trireme_mesh_destroy(p.mesh);
+}
+
+static void a_model_in_a_step_tells_the_others(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    run_on((const int32_t[AXES]){1, 1, 2, 1}, compare_in_a_step);
+    run_on((const int32_t[AXES]){2, 1, 2, 1}, compare_in_a_step);
+}
+
+static int32_t TRIREME_CALLCONV refuse(const trireme_update *update, void *answer) {
+    (void)update;
+    return *(const int32_t *)answer;
+}
+
+/* The rule of one model fails in a step that ends with a comparison. */
+static void fail_in_a_step(double max_norm, trireme_communicator *all, int rank, struct job *job) {
+    const struct place p = begin(job, all, rank);
+    trireme_model *const model = create(&p, 0);
+    add(p.v, model, "norm", COMMON, "tensor");
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_seal(model));
+    const bool odd = p.at[TENSOR] == 0;
+    int32_t answer = 0;
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_RULE_USER;
+    rule.learning_rate = 1;
+    rule.check_every = 2;
+    user_rule_of(&rule)->update = refuse;
+    user_rule_of(&rule)->user_data = &answer;
+    if (max_norm > 0) clipping_of(&rule)->max_norm = max_norm;
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    const float gradients[COMMON] = {1};
+    for (int step = 1; step <= 2; ++step) {
+        if (step == 2 && odd && p.at[DATA] == 0) answer = 7;
+        EXPECT_STATUS(p.v, TRIREME_OK,
+                      trireme_model_accumulate_flat(model, gradients, COMMON, F32, 0));
+        EXPECT_STATUS(p.v, step == 1 ? TRIREME_OK : TRIREME_ERROR_CALLBACK,
+                      trireme_optimizer_step(optimizer));
+    }
+    EXPECT(p.v, odd ? says("the update rule of rank 0 answered 7")
+                    : says("along axis \"tensor\" of the mesh: rank 0 answered CALLBACK"));
+    /* A model that failed comes to later ones, too. */
+    EXPECT_STATUS(p.v, TRIREME_ERROR_CALLBACK, trireme_model_check_replicas(model));
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_barrier(along(&p, "tensor"), NULL));
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+    trireme_mesh_destroy(p.mesh);
+}
+
+static void fail_alone(trireme_communicator *all, int rank, void *context) {
+    fail_in_a_step(0, all, rank, context);
+}
+static void fail_after_the_norm(trireme_communicator *all, int rank, void *context) {
+    fail_in_a_step(10, all, rank, context);
+}
+
+static void a_step_that_fails_tells_the_models_that_compare(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    rank_function *const fail[] = {fail_alone, fail_after_the_norm};
+    for (size_t i = 0; i < sizeof fail / sizeof fail[0]; ++i) {
+        run_on((const int32_t[AXES]){1, 1, 2, 1}, fail[i]);
+        run_on((const int32_t[AXES]){2, 1, 2, 1}, fail[i]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_seal_that_fails_on_a_later_axis_fails_for_all),
@@ -322,6 +407,8 @@ int main(void) {
         cmocka_unit_test(an_optimizer_that_one_model_wants_otherwise_fails_for_all),
         cmocka_unit_test(an_optimizer_for_a_failed_model_fails_for_all),
         cmocka_unit_test(a_model_that_cannot_compare_tells_the_others),
+        cmocka_unit_test(a_model_in_a_step_tells_the_others),
+        cmocka_unit_test(a_step_that_fails_tells_the_models_that_compare),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
