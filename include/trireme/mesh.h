@@ -281,6 +281,10 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_mesh_create_communicato
  * for several models in any order. Along "tensor" and "pipeline" the seal compares the parameters
  * that are whole there. The model trains as long as the mesh lives.
  *
+ * A rank may seal a model on a communicator in place of the one on the mesh. Then that seal is a
+ * MISMATCH, and the mesh seals no other model. Ranks that lie with it along "tensor" or "pipeline"
+ * hear nothing of it, and wait until the deadline.
+ *
  * @param mesh     The mesh. It needs an axis "data" or "shard", of 1 rank at least.
  * @param options  How to spread the model. Required.
  * @param[out] out_model  The new model; free it with trireme_model_destroy(). Not written on

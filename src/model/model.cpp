@@ -182,9 +182,8 @@ Status Model::seal_on_mesh() {
   Status own = take_channels(number_, &link_);
   if (own.ok()) {
     own = agree(link_, "seal", {mesh_fact(axes_.mesh())}, check_parameters(registry_));
-    // Peers whose model is on no mesh would not come along its axes.
-    failed_ = own;
-    if (own.code() == TRIREME_ERROR_MISMATCH) return own;
+    // Peers whose model is on no mesh do not come along its axes, nor do all ranks then meet.
+    if (own.code() == TRIREME_ERROR_MISMATCH) axes_.fail_all_ranks(own);
   }
   if (own.ok()) own = seal_ranks();
   failed_ = axes_.agree_on_seal(link_, registry_, own);

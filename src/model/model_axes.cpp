@@ -182,6 +182,10 @@ void ModelAxes::tell_failure(const Link& model) const {
   }
 }
 
+void ModelAxes::fail_all_ranks(const Status& cause) const noexcept {
+  if (!all_in_line()) all_.link->communicator->fail(cause.code(), cause.message());
+}
+
 void ModelAxes::fail(trireme_status code, std::string_view why) const noexcept {
   if (!any()) return;
   for (const Line& line : lines_) line.link->communicator->fail(code, why);

@@ -58,6 +58,8 @@ class ModelAxes {
                        const std::vector<sharding::Fact>& facts, const Status& own) const;
   // The same without waiting: this model does not come, because a group of it has failed.
   void tell_failure(const Link& model) const;
+  // Fails the group of all ranks, but for an axis of the caller's.
+  void fail_all_ranks(const Status& cause) const noexcept;
   // Fails the groups in which other models may wait for this one.
   void fail(trireme_status code, std::string_view why) const noexcept;
   // Collective along each axis in turn, where a parameter is whole. All ranks of this model call

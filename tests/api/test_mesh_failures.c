@@ -141,6 +141,45 @@ static void a_seal_that_failed_is_not_repeated_alone(void **state) {
     run_on((const int32_t[AXES]){1, 1, 2, 1}, have_no_channels);
 }
 
+/* One rank's model is on the communicator of the axis. The rank with which it lies along "tensor"
+ * cannot hear that. */
+static void be_on_no_mesh(trireme_communicator *all, int rank, void *context) {
+    const struct place p = begin(context, all, rank);
+    const bool plain = p.at[TENSOR] == 0 && p.at[DATA] == 1;
+    trireme_model_options options = spread_by(TRIREME_STRATEGY_ZERO1);
+    options.leaves = 0;
+    options.timeout_ns = SHORT_NS;
+    trireme_model *model = NULL;
+    if (plain) {
+        EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_create(along(&p, "data"), &options, &model));
+    } else {
+        model = create(&p, 0);
+    }
+    add(p.v, model, "w", 3, NULL);
+    const bool alone = p.at[TENSOR] == 1 && p.at[DATA] == 1;
+    EXPECT_STATUS(p.v, alone ? TRIREME_ERROR_TIMEOUT : TRIREME_ERROR_MISMATCH,
+                  trireme_model_seal(model));
+    EXPECT(p.v, p.at[TENSOR] == 0 ? says("the mesh is data=2:")
+                : alone           ? says("along axis \"tensor\" of the mesh: ")
+                                  : says("along axis \"tensor\" of the mesh: rank 0 answered "));
+    trireme_model_destroy(model);
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_barrier(along(&p, "data"), NULL));
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_barrier(all, NULL));
+    /* The mesh seals no other model. */
+    model = create(&p, 0);
+    add(p.v, model, "w", 3, NULL);
+    EXPECT_STATUS(p.v, p.at[DATA] == 1 ? TRIREME_ERROR_TIMEOUT : TRIREME_ERROR_MISMATCH,
+                  trireme_model_seal(model));
+    trireme_model_destroy(model);
+    trireme_mesh_destroy(p.mesh);
+}
+
+static void a_model_on_no_mesh_is_a_mismatch_of_the_others(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    run_on((const int32_t[AXES]){2, 1, 2, 1}, be_on_no_mesh);
+}
+
 /* ---- optimizers ---- */
 
 enum odd_one { NO_NORM, NO_NORM_ON_ONE_RANK, CHECKS, UNEVEN, BAD_RATE, BAD_KIND, HAS_ONE };
@@ -404,6 +443,7 @@ int main(void) {
         cmocka_unit_test(a_seal_that_fails_on_a_later_axis_fails_for_all),
         cmocka_unit_test(a_model_without_parameters_fails_all),
         cmocka_unit_test(a_seal_that_failed_is_not_repeated_alone),
+        cmocka_unit_test(a_model_on_no_mesh_is_a_mismatch_of_the_others),
         cmocka_unit_test(an_optimizer_that_one_model_wants_otherwise_fails_for_all),
         cmocka_unit_test(an_optimizer_for_a_failed_model_fails_for_all),
         cmocka_unit_test(a_model_that_cannot_compare_tells_the_others),
