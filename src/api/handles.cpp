@@ -183,6 +183,6 @@ void trireme::api::fail_to_hand_out(Communicator& communicator) noexcept {
   communicator.fail_to_hand_out();
   try {
     static_cast<void>(communicator.failure());  // the peers know it before the call returns
-  } catch (...) {  // no memory for the words of a failure
+  } catch (...) {                               // no memory for the words of a failure
   }
 }

@@ -83,10 +83,6 @@ class Optimizer final : public UpdateSink {
   Status check_step() const;
   // Sets the flag if every rank only follows; then no step is made.
   Status run_step(bool shadowed, bool* nobody);
-  // Whether check_every makes a comparison part of the step of this number.
-  bool compares(std::uint64_t step) const {
-    return settings_.check_every != 0 && step % settings_.check_every == 0;
-  }
   Status end_step(bool shadowed);
   Status agree_on_contributors(bool shadowed, std::uint32_t* out, bool* nobody);
   Status check_rate_is_free() const;

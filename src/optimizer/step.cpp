@@ -9,6 +9,14 @@
 #include "platform/names.hpp"
 
 namespace trireme::strategies {
+namespace {
+
+// Whether check_every makes a comparison part of the step of this number.
+bool compares(const optimizers::Settings& settings, std::uint64_t step) {
+  return settings.check_every != 0 && step % settings.check_every == 0;
+}
+
+}  // namespace
 
 Status Optimizer::check_step() const {
   TRIREME_RETURN_IF_ERROR(shard_.check_sealed());
@@ -90,7 +98,8 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
   if (status.ok()) return status;
   // They come to the comparison of this step. It comes first: the norm's group fails below, and
   // they may not have left it.
-  if (others_go_on && steps_ < number && compares(number)) model_->refuse_replicas(status);
+  if (others_go_on && steps_ < number && compares(settings_, number))
+    model_->refuse_replicas(status);
   shard_.give_up(status);
   return Status(shard_.failure());
 }
@@ -108,7 +117,7 @@ Status Optimizer::end_step(bool shadowed) {
   norms_.step_made();
   ++steps_;
   shard_.step_made(steps_);
-  return compares(steps_) ? model_->check_replicas() : Status::success();
+  return compares(settings_, steps_) ? model_->check_replicas() : Status::success();
 }
 
 // Uneven inputs: finds the number that divides the sum, and the learning rate of the step. A rank
