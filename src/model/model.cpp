@@ -329,12 +329,6 @@ Status Model::offload_info(trireme_offload_info* out) const {
   return Status::success();
 }
 
-Status Model::check_comparable() const {
-  TRIREME_RETURN_IF_ERROR(check_sealed());
-  if (reducer_->step_under_way()) return invalid_state("a step is under way");
-  return check_released("copies are compared");
-}
-
 void Model::refuse_replicas(const Status& why) {
   if (!axes_.sealed()) return;
   try {
@@ -346,7 +340,12 @@ void Model::refuse_replicas(const Status& why) {
 }
 
 Status Model::check_replicas() {
-  Status refused = check_comparable();
+  const auto check_state = [this]() -> Status {
+    TRIREME_RETURN_IF_ERROR(check_sealed());
+    if (reducer_->step_under_way()) return invalid_state("a step is under way");
+    return check_released("copies are compared");
+  };
+  Status refused = check_state();
   if (!refused.ok()) {
     refuse_replicas(refused);
     return refused;
@@ -354,8 +353,15 @@ Status Model::check_replicas() {
   const ReadParameters read = [this](std::uint64_t group, Range range, const HashVisit& act) {
     return report_disk(visit(group, range, ParameterFile::Access::read, act));
   };
+  const auto compare_own_ranks = [&]() -> Status {
+    OptimizerCopies copies;
+    if (const std::shared_ptr<UpdateSink> optimizer = sink_.lock(); optimizer != nullptr) {
+      TRIREME_RETURN_IF_ERROR(report_disk(optimizer->read_copies(&copies)));
+    }
+    return compare_replicas(link_, registry_, *layout_, read, copies);
+  };
   try {
-    Status found = compare_own(read);
+    Status found = compare_own_ranks();
     // Different copies are data; any other failure is the group's.
     const bool is_data =
         found.code() == TRIREME_ERROR_MISMATCH && link_.communicator->failure().ok();
@@ -371,14 +377,6 @@ Status Model::check_replicas() {
     axes_.fail(TRIREME_ERROR_OUT_OF_MEMORY, kNoMemory);
     throw;
   }
-}
-
-Status Model::compare_own(const ReadParameters& read) {
-  OptimizerCopies copies;
-  if (const std::shared_ptr<UpdateSink> optimizer = sink_.lock(); optimizer != nullptr) {
-    TRIREME_RETURN_IF_ERROR(report_disk(optimizer->read_copies(&copies)));
-  }
-  return compare_replicas(link_, registry_, *layout_, read, copies);
 }
 
 // ---- parameters ----

@@ -85,10 +85,6 @@ class Model : private ShardView {
   // The part of seal() that concerns the model's own ranks.
   Status seal_ranks();
   Status seal_on_mesh();
-  // Whether the state of this rank allows check_replicas().
-  Status check_comparable() const;
-  // The part of check_replicas() that concerns the model's own ranks.
-  Status compare_own(const ReadParameters& read);
   // Checks that the memory of a layout, with the state of the planned rule, is within the limit.
   Status check_plan(const sharding::Layout& layout) const;
   // The rate of the step, from the optimizer, unless this rank cannot update in it.
