@@ -403,18 +403,10 @@ Status Channel::cancel(const Collective& collective) {
                            ", has begun or is done");
     }
     backend = collective.backend;
-  }
-  // The peers know it before a caller that waits for the operation. One that has begun meanwhile
-  // ends with the group.
-  backend->fail(failure);
-  backend->spread_failure();
-  const std::lock_guard lock(mutex_);
-  const auto found = std::find_if(queue_.begin(), queue_.end(), [&](const Turn& turn) {
-    return turn.started.get() == &collective;
-  });
-  if (found != queue_.end()) {
+    backend->fail(failure);  // first, so that who sees it cancelled finds that the group has failed
     withdraw(found, with_operation(records_, collective.kind, collective.sequence, failure));
   }
+  backend->spread_failure();
   return Status::success();
 }
 
