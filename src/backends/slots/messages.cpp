@@ -298,8 +298,10 @@ Status Messages::State::push_piece(int to, Message& message, bool* moved) {
   if (!has_room(to, message, part == left ? end + kCell : end)) return Status::success();
   if (begins) TRIREME_RETURN_IF_ERROR(failpoint("send", "before_first"));
   if (part > 0) TRIREME_RETURN_IF_ERROR(failpoint("send", "mid_message"));
-  copy_in(ring.data, capacity(), at,
-          static_cast<const std::byte*>(message.data) + message.moved_bytes, part);
+  if (part > 0) {
+    const auto* const from = static_cast<const std::byte*>(message.data) + message.moved_bytes;
+    copy_in(ring.data, capacity(), at, from, part);
+  }
   if (part == left) stamp_at(ring, capacity(), end).store(0, std::memory_order_relaxed);
   if (begins) {
     WireHeader header = header_of(message);
