@@ -15,7 +15,7 @@ import weakref
 
 from support import REPOSITORY, TestCase, needs_numpy, numpy, trireme
 from trireme._abi import options as generated
-from trireme._abi import rule_options
+from trireme._abi import rule_options, schedule_options
 from trireme._fields import Rule
 
 START = [1.0, -2.0, 3.0, 4.0, 0.5, -1.5]
@@ -23,6 +23,7 @@ GRADIENTS = ([2.0, -1.0, 0.5, 4.0, 1.0, -3.0], [-1.0, 1.5, 2.0, 0.25, -2.0, 1.0]
 RULES = [getattr(trireme, name) for name in rule_options.__all__]
 BUILT_IN = [kind for kind in RULES if kind is not trireme.UserRule]
 CLASSES = [*RULES, *(getattr(trireme, name) for name in generated.__all__)]
+SCHEDULES = [getattr(trireme, name) for name in schedule_options.__all__]
 
 # Another value of each option of each rule, with what it needs beside it.
 OTHER = {
@@ -437,7 +438,7 @@ class DutiesTest(TestCase):
 
 class ValuesTest(TestCase):
     def test_they_are_by_keyword_and_documented(self):
-        for kind in CLASSES:
+        for kind in [*CLASSES, *SCHEDULES]:
             fields = [field.name for field in dataclasses.fields(kind)]
             parameters = inspect.signature(kind).parameters
             self.assertEqual(list(parameters), fields)

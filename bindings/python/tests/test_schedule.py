@@ -202,7 +202,7 @@ class ScheduledTest(TestCase):
                     optimizer.set_group_rate_factor(number, factor)
             optimizer.set_schedule(trireme.Schedule("linear", total_steps=2))
             with self.assertRaises(trireme.InvalidArgumentError):
-                optimizer.set_schedule(trireme.Schedule("linear"))
+                optimizer.set_schedule(trireme.Schedule("linear", total_steps=0))
             step(model, optimizer)
             self.assertEqual(optimizer.step_rate, 0.0005)
             optimizer.close()
