@@ -100,6 +100,8 @@ struct Call {
   }
   // Adds the deadline to a failure that is late.
   Status of_deadline(Status status) const {
+    if (status.ok()) [[likely]]
+      return status;
     return tell_deadline(std::move(status), timeout_ns(), deadline_option());
   }
   // The same for a started operation, whenever it ends.

@@ -57,14 +57,18 @@ void report(Backend& backend, const Records& records, trireme_status code, Text 
   }
 }
 
+template <class Group>
+[[gnu::cold]] void spread_failure_of(const Group& group) {
+  const NoCancellation whole;
+  if (const std::shared_ptr<Backend> backend = group.backend()) backend->spread_failure();
+}
+
 // The status that a call of the group returns. If the group has failed, the peers know it first.
 template <class Group>
-Status told(const Group& group, Status status) {
-  if (!status.ok()) [[unlikely]] {
-    const NoCancellation whole;
-    if (const std::shared_ptr<Backend> backend = group.backend()) backend->spread_failure();
-  }
-  return status;
+[[gnu::always_inline]] inline Status told(const Group& group, Status&& status) {
+  if (!status.ok()) [[unlikely]]
+    spread_failure_of(group);
+  return std::move(status);
 }
 
 class Core final : public Communicator, public std::enable_shared_from_this<Core> {
@@ -126,7 +130,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
       const std::lock_guard lock(mutex_);
       --waiting_for_peers_;
     }
-    return told(*this, status);
+    return told(*this, Status(status));
   }
 
   Status failure() const override {
@@ -192,7 +196,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     bool torn = false;
     const Status taken = channels_.take(model, deadline, out, &torn);
     const std::shared_ptr<Backend> backend = torn ? this->backend() : nullptr;
-    if (backend == nullptr) return told(*this, taken);
+    if (backend == nullptr) return told(*this, Status(taken));
     backend->fail(taken);
     return told(*this, backend->failure());
   }
@@ -304,7 +308,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
       deciding_ = false;
       decided_.notify_all();
     }
-    return told(*this, status);
+    return told(*this, Status(status));
   }
 
   void leave() noexcept override {

@@ -112,25 +112,21 @@ SmallProgress Collectives::start_small(const PlainOperation& op, std::uint64_t s
   const bool is_root = op.root == me;
   std::uint64_t given = bytes * others;
   std::uint64_t read = given;
-  const auto combine = [&] {
-    const auto ranks = static_cast<std::uint32_t>(n);
-    kernels::reduce_few(op.dtype, op.reduction, op.receive, channel.cut.data(), ranks, op.count,
-                        ranks, op.scale);
-  };
+  bool combines = false;
   switch (op.kind) {
     case OperationKind::reduce_scatter:
       for (const void*& source : channel.cut) {
         source = static_cast<const std::byte*>(source) + mine_at;
       }
       given = read = block * others;
-      combine();
+      combines = true;
       break;
     case OperationKind::reduce:
       given = is_root ? 0 : bytes;
       read = is_root ? read : 0;
-      if (is_root) combine();
+      combines = is_root;
       break;
-    case OperationKind::all_reduce: combine(); break;
+    case OperationKind::all_reduce: combines = true; break;
     case OperationKind::scatter:
       given = is_root ? block * others : 0;
       read = is_root ? 0 : block;
@@ -159,6 +155,11 @@ SmallProgress Collectives::start_small(const PlainOperation& op, std::uint64_t s
       given = 0;
       read = bytes;
       break;
+  }
+  if (combines) {
+    const auto ranks = static_cast<std::uint32_t>(n);
+    kernels::reduce_few(op.dtype, op.reduction, op.receive, channel.cut.data(), ranks, op.count,
+                        ranks, op.scale);
   }
   channel.count_traffic(given, read);
   return SmallProgress::over;
