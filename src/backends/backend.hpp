@@ -294,8 +294,8 @@ class Backend {
                        std::vector<bool>* gives) = 0;
 
   // Messages: post() registers one (and may finish it), progress() moves all that can move now. One
-  // thread at a time is inside post, progress and withdraw; the caller locks. Once
-  // the group has failed, progress() ends all messages and does not throw.
+  // thread at a time is inside post, progress and withdraw; the caller locks. Once the group has
+  // failed, progress() ends all messages and does not throw.
   virtual void post(Message& message) = 0;
   virtual void progress() = 0;
   virtual bool withdraw(Message& message) = 0;  // false: it is matched or done

@@ -10,10 +10,10 @@ namespace trireme::local {
 // The message half of Backend; see there. The caller locks: one thread at a time is inside.
 //
 // A ring is a stream of headers, each followed by its payload and by as many bytes as are left up
-// to the next cell. The writer clears the stamp there before the message comes. A message that is
-// larger than the ring flows through it while both sides make progress. A message is set aside in
-// the receiver's memory if no receive asks for its tag while another receive waits for that rank.
-// The memory is up to kSetAsideBytes for each sender; beyond that the sender waits.
+// to the next cell. The writer clears the next cell's stamp before it publishes a message. A
+// message that is larger than the ring flows through it while both sides make progress. A message
+// is set aside in the receiver's memory if no receive asks for its tag while another receive waits
+// for that rank. The memory is up to kSetAsideBytes for each sender; beyond that the sender waits.
 class Messages {
  public:
   static constexpr std::uint64_t kSetAsideBytes = 64u << 20;
