@@ -60,7 +60,7 @@ internal static class OfUnits
         var layers = new Layer[Units];
         for (int unit = 0; unit < Units; ++unit)
         {
-            layers[unit] = new Layer("layer" + unit, DoNothing, DoNothing)
+            layers[unit] = new Layer("layer" + unit, DoNothing, WriteGradient)
             {
                 FirstParameter = (ulong)unit, ParameterCount = 1, OutputBytes = 64, SavedBytes = 64,
             };
@@ -82,5 +82,12 @@ internal static class OfUnits
 
     private static void DoNothing(LayerCall call)
     {
+    }
+
+    // A trainer refuses gradients that backward has not written.
+    private static void WriteGradient(LayerCall call)
+    {
+        Span<float> gradient = call.Gradient<float>(0);
+        gradient[0] = 1;
     }
 }

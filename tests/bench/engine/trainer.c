@@ -1,10 +1,17 @@
-/* The cost of a trainer without computation and exchange: a whole step of layers that do nothing,
- * beside the same step by hand. */
+/* The cost of a trainer without computation and exchange: a whole step of layers that only write
+ * their gradient, beside the same step by hand. */
 #include "engine.h"
 
 static int32_t TRIREME_CALLCONV do_nothing(const trireme_layer_call *call, void *user_data) {
     (void)call;
     (void)user_data;
+    return 0;
+}
+
+/* A trainer refuses gradients that backward has not written. */
+static int32_t TRIREME_CALLCONV write_gradient(const trireme_layer_call *call, void *user_data) {
+    (void)user_data;
+    *(float *)call->gradients[0] = 1;
     return 0;
 }
 
@@ -40,7 +47,8 @@ void row_trainer(void) {
         layers[i].name = names[i];
         layers[i].first_parameter = (uint64_t)i;
         layers[i].parameter_count = 1;
-        layers[i].forward = layers[i].backward = do_nothing;
+        layers[i].forward = do_nothing;
+        layers[i].backward = write_gradient;
         layers[i].output_bytes = layers[i].saved_bytes = 64;
     }
     const trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
