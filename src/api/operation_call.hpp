@@ -99,9 +99,9 @@ struct Call {
     return options.timeout_ns != 0 ? options.timeout_ns : communicator->timeout_ns();
   }
   // Adds the deadline to a failure that is late.
-  Status of_deadline(Status status) const {
+  [[gnu::always_inline]] Status of_deadline(Status&& status) const {
     if (status.ok()) [[likely]]
-      return status;
+      return std::move(status);
     return tell_deadline(std::move(status), timeout_ns(), deadline_option());
   }
   // The same for a started operation, whenever it ends.

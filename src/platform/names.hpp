@@ -11,8 +11,8 @@ namespace trireme {
 
 // 0 for no dtype.
 inline std::uint64_t dtype_size(trireme_dtype dtype) noexcept {
-  // by number
-  constexpr std::uint8_t kSizes[] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 1, 1, 1};
+  // by number; static, or each call would copy it first
+  static constexpr std::uint8_t kSizes[] = {0, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 1, 1, 1};
   static_assert(sizeof kSizes == TRIREME_DTYPE_BYTES + 1);
   const bool known = dtype >= TRIREME_DTYPE_I8 && dtype <= TRIREME_DTYPE_BYTES;
   return kSizes[known ? dtype : 0];

@@ -51,6 +51,56 @@ std::uint64_t largest(const PlainOperation& operation, int world_size) noexcept 
   }
 }
 
+// Bytes that peers read from this rank, and that it read from them.
+struct Moved {
+  std::uint64_t given, read;
+};
+
+void combine(const PlainOperation& op, const void* const* sources, int n) noexcept {
+  const auto ranks = static_cast<std::uint32_t>(n);
+  kernels::reduce_few(op.dtype, op.reduction, op.receive, sources, ranks, op.count, ranks,
+                      op.scale);
+}
+
+// Takes the result from the contributions of all ranks; for every kind but an all-reduce and a
+// barrier. On its own, so that an all-reduce does not pay for it.
+[[gnu::noinline]] Moved take_result(const PlainOperation& op, const void** sources, int n,
+                                    int me) noexcept {
+  const auto others = static_cast<std::uint64_t>(n - 1);
+  const std::uint64_t block = op.count * dtype_size(op.dtype);
+  const std::uint64_t mine_at = block * static_cast<std::uint64_t>(me);
+  const bool is_root = op.root == me;
+  const auto block_at = [](const void* source, std::uint64_t at) {
+    return static_cast<const std::byte*>(source) + at;
+  };
+  switch (op.kind) {
+    case OperationKind::reduce_scatter:
+      for (int rank = 0; rank < n; ++rank) sources[rank] = block_at(sources[rank], mine_at);
+      combine(op, sources, n);
+      return {block * others, block * others};
+    case OperationKind::reduce:
+      if (!is_root) return {block, 0};
+      combine(op, sources, n);
+      return {0, block * others};
+    case OperationKind::scatter:
+      std::memcpy(op.receive, block_at(sources[op.root], mine_at), block);
+      return is_root ? Moved{block * others, 0} : Moved{0, block};
+    case OperationKind::gather:
+      if (!is_root) return {block, 0};
+      [[fallthrough]];
+    case OperationKind::all_gather:
+      for (int rank = 0; rank < n; ++rank) {
+        std::memcpy(static_cast<std::byte*>(op.receive) + static_cast<std::uint64_t>(rank) * block,
+                    sources[rank], block);
+      }
+      return {is_root && has_root(op.kind) ? 0 : block * others, block * others};
+    default:  // broadcast
+      if (is_root) return {block * others, 0};
+      std::memcpy(op.receive, sources[op.root], block);
+      return {0, block};
+  }
+}
+
 }  // namespace
 
 SmallProgress Collectives::start_small(const PlainOperation& op, std::uint64_t sequence,
@@ -64,7 +114,8 @@ SmallProgress Collectives::start_small(const PlainOperation& op, std::uint64_t s
   const Segment& segment = *group_.segment();
   ChannelState& channel = channels_[op.channel];
   const std::uint64_t turn = channel.operations++ & 1;
-  Lane& lane = segment.lane(op.channel, me);
+  Lane* const lanes = &segment.lane(op.channel, 0);  // of all ranks
+  Lane& lane = lanes[me];
   Slot& mine = lane.slots[turn];
 
   // As in Offer::publish().
@@ -87,17 +138,18 @@ SmallProgress Collectives::start_small(const PlainOperation& op, std::uint64_t s
   // The stamps for the record are taken here, where there is time: no rank waits for this one any
   // more.
   out_time->end_ticks = out_time->start_ticks = ticks_now();
+  const void** const sources = channel.cut.data();
   int looks = group_.bells().spins() ? kPolls : 1;
   bool same = true;
   for (int rank = 0; rank < n; ++rank) {
-    const Slot& theirs = segment.lane(op.channel, rank).slots[turn];
+    const Slot& theirs = lanes[rank].slots[turn];
     while (theirs.stamp.load(std::memory_order_acquire) != target) {
       if (relay != nullptr && relay->fetch(op.channel)) continue;
       if (--looks <= 0) return SmallProgress::waiting;
       out_time->end_ticks = ticks_now();
     }
     same = same && theirs.print_hash == hash;
-    channel.cut[static_cast<std::size_t>(rank)] = tiny ? theirs.tiny : theirs.payload;
+    sources[rank] = tiny ? theirs.tiny : theirs.payload;
   }
   if (!same) return SmallProgress::waiting;  // Run compares again, and names the rank
   // All have published, so no rank reads the other slot any more.
@@ -106,62 +158,13 @@ SmallProgress Collectives::start_small(const PlainOperation& op, std::uint64_t s
   for (std::uint64_t at = 0; !tiny && gives && at < bytes; at += 64) own_soon(next.payload + at);
   if (bytes == 0) return SmallProgress::over;
 
-  const auto others = static_cast<std::uint64_t>(n - 1);
-  const std::uint64_t block = op.count * dtype_size(op.dtype);
-  const std::uint64_t mine_at = block * static_cast<std::uint64_t>(me);
-  const bool is_root = op.root == me;
-  std::uint64_t given = bytes * others;
-  std::uint64_t read = given;
-  bool combines = false;
-  switch (op.kind) {
-    case OperationKind::reduce_scatter:
-      for (const void*& source : channel.cut) {
-        source = static_cast<const std::byte*>(source) + mine_at;
-      }
-      given = read = block * others;
-      combines = true;
-      break;
-    case OperationKind::reduce:
-      given = is_root ? 0 : bytes;
-      read = is_root ? read : 0;
-      combines = is_root;
-      break;
-    case OperationKind::all_reduce: combines = true; break;
-    case OperationKind::scatter:
-      given = is_root ? block * others : 0;
-      read = is_root ? 0 : block;
-      std::memcpy(
-          op.receive,
-          static_cast<const std::byte*>(channel.cut[static_cast<std::size_t>(op.root)]) + mine_at,
-          block);
-      break;
-    case OperationKind::gather:
-      given = is_root ? 0 : bytes;
-      read = is_root ? read : 0;
-      if (!is_root) break;
-      [[fallthrough]];
-    case OperationKind::all_gather:
-      for (int rank = 0; rank < n; ++rank) {
-        const auto at = static_cast<std::size_t>(rank);
-        std::memcpy(static_cast<std::byte*>(op.receive) + at * bytes, channel.cut[at], bytes);
-      }
-      break;
-    default:  // broadcast
-      if (is_root) {
-        read = 0;
-        break;
-      }
-      std::memcpy(op.receive, channel.cut[static_cast<std::size_t>(op.root)], bytes);
-      given = 0;
-      read = bytes;
-      break;
-  }
-  if (combines) {
-    const auto ranks = static_cast<std::uint32_t>(n);
-    kernels::reduce_few(op.dtype, op.reduction, op.receive, channel.cut.data(), ranks, op.count,
-                        ranks, op.scale);
-  }
-  channel.count_traffic(given, read);
+  Moved moved = {bytes * static_cast<std::uint64_t>(n - 1), 0};
+  moved.read = moved.given;
+  if (op.kind == OperationKind::all_reduce)
+    combine(op, sources, n);
+  else
+    moved = take_result(op, sources, n, me);
+  channel.count_traffic(moved.given, moved.read);
   return SmallProgress::over;
 }
 
