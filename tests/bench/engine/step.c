@@ -115,8 +115,8 @@ void row_backward(void) {
 enum { SIDE = 128 };
 static float left[SIDE][SIDE], right[SIDE][SIDE], product[SIDE][SIDE];
 
-/* One copy of the loop: a copy inlined elsewhere may lie across cache lines and take longer, so the
- * compute alone and the compute beside the exchange would not be the same work. */
+/* One copy of the loop. A copy inlined elsewhere may lie across cache lines and take longer. Then
+ * the compute alone and the compute beside the exchange would not be the same work. */
 __attribute__((noinline, aligned(64))) static void compute(long rows) {
     for (long k = 0; k < rows; ++k) {
         const long i = k % SIDE;
