@@ -128,8 +128,11 @@ void JobState::stop_wanted(int agent, const AgentStop& stop) {
     if (agent == kOwnAgent) verdict_ = AgentVerdict{128 + stop.signal, stop.reason};
     return;
   }
-  if (stop_) return;
+  // Workers that lost a peer may have lost it by this signal, and have been told of first.
+  const bool may_follow = !stop_is_wanted_ && first_ && first_->cause == Cause::peer;
+  if (stop_ && !(stop.by_user && may_follow)) return;
   stop_ = stop;
+  stop_is_wanted_ = true;
   if (!stop.by_user) return;
   // An end on request is no failure, and neither are its consequences.
   first_ = Ending{};

@@ -71,6 +71,7 @@ class JobState {
   int world_size_ = 0;
   std::map<int, Agent> agents_;
   std::optional<AgentStop> stop_;
+  bool stop_is_wanted_ = false;  // by an agent, and not only because another one has ended
   std::optional<AgentVerdict> verdict_;
 
   bool has_survivors_ = false;  // an agent's workers have succeeded

@@ -203,6 +203,34 @@ void a_signal_before_the_job_begins_ends_it_only_at_the_coordinator(void**) {
   assert_string_equal(state.verdict()->text.c_str(), "this");
 }
 
+void a_signal_counts_though_who_lost_a_peer_by_it_was_told_of_first(void**) {
+  const AgentStop by_user{SIGINT, true, "why"}, by_failure{SIGTERM, false, ""};
+  AgentEnd effect{1, false, 0, "rank 1 failed"};
+  effect.lost_peer = true;
+  JobState told = begun_job(2);
+  told.ended(1, effect, 5);
+  assert_false(told.stop()->by_user);
+  JobState own = told, late = told;
+  told.stop_wanted(1, by_user);
+  assert_int_equal(told.stop()->signal, SIGINT);
+  told.ended(0, AgentEnd{3, false, 0, "rank 0 failed"}, 6);
+  assert_int_equal(told.verdict()->code, 128 + SIGINT);
+  assert_string_equal(told.verdict()->text.c_str(), "");
+
+  // Not where the cause is known, or an agent has asked for the end because of it.
+  own.ended(0, AgentEnd{3, false, 0, "rank 0 failed"}, 6);
+  own.stop_wanted(1, by_user);
+  assert_int_equal(own.verdict()->code, 3);
+  JobState asked = begun_job(3);
+  asked.stop_wanted(0, by_failure);
+  asked.ended(1, effect, 5);
+  asked.stop_wanted(2, by_user);
+  assert_false(asked.stop()->by_user);
+  late.ended(0, AgentEnd{}, 6);
+  late.stop_wanted(0, by_user);
+  assert_int_equal(late.verdict()->code, 1);
+}
+
 // The events of the agents of a job that has begun, each at a moment of its own.
 struct Event {
   enum Kind { fine, failure, killed, loss, signal } kind;
@@ -501,6 +529,7 @@ int main() {
       cmocka_unit_test(a_job_is_ending_from_the_first_stop_on),
       cmocka_unit_test(too_few_in_time_is_a_verdict_that_names_who_came),
       cmocka_unit_test(a_signal_before_the_job_begins_ends_it_only_at_the_coordinator),
+      cmocka_unit_test(a_signal_counts_though_who_lost_a_peer_by_it_was_told_of_first),
       cmocka_unit_test(every_agent_ends_every_way_in_every_order),
       cmocka_unit_test(many_agents_with_random_fates_and_delays_come_to_the_right_verdict),
       cmocka_unit_test(a_lost_agent_goes_before_a_failure_at_the_same_time),
