@@ -8,6 +8,7 @@
 #include <string>
 
 #include "backends/backend.hpp"
+#include "backends/wire.hpp"
 
 namespace trireme::host {
 
@@ -39,6 +40,12 @@ class Engine {
   // memory of the operation from then on. TIMEOUT if it was late; any other failure ends the group.
   // It becomes the group's failure only if there is no better reason, such as the death of a peer.
   virtual Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) = 0;
+
+  // The wire between all ranks, over which algorithms run, or null. The same on all ranks once the
+  // group is ready.
+  virtual Wire* wire() { return nullptr; }
+  // A failure of that wire, in the words of the engine.
+  virtual Status explained(const Status& status) const { return status; }
 
   // Whether the engine carries the ranks' calls to their peers by itself, on the threads that call;
   // else the group's transport carries them. The same on all ranks, from the beginning; Never where

@@ -19,6 +19,9 @@ namespace {
 
 // Every message of an algorithm has this tag: between two ranks the messages match in order.
 constexpr std::uint64_t kDataTag = 1;
+// The piece of a message on a wire: the next ones are on their way while one is used, and it is
+// still in the caches then.
+constexpr std::uint64_t kPieceBytes = 256u << 10;
 
 std::optional<Pattern> pattern_of(OperationKind kind) {
   switch (kind) {
@@ -121,8 +124,25 @@ class Run {
         blocks_(op_, pattern_, me_, n_) {}
 
   Status execute() {
+    if (backend_.has_wire(op_)) {
+      // The backend visits the failpoints.
+      visited_middle_ = true;
+      return backend_.run_over_wire(op_, sequence_, deadline_,
+                                    [this](Wire& wire, std::uint64_t ticket) {
+                                      wire_ = &wire;
+                                      ticket_ = ticket;
+                                      return move();
+                                    });
+    }
     TRIREME_RETURN_IF_ERROR(backend_.agree(op_, sequence_, deadline_, &gives_));
     TRIREME_RETURN_IF_ERROR(failpoint(point_, "before_move"));
+    TRIREME_RETURN_IF_ERROR(move());
+    TRIREME_RETURN_IF_ERROR(failpoint(point_, "after_move"));
+    return failpoint(point_, "before_leave");
+  }
+
+ private:
+  Status move() {
     plan();
     const std::uint64_t longest = blocks_.longest_block();
     if (pattern_ == Pattern::barrier) {
@@ -132,12 +152,9 @@ class Run {
       blocks_.begin_section(first);
       TRIREME_RETURN_IF_ERROR(run_section());
     }
-    TRIREME_RETURN_IF_ERROR(visit_middle());
-    TRIREME_RETURN_IF_ERROR(failpoint(point_, "after_move"));
-    return failpoint(point_, "before_leave");
+    return visit_middle();
   }
 
- private:
   void plan() {
     ScheduleRequest request;
     request.pattern = pattern_;
@@ -213,13 +230,66 @@ class Run {
     for (const Transfer& send : round.sends) add(OperationKind::send, send, me_, &packed);
     if (batch_.empty()) return Status::success();
     TRIREME_RETURN_IF_ERROR(
-        messages_.exchange(backend_, batch_, op_.as_called().kind, sequence_, deadline_));
+        wire_ != nullptr
+            ? exchange_by_wire()
+            : messages_.exchange(backend_, batch_, op_.as_called().kind, sequence_, deadline_));
     for (std::size_t i = 0; i < batch_.size(); ++i) {
       const Moving& moved = moving_[i];
       if (moved.unpack == nullptr) continue;
       blocks_.unpack(*moved.unpack, static_cast<const std::byte*>(moved.message.data));
     }
     return Status::success();
+  }
+
+  // The pieces of a round on the wire. Whatever ends the round, none is under way afterwards.
+  class Pieces {
+   public:
+    Pieces(Wire& wire, std::size_t most)
+        : wire_(wire), transfers_(std::make_unique<Wire::Transfer[]>(most)) {}
+    ~Pieces() {
+      for (std::size_t i = 0; i < posted_; ++i) wire_.drop(transfers_[i]);
+    }
+    Pieces(const Pieces&) = delete;
+    Pieces& operator=(const Pieces&) = delete;
+    Status post(const Message& message, std::uint64_t from, std::uint64_t ticket) {
+      Wire::Transfer& next = transfers_[posted_];
+      next.peer = message.peer;
+      next.ticket = ticket;
+      next.data = static_cast<std::byte*>(message.data) + from;
+      next.bytes = std::min(kPieceBytes, message.count - from);
+      const bool sends = message.kind == OperationKind::send;
+      TRIREME_RETURN_IF_ERROR(sends ? wire_.send(next) : wire_.receive(next));
+      ++posted_;
+      return Status::success();
+    }
+    Status wait(Deadline deadline) {
+      for (std::size_t i = 0; i < posted_; ++i) {
+        TRIREME_RETURN_IF_ERROR(wire_.wait(transfers_[i], deadline));
+      }
+      return Status::success();
+    }
+
+   private:
+    Wire& wire_;
+    std::unique_ptr<Wire::Transfer[]> transfers_;
+    std::size_t posted_ = 0;
+  };
+
+  static std::size_t pieces_of(const Message& message) {
+    return std::max<std::size_t>(1, (message.count + kPieceBytes - 1) / kPieceBytes);
+  }
+
+  // All pieces of a round between two ranks have the slot 0: they arrive in order.
+  Status exchange_by_wire() {
+    std::size_t most = 0;
+    for (const Message* const message : batch_) most += pieces_of(*message);
+    Pieces pieces(*wire_, most);
+    for (const Message* const message : batch_) {
+      for (std::size_t i = 0; i < pieces_of(*message); ++i) {
+        TRIREME_RETURN_IF_ERROR(pieces.post(*message, i * kPieceBytes, ticket_));
+      }
+    }
+    return pieces.wait(deadline_);
   }
 
   // `giver` is the rank whose block it would be in a fold, where that rank may be absent.
@@ -293,6 +363,8 @@ class Run {
   std::size_t moving_size_ = 0;
   std::vector<Message*> batch_;  // moving_[0], moving_[1], ...
   bool visited_middle_ = false;
+  Wire* wire_ = nullptr;      // null: messages make the collective
+  std::uint64_t ticket_ = 0;  // on the wire
 };
 
 }  // namespace

@@ -123,7 +123,7 @@ void pieces_find_their_places(void**) {
             Piece& piece = *pieces[i];
             if (!net[member].wait(piece, Deadline::after(kLong)).ok()) ++wrong;
             if (i % 2 == 1 &&
-                memory[i] != numbers(count, seed_of(piece.member, member, channel, round))) {
+                memory[i] != numbers(count, seed_of(piece.peer, member, channel, round))) {
               ++wrong;
             }
             net[member].drop(piece);

@@ -25,7 +25,7 @@ namespace {
 
 using namespace trireme;
 using hierarchical::Hosts;
-using hierarchical::LineWire;
+using hierarchical::LineNeighbours;
 using hierarchical::Ring;
 
 constexpr std::uint64_t kLong = 100'000'000'000;
@@ -109,8 +109,8 @@ void add_up(std::uint64_t change, trireme_status expected) {
     const Relay there(relay_ends[0], relay_ends[1], change);
     const Relay back(relay_ends[1], relay_ends[0], UINT64_MAX);
     const tcp::Members members_of[] = {{{4, 7}, 0}, {{4, 7}, 1}};
-    auto wire_of_4 = std::make_unique<LineWire>(members_of[0], lines_of_4);
-    auto wire_of_7 = std::make_unique<LineWire>(members_of[1], lines_of_7);
+    auto wire_of_4 = std::make_unique<LineNeighbours>(members_of[0], lines_of_4);
+    auto wire_of_7 = std::make_unique<LineNeighbours>(members_of[1], lines_of_7);
     assert_true(wire_of_4->open().ok());
     assert_true(wire_of_7->open().ok());
     Ring rings[] = {{members_of[0], std::move(wire_of_4)}, {members_of[1], std::move(wire_of_7)}};

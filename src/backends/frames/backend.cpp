@@ -141,6 +141,24 @@ Status HostBackend::agree(const Operation& operation, std::uint64_t sequence, De
   return collectives_.agree(operation, sequence, deadline, gives);
 }
 
+// The ranks that give to a fold are known only after all have published.
+bool HostBackend::has_wire(const Operation& operation) const {
+  Engine* const engine = frame_link_->engine();
+  return engine != nullptr && operation.kind != OperationKind::fold && engine->wire() != nullptr;
+}
+
+Status HostBackend::run_over_wire(const Operation& operation, std::uint64_t sequence,
+                                  Deadline deadline, const OverWire& move) {
+  TRIREME_RETURN_IF_ERROR(
+      local::begin_collective(group_, *frame_link_, ready_, operation, sequence, deadline));
+  Engine* const engine = frame_link_->engine();
+  return collectives_.run_elsewhere(
+      operation, sequence, deadline, true, [&](std::uint64_t ticket) {
+        const Status moved = move(*engine->wire(), ticket);
+        return moved.ok() ? moved : engine->explained(moved);
+      });
+}
+
 Status HostBackend::decide(DecisionKind kind, std::uint64_t vote, Deadline deadline,
                            Decision* out) {
   if (open_meeting_ == nullptr) return Backend::decide(kind, vote, deadline, out);

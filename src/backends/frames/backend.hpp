@@ -60,6 +60,9 @@ class HostBackend final : public Backend {
   bool prefers_native(const Operation& operation) const override;
   Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
                std::vector<bool>* gives) override;
+  bool has_wire(const Operation& operation) const override;
+  Status run_over_wire(const Operation& operation, std::uint64_t sequence, Deadline deadline,
+                       const OverWire& move) override;
   void post(Message& message) override { set_of(message).post(message); }
   void progress() override {
     messages_.progress();

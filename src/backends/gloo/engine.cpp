@@ -48,7 +48,7 @@ Transfer* begin(Run* run, int member, std::uint64_t slot, const void* data, std:
                 Status (tcp::Exchange::*way)(Piece&)) noexcept {
   try {
     auto transfer = std::make_unique<Transfer>();
-    transfer->member = member;
+    transfer->peer = member;
     transfer->ticket = run->ticket;
     transfer->slot = slot;
     transfer->data = static_cast<std::byte*>(const_cast<void*>(data));

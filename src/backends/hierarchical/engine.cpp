@@ -1,6 +1,7 @@
 #include "backends/hierarchical/engine.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "backends/hierarchical/run.hpp"
@@ -53,10 +54,11 @@ Status HierarchicalEngine::open(const std::vector<Digest>& identities, const std
   auto hosts = std::make_unique<Hosts>(identities);
   const bool shares = hosts->count() < options_.world_size;
   if (!shares || hosts->count() == 1) {
-    for (int rank = 0; options_.library != nullptr && rank < options_.world_size; ++rank) {
+    if (options_.library == nullptr && !options_.may_use_wire) return Status::success();
+    for (int rank = 0; rank < options_.world_size; ++rank) {
       if (rank != options_.rank) neighbours->push_back(rank);
     }
-    return Status::success();
+    return options_.library == nullptr ? open_wire() : Status::success();
   }
   const auto me = static_cast<std::size_t>(options_.rank);
   const int host = hosts->host[me];
@@ -79,8 +81,8 @@ Status HierarchicalEngine::open(const std::vector<Digest>& identities, const std
       }
       TRIREME_RETURN_IF_ERROR(options_.open_library(members, &column));
     } else {
-      *neighbours = LineWire::neighbours(members);
-      auto wire = std::make_unique<LineWire>(members, options_.lines);
+      *neighbours = LineNeighbours::neighbours(members);
+      auto wire = std::make_unique<LineNeighbours>(members, options_.lines);
       TRIREME_RETURN_IF_ERROR(wire->open());
       column = std::make_unique<Ring>(members, std::move(wire));
     }
@@ -91,6 +93,18 @@ Status HierarchicalEngine::open(const std::vector<Digest>& identities, const std
   column_ = std::move(column);
   hosts_ = std::move(hosts);
   hosts_seen_.store(hosts_.get(), std::memory_order_release);
+  return Status::success();
+}
+
+Status HierarchicalEngine::open_wire() {
+  tcp::Members all{std::vector<int>(static_cast<std::size_t>(options_.world_size)), options_.rank};
+  std::iota(all.ranks.begin(), all.ranks.end(), 0);
+  auto wire = std::make_unique<tcp::Exchange>(std::move(all), options_.lines);
+  TRIREME_RETURN_IF_ERROR(wire->open());
+  const std::lock_guard lock(mutex_);
+  if (aborted_.load()) return Status::success();
+  wire_ = std::move(wire);
+  wire_seen_.store(wire_.get(), std::memory_order_release);
   return Status::success();
 }
 
@@ -123,6 +137,9 @@ bool HierarchicalEngine::prefers(const Operation& operation) const {
 }
 
 TrafficCounters HierarchicalEngine::traffic() const {
+  if (const tcp::Exchange* const wire = wire_seen_.load(std::memory_order_acquire)) {
+    return wire->traffic();
+  }
   const host::Engine* const moves = hosts() == nullptr ? library() : column_.get();
   return moves == nullptr ? TrafficCounters{} : moves->traffic();
 }
@@ -132,6 +149,7 @@ void HierarchicalEngine::abort() noexcept {
   if (options_.library != nullptr) options_.library->abort();
   const std::lock_guard lock(mutex_);
   if (column_ != nullptr) column_->abort();
+  if (wire_ != nullptr) wire_->abort();
   if (local_ != nullptr)
     local_->fail(Status::failure(TRIREME_ERROR_ABORTED, "the group has ended"));
 }
@@ -160,7 +178,6 @@ Status HierarchicalEngine::as_group(const Status& status) const {
   return Status::failure(status.code(), std::move(text)).with_details(std::move(details));
 }
 
-// A late rank may itself wait for another one. A rank that gives no sign of life is the cause.
 Status HierarchicalEngine::explained(const Status& status) const {
   if (status.code() != TRIREME_ERROR_TIMEOUT || !options_.silent) return status;
   const std::vector<std::int32_t> silent = options_.silent();

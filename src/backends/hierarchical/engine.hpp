@@ -16,6 +16,7 @@
 
 #include "backends/engine.hpp"
 #include "backends/hierarchical/hosts.hpp"
+#include "backends/tcp/exchange.hpp"
 #include "backends/wire/ring.hpp"
 
 namespace trireme::hierarchical {
@@ -27,6 +28,8 @@ class HierarchicalEngine final : public host::Engine {
     int world_size = 1;
     std::string name;                         // of the group, for messages
     std::shared_ptr<const tcp::Lines> lines;  // to the ranks that open() asked for
+    // Whether algorithms may run over lines between all ranks, where nothing else uses these lines.
+    bool may_use_wire = false;
     // The engine of another library for all ranks. It runs the collectives if no two ranks share a
     // host, or all do; else one of its engines connects the hosts. Null: a ring of this library
     // connects the hosts, and else there are no such collectives.
@@ -45,6 +48,9 @@ class HierarchicalEngine final : public host::Engine {
               std::vector<int>* neighbours);
 
   const char* name() const override { return "hierarchical"; }
+  Wire* wire() override { return wire_seen_.load(std::memory_order_acquire); }
+  // A late rank may itself wait for another one. A rank that gives no sign of life is the cause.
+  Status explained(const Status& status) const override;
   std::string description() const override;
   bool offers(const Operation& operation) const override;
   bool prefers(const Operation& operation) const override;
@@ -79,14 +85,16 @@ class HierarchicalEngine final : public host::Engine {
   Status open_shelf(std::uint32_t channel, Deadline deadline);
   Status barrier(std::uint32_t channel, Deadline deadline);
   Status as_group(const Status& status) const;
-  Status explained(const Status& status) const;
+  Status open_wire();
 
   const Options options_;
   std::mutex mutex_;  // guards the setting of the fields below
   std::unique_ptr<Hosts> hosts_;
   std::unique_ptr<Backend> local_;
   std::unique_ptr<host::Engine> column_;
+  std::unique_ptr<tcp::Exchange> wire_;
   std::atomic<const Hosts*> hosts_seen_{nullptr};
+  std::atomic<tcp::Exchange*> wire_seen_{nullptr};
   std::atomic<bool> aborted_{false};
   std::array<Shelf, kChannels> shelves_;
 };

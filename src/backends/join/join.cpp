@@ -26,6 +26,8 @@ constexpr Scheme kNetwork{"tcp://", "frames"};
 constexpr Scheme kMpi{mpi::kScheme, "mpi"};
 
 constexpr char kGloo[] = "gloo";
+// A wire needs a connection between every two ranks. Larger groups send frames.
+constexpr int kMostRanksOfWire = 64;
 
 // The ranks of one host meet under a secret name that no other group has.
 std::string name_of_host_group(const Token& token, const std::vector<tcp::Entry>& entries, int me) {
@@ -47,6 +49,7 @@ std::shared_ptr<hierarchical::HierarchicalEngine> hierarchical_engine(
   own.world_size = options.world_size;
   own.name = options.name;
   own.lines = mesh_options->lines;
+  own.may_use_wire = library == nullptr && options.world_size <= kMostRanksOfWire;
   own.library = std::move(library);
   own.open_library = [lines = mesh_options->lines](tcp::Members members,
                                                    std::unique_ptr<host::Engine>* out) {

@@ -11,7 +11,7 @@
 #include "backends/hierarchical/engine.hpp"
 #include "backends/mpi/engine.hpp"
 #include "backends/mpi/plugin.hpp"
-#include "backends/mpi/wire.hpp"
+#include "backends/mpi/neighbours.hpp"
 #include "backends/mpi/world.hpp"
 #include "platform/dynamic_library.hpp"
 
@@ -144,7 +144,7 @@ Status open_engine(const Plugin& plugin, Group& group, const GroupOptions& optio
       own.open_library = [&plugin, &group](const tcp::Members& members,
                                            std::unique_ptr<host::Engine>* column) {
         *column = std::make_unique<hierarchical::Ring>(
-            members, std::make_unique<MpiWire>(plugin, group, members));
+            members, std::make_unique<MpiNeighbours>(plugin, group, members));
         return Status::success();
       };
       auto engine = std::make_shared<hierarchical::HierarchicalEngine>(std::move(own));

@@ -100,7 +100,7 @@ Status Exchange::prepare(Peer& there, const Transfer& transfer) {
     return failure_;
   }
   if (there.socket == nullptr) {
-    const int rank = members_.ranks[static_cast<std::size_t>(transfer.member)];
+    const int rank = members_.ranks[static_cast<std::size_t>(transfer.peer)];
     const Lines::Line* const line = lines_->find(rank);
     if (line == nullptr) {
       return Status::failure(TRIREME_ERROR_INTERNAL,
@@ -112,11 +112,11 @@ Status Exchange::prepare(Peer& there, const Transfer& transfer) {
   }
   if (!there.ended) return Status::success();
   TRIREME_RETURN_IF_ERROR(look(transfer));
-  return lost(transfer.member);
+  return lost(transfer.peer);
 }
 
 Status Exchange::send(Transfer& transfer) {
-  Peer& to = peer(transfer.member);
+  Peer& to = peer(transfer.peer);
   const std::lock_guard lock(to.mutex);
   TRIREME_RETURN_IF_ERROR(prepare(to, transfer));
   const auto found = std::find_if(to.ready.begin(), to.ready.end(), [&](const Header& header) {
@@ -126,7 +126,7 @@ Status Exchange::send(Transfer& transfer) {
     to.sends.push_back(&transfer);
   } else {
     if (found->bytes != transfer.bytes) {
-      corrupt(transfer.member, "a piece of another length");
+      corrupt(transfer.peer, "a piece of another length");
       return look(transfer);
     }
     to.ready.erase(found);
@@ -141,7 +141,7 @@ Status Exchange::send(Transfer& transfer) {
 }
 
 Status Exchange::receive(Transfer& transfer) {
-  Peer& from = peer(transfer.member);
+  Peer& from = peer(transfer.peer);
   const std::lock_guard lock(from.mutex);
   TRIREME_RETURN_IF_ERROR(prepare(from, transfer));
   const Header header{Kind::ready, 0, transfer.ticket, transfer.slot, transfer.bytes};
@@ -162,7 +162,7 @@ Status Exchange::receive(Transfer& transfer) {
 void Exchange::drop(Transfer& transfer) noexcept {
   if (transfer.done.load(std::memory_order_acquire)) return;
   {
-    Peer& with = peer(transfer.member);
+    Peer& with = peer(transfer.peer);
     const std::lock_guard lock(with.mutex);
     std::erase(with.sends, &transfer);
     std::erase(with.receives, &transfer);
@@ -378,18 +378,18 @@ void Exchange::move_bytes(const Transfer& awaited, Deadline deadline) {
 }
 
 Status Exchange::wait(Transfer& transfer, Deadline deadline) {
-  Peer& with = peer(transfer.member);
+  Peer& with = peer(transfer.peer);
   while (!transfer.done.load(std::memory_order_acquire)) {
     TRIREME_RETURN_IF_ERROR(look(transfer));
     if (with.ended.load()) {
       const std::lock_guard lock(with.mutex);
       if (transfer.done.load()) break;
       TRIREME_RETURN_IF_ERROR(look(transfer));  // the reason why this rank itself has ended it
-      return lost(transfer.member);
+      return lost(transfer.peer);
     }
     if (deadline.passed()) {
       FailureDetails details;
-      details.blamed = {members_.ranks[static_cast<std::size_t>(transfer.member)]};
+      details.blamed = {members_.ranks[static_cast<std::size_t>(transfer.peer)]};
       return Status::failure(
                  TRIREME_ERROR_TIMEOUT,
                  "a collective of the engine was late: it waited for " + list_ranks(details.blamed))

@@ -1,8 +1,6 @@
-// Exchange: bytes between the members of an engine, from the sender's memory into the receiver's.
-// The receiver announces its memory first, and the sender sends only to announced memory. So no
-// bytes are kept elsewhere, one operation never waits behind another, and unannounced bytes are an
-// error. There is no thread: a thread that waits moves the bytes of all operations. All bytes are
-// under codes: bytes that were changed on the way are CORRUPT.
+// Exchange: a wire between some ranks, over lines. Unannounced bytes are an error, and one operation
+// never waits behind another. There is no thread: a thread that waits moves the bytes of all
+// operations. All bytes are under codes: bytes that were changed on the way are CORRUPT.
 #pragma once
 
 #include <poll.h>
@@ -19,6 +17,7 @@
 
 #include "backends/backend.hpp"
 #include "backends/tcp/lines.hpp"
+#include "backends/wire.hpp"
 
 namespace trireme::tcp {
 
@@ -28,17 +27,10 @@ struct Members {
   int own = 0;  // this rank's index among them
 };
 
-class Exchange {
+class Exchange final : public Wire {
  public:
-  // One piece under way. Its maker keeps it until it is done or dropped.
-  struct Transfer {
-    int member = 0;
-    std::uint64_t ticket = 0;  // of the operation
-    std::uint64_t slot = 0;    // within it; pieces of one slot arrive in order
-    std::byte* data = nullptr;
-    std::uint64_t bytes = 0;
-    std::atomic<bool> done{false};
-  };
+  // The peer of a transfer is an index among the members.
+  using Transfer = Wire::Transfer;
 
   // The lines must be there, and stay, during every call but abort().
   Exchange(Members members, std::shared_ptr<const Lines> lines);
@@ -47,15 +39,10 @@ class Exchange {
   int size() const { return static_cast<int>(members_.ranks.size()); }
   int own() const { return members_.own; }
 
-  // Neither waits for the peer, whose piece must have the same size: else the exchange ends with
-  // CORRUPT.
-  Status send(Transfer& transfer);
-  Status receive(Transfer& transfer);
-  // TIMEOUT: the deadline has passed. Otherwise the exchange has ended, or the peer has gone.
-  Status wait(Transfer& transfer, Deadline deadline);
-  // The exchange does not touch the transfer or its memory from now on. Dropping an unfinished one
-  // ends the exchange: the peer counts on it.
-  void drop(Transfer& transfer) noexcept;
+  Status send(Transfer& transfer) override;
+  Status receive(Transfer& transfer) override;
+  Status wait(Transfer& transfer, Deadline deadline) override;
+  void drop(Transfer& transfer) noexcept override;
   // Counts only the pieces' bytes. Any thread.
   TrafficCounters traffic() const { return {sent_bytes_.load(), received_bytes_.load()}; }
   // Ends the exchange. Any thread, more than once.

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "backends/engine.hpp"
-#include "backends/wire/wire.hpp"
+#include "backends/wire/neighbours.hpp"
 
 namespace trireme::hierarchical {
 
 class Ring final : public host::Engine {
  public:
-  Ring(const tcp::Members& members, std::unique_ptr<Wire> wire)
-      : wire_(std::move(wire)), n_(static_cast<int>(members.ranks.size())), me_(members.own) {}
+  Ring(const tcp::Members& members, std::unique_ptr<Neighbours> neighbours)
+      : neighbours_(std::move(neighbours)), n_(static_cast<int>(members.ranks.size())), me_(members.own) {}
 
   const char* name() const override { return "ring"; }
   // Operations as the members see them, with counts by member and the root as an index. It reduces
@@ -24,8 +24,8 @@ class Ring final : public host::Engine {
   bool prefers(const Operation&) const override { return true; }
   bool tells_apart() const override { return true; }
   Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
-  TrafficCounters traffic() const override { return wire_->traffic(); }
-  void abort() noexcept override { wire_->abort(); }
+  TrafficCounters traffic() const override { return neighbours_->traffic(); }
+  void abort() noexcept override { neighbours_->abort(); }
 
  private:
   struct Block {
@@ -51,7 +51,7 @@ class Ring final : public host::Engine {
   Status broadcast(Call& call);
   Status gather_blocks(Call& call, std::byte* data, const std::vector<Block>& blocks);
 
-  const std::unique_ptr<Wire> wire_;
+  const std::unique_ptr<Neighbours> neighbours_;
   const int n_;
   const int me_;
   std::array<Lane, kChannels> lanes_;

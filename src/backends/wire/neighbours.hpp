@@ -1,4 +1,4 @@
-// Wire: the connections between the members of a ring. Each member has a next one and a previous
+// Neighbours: the connections between the members of a ring. Each member has a next one and a previous
 // one.
 #pragma once
 
@@ -14,9 +14,9 @@
 
 namespace trireme::hierarchical {
 
-class Wire {
+class Neighbours {
  public:
-  virtual ~Wire() = default;
+  virtual ~Neighbours() = default;
 
   // Sends to the next member, and receives from the previous one; both ends agree on the sizes. A
   // size of 0 sends no message. Channel, ticket, deadline and failures are as in
@@ -29,9 +29,9 @@ class Wire {
 };
 
 // Uses lines of tcp/, to the next member and to the previous one.
-class LineWire final : public Wire {
+class LineNeighbours final : public Neighbours {
  public:
-  LineWire(tcp::Members members, std::shared_ptr<const tcp::Lines> lines)
+  LineNeighbours(tcp::Members members, std::shared_ptr<const tcp::Lines> lines)
       : exchange_(std::move(members), std::move(lines)) {}
   Status open() { return exchange_.open(); }
   // The ranks to which lines are needed.

@@ -1,4 +1,4 @@
-// MpiWire: a ring of some ranks of a group, by messages of MPI. The wire sends and receives in its
+// MpiNeighbours: a ring of some ranks of a group, by messages of MPI. The wire sends and receives in its
 // own memory: MPI cannot cancel a started operation.
 #pragma once
 
@@ -7,14 +7,14 @@
 #include <memory>
 
 #include "backends/mpi/plugin.hpp"
-#include "backends/wire/wire.hpp"
+#include "backends/wire/neighbours.hpp"
 
 namespace trireme::mpi {
 
-class MpiWire final : public hierarchical::Wire {
+class MpiNeighbours final : public hierarchical::Neighbours {
  public:
   // `group` must outlive the wire. No other object may post messages in it.
-  MpiWire(const Plugin& plugin, Group& group, const tcp::Members& members);
+  MpiNeighbours(const Plugin& plugin, Group& group, const tcp::Members& members);
 
   Status step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
               std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes,

@@ -1,4 +1,4 @@
-#include "backends/mpi/wire.hpp"
+#include "backends/mpi/neighbours.hpp"
 
 #include <cstring>
 #include <string>
@@ -19,13 +19,13 @@ int neighbour(const tcp::Members& members, std::size_t steps) {
 
 }  // namespace
 
-MpiWire::MpiWire(const Plugin& plugin, Group& group, const tcp::Members& members)
+MpiNeighbours::MpiNeighbours(const Plugin& plugin, Group& group, const tcp::Members& members)
     : plugin_(plugin),
       group_(group),
       next_(neighbour(members, 1)),
       previous_(neighbour(members, members.ranks.size() - 1)) {}
 
-Status MpiWire::advance(Half& half, bool* moved) {
+Status MpiNeighbours::advance(Half& half, bool* moved) {
   char error[kErrorBytes] = "";
   State state = State::done;
   if (!half.posted) {
@@ -41,7 +41,7 @@ Status MpiWire::advance(Half& half, bool* moved) {
   return Status::failure(TRIREME_ERROR_SYSTEM, std::string(plugin_.name) + ": " + error);
 }
 
-Status MpiWire::finish(std::array<Half, 2>& halves, Deadline deadline) {
+Status MpiNeighbours::finish(std::array<Half, 2>& halves, Deadline deadline) {
   for (int looks = 0;; ++looks) {
     bool done = true;
     bool moved = false;
@@ -61,7 +61,7 @@ Status MpiWire::finish(std::array<Half, 2>& halves, Deadline deadline) {
   }
 }
 
-Status MpiWire::step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
+Status MpiNeighbours::step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
                      std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes,
                      Deadline deadline) {
   TRIREME_RETURN_IF_ERROR(failpoint("mpi", "before_step"));

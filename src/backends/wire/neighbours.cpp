@@ -1,8 +1,8 @@
-#include "backends/wire/wire.hpp"
+#include "backends/wire/neighbours.hpp"
 
 namespace trireme::hierarchical {
 
-std::vector<int> LineWire::neighbours(const tcp::Members& members) {
+std::vector<int> LineNeighbours::neighbours(const tcp::Members& members) {
   const int n = static_cast<int>(members.ranks.size());
   if (n < 2) return {};
   const int next = members.ranks[static_cast<std::size_t>((members.own + 1) % n)];
@@ -11,7 +11,7 @@ std::vector<int> LineWire::neighbours(const tcp::Members& members) {
 }
 
 // Empty steps count at neither end.
-Status LineWire::step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
+Status LineNeighbours::step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
                       std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes,
                       Deadline deadline) {
   const int n = exchange_.size();
@@ -20,7 +20,7 @@ Status LineWire::step(std::uint32_t channel, std::uint64_t ticket, const std::by
   tcp::Exchange::Transfer gives;
   Status status = Status::success();
   if (in_bytes > 0) {
-    takes.member = (exchange_.own() + n - 1) % n;
+    takes.peer = (exchange_.own() + n - 1) % n;
     takes.ticket = ticket;
     takes.slot = steps.received++;
     takes.data = in;
@@ -28,7 +28,7 @@ Status LineWire::step(std::uint32_t channel, std::uint64_t ticket, const std::by
     TRIREME_RETURN_IF_ERROR(exchange_.receive(takes));
   }
   if (out_bytes > 0) {
-    gives.member = (exchange_.own() + 1) % n;
+    gives.peer = (exchange_.own() + 1) % n;
     gives.ticket = ticket;
     gives.slot = steps.sent++;
     gives.data = const_cast<std::byte*>(out);

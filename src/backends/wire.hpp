@@ -1,0 +1,40 @@
+// Wire: moves bytes from the memory of one rank straight into that of another one. The receiver
+// announces its memory first, so no bytes are kept elsewhere. Algorithms run over it where a backend
+// has one.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "platform/clock.hpp"
+#include "platform/status.hpp"
+
+namespace trireme {
+
+class Wire {
+ public:
+  // One piece under way. Its maker keeps it until it is done or dropped.
+  struct Transfer {
+    int peer = 0;
+    std::uint64_t ticket = 0;  // of the operation
+    std::uint64_t slot = 0;    // within it; pieces of one slot arrive in order
+    std::byte* data = nullptr;
+    std::uint64_t bytes = 0;
+    std::atomic<bool> done{false};
+  };
+
+  virtual ~Wire() = default;
+
+  // Neither waits for the peer, whose piece must have the same size: else the wire ends with
+  // CORRUPT.
+  virtual Status send(Transfer& transfer) = 0;
+  virtual Status receive(Transfer& transfer) = 0;
+  // TIMEOUT: the deadline has passed. Otherwise the wire has ended, or the peer has gone.
+  virtual Status wait(Transfer& transfer, Deadline deadline) = 0;
+  // The wire does not touch the transfer or its memory from now on. Dropping an unfinished one ends
+  // the wire: the peer counts on it.
+  virtual void drop(Transfer& transfer) noexcept = 0;
+};
+
+}  // namespace trireme
