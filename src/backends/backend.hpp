@@ -293,16 +293,15 @@ class Backend {
   // called it, and compares their calls. *gives, by rank: whether it contributes elements.
   virtual Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
                        std::vector<bool>* gives) = 0;
-  // Whether the algorithms of such a collective run over a wire, not by messages. The same on all
-  // ranks, once know_natives() has succeeded.
-  virtual bool has_wire(const Operation& operation) const {
-    return static_cast<void>(operation), false;
-  }
-  // Compares the ranks' calls of the collective while `move` makes it over the wire, with a ticket
-  // that no other call of the group has. Success means that both have succeeded.
+  // Compares the ranks' calls of the collective while `move` makes it over a wire, with a ticket
+  // that no other call of the group has. Success means that both have succeeded. Nothing: such a
+  // collective is made by messages. The same on all ranks, once know_natives() has succeeded.
   using OverWire = std::function<Status(Wire& wire, std::uint64_t ticket)>;
-  virtual Status run_over_wire(const Operation& operation, std::uint64_t sequence,
-                               Deadline deadline, const OverWire& move);
+  virtual std::optional<Status> run_over_wire(const Operation& operation, std::uint64_t sequence,
+                                              Deadline deadline, const OverWire& move) {
+    return static_cast<void>(operation), static_cast<void>(sequence), static_cast<void>(deadline),
+           static_cast<void>(move), std::nullopt;
+  }
 
   // Messages: post() registers one (and may finish it), progress() moves all that can move now. One
   // thread at a time is inside post, progress and withdraw; the caller locks. Once the group has

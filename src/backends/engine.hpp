@@ -12,6 +12,9 @@
 
 namespace trireme::host {
 
+// Most bytes of a frame that an engine carries.
+constexpr std::uint64_t kMostFrameOfSlot = 4608;
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -48,8 +51,8 @@ class Engine {
   virtual Status explained(const Status& status) const { return status; }
 
   // Whether the engine carries the ranks' calls to their peers by itself, on the threads that call;
-  // else the group's transport carries them. The same on all ranks, from the beginning; Never where
-  // calls are told apart, because a thread inside the engine looks for nothing else.
+  // else the group's transport carries them. The same on all ranks, from the beginning. Where calls
+  // are told apart, a thread inside run() must take frames, too.
   virtual bool carries_slots() const { return false; }
   // Sends a frame to every peer, and keeps no copy. Frames of a channel arrive in order, and each
   // peer has at most one that it has not taken. Never waits; a failure ends the group.
@@ -57,13 +60,29 @@ class Engine {
     return static_cast<void>(channel), static_cast<void>(frame), static_cast<void>(bytes),
            Status::success();
   }
-  // Passes the frames that have arrived in that channel to `take`, if there are any. Any thread,
-  // when the ranks have met; one thread at a time calls `take`.
-  using Take = std::function<Status(int from, const std::byte* frame, std::uint64_t bytes)>;
-  virtual Status fetch(std::uint32_t channel, const Take& take, bool* any) {
-    return static_cast<void>(channel), static_cast<void>(take), static_cast<void>(any),
-           Status::success();
+  // Takes arrived frames; one thread at a time calls it. Set before the ranks have met; it must not
+  // throw.
+  using Take = std::function<void(int from, const std::byte* frame, std::uint64_t bytes)>;
+  virtual void take_by(Take take) { static_cast<void>(take); }
+  // Takes the frames that have arrived in that channel, and perhaps in others, if there are any.
+  // Any thread, when the ranks have met.
+  virtual Status fetch(std::uint32_t channel, bool* any) {
+    return static_cast<void>(channel), static_cast<void>(any), Status::success();
   }
+  // Whether rest() waits for frames; else fetch() has to be called again and again.
+  virtual bool can_rest() const { return false; }
+  // How many frames have been taken.
+  virtual std::uint64_t taken() const { return 0; }
+  // Waits for frames, or for another event of the engine; not long. Returns at once if frames were
+  // taken since taken() was `seen`.
+  virtual void rest(std::uint64_t seen, Deadline deadline) {
+    static_cast<void>(seen), static_cast<void>(deadline);
+  }
+  // When the engine's connection to a rank ended; 0: it has not. loss_of() says how.
+  virtual std::uint64_t ended_ns(int rank) const { return static_cast<void>(rank), 0; }
+  virtual Status loss_of(int rank) { return static_cast<void>(rank), Status::success(); }
+  // Sends the bytes for which there was no room in publish(). True: there are none left.
+  virtual bool flush() noexcept { return true; }
 
   // Bytes that the engine gave to peers and got from them, if it can tell. Any thread.
   virtual TrafficCounters traffic() const { return {}; }

@@ -77,10 +77,6 @@ const char* decision_name(DecisionKind kind) {
   return kind == DecisionKind::agree ? "agree" : "shrink";
 }
 
-Status Backend::run_over_wire(const Operation&, std::uint64_t, Deadline, const OverWire&) {
-  return unsupported("there is no wire between the ranks");
-}
-
 Status Backend::decide(DecisionKind kind, std::uint64_t, Deadline, Decision*) {
   return unsupported(std::string(decision_name(kind)) + " is not in backend \"" + description() +
                      "\"");

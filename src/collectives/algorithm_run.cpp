@@ -19,9 +19,11 @@ namespace {
 
 // Every message of an algorithm has this tag: between two ranks the messages match in order.
 constexpr std::uint64_t kDataTag = 1;
-// The piece of a message on a wire: the next ones are on their way while one is used, and it is
-// still in the caches then.
-constexpr std::uint64_t kPieceBytes = 256u << 10;
+// Most bytes of a message, on a wire or not. On a wire sections are under way side by side: one is
+// computed, still in the caches, while others move. Else a message needs room at the backend.
+constexpr std::uint64_t kWireBytes = 256u << 10;
+constexpr std::uint64_t kMessageBytes = 4u << 20;
+constexpr std::size_t kSections = 4;
 
 std::optional<Pattern> pattern_of(OperationKind kind) {
   switch (kind) {
@@ -120,20 +122,18 @@ class Run {
         n_(backend.world_size()),
         size_(dtype_size(operation.dtype)),
         pattern_(*pattern_of(operation.kind)),
-        how_{operation.dtype, operation.reduction, operation.scale, static_cast<std::uint32_t>(n_)},
-        blocks_(op_, pattern_, me_, n_) {}
+        how_{operation.dtype, operation.reduction, operation.scale,
+             static_cast<std::uint32_t>(n_)} {}
 
   Status execute() {
-    if (backend_.has_wire(op_)) {
-      // The backend visits the failpoints.
-      visited_middle_ = true;
-      return backend_.run_over_wire(op_, sequence_, deadline_,
-                                    [this](Wire& wire, std::uint64_t ticket) {
-                                      wire_ = &wire;
-                                      ticket_ = ticket;
-                                      return move();
-                                    });
-    }
+    const std::optional<Status> moved =
+        backend_.run_over_wire(op_, sequence_, deadline_, [this](Wire& wire, std::uint64_t ticket) {
+          visited_middle_ = true;  // the backend visits the failpoints
+          wire_ = &wire;
+          ticket_ = ticket;
+          return move();
+        });
+    if (moved.has_value()) return *moved;
     TRIREME_RETURN_IF_ERROR(backend_.agree(op_, sequence_, deadline_, &gives_));
     TRIREME_RETURN_IF_ERROR(failpoint(point_, "before_move"));
     TRIREME_RETURN_IF_ERROR(move());
@@ -142,17 +142,75 @@ class Run {
   }
 
  private:
+  // A message under way, and its packing buffer if its bytes lie in several places.
+  struct Moving {
+    Message message;
+    Wire::Transfer transfer;
+    const Transfer* unpack = nullptr;
+  };
+
+  // The messages of a round in one direction.
+  struct Half {
+    std::unique_ptr<Moving[]> moving;
+    std::size_t room = 0;
+    std::size_t count = 0;   // messages
+    std::size_t posted = 0;  // of them, on the wire
+
+    void clear(std::size_t most) {
+      count = 0;
+      if (room >= most) return;
+      moving = std::make_unique<Moving[]>(most);
+      room = most;
+    }
+    void drop(Wire& wire) noexcept {
+      for (; posted > 0; --posted) wire.drop(moving[posted - 1].transfer);
+    }
+  };
+
+  // A section under way. Whatever ends the run, none of its messages is left on the wire.
+  struct Section {
+    Section(const BlockMemory& planned, Wire* over) : blocks(planned), wire(over) {}
+    Section(Section&& other) noexcept = default;  // before its first message
+    ~Section() {
+      if (wire == nullptr) return;
+      for (Half* const half : {&receives[0], &receives[1], &sends}) half->drop(*wire);
+    }
+    Half& incoming() { return receives[round % 2]; }
+
+    BlockMemory blocks;
+    Half receives[2];  // by round
+    Half sends;
+    Wire* const wire;
+    std::size_t round = 0;
+    bool announced = false;  // the receives of the next round to post are on the wire
+    bool under_way = false;
+  };
+
   Status move() {
     plan();
-    const std::uint64_t longest = blocks_.longest_block();
-    if (pattern_ == Pattern::barrier) {
-      if (forced(op_) != Algorithm::automatic) TRIREME_RETURN_IF_ERROR(run_section());
+    const std::uint64_t longest = sections_[0].blocks.longest_block();
+    if (pattern_ == Pattern::barrier && forced(op_) != Algorithm::automatic) {
+      TRIREME_RETURN_IF_ERROR(begin(sections_[0], 0));
     }
-    for (std::uint64_t first = 0; first < longest; first += blocks_.section()) {
-      blocks_.begin_section(first);
-      TRIREME_RETURN_IF_ERROR(run_section());
+    std::uint64_t first = 0;
+    for (std::size_t turn = 0;; turn = (turn + 1) % sections_.size()) {
+      Section& section = sections_[turn];
+      if (section.under_way) {
+        TRIREME_RETURN_IF_ERROR(advance(section));
+        if (section.under_way) continue;
+      }
+      if (first < longest) {
+        TRIREME_RETURN_IF_ERROR(begin(section, first));
+        first += section.blocks.section();
+      } else if (none_is_under_way()) {
+        return visit_middle();
+      }
     }
-    return visit_middle();
+  }
+
+  bool none_is_under_way() const {
+    return std::none_of(sections_.begin(), sections_.end(),
+                        [](const Section& each) { return each.under_way; });
   }
 
   void plan() {
@@ -169,151 +227,215 @@ class Run {
     }
     request.pieces = pipeline_pieces(pattern_, request.algorithm, bytes, n_);
     schedule_ = make_schedule(request);
-    blocks_.use(scratch_.get(blocks_.plan(schedule_, request.algorithm)));
+    BlockMemory planned(op_, pattern_, me_, n_);
+    constexpr std::uint64_t kLine = BlockMemory::kLine;
+    const std::uint64_t planned_bytes =
+        planned.plan(schedule_, request.algorithm, wire_ == nullptr ? kMessageBytes : kWireBytes);
+    const std::uint64_t room = (planned_bytes + kLine - 1) / kLine * kLine;
+    const std::uint64_t sections =
+        (planned.longest_block() + planned.section() - 1) / planned.section();
+    const std::size_t side_by_side =
+        wire_ == nullptr ? 1 : std::clamp<std::size_t>(sections, 1, kSections);
+    std::byte* memory = scratch_.get(room * side_by_side);
+    sections_.reserve(side_by_side);
+    for (std::size_t i = 0; i < side_by_side; ++i, memory += room) {
+      sections_.emplace_back(planned, wire_).blocks.use(memory);
+    }
   }
 
   // --- one section ---
 
-  Status run_section() {
-    for (const Step& step : schedule_.first) run_step(step);
-    for (const Round& round : schedule_.rounds) {
-      TRIREME_RETURN_IF_ERROR(exchange(round));
-      TRIREME_RETURN_IF_ERROR(visit_middle());
-      for (const Step& step : round.then) run_step(step);
-    }
-    return Status::success();
+  Status begin(Section& section, std::uint64_t first) {
+    section.blocks.begin_section(first);
+    section.round = 0;
+    section.announced = false;
+    section.under_way = true;
+    for (const Step& step : schedule_.first) run_step(section.blocks, step);
+    return post(section);
   }
 
-  void run_step(const Step& step) {
-    const std::uint64_t elements = blocks_.count(step.destination.block);
+  // Ends the round that is under way, and posts the next one.
+  Status advance(Section& section) {
+    if (section.round < schedule_.rounds.size()) {
+      TRIREME_RETURN_IF_ERROR(finish(section));
+      TRIREME_RETURN_IF_ERROR(visit_middle());
+      for (const Step& step : schedule_.rounds[section.round].then) run_step(section.blocks, step);
+      ++section.round;
+    }
+    section.under_way = section.round < schedule_.rounds.size();
+    return section.under_way ? post(section) : Status::success();
+  }
+
+  void run_step(BlockMemory& blocks, const Step& step) {
+    const std::uint64_t elements = blocks.count(step.destination.block);
     if (elements == 0) return;
-    if (op_.kind == OperationKind::fold) return fold(step, elements);
+    if (op_.kind == OperationKind::fold) return fold(blocks, step, elements);
     if (!reduces(op_.kind)) {
-      return kernels::copy(blocks_.locate(step.destination), blocks_.locate(step.sources[0]),
+      return kernels::copy(blocks.locate(step.destination), blocks.locate(step.sources[0]),
                            elements * size_);
     }
     operands_.clear();
     for (const Slot& source : step.sources) {
-      operands_.push_back({blocks_.locate(source), source.is_partial()});
+      operands_.push_back({blocks.locate(source), source.is_partial()});
     }
-    combine(how_, blocks_.locate(step.destination), step.destination.is_partial(), operands_,
+    combine(how_, blocks.locate(step.destination), step.destination.is_partial(), operands_,
             elements);
   }
 
   // The schedule is the direct one: the sources are the ranks' blocks, in the order of ranks.
-  void fold(const Step& step, std::uint64_t elements) {
+  void fold(BlockMemory& blocks, const Step& step, std::uint64_t elements) {
     std::vector<const void*> sources(static_cast<std::size_t>(n_), nullptr);
     for (std::size_t rank = 0; rank < sources.size(); ++rank) {
-      if (gives_[rank]) sources[rank] = blocks_.locate(step.sources[rank]);
+      if (gives_[rank]) sources[rank] = blocks.locate(step.sources[rank]);
     }
-    op_.fold(blocks_.section_begin(), elements, sources.data(), static_cast<std::uint32_t>(n_));
+    op_.fold(blocks.section_begin(), elements, sources.data(), static_cast<std::uint32_t>(n_));
   }
 
-  // A message under way, and its packing buffer if its bytes lie in several places.
-  struct Moving {
-    Message message;
-    const Transfer* unpack = nullptr;
+  Status post(Section& section) {
+    if (section.round == schedule_.rounds.size()) return Status::success();
+    const Round& round = schedule_.rounds[section.round];
+    std::byte* packed = section.blocks.packing();
+    // Receives first: so that incoming bytes find their place.
+    if (!std::exchange(section.announced, false)) {
+      TRIREME_RETURN_IF_ERROR(post_receives(section, section.round, &packed));
+    }
+    section.sends.clear(round.sends.size());
+    for (const Transfer& send : round.sends) {
+      add(section, &section.sends, OperationKind::send, send, me_, &packed);
+    }
+    if (wire_ == nullptr) return Status::success();
+    TRIREME_RETURN_IF_ERROR(post_on_wire(section, &section.sends));
+    return announce(section);
+  }
+
+  Status post_receives(Section& section, std::size_t round, std::byte** packed) {
+    Half& half = section.receives[round % 2];
+    const std::vector<Transfer>& receives = schedule_.rounds[round].receives;
+    half.clear(receives.size());
+    for (const Transfer& receive : receives) {
+      add(section, &half, OperationKind::receive, receive, receive.peer, packed);
+    }
+    return wire_ == nullptr ? Status::success() : post_on_wire(section, &half);
+  }
+
+  // The receives of the next round are announced during this one, where that round's bytes may come
+  // now: so its senders need not wait for the announcement.
+  Status announce(Section& section) {
+    const std::size_t next = section.round + 1;
+    if (next >= schedule_.rounds.size() || !may_come_early(section, next)) return Status::success();
+    section.announced = true;
+    return post_receives(section, next, nullptr);
+  }
+
+  struct Range {
+    const std::byte* begin;
+    const std::byte* end;
   };
 
-  Status exchange(const Round& round) {
-    const std::size_t most = round.sends.size() + round.receives.size();
-    if (moving_size_ < most) {
-      moving_ = std::make_unique<Moving[]>(most);
-      moving_size_ = most;
+  Range range_of(BlockMemory& blocks, const Slot& slot) {
+    const std::uint64_t bytes = blocks.count(slot.block) * blocks.element_bytes(slot);
+    if (bytes == 0) return {nullptr, nullptr};
+    const std::byte* const begin = blocks.locate(slot);
+    return {begin, begin + bytes};
+  }
+
+  // Whether the round before touches no memory of that round's receives, and no receive is packed.
+  bool may_come_early(Section& section, std::size_t next) {
+    const Round& now = schedule_.rounds[next - 1];
+    touched_.clear();
+    const auto touch = [&](const Slot& slot) {
+      const Range range = range_of(section.blocks, slot);
+      if (range.begin != range.end) touched_.push_back(range);
+    };
+    for (const std::vector<Transfer>* const transfers : {&now.sends, &now.receives}) {
+      for (const Transfer& transfer : *transfers) {
+        for (const Slot& slot : transfer.slots) touch(slot);
+      }
     }
-    batch_.clear();
-    std::byte* packed = blocks_.packing();
-    // Receives first: so that incoming bytes find their place.
-    for (const Transfer& receive : round.receives) {
-      add(OperationKind::receive, receive, receive.peer, &packed);
+    for (const Step& step : now.then) {
+      touch(step.destination);
+      for (const Slot& source : step.sources) touch(source);
     }
-    for (const Transfer& send : round.sends) add(OperationKind::send, send, me_, &packed);
-    if (batch_.empty()) return Status::success();
-    TRIREME_RETURN_IF_ERROR(
-        wire_ != nullptr
-            ? exchange_by_wire()
-            : messages_.exchange(backend_, batch_, op_.as_called().kind, sequence_, deadline_));
-    for (std::size_t i = 0; i < batch_.size(); ++i) {
-      const Moving& moved = moving_[i];
-      if (moved.unpack == nullptr) continue;
-      blocks_.unpack(*moved.unpack, static_cast<const std::byte*>(moved.message.data));
+    for (const Transfer& receive : schedule_.rounds[next].receives) {
+      if (receive.slots.size() > 1) return false;
+      for (const Slot& slot : receive.slots) {
+        const Range range = range_of(section.blocks, slot);
+        const auto overlaps = [&](const Range& each) {
+          return range.begin < each.end && each.begin < range.end;
+        };
+        if (std::any_of(touched_.begin(), touched_.end(), overlaps)) return false;
+      }
+    }
+    return true;
+  }
+
+  // Messages of a section between two ranks arrive in order: they have the same slot.
+  Status post_on_wire(const Section& section, Half* half) {
+    for (; half->posted < half->count; ++half->posted) {
+      const Message& message = half->moving[half->posted].message;
+      Wire::Transfer& next = half->moving[half->posted].transfer;
+      next.peer = message.peer;
+      next.ticket = ticket_;
+      next.slot = section.blocks.section_begin();
+      next.data = static_cast<std::byte*>(message.data);
+      next.bytes = message.count;
+      next.done.store(false, std::memory_order_relaxed);
+      const bool sends = message.kind == OperationKind::send;
+      TRIREME_RETURN_IF_ERROR(sends ? wire_->send(next) : wire_->receive(next));
     }
     return Status::success();
   }
 
-  // The pieces of a round on the wire. Whatever ends the round, none is under way afterwards.
-  class Pieces {
-   public:
-    Pieces(Wire& wire, std::size_t most)
-        : wire_(wire), transfers_(std::make_unique<Wire::Transfer[]>(most)) {}
-    ~Pieces() {
-      for (std::size_t i = 0; i < posted_; ++i) wire_.drop(transfers_[i]);
-    }
-    Pieces(const Pieces&) = delete;
-    Pieces& operator=(const Pieces&) = delete;
-    Status post(const Message& message, std::uint64_t from, std::uint64_t ticket) {
-      Wire::Transfer& next = transfers_[posted_];
-      next.peer = message.peer;
-      next.ticket = ticket;
-      next.data = static_cast<std::byte*>(message.data) + from;
-      next.bytes = std::min(kPieceBytes, message.count - from);
-      const bool sends = message.kind == OperationKind::send;
-      TRIREME_RETURN_IF_ERROR(sends ? wire_.send(next) : wire_.receive(next));
-      ++posted_;
-      return Status::success();
-    }
-    Status wait(Deadline deadline) {
-      for (std::size_t i = 0; i < posted_; ++i) {
-        TRIREME_RETURN_IF_ERROR(wire_.wait(transfers_[i], deadline));
+  Status finish(Section& section) {
+    Half& incoming = section.incoming();
+    if (wire_ != nullptr) {
+      for (Half* const half : {&incoming, &section.sends}) {
+        for (std::size_t i = 0; i < half->posted; ++i) {
+          TRIREME_RETURN_IF_ERROR(wire_->wait(half->moving[i].transfer, deadline_));
+        }
+        half->drop(*wire_);
       }
-      return Status::success();
-    }
-
-   private:
-    Wire& wire_;
-    std::unique_ptr<Wire::Transfer[]> transfers_;
-    std::size_t posted_ = 0;
-  };
-
-  static std::size_t pieces_of(const Message& message) {
-    return std::max<std::size_t>(1, (message.count + kPieceBytes - 1) / kPieceBytes);
-  }
-
-  // All pieces of a round between two ranks have the slot 0: they arrive in order.
-  Status exchange_by_wire() {
-    std::size_t most = 0;
-    for (const Message* const message : batch_) most += pieces_of(*message);
-    Pieces pieces(*wire_, most);
-    for (const Message* const message : batch_) {
-      for (std::size_t i = 0; i < pieces_of(*message); ++i) {
-        TRIREME_RETURN_IF_ERROR(pieces.post(*message, i * kPieceBytes, ticket_));
+    } else {
+      batch_.clear();
+      for (const Half* const half : {&incoming, &section.sends}) {
+        for (std::size_t i = 0; i < half->count; ++i) batch_.push_back(&half->moving[i].message);
       }
+      if (batch_.empty()) return Status::success();
+      TRIREME_RETURN_IF_ERROR(
+          messages_.exchange(backend_, batch_, op_.as_called().kind, sequence_, deadline_));
     }
-    return pieces.wait(deadline_);
+    for (std::size_t i = 0; i < incoming.count; ++i) {
+      const Moving& moved = incoming.moving[i];
+      if (moved.unpack == nullptr) continue;
+      section.blocks.unpack(*moved.unpack, static_cast<const std::byte*>(moved.message.data));
+    }
+    return Status::success();
   }
 
   // `giver` is the rank whose block it would be in a fold, where that rank may be absent.
-  void add(OperationKind kind, const Transfer& transfer, int giver, std::byte** packed) {
+  void add(Section& section, Half* half, OperationKind kind, const Transfer& transfer, int giver,
+           std::byte** packed) {
     if (op_.kind == OperationKind::fold && !gives_[static_cast<std::size_t>(giver)]) return;
+    BlockMemory& blocks = section.blocks;
     std::uint64_t bytes = 0;
     std::byte* data = nullptr;
     bool in_one_place = true;
     for (const Slot& slot : transfer.slots) {
-      const std::uint64_t here = blocks_.count(slot.block) * blocks_.element_bytes(slot);
+      const std::uint64_t here = blocks.count(slot.block) * blocks.element_bytes(slot);
       if (here == 0) continue;
-      std::byte* const place = blocks_.locate(slot);
+      std::byte* const place = blocks.locate(slot);
       if (data == nullptr) data = place;
       in_one_place = in_one_place && place == data + bytes;
       bytes += here;
     }
     if (bytes == 0 && !transfer.slots.empty()) return;  // the peer knows, too
-    Moving& moving = moving_[batch_.size()];
+    Moving& moving = half->moving[half->count];
     moving.unpack = nullptr;
     if (!in_one_place) {
       constexpr std::uint64_t kLine = BlockMemory::kLine;
       data = *packed;
       *packed += (bytes + kLine - 1) / kLine * kLine;
-      if (kind == OperationKind::send) blocks_.pack(transfer, data);
+      if (kind == OperationKind::send) blocks.pack(transfer, data);
       if (kind == OperationKind::receive) moving.unpack = &transfer;
     }
     Message& message = moving.message;
@@ -331,7 +453,7 @@ class Run {
     message.part_of = name_;
     message.sequence = sequence_;
     message.deadline = deadline_;
-    batch_.push_back(&message);
+    ++half->count;
   }
 
   Status visit_middle() {
@@ -357,11 +479,10 @@ class Run {
 
   std::vector<bool> gives_;  // by rank: whether it contributes to a fold
   Schedule schedule_;
-  BlockMemory blocks_;
+  std::vector<Section> sections_;  // under way side by side
   std::vector<Operand> operands_;
-  std::unique_ptr<Moving[]> moving_;
-  std::size_t moving_size_ = 0;
-  std::vector<Message*> batch_;  // moving_[0], moving_[1], ...
+  std::vector<Range> touched_;
+  std::vector<Message*> batch_;  // the messages of a round
   bool visited_middle_ = false;
   Wire* wire_ = nullptr;      // null: messages make the collective
   std::uint64_t ticket_ = 0;  // on the wire

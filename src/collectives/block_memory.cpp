@@ -10,7 +10,6 @@ namespace {
 // sections also keep the messages of one channel within the room that a backend has for early
 // messages.
 constexpr std::uint64_t kSectionBytes = 32u << 20;
-constexpr std::uint64_t kMessageBytes = 4u << 20;
 
 // Most blocks that one message of such a schedule holds.
 std::uint64_t blocks_of_message(Pattern pattern, Algorithm algorithm, std::uint64_t ranks) {
@@ -75,11 +74,11 @@ std::uint64_t BlockMemory::longest_block() const {
 }
 
 // The same on all ranks: it depends on what they agree on alone.
-void BlockMemory::choose_section(Algorithm algorithm) {
+void BlockMemory::choose_section(Algorithm algorithm, std::uint64_t message_bytes) {
   const auto ranks = static_cast<std::uint64_t>(n_);
   const std::uint64_t element = std::max(size_, partial_size(op_.dtype));
   const std::uint64_t message =
-      kMessageBytes / element / blocks_of_message(pattern_, algorithm, ranks);
+      message_bytes / element / blocks_of_message(pattern_, algorithm, ranks);
   // Each rank needs at most two spares, and there are as many partial blocks as blocks.
   const std::uint64_t partials = pattern_ == Pattern::all_to_all ? 0 : extents_.size();
   const std::uint64_t memory = kSectionBytes / element / (2 * ranks + 2 + partials);
@@ -88,10 +87,11 @@ void BlockMemory::choose_section(Algorithm algorithm) {
 
 // Every spare gets room for the longest block that passes through it. Each message of several
 // places gets room to be packed in.
-std::uint64_t BlockMemory::plan(const Schedule& schedule, Algorithm algorithm) {
+std::uint64_t BlockMemory::plan(const Schedule& schedule, Algorithm algorithm,
+                                std::uint64_t message_bytes) {
   extents_.resize(schedule.blocks);
   for (std::uint32_t b = 0; b < schedule.blocks; ++b) extents_[b] = extent(b, schedule.blocks);
-  choose_section(algorithm);
+  choose_section(algorithm, message_bytes);
   for_each_slot(schedule, [&](const Slot& slot) {
     if (!needs_spare(slot)) return;
     std::vector<std::uint64_t>& spares = spares_of(slot);

@@ -78,7 +78,7 @@ Algorithm choose_algorithm(Pattern pattern, std::uint64_t bytes, int world_size,
   const bool few = world_size <= 4;
   switch (pattern) {
     case Pattern::all_reduce:
-      if (bytes * n <= (16u << 10)) return direct;
+      if (bytes * n <= (128u << 10)) return direct;
       // In rank order the blocks are reduced directly; this chooses how the results spread.
       if (rank_order) return bytes <= (1u << 20) ? direct : ring;
       return bytes <= (256u << 10) ? halving_doubling : ring;

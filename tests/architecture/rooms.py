@@ -41,7 +41,7 @@ ROOMS = {
     "backends/gloo/plugin": Room("compiled with Gloo", "backends/gloo public"),
     "backends/hierarchical": Room(
         "memory on a host, a ring between hosts",
-        "backends backends/local backends/wire kernels net platform public",
+        "backends backends/local backends/tcp backends/wire kernels net platform public",
     ),
     "backends/mpi": Room(
         "ranks that mpirun started",

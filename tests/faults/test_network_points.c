@@ -1,6 +1,6 @@
 /*
  * kill -9 at each failpoint of the code between hosts: on the way in (calling, being called,
- * meeting, dialling); in the middle of a frame or of a piece of an engine; in a split; on the way
+ * meeting, dialling); in the middle of a frame or of a piece on the wire; in a split; on the way
  * out; in the store and in a client of it. Survivors learn which rank it was; no rank hangs or has
  * a wrong number.
  */
@@ -19,7 +19,8 @@
 #include "ranks.h"
 
 #define RANKS 3
-#define LARGE 1000001 /* of an engine: more than one part of a piece */
+#define LARGE 1000001 /* on a wire: more than one part of a piece */
+#define PASSED 5001   /* numbers of a message: more than one frame */
 #define ROUNDS 40
 #define MOST_TRIALS 1000
 #define AT_ONCE 48
@@ -33,31 +34,30 @@ struct point {
     const char *settings; /* with %d: at which visit */
     enum stage stage;
     int victims[3]; /* who comes there; -1: the end */
-    bool of_engine;
 };
 
 static const struct point points[] = {
-    {"mesh.before_listen=kill@%d", JOINING, {0, 1, 2}, false},
-    {"call.before_hello=kill@%d", JOINING, {0, 1, 2}, false},
-    {"call.before_proof=kill@%d", JOINING, {0, 1, 2}, false},
-    {"call.before_verdict=kill@%d", JOINING, {0, 1, 2}, false},
-    {"meeting.before_request=kill@%d", JOINING, {0, 1, 2}, false},
-    {"meeting.after_request=kill@%d", JOINING, {0, 1, 2}, false},
-    {"meeting.after_reply=kill@%d", JOINING, {0, 1, 2}, false},
-    {"meeting.before_tell=kill@%d", JOINING, {0, -1}, false},
-    {"meeting.mid_tell=kill@%d", JOINING, {0, -1}, false},
-    {"gate.before_enter=kill@%d", JOINING, {0, 1, -1}, false},
-    {"mesh.before_dial=kill@%d", JOINING, {1, 2, -1}, false},
-    {"mesh.before_adopt=kill@%d", JOINING, {1, 2, -1}, false},
-    {"frame.mid_head=short@%d;frame.before_rest=kill", WORKING, {0, 1, 2}, false},
-    {"frame.mid_body=short@%d;frame.before_rest=kill", WORKING, {0, 1, 2}, false},
-    {"piece.before_first=kill@%d", WORKING, {0, 1, 2}, true},
-    {"piece.mid_piece=kill@%d", WORKING, {0, 1, 2}, true},
-    {"piece.before_done=kill@%d", WORKING, {0, 1, 2}, true},
-    {"child.before_join=kill@%d", SPLITTING, {0, 1, 2}, false},
-    {"child.after_join=kill@%d", SPLITTING, {0, 1, 2}, false},
-    {"leave.before_goodbye=kill@%d", LEAVING, {0, 1, 2}, false},
-    {"leave.after_goodbye=kill@%d", LEAVING, {0, 1, 2}, false},
+    {"mesh.before_listen=kill@%d", JOINING, {0, 1, 2}},
+    {"call.before_hello=kill@%d", JOINING, {0, 1, 2}},
+    {"call.before_proof=kill@%d", JOINING, {0, 1, 2}},
+    {"call.before_verdict=kill@%d", JOINING, {0, 1, 2}},
+    {"meeting.before_request=kill@%d", JOINING, {0, 1, 2}},
+    {"meeting.after_request=kill@%d", JOINING, {0, 1, 2}},
+    {"meeting.after_reply=kill@%d", JOINING, {0, 1, 2}},
+    {"meeting.before_tell=kill@%d", JOINING, {0, -1}},
+    {"meeting.mid_tell=kill@%d", JOINING, {0, -1}},
+    {"gate.before_enter=kill@%d", JOINING, {0, 1, -1}},
+    {"mesh.before_dial=kill@%d", JOINING, {1, 2, -1}},
+    {"mesh.before_adopt=kill@%d", JOINING, {1, 2, -1}},
+    {"frame.mid_head=short@%d;frame.before_rest=kill", WORKING, {0, 1, 2}},
+    {"frame.mid_body=short@%d;frame.before_rest=kill", WORKING, {0, 1, 2}},
+    {"piece.before_first=kill@%d", WORKING, {0, 1, 2}},
+    {"piece.mid_piece=kill@%d", WORKING, {0, 1, 2}},
+    {"piece.before_done=kill@%d", WORKING, {0, 1, 2}},
+    {"child.before_join=kill@%d", SPLITTING, {0, 1, 2}},
+    {"child.after_join=kill@%d", SPLITTING, {0, 1, 2}},
+    {"leave.before_goodbye=kill@%d", LEAVING, {0, 1, 2}},
+    {"leave.after_goodbye=kill@%d", LEAVING, {0, 1, 2}},
 };
 
 enum { POINTS = sizeof points / sizeof points[0] };
@@ -104,6 +104,20 @@ static trireme_status split_once(trireme_communicator *group, int rank) {
     return status;
 }
 
+/* Collectives go over the wire, and messages in frames. */
+static trireme_status
+pass_on(trireme_communicator *group, int rank, int round, int32_t *data, bool *wrong) {
+    int32_t *const other = data + PASSED;
+    const int before = (rank + RANKS - 1) % RANKS;
+    for (int i = 0; i < PASSED; ++i) data[i] = i + rank * round;
+    const trireme_status status =
+        trireme_send_receive(group, data, PASSED, (rank + 1) % RANKS, 1, other, PASSED, before, 1,
+                             TRIREME_DTYPE_I32, NULL);
+    for (int i = 0; i < PASSED && status == TRIREME_OK; ++i)
+        *wrong |= other[i] != i + before * round;
+    return status;
+}
+
 static trireme_status
 sum_once(trireme_communicator *group, int rank, int round, int32_t *data, bool *wrong) {
     for (int i = 0; i < LARGE; ++i) data[i] = i + rank + round;
@@ -128,6 +142,9 @@ static void work(int rank, void *context, struct outcome *outcome) {
         status = stage == SPLITTING ? split_once(group, rank)
                  : stage == WORKING ? sum_once(group, rank, round, data, &outcome->wrong)
                                     : trireme_barrier(group, NULL);
+        if (status == TRIREME_OK && stage == WORKING) {
+            status = pass_on(group, rank, round, data, &outcome->wrong);
+        }
         if (status == TRIREME_OK) ++outcome->rounds;
     }
     outcome->returned_ns = monotonic_ns();
@@ -171,7 +188,6 @@ static bool check(const struct trial *trial, const struct processes *group) {
 }
 
 static int add_trials(struct trial *trials) {
-    const bool has_engine = network_backend() != NULL;
     const int visits = is_long() ? 10 : 2;
     int count = 0;
     for (int visit = 1; visit <= visits; ++visit) {
@@ -179,7 +195,6 @@ static int add_trials(struct trial *trials) {
             for (int i = 0; i < 3 && points[point].victims[i] >= 0; ++i) {
                 /* Each once of another rank, and once more of another visit. */
                 const bool turn = i == (point + visit) % 3 || points[point].victims[1] < 0;
-                if (points[point].of_engine && !has_engine) continue;
                 if (!is_long() && !turn) continue;
                 if (is_quick() && (point + visit) % 4 != 0) continue;
                 trials[count++] =
@@ -214,12 +229,10 @@ static void who_dies_at_any_point_between_hosts_is_named(void **state) {
         }
     }
     for (int point = 0; point < POINTS && !is_quick(); ++point) {
-        if (points[point].of_engine && network_backend() == NULL) continue;
         if (deaths[point] == 0) fail_msg("nobody came to %s", points[point].settings);
     }
     printf("kill: %s, %d deaths at %d failpoints between hosts, survivors named the victim\n",
-           network_backend() == NULL ? "tcp" : network_backend(), died,
-           (int)POINTS - (network_backend() == NULL ? 3 : 0));
+           network_backend() == NULL ? "tcp" : network_backend(), died, (int)POINTS);
 }
 
 /* ---- the store ---- */

@@ -108,7 +108,8 @@ class Adder final : public host::Engine {
     }
     return Status::success();
   }
-  Status fetch(std::uint32_t channel, const Take& take, bool* any) override {
+  void take_by(Take take) override { take_ = std::move(take); }
+  Status fetch(std::uint32_t channel, bool* any) override {
     const std::lock_guard lock(taking_);
     for (std::unique_lock slots(board_.slots_mutex);;) {
       std::deque<Board::Slot>& mine = board_.slots[rank_];
@@ -120,8 +121,7 @@ class Adder final : public host::Engine {
       mine.erase(found);
       slots.unlock();
       *any = true;
-      const Status taken = take(slot.from, slot.bytes.data(), slot.bytes.size());
-      if (!taken.ok()) return taken;
+      take_(slot.from, slot.bytes.data(), slot.bytes.size());
       slots.lock();
     }
   }
@@ -135,6 +135,7 @@ class Adder final : public host::Engine {
  private:
   Board& board_;
   const int rank_;
+  Take take_;
   std::mutex taking_;
   bool aborted_ = false;
 };

@@ -68,7 +68,7 @@ struct Net {
 struct Piece : Exchange::Transfer {
   Piece(int member_, std::uint64_t ticket_, std::uint64_t slot_,
         std::vector<std::uint32_t>& memory) {
-    member = member_;
+    peer = member_;
     ticket = ticket_;
     slot = slot_;
     data = reinterpret_cast<std::byte*>(memory.data());

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -109,11 +110,14 @@ void add_up(std::uint64_t change, trireme_status expected) {
     const Relay there(relay_ends[0], relay_ends[1], change);
     const Relay back(relay_ends[1], relay_ends[0], UINT64_MAX);
     const tcp::Members members_of[] = {{{4, 7}, 0}, {{4, 7}, 1}};
-    auto wire_of_4 = std::make_unique<LineNeighbours>(members_of[0], lines_of_4);
-    auto wire_of_7 = std::make_unique<LineNeighbours>(members_of[1], lines_of_7);
+    std::vector<int> ranks(8);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    const auto wire_of_4 = std::make_shared<tcp::Exchange>(tcp::Members{ranks, 4}, lines_of_4);
+    const auto wire_of_7 = std::make_shared<tcp::Exchange>(tcp::Members{ranks, 7}, lines_of_7);
     assert_true(wire_of_4->open().ok());
     assert_true(wire_of_7->open().ok());
-    Ring rings[] = {{members_of[0], std::move(wire_of_4)}, {members_of[1], std::move(wire_of_7)}};
+    Ring rings[] = {{members_of[0], std::make_unique<LineNeighbours>(members_of[0], wire_of_4)},
+                    {members_of[1], std::make_unique<LineNeighbours>(members_of[1], wire_of_7)}};
     std::vector<std::int32_t> data[2];
     Status statuses[] = {Status::success(), Status::success()};
     std::vector<std::thread> members;

@@ -65,8 +65,8 @@ namespace {
 
 // Whether the operation is small enough to go with the slots. The answer is the same on ranks that
 // agree; other ranks compare before they move.
-bool is_carried(const Operation& operation, int world_size) {
-  const std::uint64_t most = kCarriedBytes / dtype_size(operation.dtype);
+bool is_carried(const Operation& operation, int world_size, std::uint64_t most_bytes) {
+  const std::uint64_t most = most_bytes / dtype_size(operation.dtype);
   for (int rank = 0; rank < world_size; ++rank) {
     if (contribution(operation, world_size, rank) > most) return false;
   }
@@ -93,6 +93,15 @@ TrafficCounters HostBackend::traffic() const {
   return all;
 }
 
+// A late rank is judged by where the others are. Calls that the engine carries arrive where this
+// rank looks for them.
+void HostBackend::fail(const Status& status) noexcept {
+  if (status.code() == TRIREME_ERROR_TIMEOUT && ready_.load(std::memory_order_acquire)) {
+    frame_link_->slots().fetch_all();
+  }
+  group_.failure().tell(status);
+}
+
 bool HostBackend::has_native(const Operation& operation) const {
   const Engine* const engine = frame_link_->engine();
   return engine != nullptr && operation.channel < engine->channels() && !fixes_order(operation) &&
@@ -100,7 +109,7 @@ bool HostBackend::has_native(const Operation& operation) const {
 }
 
 bool HostBackend::prefers_native(const Operation& operation) const {
-  return is_carried(operation, world_size()) ||
+  return is_carried(operation, world_size(), frame_link_->slots().most_bytes()) ||
          (has_native(operation) && frame_link_->engine()->prefers(operation));
 }
 
@@ -110,7 +119,8 @@ Status HostBackend::run(const Operation& operation, std::uint64_t sequence, Dead
   // An operation without bytes needs no engine, whatever algorithm is asked for, and some engines
   // divide by the length.
   const bool is_empty = operation.kind != OperationKind::barrier && operation.count == 0;
-  if ((operation.algorithm == 0 || is_empty) && is_carried(operation, world_size())) {
+  if ((operation.algorithm == 0 || is_empty) &&
+      is_carried(operation, world_size(), frame_link_->slots().most_bytes())) {
     return collectives_.run(operation, sequence, deadline);
   }
   Engine* const engine = frame_link_->engine();
@@ -122,11 +132,11 @@ Status HostBackend::run(const Operation& operation, std::uint64_t sequence, Dead
 // Only where the calling thread itself receives the peers' calls: else it would wait for a thread.
 SmallProgress HostBackend::start_small(const PlainOperation& operation, std::uint64_t sequence,
                                        BriefTime* out_time) noexcept {
-  if (!frame_link_->is_fetched() || !ready_.load(std::memory_order_acquire) ||
+  if (!frame_link_->slots().is_fetched() || !ready_.load(std::memory_order_acquire) ||
       group_.failure().happened()) {
     return SmallProgress::refused;
   }
-  return collectives_.start_small(operation, sequence, kCarriedBytes, out_time);
+  return collectives_.start_small(operation, sequence, frame_link_->slots().most_bytes(), out_time);
 }
 
 Status HostBackend::finish_small(const Operation& operation, std::uint64_t sequence,
@@ -141,22 +151,19 @@ Status HostBackend::agree(const Operation& operation, std::uint64_t sequence, De
   return collectives_.agree(operation, sequence, deadline, gives);
 }
 
-// The ranks that give to a fold are known only after all have published.
-bool HostBackend::has_wire(const Operation& operation) const {
+std::optional<Status> HostBackend::run_over_wire(const Operation& operation, std::uint64_t sequence,
+                                                 Deadline deadline, const OverWire& move) {
   Engine* const engine = frame_link_->engine();
-  return engine != nullptr && operation.kind != OperationKind::fold && engine->wire() != nullptr;
-}
-
-Status HostBackend::run_over_wire(const Operation& operation, std::uint64_t sequence,
-                                  Deadline deadline, const OverWire& move) {
+  // The ranks that give to a fold are known only after all have published.
+  if (engine == nullptr || operation.kind == OperationKind::fold) return std::nullopt;
+  Wire* const wire = engine->wire();
+  if (wire == nullptr) return std::nullopt;
   TRIREME_RETURN_IF_ERROR(
       local::begin_collective(group_, *frame_link_, ready_, operation, sequence, deadline));
-  Engine* const engine = frame_link_->engine();
-  return collectives_.run_elsewhere(
-      operation, sequence, deadline, true, [&](std::uint64_t ticket) {
-        const Status moved = move(*engine->wire(), ticket);
-        return moved.ok() ? moved : engine->explained(moved);
-      });
+  return collectives_.run_elsewhere(operation, sequence, deadline, true, [&](std::uint64_t ticket) {
+    const Status moved = move(*wire, ticket);
+    return moved.ok() ? moved : engine->explained(moved);
+  });
 }
 
 Status HostBackend::decide(DecisionKind kind, std::uint64_t vote, Deadline deadline,

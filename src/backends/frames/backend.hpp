@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "backends/backend.hpp"
@@ -60,9 +61,8 @@ class HostBackend final : public Backend {
   bool prefers_native(const Operation& operation) const override;
   Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
                std::vector<bool>* gives) override;
-  bool has_wire(const Operation& operation) const override;
-  Status run_over_wire(const Operation& operation, std::uint64_t sequence, Deadline deadline,
-                       const OverWire& move) override;
+  std::optional<Status> run_over_wire(const Operation& operation, std::uint64_t sequence,
+                                      Deadline deadline, const OverWire& move) override;
   void post(Message& message) override { set_of(message).post(message); }
   void progress() override {
     messages_.progress();
@@ -85,7 +85,7 @@ class HostBackend final : public Backend {
     return frame_link_->decisions().counts_as_lost(rank);
   }
   void stop_deciding() noexcept override { frame_link_->decisions().stop(); }
-  void fail(const Status& status) noexcept override { group_.failure().tell(status); }
+  void fail(const Status& status) noexcept override;
   Status failure() const override { return group_.failure().status(); }
   Status shared_failure() const override { return group_.failure().shared_status(); }
   void spread_failure() noexcept override {

@@ -8,13 +8,14 @@
 #include <utility>
 
 #include "backends/fingerprint.hpp"
+#include "platform/clock.hpp"
 #include "platform/status.hpp"
 
 namespace trireme::host {
 
 constexpr std::uint32_t kMagic = 0x6d726974;
 // Raised whenever the meaning of a frame changes.
-constexpr std::uint32_t kVersion = 6;
+constexpr std::uint32_t kVersion = 7;
 
 enum class FrameKind : std::uint32_t {
   hello = 1,  // a Hello: the first one between two ranks, in each direction
@@ -26,6 +27,10 @@ enum class FrameKind : std::uint32_t {
   decision,   // a ConsensusMessage
   waits,      // a local::WaitsBelow: the sender waits in groups that were made from this one
 };
+
+// A peer that leaves takes its ends of all connections with it; its last frames may still be on
+// their way.
+constexpr std::uint64_t kGraceNs = 300 * kMillisecond;
 
 struct FrameHeader {
   std::uint32_t magic;

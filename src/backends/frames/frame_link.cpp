@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -28,9 +29,6 @@ constexpr std::uint64_t kLingerNs = 5'000 * kMillisecond;
 constexpr std::uint64_t kStuckNs = 300 * kMillisecond;
 // How long a failed call waits until the peers know the failure.
 constexpr std::uint64_t kSpreadNs = 100 * kMillisecond;
-// A peer that leaves takes its end of the transport with it; its last frames may still be on their
-// way.
-constexpr std::uint64_t kGraceNs = 300 * kMillisecond;
 
 }  // namespace
 
@@ -51,7 +49,9 @@ FrameLink::FrameLink(int rank, int world_size, std::string group, std::string na
       group_hash_(sha256(group)),
       group_(rank, world_size, std::move(name), false, stall_ns),
       decisions_(group_, [this] { poke(); }),
-      slots_(group_, engine_.get()),
+      slots_(
+          group_, engine_.get(), [this] { poke(); },
+          [this](const Status& status) { fail(status); }),
       links_(static_cast<std::size_t>(world_size)) {}
 
 FrameLink::~FrameLink() {
@@ -81,7 +81,8 @@ Status FrameLink::start() {
     decisions_.note_failure(false);
     poke();
   });
-  group_.bells().use(this);
+  slots_.start();
+  group_.bells().use(&slots_);
   const auto self = shared_from_this();
   Status made = Status::success();
   for (const auto body : {&FrameLink::send_frames, &FrameLink::receive_frames}) {
@@ -103,6 +104,11 @@ Status FrameLink::start() {
 }
 
 void FrameLink::leave() noexcept {
+  if (engine_ != nullptr) {
+    for (const Deadline end = Deadline::after(kStuckNs); !engine_->flush() && !end.passed();) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
   std::unique_lock lock(mutex_);
   leaving_ = true;
   ++pokes_;
@@ -140,6 +146,11 @@ bool FrameLink::all_joined() const {
 
 bool FrameLink::joined(int rank) const {
   return segment_->member(rank).joined.load(std::memory_order_acquire) != 0;
+}
+
+bool FrameLink::leaves() {
+  const std::lock_guard lock(mutex_);
+  return leaving_;
 }
 
 void FrameLink::poke() noexcept {
@@ -367,31 +378,6 @@ void FrameLink::build_slot(Link& peer) {
   }
 }
 
-// --- slots that the engine carries -------------------------------------------------------------
-
-void FrameLink::publish(std::uint32_t channel) noexcept {
-  if (channel >= slots_.carried_channels()) return poke();
-  const Status sent = slots_.publish(channel);
-  if (!sent.ok()) fail(sent);
-}
-
-bool FrameLink::fetch(std::uint32_t channel) noexcept {
-  bool any = false;
-  if (channel >= slots_.carried_channels()) return any;
-  try {
-    const Status status = engine_->fetch(
-        channel,
-        [this](int from, const std::byte* frame, std::uint64_t bytes) {
-          return take(from, frame, bytes);
-        },
-        &any);
-    if (!status.ok()) fail(status);
-  } catch (...) {
-    fail(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call", {me_});
-  }
-  return any;
-}
-
 void FrameLink::build_data(int rank, Link& peer) {
   for (int set = 0; set < kSets; ++set) {
     const auto at = static_cast<std::size_t>(set);
@@ -447,10 +433,12 @@ void FrameLink::receive_until_over() noexcept {
     const std::uint64_t before = now_ns();
     if (engine_ != nullptr && before >= next_look_ns) {
       group_.latecomers().report();
+      static_cast<void>(engine_->flush());  // the rank's own threads may be elsewhere
       next_look_ns = before + kReceiveWaitNs;
     }
     const std::int32_t answer = transport_.receive(&from, &frame, &bytes, kReceiveWaitNs);
     if (answer == TRIREME_ERROR_TIMEOUT) {
+      if (engine_ != nullptr && !leaves()) slots_.look();
       if (now_ns() - before >= kMillisecond) continue;
       // The transport does not wait by itself.
       std::unique_lock lock(mutex_);
@@ -484,7 +472,9 @@ void FrameLink::receive_until_over() noexcept {
     }
     Status status = Status::success();
     try {
-      status = take(from, frame.data(), bytes);
+      status = slots_.carries(frame.data(), bytes)
+                   ? corrupt_frame(me_, from, "a call that the engine carries")
+                   : take(from, frame.data(), bytes);
     } catch (...) {
       status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a frame");
     }
@@ -619,7 +609,7 @@ Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t byte
     const local::Lane& lane = segment_->lane(channel, from);
     while (lane.position.load(std::memory_order_acquire) < last[channel] &&
            !group_.failure().happened() && !backoff.passed()) {
-      if (!fetch(channel)) std::this_thread::yield();
+      if (!slots_.fetch(channel)) std::this_thread::yield();
     }
   }
   if (left_ != nullptr) left_(from);

@@ -32,9 +32,7 @@
 
 namespace trireme::host {
 
-class FrameLink final : public local::Membership,
-                        public local::SlotRelay,
-                        public std::enable_shared_from_this<FrameLink> {
+class FrameLink final : public local::Membership, public std::enable_shared_from_this<FrameLink> {
  public:
   // `group` is the name that all ranks use; `name` is for messages. `loss` and `left`
   // are as in HostBackend::Ways.
@@ -62,10 +60,7 @@ class FrameLink final : public local::Membership,
     group_.failure().on_end(std::move(listener));
   }
 
-  void ring(int) noexcept override { poke(); }
-  void publish(std::uint32_t channel) noexcept override;
-  bool is_fetched() const noexcept override { return slots_.engine_carries(); }
-  bool fetch(std::uint32_t channel) noexcept override;
+  SlotFrames& slots() { return slots_; }
 
  private:
   static constexpr int kSets = 2;
@@ -95,6 +90,7 @@ class FrameLink final : public local::Membership,
             std::vector<std::int32_t> blamed) noexcept;
   void fail(const Status& status) noexcept;
   void lose(int rank) noexcept;
+  bool leaves();
   void end_thread() noexcept;
 
   // For the sending thread.

@@ -22,13 +22,15 @@ void SlotFrames::write(const local::Slot& slot, std::byte* to) {
   std::memcpy(to + sizeof call, tiny ? slot.tiny : slot.payload, slot.carried);
 }
 
-Status SlotFrames::publish(std::uint32_t channel) {
+static_assert(sizeof(FrameHeader) + sizeof(Call) + local::kInlineBytes <= kMostFrameOfSlot);
+
+Status SlotFrames::send(std::uint32_t channel) {
   const local::Lane& lane = segment_->lane(channel, group_.rank());
   const std::uint64_t position = lane.position.load(std::memory_order_relaxed);
   const local::Slot& slot = lane.slots[(position - 1) & 1];
   const auto more = static_cast<std::uint32_t>(bytes_of(slot));
   const FrameHeader header{kMagic, FrameKind::slot, channel, more, position};
-  std::byte frame[sizeof header + sizeof(Call) + kCarriedBytes];
+  std::byte frame[sizeof header + sizeof(Call) + local::kInlineBytes];
   std::memcpy(frame, &header, sizeof header);
   write(slot, frame + sizeof header);
   return engine_->publish(channel, frame, sizeof header + more);
@@ -42,7 +44,7 @@ Status SlotFrames::take(int from, const FrameHeader& header, const std::byte* re
   if (bytes < sizeof call) return corrupt_frame(group_.rank(), from, "a call of a wrong length");
   std::memcpy(&call, rest, sizeof call);
   const bool tiny = (call.flags & local::kTiny) != 0;
-  if (call.carried > (tiny ? local::kTinyBytes : kCarriedBytes) ||
+  if (call.carried > (tiny ? local::kTinyBytes : most_bytes_) ||
       bytes != sizeof call + call.carried ||
       (call.flags & ~(local::kContributes | local::kTiny)) != 0) {
     return corrupt_frame(group_.rank(), from, "a call that makes no sense");
@@ -67,6 +69,100 @@ Status SlotFrames::take(int from, const FrameHeader& header, const std::byte* re
   group_.bells().ring(lane.bell);
   end_hopeless(from);
   return Status::success();
+}
+
+// --- slots that the engine carries -------------------------------------------------------------
+
+void SlotFrames::start() {
+  if (!carries_) return;
+  engine_->take_by([this](int from, const std::byte* frame, std::uint64_t bytes) {
+    take_carried(from, frame, bytes);
+  });
+}
+
+void SlotFrames::publish(std::uint32_t channel) noexcept {
+  if (channel >= carried_channels()) return poke_();
+  try {
+    fail_by_engine(send(channel));
+  } catch (...) {
+    fail_(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
+  }
+}
+
+// ABORTED is no reason: the engine was told to end, and whoever told it knows why.
+void SlotFrames::fail_by_engine(const Status& status) noexcept {
+  if (!status.ok() && status.code() != TRIREME_ERROR_ABORTED) fail_(status);
+}
+
+bool SlotFrames::fetch(std::uint32_t channel) noexcept {
+  bool any = false;
+  if (channel >= carried_channels()) return any;
+  fail_by_engine(engine_->fetch(channel, &any));
+  tell_bad_frame();
+  return any;
+}
+
+void SlotFrames::fetch_all() noexcept {
+  // An engine that rests takes those of all channels at once.
+  const std::uint32_t channels = can_rest() ? 1 : carried_channels();
+  for (std::uint32_t channel = 0; channel < channels; ++channel) fetch(channel);
+}
+
+void SlotFrames::rest(std::uint64_t seen, Deadline deadline) noexcept {
+  engine_->rest(seen, deadline);
+  tell_bad_frame();
+}
+
+// The engine holds locks meanwhile, so a failure is told later.
+void SlotFrames::take_carried(int from, const std::byte* frame, std::uint64_t bytes) noexcept {
+  Status status = Status::success();
+  try {
+    status = check_and_take(from, frame, bytes);
+  } catch (...) {
+    status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call");
+  }
+  if (status.ok()) return;
+  const std::lock_guard lock(mutex_);
+  if (bad_frame_.ok()) bad_frame_ = std::move(status);
+  has_bad_frame_.store(true, std::memory_order_release);
+}
+
+Status SlotFrames::check_and_take(int from, const std::byte* frame, std::uint64_t bytes) {
+  FrameHeader header{};
+  if (bytes >= sizeof header) std::memcpy(&header, frame, sizeof header);
+  if (header.magic != kMagic || header.kind != FrameKind::slot ||
+      header.set >= carried_channels() || header.bytes != bytes - sizeof header) {
+    return corrupt_frame(group_.rank(), from, "a frame that is no call where calls come");
+  }
+  if (group_.presence().left(from)) {
+    return corrupt_frame(group_.rank(), from, "a call after it had left");
+  }
+  return take(from, header, frame + sizeof header, bytes - sizeof header);
+}
+
+void SlotFrames::tell_bad_frame() noexcept {
+  if (!has_bad_frame_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(mutex_);
+  if (has_bad_frame_.exchange(false)) fail_(bad_frame_);
+}
+
+bool SlotFrames::carries(const std::byte* frame, std::uint64_t bytes) const {
+  FrameHeader header;
+  if (bytes < sizeof header) return false;
+  std::memcpy(&header, frame, sizeof header);
+  return header.kind == FrameKind::slot && header.set < carried_channels();
+}
+
+void SlotFrames::look() {
+  tell_bad_frame();
+  int first = -1;
+  for (int rank = 0; rank < group_.world_size(); ++rank) {
+    const std::uint64_t ended = engine_->ended_ns(rank);
+    if (ended == 0 || group_.presence().left(rank)) continue;
+    if (first < 0 || ended < engine_->ended_ns(first)) first = rank;
+  }
+  if (first < 0 || group_.failure().happened()) return;
+  if (now_ns() >= engine_->ended_ns(first) + kGraceNs) fail_(engine_->loss_of(first));
 }
 
 void SlotFrames::end_hopeless(int from) noexcept {

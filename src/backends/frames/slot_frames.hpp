@@ -1,28 +1,55 @@
 // SlotFrames: turns the slots that a rank publishes into frames, and frames of peers into their
-// slots. The engine sends these frames where it carries slots, else the link sends them.
+// slots. The engine sends these frames where it carries slots, on the threads that make the calls;
+// else the link sends them.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <mutex>
+#include <utility>
 
 #include "backends/engine.hpp"
 #include "backends/frames/frame.hpp"
 #include "backends/slots/group.hpp"
 #include "backends/slots/segment.hpp"
+#include "backends/slots/slot_relay.hpp"
 
 namespace trireme::host {
 
-class SlotFrames {
+class SlotFrames final : public local::SlotRelay {
  public:
-  // `engine`: null without.
-  SlotFrames(local::Group& group, Engine* engine)
-      : group_(group), engine_(engine), carries_(engine != nullptr && engine->carries_slots()) {}
+  // `engine`: null without. `poke` tells the link that there is something to send.
+  SlotFrames(local::Group& group, Engine* engine, std::function<void()> poke,
+             std::function<void(const Status&)> fail)
+      : group_(group),
+        engine_(engine),
+        poke_(std::move(poke)),
+        fail_(std::move(fail)),
+        carries_(engine != nullptr && engine->carries_slots()),
+        most_bytes_(carries_ && engine->can_rest() ? wide(group.world_size()) : kCarriedBytes) {}
   void use(local::Segment& segment) { segment_ = &segment; }
+  void start();  // before the ranks have met
 
-  // Whether the engine carries slots, and how many channels it carries, from 0 on.
-  bool engine_carries() const { return carries_; }
+  void ring(int) noexcept override { poke_(); }
+  void publish(std::uint32_t channel) noexcept override;
+  bool is_fetched() const noexcept override { return carries_; }
+  bool fetch(std::uint32_t channel) noexcept override;
+  void fetch_all() noexcept override;
+  bool can_rest() const noexcept override { return carries_ && engine_->can_rest(); }
+  std::uint64_t taken() const noexcept override { return engine_->taken(); }
+  void rest(std::uint64_t seen, Deadline deadline) noexcept override;
+  // Fails the group if a connection of the engine has ended, though its rank has not left, or a
+  // carried frame made no sense. Call it when no frame of the transport waits.
+  void look();
+
+  // How many channels the engine carries, from 0 on.
   std::uint32_t carried_channels() const { return carries_ ? engine_->channels() : 0; }
+  // Most bytes that a rank contributes to a collective that travels with the slots.
+  std::uint64_t most_bytes() const { return most_bytes_; }
   // By carried channel: how many slots this rank has published.
   using LastSlots = std::array<std::uint64_t, kChannels>;
   LastSlots last() const;
@@ -30,8 +57,8 @@ class SlotFrames {
   // Writes the bytes after the header of a frame. bytes_of() is their number.
   static std::size_t bytes_of(const local::Slot& slot) { return sizeof(Call) + slot.carried; }
   static void write(const local::Slot& slot, std::byte* to);
-  // Sends the last slot of a carried channel by the engine.
-  Status publish(std::uint32_t channel);
+  // Whether this is a slot that only the engine may bring.
+  bool carries(const std::byte* frame, std::uint64_t bytes) const;
   // Takes the slot of a peer out of its frame. CORRUPT if the frame makes no sense.
   Status take(int from, const FrameHeader& header, const std::byte* rest, std::uint64_t bytes);
   // Called when a peer has published a slot or left. A rank inside the engine compares no calls,
@@ -40,10 +67,29 @@ class SlotFrames {
   void end_hopeless(int from) noexcept;
 
  private:
+  // Each rank sends its contribution to all others, so the limit is one of all of them.
+  static std::uint64_t wide(int world_size) {
+    constexpr std::uint64_t kOfAll = 64u << 10;
+    const auto others = static_cast<std::uint64_t>(std::max(1, world_size - 1));
+    return std::clamp(kOfAll / others, kCarriedBytes, local::kInlineBytes);
+  }
+
+  Status send(std::uint32_t channel);
+  void fail_by_engine(const Status& status) noexcept;
+  Status check_and_take(int from, const std::byte* frame, std::uint64_t bytes);
+  void take_carried(int from, const std::byte* frame, std::uint64_t bytes) noexcept;
+  void tell_bad_frame() noexcept;
+
   local::Group& group_;
   Engine* const engine_;
+  const std::function<void()> poke_;
+  const std::function<void(const Status&)> fail_;
   const bool carries_;
+  const std::uint64_t most_bytes_;
   local::Segment* segment_ = nullptr;
+  std::mutex mutex_;
+  Status bad_frame_ = Status::success();    // the first carried frame that makes no sense
+  std::atomic<bool> has_bad_frame_{false};  // and its failure is not told yet
 };
 
 }  // namespace trireme::host

@@ -8,6 +8,7 @@
 #include "backends/local/backend.hpp"
 #include "backends/parts.hpp"
 #include "kernels/reduce.hpp"
+#include "platform/futex.hpp"
 #include "platform/names.hpp"
 #include "platform/stall.hpp"
 
@@ -16,6 +17,8 @@ namespace {
 
 // Below this size messages between all ranks end a collective sooner.
 constexpr std::uint64_t kLeastBytes = 32u << 10;
+// How often a thread asks the system for bytes before it sleeps, where every rank has a core.
+constexpr int kPolls = 100;
 
 bool is_block_kind(OperationKind kind) {
   switch (kind) {
@@ -35,6 +38,12 @@ std::uint64_t whole_bytes(const Operation& operation, int world_size) {
   return elements * dtype_size(operation.dtype);
 }
 
+tcp::Members all_ranks(int rank, int world_size) {
+  tcp::Members all{std::vector<int>(static_cast<std::size_t>(world_size)), rank};
+  std::iota(all.ranks.begin(), all.ranks.end(), 0);
+  return all;
+}
+
 }  // namespace
 
 Operation column_step(const Operation& operation) {
@@ -48,17 +57,43 @@ Operation column_step(const Operation& operation) {
   return step;
 }
 
+static_assert(host::kMostFrameOfSlot <= tcp::Exchange::kMostCallBytes);
+
+HierarchicalEngine::HierarchicalEngine(Options options)
+    : options_(std::move(options)),
+      wire_(options_.library == nullptr && options_.lines != nullptr
+                ? std::make_shared<tcp::Exchange>(
+                      all_ranks(options_.rank, options_.world_size), options_.lines,
+                      options_.world_size > available_cpus() ? 0 : kPolls)
+                : nullptr) {}
+
+Status HierarchicalEngine::open() { return wire_ == nullptr ? Status::success() : wire_->open(); }
+
+std::vector<int> HierarchicalEngine::all_others() const {
+  std::vector<int> ranks = all_ranks(options_.rank, options_.world_size).ranks;
+  ranks.erase(ranks.begin() + options_.rank);
+  return ranks;
+}
+
+void HierarchicalEngine::take_by(Take take) {
+  if (options_.uses_wire) wire_->take_calls_by(std::move(take));
+}
+
+Status HierarchicalEngine::publish(std::uint32_t, const void* frame, std::uint64_t bytes) {
+  return wire_->publish(frame, bytes);
+}
+
+Status HierarchicalEngine::fetch(std::uint32_t, bool* any) { return wire_->fetch(any); }
+
 Status HierarchicalEngine::open(const std::vector<Digest>& identities, const std::string& host_name,
                                 std::vector<int>* neighbours) {
   neighbours->clear();
+  if (options_.uses_wire) *neighbours = all_others();
   auto hosts = std::make_unique<Hosts>(identities);
   const bool shares = hosts->count() < options_.world_size;
   if (!shares || hosts->count() == 1) {
-    if (options_.library == nullptr && !options_.may_use_wire) return Status::success();
-    for (int rank = 0; rank < options_.world_size; ++rank) {
-      if (rank != options_.rank) neighbours->push_back(rank);
-    }
-    return options_.library == nullptr ? open_wire() : Status::success();
+    if (options_.library != nullptr) *neighbours = all_others();
+    return Status::success();
   }
   const auto me = static_cast<std::size_t>(options_.rank);
   const int host = hosts->host[me];
@@ -81,10 +116,8 @@ Status HierarchicalEngine::open(const std::vector<Digest>& identities, const std
       }
       TRIREME_RETURN_IF_ERROR(options_.open_library(members, &column));
     } else {
-      *neighbours = LineNeighbours::neighbours(members);
-      auto wire = std::make_unique<LineNeighbours>(members, options_.lines);
-      TRIREME_RETURN_IF_ERROR(wire->open());
-      column = std::make_unique<Ring>(members, std::move(wire));
+      if (!options_.uses_wire) *neighbours = LineNeighbours::neighbours(members);
+      column = std::make_unique<Ring>(members, std::make_unique<LineNeighbours>(members, wire_));
     }
   }
   const std::lock_guard lock(mutex_);
@@ -93,18 +126,6 @@ Status HierarchicalEngine::open(const std::vector<Digest>& identities, const std
   column_ = std::move(column);
   hosts_ = std::move(hosts);
   hosts_seen_.store(hosts_.get(), std::memory_order_release);
-  return Status::success();
-}
-
-Status HierarchicalEngine::open_wire() {
-  tcp::Members all{std::vector<int>(static_cast<std::size_t>(options_.world_size)), options_.rank};
-  std::iota(all.ranks.begin(), all.ranks.end(), 0);
-  auto wire = std::make_unique<tcp::Exchange>(std::move(all), options_.lines);
-  TRIREME_RETURN_IF_ERROR(wire->open());
-  const std::lock_guard lock(mutex_);
-  if (aborted_.load()) return Status::success();
-  wire_ = std::move(wire);
-  wire_seen_.store(wire_.get(), std::memory_order_release);
   return Status::success();
 }
 
@@ -137,9 +158,7 @@ bool HierarchicalEngine::prefers(const Operation& operation) const {
 }
 
 TrafficCounters HierarchicalEngine::traffic() const {
-  if (const tcp::Exchange* const wire = wire_seen_.load(std::memory_order_acquire)) {
-    return wire->traffic();
-  }
+  if (wire_ != nullptr) return wire_->traffic();
   const host::Engine* const moves = hosts() == nullptr ? library() : column_.get();
   return moves == nullptr ? TrafficCounters{} : moves->traffic();
 }
@@ -147,9 +166,9 @@ TrafficCounters HierarchicalEngine::traffic() const {
 void HierarchicalEngine::abort() noexcept {
   aborted_.store(true, std::memory_order_release);
   if (options_.library != nullptr) options_.library->abort();
+  if (wire_ != nullptr) wire_->abort();
   const std::lock_guard lock(mutex_);
   if (column_ != nullptr) column_->abort();
-  if (wire_ != nullptr) wire_->abort();
   if (local_ != nullptr)
     local_->fail(Status::failure(TRIREME_ERROR_ABORTED, "the group has ended"));
 }

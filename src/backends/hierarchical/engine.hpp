@@ -28,8 +28,9 @@ class HierarchicalEngine final : public host::Engine {
     int world_size = 1;
     std::string name;                         // of the group, for messages
     std::shared_ptr<const tcp::Lines> lines;  // to the ranks that open() asked for
-    // Whether algorithms may run over lines between all ranks, where nothing else uses these lines.
-    bool may_use_wire = false;
+    // Whether there are lines between all ranks, and no library uses them: then algorithms run over
+    // them, and calls are carried.
+    bool uses_wire = false;
     // The engine of another library for all ranks. It runs the collectives if no two ranks share a
     // host, or all do; else one of its engines connects the hosts. Null: a ring of this library
     // connects the hosts, and else there are no such collectives.
@@ -39,7 +40,8 @@ class HierarchicalEngine final : public host::Engine {
     // ranks away from the stopped one. The function may be empty.
     std::function<std::vector<std::int32_t>()> silent;
   };
-  explicit HierarchicalEngine(Options options) : options_(std::move(options)) {}
+  explicit HierarchicalEngine(Options options);
+  Status open();  // before anything else
 
   // Call it once, before the ranks are ready. `identities` tell which ranks share a host.
   // `host_name` is the secret name of a group of this host's ranks. *neighbours: the ranks to which
@@ -48,7 +50,19 @@ class HierarchicalEngine final : public host::Engine {
               std::vector<int>* neighbours);
 
   const char* name() const override { return "hierarchical"; }
-  Wire* wire() override { return wire_seen_.load(std::memory_order_acquire); }
+  Wire* wire() override { return options_.uses_wire ? wire_.get() : nullptr; }
+  bool carries_slots() const override { return options_.uses_wire; }
+  void take_by(Take take) override;
+  Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes) override;
+  Status fetch(std::uint32_t channel, bool* any) override;
+  bool can_rest() const override { return options_.uses_wire; }
+  std::uint64_t taken() const override { return wire_ == nullptr ? 0 : wire_->taken_calls(); }
+  void rest(std::uint64_t seen, Deadline deadline) override { wire_->rest(seen, deadline); }
+  std::uint64_t ended_ns(int rank) const override {
+    return options_.uses_wire ? wire_->ended_ns(rank) : 0;
+  }
+  Status loss_of(int rank) override { return wire_->loss_of(rank); }
+  bool flush() noexcept override { return wire_ == nullptr || wire_->flush_calls(); }
   // A late rank may itself wait for another one. A rank that gives no sign of life is the cause.
   Status explained(const Status& status) const override;
   std::string description() const override;
@@ -85,16 +99,15 @@ class HierarchicalEngine final : public host::Engine {
   Status open_shelf(std::uint32_t channel, Deadline deadline);
   Status barrier(std::uint32_t channel, Deadline deadline);
   Status as_group(const Status& status) const;
-  Status open_wire();
+  std::vector<int> all_others() const;
 
   const Options options_;
-  std::mutex mutex_;  // guards the setting of the fields below
+  const std::shared_ptr<tcp::Exchange> wire_;  // null: a library uses the lines
+  std::mutex mutex_;                           // guards the setting of the fields below
   std::unique_ptr<Hosts> hosts_;
   std::unique_ptr<Backend> local_;
   std::unique_ptr<host::Engine> column_;
-  std::unique_ptr<tcp::Exchange> wire_;
   std::atomic<const Hosts*> hosts_seen_{nullptr};
-  std::atomic<tcp::Exchange*> wire_seen_{nullptr};
   std::atomic<bool> aborted_{false};
   std::array<Shelf, kChannels> shelves_;
 };

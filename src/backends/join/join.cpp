@@ -41,25 +41,28 @@ std::string name_of_host_group(const Token& token, const std::vector<tcp::Entry>
 }
 
 // The ranks know which of them share a host when they have met.
-std::shared_ptr<hierarchical::HierarchicalEngine> hierarchical_engine(
-    const GroupOptions& options, const std::shared_ptr<std::weak_ptr<tcp::Mesh>>& mesh,
-    std::shared_ptr<host::Engine> library, tcp::Mesh::Options* mesh_options) {
+Status open_hierarchical_engine(const GroupOptions& options,
+                                const std::shared_ptr<std::weak_ptr<tcp::Mesh>>& mesh,
+                                std::shared_ptr<host::Engine> library,
+                                tcp::Mesh::Options* mesh_options,
+                                std::shared_ptr<host::Engine>* out) {
   hierarchical::HierarchicalEngine::Options own;
   own.rank = options.rank;
   own.world_size = options.world_size;
   own.name = options.name;
   own.lines = mesh_options->lines;
-  own.may_use_wire = library == nullptr && options.world_size <= kMostRanksOfWire;
+  own.uses_wire = library == nullptr && options.world_size <= kMostRanksOfWire;
   own.library = std::move(library);
   own.open_library = [lines = mesh_options->lines](tcp::Members members,
-                                                   std::unique_ptr<host::Engine>* out) {
-    return gloo::GlooEngine::open(std::move(members), lines, out);
+                                                   std::unique_ptr<host::Engine>* between) {
+    return gloo::GlooEngine::open(std::move(members), lines, between);
   };
   own.silent = [mesh] {
     const auto open = mesh->lock();
     return open == nullptr ? std::vector<std::int32_t>{} : open->silent();
   };
   auto engine = std::make_shared<hierarchical::HierarchicalEngine>(std::move(own));
+  TRIREME_RETURN_IF_ERROR(engine->open());
   mesh_options->line_peers = [weak = std::weak_ptr(engine), token = mesh_options->token,
                               me = options.rank](const std::vector<tcp::Entry>& entries,
                                                  std::vector<int>* ranks) {
@@ -69,7 +72,8 @@ std::shared_ptr<hierarchical::HierarchicalEngine> hierarchical_engine(
     for (const tcp::Entry& entry : entries) hosts.push_back(entry.host);
     return open->open(hosts, name_of_host_group(token, entries, me), ranks);
   };
-  return engine;
+  *out = std::move(engine);
+  return Status::success();
 }
 
 // The ranks' secret comes from the environment of this process; it is never part of a rendezvous.
@@ -91,7 +95,9 @@ Status join_network(const GroupOptions& options, std::string_view place,
     TRIREME_RETURN_IF_ERROR(gloo::GlooEngine::open(std::move(all), mesh_options.lines, &library));
   }
   const auto watched = std::make_shared<std::weak_ptr<tcp::Mesh>>();
-  const auto engine = hierarchical_engine(options, watched, std::move(library), &mesh_options);
+  std::shared_ptr<host::Engine> engine;
+  TRIREME_RETURN_IF_ERROR(
+      open_hierarchical_engine(options, watched, std::move(library), &mesh_options, &engine));
   std::shared_ptr<tcp::Mesh> mesh;
   TRIREME_RETURN_IF_ERROR(tcp::Mesh::open(mesh_options, &mesh));
   *watched = mesh;

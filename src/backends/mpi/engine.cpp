@@ -142,25 +142,15 @@ Status MpiEngine::publish(std::uint32_t channel, const void* frame, std::uint64_
   return Status::failure(TRIREME_ERROR_SYSTEM, std::string(plugin_.name) + ": " + error);
 }
 
-Status MpiEngine::fetch(std::uint32_t channel, const Take& take, bool* any) {
-  struct Taking {
-    const Take& take;
-    Status status;
-  } taking{take, Status::success()};
+Status MpiEngine::fetch(std::uint32_t channel, bool* any) {
   const auto hand_over = [](void* context, std::int32_t from, const void* data,
                             std::uint64_t bytes) {
-    auto& to = *static_cast<Taking*>(context);
-    if (!to.status.ok()) return;
-    try {
-      to.status = to.take(from, static_cast<const std::byte*>(data), bytes);
-    } catch (...) {
-      to.status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call");
-    }
+    (*static_cast<const Take*>(context))(from, static_cast<const std::byte*>(data), bytes);
   };
   char error[kErrorBytes];
-  const State state = plugin_.fetch(&group_, channel, hand_over, &taking, error);
+  const State state = plugin_.fetch(&group_, channel, hand_over, &take_, error);
   *any = state == State::done;
-  if (state != State::failed) return taking.status;
+  if (state != State::failed) return Status::success();
   return Status::failure(TRIREME_ERROR_SYSTEM, std::string(plugin_.name) + ": " + error);
 }
 

@@ -27,10 +27,12 @@ class MpiEngine final : public host::Engine {
   Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
   bool carries_slots() const override { return world_size_ <= kMostExchanged; }
   Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes) override;
-  Status fetch(std::uint32_t channel, const Take& take, bool* any) override;
+  void take_by(Take take) override { take_ = std::move(take); }
+  Status fetch(std::uint32_t channel, bool* any) override;
   void abort() noexcept override { aborted_.store(true); }
 
  private:
+  Take take_;
   // Up to so many ranks send each other their calls directly: with more, two threads that take
   // frames to all of them are less work for the calling thread.
   static constexpr int kMostExchanged = 16;

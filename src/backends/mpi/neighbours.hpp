@@ -1,5 +1,5 @@
-// MpiNeighbours: a ring of some ranks of a group, by messages of MPI. The wire sends and receives in its
-// own memory: MPI cannot cancel a started operation.
+// MpiNeighbours: a ring of some ranks of a group, by messages of MPI. The wire sends and receives
+// in its own memory: MPI cannot cancel a started operation.
 #pragma once
 
 #include <array>

@@ -95,14 +95,16 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
   Stall stall = call.group.latecomers().stall();
   SlotRelay* const relay = call.group.bells().relay();
   const bool fetches = relay != nullptr && relay->is_fetched();
+  const bool rests = fetches && relay->can_rest();
   std::uint64_t nap_ns = kShortestNapNs;
-  for (Backoff backoff = call.group.bells().backoff();;) {
+  for (Backoff backoff = rests ? Backoff(0, 0) : call.group.bells().backoff();;) {
     while (next < call.n && arrived(next)) ++next;
     if (next == call.n) return Status::success();
     if (fetches && relay->fetch(call.op.channel)) continue;
     if (!call.group.failure().happened() && backoff.wait(call.deadline)) continue;
     Bell& bell = call.lane(next).bell;
     const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
+    const std::uint64_t taken = rests ? relay->taken() : 0;
     if (arrived(next)) continue;
     if (call.group.failure().happened()) return call.failure();
     TRIREME_RETURN_IF_ERROR(look_for_gone(next, arrived));
@@ -110,9 +112,7 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
     const bool late = now >= call.deadline.moment_ns();
     long_wait.look(now, next, call.n, arrived);
     if (late || stall.due(now)) {
-      for (std::uint32_t channel = 0; fetches && channel < kChannels; ++channel) {
-        relay->fetch(channel);  // a rank that is late here may have come elsewhere
-      }
+      if (fetches) relay->fetch_all();  // a rank that is late here may have come elsewhere
       const std::vector<std::int32_t> missing = missing_from(next);
       if (missing.empty()) continue;
       if (!late) {
@@ -129,6 +129,10 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
         Deadline::at(std::min(stall.before(call.deadline).moment_ns(), long_wait.next_ns()));
     if (!fetches) {
       call.group.bells().sleep(bell, seen, end);
+      continue;
+    }
+    if (rests) {
+      relay->rest(taken, end);
       continue;
     }
     call.group.bells().sleep(bell, seen, Deadline::at(std::min(now + nap_ns, end.moment_ns())));

@@ -1,6 +1,7 @@
 // Collectives over the control segment. The protocol of every kind: publish this rank's call ->
 // wait until all have -> compare all with all -> move -> barrier. No byte moves before all have
-// compared, so a disagreement leaves receive memory unchanged on every rank.
+// compared, so a disagreement leaves receive memory unchanged on every rank. Only what
+// run_elsewhere() moves apart may have changed it: by bytes of ranks that agree.
 #pragma once
 
 #include <array>

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "platform/clock.hpp"
+
 namespace trireme::local {
 
 class SlotRelay {
@@ -18,6 +20,15 @@ class SlotRelay {
   // Brings the arrived publications of a channel. Any thread; never waits. Returns false if there
   // were none.
   virtual bool fetch(std::uint32_t channel) noexcept = 0;
+  // Whether rest() waits for publications, so that few calls of fetch() go before it.
+  virtual bool can_rest() const noexcept = 0;
+  // How many publications have come, on all channels.
+  virtual std::uint64_t taken() const noexcept = 0;
+  // Waits for publications or for another event, but not long. Returns at once if any have come
+  // since taken() was `seen`.
+  virtual void rest(std::uint64_t seen, Deadline deadline) noexcept = 0;
+  // Brings the arrived publications of all channels.
+  virtual void fetch_all() noexcept = 0;
 };
 
 }  // namespace trireme::local

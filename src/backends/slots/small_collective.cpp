@@ -14,6 +14,8 @@ namespace {
 // How often a rank polls a peer's stamp before it may sleep: about as long as a peer needs that is
 // on its way.
 constexpr int kPolls = 150;
+// The same where each poll is a call of the system.
+constexpr int kSystemPolls = 100;
 
 // Prepares the line for this rank's store: peers have read it, so this core does not own it.
 inline void own_soon(const void* line) noexcept {
@@ -139,7 +141,9 @@ SmallProgress Collectives::start_small(const PlainOperation& op, std::uint64_t s
   // more.
   out_time->end_ticks = out_time->start_ticks = ticks_now();
   const void** const sources = channel.cut.data();
-  int looks = group_.bells().spins() ? kPolls : 1;
+  int looks = !group_.bells().spins()                 ? 1
+              : relay != nullptr && relay->can_rest() ? kSystemPolls
+                                                      : kPolls;
   bool same = true;
   for (int rank = 0; rank < n; ++rank) {
     const Slot& theirs = lanes[rank].slots[turn];

@@ -11,11 +11,16 @@ namespace trireme::tcp {
 namespace {
 
 // Small enough that a part is still in the caches when its code is compared.
-constexpr std::uint64_t kPartBytes = 256u << 10;
+constexpr std::uint64_t kPartBytes = 128u << 10;
 // A peer may be so many receives ahead. More than any algorithm has under way with one peer on all
 // channels.
 constexpr std::size_t kMostReady = 4096;
 constexpr std::uint64_t kLongestPollNs = 60'000 * kMillisecond;
+constexpr std::size_t kFewPeers = 2;
+// A thread that looks for calls moves no more of a peer's bytes at a time.
+constexpr std::uint64_t kTurnBytes = 1u << 20;
+// A thread that rests looks at its group so often.
+constexpr std::uint64_t kLongestRestNs = 10 * kMillisecond;
 
 bool meet(const Exchange::Transfer& transfer, std::uint64_t ticket, std::uint64_t slot) {
   return transfer.ticket == ticket && transfer.slot == slot;
@@ -23,8 +28,8 @@ bool meet(const Exchange::Transfer& transfer, std::uint64_t ticket, std::uint64_
 
 }  // namespace
 
-Exchange::Exchange(Members members, std::shared_ptr<const Lines> lines)
-    : members_(std::move(members)), lines_(std::move(lines)) {
+Exchange::Exchange(Members members, std::shared_ptr<const Lines> lines, int polls)
+    : members_(std::move(members)), lines_(std::move(lines)), polls_(polls) {
   for (int member = 0; member < size(); ++member) peers_.push_back(std::make_unique<Peer>());
   polled_.reserve(peers_.size() + 1);
   polled_members_.reserve(peers_.size());
@@ -55,6 +60,11 @@ Status Exchange::lost(int member) {
   return Status::failure(TRIREME_ERROR_PEER_LOST, std::move(text)).with_details(std::move(details));
 }
 
+Status Exchange::loss_of(int member) {
+  const std::lock_guard lock(peer(member).mutex);
+  return lost(member);
+}
+
 void Exchange::corrupt(int member, const char* what) {
   const int rank = members_.ranks[static_cast<std::size_t>(member)];
   FailureDetails details;
@@ -71,6 +81,7 @@ void Exchange::end(Peer& peer, int error_number) noexcept {
   if (peer.ended.load()) return;
   peer.error_number = error_number;
   peer.ended.store(true);
+  peer.ended_ns.store(now_ns(), std::memory_order_release);
   update_events(peer);
   const std::lock_guard lock(mutex_);
   waker_.wake();
@@ -80,11 +91,12 @@ void Exchange::end(Peer& peer, int error_number) noexcept {
 // --- the pieces --------------------------------------------------------------------------------
 
 // A peer without a wanted transfer is not polled: its bytes wait in its socket.
-void Exchange::update_events(Peer& peer) {
+void Exchange::update_events(Peer& peer) const {
   short events = 0;
   if (!peer.ended) {
     if (!peer.out.empty()) events |= POLLOUT;
-    if (!peer.sends.empty() || !peer.receives.empty() || peer.incoming != nullptr) events |= POLLIN;
+    const bool comes = !peer.sends.empty() || !peer.receives.empty() || peer.incoming != nullptr;
+    if (comes || take_call_ != nullptr) events |= POLLIN;
   }
   peer.events.store(events);
 }
@@ -131,7 +143,7 @@ Status Exchange::send(Transfer& transfer) {
     }
     to.ready.erase(found);
     const Header header{Kind::data, 0, transfer.ticket, transfer.slot, transfer.bytes};
-    to.out.push_back({header, &transfer});
+    to.out.push_back({header, &transfer, {}});
     if (to.out.size() == 1) flush(to);
   }
   const short before = to.events.load();
@@ -147,7 +159,7 @@ Status Exchange::receive(Transfer& transfer) {
   const Header header{Kind::ready, 0, transfer.ticket, transfer.slot, transfer.bytes};
   from.receives.push_back(&transfer);
   try {
-    from.out.push_back({header, nullptr});
+    from.out.push_back({header, nullptr, {}});
   } catch (...) {  // the transfer goes
     from.receives.pop_back();
     throw;
@@ -182,8 +194,7 @@ void Exchange::drop(Transfer& transfer) noexcept {
 // the first transfer.
 void Exchange::begin_part(Peer& to) {
   Outgoing& first = to.out.front();
-  const std::uint64_t whole = first.transfer == nullptr ? 0 : first.transfer->bytes;
-  to.part_bytes = std::min(kPartBytes, whole - first.begun);
+  to.part_bytes = std::min(kPartBytes, first.bytes() - first.begun);
   to.moved = 0;
   Seal::Head of_header{};
   if (first.begun == 0) {
@@ -192,8 +203,7 @@ void Exchange::begin_part(Peer& to) {
   }
   Seal::Head of_part{};
   if (to.part_bytes > 0) {
-    of_part =
-        to.sent.make(first.transfer->data + first.begun, static_cast<std::uint32_t>(to.part_bytes));
+    of_part = to.sent.make(first.data() + first.begun, static_cast<std::uint32_t>(to.part_bytes));
     to.sent.advance();
   }
   const Start start{of_header, first.header, of_part};
@@ -207,10 +217,12 @@ void Exchange::flush(Peer& to) {
   while (!to.out.empty() && !to.ended) {
     const std::uint64_t whole = to.before_bytes + to.part_bytes;
     if (to.moved == whole) {
-      const bool begun = to.out.front().begun > 0;
-      const Status visit =
-          begun ? failpoint("piece", "mid_piece") : failpoint("piece", "before_first");
-      if (!visit.ok()) return end(to, failed_with(visit));
+      if (to.out.front().transfer != nullptr) {
+        const bool begun = to.out.front().begun > 0;
+        const Status visit =
+            begun ? failpoint("piece", "mid_piece") : failpoint("piece", "before_first");
+        if (!visit.ok()) return end(to, failed_with(visit));
+      }
       begin_part(to);
       continue;
     }
@@ -222,7 +234,7 @@ void Exchange::flush(Peer& to) {
     }
     if (to.part_bytes > 0) {
       const std::uint64_t rest = std::min(to.part_bytes, whole - to.moved);
-      parts[count++] = {first.transfer->data + (first.begun - rest), rest};
+      parts[count++] = {const_cast<std::byte*>(first.data()) + (first.begun - rest), rest};
     }
     std::size_t moved = 0;
     const Moved result = to.socket->send(parts, count, &moved);
@@ -230,20 +242,39 @@ void Exchange::flush(Peer& to) {
     if (result == Moved::ended) return end(to, errno);
     to.moved += moved;
     if (to.moved < whole) continue;
-    sent_bytes_.fetch_add(to.part_bytes, std::memory_order_relaxed);
-    if (first.transfer == nullptr) {
-      to.out.pop_front();
-    } else if (first.begun == first.transfer->bytes) {
-      first.transfer->done.store(true, std::memory_order_release);
-      to.out.pop_front();
-    }
+    if (first.transfer != nullptr) sent_bytes_.fetch_add(to.part_bytes, std::memory_order_relaxed);
+    if (first.begun < first.bytes()) continue;
+    if (first.transfer != nullptr) first.transfer->done.store(true, std::memory_order_release);
+    to.out.pop_front();
   }
 }
 
+// A short wish takes what has come behind it, too: one call of the system for a header and a call.
+Moved Exchange::receive_some(Peer& from, std::byte* to, std::size_t wanted, std::size_t* moved) {
+  if (from.ahead.begin == from.ahead.end) {
+    if (wanted > kAheadBytes / 2) return from.socket->receive(to, wanted, moved);
+    std::size_t came = 0;
+    const Moved result = from.socket->receive(from.ahead.bytes.data(), kAheadBytes, &came);
+    if (result == Moved::nothing || result == Moved::ended) return result;
+    from.ahead.begin = 0;
+    from.ahead.end = came;
+  }
+  *moved = std::min(wanted, from.ahead.end - from.ahead.begin);
+  std::copy_n(from.ahead.bytes.data() + from.ahead.begin, *moved, to);
+  from.ahead.begin += *moved;
+  return Moved::some;
+}
+
 // Reads the bytes that have come, until a look at the awaited transfer pays.
-void Exchange::read(int member, const Transfer& awaited) {
+void Exchange::read(int member, const Transfer* awaited) {
   Peer& from = peer(member);
-  while (!from.ended && !awaited.done.load(std::memory_order_relaxed)) {
+  const std::uint64_t calls = taken_calls_.load(std::memory_order_relaxed);
+  std::uint64_t read_bytes = 0;
+  const auto pays = [&] {
+    if (awaited != nullptr) return awaited->done.load(std::memory_order_relaxed);
+    return taken_calls_.load(std::memory_order_relaxed) != calls || read_bytes >= kTurnBytes;
+  };
+  while (!from.ended && (!pays() || from.ahead.begin < from.ahead.end)) {
     Transfer* const into = from.incoming;
     auto* to = reinterpret_cast<std::byte*>(&from.start);
     std::uint64_t whole = sizeof from.start;
@@ -254,10 +285,11 @@ void Exchange::read(int member, const Transfer& awaited) {
                            : sizeof from.start.of_part;
     }
     std::size_t moved = 0;
-    const Moved result = from.socket->receive(to + from.got, whole - from.got, &moved);
+    const Moved result = receive_some(from, to + from.got, whole - from.got, &moved);
     if (result == Moved::nothing) return;
     if (result == Moved::ended) return end(from, errno);
     from.got += moved;
+    read_bytes += moved;
     if (from.got < whole) continue;
     from.got = 0;
     if (into == nullptr) {
@@ -280,6 +312,17 @@ bool Exchange::take_start(int member) {
   }
   from.received.advance();
   if (header.kind == Kind::ready) return take_ready(member);
+  if (header.kind == Kind::call) {
+    if (take_call_ == nullptr || header.bytes == 0 || header.bytes > kMostCallBytes) {
+      return corrupt(member, "a call of a wrong length"), false;
+    }
+    from.call.data = from.call_bytes.data();
+    from.call.bytes = header.bytes;
+    from.incoming = &from.call;
+    from.arrived = 0;
+    from.of_part = true;
+    return true;
+  }
   if (header.kind != Kind::data) return corrupt(member, "a message of no kind"), false;
   const auto found =
       std::find_if(from.receives.begin(), from.receives.end(),
@@ -309,6 +352,7 @@ bool Exchange::take_part(int member) {
     return corrupt(member, "bytes that it did not send"), false;
   }
   from.received.advance();
+  if (into == &from.call) return take_call(member);
   received_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   from.arrived += bytes;
   from.of_part = false;
@@ -336,8 +380,16 @@ bool Exchange::take_ready(int member) {
   if (header.bytes != transfer->bytes) return corrupt(member, "a piece of another length"), false;
   from.sends.erase(found);
   const Header data{Kind::data, 0, transfer->ticket, transfer->slot, transfer->bytes};
-  from.out.push_back({data, transfer});
+  from.out.push_back({data, transfer, {}});
   if (from.out.size() == 1) flush(from);
+  return true;
+}
+
+bool Exchange::take_call(int member) {
+  Peer& from = peer(member);
+  from.incoming = nullptr;
+  take_call_(member, from.call_bytes.data(), from.call.bytes);
+  taken_calls_.fetch_add(1, std::memory_order_release);
   return true;
 }
 
@@ -351,7 +403,7 @@ Status Exchange::look(const Transfer& transfer) {
 }
 
 // Polls once all peers with a wanted transfer, and moves their bytes.
-void Exchange::move_bytes(const Transfer& awaited, Deadline deadline) {
+void Exchange::move_bytes(const Transfer* awaited, Deadline deadline) {
   polled_.clear();
   polled_members_.clear();
   polled_.push_back({waker_.get(), POLLIN, 0});
@@ -363,7 +415,13 @@ void Exchange::move_bytes(const Transfer& awaited, Deadline deadline) {
   }
   const std::uint64_t rest = std::min(deadline.remaining_ns(), kLongestPollNs);
   const int ms = static_cast<int>((rest + kMillisecond - 1) / kMillisecond);
-  ::poll(polled_.data(), polled_.size(), ms);
+  // With few peers a look at each costs no more than to ask which of them have something.
+  if (ms == 0 && polled_members_.size() <= kFewPeers) {
+    for (pollfd& each : polled_) each.revents = each.events;
+    polled_[0].revents = 0;
+  } else {
+    ::poll(polled_.data(), polled_.size(), ms);
+  }
   if (polled_[0].revents != 0 && !failed_.load()) waker_.clear();
   for (std::size_t i = 0; i < polled_members_.size(); ++i) {
     const short happened = polled_[1 + i].revents;
@@ -371,14 +429,16 @@ void Exchange::move_bytes(const Transfer& awaited, Deadline deadline) {
     const int member = polled_members_[i];
     Peer& there = peer(member);
     const std::lock_guard lock(there.mutex);
-    if ((happened & POLLOUT) != 0) flush(there);
+    // A peer may have left after it had sent: what has come counts.
     if ((happened & ~POLLOUT) != 0) read(member, awaited);
+    if ((happened & POLLOUT) != 0) flush(there);
     update_events(there);
   }
 }
 
 Status Exchange::wait(Transfer& transfer, Deadline deadline) {
   Peer& with = peer(transfer.peer);
+  int polls = polls_;
   while (!transfer.done.load(std::memory_order_acquire)) {
     TRIREME_RETURN_IF_ERROR(look(transfer));
     if (with.ended.load()) {
@@ -408,15 +468,105 @@ Status Exchange::wait(Transfer& transfer, Deadline deadline) {
     driven_.store(true);
     lock.unlock();
     try {
-      move_bytes(transfer, deadline);
+      move_bytes(&transfer, polls-- > 0 ? Deadline::after(0) : deadline);
     } catch (...) {
       fail(no_memory_);
     }
-    lock.lock();
-    driven_.store(false);
-    if (waiting_ > 0) changed_.notify_all();
+    end_driving();
   }
   return Status::success();
+}
+
+bool Exchange::begin_driving() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (driven_.load()) return false;
+  driven_.store(true);
+  return true;
+}
+
+void Exchange::end_driving() noexcept {
+  const std::lock_guard lock(mutex_);
+  driven_.store(false);
+  if (waiting_ > 0) changed_.notify_all();
+}
+
+// --- calls -------------------------------------------------------------------------------------
+
+Status Exchange::publish(const void* frame, std::uint64_t bytes) {
+  const auto* const begin = static_cast<const std::byte*>(frame);
+  Transfer to_member;  // for its peer alone
+  for (int step = 1; step < size(); ++step) {
+    const int member = (own() + step) % size();
+    to_member.peer = member;
+    Peer& to = peer(member);
+    const std::lock_guard lock(to.mutex);
+    if (to.ended) continue;  // see ended_ns()
+    TRIREME_RETURN_IF_ERROR(prepare(to, to_member));
+    to.out.push_back({{Kind::call, 0, 0, 0, bytes}, nullptr, {begin, begin + bytes}});
+    if (to.out.size() == 1) flush(to);
+    const short before = to.events.load();
+    update_events(to);
+    if ((to.events.load() & ~before) != 0) poke();
+  }
+  return Status::success();
+}
+
+Status Exchange::fetch(bool* any) {
+  *any = false;
+  const std::uint64_t before = taken_calls_.load(std::memory_order_acquire);
+  if (!begin_driving()) return Status::success();
+  try {
+    move_bytes(nullptr, Deadline::after(0));
+  } catch (...) {
+    fail(no_memory_);
+  }
+  end_driving();
+  *any = taken_calls_.load(std::memory_order_acquire) != before;
+  if (!failed_.load()) return Status::success();
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Exchange::rest(std::uint64_t seen, Deadline deadline) {
+  const Deadline end = Deadline::at(std::min(deadline.moment_ns(), now_ns() + kLongestRestNs));
+  {
+    std::unique_lock lock(mutex_);
+    if (taken_calls() != seen) return;
+    if (driven_.load() || failed_.load()) {
+      // The reason of a failure comes soon; its waker would keep a poll from sleeping.
+      const Deadline until = failed_.load() ? Deadline::after(kMillisecond) : end;
+      ++waiting_;
+      changed_.wait_for(lock, std::chrono::nanoseconds(until.remaining_ns()));
+      --waiting_;
+      return;
+    }
+    driven_.store(true);
+  }
+  try {
+    move_bytes(nullptr, end);
+  } catch (...) {
+    fail(no_memory_);
+  }
+  end_driving();
+}
+
+bool Exchange::flush_calls() noexcept {
+  bool all = true;
+  for (int member = 0; member < size(); ++member) {
+    Peer& to = peer(member);
+    if ((to.events.load() & POLLOUT) == 0) continue;
+    const std::lock_guard lock(to.mutex);
+    const std::size_t before = to.out.size();
+    flush(to);
+    update_events(to);
+    all = all && (to.ended || to.out.empty());
+    if (to.out.size() == before) continue;
+    // A transfer of another thread may be done.
+    poke();
+    const std::lock_guard guard(mutex_);
+    changed_.notify_all();
+  }
+  return all;
 }
 
 }  // namespace trireme::tcp

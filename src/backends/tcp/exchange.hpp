@@ -1,6 +1,6 @@
-// Exchange: a wire between some ranks, over lines. Unannounced bytes are an error, and one operation
-// never waits behind another. There is no thread: a thread that waits moves the bytes of all
-// operations. All bytes are under codes: bytes that were changed on the way are CORRUPT.
+// Exchange: a wire between some ranks, over lines. Unannounced bytes are an error, and one
+// operation never waits behind another. There is no thread: a thread that waits moves the bytes of
+// all operations. All bytes are under codes: bytes that were changed on the way are CORRUPT.
 #pragma once
 
 #include <poll.h>
@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -33,7 +34,8 @@ class Exchange final : public Wire {
   using Transfer = Wire::Transfer;
 
   // The lines must be there, and stay, during every call but abort().
-  Exchange(Members members, std::shared_ptr<const Lines> lines);
+  // `polls`: how often a thread looks for bytes before it sleeps.
+  Exchange(Members members, std::shared_ptr<const Lines> lines, int polls = 0);
   Status open();
 
   int size() const { return static_cast<int>(members_.ranks.size()); }
@@ -43,13 +45,35 @@ class Exchange final : public Wire {
   Status receive(Transfer& transfer) override;
   Status wait(Transfer& transfer, Deadline deadline) override;
   void drop(Transfer& transfer) noexcept override;
+  // --- calls: short frames that each member sends to all others ---
+  // Receives them, on a thread that moves bytes. Set it before the first call.
+  using TakeCall = std::function<void(int member, const std::byte* frame, std::uint64_t bytes)>;
+  void take_calls_by(TakeCall take) { take_call_ = std::move(take); }
+  static constexpr std::uint64_t kMostCallBytes = 4608;  // of a frame
+  // Never waits: a copy waits where a connection has no room.
+  Status publish(const void* frame, std::uint64_t bytes);
+  // Moves what can be moved now, unless another thread does. *any: whether calls have come.
+  Status fetch(bool* any);
+  // How many calls have come.
+  std::uint64_t taken_calls() const { return taken_calls_.load(std::memory_order_acquire); }
+  // Moves bytes, or waits while another thread does: until something happens, but not long. Returns
+  // at once if a call has come since taken_calls() was `seen`.
+  void rest(std::uint64_t seen, Deadline deadline);
+  // Sends the bytes for which there was no room. True: there are none left.
+  bool flush_calls() noexcept;
+  // When the connection to that member ended; 0: it has not. Any thread.
+  std::uint64_t ended_ns(int member) const {
+    return peers_[static_cast<std::size_t>(member)]->ended_ns.load(std::memory_order_acquire);
+  }
+  Status loss_of(int member);
+
   // Counts only the pieces' bytes. Any thread.
   TrafficCounters traffic() const { return {sent_bytes_.load(), received_bytes_.load()}; }
   // Ends the exchange. Any thread, more than once.
   void abort() noexcept;
 
  private:
-  enum class Kind : std::uint32_t { ready = 1, data };
+  enum class Kind : std::uint32_t { ready = 1, data, call };
 
   struct Header {
     Kind kind;
@@ -59,6 +83,8 @@ class Exchange final : public Wire {
     std::uint64_t bytes;
   };
   static_assert(sizeof(Header) == 32);
+
+  static constexpr std::size_t kAheadBytes = 2048;
 
   // A piece goes in parts of a known length, each with its code before it; the header stands before
   // the first.
@@ -70,9 +96,20 @@ class Exchange final : public Wire {
   static_assert(sizeof(Start) == 64);
 
   struct Outgoing {
+    const std::byte* data() const { return transfer == nullptr ? call.data() : transfer->data; }
+    std::uint64_t bytes() const { return transfer == nullptr ? call.size() : transfer->bytes; }
+
     Header header;
-    Transfer* transfer;       // null: the header is all
-    std::uint64_t begun = 0;  // bytes of parts that have been sent or are on their way
+    Transfer* transfer;           // null: the header and the call are all
+    std::vector<std::byte> call;  // empty: there is none
+    std::uint64_t begun = 0;      // bytes of parts that have been sent or are on their way
+  };
+
+  // Bytes that came with others, and are not used yet. No poll tells of them.
+  struct Ahead {
+    std::array<std::byte, kAheadBytes> bytes{};
+    std::size_t begin = 0;
+    std::size_t end = 0;
   };
 
   struct Peer {
@@ -93,8 +130,12 @@ class Exchange final : public Wire {
     std::uint64_t got = 0;           // bytes of the header, or of the part behind it
     bool of_part = false;            // whether the part is arriving
     Transfer* incoming = nullptr;    // whose parts come
-    std::uint64_t arrived = 0;       // bytes of the piece before this part
+    Transfer call;                   // the place of an incoming call
+    std::array<std::byte, kMostCallBytes> call_bytes{};
+    Ahead ahead;
+    std::uint64_t arrived = 0;  // bytes of the piece before this part
     std::atomic<bool> ended{false};
+    std::atomic<std::uint64_t> ended_ns{0};
     int error_number = 0;
     std::atomic<short> events{0};  // the events that a moving thread has to poll
   };
@@ -103,14 +144,18 @@ class Exchange final : public Wire {
   Status prepare(Peer& peer, const Transfer& transfer);
   void begin_part(Peer& peer);
   void flush(Peer& peer);
-  void read(int member, const Transfer& awaited);
+  void read(int member, const Transfer* awaited);
+  static Moved receive_some(Peer& peer, std::byte* to, std::size_t wanted, std::size_t* moved);
   bool take_start(int member);
   bool take_part(int member);
   bool take_ready(int member);
+  bool take_call(int member);
   void end(Peer& peer, int error_number) noexcept;
-  static void update_events(Peer& peer);
+  void update_events(Peer& peer) const;
   void poke();
-  void move_bytes(const Transfer& awaited, Deadline deadline);
+  void move_bytes(const Transfer* awaited, Deadline deadline);
+  bool begin_driving() noexcept;
+  void end_driving() noexcept;
   Status look(const Transfer& transfer);
   Status lost(int member);
   void corrupt(int member, const char* what);
@@ -118,6 +163,7 @@ class Exchange final : public Wire {
 
   const Members members_;
   const std::shared_ptr<const Lines> lines_;
+  const int polls_;
   // Made beforehand: there may be no memory when it is needed.
   const Status aborted_ =
       Status::failure(TRIREME_ERROR_ABORTED, "the group ended during a collective of its engine");
@@ -125,6 +171,8 @@ class Exchange final : public Wire {
       Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a message of an engine's peer");
   std::vector<std::unique_ptr<Peer>> peers_;
   Waker waker_;
+  TakeCall take_call_;  // empty: no calls come
+  std::atomic<std::uint64_t> taken_calls_{0};
 
   std::mutex mutex_;  // taken after that of a peer
   std::condition_variable changed_;

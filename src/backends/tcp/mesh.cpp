@@ -448,6 +448,7 @@ void Mesh::adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& ke
     return;
   }
   if (purpose == Purpose::engine) {
+    socket.keep_alive();
     static_cast<void>(lines_->add(rank, std::move(socket), keys));
     return;
   }

@@ -12,36 +12,41 @@ std::vector<int> LineNeighbours::neighbours(const tcp::Members& members) {
 
 // Empty steps count at neither end.
 Status LineNeighbours::step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
-                      std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes,
-                      Deadline deadline) {
-  const int n = exchange_.size();
+                            std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes,
+                            Deadline deadline) {
+  const int n = static_cast<int>(members_.ranks.size());
   Steps& steps = steps_[channel];
-  tcp::Exchange::Transfer takes;
-  tcp::Exchange::Transfer gives;
-  Status status = Status::success();
+  // Whatever ends the step, neither is under way afterwards.
+  struct Posted {
+    tcp::Exchange& wire;
+    tcp::Exchange::Transfer transfer{};
+    bool is = false;
+    ~Posted() {
+      if (is) wire.drop(transfer);
+    }
+  };
+  Posted takes{*wire_};
+  Posted gives{*wire_};
   if (in_bytes > 0) {
-    takes.peer = (exchange_.own() + n - 1) % n;
-    takes.ticket = ticket;
-    takes.slot = steps.received++;
-    takes.data = in;
-    takes.bytes = in_bytes;
-    TRIREME_RETURN_IF_ERROR(exchange_.receive(takes));
+    takes.transfer.peer = rank_of((members_.own + n - 1) % n);
+    takes.transfer.ticket = ticket;
+    takes.transfer.slot = steps.received++;
+    takes.transfer.data = in;
+    takes.transfer.bytes = in_bytes;
+    TRIREME_RETURN_IF_ERROR(wire_->receive(takes.transfer));
+    takes.is = true;
   }
   if (out_bytes > 0) {
-    gives.peer = (exchange_.own() + 1) % n;
-    gives.ticket = ticket;
-    gives.slot = steps.sent++;
-    gives.data = const_cast<std::byte*>(out);
-    gives.bytes = out_bytes;
-    status = exchange_.send(gives);
-    if (status.ok()) status = exchange_.wait(gives, deadline);
-    exchange_.drop(gives);
+    gives.transfer.peer = rank_of((members_.own + 1) % n);
+    gives.transfer.ticket = ticket;
+    gives.transfer.slot = steps.sent++;
+    gives.transfer.data = const_cast<std::byte*>(out);
+    gives.transfer.bytes = out_bytes;
+    TRIREME_RETURN_IF_ERROR(wire_->send(gives.transfer));
+    gives.is = true;
+    TRIREME_RETURN_IF_ERROR(wire_->wait(gives.transfer, deadline));
   }
-  if (in_bytes > 0) {
-    if (status.ok()) status = exchange_.wait(takes, deadline);
-    exchange_.drop(takes);
-  }
-  return status;
+  return in_bytes > 0 ? wire_->wait(takes.transfer, deadline) : Status::success();
 }
 
 }  // namespace trireme::hierarchical

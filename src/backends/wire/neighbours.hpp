@@ -1,5 +1,5 @@
-// Neighbours: the connections between the members of a ring. Each member has a next one and a previous
-// one.
+// Neighbours: the connections between the members of a ring. Each member has a next one and a
+// previous one.
 #pragma once
 
 #include <array>
@@ -28,20 +28,19 @@ class Neighbours {
   virtual void abort() noexcept = 0;  // as in host::Engine
 };
 
-// Uses lines of tcp/, to the next member and to the previous one.
+// Over a wire between the ranks of the group.
 class LineNeighbours final : public Neighbours {
  public:
-  LineNeighbours(tcp::Members members, std::shared_ptr<const tcp::Lines> lines)
-      : exchange_(std::move(members), std::move(lines)) {}
-  Status open() { return exchange_.open(); }
+  LineNeighbours(tcp::Members members, std::shared_ptr<tcp::Exchange> wire)
+      : members_(std::move(members)), wire_(std::move(wire)) {}
   // The ranks to which lines are needed.
   static std::vector<int> neighbours(const tcp::Members& members);
 
   Status step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
               std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes,
               Deadline deadline) override;
-  TrafficCounters traffic() const override { return exchange_.traffic(); }
-  void abort() noexcept override { exchange_.abort(); }
+  TrafficCounters traffic() const override { return wire_->traffic(); }
+  void abort() noexcept override { wire_->abort(); }
 
  private:
   // The counters of a channel.
@@ -50,7 +49,10 @@ class LineNeighbours final : public Neighbours {
     std::uint64_t received = 0;
   };
 
-  tcp::Exchange exchange_;
+  int rank_of(int member) const { return members_.ranks[static_cast<std::size_t>(member)]; }
+
+  const tcp::Members members_;
+  const std::shared_ptr<tcp::Exchange> wire_;
   std::array<Steps, kChannels> steps_;
 };
 

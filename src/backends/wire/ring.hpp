@@ -15,7 +15,9 @@ namespace trireme::hierarchical {
 class Ring final : public host::Engine {
  public:
   Ring(const tcp::Members& members, std::unique_ptr<Neighbours> neighbours)
-      : neighbours_(std::move(neighbours)), n_(static_cast<int>(members.ranks.size())), me_(members.own) {}
+      : neighbours_(std::move(neighbours)),
+        n_(static_cast<int>(members.ranks.size())),
+        me_(members.own) {}
 
   const char* name() const override { return "ring"; }
   // Operations as the members see them, with counts by member and the root as an index. It reduces
