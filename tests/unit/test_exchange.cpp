@@ -1,9 +1,10 @@
 // The exchange by which engines move their bytes, over socket pairs: pieces find their places
 // whatever the order in which both ends come, from several threads at once; A peer that breaks the
 // protocol, dies, or does not come, ends a wait. The failure names the right rank, and no foreign
-// memory is touched.
+// memory is touched. Calls come beside the pieces.
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -245,13 +246,158 @@ void abort_ends_every_wait(void**) {
   assert_int_equal(ended.load(), 3);
 }
 
+// A call of every member to all others, again and again on several threads, beside large pieces:
+// all come, whole and in order, and nobody sleeps while a call is there.
+void calls_come_beside_pieces(void**) {
+  constexpr int kMembers = 3;
+  constexpr std::uint32_t kCalls = 400;
+  constexpr std::size_t kLarge = 300'001;
+  Net net(kMembers);
+  std::atomic<int> wrong{0};
+  std::atomic<std::uint32_t> next[kMembers][kMembers] = {};  // by receiver and sender
+  for (int member = 0; member < kMembers; ++member) {
+    net[member].take_calls_by([&, member](int from, const std::byte* frame, std::uint64_t bytes) {
+      std::uint32_t number = 0;
+      std::memcpy(&number, frame, sizeof number);
+      std::atomic<std::uint32_t>& expected = next[member][from];
+      if (number != expected.load() || bytes != 4 + number * 11 % 4000) ++wrong;
+      for (std::uint64_t i = 4; i < bytes; ++i) {
+        if (frame[i] != static_cast<std::byte>(number + i)) ++wrong;
+      }
+      expected.store(number + 1);
+    });
+  }
+  std::vector<std::thread> threads;
+  for (int member = 0; member < kMembers; ++member) {
+    threads.emplace_back([&, member] {
+      std::vector<std::byte> frame;
+      for (std::uint32_t number = 0; number < kCalls; ++number) {
+        frame.resize(4 + number * 11 % 4000);
+        std::memcpy(frame.data(), &number, sizeof number);
+        for (std::size_t i = 4; i < frame.size(); ++i) {
+          frame[i] = static_cast<std::byte>(number + i);
+        }
+        if (!net[member].publish(frame.data(), frame.size()).ok()) ++wrong;
+        const Deadline end = Deadline::after(kLong);
+        const auto all_here = [&] {
+          for (int from = 0; from < kMembers; ++from) {
+            if (from != member && next[member][from].load() <= number) return false;
+          }
+          return true;
+        };
+        while (!end.passed()) {
+          const std::uint64_t seen = net[member].taken_calls();
+          if (all_here()) break;
+          bool any = false;
+          if (number % 2 == 0 && !net[member].fetch(&any).ok()) ++wrong;
+          net[member].rest(seen, end);
+        }
+        if (!all_here()) ++wrong;
+      }
+    });
+    threads.emplace_back([&, member] {
+      const int to = (member + 1) % kMembers;
+      const int from = (member + kMembers - 1) % kMembers;
+      for (std::uint64_t round = 0; round < 10; ++round) {
+        const auto seed = static_cast<std::uint32_t>(round);
+        std::vector<std::uint32_t> out = numbers(kLarge, seed + static_cast<std::uint32_t>(member));
+        std::vector<std::uint32_t> in(kLarge, 0);
+        Piece gives(to, round, 1, out), takes(from, round, 1, in);
+        if (!net[member].receive(takes).ok() || !net[member].send(gives).ok()) ++wrong;
+        if (!net[member].wait(gives, Deadline::after(kLong)).ok()) ++wrong;
+        if (!net[member].wait(takes, Deadline::after(kLong)).ok()) ++wrong;
+        if (in != numbers(kLarge, seed + static_cast<std::uint32_t>(from))) ++wrong;
+        net[member].drop(gives);
+        net[member].drop(takes);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int member = 0; member < kMembers; ++member) {
+    assert_true(net[member].flush_calls());
+    for (int from = 0; from < kMembers; ++from) {
+      if (from != member) assert_int_equal(next[member][from].load(), kCalls);
+    }
+  }
+  assert_int_equal(wrong.load(), 0);
+}
+
+// A call that came before rest() is a reason not to rest.
+void who_has_a_call_does_not_rest(void**) {
+  Net net(2);
+  int calls = 0;
+  net[0].take_calls_by([&](int, const std::byte*, std::uint64_t) { ++calls; });
+  net[1].take_calls_by([](int, const std::byte*, std::uint64_t) {});
+  const std::uint64_t seen = net[0].taken_calls();
+  const int frame = 1;
+  assert_true(net[0].publish(&frame, sizeof frame).ok());  // opens its end
+  assert_true(net[1].publish(&frame, sizeof frame).ok());
+  bool any = false;
+  while (!any) assert_true(net[0].fetch(&any).ok());
+  assert_int_equal(calls, 1);
+  for (int i = 0; i < 1000; ++i) net[0].rest(seen, Deadline::after(kLong));  // else 10 s
+  assert_true(net[0].taken_calls() != seen);
+  const Deadline brief = Deadline::after(kSecond / 100);
+  net[0].rest(net[0].taken_calls(), Deadline::after(kSecond / 50));
+  assert_true(brief.passed());
+}
+
+// Calls where none are taken, and calls of a length that no call has.
+void calls_that_cannot_be_are_corrupt(void**) {
+  for (const bool takes : {false, true}) {
+    Net net(2);
+    if (takes) net[0].take_calls_by([](int, const std::byte*, std::uint64_t) {});
+    net[1].take_calls_by([](int, const std::byte*, std::uint64_t) {});
+    const std::vector<std::byte> frame(takes ? Exchange::kMostCallBytes + 1 : 8);
+    std::vector<std::uint32_t> memory(10);
+    Piece piece(1, 1, 1, memory);
+    assert_true(net[0].receive(piece).ok());
+    assert_true(net[1].publish(frame.data(), frame.size()).ok());
+    const Status status = net[0].wait(piece, Deadline::after(kLong));
+    assert_int_equal(status.code(), TRIREME_ERROR_CORRUPT);
+    assert_true(blames(status, 3));
+    bool any = true;
+    assert_int_equal(net[0].fetch(&any).code(), TRIREME_ERROR_CORRUPT);
+    assert_false(any);
+    net[0].drop(piece);
+  }
+}
+
+// A line that ends while nothing is awaited of its peer.
+void an_ended_line_is_seen(void**) {
+  Net net(3);
+  for (int member : {0, 1, 2}) {
+    net[member].take_calls_by([](int, const std::byte*, std::uint64_t) {});
+  }
+  const int frame = 1;
+  assert_true(net[0].publish(&frame, sizeof frame).ok());
+  assert_int_equal(net[0].ended_ns(1), 0);
+  const std::uint64_t before = now_ns();
+  net.exchanges[1].reset();
+  net.lines[1]->close();
+  const Deadline end = Deadline::after(kLong);
+  while (net[0].ended_ns(1) == 0 && !end.passed()) net[0].rest(net[0].taken_calls(), end);
+  assert_true(net[0].ended_ns(1) >= before);
+  assert_int_equal(net[0].ended_ns(2), 0);
+  const Status loss = net[0].loss_of(1);
+  assert_int_equal(loss.code(), TRIREME_ERROR_PEER_LOST);
+  assert_true(blames(loss, 3));
+  assert_true(net[0].publish(&frame, sizeof frame).ok());  // to the other one
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(pieces_find_their_places),  cmocka_unit_test(one_slot_keeps_its_order),
-      cmocka_unit_test(what_cannot_be_is_corrupt), cmocka_unit_test(who_has_gone_is_named),
+      cmocka_unit_test(pieces_find_their_places),
+      cmocka_unit_test(one_slot_keeps_its_order),
+      cmocka_unit_test(what_cannot_be_is_corrupt),
+      cmocka_unit_test(who_has_gone_is_named),
       cmocka_unit_test(abort_ends_every_wait),
+      cmocka_unit_test(calls_come_beside_pieces),
+      cmocka_unit_test(who_has_a_call_does_not_rest),
+      cmocka_unit_test(calls_that_cannot_be_are_corrupt),
+      cmocka_unit_test(an_ended_line_is_seen),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
