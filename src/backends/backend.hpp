@@ -241,9 +241,15 @@ struct BriefTime {
   std::uint64_t end_ticks = 0;
 };
 
+struct GroupOptions;
+
 // A wait for ranks to join may go on after its deadline, to learn the names of those that have not
 // come. It goes on for as long as it has waited, but no longer than this. A timeout of 0 only asks.
 constexpr std::uint64_t kMostPatienceNs = 500 * kMillisecond;
+
+// Whether all ranks can see one memory, as far as each of them knows it from the beginning. It does
+// not change; `once_met`: Backend::shares_memory() tells it then.
+enum class OneMemory { no, once_met, yes };
 
 class Backend {
  public:
@@ -321,8 +327,11 @@ class Backend {
   // Allocates memory that run() reads from peers without a copy. Any thread.
   virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;
 
-  // Whether all ranks can see one memory.
+  // Whether all ranks can see one memory. Only some backends know it before the ranks have met.
   virtual bool shares_memory() const { return false; }
+  virtual OneMemory one_memory() const {
+    return shares_memory() ? OneMemory::yes : OneMemory::no;
+  }
   // The number by which peers know memory of allocate(); they map the memory while it lives.
   virtual std::uint64_t key_of(Memory&) const { return 0; }
   virtual Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
@@ -352,6 +361,10 @@ class Backend {
   // does a rank that reaches too few others to decide. Ranks that vote on different things get
   // MISMATCH. One call at a time.
   virtual Status decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out);
+  // Changes the options by which a group joins that is made from this one; the ranks have met.
+  virtual void adapt(GroupOptions* options_of_child) const {
+    static_cast<void>(options_of_child);
+  }
   // Whether decisions are made without this rank.
   virtual bool counts_as_lost(int rank) const { return static_cast<void>(rank), false; }
   // Ends a decide() of another thread; every later one fails.

@@ -110,7 +110,11 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     return backend == nullptr ? description_ : backend->description();
   }
   std::uint64_t timeout_ns() const override { return timeout_ns_; }
-  const GroupOptions& options() const override { return options_; }
+  GroupOptions options() const override {
+    GroupOptions own = options_;
+    if (const std::shared_ptr<Backend> backend = this->backend()) backend->adapt(&own);
+    return own;
+  }
   const Lineage& lineage() const override { return lineage_; }
   std::uint64_t next_child() noexcept override {
     return children_.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -217,6 +221,11 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
   bool shares_memory() const override {
     const std::shared_ptr<Backend> backend = this->backend();
     return backend != nullptr && backend->shares_memory();
+  }
+
+  OneMemory one_memory() const override {
+    const std::shared_ptr<Backend> backend = this->backend();
+    return backend == nullptr ? OneMemory::no : backend->one_memory();
   }
 
   std::uint64_t key_of(Memory& memory) const override {
@@ -327,7 +336,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     timekeeper_.stop();
     busy = messages_.stop() || busy;
     busy = channels_.stop() || busy;
-    log_membership(records_, description_, "left");
+    log_membership(records_, backend->description(), "left");
     if (!busy) return;
     report(*backend, records_, TRIREME_ERROR_PEER_LOST,
            [](std::string rank) { return rank + " left with operations under way"; });

@@ -83,7 +83,7 @@ class Communicator {
   virtual const std::string& name() const = 0;
   virtual std::string description() const = 0;
   virtual std::uint64_t timeout_ns() const = 0;
-  virtual const GroupOptions& options() const = 0;  // as it was joined
+  virtual GroupOptions options() const = 0;  // by which groups join that are made from it
   virtual const Lineage& lineage() const = 0;
   virtual std::uint64_t next_child() noexcept = 0;  // 1, 2, ...: for the names of children
 
@@ -128,6 +128,7 @@ class Communicator {
   virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;
   // The same as Backend's: memory of a peer that this rank maps, too.
   virtual bool shares_memory() const = 0;
+  virtual OneMemory one_memory() const = 0;
   virtual std::uint64_t key_of(Memory& memory) const = 0;
   virtual Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
                           std::shared_ptr<Memory>* out) = 0;

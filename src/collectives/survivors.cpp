@@ -47,7 +47,7 @@ Status join_survivors(Communicator& parent, const Decision& decision, const Chil
   try {
     TRIREME_RETURN_IF_ERROR(failpoint("shrink", "before_join"));
     // The part after "?" is the rank's own.
-    const std::string& rendezvous = parent.options().rendezvous;
+    const std::string rendezvous = parent.options().rendezvous;
     std::string secret = rendezvous.substr(0, rendezvous.find('?'));
     for (const std::uint64_t number : {decision.number, decision.value}) {
       secret.append(" ").append(std::to_string(number));

@@ -80,7 +80,19 @@ Status check_planned_rule(const ModelOptions& options) {
                           "it 0");
 }
 
+Status no_share(const Communicator& communicator) {
+  return unsupported("TRIREME_SHARE_ALWAYS, but ranks of " + communicator.description() +
+                     " share no memory; set options.shards.share to TRIREME_SHARE_AUTO");
+}
+
 }  // namespace
+
+Status check_share(const Communicator& communicator, const ModelOptions& options) {
+  if (options.share_parameters != TRIREME_SHARE_ALWAYS || communicator.shares_memory()) {
+    return Status::success();
+  }
+  return no_share(communicator);
+}
 
 Status place_model(const Communicator& communicator, const Mesh* mesh, ModelOptions* options,
                    sharding::Placement* out) {
@@ -90,8 +102,10 @@ Status place_model(const Communicator& communicator, const Mesh* mesh, ModelOpti
       mesh != nullptr ? sharding::Placement::on_mesh(options->strategy, mesh->shape(), wish, out)
                       : sharding::Placement::on_ranks(options->strategy, world_size, wish, out));
   if (!sharding::traits_of(options->strategy).copies) return Status::success();
-  // All ranks share a host. Otherwise the seal finds the ranks of each host.
-  if (mesh == nullptr && options->shard_ranks == 0 && communicator.shares_memory()) {
+  // All ranks share a host, as all of them know before they meet. Otherwise the seal finds the
+  // ranks of each host.
+  if (mesh == nullptr && options->shard_ranks == 0 &&
+      communicator.one_memory() == OneMemory::yes) {
     options->shard_ranks = world_size;
     return place_model(communicator, mesh, options, out);
   }
@@ -159,10 +173,8 @@ Status check_model_options(const Communicator& communicator, const ModelOptions&
           "TRIREME_SHARE_ALWAYS with data_parallel: every rank updates all parameters, in memory of "
           "its own; zero1 trains the same and can share");
     }
-    if (!communicator.shares_memory()) {
-      return unsupported("TRIREME_SHARE_ALWAYS, but ranks of " + communicator.description() +
-                         " share no memory; set options.shards.share to TRIREME_SHARE_AUTO");
-    }
+    // Otherwise the seal finds out: see check_share().
+    if (communicator.one_memory() == OneMemory::no) return no_share(communicator);
   }
   // Otherwise the ranks must meet first: see ranks_of_a_host().
   if (placement.shard_ranks() == 0) return Status::success();

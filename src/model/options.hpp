@@ -60,6 +60,9 @@ sharding::Fact mesh_fact(const Mesh* mesh);
 // The options that all ranks must have in common.
 std::vector<sharding::Fact> describe(const ModelOptions& options, const Mesh* mesh);
 
+// TRIREME_SHARE_ALWAYS: whether the ranks share memory, once they have met; the same on all of them.
+Status check_share(const Communicator& communicator, const ModelOptions& options);
+
 // hybrid_shard with shard_ranks 0, between hosts: the number of ranks of each host, if they are
 // neighbours and all hosts have equally many. `hosts`, by rank: the lowest rank of its host.
 Status ranks_of_a_host(const std::vector<std::uint32_t>& hosts, std::uint32_t* out);

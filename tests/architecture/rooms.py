@@ -51,7 +51,7 @@ ROOMS = {
     "backends/join": Room(
         "which backend a rendezvous means",
         "backends backends/frames backends/gloo backends/hierarchical backends/local backends/mpi "
-        "backends/tcp public",
+        "backends/tcp net platform public",
     ),
     "collectives": Room(
         "order, deadlines, requests, messages",

@@ -113,6 +113,21 @@ bool HostBackend::prefers_native(const Operation& operation) const {
          (has_native(operation) && frame_link_->engine()->prefers(operation));
 }
 
+Status HostBackend::begin(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
+  return local::begin_collective(group_, *frame_link_, ready_, operation, sequence, deadline);
+}
+
+Status HostBackend::fail_operation(const Operation& operation, std::uint64_t sequence,
+                                   const Status& status) {
+  const char* const name = operation_name(operation.as_called().kind);
+  FailureDetails details = status.details() == nullptr ? FailureDetails{} : *status.details();
+  details.operation = name;
+  details.sequence = sequence;
+  group_.failure().tell(
+      Status::failure(status.code(), status.message()).with_details(std::move(details)));
+  return group_.failure().status(name, sequence);
+}
+
 Status HostBackend::run(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
   TRIREME_RETURN_IF_ERROR(
       local::begin_collective(group_, *frame_link_, ready_, operation, sequence, deadline));

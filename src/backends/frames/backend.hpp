@@ -52,6 +52,10 @@ class HostBackend final : public Backend {
   Status wait_ready_unless(Deadline deadline, const std::function<Status()>& trouble) override;
   bool has_joined(int peer) const override { return peer == rank() || frame_link_->joined(peer); }
   Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline) override;
+  // The first step of run(): waits until all ranks have joined. A failure is the group's.
+  Status begin(const Operation& operation, std::uint64_t sequence, Deadline deadline);
+  // Fails the group with this status of an operation. Returns the group's failure.
+  Status fail_operation(const Operation& operation, std::uint64_t sequence, const Status& status);
   SmallProgress start_small(const PlainOperation& operation, std::uint64_t sequence,
                             BriefTime* out_time) noexcept override;
   Status finish_small(const Operation& operation, std::uint64_t sequence,

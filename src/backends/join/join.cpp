@@ -8,6 +8,8 @@
 #include "backends/frames/backend.hpp"
 #include "backends/gloo/engine.hpp"
 #include "backends/hierarchical/engine.hpp"
+#include "backends/join/choice.hpp"
+#include "backends/join/network.hpp"
 #include "backends/local/backend.hpp"
 #include "backends/mpi/backend.hpp"
 #include "backends/tcp/mesh.hpp"
@@ -28,17 +30,6 @@ constexpr Scheme kMpi{mpi::kScheme, "mpi"};
 constexpr char kGloo[] = "gloo";
 // A wire needs a connection between every two ranks. Larger groups send frames.
 constexpr int kMostRanksOfWire = 64;
-
-// The ranks of one host meet under a secret name that no other group has.
-std::string name_of_host_group(const Token& token, const std::vector<tcp::Entry>& entries, int me) {
-  std::string all = "ranks of one host\n";
-  const auto add = [&](const Digest& digest) {
-    all.append(reinterpret_cast<const char*>(digest.data()), digest.size());
-  };
-  add(entries[static_cast<std::size_t>(me)].host);
-  for (const tcp::Entry& entry : entries) add(entry.nonce);
-  return hexadecimal(hmac_sha256(token.secret(), all));
-}
 
 // The ranks know which of them share a host when they have met.
 Status open_hierarchical_engine(const GroupOptions& options,
@@ -89,7 +80,6 @@ Status join_network(const GroupOptions& options, std::string_view place,
   mesh_options.lines = std::make_shared<tcp::Lines>(options.world_size);
   std::unique_ptr<host::Engine> library;
   if (by_gloo) {
-    mesh_options.engine = kGloo;
     tcp::Members all{std::vector<int>(static_cast<std::size_t>(options.world_size)), options.rank};
     std::iota(all.ranks.begin(), all.ranks.end(), 0);
     TRIREME_RETURN_IF_ERROR(gloo::GlooEngine::open(std::move(all), mesh_options.lines, &library));
@@ -98,10 +88,24 @@ Status join_network(const GroupOptions& options, std::string_view place,
   std::shared_ptr<host::Engine> engine;
   TRIREME_RETURN_IF_ERROR(
       open_hierarchical_engine(options, watched, std::move(library), &mesh_options, &engine));
+  std::shared_ptr<Choice> choice;
+  if (options.backend.empty()) {
+    choice = std::make_shared<Choice>(options, mesh_options.token);
+    mesh_options.line_peers = [weak = std::weak_ptr(choice), lines = mesh_options.line_peers](
+                                  const std::vector<tcp::Entry>& entries,
+                                  std::vector<int>* ranks) -> Status {
+      const auto open = weak.lock();
+      if (open != nullptr) TRIREME_RETURN_IF_ERROR(open->meet(entries));
+      return lines(entries, ranks);
+    };
+  } else {
+    mesh_options.engine = options.backend;
+  }
   std::shared_ptr<tcp::Mesh> mesh;
   TRIREME_RETURN_IF_ERROR(tcp::Mesh::open(mesh_options, &mesh));
   *watched = mesh;
   const trireme_transport transport = mesh->transport();
+  std::unique_ptr<Backend> frames;
   const Status joined = host::HostBackend::join(
       options, mesh_options.place.name,
       {transport, engine, by_gloo ? "gloo (tcp)" : "frames (tcp)",
@@ -114,9 +118,20 @@ Status join_network(const GroupOptions& options, std::string_view place,
        [mesh](std::string* where, std::shared_ptr<const void>* meeting) {
          return mesh->open_meeting(where, meeting);
        }},
-      out);
-  if (!joined.ok()) transport.released(transport.user_data);
-  return joined;
+      &frames);
+  if (!joined.ok()) {
+    transport.released(transport.user_data);
+    return joined;
+  }
+  if (choice == nullptr) {
+    *out = std::move(frames);
+    return Status::success();
+  }
+  choice->begin(
+      std::shared_ptr<host::HostBackend>(static_cast<host::HostBackend*>(frames.release())),
+      mesh);
+  *out = std::make_unique<NetworkBackend>(options, std::move(choice));
+  return Status::success();
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "backends/local/backend.hpp"
 
+#include <utility>
+
 namespace trireme::local {
 
 LocalBackend::LocalBackend(const GroupOptions& options, bool processes)
@@ -21,13 +23,30 @@ LocalBackend::~LocalBackend() {
 
 Status LocalBackend::join(const GroupOptions& options, const std::string& group_name,
                           bool processes, std::unique_ptr<Backend>* out) {
-  std::unique_ptr<LocalBackend> backend(new LocalBackend(options, processes));
-  TRIREME_RETURN_IF_ERROR(processes
-                              ? join_processes(group_name, options.token, backend->group_,
-                                               backend->buffers_, &backend->membership_)
-                              : join_threads(group_name, backend->group_, &backend->membership_));
+  std::unique_ptr<LocalBackend> backend = make(options, processes);
+  TRIREME_RETURN_IF_ERROR(backend->meet(group_name, options.token));
   *out = std::move(backend);
   return Status::success();
+}
+
+std::unique_ptr<LocalBackend> LocalBackend::make(const GroupOptions& options, bool processes) {
+  return std::unique_ptr<LocalBackend>(new LocalBackend(options, processes));
+}
+
+Status LocalBackend::meet(const std::string& group_name, std::shared_ptr<const Token> token) {
+  return group_.processes()
+             ? join_processes(group_name, std::move(token), group_, buffers_, &membership_)
+             : join_threads(group_name, group_, &membership_);
+}
+
+bool LocalBackend::settle(bool use) noexcept {
+  constexpr std::uint32_t kUsed = 1;
+  constexpr std::uint32_t kUnused = 2;
+  const Segment* const shared = group_.segment();
+  if (shared == nullptr) return false;
+  std::uint32_t found = 0;
+  if (shared->header().use.compare_exchange_strong(found, use ? kUsed : kUnused)) return use;
+  return found == kUsed;
 }
 
 std::string LocalBackend::description() const {

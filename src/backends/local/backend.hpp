@@ -19,6 +19,15 @@ class LocalBackend final : public Backend {
   // group_name: the part after local:// or host://.
   static Status join(const GroupOptions& options, const std::string& group_name, bool processes,
                      std::unique_ptr<Backend>* out);
+  // The two halves of join(). Between them only allocate() and the listeners may be called.
+  static std::unique_ptr<LocalBackend> make(const GroupOptions& options, bool processes);
+  Status meet(const std::string& group_name, std::shared_ptr<const Token> token);
+
+  // For ranks that have another way to each other. Whether all ranks use this group: the first call
+  // of any rank that maps the segment decides. A rank that has not joined yet must not join after
+  // it has asked for `use` false.
+  bool settle(bool use) noexcept;
+
   ~LocalBackend() override;
 
   std::string description() const override;

@@ -293,6 +293,9 @@ std::vector<std::uint64_t> Buffers::ids() {
 void Buffers::set_sink(BufferSink sink) {
   const std::lock_guard lock(mutex_);
   sink_ = std::move(sink);
+  for (const auto& [begin, entry] : own_) {
+    if (sink_.made) sink_.made(entry.id);
+  }
 }
 
 void Buffers::detach() noexcept {

@@ -68,6 +68,7 @@ class Buffers : public std::enable_shared_from_this<Buffers> {
   Status add_peer_buffer(int peer, std::uint64_t id, std::uint64_t bytes, int descriptor);
   void drop_peer_buffer(int peer, std::uint64_t id);
 
+  // The sink learns of the buffers that are there, too.
   void set_sink(BufferSink sink);
   // The group is gone: peers receive no more news. Memory lives on until its owners release it.
   void detach() noexcept;

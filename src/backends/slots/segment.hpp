@@ -14,7 +14,7 @@ namespace trireme::local {
 
 // Raised whenever the layout or the meaning of a field changes; processes compare it when they
 // meet.
-constexpr std::uint32_t kLayoutVersion = 12;
+constexpr std::uint32_t kLayoutVersion = 13;
 
 constexpr std::uint64_t kInlineBytes = 4096;  // payload that fits into a slot
 constexpr std::uint64_t kTinyBytes = 40;      // payload that fits into its first cache line
@@ -119,6 +119,7 @@ struct alignas(kLine) Proposal {
 
 struct alignas(kLine) Header {
   std::atomic<std::uint32_t> first_failure;  // 1 + the rank whose record counts; 0: no failure
+  std::atomic<std::uint32_t> use;            // see LocalBackend::settle(); 0: open
   Bell join_bell;                            // threads: rung by each one that joins or leaves
   alignas(kLine) std::atomic<std::uint64_t> decision;  // pack_decision() of the last one
   Bell decision_bell;                                  // rung by votes and decisions, and by losses

@@ -42,11 +42,13 @@ struct News {
   std::bitset<kMostRanks> left;     // it has gone since
 };
 
+constexpr char kFrames[] = "frames";  // as Entry::engine; goes together with ""
+
 // The way in which peers reach a rank.
 struct Entry {
   char endpoint[64];  // "10.0.0.2:4711"
   Digest nonce;       // distinguishes all processes that ever listened there
-  char engine[16];    // the engine that the rank was asked to use: "gloo"; "": none
+  char engine[16];    // the backend that the rank was asked to use: "gloo"; "": none
   Digest host;        // equal for ranks that reach each other by memory
 };
 static_assert(sizeof(Entry) == 144);

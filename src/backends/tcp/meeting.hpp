@@ -49,6 +49,11 @@ class Meeting {
   void end() noexcept;
   // Waits a short time until the rest have the news, if this process serves them.
   void settle() noexcept;
+  // The directory that this process serves for this rank; may be null.
+  std::shared_ptr<const void> served() {
+    const std::lock_guard lock(mutex_);
+    return directory_;
+  }
   // No news of gone ranks comes any more.
   bool is_over() const { return over_.load(std::memory_order_acquire); }
   // The first rank that went before it was connected to all; -1: none. Others may have gone because

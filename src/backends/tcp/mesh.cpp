@@ -329,15 +329,16 @@ std::int32_t Mesh::receive(std::int32_t* from, void* data, std::uint64_t capacit
 
 // Ranks with different engines would wait for each other for ever.
 bool Mesh::same_engine(const std::vector<Entry>& entries) {
-  const auto said = [&](std::size_t rank) {
-    const Entry& entry = entries[rank];
+  const auto named = [](const Entry& entry) {
     const std::string name(entry.engine, strnlen(entry.engine, sizeof entry.engine));
-    return "rank " + std::to_string(rank) + " asks for backend \"" +
-           (name.empty() ? "frames" : clean_text(name)) + "\"";
+    return name.empty() ? kFrames : clean_text(name);
+  };
+  const auto said = [&](std::size_t rank) {
+    return "rank " + std::to_string(rank) + " asks for backend \"" + named(entries[rank]) + "\"";
   };
   const auto me = static_cast<std::size_t>(me_);
   for (std::size_t rank = 0; rank < entries.size(); ++rank) {
-    if (std::memcmp(entries[rank].engine, own_.engine, sizeof own_.engine) == 0) continue;
+    if (named(entries[rank]) == named(own_)) continue;
     FailureDetails details;
     details.blamed = {static_cast<std::int32_t>(std::min(rank, me)),
                       static_cast<std::int32_t>(std::max(rank, me))};
@@ -403,7 +404,8 @@ void Mesh::join() noexcept {
     std::vector<Entry> entries;
     const Status met = n_ > 1 ? meeting_->attend(stop_, &entries) : Status::success();
     if (!met.ok() && met.code() != TRIREME_ERROR_CANCELLED) fail(met);
-    if (n_ > 1 && met.ok() && same_engine(entries)) {
+    if (n_ == 1) entries.push_back(own_);
+    if (met.ok() && same_engine(entries)) {
       std::vector<bool> line(entries.size());
       if (line_peers_ != nullptr) {
         std::vector<int> wanted;

@@ -37,8 +37,8 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
     Place place;
     std::string name;  // for messages
     Token token;
-    // The engine that all ranks must have been asked to use, or the group fails as MISMATCH:
-    // "gloo"; "": none.
+    // The backend that all ranks must have been asked to use, or the group fails as MISMATCH:
+    // "gloo"; kFrames or "": none.
     std::string engine;
     // Lines for the engine; null: none. Filled when the group is ready.
     std::shared_ptr<Lines> lines;
@@ -58,6 +58,8 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   Status loss(int rank);
   // A place at this rank's address where other ranks may meet: "ADDRESS:PORT".
   Status open_meeting(std::string* place, std::shared_ptr<const void>* out) const;
+  // The place where this process serves meetings for this rank, while it is held; may be null.
+  std::shared_ptr<const void> served() { return meeting_->served(); }
   // Waits until the system has sent all bytes, while they move. `because_of_another`: the rank
   // leaves because it lost another one, and ranks that wait for it shall learn of that loss.
   void settle(bool because_of_another) noexcept;

@@ -1,0 +1,490 @@
+#include "backends/join/choice.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "platform/failpoint.hpp"
+#include "platform/log.hpp"
+#include "platform/thread.hpp"
+
+namespace trireme {
+namespace {
+
+constexpr char kMetBy[] = "tcp";
+// How long a rank waits to map the memory of all others. All of them have met already.
+constexpr std::uint64_t kMapNs = 10'000 * kMillisecond;
+// How often a wait asks for trouble elsewhere.
+constexpr std::uint64_t kLookNs = 2 * kMillisecond;
+constexpr std::uint64_t kRestNs = 10 * kMillisecond;
+// Beyond the context of the messages by which models get their channels.
+constexpr std::uint32_t kContext = 2 + kChannels;
+constexpr char kYes = 1;
+
+std::string rank_of(const GroupOptions& options) {
+  return "rank " + std::to_string(options.rank) + " of \"" + options.name + "\"";
+}
+
+GroupOptions host_options(const GroupOptions& options, const Token& token) {
+  GroupOptions own = options;
+  own.token = std::make_shared<const Token>(token);
+  own.met_by = kMetBy;
+  return own;
+}
+
+bool is_one_host(const std::vector<tcp::Entry>& entries) {
+  return std::all_of(entries.begin(), entries.end(), [&](const tcp::Entry& entry) {
+    return entry.host == entries.front().host && entry.engine[0] == 0;
+  });
+}
+
+}  // namespace
+
+std::string name_of_host_group(const Token& token, const std::vector<tcp::Entry>& entries, int me) {
+  std::string all = "ranks of one host\n";
+  const auto add = [&](const Digest& digest) {
+    all.append(reinterpret_cast<const char*>(digest.data()), digest.size());
+  };
+  add(entries[static_cast<std::size_t>(me)].host);
+  for (const tcp::Entry& entry : entries) add(entry.nonce);
+  return hexadecimal(hmac_sha256(token.secret(), all));
+}
+
+Choice::Choice(const GroupOptions& options, const Token& token)
+    : options_(host_options(options, token)),
+      token_(token),
+      memory_(local::LocalBackend::make(options_, true)) {}
+
+void Choice::begin(std::shared_ptr<host::HostBackend> frames, std::weak_ptr<tcp::Mesh> mesh) {
+  const std::lock_guard lock(mutex_);
+  frames_ = std::move(frames);
+  mesh_ = std::move(mesh);
+  if (verdict_ == Verdict::frames) chosen_.store(frames_.get(), std::memory_order_release);
+  changed_.notify_all();
+}
+
+Status Choice::meet(const std::vector<tcp::Entry>& entries) {
+  std::shared_ptr<local::LocalBackend> unused;  // released after the lock
+  const std::lock_guard lock(mutex_);
+  if (leaves_ || chosen() != nullptr) return Status::success();
+  if (!is_one_host(entries)) {
+    verdict_ = Verdict::frames;
+    unused = std::move(memory_);
+    if (frames_ != nullptr) chosen_.store(frames_.get(), std::memory_order_release);
+    changed_.notify_all();
+    return Status::success();
+  }
+  place_ = name_of_host_group(token_, entries, options_.rank);
+  TRIREME_RETURN_IF_ERROR(start_thread([self = shared_from_this()] { self->work(); }));
+  works_ = true;
+  return Status::success();
+}
+
+void Choice::leave() noexcept {
+  std::shared_ptr<host::HostBackend> frames;
+  std::shared_ptr<local::LocalBackend> memory;
+  {
+    std::unique_lock lock(mutex_);
+    leaves_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !works_; });
+    frames = std::move(frames_);
+    memory = std::move(memory_);
+  }
+  memory.reset();
+}
+
+std::shared_ptr<Backend> Choice::now() const {
+  const std::lock_guard lock(mutex_);
+  if (chosen() != nullptr && verdict_ == Verdict::memory) return memory_;
+  return frames_;
+}
+
+bool Choice::uses_memory() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return chosen() != nullptr && verdict_ == Verdict::memory;
+}
+
+Status Choice::allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) const {
+  std::shared_ptr<Backend> backend;
+  {
+    const std::lock_guard lock(mutex_);
+    backend = memory_;
+    if (backend == nullptr) backend = frames_;
+  }
+  return backend->allocate(bytes, out);
+}
+
+// --- failures ----------------------------------------------------------------------------------
+
+// This rank wants frames. Returns false if all use memory already.
+bool Choice::settle_on_frames() const noexcept {
+  const std::lock_guard lock(mutex_);
+  if (verdict_ == Verdict::open) {
+    verdict_ = memory_ != nullptr && memory_->settle(false) ? Verdict::memory : Verdict::frames;
+    changed_.notify_all();
+  }
+  return verdict_ == Verdict::frames;
+}
+
+void Choice::frames_failed(const Status& failure) {
+  if (!settle_on_frames()) return;
+  std::shared_ptr<const EndListener> listener;
+  std::shared_ptr<local::LocalBackend> unused;  // released after the lock
+  {
+    const std::lock_guard lock(mutex_);
+    listener = listener_;
+    if (!works_ && frames_ != nullptr && chosen() == nullptr) {
+      unused = std::move(memory_);
+      chosen_.store(frames_.get(), std::memory_order_release);
+      changed_.notify_all();
+    }
+  }
+  if (listener != nullptr) (*listener)(failure);
+}
+
+void Choice::on_end(std::shared_ptr<const EndListener> listener) {
+  std::shared_ptr<Backend> frames;
+  std::shared_ptr<Backend> memory;
+  {
+    const std::lock_guard lock(mutex_);
+    listener_ = listener;
+    frames = frames_;
+    if (chosen() != nullptr && verdict_ == Verdict::memory) memory = memory_;
+  }
+  if (frames != nullptr) {
+    frames->on_end(std::make_shared<const EndListener>(
+        [weak = weak_from_this()](const Status& failure) {
+          if (const std::shared_ptr<Choice> open = weak.lock()) open->frames_failed(failure);
+        }));
+  }
+  if (memory != nullptr) memory->on_end(std::move(listener));
+}
+
+void Choice::on_wait(const std::shared_ptr<const WaitListener>& listener) {
+  std::shared_ptr<Backend> backends[2];
+  {
+    const std::lock_guard lock(mutex_);
+    backends[0] = frames_;
+    backends[1] = memory_;
+  }
+  for (const std::shared_ptr<Backend>& backend : backends) {
+    if (backend != nullptr) backend->on_wait(listener);
+  }
+}
+
+void Choice::fail(const Status& status) noexcept {
+  const bool by_frames = settle_on_frames();
+  std::shared_ptr<Backend> backend;
+  {
+    const std::lock_guard lock(mutex_);
+    backend = by_frames ? std::shared_ptr<Backend>(frames_) : std::shared_ptr<Backend>(memory_);
+  }
+  if (backend != nullptr) backend->fail(status);
+}
+
+Status Choice::failure(bool shared) const {
+  const auto of = [&](const std::shared_ptr<Backend>& backend) {
+    if (backend == nullptr) return Status::success();
+    return shared ? backend->shared_failure() : backend->failure();
+  };
+  Status failed = of(now());
+  if (failed.ok() || settle_on_frames()) return failed;
+  std::shared_ptr<Backend> memory;
+  {
+    const std::lock_guard lock(mutex_);
+    memory = memory_;
+  }
+  return of(memory);
+}
+
+std::vector<std::int32_t> Choice::awaited(std::uint32_t channel) const {
+  std::vector<std::int32_t> ranks = now()->awaited(channel);
+  return ranks.empty() && chosen() == nullptr ? late() : ranks;
+}
+
+// The ranks that keep this one from its choice; first those without a sign of life.
+std::vector<std::int32_t> Choice::late() const {
+  std::vector<std::int32_t> ranks;
+  std::shared_ptr<tcp::Mesh> mesh;
+  {
+    const std::lock_guard lock(mutex_);
+    ranks = awaited_;
+    mesh = mesh_.lock();
+  }
+  const std::vector<std::int32_t> without = mesh == nullptr ? ranks : mesh->silent();
+  std::vector<std::int32_t> both;
+  for (const std::int32_t rank : ranks) {
+    if (std::find(without.begin(), without.end(), rank) != without.end()) both.push_back(rank);
+  }
+  return both.empty() ? ranks : both;
+}
+
+// --- waiting -----------------------------------------------------------------------------------
+
+Status Choice::wait_for_choice(Deadline deadline, const std::function<Status()>& trouble) {
+  while (chosen() == nullptr) {
+    if (trouble != nullptr) TRIREME_RETURN_IF_ERROR(trouble());
+    TRIREME_RETURN_IF_ERROR(failure(false));
+    if (deadline.passed()) {
+      FailureDetails details;
+      details.communicator = options_.name;
+      details.blamed = late();
+      const bool one = details.blamed.size() == 1;
+      const std::string who = details.blamed.empty() ? "a rank" : list_ranks(details.blamed);
+      return Status::failure(TRIREME_ERROR_TIMEOUT,
+                             who + (one || details.blamed.empty() ? " has" : " have") +
+                                 " not told how it reaches the ranks of \"" + options_.name + "\"")
+          .with_details(std::move(details));
+    }
+    const Deadline look = Deadline::at(std::min(deadline.moment_ns(), now_ns() + kLookNs));
+    std::unique_lock lock(mutex_);
+    wait_until(changed_, lock, look, [this] { return chosen() != nullptr; });
+  }
+  return Status::success();
+}
+
+Status Choice::wait(Deadline deadline, const std::function<Status()>& trouble) {
+  std::shared_ptr<host::HostBackend> frames;
+  {
+    const std::lock_guard lock(mutex_);
+    frames = frames_;
+  }
+  if (chosen() == nullptr && frames != nullptr) {
+    const Status met = frames->wait_ready_unless(deadline, trouble);
+    // Once all use memory, the ranks leave the other group.
+    const bool failed = !frames->failure().ok();
+    if (!met.ok() && (failed ? settle_on_frames() : !uses_memory())) return met;
+    TRIREME_RETURN_IF_ERROR(wait_for_choice(deadline, trouble));
+  }
+  return chosen()->wait_ready_unless(deadline, trouble);
+}
+
+Status Choice::wait_for(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
+  std::shared_ptr<host::HostBackend> frames;
+  {
+    const std::lock_guard lock(mutex_);
+    frames = frames_;
+  }
+  if (chosen() != nullptr || frames == nullptr) return Status::success();
+  const Status met = frames->begin(operation, sequence, deadline);
+  if (!met.ok() && settle_on_frames()) return met;
+  const Status chose = wait_for_choice(deadline, nullptr);
+  if (chose.ok()) return chose;
+  if (settle_on_frames()) return frames->fail_operation(operation, sequence, chose);
+  // The thread says so in a moment.
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return chosen() != nullptr; });
+  return Status::success();
+}
+
+std::shared_ptr<Backend> Choice::insist(Deadline deadline) {
+  {
+    std::unique_lock lock(mutex_);
+    wait_until(changed_, lock, Deadline::after(deadline.remaining_ns() / 2),
+               [this] { return chosen() != nullptr || stops_insisting_; });
+  }
+  const bool by_frames = settle_on_frames();
+  const std::lock_guard lock(mutex_);
+  if (by_frames) return frames_;
+  return memory_;
+}
+
+void Choice::stop_insisting() noexcept {
+  std::shared_ptr<Backend> backends[2];
+  {
+    const std::lock_guard lock(mutex_);
+    stops_insisting_ = true;
+    changed_.notify_all();
+    backends[0] = frames_;
+    backends[1] = memory_;
+  }
+  for (const std::shared_ptr<Backend>& backend : backends) {
+    if (backend != nullptr) backend->stop_deciding();
+  }
+}
+
+void Choice::rest(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  if (chosen() != nullptr) return;
+  const std::uint64_t until = std::min(deadline.moment_ns(), now_ns() + kRestNs);
+  changed_.wait_for(lock, std::chrono::nanoseconds(Deadline::at(until).remaining_ns()));
+}
+
+// Ranks that all use the memory of a host make other groups there, too.
+void Choice::adapt(GroupOptions* options_of_child) const {
+  if (!uses_memory()) return;
+  options_of_child->rendezvous = "host://" + place_;
+  options_of_child->token = options_.token;
+  options_of_child->met_by = options_.met_by;
+}
+
+// --- the thread --------------------------------------------------------------------------------
+
+// A failure: this rank leaves, or wants frames.
+Status Choice::trouble() const {
+  const std::lock_guard lock(mutex_);
+  if (!leaves_ && verdict_ == Verdict::open) return Status::success();
+  return Status::failure(TRIREME_ERROR_CANCELLED, "this rank does not wait for that");
+}
+
+void Choice::work() noexcept {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return frames_ != nullptr || leaves_; });
+  }
+  try {
+    static_cast<void>(try_memory());
+  } catch (...) {
+    fail(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory to join the group"));
+  }
+  finish();
+}
+
+Status Choice::try_memory() {
+  std::shared_ptr<host::HostBackend> frames;
+  std::shared_ptr<local::LocalBackend> memory;
+  {
+    const std::lock_guard lock(mutex_);
+    frames = frames_;
+    memory = memory_;
+    if (leaves_) return Status::success();
+  }
+  const auto leaves = [this]() -> Status {
+    const std::lock_guard lock(mutex_);
+    return leaves_ ? Status::failure(TRIREME_ERROR_CANCELLED, "the group is being left")
+                   : Status::success();
+  };
+  TRIREME_RETURN_IF_ERROR(frames->wait_ready_unless(Deadline::at(UINT64_MAX), leaves));
+  Status able = trouble();
+  if (able.ok()) able = failpoint("memory", "before_join");
+  if (able.ok()) able = memory->meet(place_, options_.token);
+  bool all = false;
+  TRIREME_RETURN_IF_ERROR(tell(*frames, 1, able.ok(), &all));
+  if (all) {
+    const auto ends = [&]() -> Status {
+      TRIREME_RETURN_IF_ERROR(trouble());
+      return frames->failure();
+    };
+    able = memory->wait_ready_unless(Deadline::after(kMapNs), ends);
+    if (able.ok()) able = failpoint("memory", "before_use");
+    if (able.ok()) able = trouble();
+    TRIREME_RETURN_IF_ERROR(tell(*frames, 2, able.ok(), &all));
+  }
+  if (all) {
+    const std::lock_guard lock(mutex_);
+    if (verdict_ == Verdict::open) {
+      verdict_ = memory->settle(true) ? Verdict::memory : Verdict::frames;
+    }
+    return Status::success();
+  }
+  if (!able.ok() && log_wanted(TRIREME_LOG_WARNING)) {
+    log_line(TRIREME_LOG_WARNING, rank_of(options_) +
+                                      ": the ranks are on one host, but send frames, as this one "
+                                      "cannot use its memory: " +
+                                      able.message());
+  }
+  return Status::success();
+}
+
+// Tells all others, and hears all of them. Only this thread sends messages by frames until the rank
+// has chosen.
+Status Choice::tell(Backend& frames, int round, bool own, bool* all) {
+  const int n = options_.world_size;
+  char mine = own ? kYes : 0;
+  std::vector<char> theirs(static_cast<std::size_t>(n), mine);
+  std::deque<Message> messages;  // they do not move
+  for (std::int32_t peer = 0; peer < n; ++peer) {
+    if (peer == options_.rank) continue;
+    for (const OperationKind kind : {OperationKind::send, OperationKind::receive}) {
+      Message& message = messages.emplace_back();
+      message.kind = kind;
+      message.data =
+          kind == OperationKind::send ? &mine : &theirs[static_cast<std::size_t>(peer)];
+      message.count = 1;
+      message.peer = peer;
+      message.tag = static_cast<std::uint64_t>(round);
+      message.context = kContext;
+      message.part_of = "meeting";
+      message.deadline = Deadline::at(UINT64_MAX);
+    }
+  }
+  for (Message& message : messages) frames.post(message);
+  while (true) {
+    std::uint32_t seen = 0;
+    std::atomic<std::uint32_t>* const sleepers = frames.begin_rest(&seen);
+    frames.progress();
+    std::vector<std::int32_t> awaited;
+    bool done = true;
+    for (const Message& message : messages) {
+      if (message.done.load(std::memory_order_acquire)) continue;
+      done = false;
+      if (message.kind == OperationKind::receive) awaited.push_back(message.peer);
+    }
+    bool leaves = false;
+    {
+      const std::lock_guard lock(mutex_);
+      awaited_ = awaited;
+      leaves = leaves_;
+    }
+    if (!done && !leaves) frames.wait_activity(seen, Deadline::after(kRestNs));
+    sleepers->fetch_sub(1, std::memory_order_relaxed);
+    if (done) break;
+    if (leaves) {
+      bool all_back = true;
+      for (Message& message : messages) {
+        all_back = (message.done || frames.withdraw(message)) && all_back;
+      }
+      if (!all_back) {  // a failure ends them
+        frames.fail(Status::failure(TRIREME_ERROR_PEER_LOST, rank_of(options_) + " left"));
+        frames.progress();
+      }
+      return Status::failure(TRIREME_ERROR_CANCELLED, "the group is being left");
+    }
+  }
+  for (const Message& message : messages) TRIREME_RETURN_IF_ERROR(Status(message.status));
+  *all = std::all_of(theirs.begin(), theirs.end(), [](char said) { return said == kYes; });
+  return Status::success();
+}
+
+void Choice::finish() noexcept {
+  std::shared_ptr<Backend> unused;
+  std::shared_ptr<local::LocalBackend> memory;
+  std::shared_ptr<const EndListener> listener;
+  bool leaves = false;
+  {
+    const std::lock_guard lock(mutex_);
+    leaves = leaves_;
+  }
+  if (!leaves) static_cast<void>(settle_on_frames());
+  {
+    const std::lock_guard lock(mutex_);
+    if (verdict_ == Verdict::memory) memory = memory_;
+    listener = listener_;
+  }
+  if (memory != nullptr && listener != nullptr) memory->on_end(listener);
+  {
+    const std::lock_guard lock(mutex_);
+    if (verdict_ == Verdict::memory) {
+      // Other groups may meet where this rank serves.
+      if (const std::shared_ptr<tcp::Mesh> mesh = mesh_.lock()) served_ = mesh->served();
+      unused = std::move(frames_);
+      chosen_.store(memory_.get(), std::memory_order_release);
+    } else if (verdict_ == Verdict::frames) {
+      unused = std::move(memory_);
+      chosen_.store(frames_.get(), std::memory_order_release);
+    }
+    changed_.notify_all();
+    // A later listener finds the choice.
+    if (listener_ == listener) memory = nullptr;
+    listener = listener_;
+  }
+  if (memory != nullptr && listener != nullptr) memory->on_end(listener);
+  memory.reset();
+  unused.reset();  // says goodbye to the peers
+  const std::lock_guard lock(mutex_);
+  works_ = false;
+  changed_.notify_all();
+}
+
+}  // namespace trireme
