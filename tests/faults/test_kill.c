@@ -250,7 +250,7 @@ static const struct {
 enum { PLACES = sizeof places / sizeof places[0], ON_ONE_HOST = PLACES - 4 };
 
 static bool between_hosts(void) {
-    return getenv("TRIREME_TESTS_NETWORK") != NULL;
+    return ranks_use_network();
 }
 
 static const char *const points[] = {"before_publish", "after_publish", "before_move",
@@ -439,7 +439,7 @@ static void the_time_to_detect_a_death_is_short(void **state) {
     const char *const backend = network_backend();
     printf("kill: over %s%s%s, ",
            !between_hosts()  ? "host"
-           : backend == NULL ? "tcp"
+           : backend == NULL ? "memory, met by tcp"
                              : backend,
            hosts == NULL ? "" : ", on hosts ", hosts == NULL ? "" : hosts);
     printf(

@@ -99,6 +99,7 @@ static trireme_status use_group(const char *scheme) {
         options.rank = rank;
         options.world_size = 2;
         options.timeout_ns = 5 * SECOND;
+        if (strcmp(scheme, "tcp") == 0) options.backend = network_backend();
         status = trireme_communicator_create(&options, &ranks[rank]);
     }
     if (status == TRIREME_OK) status = work_in_group(ranks, buffers);

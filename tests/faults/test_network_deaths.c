@@ -52,6 +52,7 @@ static trireme_communicator *join(int rank, const struct job *job) {
     options.world_size = RANKS;
     options.rendezvous = job->rendezvous;
     options.timeout_ns = job->timeout_ns;
+    options.backend = network_backend();
     trireme_communicator *communicator = NULL;
     if (trireme_communicator_create(&options, &communicator) != TRIREME_OK) {
         fprintf(stderr, "rank %d: %s\n", rank, trireme_last_error());

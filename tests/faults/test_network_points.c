@@ -232,7 +232,7 @@ static void who_dies_at_any_point_between_hosts_is_named(void **state) {
         if (deaths[point] == 0) fail_msg("nobody came to %s", points[point].settings);
     }
     printf("kill: %s, %d deaths at %d failpoints between hosts, survivors named the victim\n",
-           network_backend() == NULL ? "tcp" : network_backend(), died, (int)POINTS);
+           network_has_engine() ? "gloo" : "tcp", died, (int)POINTS);
 }
 
 /* ---- the store ---- */

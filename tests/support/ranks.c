@@ -97,9 +97,22 @@ void unique_meeting(char *text, size_t capacity) {
     write_network_rendezvous(text, capacity, true);
 }
 
-const char *network_backend(void) {
+static bool network_is(const char *name) {
     const char *const network = getenv("TRIREME_TESTS_NETWORK");
-    return network != NULL && strcmp(network, "gloo") == 0 ? network : NULL;
+    return network != NULL && strcmp(network, name) == 0;
+}
+
+bool network_has_engine(void) {
+    return network_is("gloo");
+}
+
+bool network_is_memory(void) {
+    return network_is("memory");
+}
+
+const char *network_backend(void) {
+    if (network_is_memory()) return NULL;
+    return network_has_engine() ? "gloo" : "frames";
 }
 
 void add_host(char *rendezvous, size_t capacity, int rank) {
@@ -135,7 +148,7 @@ struct group {
 };
 
 bool ranks_use_network(void) {
-    return getenv("TRIREME_TESTS_NETWORK") != NULL;
+    return getenv("TRIREME_TESTS_NETWORK") != NULL && !network_is_memory();
 }
 
 bool ranks_use_transport(void) {
@@ -166,7 +179,7 @@ bool ranks_make_groups(void) {
 void run_ranks(int world_size, rank_function *function, void *context) {
     struct group group = {.world_size = world_size, .function = function, .context = context};
     unique_rendezvous(group.rendezvous, sizeof group.rendezvous);
-    if (ranks_use_network()) {
+    if (ranks_use_network() || network_is_memory()) {
         unique_network_rendezvous(group.rendezvous, sizeof group.rendezvous);
     } else if (ranks_use_transport()) {
         group.net = net_create(world_size);

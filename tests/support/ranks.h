@@ -31,7 +31,7 @@ bool sees_threads_alone(void);
 /* Whether run_ranks() joins over a transport inside this process, or over sockets: it does if
  * TRIREME_TESTS_TRANSPORT or TRIREME_TESTS_NETWORK is set. Such ranks have no memory in common. */
 bool ranks_use_transport(void);
-/* Whether it joins over sockets. */
+/* Whether it joins over sockets. Ranks that meet there and then use this host's memory do not. */
 bool ranks_use_network(void);
 
 /* Whether run_ranks()'s groups can be split. */
@@ -54,9 +54,12 @@ void unique_network_rendezvous(char *text, size_t capacity);
  */
 void unique_meeting(char *text, size_t capacity);
 
-/* The backend that groups of tcp:// are tested with: "gloo" if TRIREME_TESTS_NETWORK says so, else
- * NULL. */
+/* The backend that groups of tcp:// are tested with, although their ranks share this host: "gloo" if
+ * TRIREME_TESTS_NETWORK says so, NULL if it says "memory", else "frames". NULL takes the host's
+ * memory. */
 const char *network_backend(void);
+bool network_has_engine(void); /* it is "gloo" */
+bool network_is_memory(void);  /* it is NULL */
 /* Adds this rank's host to a rendezvous of tcp://, if TRIREME_TESTS_HOSTS names one: it has a
  * letter for each rank, and repeats from its end. Ranks with the same letter share a host. */
 void add_host(char *rendezvous, size_t capacity, int rank);

@@ -246,8 +246,8 @@ void abort_ends_every_wait(void**) {
   assert_int_equal(ended.load(), 3);
 }
 
-// A call of every member to all others, again and again on several threads, beside large pieces:
-// all come, whole and in order, and nobody sleeps while a call is there.
+// Every member calls all others, again and again, while other threads move large pieces. All calls
+// come, whole and in order. Nobody sleeps while a call is there.
 void calls_come_beside_pieces(void**) {
   constexpr int kMembers = 3;
   constexpr std::uint32_t kCalls = 400;
