@@ -65,7 +65,8 @@ check_group(struct verdict *verdict, trireme_communicator *group, const int32_t 
 /* Over sockets ranks that may not reach each other decide: only the larger part of them can, or
  * half of them with the lowest one. */
 static int can_go_on_without(int world_size, int victim) {
-    return !ranks_use_network() || world_size > 2 || victim != 0;
+    const bool by_frames = ranks_use_network() || network_is_memory();
+    return !by_frames || world_size > 2 || victim != 0;
 }
 
 static int all_but(int world_size, int victim, int32_t *ranks) {

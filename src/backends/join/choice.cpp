@@ -211,6 +211,11 @@ std::vector<std::int32_t> Choice::late() const {
     const std::lock_guard lock(mutex_);
     ranks = awaited_;
     mesh = mesh_.lock();
+    for (int rank = 0; maps_ && memory_ != nullptr && rank < options_.world_size; ++rank) {
+      if (!memory_->has_joined(rank)) ranks.push_back(rank);
+    }
+    // The others wait for this one.
+    if (ranks.empty()) ranks.push_back(options_.rank);
   }
   const std::vector<std::int32_t> without = mesh == nullptr ? ranks : mesh->silent();
   std::vector<std::int32_t> both;
@@ -231,10 +236,8 @@ Status Choice::wait_for_choice(Deadline deadline, const std::function<Status()>&
       details.communicator = options_.name;
       details.blamed = late();
       const bool one = details.blamed.size() == 1;
-      const std::string who = details.blamed.empty() ? "a rank" : list_ranks(details.blamed);
       return Status::failure(TRIREME_ERROR_TIMEOUT,
-                             who + (one || details.blamed.empty() ? " has" : " have") +
-                                 " not told how it reaches the ranks of \"" + options_.name + "\"")
+                             list_ranks(details.blamed) + (one ? " has" : " have") + " not told how it reaches the ranks of \"" + options_.name + "\"")
           .with_details(std::move(details));
     }
     const Deadline look = Deadline::at(std::min(deadline.moment_ns(), now_ns() + kLookNs));
@@ -341,6 +344,11 @@ void Choice::work() noexcept {
   finish();
 }
 
+void Choice::note_mapping(bool maps) {
+  const std::lock_guard lock(mutex_);
+  maps_ = maps;
+}
+
 Status Choice::try_memory() {
   std::shared_ptr<host::HostBackend> frames;
   std::shared_ptr<local::LocalBackend> memory;
@@ -366,7 +374,9 @@ Status Choice::try_memory() {
       TRIREME_RETURN_IF_ERROR(trouble());
       return frames->failure();
     };
+    note_mapping(true);
     able = memory->wait_ready_unless(Deadline::after(kMapNs), ends);
+    note_mapping(false);
     if (able.ok()) able = failpoint("memory", "before_use");
     if (able.ok()) able = trouble();
     TRIREME_RETURN_IF_ERROR(tell(*frames, 2, able.ok(), &all));

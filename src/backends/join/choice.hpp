@@ -79,6 +79,7 @@ class Choice : public std::enable_shared_from_this<Choice> {
   // For the thread.
   void work() noexcept;
   Status try_memory();
+  void note_mapping(bool maps);
   Status tell(Backend& frames, int round, bool own, bool* all);
 
   void finish() noexcept;
@@ -97,6 +98,7 @@ class Choice : public std::enable_shared_from_this<Choice> {
   std::string place_;  // where the ranks of the host meet
   mutable Verdict verdict_ = Verdict::open;
   std::vector<std::int32_t> awaited_;  // the ranks that have not told yet
+  bool maps_ = false;                  // waits for the memory of all
   bool works_ = false;
   bool leaves_ = false;
   bool stops_insisting_ = false;
