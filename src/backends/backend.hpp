@@ -247,9 +247,11 @@ struct GroupOptions;
 // come. It goes on for as long as it has waited, but no longer than this. A timeout of 0 only asks.
 constexpr std::uint64_t kMostPatienceNs = 500 * kMillisecond;
 
-// Whether all ranks can see one memory, as far as each of them knows it from the beginning. It does
-// not change; `once_met`: Backend::shares_memory() tells it then.
-enum class OneMemory { no, once_met, yes };
+// Whether all ranks can see one memory, as far as this rank knows.
+struct OneMemory {
+  bool is_there;
+  bool known_at_once;  // by all ranks; else only when they have met. It does not change.
+};
 
 class Backend {
  public:
@@ -327,11 +329,7 @@ class Backend {
   // Allocates memory that run() reads from peers without a copy. Any thread.
   virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;
 
-  // Whether all ranks can see one memory. Only some backends know it before the ranks have met.
-  virtual bool shares_memory() const { return false; }
-  virtual OneMemory one_memory() const {
-    return shares_memory() ? OneMemory::yes : OneMemory::no;
-  }
+  virtual OneMemory one_memory() const { return {false, true}; }
   // The number by which peers know memory of allocate(); they map the memory while it lives.
   virtual std::uint64_t key_of(Memory&) const { return 0; }
   virtual Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
@@ -362,9 +360,7 @@ class Backend {
   // MISMATCH. One call at a time.
   virtual Status decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out);
   // Changes the options by which a group joins that is made from this one; the ranks have met.
-  virtual void adapt(GroupOptions* options_of_child) const {
-    static_cast<void>(options_of_child);
-  }
+  virtual void adapt(GroupOptions* options_of_child) const { static_cast<void>(options_of_child); }
   // Whether decisions are made without this rank.
   virtual bool counts_as_lost(int rank) const { return static_cast<void>(rank), false; }
   // Ends a decide() of another thread; every later one fails.

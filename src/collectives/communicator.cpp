@@ -218,14 +218,9 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     return Status::success();
   }
 
-  bool shares_memory() const override {
-    const std::shared_ptr<Backend> backend = this->backend();
-    return backend != nullptr && backend->shares_memory();
-  }
-
   OneMemory one_memory() const override {
     const std::shared_ptr<Backend> backend = this->backend();
-    return backend == nullptr ? OneMemory::no : backend->one_memory();
+    return backend == nullptr ? OneMemory{false, true} : backend->one_memory();
   }
 
   std::uint64_t key_of(Memory& memory) const override {

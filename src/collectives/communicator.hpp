@@ -127,7 +127,6 @@ class Communicator {
 
   virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;
   // The same as Backend's: memory of a peer that this rank maps, too.
-  virtual bool shares_memory() const = 0;
   virtual OneMemory one_memory() const = 0;
   virtual std::uint64_t key_of(Memory& memory) const = 0;
   virtual Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,

@@ -202,7 +202,7 @@ Status Model::seal_ranks() {
     failed_ = take_ranks_of_host(link_, facts(), &options_, &placement_);
     TRIREME_RETURN_IF_ERROR(Status(failed_));
   }
-  if (link_.communicator->one_memory() == OneMemory::once_met) {  // so the ranks must have met
+  if (!link_.communicator->one_memory().known_at_once) {  // so the ranks must have met
     failed_ = agree(link_, "seal", facts(), Status::success());
     if (failed_.ok()) failed_ = check_share(*link_.communicator, options_);
     TRIREME_RETURN_IF_ERROR(Status(failed_));

@@ -80,18 +80,14 @@ Status check_planned_rule(const ModelOptions& options) {
                           "it 0");
 }
 
-Status no_share(const Communicator& communicator) {
-  return unsupported("TRIREME_SHARE_ALWAYS, but ranks of " + communicator.description() +
-                     " share no memory; set options.shards.share to TRIREME_SHARE_AUTO");
-}
-
 }  // namespace
 
 Status check_share(const Communicator& communicator, const ModelOptions& options) {
-  if (options.share_parameters != TRIREME_SHARE_ALWAYS || communicator.shares_memory()) {
+  if (options.share_parameters != TRIREME_SHARE_ALWAYS || communicator.one_memory().is_there) {
     return Status::success();
   }
-  return no_share(communicator);
+  return unsupported("TRIREME_SHARE_ALWAYS, but ranks of " + communicator.description() +
+                     " share no memory; set options.shards.share to TRIREME_SHARE_AUTO");
 }
 
 Status place_model(const Communicator& communicator, const Mesh* mesh, ModelOptions* options,
@@ -104,8 +100,8 @@ Status place_model(const Communicator& communicator, const Mesh* mesh, ModelOpti
   if (!sharding::traits_of(options->strategy).copies) return Status::success();
   // All ranks share a host, as all of them know before they meet. Otherwise the seal finds the
   // ranks of each host.
-  if (mesh == nullptr && options->shard_ranks == 0 &&
-      communicator.one_memory() == OneMemory::yes) {
+  const OneMemory memory = communicator.one_memory();
+  if (mesh == nullptr && options->shard_ranks == 0 && memory.known_at_once && memory.is_there) {
     options->shard_ranks = world_size;
     return place_model(communicator, mesh, options, out);
   }
@@ -174,7 +170,9 @@ Status check_model_options(const Communicator& communicator, const ModelOptions&
           "its own; zero1 trains the same and can share");
     }
     // Otherwise the seal finds out: see check_share().
-    if (communicator.one_memory() == OneMemory::no) return no_share(communicator);
+    if (communicator.one_memory().known_at_once) {
+      TRIREME_RETURN_IF_ERROR(check_share(communicator, options));
+    }
   }
   // Otherwise the ranks must meet first: see ranks_of_a_host().
   if (placement.shard_ranks() == 0) return Status::success();

@@ -60,7 +60,8 @@ sharding::Fact mesh_fact(const Mesh* mesh);
 // The options that all ranks must have in common.
 std::vector<sharding::Fact> describe(const ModelOptions& options, const Mesh* mesh);
 
-// TRIREME_SHARE_ALWAYS: whether the ranks share memory, once they have met; the same on all of them.
+// TRIREME_SHARE_ALWAYS: whether the ranks share memory, once they have met; the same on all of
+// them.
 Status check_share(const Communicator& communicator, const ModelOptions& options);
 
 // hybrid_shard with shard_ranks 0, between hosts: the number of ranks of each host, if they are

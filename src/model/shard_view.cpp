@@ -52,7 +52,7 @@ sharding::Spread ShardView::spread_of(trireme_strategy strategy) const {
   spread.persistent_unit_bytes = options_.persistent_unit_bytes;
   spread.shared = options_.share_parameters == TRIREME_SHARE_ALWAYS ||
                   (options_.share_parameters == TRIREME_SHARE_AUTO && !spread.whole_parameters() &&
-                   link_.communicator->shares_memory());
+                   link_.communicator->one_memory().is_there);
   spread.in_file = !spread.whole_parameters() && !options_.offload_path.empty();
   spread.shared = spread.shared && spread.shard_ranks > 1 && !spread.in_file;
   spread.file_ratio = options_.offload_ratio > 0 ? options_.offload_ratio : 1;

@@ -114,7 +114,8 @@ static void work_on_hosts(int rank, void *context) {
     EXPECT(verdict, one == (flat ? 1 : world_size));
     is_called(verdict, communicator, job->says);
     const int has_blocks = strstr(job->says, " to ") == NULL;
-    if (!flat && !one_host) check_all(verdict, communicator, rank, world_size, 5, &native, has_blocks);
+    if (!flat && !one_host)
+        check_all(verdict, communicator, rank, world_size, 5, &native, has_blocks);
     check_all(verdict, communicator, rank, world_size, LARGE / (uint64_t)world_size, NULL, 1);
     trireme_communicator_destroy(communicator);
 }

@@ -1,6 +1,6 @@
 /*
- * tcp:// groups whose ranks all share one host: they use its memory, as host:// does. All of them or
- * none: a rank that cannot, or must not, keeps all others at frames. Whoever dies or never comes
+ * tcp:// groups whose ranks all share one host: they use its memory, as host:// does. All of them
+ * or none: a rank that cannot, or must not, keeps all others at frames. Whoever dies or never comes
  * while they choose is named, and the rest go on in a new group.
  */
 #include <setjmp.h>
@@ -79,7 +79,8 @@ static int rank_in(const trireme_communicator *group) {
     return rank;
 }
 
-static trireme_status check_sum(trireme_communicator *group, int32_t *data, int count, bool *wrong) {
+static trireme_status
+check_sum(trireme_communicator *group, int32_t *data, int count, bool *wrong) {
     const int n = size_of(group);
     const int rank = rank_in(group);
     for (int i = 0; i < count; ++i) data[i] = i % 1000 + rank;
@@ -110,7 +111,8 @@ static trireme_status check_rest(trireme_communicator *group, bool *wrong) {
         *wrong |= own[i] != n * (rank * EACH + i);
     }
     if (status == TRIREME_OK) {
-        status = trireme_broadcast(group, all, (uint64_t)(n * EACH), TRIREME_DTYPE_I32, n - 1, NULL);
+        status =
+            trireme_broadcast(group, all, (uint64_t)(n * EACH), TRIREME_DTYPE_I32, n - 1, NULL);
     }
     if (status == TRIREME_OK) {
         status = trireme_all_to_all(group, all, own, EACH, TRIREME_DTYPE_I32, NULL);
@@ -125,8 +127,7 @@ static trireme_status check_rest(trireme_communicator *group, bool *wrong) {
 }
 
 /* Messages and memory from before the ranks have met go on after it. */
-static void
-work_early(trireme_communicator *group, int rank, int n, struct outcome *outcome) {
+static void work_early(trireme_communicator *group, int rank, int n, struct outcome *outcome) {
     trireme_buffer *buffer = NULL;
     trireme_request *requests[2] = {NULL, NULL};
     int32_t sent = 7 + rank, received = -1;
@@ -134,8 +135,8 @@ work_early(trireme_communicator *group, int rank, int n, struct outcome *outcome
     trireme_status status = trireme_buffer_alloc(group, LARGE * sizeof(int32_t), &buffer);
     if (status == TRIREME_OK) status = trireme_buffer_get_data(buffer, &data);
     if (status == TRIREME_OK && n > 1) {
-        status = trireme_receive_start(group, &received, 1, TRIREME_DTYPE_I32, (rank + n - 1) % n, 5,
-                                       NULL, &requests[0]);
+        status = trireme_receive_start(group, &received, 1, TRIREME_DTYPE_I32, (rank + n - 1) % n,
+                                       5, NULL, &requests[0]);
         if (status == TRIREME_OK) {
             status = trireme_send_start(group, &sent, 1, TRIREME_DTYPE_I32, (rank + 1) % n, 5, NULL,
                                         &requests[1]);
@@ -217,8 +218,10 @@ static void one_rank_that_cannot_keeps_all_at_frames(void **state) {
                                          "join.after_claim=fail", "join.before_hello=fail"};
     for (size_t i = 0; i < sizeof points / sizeof *points; ++i) {
         for (int victim = 0; victim < 3; victim += 2) {
-            struct trial trial = {
-                .world_size = 3, .victim = victim, .failpoints = points[i], .says = FRAMES};
+            struct trial trial = {.world_size = 3,
+                                  .victim = victim,
+                                  .failpoints = points[i],
+                                  .says = FRAMES};
             run_trial(&trial);
         }
     }
@@ -238,8 +241,10 @@ static void a_slow_rank_is_waited_for(void **state) {
     static const char *const points[] = {"memory.before_join=sleep(300)",
                                          "memory.before_use=sleep(300)"};
     for (size_t i = 0; i < sizeof points / sizeof *points; ++i) {
-        struct trial trial = {
-            .world_size = 3, .victim = 1, .failpoints = points[i], .says = MEMORY};
+        struct trial trial = {.world_size = 3,
+                              .victim = 1,
+                              .failpoints = points[i],
+                              .says = MEMORY};
         run_trial(&trial);
     }
 }
@@ -303,12 +308,13 @@ static void check_death(const struct trial *trial, const struct processes *group
             each->again == TRIREME_OK) {
             continue;
         }
-        fail_msg("%s, rank %d dies: rank %d after %d rounds: exit %d, wrong %d, hung %d, %s: %s; "
-                 "again %s: %s",
-                 trial->failpoints != NULL ? trial->failpoints : "at work", trial->victim, rank,
-                 each->rounds, each->exit_code, each->wrong, each->hung,
-                 trireme_status_name(each->status), each->message,
-                 trireme_status_name(each->again), each->text);
+        fail_msg(
+            "%s, rank %d dies: rank %d after %d rounds: exit %d, wrong %d, hung %d, %s: %s; "
+            "again %s: %s",
+            trial->failpoints != NULL ? trial->failpoints : "at work", trial->victim, rank,
+            each->rounds, each->exit_code, each->wrong, each->hung,
+            trireme_status_name(each->status), each->message, trireme_status_name(each->again),
+            each->text);
     }
 }
 

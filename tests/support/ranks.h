@@ -54,8 +54,8 @@ void unique_network_rendezvous(char *text, size_t capacity);
  */
 void unique_meeting(char *text, size_t capacity);
 
-/* The backend that groups of tcp:// are tested with, although their ranks share this host: "gloo" if
- * TRIREME_TESTS_NETWORK says so, NULL if it says "memory", else "frames". NULL takes the host's
+/* The backend that groups of tcp:// are tested with, although their ranks share this host: "gloo"
+ * if TRIREME_TESTS_NETWORK says so, NULL if it says "memory", else "frames". NULL takes the host's
  * memory. */
 const char *network_backend(void);
 bool network_has_engine(void); /* it is "gloo" */

@@ -182,7 +182,7 @@ struct Trial {
   std::int64_t count = INT64_MAX;
   int rounds = 24;
   std::uint64_t timeout_ns = kLong;
-  int silence_ms = 20'000;   // a busy machine is no fault
+  int silence_ms = 20'000;         // a busy machine is no fault
   const char* backend = "frames";  // gloo: all-reduces go by an engine with its own connections
 };
 

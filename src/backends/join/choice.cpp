@@ -153,8 +153,8 @@ void Choice::on_end(std::shared_ptr<const EndListener> listener) {
     if (chosen() != nullptr && verdict_ == Verdict::memory) memory = memory_;
   }
   if (frames != nullptr) {
-    frames->on_end(std::make_shared<const EndListener>(
-        [weak = weak_from_this()](const Status& failure) {
+    frames->on_end(
+        std::make_shared<const EndListener>([weak = weak_from_this()](const Status& failure) {
           if (const std::shared_ptr<Choice> open = weak.lock()) open->frames_failed(failure);
         }));
   }
@@ -237,7 +237,8 @@ Status Choice::wait_for_choice(Deadline deadline, const std::function<Status()>&
       details.blamed = late();
       const bool one = details.blamed.size() == 1;
       return Status::failure(TRIREME_ERROR_TIMEOUT,
-                             list_ranks(details.blamed) + (one ? " has" : " have") + " not told how it reaches the ranks of \"" + options_.name + "\"")
+                             list_ranks(details.blamed) + (one ? " has" : " have") +
+                                 " not told how it reaches the ranks of \"" + options_.name + "\"")
           .with_details(std::move(details));
     }
     const Deadline look = Deadline::at(std::min(deadline.moment_ns(), now_ns() + kLookNs));
@@ -288,8 +289,9 @@ std::shared_ptr<Backend> Choice::insist(Deadline deadline) {
                [this] { return chosen() != nullptr || stops_insisting_; });
   }
   const bool by_frames = settle_on_frames();
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (by_frames) return frames_;
+  changed_.wait(lock, [this] { return chosen() != nullptr; });  // the thread says so in a moment
   return memory_;
 }
 
@@ -409,8 +411,7 @@ Status Choice::tell(Backend& frames, int round, bool own, bool* all) {
     for (const OperationKind kind : {OperationKind::send, OperationKind::receive}) {
       Message& message = messages.emplace_back();
       message.kind = kind;
-      message.data =
-          kind == OperationKind::send ? &mine : &theirs[static_cast<std::size_t>(peer)];
+      message.data = kind == OperationKind::send ? &mine : &theirs[static_cast<std::size_t>(peer)];
       message.count = 1;
       message.peer = peer;
       message.tag = static_cast<std::uint64_t>(round);
@@ -492,6 +493,10 @@ void Choice::finish() noexcept {
   if (memory != nullptr && listener != nullptr) memory->on_end(listener);
   memory.reset();
   unused.reset();  // says goodbye to the peers
+  if (uses_memory() && log_wanted(TRIREME_LOG_INFO)) {
+    log_line(TRIREME_LOG_INFO,
+             rank_of(options_) + ": all ranks are on one host and use its memory");
+  }
   const std::lock_guard lock(mutex_);
   works_ = false;
   changed_.notify_all();

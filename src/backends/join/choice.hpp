@@ -1,10 +1,10 @@
 // Choice: the way of a tcp:// group. Ranks that all share one host use its memory. Others send
 // frames over their connections, and so do ranks of one host that cannot map each other's memory.
 //
-// A rank begins with frames. When the ranks have met, and all are on one host, each tries to join a
-// group of host://, and tells the others twice how it went: that it could begin, and that it maps
-// the memory of all. The telling goes by frames, so every loss is noticed as in any group. Nothing
-// of the caller's runs before the choice.
+// A rank begins with frames. If all are on one host when they have met, each tries to join a group
+// of host://. It tells the others twice how it went: that it could begin, and that it maps the
+// memory of all. The telling goes by frames, so every loss is noticed as in any group. Nothing of
+// the caller's runs before the choice.
 //
 // All ranks choose the same. A word in the shared memory says which, and the first rank to write it
 // decides. A rank writes "memory" only when all ranks have told that they map it. So ranks that do

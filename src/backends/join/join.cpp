@@ -128,8 +128,7 @@ Status join_network(const GroupOptions& options, std::string_view place,
     return Status::success();
   }
   choice->begin(
-      std::shared_ptr<host::HostBackend>(static_cast<host::HostBackend*>(frames.release())),
-      mesh);
+      std::shared_ptr<host::HostBackend>(static_cast<host::HostBackend*>(frames.release())), mesh);
   *out = std::make_unique<NetworkBackend>(options, std::move(choice));
   return Status::success();
 }

@@ -3,7 +3,7 @@
 namespace trireme {
 namespace {
 
-// What begin_rest() saw before the choice. Another backend counts to it only once in 2^32 times,
+// begin_rest() gives this number before the choice. Another backend gives it once in 2^32 times,
 // and then a thread does not sleep.
 constexpr std::uint32_t kNoChoice = UINT32_MAX;
 

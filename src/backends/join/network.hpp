@@ -44,8 +44,7 @@ class NetworkBackend final : public Backend {
   void wake_waiters() override;
 
   Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) override;
-  bool shares_memory() const override { return choice_->uses_memory(); }
-  OneMemory one_memory() const override { return OneMemory::once_met; }
+  OneMemory one_memory() const override { return {choice_->uses_memory(), false}; }
   std::uint64_t key_of(Memory& memory) const override { return choice_->now()->key_of(memory); }
   Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
                   std::shared_ptr<Memory>* out) override {

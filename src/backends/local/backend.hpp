@@ -55,7 +55,7 @@ class LocalBackend final : public Backend {
   }
   Backoff backoff() const override { return group_.bells().backoff(); }
   void wake_waiters() override { group_.bells().wake_waiters(); }
-  bool shares_memory() const override { return true; }
+  OneMemory one_memory() const override { return {true, true}; }
   std::uint64_t key_of(Memory& memory) const override { return buffers_->key_of(memory); }
   Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,
                   std::shared_ptr<Memory>* out) override {

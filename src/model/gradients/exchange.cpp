@@ -99,7 +99,7 @@ Status GradientExchange::find_place(std::uint64_t bucket, bool waits) {
 bool GradientExchange::reduces_at_once(const Bucket& bucket) const {
   return layout_.spread.whole_state() && !passes_.reproducible() && !uneven_ &&
          encoding_ == nullptr && bucket.elements * dtype_size(bucket.dtype) >= kAtOnceBytes &&
-         link_.communicator->shares_memory();
+         link_.communicator->one_memory().is_there;
 }
 
 // A group of one rank, whose gradients lie in the place of their sum: a pass over them would only
