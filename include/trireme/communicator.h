@@ -15,7 +15,7 @@
  * - "local://NAME": ranks are threads of this process.
  * - "host://NAME": ranks are processes of this host.
  * - "tcp://ADDRESS:PORT[/NAME][?interface=NAME][&host=LABEL][&silence_ms=N]": ranks are processes
- *   of any hosts that know the job's token.
+ *   of any hosts that know the job's token. Ranks that all share one host use its memory.
  * - "transport://NAME": the caller's `transport` carries the bytes.
  * - "mpi://": all ranks of mpirun. Ranks that all share one host use its memory. If the program has
  *   not initialised MPI, the library does so, and finalises it when the process exits.
@@ -26,7 +26,7 @@
  * - RANK and WORLD_SIZE. Without both: the variables of Open MPI, of MPICH or of Slurm.
  * - TRIREME_RENDEZVOUS, a rendezvous of another kind.
  * - Without that: MASTER_ADDR, MASTER_PORT and the job's token. Ranks on several hosts then meet
- *   over tcp://, ranks of one host by its memory.
+ *   over tcp://, ranks of one host over host:// if the variables tell that.
  *
  * Inside mpirun env:// means mpi:// if neither TRIREME_RENDEZVOUS nor MASTER_ADDR is set.
  *
@@ -60,8 +60,8 @@
  * A lost rank that still lives gets TRIREME_ERROR_PEER_LOST from both calls.
  *
  * Majority: over tcp:// a dead rank looks like a rank that others do not reach. So each of the two
- * calls needs enough ranks that reach each other. The ranks of the last such call count, at first
- * all ranks. A call needs either of these:
+ * calls needs enough ranks that reach each other, unless all share the memory of one host. The
+ * ranks of the last such call count, at first all ranks. A call needs either of these:
  *
  * - more than half of them,
  * - exactly half of them, and the lowest one among these.
@@ -97,9 +97,9 @@ typedef struct trireme_communicator_options {
      */
     const char *rendezvous;
     /**
-     * "local"; "frames", over sockets or a transport; "mpi", where MPI moves everything, on one
-     * host, too; or "gloo", with tcp:// alone. The same on all ranks. Default: the best one for the
-     * rendezvous, which is never "gloo".
+     * "local"; "frames", over sockets or a transport, also between ranks of one host; "mpi", where
+     * MPI moves everything, on one host, too; or "gloo", with tcp:// alone. The same on all ranks.
+     * Default: the best one for the rendezvous, which is never "gloo".
      */
     const char *backend;
     /** Name in messages, at most 63 bytes. Default: the rendezvous. */
@@ -286,9 +286,9 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_communicator_get_world_
 /**
  * Tells which backend and transport carry the bytes, for example "local (processes)".
  *
- * If mpi:// finds all ranks on one host, the text is "local (processes, met by Open MPI)", for
- * example. If ranks share hosts, it is "hierarchical (2 hosts x 4)", for example. mpi:// says so at
- * once, tcp:// only when all ranks have joined.
+ * If mpi:// or tcp:// finds all ranks on one host, the text is "local (processes, met by Open MPI)"
+ * or "local (processes, met by tcp)". If ranks share hosts, it is "hierarchical (2 hosts x 4)", for
+ * example. mpi:// says so at once, tcp:// only when all ranks have joined.
  *
  * Does not block. Copies the text with its final 0 into the caller's memory.
  *

@@ -31,9 +31,9 @@ namespace Trireme
         public IntPtr Rendezvous;
 
         /// <summary>
-        /// "local"; "frames", over sockets or a transport; "mpi", where MPI moves everything, on
-        /// one host, too; or "gloo", with tcp:// alone. The same on all ranks. Default: the best
-        /// one for the rendezvous, which is never "gloo".
+        /// "local"; "frames", over sockets or a transport, also between ranks of one host; "mpi",
+        /// where MPI moves everything, on one host, too; or "gloo", with tcp:// alone. The same on
+        /// all ranks. Default: the best one for the rendezvous, which is never "gloo".
         /// </summary>
         public IntPtr Backend;
 
