@@ -29,6 +29,15 @@ Status NetworkBackend::agree(const Operation& operation, std::uint64_t sequence,
   return choice_->chosen()->agree(operation, sequence, deadline, gives);
 }
 
+std::optional<Status> NetworkBackend::run_over_wire(const Operation& operation,
+                                                    std::uint64_t sequence, Deadline deadline,
+                                                    const OverWire& move) {
+  if (choice_->chosen() == nullptr) {
+    TRIREME_RETURN_IF_ERROR(choice_->wait_for(operation, sequence, deadline));
+  }
+  return choice_->chosen()->run_over_wire(operation, sequence, deadline, move);
+}
+
 Status NetworkBackend::know_natives(Deadline deadline) {
   if (choice_->chosen() == nullptr) TRIREME_RETURN_IF_ERROR(wait_ready(deadline));
   return choice_->chosen()->know_natives(deadline);

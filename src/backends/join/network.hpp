@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "backends/join/choice.hpp"
@@ -34,6 +35,8 @@ class NetworkBackend final : public Backend {
   bool prefers_native(const Operation& operation) const override;
   Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
                std::vector<bool>* gives) override;
+  std::optional<Status> run_over_wire(const Operation& operation, std::uint64_t sequence,
+                                      Deadline deadline, const OverWire& move) override;
 
   void post(Message& message) override;
   void progress() override;
