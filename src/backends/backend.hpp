@@ -253,9 +253,30 @@ struct OneMemory {
   bool known_at_once;  // by all ranks; else only when they have met. It does not change.
 };
 
-class Backend {
+// Carries messages between the ranks of a group.
+class Messenger {
  public:
-  virtual ~Backend() = default;  // leaves the group; never waits for a peer
+  virtual ~Messenger() = default;
+
+  // post() registers a message (and may finish it), progress() moves all that can move now. One
+  // thread at a time is inside post, progress and withdraw; the caller locks. Once the group has
+  // failed, progress() ends all messages and does not throw.
+  virtual void post(Message& message) = 0;
+  virtual void progress() = 0;
+  virtual bool withdraw(Message& message) = 0;  // false: it is matched or done
+  // Peers wake this rank only while a thread of it rests. The thread calls begin_rest(), then
+  // progress() once more, then wait_activity(). It takes 1 off the result when it is awake again.
+  virtual std::atomic<std::uint32_t>* begin_rest(std::uint32_t* out_seen) noexcept = 0;
+  // Sleeps until progress() may have new work, the group has failed, or the deadline passes.
+  // `seen`: from begin_rest(), which came before the last progress().
+  virtual void wait_activity(std::uint32_t seen, Deadline deadline) = 0;
+  virtual Backoff backoff() const = 0;  // how long a thread polls before it rests
+  virtual void wake_waiters() = 0;      // makes this rank's own wait_activity() return
+};
+
+class Backend : public Messenger {
+ public:
+  ~Backend() override = default;  // leaves the group; never waits for a peer
 
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
@@ -310,21 +331,6 @@ class Backend {
     return static_cast<void>(operation), static_cast<void>(sequence), static_cast<void>(deadline),
            static_cast<void>(move), std::nullopt;
   }
-
-  // Messages: post() registers one (and may finish it), progress() moves all that can move now. One
-  // thread at a time is inside post, progress and withdraw; the caller locks. Once the group has
-  // failed, progress() ends all messages and does not throw.
-  virtual void post(Message& message) = 0;
-  virtual void progress() = 0;
-  virtual bool withdraw(Message& message) = 0;  // false: it is matched or done
-  // Peers wake this rank only while a thread of it rests. The thread calls begin_rest(), then
-  // progress() once more, then wait_activity(). It takes 1 off the result when it is awake again.
-  virtual std::atomic<std::uint32_t>* begin_rest(std::uint32_t* out_seen) noexcept = 0;
-  // Sleeps until progress() may have new work, the group has failed, or the deadline passes.
-  // `seen`: from begin_rest(), which came before the last progress().
-  virtual void wait_activity(std::uint32_t seen, Deadline deadline) = 0;
-  virtual Backoff backoff() const = 0;  // how long a thread polls before it rests
-  virtual void wake_waiters() = 0;      // makes this rank's own wait_activity() return
 
   // Allocates memory that run() reads from peers without a copy. Any thread.
   virtual Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) = 0;

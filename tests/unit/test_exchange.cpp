@@ -247,7 +247,7 @@ void abort_ends_every_wait(void**) {
 }
 
 // Every member calls all others, again and again, while other threads move large pieces. All calls
-// come, whole and in order. Nobody sleeps while a call is there.
+// come, whole and in order. No thread sleeps while a call is there.
 void calls_come_beside_pieces(void**) {
   constexpr int kMembers = 3;
   constexpr std::uint32_t kCalls = 400;
