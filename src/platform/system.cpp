@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -122,6 +123,24 @@ void* map_memory(int descriptor, std::uint64_t bytes) {
 
 void unmap_memory(void* address, std::uint64_t bytes) { munmap(address, bytes); }
 
+// The kernel may read less than it was asked for.
+ssize_t read_process_memory(pid_t process, void* to, std::uint64_t address, std::uint64_t bytes) {
+  auto* next = static_cast<char*>(to);
+  for (std::uint64_t left = bytes; left > 0;) {
+    const iovec here{next, left};
+    const iovec there{reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), left};
+    const ssize_t got = process_vm_readv(process, &here, 1, &there, 1, 0);
+    if (got <= 0) {
+      if (got == 0) errno = EFAULT;
+      return -1;
+    }
+    next += got;
+    address += static_cast<std::uint64_t>(got);
+    left -= static_cast<std::uint64_t>(got);
+  }
+  return static_cast<ssize_t>(bytes);
+}
+
 int make_event_fd() {
   return own_descriptor([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
 }
@@ -148,6 +167,7 @@ System table = {
     sealed_memory_file,
     map_memory,
     unmap_memory,
+    read_process_memory,
     make_socket,
     ::bind,
     ::listen,

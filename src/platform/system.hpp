@@ -20,6 +20,9 @@ struct System {
   void* (*map)(int descriptor, std::uint64_t bytes);  // nullptr on failure
   void (*unmap)(void* address, std::uint64_t bytes);
 
+  // Reads memory of another process, as process_vm_readv(): all of it, or -1.
+  ssize_t (*read_process)(pid_t process, void* to, std::uint64_t address, std::uint64_t bytes);
+
   // Unix sockets.
   int (*socket)(int domain, int type, int protocol);
   int (*bind)(int socket, const sockaddr* address, socklen_t length);

@@ -18,8 +18,8 @@ HostBackend::HostBackend(const GroupOptions& options, std::shared_ptr<FrameLink>
       group_(frame_link_->group()),
       buffers_(std::make_shared<local::Buffers>(group_)),
       collectives_(group_, *buffers_),
-      messages_(group_, 0),
-      algorithms_(group_, 1) {}
+      messages_(group_, 0, nullptr),
+      algorithms_(group_, 1, nullptr) {}
 
 HostBackend::~HostBackend() {
   buffers_->detach();

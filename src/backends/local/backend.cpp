@@ -12,8 +12,8 @@ LocalBackend::LocalBackend(const GroupOptions& options, bool processes)
              options.stall_warning_ns),
       buffers_(std::make_shared<Buffers>(group_)),
       collectives_(group_, *buffers_),
-      messages_(group_, 0),
-      algorithms_(group_, 1),
+      messages_(group_, 0, buffers_.get()),
+      algorithms_(group_, 1, buffers_.get()),
       decisions_(group_) {}
 
 LocalBackend::~LocalBackend() {

@@ -135,6 +135,26 @@ void Buffers::make_private(const void* data) {
   }
 }
 
+Status Buffers::find_mapped(int peer, const Location& location, std::uint64_t bytes,
+                            std::byte** out, std::shared_ptr<void>* keep) {
+  *out = nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto& buffers = peers_[static_cast<std::size_t>(peer)];
+  const auto found = buffers.find(location.id);
+  if (found == buffers.end()) return Status::success();
+  const PeerBuffer& buffer = found->second;
+  if (location.offset > buffer.bytes || bytes > buffer.bytes - location.offset) {
+    return Status::failure(
+        TRIREME_ERROR_CORRUPT,
+        "rank " + std::to_string(peer) + " names " + std::to_string(bytes) + " bytes at offset " +
+            std::to_string(location.offset) + " of a buffer of " + std::to_string(buffer.bytes) +
+            " bytes");
+  }
+  *out = buffer.data + location.offset;
+  *keep = buffer.mapping;
+  return Status::success();
+}
+
 Status Buffers::resolve(int peer, const Location& location, std::uint64_t bytes, Purpose purpose,
                         Deadline deadline, std::byte** out, std::shared_ptr<void>* keep) {
   Group& group = *group_;
@@ -142,24 +162,8 @@ Status Buffers::resolve(int peer, const Location& location, std::uint64_t bytes,
   Stall stall = group.latecomers().stall();
   while (true) {
     const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
-    {
-      const std::lock_guard lock(mutex_);
-      const auto& buffers = peers_[static_cast<std::size_t>(peer)];
-      const auto found = buffers.find(location.id);
-      if (found != buffers.end()) {
-        const PeerBuffer& buffer = found->second;
-        if (location.offset > buffer.bytes || bytes > buffer.bytes - location.offset) {
-          return Status::failure(TRIREME_ERROR_CORRUPT,
-                                 "rank " + std::to_string(peer) + " names " +
-                                     std::to_string(bytes) + " bytes at offset " +
-                                     std::to_string(location.offset) + " of a buffer of " +
-                                     std::to_string(buffer.bytes) + " bytes");
-        }
-        *out = buffer.data + location.offset;
-        *keep = buffer.mapping;
-        return Status::success();
-      }
-    }
+    TRIREME_RETURN_IF_ERROR(find_mapped(peer, location, bytes, out, keep));
+    if (*out != nullptr) return Status::success();
     if (group.failure().happened()) return group.failure().status();
     if (deadline.passed()) {
       FailureDetails details;
@@ -269,7 +273,7 @@ Status Buffers::add_peer_buffer(int peer, std::uint64_t id, std::uint64_t bytes,
         TRIREME_ERROR_CORRUPT,
         "rank " + std::to_string(peer) + " handed over buffer " + std::to_string(id) + " twice");
   }
-  if (group_ != nullptr) group_->bells().ring(group_->bells().private_bell());
+  if (group_ != nullptr) group_->bells().wake_waiters();  // of collectives, and of messages
   return Status::success();
 }
 

@@ -57,6 +57,9 @@ class Buffers : public std::enable_shared_from_this<Buffers> {
   // Waits until the buffer of `peer` is mapped here, and checks that the range lies within it.
   Status resolve(int peer, const Location& location, std::uint64_t bytes, Purpose purpose,
                  Deadline deadline, std::byte** out, std::shared_ptr<void>* keep);
+  // The same without a wait: null in *out if the buffer has not come yet.
+  Status find_mapped(int peer, const Location& location, std::uint64_t bytes, std::byte** out,
+                     std::shared_ptr<void>* keep);
   // The number by which peers map a buffer of this rank, while it lives.
   std::uint64_t key_of(Memory& memory) const;
   Status map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadline deadline,

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/slots/lending.hpp"
 #include "backends/slots/ring.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
@@ -22,9 +23,11 @@ struct WireHeader {
   std::uint64_t count;
   std::int32_t dtype;
   std::uint32_t context;
-  std::uint64_t first;  // bytes of the payload that come with the header
+  std::uint64_t first;  // bytes of the payload that come with the header, or kLent
 };
-static_assert(sizeof(WireHeader) <= kCell);
+// Instead of a payload comes the place of the bytes, and fills the cell.
+constexpr std::uint64_t kLent = UINT64_MAX;
+static_assert(sizeof(WireHeader) + sizeof(Location) == kCell);
 
 WireHeader header_of(const Message& send) {
   return {0, send.tag, send.count, send.dtype, send.context, 0};
@@ -55,6 +58,7 @@ bool matches(const Message& message, int from, const WireHeader& header) {
 // The messages between this rank and one peer.
 struct Peer {
   MessageList sends;          // in order; a part of the first one may be in the ring
+  MessageList lent;           // sends before these, whose bytes the peer has not read yet
   std::uint64_t written = 0;  // bytes of the ring to the peer
   std::uint64_t taken = 0;    // bytes of it that the peer had read when this rank last looked
   std::uint64_t read = 0;     // bytes of the ring from the peer
@@ -64,6 +68,7 @@ struct Peer {
   WireHeader header{};
   std::uint64_t bytes = 0;
   std::uint64_t got = 0;
+  Lent source;  // of a message whose bytes are lent
   std::byte* target = nullptr;
   Message* receive = nullptr;  // null: the last one of `aside`
   std::list<SetAside> aside;
@@ -73,8 +78,11 @@ struct Peer {
 }  // namespace
 
 struct Messages::State {
-  State(Group& group_in, int set_in)
-      : group(group_in), set(set_in), peers(static_cast<std::size_t>(group_in.world_size())) {}
+  State(Group& group_in, int set_in, Buffers* buffers)
+      : group(group_in),
+        set(set_in),
+        lending(group_in, buffers),
+        peers(static_cast<std::size_t>(group_in.world_size())) {}
 
   Peer& peer(std::int32_t rank) { return peers[static_cast<std::size_t>(rank)]; }
   Ring& ring(int from, int to) const { return ring_of(*group.segment(), set, from, to); }
@@ -95,14 +103,22 @@ struct Messages::State {
   // Makes the receive ready for the message; returns false if that has failed the group.
   bool take(Message& receive, const WireHeader& header, int from);
   void end(MessageList* all, Message* message);
-  void end_send(int to, Message* message);
+  void end_send(int to, MessageList* all, Message* message);
   Status push(int to);
   Status push_all(int to);
   Status push_piece(int to, Message& message, bool* moved);
+  void show(int to, const Message& message, std::uint64_t first, std::uint64_t end);
+  Status end_lent(int to);
+  bool withdraw_lent(int to, const Message& message);
   bool has_room(int to, const Message& message, std::uint64_t end);
+  bool look_taken(int to, const Message& message);
   bool relayed() const { return group.bells().relay() != nullptr; }
   Status pull(int from);
   Status begin_incoming(int from, bool* begun);
+  bool find_header(int from, WireHeader* header, std::uint64_t* available);
+  Status borrow(int from, const WireHeader& header, bool* borrowed);
+  Status read_lent(int from);
+  void give_room(int from);
   Status end_incoming(int from);
   Status publish(Peer& from, std::list<SetAside>::iterator aside);
   Status match_aside(int from);
@@ -114,6 +130,7 @@ struct Messages::State {
 
   Group& group;
   const int set;
+  Lending lending;
   std::vector<Peer> peers;
   bool all_left_seen = false;
   MessageList receives;  // and probes, in the order of their calls, matched or not
@@ -121,7 +138,8 @@ struct Messages::State {
   RankSet arriving;      // peers that are sending a message to this rank
 };
 
-Messages::Messages(Group& group, int set) : state_(std::make_unique<State>(group, set)) {}
+Messages::Messages(Group& group, int set, Buffers* buffers)
+    : state_(std::make_unique<State>(group, set, buffers)) {}
 Messages::~Messages() = default;
 
 // --- ends ------------------------------------------------------------------------------------
@@ -154,9 +172,13 @@ void Messages::State::end_all() noexcept {
   };
   end_list(receives);
   sending = arriving = RankSet();
-  for (Peer& peer : peers) {
+  for (int rank = 0; rank < group.world_size(); ++rank) {
+    Peer& peer = this->peer(rank);
+    if (!peer.lent.empty()) lending.settle(ring(group.rank(), rank));
+    end_list(peer.lent);
     end_list(peer.sends);
     peer.incoming = false;
+    peer.source = Lent();
     peer.aside.clear();
     peer.aside_bytes = 0;
   }
@@ -168,10 +190,9 @@ void Messages::State::end(MessageList* all, Message* message) {
   message->done.store(true, std::memory_order_release);
 }
 
-void Messages::State::end_send(int to, Message* message) {
-  MessageList& sends = peer(to).sends;
-  end(&sends, message);
-  if (sends.empty()) sending.remove(to);
+void Messages::State::end_send(int to, MessageList* all, Message* message) {
+  end(all, message);
+  if (peer(to).sends.empty() && peer(to).lent.empty()) sending.remove(to);
 }
 
 bool Messages::State::wants(int from) const {
@@ -246,7 +267,7 @@ bool Messages::State::take(Message& receive, const WireHeader& header, int from)
 Status Messages::State::push(int to) {
   TRIREME_RETURN_IF_ERROR(push_all(to));
   std::atomic<std::uint32_t>& waits = ring(group.rank(), to).writer_waits;
-  const bool waiting = !peer(to).sends.empty();
+  const bool waiting = !peer(to).sends.empty() || !peer(to).lent.empty();
   if (waiting == (waits.load(std::memory_order_relaxed) != 0)) return Status::success();
   waits.store(waiting ? 1 : 0, std::memory_order_seq_cst);
   // The peer may have read everything before it could see that.
@@ -255,25 +276,48 @@ Status Messages::State::push(int to) {
 
 Status Messages::State::push_all(int to) {
   Peer& peer = this->peer(to);
+  if (!peer.lent.empty()) TRIREME_RETURN_IF_ERROR(end_lent(to));
   while (!peer.sends.empty() && !group.failure().happened()) {
     Message& message = *peer.sends.front();
     bool moved = false;
     TRIREME_RETURN_IF_ERROR(push_piece(to, message, &moved));
     if (!moved) break;
     group.bells().call_member(to);
-    if (message.moved_bytes == message.count * dtype_size(message.dtype)) {
+    if (message.lent_until != 0) {
+      peer.sends.remove(message);
+      peer.lent.push_back(message);
+    } else if (message.moved_bytes == message.count * dtype_size(message.dtype)) {
       TRIREME_RETURN_IF_ERROR(failpoint("send", "before_done"));
-      end_send(to, &message);
+      end_send(to, &peer.sends, &message);
     }
   }
   return Status::success();
 }
 
-// Whether the ring has room up to this position. It looks at the peer's position, which costs the
-// transfer of a cache line, only where what it knows does not suffice.
-bool Messages::State::has_room(int to, const Message& message, std::uint64_t end) {
+// Ends the sends whose bytes the peer has read where they lie.
+Status Messages::State::end_lent(int to) {
   Peer& peer = this->peer(to);
-  if (end - peer.taken <= capacity()) return true;
+  if (!look_taken(to, *peer.lent.front())) return Status::success();
+  while (!peer.lent.empty() && peer.lent.front()->lent_until <= peer.taken) {
+    Message& message = *peer.lent.front();
+    TRIREME_RETURN_IF_ERROR(failpoint("send", "before_done"));
+    group.traffic().count_sent(message.count * dtype_size(message.dtype));
+    end_send(to, &peer.lent, &message);
+  }
+  return Status::success();
+}
+
+// Whether the peer will never read the bytes of the message: it has not taken it before.
+bool Messages::State::withdraw_lent(int to, const Message& message) {
+  const std::uint64_t position = message.lent_until - kCell;
+  std::uint64_t stamp = stamp_of(position);
+  return stamp_at(ring(group.rank(), to), capacity(), position)
+      .compare_exchange_strong(stamp, withdrawn_of(position), std::memory_order_seq_cst);
+}
+
+// Notes how far the peer has read; returns false if it has failed the group.
+bool Messages::State::look_taken(int to, const Message& message) {
+  Peer& peer = this->peer(to);
   const std::uint64_t taken = ring(group.rank(), to).read.load(std::memory_order_seq_cst);
   if (peer.written - taken > capacity()) {
     fail(message, TRIREME_ERROR_CORRUPT,
@@ -281,7 +325,15 @@ bool Messages::State::has_room(int to, const Message& message, std::uint64_t end
     return false;
   }
   peer.taken = taken;
-  return end - peer.taken <= capacity();
+  return true;
+}
+
+// Whether the ring has room up to this position. It looks at the peer's position, which costs the
+// transfer of a cache line, only where what it knows does not suffice.
+bool Messages::State::has_room(int to, const Message& message, std::uint64_t end) {
+  Peer& peer = this->peer(to);
+  if (end - peer.taken <= capacity()) return true;
+  return look_taken(to, message) && end - peer.taken <= capacity();
 }
 
 // Puts the next piece of a message into the ring, a quarter of the ring at most: the receiver
@@ -291,6 +343,19 @@ Status Messages::State::push_piece(int to, Message& message, bool* moved) {
   Ring& ring = this->ring(group.rank(), to);
   const bool begins = !message.matched;
   const std::uint64_t left = message.count * dtype_size(message.dtype) - message.moved_bytes;
+  Location place;
+  if (begins && lending.lends(ring, message.data, left, capacity(), &place)) {
+    const std::uint64_t end = peer.written + kCell;
+    if (!has_room(to, message, end + kCell)) return Status::success();
+    TRIREME_RETURN_IF_ERROR(failpoint("send", "before_first"));
+    TRIREME_RETURN_IF_ERROR(failpoint("send", "mid_message"));
+    copy_in(ring.data, capacity(), peer.written + sizeof(WireHeader), &place, sizeof place);
+    stamp_at(ring, capacity(), end).store(0, std::memory_order_relaxed);
+    show(to, message, kLent, end);
+    message.lent_until = end;
+    *moved = true;
+    return Status::success();
+  }
   const std::uint64_t part = std::min(left, capacity() / 4);
   const std::uint64_t at = peer.written + (begins ? sizeof(WireHeader) : 0);
   const std::uint64_t end = part == left ? next_cell(at + part) : at + part;
@@ -304,24 +369,33 @@ Status Messages::State::push_piece(int to, Message& message, bool* moved) {
   }
   if (part == left) stamp_at(ring, capacity(), end).store(0, std::memory_order_relaxed);
   if (begins) {
-    WireHeader header = header_of(message);
-    header.first = part;
-    constexpr std::uint64_t kStamp = sizeof header.stamp;
-    copy_in(ring.data, capacity(), peer.written + kStamp, &header.tag, sizeof header - kStamp);
-    // The reader waits for the stamp, and then finds the position. A relay waits for the position.
-    const auto stamp = stamp_at(ring, capacity(), peer.written);
-    if (relayed()) stamp.store(stamp_of(peer.written), std::memory_order_relaxed);
-    ring.written.store(end, std::memory_order_release);
-    if (!relayed()) stamp.store(stamp_of(peer.written), std::memory_order_seq_cst);
+    show(to, message, part, end);
     message.matched = true;
   } else {
     ring.written.store(end, std::memory_order_seq_cst);
+    peer.written = end;
   }
-  peer.written = end;
   message.moved_bytes += part;
   group.traffic().count_sent(part);
   *moved = true;
   return Status::success();
+}
+
+// Writes the header of a message whose first part ends there, and shows it to the reader.
+void Messages::State::show(int to, const Message& message, std::uint64_t first,
+                           std::uint64_t end) {
+  Peer& peer = this->peer(to);
+  Ring& ring = this->ring(group.rank(), to);
+  WireHeader header = header_of(message);
+  header.first = first;
+  constexpr std::uint64_t kStamp = sizeof header.stamp;
+  copy_in(ring.data, capacity(), peer.written + kStamp, &header.tag, sizeof header - kStamp);
+  // The reader waits for the stamp, and then finds the position. A relay waits for the position.
+  const auto stamp = stamp_at(ring, capacity(), peer.written);
+  if (relayed()) stamp.store(stamp_of(peer.written), std::memory_order_relaxed);
+  ring.written.store(end, std::memory_order_release);
+  if (!relayed()) stamp.store(stamp_of(peer.written), std::memory_order_seq_cst);
+  peer.written = end;
 }
 
 // --- receiving -------------------------------------------------------------------------------
@@ -336,6 +410,11 @@ Status Messages::State::pull(int from) {
       bool begun = false;
       TRIREME_RETURN_IF_ERROR(begin_incoming(from, &begun));
       if (!begun) return Status::success();
+      if (peer.source.place != Place::none) {
+        TRIREME_RETURN_IF_ERROR(read_lent(from));
+        if (peer.incoming) return Status::success();  // the group has failed
+        continue;
+      }
     }
     const std::uint64_t before = ring.read.load(std::memory_order_relaxed);
     if (peer.got < peer.bytes && peer.come == peer.read) {
@@ -361,14 +440,7 @@ Status Messages::State::pull(int from) {
         peer.got == peer.bytes &&
         (!relayed() || ring.written.load(std::memory_order_acquire) >= next_cell(peer.read));
     if (whole) peer.come = peer.read = next_cell(peer.read);
-    if (peer.read != before) {
-      ring.read.store(peer.read, std::memory_order_seq_cst);
-      if (group.bells().sleeps(from) && ring.writer_waits.load(std::memory_order_seq_cst) != 0) {
-        group.bells().ring_member(from);
-      } else if (relayed()) {
-        group.bells().relay()->ring(from);
-      }
-    }
+    if (peer.read != before) give_room(from);
     if (whole) {
       TRIREME_RETURN_IF_ERROR(end_incoming(from));
     } else if (part == 0) {
@@ -378,31 +450,104 @@ Status Messages::State::pull(int from) {
   return Status::success();
 }
 
+// Tells the writer how far this rank has read.
+void Messages::State::give_room(int from) {
+  Ring& ring = this->ring(from, group.rank());
+  ring.read.store(peer(from).read, std::memory_order_seq_cst);
+  if (group.bells().sleeps(from) && ring.writer_waits.load(std::memory_order_seq_cst) != 0) {
+    group.bells().ring_member(from);
+  } else if (relayed()) {
+    group.bells().relay()->ring(from);
+  }
+}
+
+// The next header, if it has come, and how many bytes have come with it.
+bool Messages::State::find_header(int from, WireHeader* header, std::uint64_t* available) {
+  Peer& peer = this->peer(from);
+  Ring& ring = this->ring(from, group.rank());
+  std::uint64_t stamp = 0;
+  if (relayed()) {
+    *available = ring.written.load(std::memory_order_acquire) - peer.read;
+    if (*available < sizeof *header) return false;
+    stamp = stamp_at(ring, capacity(), peer.read).load(std::memory_order_relaxed);
+  } else {
+    *available = UINT64_MAX;  // all of it, as no relay brings it
+    stamp = stamp_at(ring, capacity(), peer.read).load(std::memory_order_seq_cst);
+    while (stamp == withdrawn_of(peer.read)) {
+      peer.read += kCell;
+      give_room(from);
+      stamp = stamp_at(ring, capacity(), peer.read).load(std::memory_order_seq_cst);
+    }
+    if (stamp == 0) return false;
+  }
+  header->stamp = stamp;  // the writer may change it, so it is read once
+  constexpr std::uint64_t kStamp = sizeof stamp;
+  copy_out(&header->tag, ring.data, capacity(), peer.read + kStamp, sizeof *header - kStamp);
+  return true;
+}
+
+// Takes the message whose bytes are lent. Its writer may have withdrawn it a moment ago.
+Status Messages::State::borrow(int from, const WireHeader& header, bool* borrowed) {
+  Peer& peer = this->peer(from);
+  Ring& ring = this->ring(from, group.rank());
+  Location place;
+  copy_out(&place, ring.data, capacity(), peer.read + sizeof header, sizeof place);
+  const std::uint64_t bytes = header.count * dtype_size(header.dtype);
+  TRIREME_RETURN_IF_ERROR(lending.find(from, place, bytes, &peer.source));
+  if (peer.source.place == Place::none) return Status::success();
+  std::uint64_t stamp = header.stamp;
+  *borrowed = stamp_at(ring, capacity(), peer.read)
+                  .compare_exchange_strong(stamp, taken_of(peer.read), std::memory_order_seq_cst);
+  if (!*borrowed) peer.source = Lent();
+  return Status::success();
+}
+
+// Copies a message from where it lies, and then lets its sender go on. A failure of the group ends
+// the copy, and bytes that were read after it do not count: see Lending::settle().
+Status Messages::State::read_lent(int from) {
+  Peer& peer = this->peer(from);
+  Ring& ring = this->ring(from, group.rank());
+  Status status = Status::success();
+  while (peer.got < peer.bytes && status.ok()) {
+    if (peer.receive != nullptr) TRIREME_RETURN_IF_ERROR(failpoint("receive", "mid_message"));
+    const std::uint64_t part = std::min(peer.bytes - peer.got, Lending::kPiece);
+    ring.reading.store(1, std::memory_order_seq_cst);
+    if (!group.failure().happened()) {
+      status = lending.read(from, peer.source, peer.got, peer.target + peer.got, part, peer.bytes);
+    }
+    ring.reading.store(0, std::memory_order_seq_cst);
+    if (group.failure().happened()) return Status::success();
+    peer.got += part;
+  }
+  peer.source = Lent();
+  TRIREME_RETURN_IF_ERROR(status);
+  group.traffic().count_received(peer.bytes);
+  give_room(from);
+  return end_incoming(from);
+}
+
 // Reads the next header and finds a place for its payload.
 Status Messages::State::begin_incoming(int from, bool* begun) {
   Peer& peer = this->peer(from);
-  Ring& ring = this->ring(from, group.rank());
-  std::uint64_t available = UINT64_MAX;  // what comes with the header, unless a relay brings it
-  if (relayed()) {
-    available = ring.written.load(std::memory_order_acquire) - peer.read;
-    if (available < sizeof(WireHeader)) return Status::success();
-  } else if (stamp_at(ring, capacity(), peer.read).load(std::memory_order_seq_cst) == 0) {
-    return Status::success();
-  }
   WireHeader header;
-  copy_out(&header, ring.data, capacity(), peer.read, sizeof header);
+  std::uint64_t available = 0;
+  if (!find_header(from, &header, &available)) return Status::success();
+  const bool lent = header.first == kLent;
   std::uint64_t bytes = 0;
   if ((relayed() && available > capacity()) || header.stamp != stamp_of(peer.read) ||
       dtype_size(header.dtype) == 0 ||
       __builtin_mul_overflow(header.count, dtype_size(header.dtype), &bytes) ||
-      header.first != std::min(bytes, capacity() / 4)) {
+      (lent ? bytes == 0 : header.first != std::min(bytes, capacity() / 4))) {
     fail(*receives.front(), TRIREME_ERROR_CORRUPT,
          "rank " + std::to_string(from) + " sent something that is no message", {from});
     return Status::success();
   }
-  if (available < sizeof header + header.first) return Status::success();
+  if (available < (lent ? kCell : sizeof header + header.first)) return Status::success();
   Message* const receive = find_receive(from, header);
+  bool borrowed = false;
   if (receive != nullptr) {
+    if (lent) TRIREME_RETURN_IF_ERROR(borrow(from, header, &borrowed));
+    if (lent && !borrowed) return Status::success();
     if (!take(*receive, header, from)) return Status::success();
     TRIREME_RETURN_IF_ERROR(failpoint("receive", "before_first"));
     peer.receive = receive;
@@ -412,6 +557,8 @@ Status Messages::State::begin_incoming(int from, bool* begun) {
     if (!waits || bytes > kSetAsideBytes || peer.aside_bytes > kSetAsideBytes - bytes) {
       return Status::success();
     }
+    if (lent) TRIREME_RETURN_IF_ERROR(borrow(from, header, &borrowed));
+    if (lent && !borrowed) return Status::success();
     peer.aside.emplace_back();
     SetAside& aside = peer.aside.back();
     aside.header = header;
@@ -427,8 +574,8 @@ Status Messages::State::begin_incoming(int from, bool* begun) {
     peer.receive = nullptr;
     peer.target = aside.data.get();
   }
-  peer.read += sizeof header;
-  peer.come = peer.read + header.first;
+  peer.read += lent ? kCell : sizeof header;
+  peer.come = lent ? peer.read : peer.read + header.first;
   peer.header = header;
   peer.bytes = bytes;
   peer.got = 0;
@@ -490,7 +637,7 @@ void Messages::State::match_self() {
     if (!take(*receive, header, group.rank())) return;
     const std::uint64_t bytes = send->count * dtype_size(send->dtype);
     if (bytes > 0) std::memmove(receive->data, send->data, bytes);
-    end_send(group.rank(), send);
+    end_send(group.rank(), &self.sends, send);
     end(&receives, receive);
     next = self.sends.front();
   }
@@ -519,11 +666,12 @@ Status Messages::State::step(int rank) {
   // Read before the ring: the ring then holds all that the rank sent before it left.
   const bool left = group.presence().left(rank);
   Peer& peer = this->peer(rank);
+  lending.meet(rank, ring(rank, group.rank()));
   TRIREME_RETURN_IF_ERROR(match_aside(rank));
   TRIREME_RETURN_IF_ERROR(push(rank));
   TRIREME_RETURN_IF_ERROR(pull(rank));
   if (!left) return Status::success();
-  const Message* lost = peer.sends.empty() ? nullptr : peer.sends.front();
+  const Message* lost = peer.lent.empty() ? peer.sends.front() : peer.lent.front();
   if (is_receiving(peer)) lost = peer.receive != nullptr ? peer.receive : peer.aside.back().wanted;
   for (const Message* each = receives.front(); lost == nullptr && each != nullptr;
        each = each->after) {
@@ -577,9 +725,11 @@ void Messages::progress() {
 bool Messages::withdraw(Message& message) {
   if (message.done.load(std::memory_order_acquire) || message.matched) return false;
   if (message.kind == OperationKind::send) {
-    MessageList& sends = state_->peer(message.peer).sends;
-    sends.remove(message);
-    if (sends.empty()) state_->sending.remove(message.peer);
+    Peer& peer = state_->peer(message.peer);
+    const bool lent = message.lent_until != 0;
+    if (lent && !state_->withdraw_lent(message.peer, message)) return false;
+    (lent ? peer.lent : peer.sends).remove(message);
+    if (peer.sends.empty() && peer.lent.empty()) state_->sending.remove(message.peer);
   } else {
     state_->receives.remove(message);
   }

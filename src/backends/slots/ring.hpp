@@ -17,6 +17,8 @@ struct Ring {
   alignas(kLine) std::atomic<std::uint64_t> written;
   std::atomic<std::uint32_t> writer_waits;  // 1 while the writer waits for room
   alignas(kLine) std::atomic<std::uint64_t> read;
+  std::atomic<std::uint32_t> reads_process;  // 1 if the reader can read memory of the writer's process
+  std::atomic<std::uint32_t> reading;        // threads: 1 while the reader reads lent memory
   alignas(kLine) std::byte data[1];  // and the rest of the ring
 };
 constexpr std::uint64_t kRingHead = 2 * kLine;
@@ -38,6 +40,12 @@ inline std::atomic_ref<std::uint64_t> stamp_at(Ring& ring, std::uint64_t capacit
   return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(ring.data + position % capacity));
 }
 inline std::uint64_t stamp_of(std::uint64_t position) { return 0x74726d7374726d73 + position; }
+// The stamp of a message whose bytes are lent changes once more: the reader takes the message, or
+// the writer withdraws it. The first of them wins.
+inline std::uint64_t taken_of(std::uint64_t position) { return stamp_of(position) ^ (1ull << 63); }
+inline std::uint64_t withdrawn_of(std::uint64_t position) {
+  return stamp_of(position) ^ (1ull << 62);
+}
 
 inline std::uint64_t ring_capacity(const Layout& layout) { return layout.ring_bytes - kRingHead; }
 

@@ -33,12 +33,12 @@ struct alignas(kLine) Bell {
 };
 
 // The place of memory that peers read.
-enum class Place : std::uint32_t { none = 0, staged, shared, address };
+enum class Place : std::uint32_t { none = 0, staged, shared, address, process };
 struct Location {
   Place place;
   std::uint32_t reserved;
   std::uint64_t id;      // shared: number of the buffer at its owner
-  std::uint64_t offset;  // shared: from the buffer's begin; address: the address
+  std::uint64_t offset;  // shared: from the buffer's begin; address, process: the address
 };
 
 // Bits of Slot::flags.
@@ -89,6 +89,11 @@ struct alignas(kLine) Member {
   std::atomic<std::uint64_t> awaited[RankSet::kWords];
   std::atomic<std::uint64_t> in_vain[RankSet::kWords];
   std::atomic<std::uint64_t> in_vain_until_ns;  // how long that counts, by the reader's clock
+  // By these a peer finds out whether it can read the memory of this rank's process: at the address
+  // `witness_at` of process `process` lies `witness`. The process is written last; 0: not yet.
+  std::atomic<std::uint32_t> process;
+  std::atomic<std::uint64_t> witness_at;
+  std::atomic<std::uint64_t> witness;
 };
 
 // The failure as one rank saw it. Written once, whole, before Header::first_failure names it.
