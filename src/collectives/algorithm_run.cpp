@@ -443,6 +443,7 @@ class Run {
     message.done.store(false, std::memory_order_relaxed);
     message.matched = false;
     message.moved_bytes = 0;
+    message.lent_until = 0;
     message.kind = kind;
     message.data = data;
     message.count = bytes;
