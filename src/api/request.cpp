@@ -36,6 +36,7 @@ trireme_status trireme_request_test(const trireme_request* request, int32_t* out
     std::shared_ptr<Request> object;
     TRIREME_RETURN_IF_ERROR(api::find(request, &object));
     TRIREME_RETURN_IF_ERROR(api::require(out_done, "out_done"));
+    if (!object->done()) object->look();
     const bool done = object->done();
     if (done) TRIREME_RETURN_IF_ERROR(object->result());
     *out_done = done ? 1 : 0;

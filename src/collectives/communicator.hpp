@@ -35,6 +35,10 @@ class Request {
   virtual Status on_complete(void (*callback)(std::int32_t, void*), void* user_data) = 0;
   virtual Status descriptor(int* out) = 0;
   virtual const void* owner() const = 0;  // its communicator, by address only
+  // A caller asks whether it is done, and waits nowhere. It may be moved on here.
+  virtual void look() {}
+  // A caller waits for its end elsewhere than in wait(): it must be moved on without that caller.
+  virtual void urge() {}
   // The message that a receive or probe has met; false for other operations, and for a failure.
   virtual bool met(MetMessage*) const { return false; }
   // Sets the deadline that a TIMEOUT of it names from now on: its length, and the option. The

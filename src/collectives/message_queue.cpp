@@ -1,6 +1,7 @@
 #include "collectives/message_queue.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <optional>
@@ -33,6 +34,11 @@ MetMessage met_by(const Message& message) {
   return {message.source, message.met_tag, message.met_count, message.met_dtype, message.allocated};
 }
 
+// While callers move messages the thread only looks after this time, and then after longer ones. So
+// a call that starts a message need not wake it.
+constexpr std::uint64_t kNapNs = 200'000;
+constexpr int kIdleNaps = 50;  // and as often when no message is under way
+
 // Copies of this many bytes may be under way; a larger copy goes alone.
 constexpr std::uint64_t kMostBuffered = 64u << 20;
 
@@ -60,6 +66,27 @@ class StartedMessage final : public Completion {
       : Completion(owner), queue_(queue), keep_(std::move(keep)) {}
 
   Status cancel() override { return queue_.cancel(*this); }
+  Status wait(Deadline deadline) const override {
+    // The queue changes what is under way: this request stays what it is for its caller.
+    if (!done() && !inside_callback_of(owner())) {
+      queue_.carry(const_cast<StartedMessage&>(*this), deadline);
+    }
+    return Completion::wait(deadline);
+  }
+  Status on_complete(void (*callback)(std::int32_t, void*), void* user_data) override {
+    Status status = Completion::on_complete(callback, user_data);
+    urge();
+    return status;
+  }
+  Status descriptor(int* out) override {
+    Status status = Completion::descriptor(out);
+    urge();
+    return status;
+  }
+  void look() override { queue_.look(*this); }
+  void urge() override {
+    if (!done()) queue_.urge(*this);
+  }
   const std::shared_ptr<void>& keep() const { return keep_; }
   std::uint64_t due_ns() const override { return message.deadline.moment_ns(); }
   std::string label() const override {
@@ -80,6 +107,7 @@ class StartedMessage final : public Completion {
   std::unique_ptr<std::byte[]> copy;  // of a buffered send
   std::uint64_t copied_bytes = 0;
   bool told = false;                 // the thread was woken because it is done
+  bool urged = false;                // see MessageQueue::urge()
   std::shared_ptr<Backend> backend;  // until it is done
 
  private:
@@ -93,9 +121,10 @@ struct MessageQueue::Batch {
 
   Message* const* posted = nullptr;
   std::size_t count = 0;
-  bool of_caller = false;  // run(): messages of the caller, not of an algorithm
-  bool sleeps = false;     // its thread does not look whether it is done
+  bool of_caller = false;   // run(): messages of the caller, not of an algorithm
+  bool sleeps = false;      // its thread does not look whether it is done
   Batch* next = nullptr;
+  std::size_t started = 0;  // how many of them are in `started_`
 };
 
 void MessageQueue::open(std::shared_ptr<Backend> backend) {
@@ -123,8 +152,16 @@ void MessageQueue::drive(Backend& backend) noexcept {
 
 void MessageQueue::wake_ended(Backend& backend) noexcept {
   bool wake = false;
-  for (const auto& started : started_) {
-    if (!started->told && is_done(started->message)) wake = started->told = true;
+  for (auto next = started_.begin(); next != started_.end();) {
+    const auto place = next++;
+    StartedMessage& started = **place;
+    if (!is_done(started.message)) continue;
+    if (started.message.status.ok()) {
+      wake = conclude(place) || wake;
+    } else if (!started.told) {  // the thread ends it: the peers must be told without this lock
+      wake = started.told = true;
+      changed_.notify_all();
+    }
   }
   for (Batch* batch = batches_; batch != nullptr; batch = batch->next) {
     if (!batch->sleeps || !batch->done()) continue;
@@ -132,6 +169,25 @@ void MessageQueue::wake_ended(Backend& backend) noexcept {
     wake = true;
   }
   if (wake) backend.wake_waiters();
+}
+
+// Ends a message that went well. Answers whether it has a callback, which is the thread's to call.
+bool MessageQueue::conclude(
+    std::list<std::shared_ptr<StartedMessage>>::iterator place) noexcept {
+  const std::shared_ptr<StartedMessage> started = *place;
+  started->backend.reset();  // whoever moves messages holds it, too
+  started->held.reset();
+  started->copy.reset();
+  buffered_bytes_ -= started->copied_bytes;
+  started->complete(finish(started->message, started->flight, now_ns()));
+  const bool calls = started->owes_callback();
+  if (calls) {
+    withdrawn_.splice(withdrawn_.end(), started_, place);
+  } else {
+    started_.erase(place);
+  }
+  if (calls || started->copied_bytes > 0) changed_.notify_all();
+  return calls;
 }
 
 namespace {
@@ -198,13 +254,16 @@ template <class Late, class Slow>
 void MessageQueue::drive_until(std::unique_lock<std::mutex>& lock, Backend& backend, Batch& batch,
                                Deadline deadline, Late late, Slow slow) {
   Stall stall(records_.stall_ns);
+  ++callers_moves_;
+  if (rests_) backend.wake_waiters();  // the thread, which naps from now on
   for (;;) {
     Backoff before_rest = backend.backoff();
     bool polls = true;
     do {
       drive(backend);
       if (batch.done()) return;
-      const bool alone = started_.empty() && batches_ == &batch && batch.next == nullptr;
+      const bool alone =
+          started_.size() <= batch.started && batches_ == &batch && batch.next == nullptr;
       if (alone && before_rest.spins()) {
         polls = before_rest.wait(deadline);  // too short to unlock for it
       } else {
@@ -218,7 +277,7 @@ void MessageQueue::drive_until(std::unique_lock<std::mutex>& lock, Backend& back
     if (batch.done()) return;
     const std::uint64_t now = now_ns();
     if (now >= deadline.moment_ns()) {
-      late();
+      if (!late()) return;
       continue;
     }
     batch.sleeps = true;
@@ -250,7 +309,10 @@ Status MessageQueue::exchange(Backend& backend, const std::vector<Message*>& mes
   if (!posted.ok()) backend.fail(posted);
   drive_until(
       lock, backend, batch, deadline,
-      [&] { backend.fail(late(batch, kind, sequence)); },  // which ends all messages
+      [&] {
+        backend.fail(late(batch, kind, sequence));  // which ends all messages
+        return true;
+      },
       [&](std::uint64_t waited_ns) { warn(backend, batch, kind, sequence, waited_ns); });
   leave(batch);
   if (!posted.ok()) return posted;
@@ -327,6 +389,7 @@ Status MessageQueue::run(const MessageArguments* arguments, int count, Deadline 
       message.done = true;
     }
     wake_ended(*backend);
+    return true;
   };
   drive_until(lock, *backend, batch, deadline, give_all_up, [&](std::uint64_t waited_ns) {
     for (int i = 0; i < count; ++i) {
@@ -391,9 +454,43 @@ Status MessageQueue::start(std::shared_ptr<StartedMessage> started) {
   }
   buffered_bytes_ += started->copied_bytes;
   started_.splice(started_.end(), node);
-  changed_.notify_all();
-  backend_->wake_waiters();  // the thread may sleep on an older deadline
+  ++callers_moves_;
+  if (rests_) backend_->wake_waiters();  // the thread may sleep on an older deadline
+  if (!rests_ && !naps_) changed_.notify_all();
   return Status::success();
+}
+
+void MessageQueue::carry(StartedMessage& started, Deadline deadline) noexcept {
+  Message* const posted = &started.message;
+  std::unique_lock lock(mutex_);
+  const std::shared_ptr<Backend> backend = started.backend;
+  if (backend == nullptr) return;
+  Batch batch{&posted, 1, false, false, batches_, 1};
+  batches_ = &batch;
+  const auto no_warning = [](std::uint64_t) {};  // the thread warns of started messages
+  drive_until(lock, *backend, batch, deadline, [] { return false; }, no_warning);
+  leave(batch);
+  lock.unlock();
+}
+
+void MessageQueue::look(StartedMessage& started) noexcept {
+  std::shared_ptr<Backend> backend;  // released outside the lock
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;  // another thread moves messages
+  backend = started.backend;
+  if (backend != nullptr) drive(*backend);
+}
+
+void MessageQueue::urge(StartedMessage& started) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (started.urged) return;
+  started.urged = true;
+  if (naps_) changed_.notify_all();
+}
+
+bool MessageQueue::any_urged() const noexcept {
+  return std::any_of(started_.begin(), started_.end(),
+                     [](const auto& started) { return started->urged; });
 }
 
 Status MessageQueue::send_buffered(const std::shared_ptr<void>& keep, const void* owner,
@@ -452,6 +549,7 @@ Status MessageQueue::cancel(StartedMessage& started) {
   withdrawn_.splice(withdrawn_.end(), started_, found);
   started.message.status = make_failure(records_, started.message.kind, started.message.sequence,
                                         TRIREME_ERROR_CANCELLED, "withdrawn by its own rank");
+  started.message.done = true;  // for a caller that carries it
   const std::shared_ptr<Backend> backend = std::move(started.backend);
   started.complete(with_operation(records_, started.message.kind, started.message.sequence,
                                   started.message.status));
@@ -503,11 +601,42 @@ bool MessageQueue::collect(std::list<std::shared_ptr<StartedMessage>>* ended,
   return !ended->empty();
 }
 
+// The thread waits until there is something to do. At first it naps, as callers that exchange
+// messages soon start the next one.
+void MessageQueue::idle(std::unique_lock<std::mutex>& lock) {
+  const auto has_work = [&] {
+    return !withdrawn_.empty() || !started_.empty() || backend_ == nullptr;
+  };
+  naps_ = true;
+  for (int i = 0; i < kIdleNaps && !has_work(); ++i) {
+    changed_.wait_for(lock, std::chrono::nanoseconds(kNapNs));
+  }
+  naps_ = false;
+  changed_.wait(lock, has_work);
+}
+
+// Whether callers have moved the messages: then the thread has napped and not looked.
+bool MessageQueue::nap(std::unique_lock<std::mutex>& lock) {
+  if ((batches_ == nullptr && callers_moves_ == seen_moves_) || any_urged()) return false;
+  const auto wakes = [&] {
+    return !withdrawn_.empty() ||
+           std::any_of(started_.begin(), started_.end(), [](const auto& each) {
+             return each->urged || is_done(each->message);
+           });
+  };
+  // While a caller waits for long it need not look often.
+  const std::uint64_t nap_ns = callers_moves_ == seen_moves_ ? 5 * kNapNs : kNapNs;
+  seen_moves_ = callers_moves_;
+  naps_ = true;
+  if (!wakes()) changed_.wait_for(lock, std::chrono::nanoseconds(nap_ns));
+  naps_ = false;
+  return true;
+}
+
 void MessageQueue::work() noexcept {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock,
-                  [&] { return !withdrawn_.empty() || !started_.empty() || backend_ == nullptr; });
+    idle(lock);
     std::list<std::shared_ptr<StartedMessage>> ended;
     std::list<std::shared_ptr<StartedMessage>> slow;
     if (!withdrawn_.empty()) {
@@ -522,36 +651,39 @@ void MessageQueue::work() noexcept {
       continue;
     }
     if (started_.empty()) return;
-    // Held only while a message is under way, so that this rank can leave the group.
+    // Held only while a message is under way, so that this rank can leave the group. It is never
+    // released under the lock, as it may be the last reference.
     std::shared_ptr<Backend> backend = started_.front()->backend;
-    Backoff before_rest = backend->backoff();
+    const bool napped = nap(lock);
     const auto any_done = [&] {
       return std::any_of(started_.begin(), started_.end(),
                          [](const auto& each) { return is_done(each->message); });
     };
-    for (bool polls = true; polls && !any_done();) {
+    Backoff before_rest = backend->backoff();
+    for (bool polls = !napped; polls && !started_.empty() && !any_done();) {
       drive(*backend);
       lock.unlock();
       polls = before_rest.wait(Deadline::at(UINT64_MAX));
       lock.lock();
+      if (batches_ != nullptr) polls = false;  // callers move them
     }
-    if (!withdrawn_.empty() || started_.empty()) continue;
-    std::optional<Rest> rest(std::in_place, *backend);
-    drive(*backend);
+    std::optional<Rest> rest;
+    if (!napped && withdrawn_.empty() && !started_.empty() && batches_ == nullptr) {
+      rest.emplace(*backend);
+      drive(*backend);
+    }
     std::uint64_t earliest = UINT64_MAX;
     const bool any_ended = collect(&ended, &slow, &earliest);
+    rests_ = rest.has_value() && !any_ended && withdrawn_.empty() && !started_.empty();
+    const bool sleeps = rests_;
+    const bool awaited = any_ended && batches_ != nullptr;
     lock.unlock();
+    if (awaited) backend->wake_waiters();
     for (const auto& started : slow) {
       warn(*backend, started->message, started->stall.waited_ns());
     }
     slow.clear();
-    if (!any_ended) {
-      backend->wait_activity(rest->seen(), Deadline::at(earliest));
-      rest.reset();
-      backend.reset();
-      lock.lock();
-      continue;
-    }
+    if (sleeps) backend->wait_activity(rest->seen(), Deadline::at(earliest));
     rest.reset();
     const auto has_failed = [](const auto& each) { return !each->message.status.ok(); };
     if (std::any_of(ended.begin(), ended.end(), has_failed)) backend->spread_failure();
@@ -568,6 +700,7 @@ void MessageQueue::work() noexcept {
     for (const auto& started : ended) room += started->copied_bytes;
     ended.clear();
     lock.lock();
+    rests_ = false;
     buffered_bytes_ -= room;
     if (room > 0) changed_.notify_all();
   }

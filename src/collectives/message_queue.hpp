@@ -1,5 +1,5 @@
 // MessageQueue: one rank's messages that are under way. A caller that waits for one message moves
-// all of them; a thread of the library moves the started messages.
+// all of them. A thread of the library moves the started messages while no caller does.
 #pragma once
 
 #include <condition_variable>
@@ -30,6 +30,10 @@ class MessageQueue {
   Status send_buffered(const std::shared_ptr<void>& keep, const void* owner,
                        const MessageArguments& arguments, Deadline deadline);
   Status cancel(StartedMessage& message);
+  // Moves messages until this one is done, or the deadline passes. The thread ends one that fails.
+  void carry(StartedMessage& message, Deadline deadline) noexcept;
+  void look(StartedMessage& message) noexcept;  // moves messages, once
+  void urge(StartedMessage& message) noexcept;  // from now on the thread moves it without a nap
   // For algorithms: posts all messages and waits until all are done. A failure fails the group,
   // also a missed deadline. The messages belong to a running collective, so `backend` is there.
   Status exchange(Backend& backend, const std::vector<Message*>& messages, OperationKind kind,
@@ -38,18 +42,22 @@ class MessageQueue {
   bool stop() noexcept;
 
  private:
-  struct Batch;  // the messages for which a caller blocks, in run() or exchange()
+  struct Batch;  // the messages for which a caller blocks, in run(), exchange() or carry()
 
   Status start(std::shared_ptr<StartedMessage> started);
   Status wait_for_room(std::unique_lock<std::mutex>& lock, std::uint64_t bytes, Deadline deadline);
   void drive(Backend& backend) noexcept;
   // Drives the messages until those of the batch are done. At the deadline `late()` must end them,
-  // or the group. `slow(waited_ns)` warns; it is called without the lock.
+  // or the group, or answer false: then the wait ends. `slow(waited_ns)` warns, without the lock.
   template <class Late, class Slow>
   void drive_until(std::unique_lock<std::mutex>& lock, Backend& backend, Batch& batch,
                    Deadline deadline, Late late, Slow slow);
   void leave(const Batch& batch) noexcept;
   void wake_ended(Backend& backend) noexcept;
+  bool conclude(std::list<std::shared_ptr<StartedMessage>>::iterator place) noexcept;
+  bool any_urged() const noexcept;
+  void idle(std::unique_lock<std::mutex>& lock);
+  bool nap(std::unique_lock<std::mutex>& lock);
   // Withdraws a late message; afterwards it is done.
   Status give_up(Backend& backend, Message& message) noexcept;
   Status late(const Batch& batch, OperationKind kind, std::uint64_t sequence) noexcept;
@@ -74,6 +82,11 @@ class MessageQueue {
       withdrawn_;                     // done; their callbacks are not called yet
   std::uint64_t buffered_bytes_ = 0;  // of copies under way
   bool has_thread_ = false;
+  // Of the thread, so that callers wake it only where it must be awake.
+  bool naps_ = false;                // it looks by itself before long
+  bool rests_ = false;               // peers wake it by this rank's bell
+  std::uint64_t callers_moves_ = 0;  // how often callers have moved messages
+  std::uint64_t seen_moves_ = 0;     // the same when the thread last looked
 };
 
 }  // namespace trireme

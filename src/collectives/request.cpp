@@ -126,6 +126,11 @@ void Completion::complete(Status status) noexcept {
   any.changed.notify_all();
 }
 
+bool Completion::owes_callback() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return callback_ != nullptr;
+}
+
 void Completion::deliver() noexcept {
   void (*callback)(std::int32_t, void*) = nullptr;
   {
@@ -163,6 +168,7 @@ Status wait_any(const std::shared_ptr<Request>* requests, std::size_t count, Dea
       return refuse_blocking_in_callback();
     }
   }
+  for (std::size_t i = 0; i < count; ++i) requests[i]->urge();
   AnyDone& any = any_done();
   // Counted before the first look: a request that ends after that look sees the count and wakes
   // this thread.

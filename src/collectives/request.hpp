@@ -28,6 +28,8 @@ class Completion : public Request {
   // that withdraws an operation must not call back its caller.
   void complete(Status status) noexcept;
   void deliver() noexcept;
+  // After complete(): whether deliver() has a callback to call.
+  bool owes_callback() const noexcept;
 
  protected:
   explicit Completion(const void* owner) : owner_(owner) {}
