@@ -173,7 +173,7 @@ struct Message {
   // For the backend's own use.
   std::uint64_t moved_bytes = 0;
   std::uint64_t lent_until = 0;  // the position at which the receiver is done with lent bytes, or 0
-  Message* before = nullptr;  // its neighbours in a MessageList
+  Message* before = nullptr;     // its neighbours in a MessageList
   Message* after = nullptr;
 };
 

@@ -121,8 +121,8 @@ struct MessageQueue::Batch {
 
   Message* const* posted = nullptr;
   std::size_t count = 0;
-  bool of_caller = false;   // run(): messages of the caller, not of an algorithm
-  bool sleeps = false;      // its thread does not look whether it is done
+  bool of_caller = false;  // run(): messages of the caller, not of an algorithm
+  bool sleeps = false;     // its thread does not look whether it is done
   Batch* next = nullptr;
   std::size_t started = 0;  // how many of them are in `started_`
 };
@@ -172,8 +172,7 @@ void MessageQueue::wake_ended(Backend& backend) noexcept {
 }
 
 // Ends a message that went well. Answers whether it has a callback, which is the thread's to call.
-bool MessageQueue::conclude(
-    std::list<std::shared_ptr<StartedMessage>>::iterator place) noexcept {
+bool MessageQueue::conclude(std::list<std::shared_ptr<StartedMessage>>::iterator place) noexcept {
   const std::shared_ptr<StartedMessage> started = *place;
   started->backend.reset();  // whoever moves messages holds it, too
   started->held.reset();
@@ -468,7 +467,8 @@ void MessageQueue::carry(StartedMessage& started, Deadline deadline) noexcept {
   Batch batch{&posted, 1, false, false, batches_, 1};
   batches_ = &batch;
   const auto no_warning = [](std::uint64_t) {};  // the thread warns of started messages
-  drive_until(lock, *backend, batch, deadline, [] { return false; }, no_warning);
+  drive_until(
+      lock, *backend, batch, deadline, [] { return false; }, no_warning);
   leave(batch);
   lock.unlock();
 }
@@ -620,9 +620,8 @@ bool MessageQueue::nap(std::unique_lock<std::mutex>& lock) {
   if ((batches_ == nullptr && callers_moves_ == seen_moves_) || any_urged()) return false;
   const auto wakes = [&] {
     return !withdrawn_.empty() ||
-           std::any_of(started_.begin(), started_.end(), [](const auto& each) {
-             return each->urged || is_done(each->message);
-           });
+           std::any_of(started_.begin(), started_.end(),
+                       [](const auto& each) { return each->urged || is_done(each->message); });
   };
   // While a caller waits for long it need not look often.
   const std::uint64_t nap_ns = callers_moves_ == seen_moves_ ? 5 * kNapNs : kNapNs;

@@ -162,24 +162,15 @@ int reserve_file(int descriptor, std::uint64_t bytes) {
 }
 
 System table = {
-    monotonic_now,
-    random_from_kernel,
-    sealed_memory_file,
-    map_memory,
-    unmap_memory,
-    read_process_memory,
-    make_socket,
-    ::bind,
-    ::listen,
-    ::connect,
-    accept_caller,
-    ::sendmsg,
-    ::recvmsg,
-    close_descriptor,
-    make_event_fd,
-    open_file,
-    reserve_file,
-    ::pread,
+    monotonic_now,      random_from_kernel,
+    sealed_memory_file, map_memory,
+    unmap_memory,       read_process_memory,
+    make_socket,        ::bind,
+    ::listen,           ::connect,
+    accept_caller,      ::sendmsg,
+    ::recvmsg,          close_descriptor,
+    make_event_fd,      open_file,
+    reserve_file,       ::pread,
     ::pwrite,
 };
 

@@ -25,9 +25,9 @@
 #define ANY_TAG TRIREME_OPERATION_FLAG_ANY_TAG
 
 /* Round a cell, a page, a quarter of a ring, a ring, what is lent, and a piece of what is lent. */
-static const uint64_t sizes[] = {0,     1,     23,    24,    25,    63,      64,      65,
-                                 4095,  4096,  4097,  8191,  8192,  8193,    16319,   16320,
-                                 16321, 16383, 16384, 16385, 65279, 65280,   65281,   65536,
+static const uint64_t sizes[] = {0,     1,     23,    24,      25,      63,      64,      65,
+                                 4095,  4096,  4097,  8191,    8192,    8193,    16319,   16320,
+                                 16321, 16383, 16384, 16385,   65279,   65280,   65281,   65536,
                                  65537, 99999, LARGE, 1048575, 1048576, 1048577, 2097153, 7};
 
 static unsigned char pattern(uint64_t salt, uint64_t index) {
@@ -60,7 +60,8 @@ static unsigned char *data_of(const trireme_buffer *buffer) {
 static struct memory allocate(trireme_communicator *communicator, uint64_t bytes, bool shared) {
     struct memory memory = {0};
     if (shared) {
-        if (trireme_buffer_alloc(communicator, bytes + GUARD, &memory.buffer) != TRIREME_OK) abort();
+        if (trireme_buffer_alloc(communicator, bytes + GUARD, &memory.buffer) != TRIREME_OK)
+            abort();
         memory.data = data_of(memory.buffer);
     } else {
         memory.data = malloc(bytes + GUARD);
@@ -99,8 +100,8 @@ static void meet(trireme_communicator *communicator, int rank, struct verdict *v
 
 typedef void body_function(trireme_communicator *communicator, int rank, struct verdict *verdict);
 
-static void exchange_all_sizes(trireme_communicator *communicator, int rank,
-                               struct verdict *verdict) {
+static void
+exchange_all_sizes(trireme_communicator *communicator, int rank, struct verdict *verdict) {
     const int peer = 1 - rank;
     for (int kind = 0; kind < 4; ++kind) {
         const bool shares_send = kind % 2 != 0, shares_receive = kind / 2 != 0;
@@ -128,8 +129,8 @@ static void exchange_all_sizes(trireme_communicator *communicator, int rank,
 
 /* All sends are under way at once, in both directions; each pair of receives comes in the other
  * order, so half of the messages are set aside. */
-static void send_many_at_once(trireme_communicator *communicator, int rank,
-                              struct verdict *verdict) {
+static void
+send_many_at_once(trireme_communicator *communicator, int rank, struct verdict *verdict) {
     enum { MANY = 48 };
     const int peer = 1 - rank;
     struct memory out[MANY], in[MANY];
@@ -197,10 +198,8 @@ static void take_from_any(trireme_communicator *communicator, int rank, struct v
         if (!EXPECT(verdict, info.source == 1 || info.source == 2)) return;
         const uint64_t round = next[info.source]++;
         EXPECT(verdict, info.tag == round);
-        EXPECT(verdict, info.count ==
-                            sizes[(round * 7 + (uint64_t)info.source) % COUNT_OF(sizes)]);
-        const unsigned char *const data =
-            buffer != NULL ? data_of(buffer) : in.data;
+        EXPECT(verdict, info.count == sizes[(round * 7 + (uint64_t)info.source) % COUNT_OF(sizes)]);
+        const unsigned char *const data = buffer != NULL ? data_of(buffer) : in.data;
         EXPECT(verdict, has_pattern(data, round * 3 + (uint64_t)info.source, info.count));
         if (buffer != NULL) {
             trireme_buffer_destroy(buffer);
@@ -317,8 +316,7 @@ static void processes_withdraw_sends(void **state) {
 static void die_in_the_middle(int rank, void *context, struct outcome *outcome) {
     const struct job *const job = context;
     struct verdict verdict = {{0}};
-    trireme_communicator *const communicator =
-        join_process(rank, 2, job->rendezvous, PATIENT_NS);
+    trireme_communicator *const communicator = join_process(rank, 2, job->rendezvous, PATIENT_NS);
     meet(communicator, rank, &verdict);
     if (verdict.text[0] != 0) _exit(91);
     const struct memory memory = allocate(communicator, LARGE, job->shared);
@@ -335,8 +333,8 @@ static void die_in_the_middle(int rank, void *context, struct outcome *outcome) 
         }
         status = finish(request);
     } else {
-        const char *const point = job->kills_sender ? "receive.mid_message=sleep(400)@2"
-                                                    : "receive.mid_message=kill@2";
+        const char *const point =
+            job->kills_sender ? "receive.mid_message=sleep(400)@2" : "receive.mid_message=kill@2";
         if (trireme_failpoint_set(point) != TRIREME_OK) _exit(93);
         status = trireme_receive(communicator, memory.data, LARGE, TRIREME_DTYPE_U8, 0, 0, NULL);
     }
@@ -369,8 +367,7 @@ static void the_death_of_either_process_in_the_middle_is_told(void **state) {
 static void be_late_in_the_middle(int rank, void *context, struct outcome *outcome) {
     const struct job *const job = context;
     struct verdict verdict = {{0}};
-    trireme_communicator *const communicator =
-        join_process(rank, 2, job->rendezvous, PATIENT_NS);
+    trireme_communicator *const communicator = join_process(rank, 2, job->rendezvous, PATIENT_NS);
     meet(communicator, rank, &verdict);
     if (verdict.text[0] != 0) _exit(91);
     struct memory memory = allocate(communicator, LARGE, job->shared);
@@ -402,8 +399,8 @@ static void processes_are_late_in_the_middle(void **state) {
             const struct outcome *const outcome = &processes.outcomes[rank];
             if (outcome->exit_code != 0 || outcome->status != TRIREME_ERROR_TIMEOUT ||
                 outcome->later != TRIREME_ERROR_TIMEOUT) {
-                fail_msg("rank %d: exit code %d, status %d, later %d, %s", rank,
-                         outcome->exit_code, outcome->status, outcome->later, outcome->message);
+                fail_msg("rank %d: exit code %d, status %d, later %d, %s", rank, outcome->exit_code,
+                         outcome->status, outcome->later, outcome->message);
             }
         }
         free_processes(&processes);
@@ -452,8 +449,8 @@ static void threads_withdraw_sends(void **state) {
 }
 
 /* The failpoint lies between two pieces: a receiver that went on would read freed memory. */
-static void be_late_in_threads(trireme_communicator *communicator, int rank,
-                               struct verdict *verdict) {
+static void
+be_late_in_threads(trireme_communicator *communicator, int rank, struct verdict *verdict) {
     const struct memory memory = allocate(communicator, LARGE, false);
     if (rank == 0) {
         trireme_operation_options soon = TRIREME_OPERATION_OPTIONS_INIT;

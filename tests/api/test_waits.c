@@ -1,4 +1,5 @@
-/* Who moves a started message: the caller that waits for it, one that asks, or the library. */
+/* A started message is moved by the caller that waits for it, by one that asks, or by the library.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,8 +86,7 @@ static void threads_of_a_rank_wait_for_different_messages(void **state) {
         memset(data, 0, sizeof data);
         for (int i = 0; i < WAITERS; ++i) {
             const uint64_t bytes = i % 2 == 0 ? 9 : LARGE;
-            begin_wait(&waiters[i],
-                       start_receive(pair, data[i], bytes, (uint64_t)i, LONG_NS));
+            begin_wait(&waiters[i], start_receive(pair, data[i], bytes, (uint64_t)i, LONG_NS));
         }
         for (int i = WAITERS - 1; i >= 0; --i) {
             memset(sent, round * WAITERS + i + 1, sizeof sent);
@@ -208,7 +208,7 @@ static void a_callback_comes_from_the_library_while_callers_move_messages(void *
     free_pair(pair);
 }
 
-/* Nobody waits for it: a large message still moves, so that the blocking send ends. */
+/* The library moves a large message by itself, so that the blocking send ends. */
 static void a_message_moves_although_nobody_waits(void **state) {
     (void)state;
     const struct pair pair = make_pair();

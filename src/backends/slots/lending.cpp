@@ -87,12 +87,11 @@ void Lending::meet(int from, Ring& ring) {
   const std::uint64_t expected = theirs.witness.load(std::memory_order_relaxed);
   std::uint64_t found = 0;
   // In another namespace the number may be that of another process.
-  const bool reads =
-      process > 0 && expected != 0 &&
-      system_table().read_process(process, &found,
-                                  theirs.witness_at.load(std::memory_order_relaxed),
-                                  sizeof found) == sizeof found &&
-      found == expected;
+  const bool reads = process > 0 && expected != 0 &&
+                     system_table().read_process(process, &found,
+                                                 theirs.witness_at.load(std::memory_order_relaxed),
+                                                 sizeof found) == sizeof found &&
+                     found == expected;
   reach = reads ? Reach::yes : Reach::no;
   processes_[static_cast<std::size_t>(from)] = process;
   if (reads) ring.reads_process.store(1, std::memory_order_relaxed);
@@ -136,8 +135,7 @@ Status Lending::read(int from, const Lent& lent, std::uint64_t offset, std::byte
   const ssize_t got = system_table().read_process(process, to, lent.address + offset, bytes);
   const int error_number = errno;
   // The number of a dead process may be that of another one by now.
-  const std::uint32_t life =
-      group_.segment()->member(from).life.load(std::memory_order_acquire);
+  const std::uint32_t life = group_.segment()->member(from).life.load(std::memory_order_acquire);
   FailureDetails details;
   details.blamed = {from};
   if (DeathWord::tells_death(life) || (got < 0 && error_number == ESRCH)) {

@@ -51,9 +51,9 @@ class Lending {
 
   Group& group_;
   Buffers* const buffers_;
-  bool introduced_ = false;        // this rank's witness is in the segment
-  std::vector<Reach> reach_;       // by rank
-  std::vector<pid_t> processes_;   // by rank, of those that can be read
+  bool introduced_ = false;       // this rank's witness is in the segment
+  std::vector<Reach> reach_;      // by rank
+  std::vector<pid_t> processes_;  // by rank, of those that can be read
 };
 
 }  // namespace trireme::local

@@ -144,11 +144,10 @@ Status Buffers::find_mapped(int peer, const Location& location, std::uint64_t by
   if (found == buffers.end()) return Status::success();
   const PeerBuffer& buffer = found->second;
   if (location.offset > buffer.bytes || bytes > buffer.bytes - location.offset) {
-    return Status::failure(
-        TRIREME_ERROR_CORRUPT,
-        "rank " + std::to_string(peer) + " names " + std::to_string(bytes) + " bytes at offset " +
-            std::to_string(location.offset) + " of a buffer of " + std::to_string(buffer.bytes) +
-            " bytes");
+    return Status::failure(TRIREME_ERROR_CORRUPT,
+                           "rank " + std::to_string(peer) + " names " + std::to_string(bytes) +
+                               " bytes at offset " + std::to_string(location.offset) +
+                               " of a buffer of " + std::to_string(buffer.bytes) + " bytes");
   }
   *out = buffer.data + location.offset;
   *keep = buffer.mapping;

@@ -382,8 +382,7 @@ Status Messages::State::push_piece(int to, Message& message, bool* moved) {
 }
 
 // Writes the header of a message whose first part ends there, and shows it to the reader.
-void Messages::State::show(int to, const Message& message, std::uint64_t first,
-                           std::uint64_t end) {
+void Messages::State::show(int to, const Message& message, std::uint64_t first, std::uint64_t end) {
   Peer& peer = this->peer(to);
   Ring& ring = this->ring(group.rank(), to);
   WireHeader header = header_of(message);

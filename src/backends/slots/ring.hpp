@@ -17,9 +17,10 @@ struct Ring {
   alignas(kLine) std::atomic<std::uint64_t> written;
   std::atomic<std::uint32_t> writer_waits;  // 1 while the writer waits for room
   alignas(kLine) std::atomic<std::uint64_t> read;
-  std::atomic<std::uint32_t> reads_process;  // 1 if the reader can read memory of the writer's process
-  std::atomic<std::uint32_t> reading;        // threads: 1 while the reader reads lent memory
-  alignas(kLine) std::byte data[1];  // and the rest of the ring
+  std::atomic<std::uint32_t>
+      reads_process;                   // 1 if the reader can read memory of the writer's process
+  std::atomic<std::uint32_t> reading;  // threads: 1 while the reader reads lent memory
+  alignas(kLine) std::byte data[1];    // and the rest of the ring
 };
 constexpr std::uint64_t kRingHead = 2 * kLine;
 static_assert(offsetof(Ring, data) == kRingHead);
