@@ -78,9 +78,15 @@ struct alignas(kLine) Member {
   std::atomic<std::uint32_t> left;
   std::atomic<std::uint32_t> given_up;  // by a peer that saw its death or waited in vain
   std::atomic<std::uint32_t> life;      // processes: the DeathWord of its process mesh's thread
-  // For the peers' messages about this rank: pack_call() of the collective it called last, and
-  // pack_message().
-  std::atomic<std::uint64_t> last_call;
+  // By these a peer finds out whether it can read the memory of this rank's process: at the address
+  // `witness_at` of process `process` lies `witness`. The process is written last; 0: not yet.
+  std::atomic<std::uint32_t> process;
+  std::atomic<std::uint64_t> witness_at;
+  std::atomic<std::uint64_t> witness;
+  // Every call changes these, and peers look at those above with every message: so these have cache
+  // lines of their own. For the peers' messages about this rank: pack_call() of the collective it
+  // called last, and pack_message().
+  alignas(kLine) std::atomic<std::uint64_t> last_call;
   std::atomic<std::uint64_t> last_message;
   std::atomic<std::uint32_t>
       channels;  // number of channels that it has used, from 0 on; the others are untouched
@@ -89,11 +95,6 @@ struct alignas(kLine) Member {
   std::atomic<std::uint64_t> awaited[RankSet::kWords];
   std::atomic<std::uint64_t> in_vain[RankSet::kWords];
   std::atomic<std::uint64_t> in_vain_until_ns;  // how long that counts, by the reader's clock
-  // By these a peer finds out whether it can read the memory of this rank's process: at the address
-  // `witness_at` of process `process` lies `witness`. The process is written last; 0: not yet.
-  std::atomic<std::uint32_t> process;
-  std::atomic<std::uint64_t> witness_at;
-  std::atomic<std::uint64_t> witness;
 };
 
 // The failure as one rank saw it. Written once, whole, before Header::first_failure names it.
