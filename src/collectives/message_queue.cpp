@@ -658,16 +658,17 @@ void MessageQueue::work() noexcept {
       return std::any_of(started_.begin(), started_.end(),
                          [](const auto& each) { return is_done(each->message); });
     };
+    const auto carried = [&] { return batches_ != nullptr && !any_urged(); };  // callers move them
     Backoff before_rest = backend->backoff();
     for (bool polls = !napped; polls && !started_.empty() && !any_done();) {
       drive(*backend);
       lock.unlock();
       polls = before_rest.wait(Deadline::at(UINT64_MAX));
       lock.lock();
-      if (batches_ != nullptr) polls = false;  // callers move them
+      if (carried()) polls = false;
     }
     std::optional<Rest> rest;
-    if (!napped && withdrawn_.empty() && !started_.empty() && batches_ == nullptr) {
+    if (!napped && withdrawn_.empty() && !started_.empty() && !carried()) {
       rest.emplace(*backend);
       drive(*backend);
     }
