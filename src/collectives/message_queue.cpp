@@ -34,9 +34,11 @@ MetMessage met_by(const Message& message) {
   return {message.source, message.met_tag, message.met_count, message.met_dtype, message.allocated};
 }
 
-// While callers move messages the thread only looks after this time, and then after longer ones. So
-// a call that starts a message need not wake it.
+// While callers move messages the thread only looks after this time, so a call that starts a
+// message need not wake it. The second one is for a caller that waits for long, who wakes it at the
+// end.
 constexpr std::uint64_t kNapNs = 200'000;
+constexpr std::uint64_t kLongNapNs = 10'000'000;
 constexpr int kIdleNaps = 50;  // and as often when no message is under way
 
 // Copies of this many bytes may be under way; a larger copy goes alone.
@@ -293,6 +295,7 @@ void MessageQueue::leave(const Batch& batch) noexcept {
   Batch** place = &batches_;
   while (*place != &batch) place = &(*place)->next;
   *place = batch.next;
+  if (naps_long_) changed_.notify_all();  // it takes what is under way
 }
 
 Status MessageQueue::exchange(Backend& backend, const std::vector<Message*>& messages,
@@ -485,7 +488,7 @@ void MessageQueue::urge(StartedMessage& started) noexcept {
   const std::lock_guard lock(mutex_);
   if (started.urged) return;
   started.urged = true;
-  if (naps_) changed_.notify_all();
+  if (naps_ || naps_long_) changed_.notify_all();
 }
 
 bool MessageQueue::any_urged() const noexcept {
@@ -624,11 +627,13 @@ bool MessageQueue::nap(std::unique_lock<std::mutex>& lock) {
                        [](const auto& each) { return each->urged || is_done(each->message); });
   };
   // While a caller waits for long it need not look often.
-  const std::uint64_t nap_ns = callers_moves_ == seen_moves_ ? 5 * kNapNs : kNapNs;
+  naps_long_ = callers_moves_ == seen_moves_;
+  naps_ = !naps_long_;
   seen_moves_ = callers_moves_;
-  naps_ = true;
-  if (!wakes()) changed_.wait_for(lock, std::chrono::nanoseconds(nap_ns));
-  naps_ = false;
+  if (!wakes()) {
+    changed_.wait_for(lock, std::chrono::nanoseconds(naps_long_ ? kLongNapNs : kNapNs));
+  }
+  naps_ = naps_long_ = false;
   return true;
 }
 

@@ -84,6 +84,7 @@ class MessageQueue {
   bool has_thread_ = false;
   // Of the thread, so that callers wake it only where it must be awake.
   bool naps_ = false;                // it looks by itself before long
+  bool naps_long_ = false;           // it looks when it is woken, or much later
   bool rests_ = false;               // peers wake it by this rank's bell
   std::uint64_t callers_moves_ = 0;  // how often callers have moved messages
   std::uint64_t seen_moves_ = 0;     // the same when the thread last looked
