@@ -199,8 +199,6 @@ DEFECTS = [
     ("one host: buffers from before the meeting are not handed over",
      "src/backends/slots/memory.cpp",
      "    if (sink_.made) sink_.made(entry.id);\n", "", "faults_test_tcp_memory"),
-    ("one host: who keeps the others waiting blames nobody", "src/backends/join/choice.cpp",
-     "if (ranks.empty()) ranks.push_back(options_.rank);", "", "faults_test_tcp_memory"),
     ("network: who waits at the meeting is missed with who never comes",
      "src/backends/slots/membership.cpp", "return both.empty() ? missing : both;", "return missing;",
      "faults_test_meeting"),
