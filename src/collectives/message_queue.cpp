@@ -38,6 +38,8 @@ MetMessage met_by(const Message& message) {
 // message need not wake it. The second one is for a caller that waits for long, who wakes it at the
 // end.
 constexpr std::uint64_t kNapNs = 200'000;
+// How long a rank that leaves waits for the thread to let go of the backend.
+constexpr std::uint64_t kLongestHoldNs = 1'000'000'000;
 constexpr std::uint64_t kLongNapNs = 10'000'000;
 constexpr int kIdleNaps = 50;  // and as often when no message is under way
 
@@ -564,15 +566,30 @@ Status MessageQueue::cancel(StartedMessage& started) {
 
 bool MessageQueue::stop() noexcept {
   std::shared_ptr<Backend> backend;
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  // A peer may have taken a message since the last look.
+  if (backend_ != nullptr && (!started_.empty() || batches_ != nullptr)) drive(*backend_);
   backend = std::move(backend_);  // released outside the lock
   backend_ = nullptr;
   changed_.notify_all();
   for (const Batch* batch = batches_; batch != nullptr; batch = batch->next) {
     if (batch->of_caller && !batch->done()) return true;
   }
-  return std::any_of(started_.begin(), started_.end(),
-                     [](const auto& each) { return !is_done(each->message); });
+  const bool busy = std::any_of(started_.begin(), started_.end(),
+                                [](const auto& each) { return !is_done(each->message); });
+  // This rank has left once no thread holds the backend. Its process may end after this call.
+  if (!busy && holds_ && backend != nullptr && std::this_thread::get_id() != thread_) {
+    backend->wake_waiters();
+    wait_until(changed_, lock, Deadline::after(kLongestHoldNs), [this] { return !holds_; });
+  }
+  return busy;
+}
+
+bool MessageQueue::any_late() const noexcept {
+  const std::uint64_t now = now_ns();
+  return std::any_of(started_.begin(), started_.end(), [&](const auto& each) {
+    return !is_done(each->message) && now >= each->message.deadline.moment_ns();
+  });
 }
 
 // Moves ended messages to `ended`, and late ones, too, after it has withdrawn them. `slow` are the
@@ -639,6 +656,7 @@ bool MessageQueue::nap(std::unique_lock<std::mutex>& lock) {
 
 void MessageQueue::work() noexcept {
   std::unique_lock lock(mutex_);
+  thread_ = std::this_thread::get_id();
   for (;;) {
     idle(lock);
     std::list<std::shared_ptr<StartedMessage>> ended;
@@ -658,6 +676,7 @@ void MessageQueue::work() noexcept {
     // Held only while a message is under way, so that this rank can leave the group. It is never
     // released under the lock, as it may be the last reference.
     std::shared_ptr<Backend> backend = started_.front()->backend;
+    holds_ = true;
     const bool napped = nap(lock);
     const auto any_done = [&] {
       return std::any_of(started_.begin(), started_.end(),
@@ -677,6 +696,8 @@ void MessageQueue::work() noexcept {
       rest.emplace(*backend);
       drive(*backend);
     }
+    // A late message may have moved since the last look.
+    if (!rest.has_value() && any_late()) drive(*backend);
     std::uint64_t earliest = UINT64_MAX;
     const bool any_ended = collect(&ended, &slow, &earliest);
     rests_ = rest.has_value() && !any_ended && withdrawn_.empty() && !started_.empty();
@@ -693,6 +714,10 @@ void MessageQueue::work() noexcept {
     const auto has_failed = [](const auto& each) { return !each->message.status.ok(); };
     if (std::any_of(ended.begin(), ended.end(), has_failed)) backend->spread_failure();
     backend.reset();
+    lock.lock();
+    holds_ = false;
+    changed_.notify_all();
+    lock.unlock();
     for (const auto& started : ended) {
       Status status = finish(started->message, started->flight, now_ns());
       started->backend.reset();

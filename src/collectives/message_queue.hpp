@@ -7,6 +7,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "collectives/communicator.hpp"
@@ -68,6 +69,7 @@ class MessageQueue {
   Status finish(const Message& message, std::uint64_t flight, std::uint64_t end_ns) noexcept;
   std::uint64_t begin_record(const Message& message, std::uint64_t start_ns) noexcept;
   void work() noexcept;
+  bool any_late() const noexcept;
   bool collect(std::list<std::shared_ptr<StartedMessage>>* ended,
                std::list<std::shared_ptr<StartedMessage>>* slow, std::uint64_t* earliest) noexcept;
 
@@ -82,6 +84,8 @@ class MessageQueue {
       withdrawn_;                     // done; their callbacks are not called yet
   std::uint64_t buffered_bytes_ = 0;  // of copies under way
   bool has_thread_ = false;
+  std::thread::id thread_;  // once it has begun
+  bool holds_ = false;      // the thread holds the backend
   // Of the thread, so that callers wake it only where it must be awake.
   bool naps_ = false;                // it looks by itself before long
   bool naps_long_ = false;           // it looks when it is woken, or much later

@@ -253,6 +253,36 @@ static void withdraw_sends(trireme_communicator *communicator, int rank, struct 
     }
 }
 
+#define MORE_THAN_ASIDE ((65ull << 20) + 1)
+
+/* The receiver sleeps behind a message that it does not want and has no room for. When the sender
+ * takes that one back, the receiver gets the next one at once. */
+static void
+take_back_what_blocks(trireme_communicator *communicator, int rank, struct verdict *verdict) {
+    meet(communicator, rank, verdict);
+    for (uint64_t round = 0; round < 3; ++round) {
+        struct memory memory = allocate(communicator, MORE_THAN_ASIDE, round % 2 != 0);
+        if (rank == 0) {
+            trireme_request *request = NULL;
+            EXPECT_STATUS(verdict, TRIREME_OK,
+                          trireme_send_start(communicator, memory.data, MORE_THAN_ASIDE,
+                                             TRIREME_DTYPE_U8, 1, 5, NULL, &request));
+            EXPECT_STATUS(verdict, TRIREME_OK,
+                          trireme_send(communicator, "next", 5, TRIREME_DTYPE_U8, 1, 6, NULL));
+            sleep_ms(100);
+            EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_cancel(request));
+            EXPECT_STATUS(verdict, TRIREME_ERROR_CANCELLED, finish(request));
+        } else {
+            char text[5] = "";
+            EXPECT_STATUS(verdict, TRIREME_OK,
+                          trireme_receive(communicator, text, 5, TRIREME_DTYPE_U8, 0, 6, NULL));
+            EXPECT(verdict, strcmp(text, "next") == 0);
+        }
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+        release(memory);
+    }
+}
+
 /* --- between processes --- */
 
 struct job {
@@ -305,6 +335,71 @@ static void processes_have_many_under_way(void **state) {
 static void processes_take_from_any(void **state) {
     (void)state;
     run_in_processes(take_from_any, 3);
+}
+
+static void processes_take_back_what_blocks(void **state) {
+    (void)state;
+    run_in_processes(take_back_what_blocks, 2);
+}
+
+#define GROUPS 20
+#define BUFFERED 32768
+
+/* Rank 0 leaves as soon as rank 1 has taken its buffered messages: in order, so that the other two
+ * go on. */
+static void leave_after_buffered(int rank, void *context, struct outcome *outcome) {
+    const struct job *const job = context;
+    struct verdict verdict = {{0}};
+    trireme_operation_options buffered = TRIREME_OPERATION_OPTIONS_INIT;
+    buffered.flags = TRIREME_OPERATION_FLAG_BUFFERED;
+    for (int i = 0; i < GROUPS && verdict.text[0] == 0; ++i) {
+        char rendezvous[120];
+        snprintf(rendezvous, sizeof rendezvous, "%s-%d", job->rendezvous, i);
+        trireme_communicator *const communicator = join_process(rank, 3, rendezvous, PATIENT_NS);
+        const struct memory memory = allocate(communicator, BUFFERED, false);
+        for (uint64_t round = 0; round < 4; ++round) { /* the first ones make them known */
+            fill(memory.data, round, BUFFERED);
+            if (rank == 0) {
+                EXPECT_STATUS(&verdict, TRIREME_OK,
+                              trireme_send(communicator, memory.data, BUFFERED, TRIREME_DTYPE_U8, 1,
+                                           round, &buffered));
+            } else if (rank == 1) {
+                memset(memory.data, 0, BUFFERED);
+                EXPECT_STATUS(&verdict, TRIREME_OK,
+                              trireme_receive(communicator, memory.data, BUFFERED, TRIREME_DTYPE_U8,
+                                              0, round, NULL));
+                EXPECT(&verdict, has_pattern(memory.data, round, BUFFERED));
+            }
+        }
+        EXPECT_STATUS(&verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+        if (rank != 0) {
+            unsigned char other[1000];
+            sleep_ms(2);
+            EXPECT_STATUS(&verdict, TRIREME_OK,
+                          trireme_send_receive(communicator, memory.data, sizeof other, 3 - rank, 9,
+                                               other, sizeof other, 3 - rank, 9, TRIREME_DTYPE_U8,
+                                               NULL));
+        }
+        trireme_communicator_destroy(communicator);
+        release(memory);
+    }
+    snprintf(outcome->message, sizeof outcome->message, "%s", verdict.text);
+}
+
+static void who_leaves_after_its_buffered_messages_leaves_in_order(void **state) {
+    (void)state;
+    struct job job = {.world_size = 3};
+    struct processes processes;
+    unique_host_rendezvous(job.rendezvous, sizeof job.rendezvous);
+    start_processes(&processes, 3, leave_after_buffered, &job);
+    wait_processes(&processes);
+    for (int rank = 0; rank < 3; ++rank) {
+        const struct outcome *const outcome = &processes.outcomes[rank];
+        if (outcome->exit_code != 0 || outcome->message[0] != 0) {
+            fail_msg("rank %d: exit code %d, %s", rank, outcome->exit_code, outcome->message);
+        }
+    }
+    free_processes(&processes);
 }
 
 static void processes_withdraw_sends(void **state) {
@@ -443,6 +538,11 @@ static void threads_take_from_any(void **state) {
     run_in_threads(take_from_any, 3);
 }
 
+static void threads_take_back_what_blocks(void **state) {
+    (void)state;
+    run_in_threads(take_back_what_blocks, 2);
+}
+
 static void threads_withdraw_sends(void **state) {
     (void)state;
     run_in_threads(withdraw_sends, 2);
@@ -488,12 +588,15 @@ int main(void) {
         cmocka_unit_test(processes_have_many_under_way),
         cmocka_unit_test(processes_take_from_any),
         cmocka_unit_test(processes_withdraw_sends),
+        cmocka_unit_test(processes_take_back_what_blocks),
+        cmocka_unit_test(who_leaves_after_its_buffered_messages_leaves_in_order),
         cmocka_unit_test(the_death_of_either_process_in_the_middle_is_told),
         cmocka_unit_test(processes_are_late_in_the_middle),
         cmocka_unit_test(threads_exchange_all_sizes),
         cmocka_unit_test(threads_have_many_under_way),
         cmocka_unit_test(threads_take_from_any),
         cmocka_unit_test(threads_withdraw_sends),
+        cmocka_unit_test(threads_take_back_what_blocks),
         cmocka_unit_test(threads_are_late_in_the_middle),
     };
     return cmocka_run_group_tests_name("lent messages", tests, NULL, NULL);

@@ -82,7 +82,6 @@ void GroupFailure::tell(const FailureRecord& record) noexcept {
     {
       const std::lock_guard lock(mutex_);
       if (recorded_) return;
-      listener = listener_;
       own_record_ = record;
       recorded_ = true;
       const Segment* const shared = segment_.load(std::memory_order_acquire);
@@ -94,6 +93,7 @@ void GroupFailure::tell(const FailureRecord& record) noexcept {
       }
       // Under the lock: a thread that sees the recorded failure also finds the group failed.
       here_.store(true, std::memory_order_seq_cst);
+      listener = listener_;  // last: it may find no memory
     }
     bells_.wake_everybody();
     if (listener) listener();

@@ -144,6 +144,12 @@ Status Lending::read(int from, const Lent& lent, std::uint64_t offset, std::byte
         .with_details(std::move(details));
   }
   if (got >= 0) return Status::success();
+  // The kernel does not tell on which side memory is missing.
+  const bool own =
+      error_number == ENOMEM ||
+      (error_number == EFAULT &&
+       system_table().read_process(getpid(), to, reinterpret_cast<std::uintptr_t>(to), bytes) < 0);
+  if (own) details.blamed = {group_.rank()};
   details.system_error = error_number;
   return Status::system(error_number, "reading a message of rank " + std::to_string(from))
       .with_details(std::move(details));

@@ -110,6 +110,7 @@ struct Messages::State {
   void show(int to, const Message& message, std::uint64_t first, std::uint64_t end);
   Status end_lent(int to);
   bool withdraw_lent(int to, const Message& message);
+  bool take_back(Message& message);
   bool has_room(int to, const Message& message, std::uint64_t end);
   bool look_taken(int to, const Message& message);
   bool relayed() const { return group.bells().relay() != nullptr; }
@@ -313,6 +314,19 @@ bool Messages::State::withdraw_lent(int to, const Message& message) {
   std::uint64_t stamp = stamp_of(position);
   return stamp_at(ring(group.rank(), to), capacity(), position)
       .compare_exchange_strong(stamp, withdrawn_of(position), std::memory_order_seq_cst);
+}
+
+// Ends the message if the peer has read it, though this rank has not looked since. Else takes it
+// back, if the peer has not taken it. Returns whether it is taken back.
+bool Messages::State::take_back(Message& message) {
+  const int to = message.peer;
+  for (const bool last : {false, true}) {
+    const Status ended = end_lent(to);
+    if (!ended.ok()) group.failure().tell(ended);
+    if (message.done.load(std::memory_order_relaxed) || group.failure().happened()) return false;
+    if (!last && withdraw_lent(to, message)) return true;
+  }
+  return false;
 }
 
 // Notes how far the peer has read; returns false if it has failed the group.
@@ -726,9 +740,11 @@ bool Messages::withdraw(Message& message) {
   if (message.kind == OperationKind::send) {
     Peer& peer = state_->peer(message.peer);
     const bool lent = message.lent_until != 0;
-    if (lent && !state_->withdraw_lent(message.peer, message)) return false;
+    if (lent && !state_->take_back(message)) return false;
     (lent ? peer.lent : peer.sends).remove(message);
     if (peer.sends.empty() && peer.lent.empty()) state_->sending.remove(message.peer);
+    // The peer may wait for a message behind it.
+    if (lent) state_->group.bells().call_member(message.peer);
   } else {
     state_->receives.remove(message);
   }

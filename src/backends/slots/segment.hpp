@@ -14,7 +14,7 @@ namespace trireme::local {
 
 // Raised whenever the layout or the meaning of a field changes; processes compare it when they
 // meet.
-constexpr std::uint32_t kLayoutVersion = 13;
+constexpr std::uint32_t kLayoutVersion = 14;
 
 constexpr std::uint64_t kInlineBytes = 4096;  // payload that fits into a slot
 constexpr std::uint64_t kTinyBytes = 40;      // payload that fits into its first cache line
