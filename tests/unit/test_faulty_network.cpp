@@ -135,15 +135,28 @@ struct Outcome {
   std::uint64_t took_ns = 0;  // the call that failed
 };
 
+struct Trial {
+  Fault fault = Fault::none;
+  int victim = -1;
+  std::int64_t after = 0;
+  std::int64_t count = INT64_MAX;
+  int rounds = 24;
+  std::uint64_t timeout_ns = kLong;
+  int silence_ms = 20'000;         // a busy machine is no fault
+  const char* backend = "frames";  // gloo: all-reduces go by an engine with its own connections
+  bool small = false;              // only what fits into a call
+};
+
 // All-reduces and messages of many sizes until one fails, or `rounds` of them.
-void work(Communicator& group, int rounds, std::uint64_t timeout_ns, Outcome* out) {
+void work(Communicator& group, const Trial& trial, Outcome* out) {
   const int me = group.rank();
-  for (int round = 0; round < rounds; ++round) {
+  const std::uint64_t timeout_ns = trial.timeout_ns;
+  for (int round = 0; round < trial.rounds; ++round) {
     constexpr std::size_t kCounts[] = {1, 100, 5000, 200'001};
-    const std::size_t count = kCounts[round % 4];
+    const std::size_t count = trial.small ? 1 : kCounts[round % 4];
     std::vector<std::int32_t> give(count), get(count, -1);
     for (std::size_t i = 0; i < count; ++i) give[i] = static_cast<std::int32_t>(i) * 3 + round + me;
-    const bool messages = round % 3 == 2;
+    const bool messages = round % 3 == 2 && !trial.small;
     const std::uint64_t begin = now_ns();
     if (messages) {
       MessageArguments send, receive;
@@ -174,17 +187,6 @@ void work(Communicator& group, int rounds, std::uint64_t timeout_ns, Outcome* ou
     if (out->wrong) return;
   }
 }
-
-struct Trial {
-  Fault fault = Fault::none;
-  int victim = -1;
-  std::int64_t after = 0;
-  std::int64_t count = INT64_MAX;
-  int rounds = 24;
-  std::uint64_t timeout_ns = kLong;
-  int silence_ms = 20'000;         // a busy machine is no fault
-  const char* backend = "frames";  // gloo: all-reduces go by an engine with its own connections
-};
 
 // The network is well until both are there, and again once both have seen the fault.
 std::vector<Outcome> run(const Trial& trial) {
@@ -221,7 +223,7 @@ std::vector<Outcome> run(const Trial& trial) {
       mine.status = Communicator::create(options, kLong, &group);
       if (mine.status.ok()) mine.status = group->wait_ready(Deadline::after(kLong), nullptr);
       both.arrive_and_wait();
-      if (mine.status.ok()) work(*group, trial.rounds, trial.timeout_ns, &mine);
+      if (mine.status.ok()) work(*group, trial, &mine);
       both.arrive_and_wait();
     });
   }
@@ -370,6 +372,22 @@ void a_connection_that_breaks_is_named_at_both_ends(void**) {
   }
 }
 
+// No algorithm looks for its pieces there: the ranks must notice it by themselves.
+void a_wire_that_breaks_under_calls_is_named(void**) {
+  for (const int victim : {0, 1}) {
+    Trial broken{Fault::broken, victim};
+    broken.after = 15;
+    broken.count = 1;
+    broken.rounds = INT32_MAX;
+    broken.small = true;
+    const std::vector<Outcome> outcomes = run(broken);
+    const int named = blames(outcomes[0], 0) ? 0 : blames(outcomes[1], 1) ? 1 : -1;
+    for (int rank = 0; rank < 2; ++rank) {
+      expect_failure(outcomes, rank, TRIREME_ERROR_PEER_LOST, named < 0 ? 1 - rank : named);
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -387,6 +405,7 @@ int main() {
       cmocka_unit_test(a_rank_of_which_nothing_but_life_comes_is_a_timeout),
       cmocka_unit_test(what_is_left_out_is_noticed),
       cmocka_unit_test(a_connection_that_breaks_is_named_at_both_ends),
+      cmocka_unit_test(a_wire_that_breaks_under_calls_is_named),
   };
   return cmocka_run_group_tests_name("faulty_network", tests, nullptr, nullptr);
 }
