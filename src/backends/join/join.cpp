@@ -101,12 +101,17 @@ Status join_network(const GroupOptions& options, std::string_view place,
   } else {
     mesh_options.engine = options.backend;
   }
+  // Its thread must not outlive a join that fails.
+  std::unique_ptr<Choice, void (*)(Choice*)> until_joined(choice.get(),
+                                                          [](Choice* open) { open->leave(); });
   std::shared_ptr<tcp::Mesh> mesh;
   TRIREME_RETURN_IF_ERROR(tcp::Mesh::open(mesh_options, &mesh));
   *watched = mesh;
   const trireme_transport transport = mesh->transport();
+  std::unique_ptr<const trireme_transport, void (*)(const trireme_transport*)> until_kept(
+      &transport, [](const trireme_transport* given) { given->released(given->user_data); });
   std::unique_ptr<Backend> frames;
-  const Status joined = host::HostBackend::join(
+  TRIREME_RETURN_IF_ERROR(host::HostBackend::join(
       options, mesh_options.place.name,
       {transport, engine, by_gloo ? "gloo (tcp)" : "frames (tcp)",
        [mesh](int rank) { return mesh->loss(rank); },
@@ -118,18 +123,16 @@ Status join_network(const GroupOptions& options, std::string_view place,
        [mesh](std::string* where, std::shared_ptr<const void>* meeting) {
          return mesh->open_meeting(where, meeting);
        }},
-      &frames);
-  if (!joined.ok()) {
-    transport.released(transport.user_data);
-    return joined;
-  }
+      &frames));
+  static_cast<void>(until_kept.release());
   if (choice == nullptr) {
     *out = std::move(frames);
     return Status::success();
   }
   choice->begin(
       std::shared_ptr<host::HostBackend>(static_cast<host::HostBackend*>(frames.release())), mesh);
-  *out = std::make_unique<NetworkBackend>(options, std::move(choice));
+  *out = std::make_unique<NetworkBackend>(options, choice);
+  static_cast<void>(until_joined.release());
   return Status::success();
 }
 
