@@ -250,8 +250,10 @@ constexpr std::uint64_t kMostPatienceNs = 500 * kMillisecond;
 
 // Whether all ranks can see one memory, as far as this rank knows.
 struct OneMemory {
-  bool is_there;
-  bool known_at_once;  // by all ranks; else only when they have met. It does not change.
+  bool is_there;  // unless it is known at once, it may come when the ranks meet
+  // By all ranks; else only when they have met. Ranks that can meet give the same answer.
+  bool known_at_once;
+  bool ruled_out = false;  // this rank knows at once that none comes
 };
 
 // Carries messages between the ranks of a group.

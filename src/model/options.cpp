@@ -170,7 +170,8 @@ Status check_model_options(const Communicator& communicator, const ModelOptions&
           "its own; zero1 trains the same and can share");
     }
     // Otherwise the seal finds out: see check_share().
-    if (communicator.one_memory().known_at_once) {
+    const OneMemory memory = communicator.one_memory();
+    if (memory.known_at_once || memory.ruled_out) {
       TRIREME_RETURN_IF_ERROR(check_share(communicator, options));
     }
   }

@@ -15,6 +15,7 @@ HostBackend::HostBackend(const GroupOptions& options, std::shared_ptr<FrameLink>
       description_(std::move(ways.description)),
       settle_(std::move(ways.settle)),
       open_meeting_(std::move(ways.open_meeting)),
+      others_may_choose_(ways.others_may_choose),
       group_(frame_link_->group()),
       buffers_(std::make_shared<local::Buffers>(group_)),
       collectives_(group_, *buffers_),

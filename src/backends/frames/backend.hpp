@@ -42,6 +42,8 @@ class HostBackend final : public Backend {
     // "ADDRESS:PORT". Null: the ranks cannot decide anything.
     std::function<Status(std::string* place, std::shared_ptr<const void>* out)> open_meeting =
         nullptr;
+    // Other ranks of the group may not know yet that it sends frames.
+    bool others_may_choose = false;
   };
   // group_name: the group's name on all its ranks. `ways` is kept if this succeeds.
   static Status join(const GroupOptions& options, const std::string& group_name, Ways ways,
@@ -84,6 +86,7 @@ class HostBackend final : public Backend {
   Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) override {
     return buffers_->allocate(bytes, out);
   }
+  OneMemory one_memory() const override { return {false, !others_may_choose_, true}; }
   Status decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out) override;
   bool counts_as_lost(int rank) const override {
     return frame_link_->decisions().counts_as_lost(rank);
@@ -120,6 +123,7 @@ class HostBackend final : public Backend {
   const std::string description_;
   const std::function<void(bool)> settle_;
   const std::function<Status(std::string*, std::shared_ptr<const void>*)> open_meeting_;
+  const bool others_may_choose_;
   local::Group& group_;
   const std::shared_ptr<local::Buffers> buffers_;
   local::Collectives collectives_;

@@ -122,7 +122,8 @@ Status join_network(const GroupOptions& options, std::string_view place,
        },
        [mesh](std::string* where, std::shared_ptr<const void>* meeting) {
          return mesh->open_meeting(where, meeting);
-       }},
+       },
+       !by_gloo},
       &frames));
   static_cast<void>(until_kept.release());
   if (choice == nullptr) {
