@@ -275,6 +275,22 @@ class Messenger {
   virtual void wait_activity(std::uint32_t seen, Deadline deadline) = 0;
   virtual Backoff backoff() const = 0;  // how long a thread polls before it rests
   virtual void wake_waiters() = 0;      // makes this rank's own wait_activity() return
+  // The ranks without which no message of this rank moves yet. Any thread, any time.
+  virtual std::vector<std::int32_t> unready() const { return {}; }
+};
+
+// While it exists peers wake this rank: see Messenger::begin_rest().
+class Rest {
+ public:
+  explicit Rest(Messenger& messenger) : sleepers_(messenger.begin_rest(&seen_)) {}
+  ~Rest() { sleepers_->fetch_sub(1, std::memory_order_relaxed); }
+  Rest(const Rest&) = delete;
+  Rest& operator=(const Rest&) = delete;
+  std::uint32_t seen() const { return seen_; }  // for wait_activity()
+
+ private:
+  std::uint32_t seen_ = 0;
+  std::atomic<std::uint32_t>* const sleepers_;
 };
 
 class Backend : public Messenger {

@@ -48,20 +48,6 @@ constexpr std::uint64_t kMostBuffered = 64u << 20;
 
 bool is_done(const Message& message) { return message.done.load(std::memory_order_acquire); }
 
-// While it exists peers wake this rank: see Backend::begin_rest().
-class Rest {
- public:
-  explicit Rest(Backend& backend) : sleepers_(backend.begin_rest(&seen_)) {}
-  ~Rest() { sleepers_->fetch_sub(1, std::memory_order_relaxed); }
-  Rest(const Rest&) = delete;
-  Rest& operator=(const Rest&) = delete;
-  std::uint32_t seen() const { return seen_; }  // for wait_activity()
-
- private:
-  std::uint32_t seen_ = 0;
-  std::atomic<std::uint32_t>* const sleepers_;
-};
-
 }  // namespace
 
 class StartedMessage final : public Completion {
@@ -327,6 +313,11 @@ Status MessageQueue::exchange(Backend& backend, const std::vector<Message*>& mes
 }
 
 Status MessageQueue::give_up(Backend& backend, Message& message) noexcept {
+  std::vector<std::int32_t> unready;  // before the message is taken back
+  static_cast<void>(caught(records_, message.kind, message.sequence, [&] {
+    unready = backend.unready();
+    return Status::success();
+  }));
   const bool untouched = backend.withdraw(message);
   if (!untouched && is_done(message)) return message.status;
   const std::uint64_t sequence = message.sequence;
@@ -334,14 +325,20 @@ Status MessageQueue::give_up(Backend& backend, Message& message) noexcept {
     const bool any = message.peer == kAnySource;
     const std::string peer = any ? "no rank" : "rank " + std::to_string(message.peer);
     std::string text = peer + (any ? " has " : " has not ") + missing_half(message);
-    if (!any && !backend.has_joined(message.peer)) text = peer + " has not joined";
-    std::vector<std::int32_t> asked;
-    if (!any) asked.push_back(message.peer);
-    const std::string calls = describe_last_calls(backend.last_calls(), asked);
+    std::vector<std::int32_t> blamed;
+    if (!any) blamed.push_back(message.peer);
+    if (!any && !backend.has_joined(message.peer)) {
+      text = peer + " has not joined";
+    } else if (!unready.empty()) {  // the peer may have made its call
+      const bool joined = backend.has_joined(unready.front());
+      text = list_ranks(unready) + (unready.size() == 1 ? " has" : " have") +
+             (joined ? " not told how it reaches the ranks" : " not joined");
+      blamed = unready;
+    }
+    const std::string calls = describe_last_calls(backend.last_calls(), blamed);
     if (!calls.empty()) text += " (" + calls + ")";
-    return make_failure(
-        records_, message.kind, sequence, TRIREME_ERROR_TIMEOUT, text.c_str(),
-        any ? std::vector<std::int32_t>{} : std::vector<std::int32_t>{message.peer});
+    return make_failure(records_, message.kind, sequence, TRIREME_ERROR_TIMEOUT, text.c_str(),
+                        std::move(blamed));
   });
   if (!untouched) {  // a part of it has moved: the stream of this pair is broken
     backend.fail(failure);

@@ -203,6 +203,21 @@ std::vector<std::int32_t> Choice::awaited(std::uint32_t channel) const {
   return ranks.empty() && chosen() == nullptr ? late() : ranks;
 }
 
+// Until the choice no message moves.
+std::vector<std::int32_t> Choice::unready() const {
+  std::shared_ptr<host::HostBackend> frames;
+  {
+    const std::lock_guard lock(mutex_);
+    if (chosen() != nullptr) return {};
+    frames = frames_;
+  }
+  std::vector<std::int32_t> absent;
+  for (int rank = 0; frames != nullptr && rank < options_.world_size; ++rank) {
+    if (!frames->has_joined(rank)) absent.push_back(rank);
+  }
+  return absent.empty() ? late() : absent;
+}
+
 // The ranks that keep this one from its choice; first those without a sign of life.
 std::vector<std::int32_t> Choice::late() const {
   std::vector<std::int32_t> ranks;

@@ -65,6 +65,7 @@ class Choice : public std::enable_shared_from_this<Choice> {
   void on_end(std::shared_ptr<const EndListener> listener);
   void on_wait(const std::shared_ptr<const WaitListener>& listener);
   std::vector<std::int32_t> awaited(std::uint32_t channel) const;
+  std::vector<std::int32_t> unready() const;
   // See Backend.
   void adapt(GroupOptions* options_of_child) const;
 

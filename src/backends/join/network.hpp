@@ -45,6 +45,7 @@ class NetworkBackend final : public Backend {
   void wait_activity(std::uint32_t seen, Deadline deadline) override;
   Backoff backoff() const override { return choice_->now()->backoff(); }
   void wake_waiters() override;
+  std::vector<std::int32_t> unready() const override { return choice_->unready(); }
 
   Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) override;
   OneMemory one_memory() const override { return {choice_->uses_memory(), false}; }
