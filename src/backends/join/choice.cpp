@@ -1,9 +1,9 @@
 #include "backends/join/choice.hpp"
 
 #include <algorithm>
-#include <deque>
 #include <utility>
 
+#include "platform/descriptors.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/log.hpp"
 #include "platform/thread.hpp"
@@ -13,16 +13,51 @@ namespace {
 
 constexpr char kMetBy[] = "tcp";
 // How long a rank waits to map the memory of all others. All of them have met already.
-constexpr std::uint64_t kMapNs = 10'000 * kMillisecond;
+constexpr std::uint64_t kMapNs = 2'000 * kMillisecond;
 // How often a wait asks for trouble elsewhere.
 constexpr std::uint64_t kLookNs = 2 * kMillisecond;
 constexpr std::uint64_t kRestNs = 10 * kMillisecond;
+// How long a decision waits for the choice. Then it goes by frames.
+constexpr std::uint64_t kInsistNs = 200 * kMillisecond;
 // Beyond the context of the messages by which models get their channels.
 constexpr std::uint32_t kContext = 2 + kChannels;
 constexpr char kYes = 1;
 
 std::string rank_of(const GroupOptions& options) {
   return "rank " + std::to_string(options.rank) + " of \"" + options.name + "\"";
+}
+
+// A failure of this rank: "rank 1 of "NAME" left".
+Status failure_of(const GroupOptions& options, trireme_status code, const char* what) noexcept {
+  try {
+    FailureDetails details;
+    details.communicator = options.name;
+    details.blamed = {options.rank};
+    return Status::failure(code, rank_of(options) + " " + what).with_details(std::move(details));
+  } catch (...) {
+    return Status::failure(code, "out of memory");  // short enough to need no memory
+  }
+}
+
+// Whether the system refuses this rank what it needs to meet others.
+Status refusal_of(const GroupOptions& options) {
+  const int refused = system_refusal();
+  if (refused == 0) return Status::success();
+  FailureDetails details;
+  details.communicator = options.name;
+  details.blamed = {options.rank};
+  details.system_error = refused;
+  return Status::system(refused, rank_of(options) + " cannot meet the other ranks of its host")
+      .with_details(std::move(details));
+}
+
+void log_of(const GroupOptions& options, trireme_log_level level, const char* text,
+            const std::string& why) noexcept {
+  if (!log_wanted(level)) return;
+  try {
+    log_line(level, rank_of(options) + ": " + text + why);
+  } catch (...) {  // no memory for a line, so there is none
+  }
 }
 
 GroupOptions host_options(const GroupOptions& options, const Token& token) {
@@ -247,6 +282,7 @@ Status Choice::wait_for_choice(Deadline deadline, const std::function<Status()>&
     if (trouble != nullptr) TRIREME_RETURN_IF_ERROR(trouble());
     TRIREME_RETURN_IF_ERROR(failure(false));
     if (deadline.passed()) {
+      TRIREME_RETURN_IF_ERROR(refusal_of(options_));
       FailureDetails details;
       details.communicator = options_.name;
       details.blamed = late();
@@ -291,7 +327,7 @@ Status Choice::wait_for(const Operation& operation, std::uint64_t sequence, Dead
   const Status chose = wait_for_choice(deadline, nullptr);
   if (chose.ok()) return chose;
   if (settle_on_frames()) return frames->fail_operation(operation, sequence, chose);
-  // The thread says so in a moment.
+  // All use memory. The thread looks for that verdict every few milliseconds.
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return chosen() != nullptr; });
   return Status::success();
@@ -300,13 +336,14 @@ Status Choice::wait_for(const Operation& operation, std::uint64_t sequence, Dead
 std::shared_ptr<Backend> Choice::insist(Deadline deadline) {
   {
     std::unique_lock lock(mutex_);
-    wait_until(changed_, lock, Deadline::after(deadline.remaining_ns() / 2),
-               [this] { return chosen() != nullptr || stops_insisting_; });
+    wait_until(changed_, lock, Deadline::after(std::min(deadline.remaining_ns() / 2, kInsistNs)),
+               [this] { return verdict_ != Verdict::open || stops_insisting_; });
   }
   const bool by_frames = settle_on_frames();
   std::unique_lock lock(mutex_);
   if (by_frames) return frames_;
-  changed_.wait(lock, [this] { return chosen() != nullptr; });  // the thread says so in a moment
+  // The thread looks for the verdict every few milliseconds.
+  changed_.wait(lock, [this] { return chosen() != nullptr; });
   return memory_;
 }
 
@@ -356,7 +393,7 @@ void Choice::work() noexcept {
   try {
     static_cast<void>(try_memory());
   } catch (...) {
-    fail(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory to join the group"));
+    fail(failure_of(options_, TRIREME_ERROR_OUT_OF_MEMORY, "has no memory left to join"));
   }
   finish();
 }
@@ -389,6 +426,7 @@ Status Choice::try_memory() {
   if (all) {
     const auto ends = [&]() -> Status {
       TRIREME_RETURN_IF_ERROR(trouble());
+      TRIREME_RETURN_IF_ERROR(refusal_of(options_));
       return frames->failure();
     };
     note_mapping(true);
@@ -402,14 +440,15 @@ Status Choice::try_memory() {
     const std::lock_guard lock(mutex_);
     if (verdict_ == Verdict::open) {
       verdict_ = memory->settle(true) ? Verdict::memory : Verdict::frames;
+      changed_.notify_all();
     }
     return Status::success();
   }
-  if (!able.ok() && log_wanted(TRIREME_LOG_WARNING)) {
-    log_line(TRIREME_LOG_WARNING, rank_of(options_) +
-                                      ": the ranks are on one host, but send frames, as this one "
-                                      "cannot use its memory: " +
-                                      able.message());
+  const bool had_trouble = able.code() == TRIREME_ERROR_CANCELLED;  // see trouble()
+  if (!able.ok() && !had_trouble) {
+    log_of(options_, TRIREME_LOG_WARNING,
+           "the ranks are on one host, but send frames, as this one cannot use its memory: ",
+           able.message());
   }
   return Status::success();
 }
@@ -435,42 +474,57 @@ Status Choice::tell(Backend& frames, int round, bool own, bool* all) {
       message.deadline = Deadline::at(UINT64_MAX);
     }
   }
+  try {
+    TRIREME_RETURN_IF_ERROR(exchange(frames, messages));
+  } catch (...) {
+    frames.fail(
+        failure_of(options_, TRIREME_ERROR_OUT_OF_MEMORY, "has no memory left to tell the others"));
+    frames.progress();  // ends all messages, as the group has failed
+    throw;
+  }
+  for (const Message& message : messages) TRIREME_RETURN_IF_ERROR(Status(message.status));
+  *all = std::all_of(theirs.begin(), theirs.end(), [](char said) { return said == kYes; });
+  return Status::success();
+}
+
+// Returns when all messages are done. Or this rank leaves, or all use memory: then it takes them
+// back.
+Status Choice::exchange(Backend& frames, std::deque<Message>& messages) {
+  std::vector<std::int32_t> awaited;
+  awaited.reserve(messages.size());
+  {
+    const std::lock_guard lock(mutex_);
+    awaited_.reserve(messages.size());
+  }
   for (Message& message : messages) frames.post(message);
-  while (true) {
-    std::uint32_t seen = 0;
-    std::atomic<std::uint32_t>* const sleepers = frames.begin_rest(&seen);
+  bool ends = false;
+  while (!ends) {
+    const Rest rest(frames);
     frames.progress();
-    std::vector<std::int32_t> awaited;
+    awaited.clear();
     bool done = true;
     for (const Message& message : messages) {
       if (message.done.load(std::memory_order_acquire)) continue;
       done = false;
       if (message.kind == OperationKind::receive) awaited.push_back(message.peer);
     }
-    bool leaves = false;
     {
       const std::lock_guard lock(mutex_);
-      awaited_ = awaited;
-      leaves = leaves_;
+      awaited_.swap(awaited);
+      ends = leaves_ || verdict_ == Verdict::memory;
     }
-    if (!done && !leaves) frames.wait_activity(seen, Deadline::after(kRestNs));
-    sleepers->fetch_sub(1, std::memory_order_relaxed);
-    if (done) break;
-    if (leaves) {
-      bool all_back = true;
-      for (Message& message : messages) {
-        all_back = (message.done || frames.withdraw(message)) && all_back;
-      }
-      if (!all_back) {  // a failure ends them
-        frames.fail(Status::failure(TRIREME_ERROR_PEER_LOST, rank_of(options_) + " left"));
-        frames.progress();
-      }
-      return Status::failure(TRIREME_ERROR_CANCELLED, "the group is being left");
-    }
+    if (done) return Status::success();
+    if (!ends) frames.wait_activity(rest.seen(), Deadline::after(kRestNs));
   }
-  for (const Message& message : messages) TRIREME_RETURN_IF_ERROR(Status(message.status));
-  *all = std::all_of(theirs.begin(), theirs.end(), [](char said) { return said == kYes; });
-  return Status::success();
+  bool all_back = true;
+  for (Message& message : messages) {
+    all_back = (message.done || frames.withdraw(message)) && all_back;
+  }
+  if (!all_back) {  // a failure ends them
+    frames.fail(failure_of(options_, TRIREME_ERROR_PEER_LOST, "left"));
+    frames.progress();
+  }
+  return Status::failure(TRIREME_ERROR_CANCELLED, "this rank needs no answer");
 }
 
 void Choice::finish() noexcept {
@@ -508,9 +562,8 @@ void Choice::finish() noexcept {
   if (memory != nullptr && listener != nullptr) memory->on_end(listener);
   memory.reset();
   unused.reset();  // says goodbye to the peers
-  if (uses_memory() && log_wanted(TRIREME_LOG_INFO)) {
-    log_line(TRIREME_LOG_INFO,
-             rank_of(options_) + ": all ranks are on one host and use its memory");
+  if (uses_memory()) {
+    log_of(options_, TRIREME_LOG_INFO, "all ranks are on one host and use its memory", "");
   }
   const std::lock_guard lock(mutex_);
   works_ = false;

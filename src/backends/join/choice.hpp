@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -82,6 +83,7 @@ class Choice : public std::enable_shared_from_this<Choice> {
   Status try_memory();
   void note_mapping(bool maps);
   Status tell(Backend& frames, int round, bool own, bool* all);
+  Status exchange(Backend& frames, std::deque<Message>& messages);
 
   void finish() noexcept;
   Status trouble() const;
@@ -89,7 +91,8 @@ class Choice : public std::enable_shared_from_this<Choice> {
   const GroupOptions options_;  // of the group of host://; its rendezvous comes with the meeting
   const Token token_;
 
-  mutable std::mutex mutex_;  // guards everything below; no backend is called under it
+  // Guards everything below. Under it no call waits for a peer, or comes back here.
+  mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::shared_ptr<host::HostBackend> frames_;    // null once all use memory
   std::shared_ptr<local::LocalBackend> memory_;  // null once all use frames
