@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "models.h"
 #include "own_process.h"
 #include "processes.h"
 #include "ranks.h"
@@ -24,6 +25,8 @@
 #define LARGE 300001
 #define LATE_NS (1500ull * 1000 * 1000)
 #define AT_ONCE 12
+/* Far less than a rank sleeps that must not be waited for. */
+#define SOON_NS (3000ull * 1000 * 1000)
 
 struct trial {
     int world_size;
@@ -32,7 +35,9 @@ struct trial {
     const char *backend;    /* of the victim */
     const char *label;      /* of the victim */
     const char *says;
-    bool comes; /* the victim */
+    bool comes;    /* the victim */
+    bool trains;   /* each rank */
+    bool messages; /* the others exchange them, and run no collective */
     char rendezvous[80];
 };
 
@@ -168,6 +173,36 @@ static trireme_status check_children(trireme_communicator *group, bool *wrong, c
     return status;
 }
 
+/* Ranks that do not know the choice at once seal the same model as one that does. */
+static trireme_status
+check_model(trireme_communicator *group, trireme_strategy strategy, bool *wrong) {
+    enum { UNITS = 2, COUNT = 1001 };
+    static const float zeros[UNITS * COUNT];
+    static float after[UNITS * COUNT];
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = strategy;
+    const trireme_optimizer_options rule = plain_rule();
+    trireme_model *model = NULL;
+    trireme_optimizer *optimizer = NULL;
+    trireme_status status = make_model(group, &options, UNITS, COUNT, &model);
+    if (status == TRIREME_OK) {
+        status =
+            trireme_model_broadcast_parameters(model, zeros, UNITS * COUNT, TRIREME_DTYPE_F32, 0);
+    }
+    if (status == TRIREME_OK) status = trireme_optimizer_create(model, &rule, &optimizer);
+    if (status == TRIREME_OK) {
+        status = trireme_model_accumulate_flat(model, zeros, UNITS * COUNT, TRIREME_DTYPE_F32, 0);
+    }
+    if (status == TRIREME_OK) status = trireme_optimizer_step(optimizer);
+    if (status == TRIREME_OK) {
+        status = trireme_model_gather_parameters(model, after, UNITS * COUNT, TRIREME_DTYPE_F32);
+    }
+    *wrong |= status == TRIREME_OK && memcmp(after, zeros, sizeof after) != 0;
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+    return status;
+}
+
 static void work(int rank, void *context, struct outcome *outcome) {
     const struct trial *const trial = context;
     trireme_communicator *const group = join(rank, trial, PATIENT_NS);
@@ -178,6 +213,12 @@ static void work(int rank, void *context, struct outcome *outcome) {
     }
     if (status == TRIREME_OK) status = check_rest(group, &outcome->wrong);
     if (status == TRIREME_OK) status = check_children(group, &outcome->wrong, outcome->text);
+    if (status == TRIREME_OK && trial->trains) {
+        status = check_model(group, TRIREME_STRATEGY_DATA_PARALLEL, &outcome->wrong);
+    }
+    if (status == TRIREME_OK && trial->trains) {
+        status = check_model(group, TRIREME_STRATEGY_ZERO1, &outcome->wrong);
+    }
     uint64_t flags = ~(1ull << rank);
     if (status == TRIREME_OK) status = trireme_communicator_agree(group, &flags, PATIENT_NS);
     outcome->wrong |= status == TRIREME_OK && flags != ~0ull << trial->world_size;
@@ -208,6 +249,7 @@ static void ranks_of_one_host_use_its_memory(void **state) {
     static const int worlds[] = {1, 2, 3, 5};
     for (size_t i = 0; i < sizeof worlds / sizeof *worlds; ++i) {
         struct trial trial = {.world_size = worlds[i], .victim = -1, .says = MEMORY};
+        trial.trains = true;
         run_trial(&trial);
     }
 }
@@ -230,6 +272,7 @@ static void one_rank_that_cannot_keeps_all_at_frames(void **state) {
 static void one_rank_that_wants_frames_keeps_all_there(void **state) {
     (void)state;
     struct trial asks = {.world_size = 3, .victim = 1, .backend = "frames", .says = FRAMES};
+    asks.trains = true;
     run_trial(&asks);
     struct trial apart = {.world_size = 2, .victim = 1, .label = "other", .says = FRAMES};
     run_trial(&apart);
@@ -358,7 +401,14 @@ static void wait_in_vain(int rank, void *context, struct outcome *outcome) {
     const struct trial *const trial = context;
     if (rank == trial->victim && !trial->comes) return;
     trireme_communicator *const group = join(rank, trial, LATE_NS);
-    keep_error(outcome, trireme_barrier(group, NULL));
+    if (!trial->messages) {
+        keep_error(outcome, trireme_barrier(group, NULL));
+    } else if (rank != trial->victim) {
+        int32_t sent = rank, received = -1;
+        const int other = trial->world_size - 1 - rank;
+        keep_error(outcome, trireme_send_receive(group, &sent, 1, other, 5, &received, 1, other, 5,
+                                                 TRIREME_DTYPE_I32, NULL));
+    }
     wait_for_others(VERDICT, trial->comes ? -1 : trial->victim, rank, outcome, trial->world_size);
     trireme_communicator_destroy(group);
 }
@@ -368,25 +418,70 @@ static void who_keeps_the_others_waiting_is_named_at_the_deadline(void **state) 
     (void)state;
     static const char *const points[] = {NULL, "memory.before_join=sleep(6000)",
                                          "memory.before_use=sleep(6000)"};
-    for (size_t i = 0; i < sizeof points / sizeof *points; ++i) {
-        struct processes group;
-        struct trial trial = {.world_size = 3, .victim = 1, .failpoints = points[i]};
-        trial.comes = points[i] != NULL;
-        unique_meeting(trial.rendezvous, sizeof trial.rendezvous);
-        start_processes(&group, trial.world_size, wait_in_vain, &trial);
-        wait_processes(&group);
-        for (int rank = 0; rank < trial.world_size; ++rank) {
-            const struct outcome *const each = &group.outcomes[rank];
-            if (rank == trial.victim) continue;
+    /* While one rank has not come the others have not met, and a message names its own peer. */
+    enum { POINTS = sizeof points / sizeof *points, TRIALS = 2 * POINTS - 1 };
+    static struct trial trials[TRIALS];
+    static struct processes groups[TRIALS];
+    for (int i = 0; i < TRIALS; ++i) {
+        struct trial *const trial = &trials[i];
+        const int point = i < POINTS ? i : i - POINTS + 1;
+        *trial = (struct trial){.world_size = 3, .victim = 1, .failpoints = points[point]};
+        trial->comes = trial->failpoints != NULL;
+        trial->messages = i >= POINTS;
+        unique_meeting(trial->rendezvous, sizeof trial->rendezvous);
+        start_processes(&groups[i], trial->world_size, wait_in_vain, trial);
+    }
+    for (int i = 0; i < TRIALS; ++i) wait_processes(&groups[i]);
+    for (int i = 0; i < TRIALS; ++i) {
+        const struct trial *const trial = &trials[i];
+        for (int rank = 0; rank < trial->world_size; ++rank) {
+            const struct outcome *const each = &groups[i].outcomes[rank];
+            if (rank == trial->victim) continue;
             if (each->exit_code == 0 && each->status == TRIREME_ERROR_TIMEOUT &&
-                blames_only(&each->info, trial.victim)) {
+                blames_only(&each->info, trial->victim)) {
                 continue;
             }
-            fail_msg("%s: rank %d: exit %d, %s: %s", points[i] != NULL ? points[i] : "absent", rank,
-                     each->exit_code, trireme_status_name(each->status), each->message);
+            fail_msg("%s, %s: rank %d: exit %d, %s: %s",
+                     trial->comes ? trial->failpoints : "absent",
+                     trial->messages ? "messages" : "barrier", rank, each->exit_code,
+                     trireme_status_name(each->status), each->message);
         }
-        free_processes(&group);
+        free_processes(&groups[i]);
     }
+}
+
+static void agree_early(int rank, void *context, struct outcome *outcome) {
+    const struct trial *const trial = context;
+    trireme_communicator *const group = join(rank, trial, PATIENT_NS);
+    uint64_t flags = ~(1ull << rank);
+    outcome->entered_ns = monotonic_ns();
+    keep_error(outcome, trireme_communicator_agree(group, &flags, PATIENT_NS));
+    outcome->returned_ns = monotonic_ns();
+    outcome->wrong = flags != ~0ull << trial->world_size;
+    wait_for_others(VERDICT, -1, rank, outcome, trial->world_size);
+    trireme_communicator_destroy(group);
+}
+
+/* A decision does not use up its deadline while the ranks choose. */
+static void decisions_do_not_wait_for_a_rank_that_does_not_choose(void **state) {
+    (void)state;
+    struct processes group;
+    struct trial trial = {.world_size = 3, .victim = 1};
+    trial.failpoints = "memory.before_join=sleep(6000)";
+    unique_meeting(trial.rendezvous, sizeof trial.rendezvous);
+    start_processes(&group, trial.world_size, agree_early, &trial);
+    wait_processes(&group);
+    for (int rank = 0; rank < trial.world_size; ++rank) {
+        const struct outcome *const each = &group.outcomes[rank];
+        const uint64_t took_ns = each->returned_ns - each->entered_ns;
+        if (each->exit_code == 0 && each->status == TRIREME_OK && !each->wrong && !each->hung &&
+            took_ns < SOON_NS) {
+            continue;
+        }
+        fail_msg("rank %d: exit %d, wrong %d, hung %d, after %d ms: %s", rank, each->exit_code,
+                 each->wrong, each->hung, (int)(took_ns / 1000000), each->message);
+    }
+    free_processes(&group);
 }
 
 /* ---- leaving ---- */
@@ -434,6 +529,7 @@ int main(void) {
         cmocka_unit_test(a_slow_rank_is_waited_for),
         cmocka_unit_test(who_dies_is_named_and_the_others_go_on),
         cmocka_unit_test(who_keeps_the_others_waiting_is_named_at_the_deadline),
+        cmocka_unit_test(decisions_do_not_wait_for_a_rank_that_does_not_choose),
         cmocka_unit_test(groups_come_and_go_and_leave_nothing),
     };
     setenv("TRIREME_TOKEN", "the token of these tests", 1);
