@@ -128,7 +128,6 @@ class Run {
   Status execute() {
     const std::optional<Status> moved =
         backend_.run_over_wire(op_, sequence_, deadline_, [this](Wire& wire, std::uint64_t ticket) {
-          visited_middle_ = true;  // the backend visits the failpoints
           wire_ = &wire;
           ticket_ = ticket;
           return move();
@@ -299,6 +298,8 @@ class Run {
     if (!std::exchange(section.announced, false)) {
       TRIREME_RETURN_IF_ERROR(post_receives(section, section.round, &packed));
     }
+    // A rank that dies there has sent nothing, so no other rank can end the collective without it.
+    if (wire_ != nullptr) TRIREME_RETURN_IF_ERROR(visit_middle());
     section.sends.clear(round.sends.size());
     for (const Transfer& send : round.sends) {
       add(section, &section.sends, OperationKind::send, send, me_, &packed);

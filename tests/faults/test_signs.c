@@ -80,6 +80,14 @@ static void work(int rank, void *context, struct outcome *outcome) {
         more = rank == 0 && monotonic_ns() < end;
         status = trireme_all_reduce(group, &more, &more, 1, TRIREME_DTYPE_I32,
                                     TRIREME_REDUCTION_MAX, NULL);
+        /* Collectives go over the wire, and messages in frames. */
+        int32_t out = rank, in = -1;
+        const int before = (rank + RANKS - 1) % RANKS;
+        if (status == TRIREME_OK) {
+            status = trireme_send_receive(group, &out, 1, (rank + 1) % RANKS, 1, &in, 1, before, 1,
+                                          TRIREME_DTYPE_I32, NULL);
+        }
+        if (status == TRIREME_OK && in != before) _exit(92);
         if (status == TRIREME_OK) ++outcome->rounds;
         sleep_ms(5);
     }

@@ -141,7 +141,7 @@ Status HostBackend::run(const Operation& operation, std::uint64_t sequence, Dead
   }
   Engine* const engine = frame_link_->engine();
   return collectives_.run_elsewhere(
-      operation, sequence, deadline, engine->tells_apart(),
+      operation, sequence, deadline, engine->tells_apart(), false,
       [&](std::uint64_t ticket) { return engine->run(operation, ticket, deadline); });
 }
 
@@ -176,10 +176,11 @@ std::optional<Status> HostBackend::run_over_wire(const Operation& operation, std
   if (wire == nullptr) return std::nullopt;
   TRIREME_RETURN_IF_ERROR(
       local::begin_collective(group_, *frame_link_, ready_, operation, sequence, deadline));
-  return collectives_.run_elsewhere(operation, sequence, deadline, true, [&](std::uint64_t ticket) {
-    const Status moved = move(*wire, ticket);
-    return moved.ok() ? moved : engine->explained(moved);
-  });
+  return collectives_.run_elsewhere(operation, sequence, deadline, true, true,
+                                    [&](std::uint64_t ticket) {
+                                      const Status moved = move(*wire, ticket);
+                                      return moved.ok() ? moved : engine->explained(moved);
+                                    });
 }
 
 Status HostBackend::decide(DecisionKind kind, std::uint64_t vote, Deadline deadline,

@@ -79,10 +79,11 @@ Status Collectives::agree(const Operation& operation, std::uint64_t sequence, De
 }
 
 Status Collectives::run_elsewhere(const Operation& operation, std::uint64_t sequence,
-                                  Deadline deadline, bool apart, const Elsewhere& move) {
+                                  Deadline deadline, bool apart, bool visits,
+                                  const Elsewhere& move) {
   Run run(group_, buffers_, open(operation.channel), operation, sequence, deadline, false);
   return complete(run, operation_name(operation.as_called().kind), sequence,
-                  [&] { return run.execute_elsewhere(apart, move); });
+                  [&] { return run.execute_elsewhere(apart, visits, move); });
 }
 
 Status Collectives::finish_small(const Operation& operation, std::uint64_t sequence,

@@ -26,9 +26,10 @@ class Collectives {
   Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
                std::vector<bool>* gives);
   // The same with a move by another way. It runs after the comparison, or beside it if two
-  // different calls can never meet there (`apart`).
+  // different calls can never meet there (`apart`). `visits`: it visits the failpoint in the
+  // middle.
   Status run_elsewhere(const Operation& operation, std::uint64_t sequence, Deadline deadline,
-                       bool apart, const Elsewhere& move);
+                       bool apart, bool visits, const Elsewhere& move);
   // See Backend::start_small(). A contribution longer than `most_bytes` is refused.
   SmallProgress start_small(const PlainOperation& operation, std::uint64_t sequence,
                             std::uint64_t most_bytes, BriefTime* out_time) noexcept;

@@ -80,7 +80,7 @@ Status Run::agree(std::vector<bool>* gives) {
   return Status::success();
 }
 
-Status Run::execute_elsewhere(bool apart, const Elsewhere& move) {
+Status Run::execute_elsewhere(bool apart, bool visits, const Elsewhere& move) {
   TRIREME_FAILPOINT(call_.point, "before_publish");
   publish();
   TRIREME_FAILPOINT(call_.point, "after_publish");
@@ -97,7 +97,7 @@ Status Run::execute_elsewhere(bool apart, const Elsewhere& move) {
     TRIREME_RETURN_IF_ERROR(arrivals_.wait_for_slots());
     TRIREME_RETURN_IF_ERROR(compare());
   }
-  TRIREME_RETURN_IF_ERROR(transfer_.visit_middle());
+  if (!visits) TRIREME_RETURN_IF_ERROR(transfer_.visit_middle());
   TRIREME_FAILPOINT(call_.point, "after_move");
   TRIREME_FAILPOINT(call_.point, "before_leave");
   return Status::success();

@@ -36,7 +36,7 @@ class Run {
   Status finish();
   // See Collectives.
   Status agree(std::vector<bool>* gives);
-  Status execute_elsewhere(bool apart, const Elsewhere& move);
+  Status execute_elsewhere(bool apart, bool visits, const Elsewhere& move);
   // After a failure: returns when no peer touches this rank's memory any more.
   void settle() { offer_.settle(); }
 
