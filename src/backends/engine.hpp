@@ -54,8 +54,9 @@ class Engine {
   // else the group's transport carries them. The same on all ranks, from the beginning. Where calls
   // are told apart, a thread inside run() must take frames, too.
   virtual bool carries_slots() const { return false; }
-  // Sends a frame to every peer, and keeps no copy. Frames of a channel arrive in order, and each
-  // peer has at most one that it has not taken. Never waits; a failure ends the group.
+  // Sends a frame to every peer; the caller may reuse its memory at once. Frames of a channel
+  // arrive in order, and each peer has at most one that it has not taken. Never waits; a failure
+  // ends the group.
   virtual Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes) {
     return static_cast<void>(channel), static_cast<void>(frame), static_cast<void>(bytes),
            Status::success();

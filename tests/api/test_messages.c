@@ -311,27 +311,11 @@ static void what_a_rank_sent_before_it_left_still_arrives(void **state) {
 
 /* --- failure --- */
 
-struct pair {
-    char rendezvous[64];
-    trireme_communicator *ranks[2];
-};
-
-static struct pair make_pair(void) {
-    struct pair pair;
-    unique_rendezvous(pair.rendezvous, sizeof pair.rendezvous);
-    for (int rank = 0; rank < 2; ++rank) pair.ranks[rank] = join_rank(rank, 2, pair.rendezvous);
-    return pair;
-}
-
-static void free_pair(struct pair pair) {
-    for (int rank = 0; rank < 2; ++rank) trireme_communicator_destroy(pair.ranks[rank]);
-}
-
 static void another_count_or_dtype_is_a_mismatch_that_names_both(void **state) {
     (void)state;
     for (int early = 0; early < 2; ++early) {
         for (int dtype = 0; dtype < 2; ++dtype) {
-            const struct pair pair = make_pair();
+            const struct rank_pair pair = make_rank_pair();
             int64_t out[5] = {1, 2, 3, 4, 5}, in[5] = {0};
             trireme_request *request = NULL;
             if (!early) {
@@ -360,14 +344,14 @@ static void another_count_or_dtype_is_a_mismatch_that_names_both(void **state) {
             assert_int_equal(in[0], 0);
             assert_int_equal(trireme_barrier(pair.ranks[0], NULL), TRIREME_ERROR_MISMATCH);
             trireme_request_destroy(request);
-            free_pair(pair);
+            free_rank_pair(pair);
         }
     }
 }
 
 static void a_large_send_hears_of_a_mismatch_while_it_waits(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     unsigned char *const out = make_pattern(1, LARGE);
     unsigned char byte = 0;
     trireme_request *request = NULL;
@@ -379,12 +363,12 @@ static void a_large_send_hears_of_a_mismatch_while_it_waits(void **state) {
     assert_int_equal(trireme_request_wait(request, LONG_NS), TRIREME_ERROR_MISMATCH);
     trireme_request_destroy(request);
     free(out);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 static void a_receive_that_times_out_is_withdrawn_and_harms_nobody(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     trireme_operation_options soon = TRIREME_OPERATION_OPTIONS_INIT;
     soon.timeout_ns = SHORT_NS;
     int32_t number = 7, sent = 8;
@@ -407,7 +391,7 @@ static void a_receive_that_times_out_is_withdrawn_and_harms_nobody(void **state)
     assert_int_equal(trireme_receive(pair.ranks[1], &number, 1, TRIREME_DTYPE_I32, 0, 77, NULL),
                      TRIREME_OK);
     assert_int_equal(number, 8);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 static void a_message_to_a_rank_that_has_not_joined_says_so(void **state) {
@@ -426,7 +410,7 @@ static void a_message_to_a_rank_that_has_not_joined_says_so(void **state) {
 
 static void a_message_that_is_not_matched_can_be_cancelled_without_harm(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     int32_t number = 7, sent = 8;
     trireme_request *request = NULL;
     assert_int_equal(trireme_receive_start(pair.ranks[1], &number, 1, TRIREME_DTYPE_I32, 0, 5, NULL,
@@ -442,7 +426,7 @@ static void a_message_that_is_not_matched_can_be_cancelled_without_harm(void **s
     assert_int_equal(trireme_receive(pair.ranks[1], &number, 1, TRIREME_DTYPE_I32, 0, 5, NULL),
                      TRIREME_OK);
     assert_int_equal(number, 8);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 static void send_late(trireme_communicator *communicator, int rank, void *context) {
@@ -469,7 +453,7 @@ static void a_late_message_fails_the_group_if_a_part_of_it_has_moved(void **stat
 
 static void a_late_message_that_no_receive_has_met_harms_nobody(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     unsigned char *const out = make_pattern(1, LARGE);
     trireme_operation_options soon = TRIREME_OPERATION_OPTIONS_INIT;
     soon.timeout_ns = SHORT_NS;
@@ -483,7 +467,7 @@ static void a_late_message_that_no_receive_has_met_harms_nobody(void **state) {
                      TRIREME_OK);
     assert_int_equal(got, 7);
     free(out);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 struct departure {
@@ -542,7 +526,7 @@ static void failpoints_of_messages_are_met_and_fail_the_group(void **state) {
                                          "send.before_done",    "receive.before_first",
                                          "receive.mid_message", "receive.before_done"};
     for (size_t i = 0; i < sizeof points / sizeof *points; ++i) {
-        const struct pair pair = make_pair();
+        const struct rank_pair pair = make_rank_pair();
         char text[64];
         int32_t number = 1;
         uint64_t hits = 0;
@@ -564,7 +548,7 @@ static void failpoints_of_messages_are_met_and_fail_the_group(void **state) {
         assert_int_equal(trireme_failpoint_get_hits(points[i], &hits), TRIREME_OK);
         assert_true(hits >= 1);
         assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
-        free_pair(pair);
+        free_rank_pair(pair);
     }
 }
 

@@ -64,22 +64,6 @@ static trireme_request *start_barrier(trireme_communicator *communicator, struct
 }
 
 /* Two ranks; only rank 0 acts, until it lets rank 1 come: rank 0's barriers then wait. */
-struct pair {
-    char rendezvous[64];
-    trireme_communicator *ranks[2];
-};
-
-static struct pair make_pair(void) {
-    struct pair pair;
-    unique_rendezvous(pair.rendezvous, sizeof pair.rendezvous);
-    for (int rank = 0; rank < 2; ++rank) pair.ranks[rank] = join_rank(rank, 2, pair.rendezvous);
-    return pair;
-}
-
-static void free_pair(struct pair pair) {
-    for (int rank = 0; rank < 2; ++rank) trireme_communicator_destroy(pair.ranks[rank]);
-}
-
 static trireme_request *begin_barrier(trireme_communicator *communicator) {
     trireme_request *request = NULL;
     assert_int_equal(trireme_barrier_start(communicator, NULL, &request), TRIREME_OK);
@@ -88,7 +72,7 @@ static trireme_request *begin_barrier(trireme_communicator *communicator) {
 
 static void a_request_tells_that_it_runs_and_then_that_it_is_done(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     trireme_request *const request = begin_barrier(pair.ranks[0]);
     int32_t done = 7;
     assert_int_equal(trireme_request_test(request, &done), TRIREME_OK);
@@ -102,12 +86,12 @@ static void a_request_tells_that_it_runs_and_then_that_it_is_done(void **state) 
     assert_int_equal(trireme_request_test(request, &done), TRIREME_OK);
     assert_int_equal(done, 1);
     trireme_request_destroy(request);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 static void a_failed_request_answers_its_own_failure_and_leaves_the_output_alone(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     trireme_request *const request = begin_barrier(pair.ranks[0]);
     assert_int_equal(trireme_communicator_abort(pair.ranks[1], "the disk is full"), TRIREME_OK);
     assert_int_equal(trireme_request_wait(request, LONG_NS), TRIREME_ERROR_ABORTED);
@@ -123,12 +107,12 @@ static void a_failed_request_answers_its_own_failure_and_leaves_the_output_alone
     assert_int_equal(trireme_request_test(request, &done), TRIREME_ERROR_ABORTED);
     assert_int_equal(done, 7);
     trireme_request_destroy(request);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 static void wait_any_gives_the_lowest_one_that_is_done(void **state) {
     (void)state;
-    const struct pair first = make_pair(), second = make_pair();
+    const struct rank_pair first = make_rank_pair(), second = make_rank_pair();
     trireme_request *const requests[3] = {begin_barrier(first.ranks[0]),
                                           begin_barrier(second.ranks[0]),
                                           begin_barrier(second.ranks[1])};
@@ -150,8 +134,8 @@ static void wait_any_gives_the_lowest_one_that_is_done(void **state) {
                      TRIREME_OK);
     assert_int_equal(index, 0);
     for (int i = 0; i < 3; ++i) trireme_request_destroy(requests[i]);
-    free_pair(first);
-    free_pair(second);
+    free_rank_pair(first);
+    free_rank_pair(second);
 }
 
 static void wait_for_any(trireme_communicator *communicator, int rank, void *context) {
@@ -183,7 +167,7 @@ static void wait_any_finds_every_request_while_they_end(void **state) {
 
 static void a_callback_comes_once_on_a_thread_of_the_library(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     trireme_request *const request = begin_barrier(pair.ranks[0]);
     struct seen seen = SEEN_INIT, second = SEEN_INIT;
     assert_int_equal(trireme_request_on_complete(request, see, &seen), TRIREME_OK);
@@ -196,14 +180,14 @@ static void a_callback_comes_once_on_a_thread_of_the_library(void **state) {
     assert_int_equal(trireme_request_on_complete(request, see, &second),
                      TRIREME_ERROR_INVALID_STATE);
     trireme_request_destroy(request);
-    free_pair(pair);
+    free_rank_pair(pair);
     assert_int_equal(seen.calls, 1);
     assert_int_equal(second.calls, 0);
 }
 
 static void a_callback_comes_at_once_when_the_request_is_done_already(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     trireme_request *const request = begin_barrier(pair.ranks[0]);
     assert_int_equal(trireme_barrier(pair.ranks[1], NULL), TRIREME_OK);
     assert_int_equal(trireme_request_wait(request, LONG_NS), TRIREME_OK);
@@ -214,12 +198,12 @@ static void a_callback_comes_at_once_when_the_request_is_done_already(void **sta
     assert_int_equal(trireme_request_on_complete(request, see, &seen), TRIREME_ERROR_INVALID_STATE);
     assert_int_equal(seen.calls, 1);
     trireme_request_destroy(request);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 static void a_callback_comes_also_when_the_request_was_destroyed_before(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     trireme_request *const request = begin_barrier(pair.ranks[0]);
     struct seen seen = SEEN_INIT;
     assert_int_equal(trireme_request_on_complete(request, see, &seen), TRIREME_OK);
@@ -228,12 +212,12 @@ static void a_callback_comes_also_when_the_request_was_destroyed_before(void **s
     await_flag(&seen.flag);
     assert_int_equal(seen.calls, 1);
     assert_int_equal(seen.status, TRIREME_OK);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 static void a_callback_hears_the_message_of_a_failure(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     trireme_request *const request = begin_barrier(pair.ranks[0]);
     struct seen seen = SEEN_INIT;
     assert_int_equal(trireme_request_on_complete(request, see, &seen), TRIREME_OK);
@@ -242,14 +226,14 @@ static void a_callback_hears_the_message_of_a_failure(void **state) {
     assert_int_equal(seen.status, TRIREME_ERROR_ABORTED);
     assert_non_null(strstr(seen.message, "out of paper"));
     trireme_request_destroy(request);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 /* --- callbacks --- */
 
 struct busy_callback {
     struct flag flag;
-    struct pair pair;
+    struct rank_pair pair;
     trireme_request *request, *next;
     trireme_status blocking, waiting, starting, message;
     int32_t next_done;
@@ -269,7 +253,7 @@ static void use_the_library(trireme_status status, void *user_data) {
 
 static void a_callback_may_start_and_destroy_but_not_block(void **state) {
     (void)state;
-    struct busy_callback all = {.flag = FLAG_INIT, .pair = make_pair()};
+    struct busy_callback all = {.flag = FLAG_INIT, .pair = make_rank_pair()};
     all.request = begin_barrier(all.pair.ranks[0]);
     assert_int_equal(trireme_request_on_complete(all.request, use_the_library, &all), TRIREME_OK);
     assert_int_equal(trireme_barrier(all.pair.ranks[1], NULL), TRIREME_OK);
@@ -281,7 +265,7 @@ static void a_callback_may_start_and_destroy_but_not_block(void **state) {
     assert_int_equal(trireme_barrier(all.pair.ranks[1], NULL), TRIREME_OK);
     assert_int_equal(trireme_request_wait(all.next, LONG_NS), TRIREME_OK);
     trireme_request_destroy(all.next);
-    free_pair(all.pair);
+    free_rank_pair(all.pair);
 }
 
 static void destroy_the_communicator(trireme_status status, void *user_data) {
@@ -295,7 +279,7 @@ static void destroy_the_communicator(trireme_status status, void *user_data) {
 static void a_callback_may_destroy_the_communicator(void **state) {
     (void)state;
     for (int message = 0; message < 2; ++message) {
-        struct busy_callback all = {.flag = FLAG_INIT, .pair = make_pair()};
+        struct busy_callback all = {.flag = FLAG_INIT, .pair = make_rank_pair()};
         char byte = 1;
         if (message) {
             assert_int_equal(trireme_receive_start(all.pair.ranks[0], &byte, 1, TRIREME_DTYPE_U8, 1,
@@ -313,7 +297,7 @@ static void a_callback_may_destroy_the_communicator(void **state) {
         await_flag(&all.flag);
         /* That rank has left in order. */
         assert_int_equal(trireme_barrier(all.pair.ranks[1], NULL), TRIREME_ERROR_PEER_LOST);
-        free_pair(all.pair);
+        free_rank_pair(all.pair);
     }
 }
 
@@ -321,7 +305,7 @@ static void a_callback_may_destroy_the_communicator(void **state) {
 
 static void a_descriptor_becomes_readable_when_the_operation_is_done(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     trireme_request *const request = begin_barrier(pair.ranks[0]);
     int32_t fd = -1, again = -1;
     assert_int_equal(trireme_request_get_fd(request, &fd), TRIREME_OK);
@@ -340,14 +324,14 @@ static void a_descriptor_becomes_readable_when_the_operation_is_done(void **stat
     assert_int_equal(trireme_request_get_fd(done, &poll_fd.fd), TRIREME_OK);
     assert_int_equal(poll(&poll_fd, 1, 0), 1);
     trireme_request_destroy(done);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 /* --- cancel --- */
 
 static void cancelling_a_queued_collective_fails_the_group(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     trireme_request *const running = begin_barrier(pair.ranks[0]);
     trireme_request *const queued = begin_barrier(pair.ranks[0]);
     struct seen seen = SEEN_INIT;
@@ -364,12 +348,12 @@ static void cancelling_a_queued_collective_fails_the_group(void **state) {
     assert_false(pthread_equal(seen.thread, pthread_self()));
     trireme_request_destroy(running);
     trireme_request_destroy(queued);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 static void what_is_done_cannot_be_cancelled(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     trireme_request *const request = begin_barrier(pair.ranks[0]);
     assert_int_equal(trireme_barrier(pair.ranks[1], NULL), TRIREME_OK);
     assert_int_equal(trireme_request_wait(request, LONG_NS), TRIREME_OK);
@@ -377,14 +361,14 @@ static void what_is_done_cannot_be_cancelled(void **state) {
     assert_non_null(strstr(trireme_last_error(), "barrier, sequence 1"));
     assert_int_equal(trireme_request_wait(request, 0), TRIREME_OK);
     trireme_request_destroy(request);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 /* --- deadlines in the queue --- */
 
 static void a_deadline_holds_also_behind_a_longer_operation(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     trireme_request *const running = begin_barrier(pair.ranks[0]);
     trireme_operation_options soon = TRIREME_OPERATION_OPTIONS_INIT;
     soon.timeout_ns = SHORT_NS;
@@ -399,26 +383,26 @@ static void a_deadline_holds_also_behind_a_longer_operation(void **state) {
     assert_int_equal(trireme_barrier(pair.ranks[1], NULL), TRIREME_ERROR_TIMEOUT);
     trireme_request_destroy(running);
     trireme_request_destroy(queued);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 static void a_plain_call_keeps_its_deadline_behind_a_started_one(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     trireme_request *const running = begin_barrier(pair.ranks[0]);
     trireme_operation_options soon = TRIREME_OPERATION_OPTIONS_INIT;
     soon.timeout_ns = SHORT_NS;
     assert_int_equal(trireme_barrier(pair.ranks[0], &soon), TRIREME_ERROR_TIMEOUT);
     assert_int_equal(trireme_request_wait(running, LONG_NS), TRIREME_ERROR_TIMEOUT);
     trireme_request_destroy(running);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 /* --- ends --- */
 
 static void requests_end_when_their_communicator_is_destroyed(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     trireme_request *const running = begin_barrier(pair.ranks[0]);
     trireme_request *const queued = begin_barrier(pair.ranks[0]);
     char byte = 0;
@@ -435,12 +419,12 @@ static void requests_end_when_their_communicator_is_destroyed(void **state) {
     trireme_request_destroy(running);
     trireme_request_destroy(queued);
     trireme_request_destroy(message);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 static void a_finished_request_does_not_keep_its_rank_in_the_group(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     trireme_request *const request = begin_barrier(pair.ranks[0]);
     assert_int_equal(trireme_barrier(pair.ranks[1], NULL), TRIREME_OK);
     assert_int_equal(trireme_request_wait(request, LONG_NS), TRIREME_OK);
@@ -448,13 +432,13 @@ static void a_finished_request_does_not_keep_its_rank_in_the_group(void **state)
     assert_int_equal(trireme_barrier(pair.ranks[1], NULL), TRIREME_ERROR_PEER_LOST);
     assert_int_equal(trireme_request_wait(request, 0), TRIREME_OK);
     trireme_request_destroy(request);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 /* Ends race with cancels, callbacks and destruction; what matters is that each callback comes once.
  */
 struct race {
-    struct pair pair;
+    struct rank_pair pair;
     trireme_request *requests[8];
     atomic_int calls, ended;
 };
@@ -484,11 +468,11 @@ static void race_part(int index, void *context) {
 static void races_of_ends_cancels_and_destruction_lose_no_callback(void **state) {
     (void)state;
     for (int turn = 0; turn < 100; ++turn) {
-        struct race race = {.pair = make_pair()};
+        struct race race = {.pair = make_rank_pair()};
         for (int i = 0; i < 8; ++i) race.requests[i] = begin_barrier(race.pair.ranks[0]);
         run_threads(4, race_part, &race);
         for (int i = 0; i < 8; ++i) trireme_request_destroy(race.requests[i]);
-        free_pair(race.pair);
+        free_rank_pair(race.pair);
         /* The group has ended one way or the other, so the last callbacks are on their way. */
         for (int waits = 0; atomic_load(&race.ended) < 8 && waits < 100000; ++waits)
             poll(NULL, 0, 1);
@@ -498,7 +482,7 @@ static void races_of_ends_cancels_and_destruction_lose_no_callback(void **state)
 
 static void every_function_refuses_what_is_no_request(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     trireme_request *const stale = begin_barrier(pair.ranks[0]);
     trireme_request_destroy(stale);
     trireme_request_destroy(stale);
@@ -534,7 +518,7 @@ static void every_function_refuses_what_is_no_request(void **state) {
     assert_int_equal(trireme_request_wait_any(list, 1, 0, NULL), TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(index, 7);
     trireme_request_destroy(live);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 int main(void) {

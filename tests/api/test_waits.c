@@ -20,24 +20,8 @@
 #define SOON_NS (20ull * 1000 * 1000 * 1000)
 #define LARGE 300001
 
-struct pair {
-    char rendezvous[64];
-    trireme_communicator *ranks[2];
-};
-
-static struct pair make_pair(void) {
-    struct pair pair;
-    unique_rendezvous(pair.rendezvous, sizeof pair.rendezvous);
-    for (int rank = 0; rank < 2; ++rank) pair.ranks[rank] = join_rank(rank, 2, pair.rendezvous);
-    return pair;
-}
-
-static void free_pair(struct pair pair) {
-    for (int rank = 0; rank < 2; ++rank) trireme_communicator_destroy(pair.ranks[rank]);
-}
-
-static trireme_request *
-start_receive(struct pair pair, void *data, uint64_t bytes, uint64_t tag, uint64_t timeout_ns) {
+static trireme_request *start_receive(struct rank_pair pair, void *data, uint64_t bytes,
+                                      uint64_t tag, uint64_t timeout_ns) {
     trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
     options.timeout_ns = timeout_ns;
     trireme_request *request = NULL;
@@ -79,7 +63,7 @@ static trireme_status end_wait(struct waiter *waiter) {
 static void threads_of_a_rank_wait_for_different_messages(void **state) {
     (void)state;
     enum { WAITERS = 4 };
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     static unsigned char data[WAITERS][LARGE], sent[LARGE];
     for (int round = 0; round < 8; ++round) {
         struct waiter waiters[WAITERS];
@@ -101,12 +85,12 @@ static void threads_of_a_rank_wait_for_different_messages(void **state) {
             }
         }
     }
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 static void a_wait_ends_when_another_thread_cancels(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     unsigned char byte = 0;
     struct waiter waiter;
     begin_wait(&waiter, start_receive(pair, &byte, 1, 3, LONG_NS));
@@ -114,25 +98,25 @@ static void a_wait_ends_when_another_thread_cancels(void **state) {
     assert_int_equal(trireme_request_cancel(waiter.request), TRIREME_OK);
     assert_int_equal(end_wait(&waiter), TRIREME_ERROR_CANCELLED);
     assert_true(monotonic_ns() - begin < SOON_NS);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 static void a_wait_ends_at_the_deadline_of_the_message(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     unsigned char byte = 0;
     const uint64_t begin = monotonic_ns();
     struct waiter waiter;
     begin_wait(&waiter, start_receive(pair, &byte, 1, 3, 2 * SHORT_NS));
     assert_int_equal(end_wait(&waiter), TRIREME_ERROR_TIMEOUT);
     assert_true(monotonic_ns() - begin < SOON_NS);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 /* A wait that ends before the message leaves it under way. */
 static void a_short_wait_can_be_followed_by_another(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     unsigned char in = 0, out = 5;
     trireme_request *const request = start_receive(pair, &in, 1, 3, LONG_NS);
     assert_int_equal(trireme_request_wait(request, 0), TRIREME_ERROR_TIMEOUT);
@@ -142,12 +126,12 @@ static void a_short_wait_can_be_followed_by_another(void **state) {
     assert_int_equal(trireme_request_wait(request, LONG_NS), TRIREME_OK);
     assert_int_equal(in, 5);
     trireme_request_destroy(request);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 static void a_caller_that_asks_sees_the_end(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     for (int i = 1; i < 200; ++i) {
         unsigned char in = 0;
         const unsigned char out = (unsigned char)i;
@@ -165,7 +149,7 @@ static void a_caller_that_asks_sees_the_end(void **state) {
         assert_int_equal(in, i);
         trireme_request_destroy(request);
     }
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 struct call {
@@ -184,7 +168,7 @@ static void note_call(trireme_status code, void *context) {
 /* Another message is carried by a caller meanwhile; the callback is never called by that one. */
 static void a_callback_comes_from_the_library_while_callers_move_messages(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     unsigned char in[2] = {0}, out = 6;
     struct waiter waiter;
     begin_wait(&waiter, start_receive(pair, &in[0], 1, 1, LONG_NS));
@@ -205,13 +189,13 @@ static void a_callback_comes_from_the_library_while_callers_move_messages(void *
     assert_int_equal(trireme_send(pair.ranks[0], &out, 1, TRIREME_DTYPE_U8, 1, 1, NULL),
                      TRIREME_OK);
     assert_int_equal(end_wait(&waiter), TRIREME_OK);
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 /* The library moves a large message by itself, so that the blocking send ends. */
 static void a_message_moves_although_nobody_waits(void **state) {
     (void)state;
-    const struct pair pair = make_pair();
+    const struct rank_pair pair = make_rank_pair();
     static unsigned char in[LARGE], out[LARGE];
     for (int i = 1; i < 30; ++i) {
         memset(out, i, sizeof out);
@@ -223,7 +207,7 @@ static void a_message_moves_although_nobody_waits(void **state) {
         trireme_request_destroy(request);
         if (i % 10 == 0) sleep_ms(30); /* the thread falls asleep */
     }
-    free_pair(pair);
+    free_rank_pair(pair);
 }
 
 int main(void) {

@@ -138,6 +138,17 @@ trireme_communicator *join_rank(int rank, int world_size, const char *rendezvous
     return communicator;
 }
 
+struct rank_pair make_rank_pair(void) {
+    struct rank_pair pair;
+    unique_rendezvous(pair.rendezvous, sizeof pair.rendezvous);
+    for (int rank = 0; rank < 2; ++rank) pair.ranks[rank] = join_rank(rank, 2, pair.rendezvous);
+    return pair;
+}
+
+void free_rank_pair(struct rank_pair pair) {
+    for (int rank = 0; rank < 2; ++rank) trireme_communicator_destroy(pair.ranks[rank]);
+}
+
 struct group {
     int world_size;
     char rendezvous[64];

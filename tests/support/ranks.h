@@ -67,6 +67,14 @@ void add_host(char *rendezvous, size_t capacity, int rank);
 /* Joins one rank; ends the program if that fails. The default deadline is LONG_NS. */
 trireme_communicator *join_rank(int rank, int world_size, const char *rendezvous);
 
+/* Two ranks of local://, both on the thread of the caller. */
+struct rank_pair {
+    char rendezvous[64];
+    trireme_communicator *ranks[2];
+};
+struct rank_pair make_rank_pair(void);
+void free_rank_pair(struct rank_pair pair);
+
 /*
  * The first unmet expectation of one rank; "" if there is none. Rank threads fill it with EXPECT(),
  * the main thread asserts that it is empty.
