@@ -94,8 +94,8 @@ TrafficCounters HostBackend::traffic() const {
   return all;
 }
 
-// A late rank is judged by where the others are. Calls that the engine carries arrive where this
-// rank looks for them.
+// The group judges a late rank by the calls of the others. Calls that the engine carries come only
+// when this rank fetches them.
 void HostBackend::fail(const Status& status) noexcept {
   if (status.code() == TRIREME_ERROR_TIMEOUT && ready_.load(std::memory_order_acquire)) {
     frame_link_->slots().fetch_all();

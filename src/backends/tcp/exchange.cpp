@@ -249,7 +249,7 @@ void Exchange::flush(Peer& to) {
   }
 }
 
-// A short wish takes what has come behind it, too: one call of the system for a header and a call.
+// A short read also takes the bytes behind it: one call of the system brings a header and a call.
 Moved Exchange::receive_some(Peer& from, std::byte* to, std::size_t wanted, std::size_t* moved) {
   if (from.ahead.begin == from.ahead.end) {
     if (wanted > kAheadBytes / 2) return from.socket->receive(to, wanted, moved);
@@ -429,7 +429,7 @@ void Exchange::move_bytes(const Transfer* awaited, Deadline deadline) {
     const int member = polled_members_[i];
     Peer& there = peer(member);
     const std::lock_guard lock(there.mutex);
-    // A peer may have left after it had sent: what has come counts.
+    // A peer may have sent and then left. Its bytes still count, so this reads before it sends.
     if ((happened & ~POLLOUT) != 0) read(member, awaited);
     if ((happened & POLLOUT) != 0) flush(there);
     update_events(there);
