@@ -717,7 +717,10 @@ void MessageQueue::work() noexcept {
     lock.unlock();
     for (const auto& started : ended) {
       Status status = finish(started->message, started->flight, now_ns());
-      started->backend.reset();
+      lock.lock();  // carry() and look() read it
+      backend = std::move(started->backend);
+      lock.unlock();
+      backend.reset();
       started->held.reset();
       started->copy.reset();
       started->complete(std::move(status));

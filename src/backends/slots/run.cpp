@@ -91,13 +91,14 @@ Status Run::execute_elsewhere(bool apart, bool visits, const Elsewhere& move) {
   TRIREME_RETURN_IF_ERROR(compare());
   TRIREME_RETURN_IF_ERROR(arrivals_.look_for_gone());
   TRIREME_FAILPOINT(call_.point, "before_move");
+  // Before the move: after it, the other ranks may end the collective without this one.
+  if (!visits) TRIREME_RETURN_IF_ERROR(transfer_.visit_middle());
   const Status moved = watch(apart, move);
   if (!moved.ok()) return explain(moved);
   if (apart) {
     TRIREME_RETURN_IF_ERROR(arrivals_.wait_for_slots());
     TRIREME_RETURN_IF_ERROR(compare());
   }
-  if (!visits) TRIREME_RETURN_IF_ERROR(transfer_.visit_middle());
   TRIREME_FAILPOINT(call_.point, "after_move");
   TRIREME_FAILPOINT(call_.point, "before_leave");
   return Status::success();
