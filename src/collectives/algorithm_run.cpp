@@ -257,7 +257,6 @@ class Run {
   Status advance(Section& section) {
     if (section.round < schedule_.rounds.size()) {
       TRIREME_RETURN_IF_ERROR(finish(section));
-      TRIREME_RETURN_IF_ERROR(visit_middle());
       for (const Step& step : schedule_.rounds[section.round].then) run_step(section.blocks, step);
       ++section.round;
     }
@@ -299,7 +298,7 @@ class Run {
       TRIREME_RETURN_IF_ERROR(post_receives(section, section.round, &packed));
     }
     // A rank that dies there has sent nothing, so no other rank can end the collective without it.
-    if (wire_ != nullptr) TRIREME_RETURN_IF_ERROR(visit_middle());
+    TRIREME_RETURN_IF_ERROR(visit_middle());
     section.sends.clear(round.sends.size());
     for (const Transfer& send : round.sends) {
       add(section, &section.sends, OperationKind::send, send, me_, &packed);
