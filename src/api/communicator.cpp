@@ -222,6 +222,7 @@ trireme_status trireme_communicator_get_statistics(
     statistics.failures = now.failures;
     statistics.sent_bytes = now.traffic.sent_bytes;
     statistics.received_bytes = now.traffic.received_bytes;
+    statistics.sent_messages = now.traffic.sent_messages;
     api::write_info(statistics, out_statistics);
     return Status::success();
   });

@@ -207,6 +207,7 @@ struct LastCalls {
 struct TrafficCounters {
   std::uint64_t sent_bytes = 0;
   std::uint64_t received_bytes = 0;
+  std::uint64_t sent_messages = 0;  // on connections; ranks that share memory send none
 };
 
 // The kinds of common decisions, see Backend::decide(). `confirm` is the second half of `shrink`.

@@ -61,6 +61,18 @@ class Engine {
     return static_cast<void>(channel), static_cast<void>(frame), static_cast<void>(bytes),
            Status::success();
   }
+  // Whether publish_to() is there. The same on all ranks, from the beginning.
+  virtual bool publishes_to_one() const { return false; }
+  // As publish(), to one peer, which may have any number that it has not taken.
+  virtual Status publish_to(int rank, const void* frame, std::uint64_t bytes) {
+    return static_cast<void>(rank), static_cast<void>(frame), static_cast<void>(bytes),
+           Status::success();
+  }
+  // `taken` is called after frames were taken, outside of all locks; it must not throw.
+  // `longest_frame`: peers send no longer one. Set before the ranks have met.
+  virtual void after_taking(std::function<void()> taken, std::uint64_t longest_frame) {
+    static_cast<void>(taken), static_cast<void>(longest_frame);
+  }
   // Takes arrived frames; one thread at a time calls it. Set before the ranks have met; it must not
   // throw.
   using Take = std::function<void(int from, const std::byte* frame, std::uint64_t bytes)>;

@@ -236,6 +236,7 @@ namespace Trireme
             Failures = native.Failures;
             SentBytes = native.SentBytes;
             ReceivedBytes = native.ReceivedBytes;
+            SentMessages = native.SentMessages;
         }
 
         /// <summary>Collectives and messages that ended, well or not.</summary>
@@ -249,5 +250,8 @@ namespace Trireme
 
         /// <summary>Bytes of peers that this rank read.</summary>
         public ulong ReceivedBytes { get; }
+
+        /// <summary>Messages that this rank sent on connections; 0 in shared memory.</summary>
+        public ulong SentMessages { get; }
     }
 }

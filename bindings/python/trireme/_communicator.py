@@ -27,6 +27,7 @@ class CommunicatorStatistics(NamedTuple):
     failures: int  #: Those that ended in a failure.
     sent_bytes: int  #: Bytes of this rank that peers were given to read.
     received_bytes: int  #: Bytes of peers that this rank read.
+    sent_messages: int  #: Messages that this rank sent on connections; 0 in shared memory.
 
 
 def adopted(handle: c_void_p, owner: object = None) -> Communicator | None:
@@ -223,7 +224,11 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
         )
         check(library.trireme_communicator_get_statistics(self._handle, byref(found)))
         return CommunicatorStatistics(
-            found.operations, found.failures, found.sent_bytes, found.received_bytes
+            found.operations,
+            found.failures,
+            found.sent_bytes,
+            found.received_bytes,
+            found.sent_messages,
         )
 
     def flight_record(self) -> list[dict[str, Any]]:

@@ -87,10 +87,12 @@ TrafficCounters HostBackend::traffic() const {
   const TrafficCounters small = collectives_.small_traffic();
   all.sent_bytes += small.sent_bytes;
   all.received_bytes += small.received_bytes;
+  all.sent_messages = frame_link_->sent_frames();
   if (frame_link_->engine() == nullptr) return all;
   const TrafficCounters more = frame_link_->engine()->traffic();
   all.sent_bytes += more.sent_bytes;
   all.received_bytes += more.received_bytes;
+  all.sent_messages += more.sent_messages;
   return all;
 }
 

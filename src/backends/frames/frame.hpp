@@ -15,7 +15,7 @@ namespace trireme::host {
 
 constexpr std::uint32_t kMagic = 0x6d726974;
 // Raised whenever the meaning of a frame changes.
-constexpr std::uint32_t kVersion = 8;
+constexpr std::uint32_t kVersion = 9;
 
 enum class FrameKind : std::uint32_t {
   hello = 1,  // a Hello: the first one between two ranks, in each direction
@@ -25,6 +25,7 @@ enum class FrameKind : std::uint32_t {
   leave,      // the last one: the rank has left. If an engine carries slots: how many, by channel
   slot,       // a Call: the rank's publication number `position` in channel `set`
   decision,   // a ConsensusMessage
+  slots,      // the same of several ranks, passed on: see CallRounds
   waits,      // a local::WaitsBelow: the sender waits in groups that were made from this one
 };
 

@@ -104,6 +104,7 @@ Status FrameLink::start() {
 }
 
 void FrameLink::leave() noexcept {
+  slots_.pass_on();
   if (engine_ != nullptr) {
     for (const Deadline end = Deadline::after(kStuckNs); !engine_->flush() && !end.passed();) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -192,7 +193,7 @@ void FrameLink::lose(int rank) noexcept {
     decisions_.lose(rank);
     if (group_.presence().left(rank)) return;
     const std::lock_guard lock(mutex_);
-    if (leaving_) return;
+    if (leaving_ || link(rank).goodbye) return;
   }
   try {
     fail(loss_(rank));
@@ -207,8 +208,7 @@ bool FrameLink::is_done_with(int rank) {
   Link& peer = link(rank);
   // A failure is still sent to a peer that could not be reached once.
   const bool lost = peer.broken_ns != 0 && !group_.failure().happened();
-  return (peer.said_leave && peer.frame.empty()) || lost || peer.dead ||
-         group_.presence().left(rank);
+  return (peer.said_leave && peer.frame.empty()) || lost || peer.dead || peer.goodbye;
 }
 
 void FrameLink::send_frames() noexcept {
@@ -244,6 +244,7 @@ void FrameLink::send_frames() noexcept {
           peer.frame.clear();
           moved = true;
           ++moved_;
+          sent_frames_.fetch_add(1, std::memory_order_relaxed);
           if (peer.said_failure || leaving_) changed_.notify_all();
         } else if (answer == TRIREME_ERROR_TIMEOUT) {
           refused = true;
@@ -288,7 +289,7 @@ void FrameLink::check_broken(std::uint64_t* wake_ns) {
     if (leaving_) return;
     for (int rank = 0; rank < n_; ++rank) {
       const Link& each = link(rank);
-      if (each.broken_ns == 0 || each.broken_ns >= since || group_.presence().left(rank)) continue;
+      if (each.broken_ns == 0 || each.broken_ns >= since || each.goodbye) continue;
       first = rank;
       since = each.broken_ns;
       answer = each.answer;
@@ -437,6 +438,10 @@ void FrameLink::receive_until_over() noexcept {
       next_look_ns = before + kReceiveWaitNs;
     }
     const std::int32_t answer = transport_.receive(&from, &frame, &bytes, kReceiveWaitNs);
+    if (!leavers_.empty()) {
+      slots_.fetch_all();
+      finish_leaves();
+    }
     if (answer == TRIREME_ERROR_TIMEOUT) {
       if (engine_ != nullptr && !leaves()) slots_.look();
       if (now_ns() - before >= kMillisecond) continue;
@@ -495,7 +500,10 @@ Status FrameLink::take(int from, const std::byte* frame, std::uint64_t bytes) {
                          "a frame with " + std::to_string(bytes - sizeof header) + " bytes where " +
                              std::to_string(header.bytes) + " were sent");
   }
-  if (group_.presence().left(from)) return corrupt_frame(me_, from, "a frame after it had left");
+  {
+    const std::lock_guard lock(mutex_);
+    if (link(from).goodbye) return corrupt_frame(me_, from, "a frame after it had left");
+  }
   const std::byte* const rest = frame + sizeof header;
   const std::uint64_t more = bytes - sizeof header;
   switch (header.kind) {
@@ -527,6 +535,7 @@ Status FrameLink::take(int from, const std::byte* frame, std::uint64_t bytes) {
       return Status::success();
     }
     case FrameKind::slot: return slots_.take(from, header, rest, more);
+    case FrameKind::slots: break;  // only an engine brings them
     case FrameKind::decision: {
       ConsensusMessage message;
       if (more != sizeof message)
@@ -604,20 +613,36 @@ Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t byte
     return corrupt_frame(me_, from, "a goodbye of a wrong length");
   }
   std::memcpy(&last, rest, bytes);
-  const Deadline backoff = Deadline::after(kGraceNs);
-  for (std::uint32_t channel = 0; channel < slots_.carried_channels(); ++channel) {
-    const local::Lane& lane = segment_->lane(channel, from);
-    while (lane.position.load(std::memory_order_acquire) < last[channel] &&
-           !group_.failure().happened() && !backoff.passed()) {
-      if (!slots_.fetch(channel)) std::this_thread::yield();
-    }
-  }
   if (left_ != nullptr) left_(from);
-  group_.presence().mark_left(from);
-  decisions_.lose(from);
-  slots_.end_hopeless(from);
+  slots_.note_goodbye(from);
+  {
+    const std::lock_guard lock(mutex_);
+    link(from).goodbye = true;
+  }
+  leavers_.push_back({from, last, Deadline::after(kGraceNs)});
+  const Deadline backoff = leavers_.back().grace;
+  for (finish_leaves(); !leavers_.empty() && leavers_.back().rank == from && !backoff.passed();
+       finish_leaves()) {
+    slots_.fetch_all();
+    std::this_thread::yield();
+  }
   poke();
   return Status::success();
+}
+
+// A rank has left when its calls are here: else its peers would miss it where it has been. Calls
+// that come over other ranks have no limit: a stopped rank may hold them.
+void FrameLink::finish_leaves() {
+  std::erase_if(leavers_, [this](const Leaver& leaver) {
+    const bool gives_up = leaver.grace.passed() && !slots_.in_rounds();
+    if (!slots_.has_all(leaver.rank, leaver.last) && !gives_up && !group_.failure().happened()) {
+      return false;
+    }
+    group_.presence().mark_left(leaver.rank);
+    decisions_.lose(leaver.rank);
+    slots_.end_hopeless(leaver.rank);
+    return true;
+  });
 }
 
 Status FrameLink::take_credit(int from, const FrameHeader& header) {

@@ -14,6 +14,7 @@
 #include <trireme/transport.h>
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -61,6 +62,7 @@ class FrameLink final : public local::Membership, public std::enable_shared_from
   }
 
   SlotFrames& slots() { return slots_; }
+  std::uint64_t sent_frames() const { return sent_frames_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr int kSets = 2;
@@ -77,6 +79,7 @@ class FrameLink final : public local::Membership, public std::enable_shared_from
     std::array<std::uint64_t, kChannels> called{};  // the last slot sent, by channel
     std::uint64_t broken_ns = 0;  // when the transport failed to send to the peer; 0: never
     bool dead = false;            // it did so again
+    bool goodbye = false;         // the peer leaves, or has left
     std::int32_t answer = 0;      // what it answered then
     local::WaitsBelow waits{};    // of this rank, as sent to the peer
   };
@@ -112,6 +115,7 @@ class FrameLink final : public local::Membership, public std::enable_shared_from
   Status take_data(int from, const FrameHeader& header, const std::byte* data, std::uint64_t bytes);
   Status take_credit(int from, const FrameHeader& header);
   Status take_leave(int from, const std::byte* rest, std::uint64_t bytes);
+  void finish_leaves();
 
   const int me_;
   const int n_;
@@ -125,6 +129,14 @@ class FrameLink final : public local::Membership, public std::enable_shared_from
   Decisions decisions_;
   SlotFrames slots_;
   std::unique_ptr<local::Segment> segment_;
+  // Ranks that said goodbye, but whose calls are not all here; for the receiving thread.
+  struct Leaver {
+    int rank;
+    SlotFrames::LastSlots last;
+    Deadline grace;
+  };
+  std::vector<Leaver> leavers_;
+  std::atomic<std::uint64_t> sent_frames_{0};
 
   std::mutex mutex_;  // guards everything below; never held while the transport is called
   std::condition_variable changed_;

@@ -15,6 +15,14 @@ SlotFrames::LastSlots SlotFrames::last() const {
   return last;
 }
 
+bool SlotFrames::has_all(int rank, const LastSlots& last) const {
+  for (std::uint32_t channel = 0; channel < carried_channels(); ++channel) {
+    const local::Lane& lane = segment_->lane(channel, rank);
+    if (lane.position.load(std::memory_order_acquire) < last[channel]) return false;
+  }
+  return true;
+}
+
 void SlotFrames::write(const local::Slot& slot, std::byte* to) {
   const Call call{slot.print_hash, slot.flags, slot.carried, slot.fingerprint};
   std::memcpy(to, &call, sizeof call);
@@ -33,7 +41,17 @@ Status SlotFrames::send(std::uint32_t channel) {
   std::byte frame[sizeof header + sizeof(Call) + local::kInlineBytes];
   std::memcpy(frame, &header, sizeof header);
   write(slot, frame + sizeof header);
-  return engine_->publish(channel, frame, sizeof header + more);
+  return rounds_.has_value() ? rounds_->publish(channel, position, frame, sizeof header + more)
+                             : engine_->publish(channel, frame, sizeof header + more);
+}
+
+Status SlotFrames::check_call(int from, const Call& call) const {
+  const bool tiny = (call.flags & local::kTiny) != 0;
+  if (call.carried > (tiny ? local::kTinyBytes : most_bytes_) ||
+      (call.flags & ~(local::kContributes | local::kTiny)) != 0) {
+    return corrupt_frame(group_.rank(), from, "a call that makes no sense");
+  }
+  return Status::success();
 }
 
 Status SlotFrames::take(int from, const FrameHeader& header, const std::byte* rest,
@@ -43,31 +61,42 @@ Status SlotFrames::take(int from, const FrameHeader& header, const std::byte* re
   Call call;
   if (bytes < sizeof call) return corrupt_frame(group_.rank(), from, "a call of a wrong length");
   std::memcpy(&call, rest, sizeof call);
-  const bool tiny = (call.flags & local::kTiny) != 0;
-  if (call.carried > (tiny ? local::kTinyBytes : most_bytes_) ||
-      bytes != sizeof call + call.carried ||
-      (call.flags & ~(local::kContributes | local::kTiny)) != 0) {
+  TRIREME_RETURN_IF_ERROR(check_call(from, call));
+  if (bytes != sizeof call + call.carried) {
     return corrupt_frame(group_.rank(), from, "a call that makes no sense");
   }
+  return take_call(from, from, header, call, rest + sizeof call);
+}
+
+// `from` has sent the call of `rank`.
+Status SlotFrames::take_call(int from, int rank, const FrameHeader& header, const Call& call,
+                             const std::byte* payload) {
   const std::uint64_t own =
       segment_->lane(header.set, group_.rank()).position.load(std::memory_order_acquire);
-  local::Lane& lane = segment_->lane(header.set, from);
+  local::Lane& lane = segment_->lane(header.set, rank);
   const std::uint64_t last = lane.position.load(std::memory_order_relaxed);
+  // A call that its rank tells directly may also come over others.
+  if (rounds_.has_value() && header.position != 0 && header.position <= last) {
+    return Status::success();
+  }
   if (header.position != last + 1 || last > own) {
+    const std::string whose = rank == from ? "" : " of rank " + std::to_string(rank);
     return corrupt_frame(group_.rank(), from,
-                         "call " + std::to_string(header.position) + " where call " +
+                         "call " + std::to_string(header.position) + whose + " where call " +
                              std::to_string(last + 1) + " was next, after " + std::to_string(own) +
                              " of its own");
   }
+  const bool tiny = (call.flags & local::kTiny) != 0;
   local::Slot& slot = lane.slots[last & 1];
   slot.print_hash = call.print_hash;
   slot.flags = call.flags;
+  slot.carried = call.carried;
   slot.fingerprint = call.fingerprint;
-  std::memcpy(tiny ? slot.tiny : slot.payload, rest + sizeof call, call.carried);
+  std::memcpy(tiny ? slot.tiny : slot.payload, payload, call.carried);
   slot.stamp.store(header.position, std::memory_order_release);
   lane.position.store(header.position, std::memory_order_release);
   group_.bells().ring(lane.bell);
-  end_hopeless(from);
+  end_hopeless(rank);
   return Status::success();
 }
 
@@ -78,6 +107,27 @@ void SlotFrames::start() {
   engine_->take_by([this](int from, const std::byte* frame, std::uint64_t bytes) {
     take_carried(from, frame, bytes);
   });
+  if (!rounds_.has_value()) return;
+  engine_->after_taking([this] { pass_on(); },
+                        CallRounds::longest_frame(group_.world_size(), most_bytes_));
+}
+
+void SlotFrames::pass_on() noexcept {
+  if (segment_ == nullptr || !rounds_.has_value()) return;
+  try {
+    fail_by_engine(rounds_->pass_on());
+  } catch (...) {
+    fail_(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
+  }
+}
+
+void SlotFrames::tell(std::uint32_t channel) noexcept {
+  if (!rounds_.has_value() || channel >= carried_channels()) return;
+  try {
+    fail_by_engine(rounds_->tell(channel));
+  } catch (...) {
+    fail_(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
+  }
 }
 
 void SlotFrames::publish(std::uint32_t channel) noexcept {
@@ -130,14 +180,26 @@ void SlotFrames::take_carried(int from, const std::byte* frame, std::uint64_t by
 Status SlotFrames::check_and_take(int from, const std::byte* frame, std::uint64_t bytes) {
   FrameHeader header{};
   if (bytes >= sizeof header) std::memcpy(&header, frame, sizeof header);
-  if (header.magic != kMagic || header.kind != FrameKind::slot ||
+  const bool passed_on = rounds_.has_value() && header.kind == FrameKind::slots;
+  if (header.magic != kMagic || (header.kind != FrameKind::slot && !passed_on) ||
       header.set >= carried_channels() || header.bytes != bytes - sizeof header) {
     return corrupt_frame(group_.rank(), from, "a frame that is no call where calls come");
   }
-  if (group_.presence().left(from)) {
+  // What a rank passes on of others may come after its goodbye, which travels by itself.
+  if (!rounds_.has_value() && group_.presence().left(from)) {
     return corrupt_frame(group_.rank(), from, "a call after it had left");
   }
-  return take(from, header, frame + sizeof header, bytes - sizeof header);
+  const std::byte* const rest = frame + sizeof header;
+  if (passed_on) {
+    return CallRounds::take(from, group_.rank(), group_.world_size(), rest, bytes - sizeof header,
+                            [&](int rank, const Call& call, const std::byte* payload) -> Status {
+                              TRIREME_RETURN_IF_ERROR(check_call(from, call));
+                              return take_call(from, rank, header, call, payload);
+                            });
+  }
+  TRIREME_RETURN_IF_ERROR(take(from, header, rest, bytes - sizeof header));
+  if (rounds_.has_value()) rounds_->note_told(header.set, header.position);
+  return Status::success();
 }
 
 void SlotFrames::tell_bad_frame() noexcept {
@@ -150,7 +212,8 @@ bool SlotFrames::carries(const std::byte* frame, std::uint64_t bytes) const {
   FrameHeader header;
   if (bytes < sizeof header) return false;
   std::memcpy(&header, frame, sizeof header);
-  return header.kind == FrameKind::slot && header.set < carried_channels();
+  const bool of_calls = header.kind == FrameKind::slot || header.kind == FrameKind::slots;
+  return of_calls && header.set < carried_channels();
 }
 
 void SlotFrames::look() {
@@ -159,6 +222,7 @@ void SlotFrames::look() {
   for (int rank = 0; rank < group_.world_size(); ++rank) {
     const std::uint64_t ended = engine_->ended_ns(rank);
     if (ended == 0 || group_.presence().left(rank)) continue;
+    if (goodbyes_[static_cast<std::size_t>(rank)]) continue;
     if (first < 0 || ended < engine_->ended_ns(first)) first = rank;
   }
   if (first < 0 || group_.failure().happened()) return;

@@ -10,9 +10,12 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "backends/engine.hpp"
+#include "backends/frames/call_rounds.hpp"
 #include "backends/frames/frame.hpp"
 #include "backends/slots/group.hpp"
 #include "backends/slots/segment.hpp"
@@ -22,6 +25,8 @@ namespace trireme::host {
 
 class SlotFrames final : public local::SlotRelay {
  public:
+  using LastSlots = std::array<std::uint64_t, kChannels>;  // by carried channel
+
   // `engine`: null without. `poke` tells the link that there is something to send.
   SlotFrames(local::Group& group, Engine* engine, std::function<void()> poke,
              std::function<void(const Status&)> fail)
@@ -30,8 +35,18 @@ class SlotFrames final : public local::SlotRelay {
         poke_(std::move(poke)),
         fail_(std::move(fail)),
         carries_(engine != nullptr && engine->carries_slots()),
-        most_bytes_(carries_ && engine->can_rest() ? wide(group.world_size()) : kCarriedBytes) {}
-  void use(local::Segment& segment) { segment_ = &segment; }
+        goodbyes_(static_cast<std::size_t>(group.world_size())) {
+    if (!carries_ || !engine->can_rest()) return;
+    const bool in_rounds =
+        engine->publishes_to_one() && group.world_size() > CallRounds::kMostDirect;
+    if (in_rounds) rounds_.emplace(group, *engine);
+    most_bytes_ = wide(in_rounds ? CallRounds::most_bytes(group.world_size())
+                                 : direct_bytes(group.world_size()));
+  }
+  void use(local::Segment& segment) {
+    segment_ = &segment;
+    if (rounds_.has_value()) rounds_->use(segment);
+  }
   void start();  // before the ranks have met
 
   void ring(int) noexcept override { poke_(); }
@@ -42,6 +57,14 @@ class SlotFrames final : public local::SlotRelay {
   bool can_rest() const noexcept override { return carries_ && engine_->can_rest(); }
   std::uint64_t taken() const noexcept override { return engine_->taken(); }
   void rest(std::uint64_t seen, Deadline deadline) noexcept override;
+  void tell(std::uint32_t channel) noexcept override;
+  // Sends what this rank has to pass on.
+  void pass_on() noexcept;
+  // Whether calls come over other ranks: then those of a rank that has left may be late.
+  bool in_rounds() const noexcept { return rounds_.has_value(); }
+  // Whether all calls of a rank are here that it had published at its end.
+  bool has_all(int rank, const LastSlots& last) const;
+  void note_goodbye(int rank) { goodbyes_[static_cast<std::size_t>(rank)] = true; }
   // Fails the group if a connection of the engine has ended, though its rank has not left, or a
   // carried frame made no sense. Call it when no frame of the transport waits.
   void look();
@@ -51,7 +74,6 @@ class SlotFrames final : public local::SlotRelay {
   // Most bytes that a rank contributes to a collective that travels with the slots.
   std::uint64_t most_bytes() const { return most_bytes_; }
   // By carried channel: how many slots this rank has published.
-  using LastSlots = std::array<std::uint64_t, kChannels>;
   LastSlots last() const;
 
   // Writes the bytes after the header of a frame. bytes_of() is their number.
@@ -68,15 +90,20 @@ class SlotFrames final : public local::SlotRelay {
 
  private:
   // Each rank sends its contribution to all others, so the limit is one of all of them.
-  static std::uint64_t wide(int world_size) {
+  static std::uint64_t direct_bytes(int world_size) {
     constexpr std::uint64_t kOfAll = 64u << 10;
-    const auto others = static_cast<std::uint64_t>(std::max(1, world_size - 1));
-    return std::clamp(kOfAll / others, kCarriedBytes, local::kInlineBytes);
+    return kOfAll / static_cast<std::uint64_t>(std::max(1, world_size - 1));
+  }
+  static std::uint64_t wide(std::uint64_t bytes) {
+    return std::clamp(bytes, kCarriedBytes, local::kInlineBytes);
   }
 
   Status send(std::uint32_t channel);
   void fail_by_engine(const Status& status) noexcept;
   Status check_and_take(int from, const std::byte* frame, std::uint64_t bytes);
+  Status check_call(int from, const Call& call) const;
+  Status take_call(int from, int rank, const FrameHeader& header, const Call& call,
+                   const std::byte* payload);
   void take_carried(int from, const std::byte* frame, std::uint64_t bytes) noexcept;
   void tell_bad_frame() noexcept;
 
@@ -85,8 +112,10 @@ class SlotFrames final : public local::SlotRelay {
   const std::function<void()> poke_;
   const std::function<void(const Status&)> fail_;
   const bool carries_;
-  const std::uint64_t most_bytes_;
+  std::uint64_t most_bytes_ = kCarriedBytes;
+  std::optional<CallRounds> rounds_;  // empty: each call goes to all ranks at once
   local::Segment* segment_ = nullptr;
+  std::vector<bool> goodbyes_;  // by rank; for the thread that calls look()
   std::mutex mutex_;
   Status bad_frame_ = Status::success();    // the first carried frame that makes no sense
   std::atomic<bool> has_bad_frame_{false};  // and its failure is not told yet

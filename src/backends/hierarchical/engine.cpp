@@ -79,6 +79,10 @@ void HierarchicalEngine::take_by(Take take) {
   if (options_.uses_wire) wire_->take_calls_by(std::move(take));
 }
 
+void HierarchicalEngine::after_taking(std::function<void()> taken, std::uint64_t longest_frame) {
+  if (options_.uses_wire) wire_->after_calls(std::move(taken), longest_frame);
+}
+
 Status HierarchicalEngine::publish(std::uint32_t, const void* frame, std::uint64_t bytes) {
   return wire_->publish(frame, bytes);
 }

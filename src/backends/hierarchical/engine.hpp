@@ -54,6 +54,11 @@ class HierarchicalEngine final : public host::Engine {
   bool carries_slots() const override { return options_.uses_wire; }
   void take_by(Take take) override;
   Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes) override;
+  bool publishes_to_one() const override { return options_.uses_wire; }
+  Status publish_to(int rank, const void* frame, std::uint64_t bytes) override {
+    return wire_->publish_to(rank, frame, bytes);
+  }
+  void after_taking(std::function<void()> taken, std::uint64_t longest_frame) override;
   Status fetch(std::uint32_t channel, bool* any) override;
   bool can_rest() const override { return options_.uses_wire; }
   std::uint64_t taken() const override { return wire_ == nullptr ? 0 : wire_->taken_calls(); }

@@ -21,11 +21,7 @@ constexpr std::uint64_t kLongWaitNs = 250'000'000;
 class LongWait {
  public:
   LongWait(const Blame& blame, Deadline deadline)
-      : blame_(blame),
-        due_ns_(blame.tells_waits()
-                    ? deadline.made_ns() +
-                          std::min((deadline.moment_ns() - deadline.made_ns()) / 4, kLongWaitNs)
-                    : UINT64_MAX) {}
+      : blame_(blame), due_ns_(blame.tells_waits() ? long_wait_ns(deadline) : UINT64_MAX) {}
   ~LongWait() { end(Waiting::over); }
   LongWait(const LongWait&) = delete;
   LongWait& operator=(const LongWait&) = delete;
@@ -57,6 +53,11 @@ class LongWait {
 };
 
 }  // namespace
+
+std::uint64_t long_wait_ns(Deadline deadline) {
+  return deadline.made_ns() +
+         std::min((deadline.moment_ns() - deadline.made_ns()) / 4, kLongWaitNs);
+}
 
 template <class Arrived>
 Status Arrivals::look_for_gone(int first, Arrived arrived) const {
@@ -96,6 +97,7 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
   SlotRelay* const relay = call.group.bells().relay();
   const bool fetches = relay != nullptr && relay->is_fetched();
   const bool rests = fetches && relay->can_rest();
+  std::uint64_t tell_ns = fetches ? long_wait_ns(call.deadline) : UINT64_MAX;
   std::uint64_t nap_ns = kShortestNapNs;
   for (Backoff backoff = rests ? Backoff(0, 0) : call.group.bells().backoff();;) {
     while (next < call.n && arrived(next)) ++next;
@@ -111,6 +113,10 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
     const std::uint64_t now = now_ns();
     const bool late = now >= call.deadline.moment_ns();
     long_wait.look(now, next, call.n, arrived);
+    if (now >= tell_ns) {
+      relay->tell(call.op.channel);
+      tell_ns = UINT64_MAX;
+    }
     if (late || stall.due(now)) {
       if (fetches) relay->fetch_all();  // a rank that is late here may have come elsewhere
       const std::vector<std::int32_t> missing = missing_from(next);

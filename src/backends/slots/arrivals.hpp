@@ -10,6 +10,9 @@
 
 namespace trireme::local {
 
+// When a wait until that deadline counts as long.
+std::uint64_t long_wait_ns(Deadline deadline);
+
 class Arrivals {
  public:
   explicit Arrivals(Call& call) : call_(call) {}

@@ -37,9 +37,17 @@ void Latecomers::report() noexcept {
     try {
       std::unique_lock lock(mutex_);
       Watched* const watched = watched_[channel];
-      if (watched == nullptr || !watched->stall.due(now_ns())) continue;
+      if (watched == nullptr) continue;
+      const std::uint64_t now = now_ns();
+      if (now >= watched->tell_ns) {
+        watched->tell_ns = UINT64_MAX;
+        watched->tell();
+      }
+      if (!watched->stall.due(now)) continue;
       const std::vector<std::int32_t> missing = watched->missing();
-      const auto [operation, sequence, stall, unused] = *watched;
+      const char* const operation = watched->operation;
+      const std::uint64_t sequence = watched->sequence;
+      const Stall stall = watched->stall;
       lock.unlock();  // a log callback may take its time
       if (!missing.empty()) warn(missing, "not come to ", operation, sequence, stall);
     } catch (...) {  // no memory for a line, so there is none

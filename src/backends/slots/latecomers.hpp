@@ -35,6 +35,8 @@ class Latecomers {
     std::uint64_t sequence;
     Stall stall;
     std::function<std::vector<std::int32_t>()> missing;
+    std::uint64_t tell_ns;       // when tell() is due
+    std::function<void()> tell;  // makes sure that all ranks know this rank's call
   };
   void watch(std::uint32_t channel, Watched* watched) noexcept;  // null: it is over
   void report() noexcept;

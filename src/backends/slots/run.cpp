@@ -6,6 +6,7 @@
 
 #include "backends/fingerprint.hpp"
 #include "backends/slots/direct_move.hpp"
+#include "backends/slots/slot_relay.hpp"
 #include "backends/slots/staged_move.hpp"
 #include "platform/clock.hpp"
 #include "platform/failpoint.hpp"
@@ -113,6 +114,9 @@ Status Run::watch(bool apart, const Elsewhere& move) {
     }
     return out;
   };
+  const auto tell = [this] {
+    if (SlotRelay* const relay = call_.group.bells().relay()) relay->tell(call_.op.channel);
+  };
   struct Watch {
     Group& group;
     std::uint32_t channel;
@@ -120,7 +124,8 @@ Status Run::watch(bool apart, const Elsewhere& move) {
     ~Watch() { group.latecomers().watch(channel, nullptr); }
   } watch{call_.group,
           call_.op.channel,
-          {call_.name, call_.sequence, call_.group.latecomers().stall(), missing}};
+          {call_.name, call_.sequence, call_.group.latecomers().stall(), missing,
+           long_wait_ns(call_.deadline), tell}};
   call_.group.latecomers().watch(call_.op.channel, &watch.watched);
   return move(ticket());
 }

@@ -27,6 +27,8 @@ class SlotRelay {
   // Waits for publications or for another event, but not long. Returns at once if any have come
   // since taken() was `seen`.
   virtual void rest(std::uint64_t seen, Deadline deadline) noexcept = 0;
+  // This rank waits for long in that channel: makes sure that every rank knows its publication.
+  virtual void tell(std::uint32_t channel) noexcept = 0;
   // Brings the arrived publications of all channels.
   virtual void fetch_all() noexcept = 0;
 };

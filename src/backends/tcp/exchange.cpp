@@ -143,8 +143,7 @@ Status Exchange::send(Transfer& transfer) {
     }
     to.ready.erase(found);
     const Header header{Kind::data, 0, transfer.ticket, transfer.slot, transfer.bytes};
-    to.out.push_back({header, &transfer, {}});
-    if (to.out.size() == 1) flush(to);
+    enqueue(to, {header, &transfer, {}});
   }
   const short before = to.events.load();
   update_events(to);
@@ -159,12 +158,11 @@ Status Exchange::receive(Transfer& transfer) {
   const Header header{Kind::ready, 0, transfer.ticket, transfer.slot, transfer.bytes};
   from.receives.push_back(&transfer);
   try {
-    from.out.push_back({header, nullptr, {}});
+    enqueue(from, {header, nullptr, {}});
   } catch (...) {  // the transfer goes
     from.receives.pop_back();
     throw;
   }
-  if (from.out.size() == 1) flush(from);
   const short before = from.events.load();
   update_events(from);
   if ((from.events.load() & ~before) != 0) poke();
@@ -211,6 +209,12 @@ void Exchange::begin_part(Peer& to) {
   const auto* const from = reinterpret_cast<const std::byte*>(&start) + sizeof start;
   std::copy(from - to.before_bytes, from, to.before.begin());
   first.begun += to.part_bytes;
+}
+
+void Exchange::enqueue(Peer& to, Outgoing&& outgoing) {
+  to.out.push_back(std::move(outgoing));
+  sent_messages_.fetch_add(1, std::memory_order_relaxed);
+  if (to.out.size() == 1) flush(to);
 }
 
 void Exchange::flush(Peer& to) {
@@ -313,9 +317,10 @@ bool Exchange::take_start(int member) {
   from.received.advance();
   if (header.kind == Kind::ready) return take_ready(member);
   if (header.kind == Kind::call) {
-    if (take_call_ == nullptr || header.bytes == 0 || header.bytes > kMostCallBytes) {
+    if (take_call_ == nullptr || header.bytes == 0 || header.bytes > most_call_bytes_) {
       return corrupt(member, "a call of a wrong length"), false;
     }
+    if (from.call_bytes.size() < header.bytes) from.call_bytes.resize(header.bytes);
     from.call.data = from.call_bytes.data();
     from.call.bytes = header.bytes;
     from.incoming = &from.call;
@@ -352,11 +357,12 @@ bool Exchange::take_part(int member) {
     return corrupt(member, "bytes that it did not send"), false;
   }
   from.received.advance();
-  if (into == &from.call) return take_call(member);
-  received_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  const bool is_call = into == &from.call;
+  if (!is_call) received_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   from.arrived += bytes;
   from.of_part = false;
   if (from.arrived < into->bytes) return true;
+  if (is_call) return take_call(member);
   from.incoming = nullptr;
   if (const Status visit = failpoint("piece", "before_done"); !visit.ok()) {
     return end(from, failed_with(visit)), false;
@@ -380,8 +386,7 @@ bool Exchange::take_ready(int member) {
   if (header.bytes != transfer->bytes) return corrupt(member, "a piece of another length"), false;
   from.sends.erase(found);
   const Header data{Kind::data, 0, transfer->ticket, transfer->slot, transfer->bytes};
-  from.out.push_back({data, transfer, {}});
-  if (from.out.size() == 1) flush(from);
+  enqueue(from, {data, transfer, {}});
   return true;
 }
 
@@ -467,12 +472,13 @@ Status Exchange::wait(Transfer& transfer, Deadline deadline) {
     }
     driven_.store(true);
     lock.unlock();
+    const std::uint64_t calls = taken_calls();
     try {
       move_bytes(&transfer, polls-- > 0 ? Deadline::after(0) : deadline);
     } catch (...) {
       fail(no_memory_);
     }
-    end_driving();
+    end_driving(calls);
   }
   return Status::success();
 }
@@ -484,30 +490,56 @@ bool Exchange::begin_driving() noexcept {
   return true;
 }
 
-void Exchange::end_driving() noexcept {
-  const std::lock_guard lock(mutex_);
-  driven_.store(false);
-  if (waiting_ > 0) changed_.notify_all();
+// `calls_before`: taken_calls() when it began.
+void Exchange::end_driving(std::uint64_t calls_before) noexcept {
+  const bool any_calls = taken_calls_.load(std::memory_order_relaxed) != calls_before;
+  {
+    const std::lock_guard lock(mutex_);
+    driven_.store(false);
+    if (waiting_ > 0) changed_.notify_all();
+  }
+  if (any_calls && after_calls_ != nullptr) after_calls_();
 }
 
 // --- calls -------------------------------------------------------------------------------------
 
 Status Exchange::publish(const void* frame, std::uint64_t bytes) {
+  for (int step = 1; step < size(); ++step) {
+    TRIREME_RETURN_IF_ERROR(publish_to((own() + step) % size(), frame, bytes));
+  }
+  return Status::success();
+}
+
+// Calls come from members to which this one sends nothing.
+Status Exchange::listen_to_all() {
+  if (listens_.exchange(true)) return Status::success();
+  Transfer from_member;  // for its peer alone
+  for (int member = 0; member < size(); ++member) {
+    if (member == own()) continue;
+    from_member.peer = member;
+    Peer& from = peer(member);
+    const std::lock_guard lock(from.mutex);
+    if (from.ended) continue;
+    TRIREME_RETURN_IF_ERROR(prepare(from, from_member));
+    update_events(from);
+  }
+  poke();
+  return Status::success();
+}
+
+Status Exchange::publish_to(int member, const void* frame, std::uint64_t bytes) {
+  TRIREME_RETURN_IF_ERROR(listen_to_all());
   const auto* const begin = static_cast<const std::byte*>(frame);
   Transfer to_member;  // for its peer alone
-  for (int step = 1; step < size(); ++step) {
-    const int member = (own() + step) % size();
-    to_member.peer = member;
-    Peer& to = peer(member);
-    const std::lock_guard lock(to.mutex);
-    if (to.ended) continue;  // see ended_ns()
-    TRIREME_RETURN_IF_ERROR(prepare(to, to_member));
-    to.out.push_back({{Kind::call, 0, 0, 0, bytes}, nullptr, {begin, begin + bytes}});
-    if (to.out.size() == 1) flush(to);
-    const short before = to.events.load();
-    update_events(to);
-    if ((to.events.load() & ~before) != 0) poke();
-  }
+  to_member.peer = member;
+  Peer& to = peer(member);
+  const std::lock_guard lock(to.mutex);
+  if (to.ended) return Status::success();  // see ended_ns()
+  TRIREME_RETURN_IF_ERROR(prepare(to, to_member));
+  enqueue(to, {{Kind::call, 0, 0, 0, bytes}, nullptr, {begin, begin + bytes}});
+  const short before = to.events.load();
+  update_events(to);
+  if ((to.events.load() & ~before) != 0) poke();
   return Status::success();
 }
 
@@ -520,7 +552,7 @@ Status Exchange::fetch(bool* any) {
   } catch (...) {
     fail(no_memory_);
   }
-  end_driving();
+  end_driving(before);
   *any = taken_calls_.load(std::memory_order_acquire) != before;
   if (!failed_.load()) return Status::success();
   const std::lock_guard lock(mutex_);
@@ -547,7 +579,7 @@ void Exchange::rest(std::uint64_t seen, Deadline deadline) {
   } catch (...) {
     fail(no_memory_);
   }
-  end_driving();
+  end_driving(seen);
 }
 
 bool Exchange::flush_calls() noexcept {

@@ -49,9 +49,15 @@ class Exchange final : public Wire {
   // Receives them, on a thread that moves bytes. Set it before the first call.
   using TakeCall = std::function<void(int member, const std::byte* frame, std::uint64_t bytes)>;
   void take_calls_by(TakeCall take) { take_call_ = std::move(take); }
-  static constexpr std::uint64_t kMostCallBytes = 4608;  // of a frame
+  static constexpr std::uint64_t kMostCallBytes = 4608;  // of a frame, unless after_calls() says so
+  // `taken` is called after calls were taken, outside of all locks. Set it as take_calls_by().
+  void after_calls(std::function<void()> taken, std::uint64_t most_call_bytes) {
+    after_calls_ = std::move(taken);
+    most_call_bytes_ = most_call_bytes;
+  }
   // Never waits: a copy waits where a connection has no room.
   Status publish(const void* frame, std::uint64_t bytes);
+  Status publish_to(int member, const void* frame, std::uint64_t bytes);
   // Moves what can be moved now, unless another thread does. *any: whether calls have come.
   Status fetch(bool* any);
   // How many calls have come.
@@ -67,8 +73,10 @@ class Exchange final : public Wire {
   }
   Status loss_of(int member);
 
-  // Counts only the pieces' bytes. Any thread.
-  TrafficCounters traffic() const { return {sent_bytes_.load(), received_bytes_.load()}; }
+  // The bytes of the pieces, and all messages. Any thread.
+  TrafficCounters traffic() const {
+    return {sent_bytes_.load(), received_bytes_.load(), sent_messages_.load()};
+  }
   // Ends the exchange. Any thread, more than once.
   void abort() noexcept;
 
@@ -131,7 +139,7 @@ class Exchange final : public Wire {
     bool of_part = false;            // whether the part is arriving
     Transfer* incoming = nullptr;    // whose parts come
     Transfer call;                   // the place of an incoming call
-    std::array<std::byte, kMostCallBytes> call_bytes{};
+    std::vector<std::byte> call_bytes;
     Ahead ahead;
     std::uint64_t arrived = 0;  // bytes of the piece before this part
     std::atomic<bool> ended{false};
@@ -155,7 +163,9 @@ class Exchange final : public Wire {
   void poke();
   void move_bytes(const Transfer* awaited, Deadline deadline);
   bool begin_driving() noexcept;
-  void end_driving() noexcept;
+  void end_driving(std::uint64_t calls_before) noexcept;
+  void enqueue(Peer& peer, Outgoing&& outgoing);
+  Status listen_to_all();
   Status look(const Transfer& transfer);
   Status lost(int member);
   void corrupt(int member, const char* what);
@@ -171,8 +181,11 @@ class Exchange final : public Wire {
       Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a message of an engine's peer");
   std::vector<std::unique_ptr<Peer>> peers_;
   Waker waker_;
-  TakeCall take_call_;  // empty: no calls come
+  TakeCall take_call_;                 // empty: no calls come
+  std::function<void()> after_calls_;  // may be empty
+  std::uint64_t most_call_bytes_ = kMostCallBytes;
   std::atomic<std::uint64_t> taken_calls_{0};
+  std::atomic<bool> listens_{false};  // to all members
 
   std::mutex mutex_;  // taken after that of a peer
   std::condition_variable changed_;
@@ -184,6 +197,7 @@ class Exchange final : public Wire {
   std::vector<int> polled_members_;
   std::atomic<std::uint64_t> sent_bytes_{0};
   std::atomic<std::uint64_t> received_bytes_{0};
+  std::atomic<std::uint64_t> sent_messages_{0};
 };
 
 }  // namespace trireme::tcp

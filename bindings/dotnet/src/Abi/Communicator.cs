@@ -87,6 +87,12 @@ namespace Trireme
 
         /// <summary>Bytes of peers that this rank read.</summary>
         public ulong ReceivedBytes;
+
+        /// <summary>
+        /// Messages that this rank sent on connections of the library, with those of the protocol.
+        /// Leaves out what MPI or Gloo sends; 0 where all ranks share memory.
+        /// </summary>
+        public ulong SentMessages;
     }
 
     /// <summary>

@@ -64,6 +64,9 @@ class trireme_communicator_statistics(Structure):
         ("sent_bytes", c_uint64),
         # Bytes of peers that this rank read.
         ("received_bytes", c_uint64),
+        # Messages that this rank sent on connections of the library, with those of the protocol.
+        # Leaves out what MPI or Gloo sends; 0 where all ranks share memory.
+        ("sent_messages", c_uint64),
     ]
 
 

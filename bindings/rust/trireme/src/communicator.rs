@@ -73,6 +73,8 @@ pub struct Statistics {
     pub sent_bytes: u64,
     /// Bytes of peers that this rank read.
     pub received_bytes: u64,
+    /// Messages that this rank sent on connections; 0 in shared memory.
+    pub sent_messages: u64,
 }
 
 /// A group of ranks that can communicate, as one rank sees it. Leaving is dropping it.
@@ -194,6 +196,7 @@ impl Communicator {
             failures: raw.failures,
             sent_bytes: raw.sent_bytes,
             received_bytes: raw.received_bytes,
+            sent_messages: raw.sent_messages,
         })
     }
 
