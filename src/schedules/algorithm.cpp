@@ -78,7 +78,8 @@ Algorithm choose_algorithm(Pattern pattern, std::uint64_t bytes, int world_size,
   const bool few = world_size <= 4;
   switch (pattern) {
     case Pattern::all_reduce:
-      if (bytes * n <= (128u << 10)) return direct;
+      // All messages of all ranks: with many ranks they cost more than some steps.
+      if (bytes * n <= (128u << 10) && bytes * n * n <= (1u << 20)) return direct;
       // In rank order the blocks are reduced directly; this chooses how the results spread.
       if (rank_order) return bytes <= (1u << 20) ? direct : ring;
       return bytes <= (256u << 10) ? halving_doubling : ring;

@@ -1,6 +1,7 @@
 // The rounds in which calls reach all ranks: after them each rank has the call of every other one,
 // once, from messages whose number grows with the logarithm of the ranks. Messages that are none
 // are refused.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <random>
@@ -33,7 +34,12 @@ int log2_up(int n) {
 
 // Each rank knows a range of ranks that ends with itself; so its length says which.
 void each_rank_has_all_after_the_rounds(void**) {
-  for (int n = 1; n <= kMost; n = n < 300 ? n + 1 : n + n / 7) {
+  std::vector<int> worlds;
+  for (int n = 1; n <= 300; ++n) worlds.push_back(n);
+  for (int n = 512; n <= kMost; n *= 2) {
+    for (const int odd : {-1, 0, n / 3}) worlds.push_back(std::min(n + odd, kMost));
+  }
+  for (const int n : worlds) {
     const int rounds = dissemination_rounds(n);
     assert_int_equal(rounds, log2_up(n));
     std::vector<int> known(static_cast<std::size_t>(n), 1);

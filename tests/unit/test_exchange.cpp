@@ -166,15 +166,79 @@ void one_slot_keeps_its_order(void**) {
   assert_int_equal(net[0].receive(one).code(), TRIREME_ERROR_ABORTED);
 }
 
+// Short pieces come before they are asked for, and each goes to the receive that means it: in the
+// order of their sends within a slot.
+void short_pieces_wait_until_they_are_asked_for(void**) {
+  Net net(2);
+  int calls = 0;
+  net[0].take_calls_by([&](int, const std::byte*, std::uint64_t) { ++calls; });
+  constexpr std::size_t kCount = 4096;  // the longest that is short
+  std::vector<std::vector<std::uint32_t>> given;
+  std::vector<std::unique_ptr<Piece>> sent;
+  given.reserve(4);
+  const std::uint64_t tickets[] = {2, 1, 2, 3};
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    given.push_back(numbers(i == 3 ? 0 : kCount - i, i));
+    sent.push_back(std::make_unique<Piece>(0, tickets[i], 5, given.back()));
+    assert_true(net[1].send(*sent.back()).ok());
+  }
+  const int frame = 1;
+  assert_true(net[0].publish(&frame, sizeof frame).ok());  // opens its end
+  assert_true(net[1].publish(&frame, sizeof frame).ok());
+  // The call is behind the pieces, so they are there.
+  const Deadline end = Deadline::after(kLong);
+  while (calls == 0 && !end.passed()) {
+    bool any = false;
+    assert_true(net[0].fetch(&any).ok());
+    static_cast<void>(net[1].flush_calls());
+  }
+  for (const auto& piece : sent) assert_true(piece->done.load());
+  for (const std::uint32_t i : {1u, 0u, 3u, 2u}) {
+    std::vector<std::uint32_t> memory(given[i].size(), 77);
+    Piece piece(1, tickets[i], 5, memory);
+    assert_true(net[0].receive(piece).ok());
+    assert_true(piece.done.load());
+    assert_true(memory == given[i]);
+    net[0].drop(piece);
+  }
+  // One that is asked for before it has come needs no announcement either.
+  const std::uint64_t before = net[0].traffic().sent_messages;
+  std::vector<std::uint32_t> memory(10), data = numbers(10, 9);
+  Piece asked(1, 7, 5, memory), answer(0, 7, 5, data);
+  assert_true(net[0].receive(asked).ok());
+  assert_true(net[1].send(answer).ok());
+  assert_true(net[0].wait(asked, Deadline::after(kLong)).ok());
+  assert_true(memory == data);
+  assert_int_equal(net[0].traffic().sent_messages, before);
+}
+
 // Garbage behind the handshake, and ends that do not mean the same length.
 void what_cannot_be_is_corrupt(void**) {
-  enum Lie { garbage, longer_than_asked, longer_than_sent };
-  for (const Lie lie : {garbage, longer_than_asked, longer_than_sent}) {
+  enum Lie { garbage, longer_than_asked, longer_than_sent, early_and_longer };
+  for (int number = 0; number < 7; ++number) {
+    const auto lie = static_cast<Lie>(number % 4);
+    const bool is_short = number >= 3;
+    if (!is_short && lie == early_and_longer) continue;
     Net net(2);
-    std::vector<std::uint32_t> memory(100, 9), other = numbers(200, 1);
+    const std::size_t count = is_short ? 100 : 10'000;
+    std::vector<std::uint32_t> memory(count, 9), other = numbers(2 * count, 1);
     const std::vector<std::uint32_t> before = memory;
     Piece piece(1, 4, 4, memory);
     Piece false_one(0, 4, 4, other);
+    if (lie == early_and_longer) {
+      bool any = false;
+      net[0].take_calls_by([](int, const std::byte*, std::uint64_t) {});
+      assert_true(net[0].publish("", 1).ok());  // opens its end
+      assert_true(net[1].send(false_one).ok());
+      for (const Deadline end = Deadline::after(kLong); !false_one.done.load() && !end.passed();) {
+        static_cast<void>(net[1].flush_calls());
+      }
+      assert_true(net[0].fetch(&any).ok());
+      assert_int_equal(net[0].receive(piece).code(), TRIREME_ERROR_CORRUPT);
+      assert_true(memory == before);
+      net[0].drop(piece);
+      continue;
+    }
     assert_true((lie == longer_than_sent ? net[0].send(piece) : net[0].receive(piece)).ok());
     if (lie == garbage) {
       const std::string text(4096, 'G');
@@ -185,8 +249,8 @@ void what_cannot_be_is_corrupt(void**) {
       assert_true(
           (lie == longer_than_sent ? net[1].receive(false_one) : net[1].send(false_one)).ok());
     }
-    // The sender first gets the receiver's announcement.
-    const int who = lie == longer_than_asked ? 1 : 0;
+    // Of a long piece the sender gets the receiver's announcement, before it sends.
+    const int who = lie == (is_short ? longer_than_sent : longer_than_asked) ? 1 : 0;
     const Status status = net[who].wait(who == 1 ? false_one : piece, Deadline::after(kLong));
     if (status.code() != TRIREME_ERROR_CORRUPT) fail_msg("%s", status.message().c_str());
     assert_true(blames(status, who == 1 ? 0 : 3));
@@ -430,6 +494,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(pieces_find_their_places),
       cmocka_unit_test(one_slot_keeps_its_order),
+      cmocka_unit_test(short_pieces_wait_until_they_are_asked_for),
       cmocka_unit_test(what_cannot_be_is_corrupt),
       cmocka_unit_test(who_has_gone_is_named),
       cmocka_unit_test(abort_ends_every_wait),

@@ -12,7 +12,7 @@ namespace {
 
 // Small enough that a part is still in the caches when its code is compared.
 constexpr std::uint64_t kPartBytes = 128u << 10;
-// A peer may be so many receives ahead. More than any algorithm has under way with one peer on all
+// A peer may be so many receives, or short pieces, ahead. More than any algorithm has under way with one peer on all
 // channels.
 constexpr std::size_t kMostReady = 4096;
 constexpr std::uint64_t kLongestPollNs = 60'000 * kMillisecond;
@@ -134,7 +134,10 @@ Status Exchange::send(Transfer& transfer) {
   const auto found = std::find_if(to.ready.begin(), to.ready.end(), [&](const Header& header) {
     return meet(transfer, header.ticket, header.slot);
   });
-  if (found == to.ready.end()) {
+  if (is_short(transfer.bytes)) {
+    const Header header{Kind::data, 0, transfer.ticket, transfer.slot, transfer.bytes};
+    enqueue(to, {header, &transfer, {}});
+  } else if (found == to.ready.end()) {
     to.sends.push_back(&transfer);
   } else {
     if (found->bytes != transfer.bytes) {
@@ -155,13 +158,27 @@ Status Exchange::receive(Transfer& transfer) {
   Peer& from = peer(transfer.peer);
   const std::lock_guard lock(from.mutex);
   TRIREME_RETURN_IF_ERROR(prepare(from, transfer));
-  const Header header{Kind::ready, 0, transfer.ticket, transfer.slot, transfer.bytes};
+  const auto early = std::find_if(from.early.begin(), from.early.end(), [&](const auto& each) {
+    return each->taker == nullptr && meet(transfer, each->piece.ticket, each->piece.slot);
+  });
+  if (early != from.early.end()) {
+    if ((*early)->piece.bytes != transfer.bytes) {
+      corrupt(transfer.peer, "a piece of another length");
+      return look(transfer);
+    }
+    (*early)->taker = &transfer;
+    if ((*early)->piece.done.load()) finish_early(from, &(*early)->piece);
+    return Status::success();
+  }
   from.receives.push_back(&transfer);
-  try {
-    enqueue(from, {header, nullptr, {}});
-  } catch (...) {  // the transfer goes
-    from.receives.pop_back();
-    throw;
+  if (!is_short(transfer.bytes)) {
+    const Header header{Kind::ready, 0, transfer.ticket, transfer.slot, transfer.bytes};
+    try {
+      enqueue(from, {header, nullptr, {}});
+    } catch (...) {  // the transfer goes
+      from.receives.pop_back();
+      throw;
+    }
   }
   const short before = from.events.load();
   update_events(from);
@@ -176,6 +193,9 @@ void Exchange::drop(Transfer& transfer) noexcept {
     const std::lock_guard lock(with.mutex);
     std::erase(with.sends, &transfer);
     std::erase(with.receives, &transfer);
+    for (const auto& each : with.early) {
+      if (each->taker == &transfer) each->taker = nullptr;
+    }
     std::erase_if(with.out, [&](const Outgoing& each) { return each.transfer == &transfer; });
     if (with.incoming == &transfer) with.incoming = nullptr;
     if (!transfer.done.load()) {
@@ -332,7 +352,10 @@ bool Exchange::take_start(int member) {
   const auto found =
       std::find_if(from.receives.begin(), from.receives.end(),
                    [&](const Transfer* each) { return meet(*each, header.ticket, header.slot); });
-  if (found == from.receives.end()) return corrupt(member, "a piece that was not asked for"), false;
+  if (found == from.receives.end()) {
+    if (is_short(header.bytes)) return begin_early(member);
+    return corrupt(member, "a piece that was not asked for"), false;
+  }
   if ((*found)->bytes != header.bytes) return corrupt(member, "a piece of another length"), false;
   Transfer* const transfer = *found;
   from.receives.erase(found);
@@ -368,7 +391,42 @@ bool Exchange::take_part(int member) {
     return end(from, failed_with(visit)), false;
   }
   into->done.store(true, std::memory_order_release);
+  finish_early(from, into);
   return true;
+}
+
+bool Exchange::begin_early(int member) {
+  Peer& from = peer(member);
+  const Header& header = from.start.header;
+  if (from.early.size() >= kMostReady) return corrupt(member, "too many pieces ahead"), false;
+  auto early = std::make_unique<Early>();
+  early->memory.resize(header.bytes);
+  early->piece.peer = member;
+  early->piece.ticket = header.ticket;
+  early->piece.slot = header.slot;
+  early->piece.data = early->memory.data();
+  early->piece.bytes = header.bytes;
+  Transfer* const piece = &early->piece;
+  from.early.push_back(std::move(early));
+  if (header.bytes == 0) {
+    piece->done.store(true);
+    return true;
+  }
+  from.incoming = piece;
+  from.arrived = 0;
+  from.of_part = true;
+  return true;
+}
+
+// Hands an early piece that is whole to the transfer that has asked for it, if one has.
+void Exchange::finish_early(Peer& from, const Transfer* piece) {
+  const auto found = std::find_if(from.early.begin(), from.early.end(),
+                                  [&](const auto& each) { return &each->piece == piece; });
+  if (found == from.early.end() || (*found)->taker == nullptr) return;
+  Transfer* const taker = (*found)->taker;
+  std::copy((*found)->memory.begin(), (*found)->memory.end(), taker->data);
+  taker->done.store(true, std::memory_order_release);
+  from.early.erase(found);
 }
 
 bool Exchange::take_ready(int member) {

@@ -1,5 +1,6 @@
-// Exchange: a wire between some ranks, over lines. Unannounced bytes are an error, and one
-// operation never waits behind another. There is no thread: a thread that waits moves the bytes of
+// Exchange: a wire between some ranks, over lines. A short piece is sent at once, and waits in this
+// rank's memory until it is asked for. A longer one goes when its receiver has announced the memory
+// for it. So one operation never waits behind another. There is no thread: a thread that waits moves the bytes of
 // all operations. All bytes are under codes: bytes that were changed on the way are CORRUPT.
 #pragma once
 
@@ -93,6 +94,10 @@ class Exchange final : public Wire {
   static_assert(sizeof(Header) == 32);
 
   static constexpr std::size_t kAheadBytes = 2048;
+  // Up to here a copy costs less than to wait for the peer's announcement. Both ends know the length
+  // of a piece, so they agree.
+  static constexpr std::uint64_t kShortBytes = 16u << 10;
+  static bool is_short(std::uint64_t bytes) { return bytes <= kShortBytes; }
 
   // A piece goes in parts of a known length, each with its code before it; the header stands before
   // the first.
@@ -120,6 +125,13 @@ class Exchange final : public Wire {
     std::size_t end = 0;
   };
 
+  // A short piece that came, or comes, before it was asked for.
+  struct Early {
+    Transfer piece;
+    std::vector<std::byte> memory;
+    Transfer* taker = nullptr;  // asked for it meanwhile
+  };
+
   struct Peer {
     std::mutex mutex;  // guards the fields below, and the memory of transfers with this peer
     const Socket* socket = nullptr;
@@ -134,6 +146,7 @@ class Exchange final : public Wire {
     std::deque<Transfer*> sends;     // until the peer is ready
     std::deque<Transfer*> receives;  // until their data begin
     std::deque<Header> ready;        // the peer's announced receives, whose sends are not here yet
+    std::deque<std::unique_ptr<Early>> early;  // in the order of their arrival
     Start start{};                   // of what comes; then of_part alone
     std::uint64_t got = 0;           // bytes of the header, or of the part behind it
     bool of_part = false;            // whether the part is arriving
@@ -157,6 +170,8 @@ class Exchange final : public Wire {
   bool take_start(int member);
   bool take_part(int member);
   bool take_ready(int member);
+  bool begin_early(int member);
+  static void finish_early(Peer& peer, const Transfer* piece);
   bool take_call(int member);
   void end(Peer& peer, int error_number) noexcept;
   void update_events(Peer& peer) const;
