@@ -451,8 +451,7 @@ void calls_come_from_members_that_get_none(void**) {
         frame.size());
   }
   for (int member = 0; member < kMembers; ++member) {
-    assert_true(
-        net[member].publish_to((member + 1) % kMembers, frame.data(), frame.size()).ok());
+    assert_true(net[member].publish_to((member + 1) % kMembers, frame.data(), frame.size()).ok());
     assert_int_equal(net[member].traffic().sent_messages, 1);
   }
   const Deadline end = Deadline::after(kLong);

@@ -93,8 +93,8 @@ Status CallRounds::advance(std::uint32_t channel) {
   return Status::success();
 }
 
-// No slot changes meanwhile: its rank publishes two calls later only after this rank has passed on
-// this call, or has told the next one to all.
+// No slot changes meanwhile, if its rank keeps to the protocol: it publishes two calls later only
+// when it has this rank's next call, which this rank publishes after it has passed on this one.
 Status CallRounds::send_round(std::uint32_t channel, const Passing& passing) {
   const int n = group_.world_size();
   const DisseminationRound round = dissemination_round(group_.rank(), n, passing.round);
@@ -129,7 +129,6 @@ Status CallRounds::tell(std::uint32_t channel) {
 Status CallRounds::tell_locked(std::uint32_t channel) {
   Passing& passing = passing_[channel];
   if (passing.told == passing.position) return Status::success();
-  passing.told = passing.position;
   const int n = group_.world_size();
   for (int step = 1; step < n; ++step) {
     const int rank = (group_.rank() + step) % n;
@@ -139,6 +138,7 @@ Status CallRounds::tell_locked(std::uint32_t channel) {
       TRIREME_RETURN_IF_ERROR(engine_.publish_to(rank, own.data(), own.size()));
     }
   }
+  passing.told = passing.position;
   return Status::success();
 }
 

@@ -1,6 +1,7 @@
 // CallRounds: takes the calls of many ranks to all of them, in ceil(log2 n) messages of a rank: see
 // schedules/dissemination.hpp. Each message has the calls of some ranks; equal ones stand once. A
-// rank passes on only calls that it makes itself, so the threads that wait in a call carry it.
+// rank passes on only calls that it makes itself, so the threads that wait in a call carry it. One
+// whose thread stands still does it by the thread that receives frames.
 //
 // A rank that waits long tells its call to every rank directly. So all know who has come, even if
 // a rank that should pass it on has not.

@@ -435,9 +435,11 @@ void FrameLink::receive_until_over() noexcept {
     if (engine_ != nullptr && before >= next_look_ns) {
       group_.latecomers().report();
       static_cast<void>(engine_->flush());  // the rank's own threads may be elsewhere
+      if (slots_.in_rounds() && all_joined()) slots_.fetch_all();
       next_look_ns = before + kReceiveWaitNs;
     }
-    const std::int32_t answer = transport_.receive(&from, &frame, &bytes, kReceiveWaitNs);
+    const std::uint64_t wait_ns = leavers_.empty() ? kReceiveWaitNs : kMillisecond;
+    const std::int32_t answer = transport_.receive(&from, &frame, &bytes, wait_ns);
     if (!leavers_.empty()) {
       slots_.fetch_all();
       finish_leaves();
@@ -621,10 +623,12 @@ Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t byte
   }
   leavers_.push_back({from, last, Deadline::after(kGraceNs)});
   const Deadline backoff = leavers_.back().grace;
-  for (finish_leaves(); !leavers_.empty() && leavers_.back().rank == from && !backoff.passed();
-       finish_leaves()) {
+  finish_leaves();
+  // Calls that come over other ranks take their time: the loop that receives looks for them.
+  while (!leavers_.empty() && !slots_.in_rounds() && !backoff.passed()) {
     slots_.fetch_all();
     std::this_thread::yield();
+    finish_leaves();
   }
   poke();
   return Status::success();

@@ -191,6 +191,9 @@ Status SlotFrames::check_and_take(int from, const std::byte* frame, std::uint64_
   }
   const std::byte* const rest = frame + sizeof header;
   if (passed_on) {
+    if (segment_->member(from).joined.load(std::memory_order_acquire) == 0) {
+      return corrupt_frame(group_.rank(), from, "a call before a greeting");
+    }
     return CallRounds::take(from, group_.rank(), group_.world_size(), rest, bytes - sizeof header,
                             [&](int rank, const Call& call, const std::byte* payload) -> Status {
                               TRIREME_RETURN_IF_ERROR(check_call(from, call));

@@ -41,7 +41,10 @@ void Latecomers::report() noexcept {
       const std::uint64_t now = now_ns();
       if (now >= watched->tell_ns) {
         watched->tell_ns = UINT64_MAX;
-        watched->tell();
+        const std::function<void()> tell = watched->tell;
+        lock.unlock();  // a failure there runs listeners
+        tell();
+        continue;
       }
       if (!watched->stall.due(now)) continue;
       const std::vector<std::int32_t> missing = watched->missing();

@@ -33,8 +33,7 @@ Status Run::finish() {
 
 Status Run::execute_published() {
   TRIREME_FAILPOINT(call_.point, "after_publish");
-  TRIREME_RETURN_IF_ERROR(arrivals_.wait_for_slots());
-  TRIREME_RETURN_IF_ERROR(compare());
+  TRIREME_RETURN_IF_ERROR(meet());
   TRIREME_FAILPOINT(call_.point, "before_move");
   if (call_.moves_data()) TRIREME_RETURN_IF_ERROR(move());
   TRIREME_RETURN_IF_ERROR(transfer_.visit_middle());
@@ -74,8 +73,7 @@ Status Run::agree(std::vector<bool>* gives) {
   TRIREME_FAILPOINT(call_.point, "before_publish");
   publish();
   TRIREME_FAILPOINT(call_.point, "after_publish");
-  TRIREME_RETURN_IF_ERROR(arrivals_.wait_for_slots());
-  TRIREME_RETURN_IF_ERROR(compare());
+  TRIREME_RETURN_IF_ERROR(meet());
   gives->clear();
   for (int rank = 0; rank < call_.n; ++rank) gives->push_back(call_.contributes(rank));
   return Status::success();
@@ -85,7 +83,7 @@ Status Run::execute_elsewhere(bool apart, bool visits, const Elsewhere& move) {
   TRIREME_FAILPOINT(call_.point, "before_publish");
   publish();
   TRIREME_FAILPOINT(call_.point, "after_publish");
-  if (!apart) TRIREME_RETURN_IF_ERROR(arrivals_.wait_for_slots());
+  if (!apart) TRIREME_RETURN_IF_ERROR(meet());
   // This rank notices every rank that publishes or leaves from here on: see
   // SlotFrames::end_hopeless().
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -96,10 +94,7 @@ Status Run::execute_elsewhere(bool apart, bool visits, const Elsewhere& move) {
   if (!visits) TRIREME_RETURN_IF_ERROR(transfer_.visit_middle());
   const Status moved = watch(apart, move);
   if (!moved.ok()) return explain(moved);
-  if (apart) {
-    TRIREME_RETURN_IF_ERROR(arrivals_.wait_for_slots());
-    TRIREME_RETURN_IF_ERROR(compare());
-  }
+  if (apart) TRIREME_RETURN_IF_ERROR(meet());
   TRIREME_FAILPOINT(call_.point, "after_move");
   TRIREME_FAILPOINT(call_.point, "before_leave");
   return Status::success();
@@ -114,8 +109,9 @@ Status Run::watch(bool apart, const Elsewhere& move) {
     }
     return out;
   };
-  const auto tell = [this] {
-    if (SlotRelay* const relay = call_.group.bells().relay()) relay->tell(call_.op.channel);
+  // It may run when this call is over.
+  const auto tell = [relay = call_.group.bells().relay(), channel = call_.op.channel] {
+    if (relay != nullptr) relay->tell(channel);
   };
   struct Watch {
     Group& group;
@@ -158,6 +154,15 @@ Status Run::explain(const Status& moved) {
 void Run::publish() {
   offer_.publish(moves_);
   arrivals_.take_step();
+}
+
+// Waits for the calls of all ranks, and compares them. Those that have come tell more than that
+// others have not.
+Status Run::meet() {
+  const Status arrived = arrivals_.wait_for_slots();
+  if (!arrived.ok() && arrived.code() != TRIREME_ERROR_TIMEOUT) return arrived;
+  TRIREME_RETURN_IF_ERROR(compare());
+  return arrived;
 }
 
 // Compares the ranks that have published. The hashes are in the cache line that was waited for, so

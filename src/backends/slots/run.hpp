@@ -43,6 +43,7 @@ class Run {
  private:
   Status execute_published();
   void publish();
+  Status meet();
   Status compare();
   Status disagreement() const;
   Status move();

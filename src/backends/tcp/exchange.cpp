@@ -1,5 +1,8 @@
 #include "backends/tcp/exchange.hpp"
 
+#include <sys/epoll.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <string>
@@ -12,11 +15,13 @@ namespace {
 
 // Small enough that a part is still in the caches when its code is compared.
 constexpr std::uint64_t kPartBytes = 128u << 10;
-// A peer may be so many receives, or short pieces, ahead. More than any algorithm has under way with one peer on all
-// channels.
+// A peer may be so many receives, or short pieces, ahead. More than any algorithm has under way
+// with one peer on all channels.
 constexpr std::size_t kMostReady = 4096;
 constexpr std::uint64_t kLongestPollNs = 60'000 * kMillisecond;
 constexpr std::size_t kFewPeers = 2;
+// How many peers are served at a time, of those that have something.
+constexpr std::size_t kMostEvents = 64;
 // A thread that looks for calls moves no more of a peer's bytes at a time.
 constexpr std::uint64_t kTurnBytes = 1u << 20;
 // A thread that rests looks at its group so often.
@@ -30,9 +35,16 @@ bool meet(const Exchange::Transfer& transfer, std::uint64_t ticket, std::uint64_
 
 Exchange::Exchange(Members members, std::shared_ptr<const Lines> lines, int polls)
     : members_(std::move(members)), lines_(std::move(lines)), polls_(polls) {
-  for (int member = 0; member < size(); ++member) peers_.push_back(std::make_unique<Peer>());
+  for (int member = 0; member < size(); ++member) {
+    peers_.push_back(std::make_unique<Peer>());
+    peers_.back()->member = member;
+  }
   polled_.reserve(peers_.size() + 1);
   polled_members_.reserve(peers_.size());
+}
+
+Exchange::~Exchange() {
+  if (queue_.load() >= 0) ::close(queue_.load());
 }
 
 Status Exchange::open() { return waker_.open(); }
@@ -91,14 +103,32 @@ void Exchange::end(Peer& peer, int error_number) noexcept {
 // --- the pieces --------------------------------------------------------------------------------
 
 // A peer without a wanted transfer is not polled: its bytes wait in its socket.
-void Exchange::update_events(Peer& peer) const {
+void Exchange::update_events(Peer& peer) const noexcept {
   short events = 0;
   if (!peer.ended) {
     if (!peer.out.empty()) events |= POLLOUT;
     const bool comes = !peer.sends.empty() || !peer.receives.empty() || peer.incoming != nullptr;
-    if (comes || take_call_ != nullptr) events |= POLLIN;
+    if (comes || take_call_ != nullptr || peer.broken) events |= POLLIN;
   }
   peer.events.store(events);
+  const int queue = queue_.load(std::memory_order_acquire);
+  if (queue < 0 || peer.socket == nullptr || events == peer.queued) return;
+  epoll_event event{};
+  event.events = static_cast<std::uint32_t>(events);  // both names have the same bits
+  event.data.u32 = static_cast<std::uint32_t>(peer.member);
+  const int change = events == 0 ? EPOLL_CTL_DEL : peer.queued == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  // A socket that is closed is not in the queue any more, so that its removal fails.
+  static_cast<void>(::epoll_ctl(queue, change, peer.socket->get(), &event));
+  peer.queued = events;
+}
+
+static_assert(POLLIN == static_cast<int>(EPOLLIN) && POLLOUT == static_cast<int>(EPOLLOUT));
+
+// The same, and tells a thread that polls. One that waits at the queue sees it by itself.
+void Exchange::refresh(Peer& peer) {
+  const short before = peer.events.load();
+  update_events(peer);
+  if (queue_.load() < 0 && (peer.events.load() & ~before) != 0) poke();
 }
 
 // Another thread moves bytes, and has more to poll than before.
@@ -106,22 +136,26 @@ void Exchange::poke() {
   if (driven_.load()) waker_.wake();
 }
 
+Status Exchange::connect(Peer& there) {
+  if (there.socket != nullptr) return Status::success();
+  const int rank = members_.ranks[static_cast<std::size_t>(there.member)];
+  const Lines::Line* const line = lines_->find(rank);
+  if (line == nullptr) {
+    return Status::failure(TRIREME_ERROR_INTERNAL,
+                           "the engine has no connection to rank " + std::to_string(rank));
+  }
+  there.socket = &line->socket;
+  there.sent = line->sent;
+  there.received = line->received;
+  return Status::success();
+}
+
 Status Exchange::prepare(Peer& there, const Transfer& transfer) {
   if (failed_.load()) {
     const std::lock_guard lock(mutex_);
     return failure_;
   }
-  if (there.socket == nullptr) {
-    const int rank = members_.ranks[static_cast<std::size_t>(transfer.peer)];
-    const Lines::Line* const line = lines_->find(rank);
-    if (line == nullptr) {
-      return Status::failure(TRIREME_ERROR_INTERNAL,
-                             "the engine has no connection to rank " + std::to_string(rank));
-    }
-    there.socket = &line->socket;
-    there.sent = line->sent;
-    there.received = line->received;
-  }
+  TRIREME_RETURN_IF_ERROR(connect(there));
   if (!there.ended) return Status::success();
   TRIREME_RETURN_IF_ERROR(look(transfer));
   return lost(transfer.peer);
@@ -148,9 +182,7 @@ Status Exchange::send(Transfer& transfer) {
     const Header header{Kind::data, 0, transfer.ticket, transfer.slot, transfer.bytes};
     enqueue(to, {header, &transfer, {}});
   }
-  const short before = to.events.load();
-  update_events(to);
-  if ((to.events.load() & ~before) != 0) poke();
+  refresh(to);
   return Status::success();
 }
 
@@ -180,9 +212,7 @@ Status Exchange::receive(Transfer& transfer) {
       throw;
     }
   }
-  const short before = from.events.load();
-  update_events(from);
-  if ((from.events.load() & ~before) != 0) poke();
+  refresh(from);
   return Status::success();
 }
 
@@ -263,7 +293,13 @@ void Exchange::flush(Peer& to) {
     std::size_t moved = 0;
     const Moved result = to.socket->send(parts, count, &moved);
     if (result == Moved::nothing) return;
-    if (result == Moved::ended) return end(to, errno);
+    if (result == Moved::ended) {
+      // What the peer has sent before still counts: the end of that ends the connection.
+      to.broken = true;
+      to.out.clear();
+      to.before_bytes = to.part_bytes = to.moved = 0;
+      return;
+    }
     to.moved += moved;
     if (to.moved < whole) continue;
     if (first.transfer != nullptr) sent_bytes_.fetch_add(to.part_bytes, std::memory_order_relaxed);
@@ -465,8 +501,25 @@ Status Exchange::look(const Transfer& transfer) {
   return Status::success();
 }
 
-// Polls once all peers with a wanted transfer, and moves their bytes.
+// Waits once for the peers with a wanted transfer, and moves their bytes.
 void Exchange::move_bytes(const Transfer* awaited, Deadline deadline) {
+  const std::uint64_t rest = std::min(deadline.remaining_ns(), kLongestPollNs);
+  const int ms = static_cast<int>((rest + kMillisecond - 1) / kMillisecond);
+  const int queue = queue_.load(std::memory_order_acquire);
+  if (queue >= 0) {
+    std::array<epoll_event, kMostEvents> events;
+    const int count = ::epoll_wait(queue, events.data(), static_cast<int>(events.size()), ms);
+    for (int i = 0; i < count; ++i) {
+      const epoll_event& event = events[static_cast<std::size_t>(i)];
+      const auto member = static_cast<std::size_t>(event.data.u32);
+      if (member == peers_.size()) {
+        if (!failed_.load()) waker_.clear();
+      } else {
+        serve(static_cast<int>(member), static_cast<short>(event.events), awaited);
+      }
+    }
+    return;
+  }
   polled_.clear();
   polled_members_.clear();
   polled_.push_back({waker_.get(), POLLIN, 0});
@@ -476,8 +529,6 @@ void Exchange::move_bytes(const Transfer* awaited, Deadline deadline) {
     polled_.push_back({peer(member).socket->get(), events, 0});
     polled_members_.push_back(member);
   }
-  const std::uint64_t rest = std::min(deadline.remaining_ns(), kLongestPollNs);
-  const int ms = static_cast<int>((rest + kMillisecond - 1) / kMillisecond);
   // With few peers a look at each costs no more than to ask which of them have something.
   if (ms == 0 && polled_members_.size() <= kFewPeers) {
     for (pollfd& each : polled_) each.revents = each.events;
@@ -488,15 +539,33 @@ void Exchange::move_bytes(const Transfer* awaited, Deadline deadline) {
   if (polled_[0].revents != 0 && !failed_.load()) waker_.clear();
   for (std::size_t i = 0; i < polled_members_.size(); ++i) {
     const short happened = polled_[1 + i].revents;
-    if (happened == 0) continue;
-    const int member = polled_members_[i];
-    Peer& there = peer(member);
-    const std::lock_guard lock(there.mutex);
-    // A peer may have sent and then left. Its bytes still count, so this reads before it sends.
-    if ((happened & ~POLLOUT) != 0) read(member, awaited);
-    if ((happened & POLLOUT) != 0) flush(there);
-    update_events(there);
+    if (happened != 0) serve(polled_members_[i], happened, awaited);
   }
+}
+
+// A peer may have sent and then left. Its bytes still count, so this reads before it sends.
+void Exchange::serve(int member, short happened, const Transfer* awaited) {
+  Peer& there = peer(member);
+  const std::lock_guard lock(there.mutex);
+  if ((happened & ~POLLOUT) != 0) read(member, awaited);
+  if ((happened & POLLOUT) != 0) flush(there);
+  update_events(there);
+}
+
+// A queue of the kernel costs the same however many peers are watched. Without a descriptor for it
+// the peers are polled.
+void Exchange::open_queue() noexcept {
+  if (size() - 1 <= static_cast<int>(kFewPeers)) return;
+  const int queue = ::epoll_create1(EPOLL_CLOEXEC);
+  if (queue < 0) return;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u32 = static_cast<std::uint32_t>(size());
+  if (::epoll_ctl(queue, EPOLL_CTL_ADD, waker_.get(), &event) != 0) {
+    ::close(queue);
+    return;
+  }
+  queue_.store(queue, std::memory_order_release);
 }
 
 Status Exchange::wait(Transfer& transfer, Deadline deadline) {
@@ -571,33 +640,30 @@ Status Exchange::publish(const void* frame, std::uint64_t bytes) {
 // Calls come from members to which this one sends nothing.
 Status Exchange::listen_to_all() {
   if (listens_.exchange(true)) return Status::success();
-  Transfer from_member;  // for its peer alone
+  open_queue();
   for (int member = 0; member < size(); ++member) {
     if (member == own()) continue;
-    from_member.peer = member;
     Peer& from = peer(member);
     const std::lock_guard lock(from.mutex);
     if (from.ended) continue;
-    TRIREME_RETURN_IF_ERROR(prepare(from, from_member));
+    TRIREME_RETURN_IF_ERROR(connect(from));
     update_events(from);
   }
   poke();
   return Status::success();
 }
 
+// Calls go after a failure of the wire, too: a rank that disagrees ends its own wire, but the
+// others need its call, and those that it passes on, to see why.
 Status Exchange::publish_to(int member, const void* frame, std::uint64_t bytes) {
   TRIREME_RETURN_IF_ERROR(listen_to_all());
   const auto* const begin = static_cast<const std::byte*>(frame);
-  Transfer to_member;  // for its peer alone
-  to_member.peer = member;
   Peer& to = peer(member);
   const std::lock_guard lock(to.mutex);
   if (to.ended) return Status::success();  // see ended_ns()
-  TRIREME_RETURN_IF_ERROR(prepare(to, to_member));
+  TRIREME_RETURN_IF_ERROR(connect(to));
   enqueue(to, {{Kind::call, 0, 0, 0, bytes}, nullptr, {begin, begin + bytes}});
-  const short before = to.events.load();
-  update_events(to);
-  if ((to.events.load() & ~before) != 0) poke();
+  refresh(to);
   return Status::success();
 }
 

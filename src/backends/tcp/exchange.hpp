@@ -1,7 +1,8 @@
 // Exchange: a wire between some ranks, over lines. A short piece is sent at once, and waits in this
 // rank's memory until it is asked for. A longer one goes when its receiver has announced the memory
-// for it. So one operation never waits behind another. There is no thread: a thread that waits moves the bytes of
-// all operations. All bytes are under codes: bytes that were changed on the way are CORRUPT.
+// for it. So one operation never waits behind another. There is no thread: a thread that waits
+// moves the bytes of all operations. All bytes are under codes: bytes that were changed on the way
+// are CORRUPT.
 #pragma once
 
 #include <poll.h>
@@ -37,6 +38,7 @@ class Exchange final : public Wire {
   // The lines must be there, and stay, during every call but abort().
   // `polls`: how often a thread looks for bytes before it sleeps.
   Exchange(Members members, std::shared_ptr<const Lines> lines, int polls = 0);
+  ~Exchange() override;
   Status open();
 
   int size() const { return static_cast<int>(members_.ranks.size()); }
@@ -94,8 +96,8 @@ class Exchange final : public Wire {
   static_assert(sizeof(Header) == 32);
 
   static constexpr std::size_t kAheadBytes = 2048;
-  // Up to here a copy costs less than to wait for the peer's announcement. Both ends know the length
-  // of a piece, so they agree.
+  // Up to here a copy costs less than to wait for the peer's announcement. Both ends know the
+  // length of a piece, so they agree.
   static constexpr std::uint64_t kShortBytes = 16u << 10;
   static bool is_short(std::uint64_t bytes) { return bytes <= kShortBytes; }
 
@@ -134,6 +136,7 @@ class Exchange final : public Wire {
 
   struct Peer {
     std::mutex mutex;  // guards the fields below, and the memory of transfers with this peer
+    int member = 0;
     const Socket* socket = nullptr;
     Seal sent;
     Seal received;
@@ -147,21 +150,24 @@ class Exchange final : public Wire {
     std::deque<Transfer*> receives;  // until their data begin
     std::deque<Header> ready;        // the peer's announced receives, whose sends are not here yet
     std::deque<std::unique_ptr<Early>> early;  // in the order of their arrival
-    Start start{};                   // of what comes; then of_part alone
-    std::uint64_t got = 0;           // bytes of the header, or of the part behind it
-    bool of_part = false;            // whether the part is arriving
-    Transfer* incoming = nullptr;    // whose parts come
-    Transfer call;                   // the place of an incoming call
+    Start start{};                             // of what comes; then of_part alone
+    std::uint64_t got = 0;                     // bytes of the header, or of the part behind it
+    bool of_part = false;                      // whether the part is arriving
+    Transfer* incoming = nullptr;              // whose parts come
+    Transfer call;                             // the place of an incoming call
     std::vector<std::byte> call_bytes;
     Ahead ahead;
     std::uint64_t arrived = 0;  // bytes of the piece before this part
+    bool broken = false;        // it takes no more bytes
     std::atomic<bool> ended{false};
     std::atomic<std::uint64_t> ended_ns{0};
     int error_number = 0;
-    std::atomic<short> events{0};  // the events that a moving thread has to poll
+    std::atomic<short> events{0};  // the events that a moving thread has to wait for
+    short queued = 0;              // those that the queue knows
   };
 
   Peer& peer(int member) { return *peers_[static_cast<std::size_t>(member)]; }
+  Status connect(Peer& peer);
   Status prepare(Peer& peer, const Transfer& transfer);
   void begin_part(Peer& peer);
   void flush(Peer& peer);
@@ -174,7 +180,10 @@ class Exchange final : public Wire {
   static void finish_early(Peer& peer, const Transfer* piece);
   bool take_call(int member);
   void end(Peer& peer, int error_number) noexcept;
-  void update_events(Peer& peer) const;
+  void update_events(Peer& peer) const noexcept;
+  void refresh(Peer& peer);
+  void open_queue() noexcept;
+  void serve(int member, short happened, const Transfer* awaited);
   void poke();
   void move_bytes(const Transfer* awaited, Deadline deadline);
   bool begin_driving() noexcept;
@@ -208,6 +217,7 @@ class Exchange final : public Wire {
   int waiting_ = 0;                  // others who wait meanwhile
   Status failure_ = Status::success();
   std::atomic<bool> failed_{false};
+  std::atomic<int> queue_{-1};  // of epoll; -1: the peers are polled
   std::vector<pollfd> polled_;  // of the moving thread
   std::vector<int> polled_members_;
   std::atomic<std::uint64_t> sent_bytes_{0};
