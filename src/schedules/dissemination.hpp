@@ -1,7 +1,7 @@
-// Dissemination: how what each rank tells reaches all ranks in ceil(log2 n) messages of a rank.
-// In round k, rank r sends what it has of ranks r, r-1, ... to rank r + 2^k, all modulo n. After
-// it, a rank has what 2^(k+1) ranks told: itself and those before it. Source: the all-gather of
-// Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE Transactions on Parallel and Distributed Systems
+// Dissemination: a word of each rank reaches all ranks in ceil(log2 n) messages of a rank.
+// In round k, rank r sends the words of ranks r, r-1, ... to rank r + 2^k, all modulo n. After
+// it, a rank has the words of 2^(k+1) ranks: its own and of those before it. Source: the all-gather
+// of Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE Transactions on Parallel and Distributed Systems
 // 8(11), 1997; and the barrier of Hensgen, Finkel and Manber, 1988.
 #pragma once
 

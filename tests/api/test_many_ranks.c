@@ -1,6 +1,7 @@
 /*
- * More ranks of tcp:// than send each call to all others: results, the messages of a small call,
- * and who is named when ranks disagree, stay away, come late, die or leave. Each rank is a process.
+ * More ranks of tcp:// than send each call to all others: their results, and the messages of a
+ * small call. Ranks that disagree, stay away or die are named; those that come late or leave are
+ * not. Each rank is a process.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,7 +57,7 @@ static void run_job(struct job *job, process_function *function, struct processe
 
 /* ---- results and messages ---- */
 
-/* What rank gives as element i. */
+/* Element i of that rank's contribution. */
 static int64_t given(int rank, uint64_t i) {
     return (int64_t)(i * 1000) + rank * rank + 1;
 }

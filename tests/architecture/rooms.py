@@ -29,7 +29,8 @@ ROOMS = {
         "threads and processes of one host", "backends backends/slots net platform public"
     ),
     "backends/frames": Room(
-        "ranks whose bytes a transport carries", "backends backends/slots net platform public"
+        "ranks whose bytes a transport carries",
+        "schedules backends backends/slots net platform public",
     ),
     "backends/tcp": Room("connections between hosts", "backends kernels net platform public"),
     "backends/wire": Room(

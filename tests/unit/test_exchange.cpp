@@ -431,7 +431,7 @@ void calls_that_cannot_be_are_corrupt(void**) {
 }
 
 // Each member sends to the next one alone, so it gets calls from one to which it sends none. A call
-// longer than a part of a piece comes whole. What came is told, outside of all locks.
+// longer than a part of a piece comes whole. The exchange tells of calls outside of all locks.
 void calls_come_from_members_that_get_none(void**) {
   constexpr int kMembers = 3;
   Net net(kMembers);

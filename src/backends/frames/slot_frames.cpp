@@ -185,7 +185,7 @@ Status SlotFrames::check_and_take(int from, const std::byte* frame, std::uint64_
       header.set >= carried_channels() || header.bytes != bytes - sizeof header) {
     return corrupt_frame(group_.rank(), from, "a frame that is no call where calls come");
   }
-  // What a rank passes on of others may come after its goodbye, which travels by itself.
+  // A rank's goodbye travels by itself. It may overtake calls that the rank passes on.
   if (!rounds_.has_value() && group_.presence().left(from)) {
     return corrupt_frame(group_.rank(), from, "a call after it had left");
   }

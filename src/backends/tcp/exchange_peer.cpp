@@ -1,0 +1,384 @@
+#include "backends/tcp/exchange_peer.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "platform/clock.hpp"
+#include "platform/failpoint.hpp"
+
+namespace trireme::tcp {
+namespace {
+
+// Small enough that a part is still in the caches when its code is compared.
+constexpr std::uint64_t kPartBytes = 128u << 10;
+// A peer may be so many receives, or short pieces, ahead. More than any algorithm has under way
+// with one peer on all channels.
+constexpr std::size_t kMostAhead = 4096;
+// A thread that looks for calls moves no more of a peer's bytes at a time.
+constexpr std::uint64_t kTurnBytes = 1u << 20;
+// Up to here a copy costs less than to wait for the peer's announcement. Both ends know the length
+// of a piece, so they agree.
+constexpr std::uint64_t kShortBytes = 16u << 10;
+
+bool is_short(std::uint64_t bytes) { return bytes <= kShortBytes; }
+
+bool meet(const Wire::Transfer& transfer, std::uint64_t ticket, std::uint64_t slot) {
+  return transfer.ticket == ticket && transfer.slot == slot;
+}
+
+}  // namespace
+
+Status ExchangePeer::connect(const Lines& lines) {
+  if (socket_ != nullptr) return Status::success();
+  const Lines::Line* const line = lines.find(rank_);
+  if (line == nullptr) {
+    return Status::failure(TRIREME_ERROR_INTERNAL,
+                           "the engine has no connection to rank " + std::to_string(rank_));
+  }
+  socket_ = &line->socket;
+  sent_ = line->sent;
+  received_ = line->received;
+  return Status::success();
+}
+
+void ExchangePeer::end(int error_number) noexcept {
+  if (ended_.load()) return;
+  error_number_ = error_number;
+  ended_.store(true);
+  ended_ns_.store(now_ns(), std::memory_order_release);
+  update_events();
+  common_.wake_all();
+}
+
+bool ExchangePeer::corrupt(const char* what) {
+  common_.corrupt(*this, what);
+  return false;
+}
+
+// A peer without a wanted transfer is not watched: its bytes wait in its socket.
+void ExchangePeer::update_events() noexcept {
+  short events = 0;
+  if (!ended_) {
+    if (!out_.empty()) events |= POLLOUT;
+    const bool comes = !sends_.empty() || !receives_.empty() || incoming_.into != nullptr;
+    if (comes || common_.take_call != nullptr || broken_) events |= POLLIN;
+  }
+  events_.store(events);
+  if (events == watched_ || socket_ == nullptr || !common_.queue.is_open()) return;
+  common_.queue.watch(socket_->get(), member_, watched_, events);
+  watched_ = events;
+}
+
+void ExchangePeer::refresh() {
+  const short before = events_.load();
+  update_events();
+  if (!common_.queue.is_open() && (events_.load() & ~before) != 0) common_.wake_poll();
+}
+
+// --- what goes ---------------------------------------------------------------------------------
+
+bool ExchangePeer::send(Transfer& transfer) {
+  const Header header{Kind::data, 0, transfer.ticket, transfer.slot, transfer.bytes};
+  if (is_short(transfer.bytes)) {
+    enqueue({header, &transfer, {}});
+    return true;
+  }
+  const auto found = std::find_if(ready_.begin(), ready_.end(), [&](const Header& each) {
+    return meet(transfer, each.ticket, each.slot);
+  });
+  if (found == ready_.end()) {
+    sends_.push_back(&transfer);
+    return true;
+  }
+  if (found->bytes != transfer.bytes) return corrupt("a piece of another length");
+  ready_.erase(found);
+  enqueue({header, &transfer, {}});
+  return true;
+}
+
+void ExchangePeer::publish(std::vector<std::byte> frame) {
+  const Header header{Kind::call, 0, 0, 0, frame.size()};
+  enqueue({header, nullptr, std::move(frame)});
+}
+
+void ExchangePeer::forget(const Transfer& transfer) noexcept {
+  std::erase(sends_, &transfer);
+  std::erase(receives_, &transfer);
+  for (const auto& each : early_) {
+    if (each->taker == &transfer) each->taker = nullptr;
+  }
+  std::erase_if(out_, [&](const Outgoing& each) { return each.transfer == &transfer; });
+  if (incoming_.into == &transfer) incoming_.into = nullptr;
+}
+
+void ExchangePeer::enqueue(Outgoing&& outgoing) {
+  out_.push_back(std::move(outgoing));
+  common_.sent_messages.fetch_add(1, std::memory_order_relaxed);
+  if (out_.size() == 1) static_cast<void>(flush());
+}
+
+// Begins the next part of the first transfer.
+void ExchangePeer::begin_part() {
+  Outgoing& first = out_.front();
+  part_.part_bytes = std::min(kPartBytes, first.bytes() - first.begun);
+  part_.moved = 0;
+  Seal::Head of_header{};
+  if (first.begun == 0) {
+    of_header = sent_.make(&first.header, sizeof first.header);
+    sent_.advance();
+  }
+  Seal::Head of_part{};
+  if (part_.part_bytes > 0) {
+    of_part = sent_.make(first.data() + first.begun, static_cast<std::uint32_t>(part_.part_bytes));
+    sent_.advance();
+  }
+  const Start start{of_header, first.header, of_part};
+  part_.before_bytes = first.begun == 0 ? sizeof start : sizeof of_part;
+  const auto* const from = reinterpret_cast<const std::byte*>(&start) + sizeof start;
+  std::copy(from - part_.before_bytes, from, part_.before.begin());
+  first.begun += part_.part_bytes;
+}
+
+bool ExchangePeer::flush() {
+  bool done = false;
+  while (!out_.empty() && !ended_) {
+    const std::uint64_t whole = part_.before_bytes + part_.part_bytes;
+    if (part_.moved == whole) {
+      if (out_.front().transfer != nullptr) {
+        const bool begun = out_.front().begun > 0;
+        const Status visit =
+            begun ? failpoint("piece", "mid_piece") : failpoint("piece", "before_first");
+        if (!visit.ok()) {
+          end(failed_with(visit));
+          return true;
+        }
+      }
+      begin_part();
+      continue;
+    }
+    Outgoing& first = out_.front();
+    iovec parts[2];
+    int count = 0;
+    if (part_.moved < part_.before_bytes) {
+      parts[count++] = {part_.before.data() + part_.moved, part_.before_bytes - part_.moved};
+    }
+    if (part_.part_bytes > 0) {
+      const std::uint64_t rest = std::min(part_.part_bytes, whole - part_.moved);
+      parts[count++] = {const_cast<std::byte*>(first.data()) + (first.begun - rest), rest};
+    }
+    std::size_t moved = 0;
+    const Moved result = socket_->send(parts, count, &moved);
+    if (result == Moved::nothing) return done;
+    if (result == Moved::ended) {
+      // Bytes of the peer that are here still count. read() ends the connection behind them.
+      broken_ = true;
+      out_.clear();
+      part_.before_bytes = part_.part_bytes = part_.moved = 0;
+      return true;
+    }
+    part_.moved += moved;
+    if (part_.moved < whole) continue;
+    if (first.transfer != nullptr) {
+      common_.sent_bytes.fetch_add(part_.part_bytes, std::memory_order_relaxed);
+    }
+    if (first.begun < first.bytes()) continue;
+    if (first.transfer != nullptr) first.transfer->done.store(true, std::memory_order_release);
+    out_.pop_front();
+    done = true;
+  }
+  return done;
+}
+
+// --- what comes --------------------------------------------------------------------------------
+
+bool ExchangePeer::receive(Transfer& transfer) {
+  const auto early = std::find_if(early_.begin(), early_.end(), [&](const auto& each) {
+    return each->taker == nullptr && meet(transfer, each->piece.ticket, each->piece.slot);
+  });
+  if (early != early_.end()) {
+    if ((*early)->piece.bytes != transfer.bytes) return corrupt("a piece of another length");
+    (*early)->taker = &transfer;
+    if ((*early)->piece.done.load()) finish_early(&(*early)->piece);
+    return true;
+  }
+  receives_.push_back(&transfer);
+  if (is_short(transfer.bytes)) return true;
+  try {
+    enqueue({{Kind::ready, 0, transfer.ticket, transfer.slot, transfer.bytes}, nullptr, {}});
+  } catch (...) {  // the transfer goes
+    receives_.pop_back();
+    throw;
+  }
+  return true;
+}
+
+// A short read also takes the bytes behind it: one call of the system brings a header and a call.
+Moved ExchangePeer::receive_some(std::byte* to, std::size_t wanted, std::size_t* moved) {
+  if (ahead_.begin == ahead_.end) {
+    if (wanted > kAheadBytes / 2) return socket_->receive(to, wanted, moved);
+    std::size_t came = 0;
+    const Moved result = socket_->receive(ahead_.bytes.data(), kAheadBytes, &came);
+    if (result == Moved::nothing || result == Moved::ended) return result;
+    ahead_.begin = 0;
+    ahead_.end = came;
+  }
+  *moved = std::min(wanted, ahead_.end - ahead_.begin);
+  std::copy_n(ahead_.bytes.data() + ahead_.begin, *moved, to);
+  ahead_.begin += *moved;
+  return Moved::some;
+}
+
+void ExchangePeer::read(const Transfer* awaited) {
+  const std::uint64_t calls = common_.taken_calls.load(std::memory_order_relaxed);
+  std::uint64_t read_bytes = 0;
+  const auto pays = [&] {
+    if (awaited != nullptr) return awaited->done.load(std::memory_order_relaxed);
+    return common_.taken_calls.load(std::memory_order_relaxed) != calls || read_bytes >= kTurnBytes;
+  };
+  while (!ended_ && (!pays() || ahead_.begin < ahead_.end)) {
+    Transfer* const into = incoming_.into;
+    auto* to = reinterpret_cast<std::byte*>(&start_);
+    std::uint64_t whole = sizeof start_;
+    if (into != nullptr) {
+      to = incoming_.of_part ? into->data + incoming_.arrived
+                             : reinterpret_cast<std::byte*>(&start_.of_part);
+      whole = incoming_.of_part ? std::min(kPartBytes, into->bytes - incoming_.arrived)
+                                : sizeof start_.of_part;
+    }
+    std::size_t moved = 0;
+    const Moved result = receive_some(to + incoming_.got, whole - incoming_.got, &moved);
+    if (result == Moved::nothing) return;
+    if (result == Moved::ended) return end(errno);
+    incoming_.got += moved;
+    read_bytes += moved;
+    if (incoming_.got < whole) continue;
+    incoming_.got = 0;
+    if (into == nullptr) {
+      if (!take_start()) return;
+    } else if (incoming_.of_part) {
+      if (!take_part()) return;
+    } else {
+      incoming_.of_part = true;
+    }
+  }
+}
+
+void ExchangePeer::begin_incoming(Transfer* transfer) {
+  if (transfer->bytes == 0) {
+    transfer->done.store(true, std::memory_order_release);
+    return;
+  }
+  incoming_.into = transfer;
+  incoming_.arrived = 0;
+  incoming_.of_part = true;
+}
+
+bool ExchangePeer::take_start() {
+  const Header& header = start_.header;
+  const Seal::Head& code = start_.of_header;
+  if (!received_.fits(code) || code.bytes != sizeof header || !received_.fits(code, &header)) {
+    return corrupt("bytes that it did not send");
+  }
+  received_.advance();
+  if (header.kind == Kind::ready) return take_ready();
+  if (header.kind == Kind::call) {
+    if (common_.take_call == nullptr || header.bytes == 0 ||
+        header.bytes > common_.most_call_bytes) {
+      return corrupt("a call of a wrong length");
+    }
+    if (call_bytes_.size() < header.bytes) call_bytes_.resize(header.bytes);
+    call_.data = call_bytes_.data();
+    call_.bytes = header.bytes;
+    begin_incoming(&call_);
+    return true;
+  }
+  if (header.kind != Kind::data) return corrupt("a message of no kind");
+  const auto found = std::find_if(receives_.begin(), receives_.end(), [&](const Transfer* each) {
+    return meet(*each, header.ticket, header.slot);
+  });
+  if (found == receives_.end()) {
+    return is_short(header.bytes) ? begin_early() : corrupt("a piece that was not asked for");
+  }
+  if ((*found)->bytes != header.bytes) return corrupt("a piece of another length");
+  Transfer* const transfer = *found;
+  receives_.erase(found);
+  begin_incoming(transfer);
+  return true;
+}
+
+// Handles a whole part.
+bool ExchangePeer::take_part() {
+  Transfer* const into = incoming_.into;
+  const std::uint64_t bytes = std::min(kPartBytes, into->bytes - incoming_.arrived);
+  const Seal::Head& code = start_.of_part;
+  if (!received_.fits(code) || code.bytes != bytes ||
+      !received_.fits(code, into->data + incoming_.arrived)) {
+    return corrupt("bytes that it did not send");
+  }
+  received_.advance();
+  const bool is_call = into == &call_;
+  if (!is_call) common_.received_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  incoming_.arrived += bytes;
+  incoming_.of_part = false;
+  if (incoming_.arrived < into->bytes) return true;
+  incoming_.into = nullptr;
+  if (is_call) {
+    common_.take_call(member_, call_bytes_.data(), call_.bytes);
+    common_.taken_calls.fetch_add(1, std::memory_order_release);
+    return true;
+  }
+  if (const Status visit = failpoint("piece", "before_done"); !visit.ok()) {
+    return end(failed_with(visit)), false;
+  }
+  into->done.store(true, std::memory_order_release);
+  finish_early(into);
+  return true;
+}
+
+bool ExchangePeer::begin_early() {
+  if (early_.size() >= kMostAhead) return corrupt("too many pieces ahead");
+  const Header& header = start_.header;
+  auto early = std::make_unique<Early>();
+  early->memory.resize(header.bytes);
+  early->piece.ticket = header.ticket;
+  early->piece.slot = header.slot;
+  early->piece.data = early->memory.data();
+  early->piece.bytes = header.bytes;
+  early_.push_back(std::move(early));
+  begin_incoming(&early_.back()->piece);
+  return true;
+}
+
+// Hands an early piece that is whole to the transfer that has asked for it, if one has.
+void ExchangePeer::finish_early(const Transfer* piece) {
+  const auto found = std::find_if(early_.begin(), early_.end(),
+                                  [&](const auto& each) { return &each->piece == piece; });
+  if (found == early_.end() || (*found)->taker == nullptr) return;
+  Transfer* const taker = (*found)->taker;
+  std::copy((*found)->memory.begin(), (*found)->memory.end(), taker->data);
+  taker->done.store(true, std::memory_order_release);
+  early_.erase(found);
+}
+
+bool ExchangePeer::take_ready() {
+  const Header& header = start_.header;
+  const auto found = std::find_if(sends_.begin(), sends_.end(), [&](const Transfer* each) {
+    return meet(*each, header.ticket, header.slot);
+  });
+  if (found == sends_.end()) {
+    if (ready_.size() >= kMostAhead) return corrupt("too many announcements");
+    ready_.push_back(header);
+    return true;
+  }
+  Transfer* const transfer = *found;
+  if (header.bytes != transfer->bytes) return corrupt("a piece of another length");
+  sends_.erase(found);
+  enqueue({{Kind::data, 0, transfer->ticket, transfer->slot, transfer->bytes}, transfer, {}});
+  return true;
+}
+
+}  // namespace trireme::tcp

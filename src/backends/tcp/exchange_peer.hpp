@@ -1,0 +1,173 @@
+// ExchangePeer: one peer of an exchange: what goes to it and what comes from it, over one line.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backends/tcp/event_queue.hpp"
+#include "backends/tcp/lines.hpp"
+#include "backends/wire.hpp"
+
+namespace trireme::tcp {
+
+class ExchangePeer {
+ public:
+  using Transfer = Wire::Transfer;
+  using TakeCall = std::function<void(int member, const std::byte* frame, std::uint64_t bytes)>;
+
+  // The common part of an exchange's peers. It outlives them.
+  struct Common {
+    // Each is called under the peer's mutex. corrupt(): ends the exchange, as the peer sent `what`.
+    std::function<void(ExchangePeer& peer, const char* what)> corrupt;
+    std::function<void()> wake_all;   // threads that wait
+    std::function<void()> wake_poll;  // the thread that polls
+    TakeCall take_call;               // empty: no calls come
+    std::uint64_t most_call_bytes = 0;
+    EventQueue queue;
+    std::atomic<std::uint64_t> taken_calls{0};
+    std::atomic<std::uint64_t> sent_bytes{0};  // of pieces, as the next one
+    std::atomic<std::uint64_t> received_bytes{0};
+    std::atomic<std::uint64_t> sent_messages{0};
+  };
+
+  // `member`: its index in the exchange; `rank`: the peer's in its group.
+  ExchangePeer(int member, int rank, Common& common)
+      : member_(member), rank_(rank), common_(common) {}
+
+  // Guards this object but for the functions of any thread, and the memory of transfers with the
+  // peer.
+  std::mutex mutex;
+
+  // --- any thread ---
+  int rank() const { return rank_; }
+  bool has_ended() const { return ended_.load(); }
+  // When the connection ended; 0: it has not.
+  std::uint64_t ended_ns() const { return ended_ns_.load(std::memory_order_acquire); }
+  // The events that a moving thread has to wait for, as of poll().
+  short events() const { return events_.load(); }
+
+  // --- under the mutex ---
+  Status connect(const Lines& lines);
+  int socket() const { return socket_->get(); }
+  int error_number() const { return error_number_; }
+  // False, after corrupt(): the peer means another length.
+  bool send(Transfer& transfer);
+  bool receive(Transfer& transfer);
+  void publish(std::vector<std::byte> frame);
+  // The peer does not touch the transfer any more.
+  void forget(const Transfer& transfer) noexcept;
+  // Sends what goes. True: something was done meanwhile.
+  bool flush();
+  bool has_unsent() const { return !has_ended() && !out_.empty(); }
+  // Reads the bytes that have come, until a look at the awaited transfer pays.
+  void read(const Transfer* awaited);
+  void end(int error_number) noexcept;
+  // Brings events() up to date. refresh() wakes a thread that polls, if there are more.
+  void update_events() noexcept;
+  void refresh();
+
+ private:
+  enum class Kind : std::uint32_t { ready = 1, data, call };
+
+  struct Header {
+    Kind kind;
+    std::uint32_t reserved;  // 0
+    std::uint64_t ticket;
+    std::uint64_t slot;
+    std::uint64_t bytes;
+  };
+  static_assert(sizeof(Header) == 32);
+
+  static constexpr std::size_t kAheadBytes = 2048;
+
+  // A piece goes in parts of a known length, each with its code before it; the header stands before
+  // the first.
+  struct Start {
+    Seal::Head of_header;
+    Header header;
+    Seal::Head of_part;  // 0 if the header is all
+  };
+  static_assert(sizeof(Start) == 64);
+
+  struct Outgoing {
+    const std::byte* data() const { return transfer == nullptr ? call.data() : transfer->data; }
+    std::uint64_t bytes() const { return transfer == nullptr ? call.size() : transfer->bytes; }
+
+    Header header;
+    Transfer* transfer;           // null: the header and the call are all
+    std::vector<std::byte> call;  // empty: there is none
+    std::uint64_t begun = 0;      // bytes of parts that have been sent or are on their way
+  };
+
+  // Bytes that came with others, and are not used yet. No poll tells of them.
+  struct Ahead {
+    std::array<std::byte, kAheadBytes> bytes{};
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+
+  // A short piece that came, or comes, before it was asked for.
+  struct Early {
+    Transfer piece;
+    std::vector<std::byte> memory;
+    Transfer* taker = nullptr;  // asked for it meanwhile
+  };
+
+  void enqueue(Outgoing&& outgoing);
+  void begin_part();
+  Moved receive_some(std::byte* to, std::size_t wanted, std::size_t* moved);
+  bool take_start();
+  bool take_part();
+  bool take_ready();
+  void begin_incoming(Transfer* transfer);
+  bool begin_early();
+  void finish_early(const Transfer* piece);
+  bool corrupt(const char* what);
+
+  const int member_;
+  const int rank_;
+  Common& common_;
+  const Socket* socket_ = nullptr;
+  int error_number_ = 0;
+  std::atomic<bool> ended_{false};
+  std::atomic<std::uint64_t> ended_ns_{0};
+  std::atomic<short> events_{0};
+  short watched_ = 0;  // the events that the queue knows
+
+  Seal sent_;
+  std::deque<Outgoing> out_;
+  // The part of the first transfer that is on its way: the bytes before a part, and the part.
+  struct {
+    std::array<std::byte, sizeof(Start)> before{};
+    std::uint64_t before_bytes = 0;
+    std::uint64_t part_bytes = 0;
+    std::uint64_t moved = 0;  // bytes of both; all: the next part has to begin
+  } part_;
+  bool broken_ = false;          // it takes no more bytes
+  std::deque<Transfer*> sends_;  // until the peer is ready
+  std::deque<Header> ready_;     // the peer's announced receives, whose sends are not here yet
+
+  Seal received_;
+  std::deque<Transfer*> receives_;            // until their data begin
+  std::deque<std::unique_ptr<Early>> early_;  // in the order of their arrival
+  Start start_{};                             // of what comes; then of_part alone
+  // The piece or call that comes.
+  struct {
+    Transfer* into = nullptr;
+    bool of_part = false;       // whether the part is arriving
+    std::uint64_t got = 0;      // bytes of the header, or of the part behind it
+    std::uint64_t arrived = 0;  // bytes of the piece before this part
+  } incoming_;
+  Transfer call_;  // the place of an incoming call
+  std::vector<std::byte> call_bytes_;
+  Ahead ahead_;
+};
+
+}  // namespace trireme::tcp
