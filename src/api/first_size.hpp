@@ -30,7 +30,7 @@ inline constexpr std::uint32_t kFirstSize = 0;
 
 TRIREME_FIRST_SIZE(trireme_operation_options, 56);
 TRIREME_FIRST_SIZE(trireme_communicator_options, 72);
-TRIREME_FIRST_SIZE(trireme_communicator_statistics, 40);
+TRIREME_FIRST_SIZE(trireme_communicator_statistics, 48);
 TRIREME_FIRST_SIZE(trireme_child_options, 24);
 TRIREME_FIRST_SIZE(trireme_mesh_options, 40);
 TRIREME_FIRST_SIZE(trireme_message_info, 32);

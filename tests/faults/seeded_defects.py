@@ -251,8 +251,8 @@ DEFECTS = [
      "elapsed_ns > 2 * kTickNs ? kTickNs : elapsed_ns", "elapsed_ns", "unit_test_signs"),
     ("network: a flipped bit is a number", "src/backends/tcp/mesh.cpp",
      " || !peer.received.fits(head, frame)", "", "unit_test_faulty_network"),
-    ("network: a goodbye is a death", "src/backends/frames/frame_link.cpp",
-     "  group_.presence().mark_left(from);\n", "  lose(from);\n", "faults_test_network"),
+    ("network: who says goodbye is not known to have left", "src/backends/frames/frame_link.cpp",
+     "    group_.presence().mark_left(leaver.rank);\n", "", "faults_test_network"),
     ("network: who left in order is the first that went", "src/backends/tcp/losses.cpp",
      " || (left_[at] && code == TRIREME_ERROR_PEER_LOST)", "", "faults_test_meeting"),
     ("network: who has said everything ends before it is sent", "src/backends/frames/frame_link.cpp",
@@ -288,8 +288,7 @@ DEFECTS = [
     ("the alpha of RMSPROP goes nowhere", "src/kernels/rule_rmsprop.inc",
      "TRIREME_NUMBER(alpha, beta2,", "TRIREME_NUMBER(alpha, own[0],", "api_test_option_effects"),
     ("structs of a list lie as the library knows them", "src/api/boundary.hpp",
-     "reinterpret_cast<const char*>(first) + i * std::uint64_t{stride});",
-     "reinterpret_cast<const char*>(first) + i * sizeof(Struct));", "api_test_option_structs"),
+     "i * std::uint64_t{stride});", "i * sizeof(Struct));", "api_test_option_structs"),
 
     # bindings
     ("C#: a model that is distributed keeps old parameters after a load",
@@ -435,8 +434,9 @@ DEFECTS = [
     ("copies along an axis count by sum alone", "src/model/model_axes.cpp",
      "(element + 1) * 0x9e3779b97f4a7c15 ^ bits;", "bits;", "api_test_mesh_models"),
     ("the optimizer's state is not compared", "src/model/replicas.cpp",
-     "    if (blamed.empty()) continue;\n    return copies_differ(link, \"the optimizer",
-     "    continue;\n    return copies_differ(link, \"the optimizer", "api_test_restore"),
+     "std::vector<std::int32_t> blamed = blamed_for(parameters + i);\n    if (blamed.empty())",
+     "std::vector<std::int32_t> blamed = blamed_for(parameters + i);\n    if (true)",
+     "api_test_restore"),
 ]
 
 
