@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -210,6 +211,39 @@ void short_pieces_wait_until_they_are_asked_for(void**) {
   assert_true(net[0].wait(asked, Deadline::after(kLong)).ok());
   assert_true(memory == data);
   assert_int_equal(net[0].traffic().sent_messages, before);
+}
+
+// A short piece may overtake a long one of its slot. Each still finds its place.
+void lengths_of_one_slot_differ(void**) {
+  constexpr std::size_t kCounts[] = {9000, 3, 20'000, 3, 0, 4096, 4097};
+  for (const bool asks_first : {true, false}) {
+    Net net(2);
+    std::vector<std::vector<std::uint32_t>> given, got;
+    std::vector<std::unique_ptr<Piece>> sends, receives;
+    given.reserve(std::size(kCounts));
+    got.reserve(std::size(kCounts));
+    for (const std::size_t count : kCounts) {
+      given.push_back(numbers(count, static_cast<std::uint32_t>(given.size())));
+      got.push_back(std::vector<std::uint32_t>(count));
+      sends.push_back(std::make_unique<Piece>(0, 1, 1, given.back()));
+      receives.push_back(std::make_unique<Piece>(1, 1, 1, got.back()));
+    }
+    std::thread peer([&] {
+      if (asks_first) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      for (const auto& piece : sends) static_cast<void>(net[1].send(*piece));
+      for (const auto& piece : sends) {
+        static_cast<void>(net[1].wait(*piece, Deadline::after(kLong)));
+        net[1].drop(*piece);
+      }
+    });
+    if (!asks_first) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    for (const auto& piece : receives) assert_true(net[0].receive(*piece).ok());
+    for (const auto& piece : receives) {
+      assert_true(net[0].wait(*piece, Deadline::after(kLong)).ok());
+    }
+    peer.join();
+    assert_true(given == got);
+  }
 }
 
 // Garbage behind the handshake, and ends that do not mean the same length.
@@ -494,6 +528,7 @@ int main() {
       cmocka_unit_test(pieces_find_their_places),
       cmocka_unit_test(one_slot_keeps_its_order),
       cmocka_unit_test(short_pieces_wait_until_they_are_asked_for),
+      cmocka_unit_test(lengths_of_one_slot_differ),
       cmocka_unit_test(what_cannot_be_is_corrupt),
       cmocka_unit_test(who_has_gone_is_named),
       cmocka_unit_test(abort_ends_every_wait),

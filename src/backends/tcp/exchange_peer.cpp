@@ -199,7 +199,7 @@ bool ExchangePeer::receive(Transfer& transfer) {
   const auto early = std::find_if(early_.begin(), early_.end(), [&](const auto& each) {
     return each->taker == nullptr && meet(transfer, each->piece.ticket, each->piece.slot);
   });
-  if (early != early_.end()) {
+  if (is_short(transfer.bytes) && early != early_.end()) {
     if ((*early)->piece.bytes != transfer.bytes) return corrupt("a piece of another length");
     (*early)->taker = &transfer;
     if ((*early)->piece.done.load()) finish_early(&(*early)->piece);
@@ -297,8 +297,10 @@ bool ExchangePeer::take_start() {
     return true;
   }
   if (header.kind != Kind::data) return corrupt("a message of no kind");
+  // A short piece may overtake a long one of its slot.
   const auto found = std::find_if(receives_.begin(), receives_.end(), [&](const Transfer* each) {
-    return meet(*each, header.ticket, header.slot);
+    return meet(*each, header.ticket, header.slot) &&
+           is_short(each->bytes) == is_short(header.bytes);
   });
   if (found == receives_.end()) {
     return is_short(header.bytes) ? begin_early() : corrupt("a piece that was not asked for");
