@@ -616,6 +616,7 @@ Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t byte
   }
   std::memcpy(&last, rest, bytes);
   if (left_ != nullptr) left_(from);
+  decisions_.lose(from);  // its words there came before this frame
   slots_.note_goodbye(from);
   {
     const std::lock_guard lock(mutex_);
@@ -643,7 +644,6 @@ void FrameLink::finish_leaves() {
       return false;
     }
     group_.presence().mark_left(leaver.rank);
-    decisions_.lose(leaver.rank);
     slots_.end_hopeless(leaver.rank);
     return true;
   });
