@@ -40,6 +40,7 @@ namespace Trireme.Tests
                 Check.Equal(0ul, statistics.Failures);
                 Check.That(statistics.SentBytes > 0, "bytes sent");
                 Check.That(statistics.ReceivedBytes > 0, "bytes received");
+                Check.Equal(0ul, statistics.SentMessages, "messages in shared memory");
                 string[] lines = communicator.FlightRecord.Split(
                     new[] { '\n' }, StringSplitOptions.RemoveEmptyEntries);
                 Check.Equal(20, lines.Length, "lines of the flight record");

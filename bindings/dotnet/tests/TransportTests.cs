@@ -233,6 +233,7 @@ namespace Trireme.Tests
             long[] data = Values(me, length);
             c.AllReduce<long>(data);
             Check.Same(Sums(world, length), data, "all_reduce");
+            Check.Equal(world > 1, c.GetStatistics().SentMessages > 0, "messages");
             data = new long[length];
             c.ReduceScatter<long>(Values(me, length * world), data);
             Check.Same(Sums(world, length, me * length), data, "reduce_scatter");

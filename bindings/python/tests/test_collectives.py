@@ -198,6 +198,7 @@ class CollectiveTest(TestCase):
             self.assertEqual((number, size), (rank, 2))
             self.assertIn("local", backend)
             self.assertEqual((statistics.operations, statistics.failures), (1, 0))
+            self.assertEqual(statistics.sent_messages, 0)  # they share memory
             self.assertEqual(len(record), 1)
             self.assertEqual(record[0]["operation"], "all_reduce")
             self.assertEqual(record[0]["sequence"], 1)

@@ -90,7 +90,7 @@ fn a_rank_knows_itself_and_its_group() {
     assert!(communicator.backend().unwrap().starts_with("local"));
     communicator.barrier().unwrap();
     let statistics = communicator.statistics().unwrap();
-    assert_eq!((statistics.operations, statistics.failures), (1, 0));
+    assert_eq!((statistics.operations, statistics.failures, statistics.sent_messages), (1, 0, 0));
     let record = communicator.flight_record().unwrap();
     assert_eq!(record.lines().count(), 1);
     assert!(record.contains("barrier"), "{record}");

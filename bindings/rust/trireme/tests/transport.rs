@@ -210,6 +210,7 @@ fn all_of(group: &Communicator, length: usize) -> trireme::Result<()> {
     let mut data = values(me, 0, length);
     group.all_reduce(&mut data, Reduction::Sum)?;
     assert_eq!(data, sums(world, 0, length), "all_reduce");
+    assert_eq!(group.statistics()?.sent_messages > 0, world > 1);
     let mut data = vec![0; length];
     group.reduce_scatter(&values(me, 0, length * n), &mut data, Reduction::Sum)?;
     assert_eq!(data, sums(world, r * length, length), "reduce_scatter");
