@@ -21,6 +21,9 @@ class Wire {
     std::uint64_t slot = 0;    // within it; pieces of one slot arrive in order
     std::byte* data = nullptr;
     std::uint64_t bytes = 0;
+    // A short piece goes at once, and waits at its receiver. An announced one goes when its
+    // receiver has asked for it, so that no receiver keeps many. Both ends say the same.
+    bool announced = false;
     std::atomic<bool> done{false};
   };
 

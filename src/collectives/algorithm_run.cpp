@@ -233,6 +233,7 @@ class Run {
     const std::uint64_t room = (planned_bytes + kLine - 1) / kLine * kLine;
     const std::uint64_t sections =
         (planned.longest_block() + planned.section() - 1) / planned.section();
+    announced_ = sections > kSections;
     const std::size_t side_by_side =
         wire_ == nullptr ? 1 : std::clamp<std::size_t>(sections, 1, kSections);
     std::byte* memory = scratch_.get(room * side_by_side);
@@ -379,6 +380,7 @@ class Run {
       next.slot = section.blocks.section_begin();
       next.data = static_cast<std::byte*>(message.data);
       next.bytes = message.count;
+      next.announced = announced_;
       next.done.store(false, std::memory_order_relaxed);
       const bool sends = message.kind == OperationKind::send;
       TRIREME_RETURN_IF_ERROR(sends ? wire_->send(next) : wire_->receive(next));
@@ -486,6 +488,7 @@ class Run {
   std::vector<Message*> batch_;  // the messages of a round
   bool visited_middle_ = false;
   Wire* wire_ = nullptr;      // null: messages make the collective
+  bool announced_ = false;    // pieces on the wire wait for their receivers
   std::uint64_t ticket_ = 0;  // on the wire
 };
 

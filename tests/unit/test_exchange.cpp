@@ -213,6 +213,31 @@ void short_pieces_wait_until_they_are_asked_for(void**) {
   assert_int_equal(net[0].traffic().sent_messages, before);
 }
 
+// A piece that is to be announced waits for that, however short it is.
+void announced_pieces_wait_for_their_receives(void**) {
+  Net net(2);
+  std::vector<std::uint32_t> data = numbers(10, 4), other = numbers(11, 5), memory(10), more(11);
+  Piece announced(0, 1, 1, data), at_once(0, 1, 1, other);
+  announced.announced = true;
+  assert_true(net[1].send(announced).ok());
+  assert_true(net[1].send(at_once).ok());
+  assert_false(announced.done.load());
+  assert_true(at_once.done.load());
+  Piece first(1, 1, 1, memory), second(1, 1, 1, more);
+  first.announced = true;
+  assert_true(net[0].receive(first).ok());
+  assert_true(net[0].receive(second).ok());
+  assert_true(net[0].wait(second, Deadline::after(kLong)).ok());
+  assert_false(first.done.load());
+  std::thread peer([&] {
+    static_cast<void>(net[1].wait(announced, Deadline::after(kLong)));
+    net[1].drop(announced);
+  });
+  assert_true(net[0].wait(first, Deadline::after(kLong)).ok());
+  peer.join();
+  assert_true(memory == data && more == other);
+}
+
 // A short piece may overtake a long one of its slot. Each still finds its place.
 void lengths_of_one_slot_differ(void**) {
   constexpr std::size_t kCounts[] = {9000, 3, 20'000, 3, 0, 4096, 4097};
@@ -528,6 +553,7 @@ int main() {
       cmocka_unit_test(pieces_find_their_places),
       cmocka_unit_test(one_slot_keeps_its_order),
       cmocka_unit_test(short_pieces_wait_until_they_are_asked_for),
+      cmocka_unit_test(announced_pieces_wait_for_their_receives),
       cmocka_unit_test(lengths_of_one_slot_differ),
       cmocka_unit_test(what_cannot_be_is_corrupt),
       cmocka_unit_test(who_has_gone_is_named),

@@ -138,8 +138,8 @@ Status Run::explain(const Status& moved) {
   TRIREME_RETURN_IF_ERROR(compare());
   TRIREME_RETURN_IF_ERROR(arrivals_.look_for_gone());
   if (moved.code() == TRIREME_ERROR_TIMEOUT) {
-    TRIREME_RETURN_IF_ERROR(arrivals_.wait_for_slots());  // no longer: the deadline has passed
-  } else if (moved.code() != TRIREME_ERROR_CORRUPT) {     // the failures here tell the reason
+    TRIREME_RETURN_IF_ERROR(meet());                   // no longer: the deadline has passed
+  } else if (moved.code() != TRIREME_ERROR_CORRUPT) {  // the failures here tell the reason
     const Deadline backoff = Deadline::after(kVerdictNs);
     Bell& bell = call_.group.bells().private_bell();
     while (!call_.group.failure().happened() && !backoff.passed()) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
 
 namespace trireme::tcp {
@@ -37,21 +38,21 @@ void EventQueue::open(int waker) noexcept {
     ::close(queue);
     return;
   }
-  queue_.store(queue, std::memory_order_release);
+  queue_.store(queue);
 }
 
-void EventQueue::watch(int socket, int key, short before, short events) const noexcept {
+bool EventQueue::watch(int socket, int key, short before, short events) const noexcept {
   epoll_event event = event_of(key, events);
   const int change = events == 0 ? EPOLL_CTL_DEL : before == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-  // A socket that is closed is not watched any more: then its removal fails.
-  static_cast<void>(::epoll_ctl(queue_.load(std::memory_order_acquire), change, socket, &event));
+  const bool done = ::epoll_ctl(queue_.load(), change, socket, &event) == 0;
+  return done || events == 0 || errno == EBADF;  // a closed socket is not watched any more
 }
 
 void EventQueue::wait(int milliseconds,
                       const std::function<void(int key, short happened)>& happened) const {
   std::array<epoll_event, kMostEvents> events;
-  const int count = ::epoll_wait(queue_.load(std::memory_order_acquire), events.data(),
-                                 static_cast<int>(events.size()), milliseconds);
+  const int count =
+      ::epoll_wait(queue_.load(), events.data(), static_cast<int>(events.size()), milliseconds);
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     happened(static_cast<int>(static_cast<std::int64_t>(event.data.u64)),

@@ -25,6 +25,7 @@ Exchange::Exchange(Members members, std::shared_ptr<const Lines> lines, int poll
     changed_.notify_all();
   };
   common_.wake_poll = [this] { poke(); };
+  common_.out_of_memory = [this] { fail(no_memory_); };
   for (int member = 0; member < size(); ++member) {
     const int rank = members_.ranks[static_cast<std::size_t>(member)];
     peers_.push_back(std::make_unique<ExchangePeer>(member, rank, common_));
@@ -194,9 +195,10 @@ Status Exchange::wait(Transfer& transfer, Deadline deadline) {
           .with_details(std::move(details));
     }
     std::unique_lock lock(mutex_);
+    // A thread that moves bytes announces it under the mutex, after its work. It may have ended
+    // this transfer just now: then no event would come.
+    if (transfer.done.load() || failed_.load() || with.has_ended()) continue;
     if (driven_.load()) {
-      // A thread that moves bytes announces it under the mutex, after its work.
-      if (transfer.done.load() || failed_.load() || with.has_ended()) continue;
       ++waiting_;
       changed_.wait_for(
           lock, std::chrono::nanoseconds(std::min(deadline.remaining_ns(), kLongestPollNs)));
@@ -251,8 +253,11 @@ Status Exchange::listen_to_all() {
     if (from->rank() == members_.ranks[static_cast<std::size_t>(own())]) continue;
     const std::lock_guard lock(from->mutex);
     if (from->has_ended()) continue;
-    TRIREME_RETURN_IF_ERROR(from->connect(*lines_));
+    const Status connected = from->connect(*lines_);
     from->update_events();
+    if (connected.ok()) continue;
+    poke();
+    return connected;
   }
   poke();
   return Status::success();

@@ -24,7 +24,9 @@ constexpr std::uint64_t kTurnBytes = 1u << 20;
 // of a piece, so they agree.
 constexpr std::uint64_t kShortBytes = 16u << 10;
 
-bool is_short(std::uint64_t bytes) { return bytes <= kShortBytes; }
+bool goes_at_once(const Wire::Transfer& transfer) {
+  return !transfer.announced && transfer.bytes <= kShortBytes;
+}
 
 bool meet(const Wire::Transfer& transfer, std::uint64_t ticket, std::uint64_t slot) {
   return transfer.ticket == ticket && transfer.slot == slot;
@@ -47,7 +49,7 @@ Status ExchangePeer::connect(const Lines& lines) {
 
 void ExchangePeer::end(int error_number) noexcept {
   if (ended_.load()) return;
-  error_number_ = error_number;
+  if (error_number != 0) error_number_ = error_number;
   ended_.store(true);
   ended_ns_.store(now_ns(), std::memory_order_release);
   update_events();
@@ -69,7 +71,9 @@ void ExchangePeer::update_events() noexcept {
   }
   events_.store(events);
   if (events == watched_ || socket_ == nullptr || !common_.queue.is_open()) return;
-  common_.queue.watch(socket_->get(), member_, watched_, events);
+  if (!common_.queue.watch(socket_->get(), member_, watched_, events)) {
+    return common_.out_of_memory();
+  }
   watched_ = events;
 }
 
@@ -82,8 +86,10 @@ void ExchangePeer::refresh() {
 // --- what goes ---------------------------------------------------------------------------------
 
 bool ExchangePeer::send(Transfer& transfer) {
-  const Header header{Kind::data, 0, transfer.ticket, transfer.slot, transfer.bytes};
-  if (is_short(transfer.bytes)) {
+  const bool at_once = goes_at_once(transfer);
+  const Kind kind = at_once ? Kind::early : Kind::data;
+  const Header header{kind, 0, transfer.ticket, transfer.slot, transfer.bytes};
+  if (at_once) {
     enqueue({header, &transfer, {}});
     return true;
   }
@@ -173,7 +179,12 @@ bool ExchangePeer::flush() {
     std::size_t moved = 0;
     const Moved result = socket_->send(parts, count, &moved);
     if (result == Moved::nothing) return done;
+    if (result == Moved::ended && errno != EPIPE && errno != ECONNRESET) {
+      end(errno);
+      return true;
+    }
     if (result == Moved::ended) {
+      error_number_ = errno;
       // Bytes of the peer that are here still count. read() ends the connection behind them.
       broken_ = true;
       out_.clear();
@@ -199,14 +210,14 @@ bool ExchangePeer::receive(Transfer& transfer) {
   const auto early = std::find_if(early_.begin(), early_.end(), [&](const auto& each) {
     return each->taker == nullptr && meet(transfer, each->piece.ticket, each->piece.slot);
   });
-  if (is_short(transfer.bytes) && early != early_.end()) {
+  if (goes_at_once(transfer) && early != early_.end()) {
     if ((*early)->piece.bytes != transfer.bytes) return corrupt("a piece of another length");
     (*early)->taker = &transfer;
     if ((*early)->piece.done.load()) finish_early(&(*early)->piece);
     return true;
   }
   receives_.push_back(&transfer);
-  if (is_short(transfer.bytes)) return true;
+  if (goes_at_once(transfer)) return true;
   try {
     enqueue({{Kind::ready, 0, transfer.ticket, transfer.slot, transfer.bytes}, nullptr, {}});
   } catch (...) {  // the transfer goes
@@ -258,7 +269,12 @@ void ExchangePeer::read(const Transfer* awaited) {
     if (incoming_.got < whole) continue;
     incoming_.got = 0;
     if (into == nullptr) {
-      if (!take_start()) return;
+      try {
+        if (!take_start()) return;
+      } catch (...) {  // the bytes that follow have no place
+        end(ENOMEM);
+        throw;
+      }
     } else if (incoming_.of_part) {
       if (!take_part()) return;
     } else {
@@ -296,14 +312,15 @@ bool ExchangePeer::take_start() {
     begin_incoming(&call_);
     return true;
   }
-  if (header.kind != Kind::data) return corrupt("a message of no kind");
-  // A short piece may overtake a long one of its slot.
+  const bool at_once = header.kind == Kind::early;
+  if (!at_once && header.kind != Kind::data) return corrupt("a message of no kind");
+  if (at_once && header.bytes > kShortBytes) return corrupt("a piece of a wrong length");
+  // A piece that goes at once may overtake an announced one of its slot.
   const auto found = std::find_if(receives_.begin(), receives_.end(), [&](const Transfer* each) {
-    return meet(*each, header.ticket, header.slot) &&
-           is_short(each->bytes) == is_short(header.bytes);
+    return meet(*each, header.ticket, header.slot) && goes_at_once(*each) == at_once;
   });
   if (found == receives_.end()) {
-    return is_short(header.bytes) ? begin_early() : corrupt("a piece that was not asked for");
+    return at_once ? begin_early() : corrupt("a piece that was not asked for");
   }
   if ((*found)->bytes != header.bytes) return corrupt("a piece of another length");
   Transfer* const transfer = *found;

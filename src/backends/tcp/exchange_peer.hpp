@@ -26,9 +26,10 @@ class ExchangePeer {
   struct Common {
     // Each is called under the peer's mutex. corrupt(): ends the exchange, as the peer sent `what`.
     std::function<void(ExchangePeer& peer, const char* what)> corrupt;
-    std::function<void()> wake_all;   // threads that wait
-    std::function<void()> wake_poll;  // the thread that polls
-    TakeCall take_call;               // empty: no calls come
+    std::function<void()> out_of_memory;  // ends the exchange
+    std::function<void()> wake_all;       // threads that wait
+    std::function<void()> wake_poll;      // the thread that polls
+    TakeCall take_call;                   // empty: no calls come
     std::uint64_t most_call_bytes = 0;
     EventQueue queue;
     std::atomic<std::uint64_t> taken_calls{0};
@@ -74,7 +75,7 @@ class ExchangePeer {
   void refresh();
 
  private:
-  enum class Kind : std::uint32_t { ready = 1, data, call };
+  enum class Kind : std::uint32_t { ready = 1, data, call, early };
 
   struct Header {
     Kind kind;
