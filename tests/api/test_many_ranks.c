@@ -366,6 +366,37 @@ static void who_leaves_after_a_call_is_not_missed_in_it(void **state) {
     }
 }
 
+static void call_after_one_has_left(int rank, void *context, struct outcome *outcome) {
+    const struct job *const job = context;
+    trireme_communicator *const group = join(rank, job, LONG_NS);
+    trireme_status status = trireme_barrier(group, NULL);
+    if (status == TRIREME_OK && rank != job->odd) status = call_of(group, job, rank, 0);
+    keep_error(outcome, status);
+    trireme_communicator_destroy(group);
+}
+
+static void who_has_left_is_missed_in_the_next_call(void **state) {
+    (void)state;
+    for (int number = 0; number < (is_quick() ? 2 : 6); ++number) {
+        struct job job = {.world_size = number % 2 == 0 ? 3 : 12, .large = number / 2 % 2 == 1};
+        job.odd = (number * 5 + 1) % job.world_size;
+        struct processes processes;
+        run_job(&job, call_after_one_has_left, &processes);
+        for (int rank = 0; rank < job.world_size; ++rank) {
+            const struct outcome *const o = &processes.outcomes[rank];
+            char left[32];
+            snprintf(left, sizeof left, "rank %d left", job.odd);
+            if (rank != job.odd &&
+                (o->status != TRIREME_ERROR_PEER_LOST || !blames_only(&o->info, job.odd) ||
+                 strstr(o->message, left) == NULL)) {
+                fail_msg("number %d: rank %d, where rank %d left: %s: %s", number, rank, job.odd,
+                         trireme_status_name(o->status), o->message);
+            }
+        }
+        free_processes(&processes);
+    }
+}
+
 static void use_two_queues(int rank, void *context, struct outcome *outcome) {
     const struct job *const job = context;
     const int n = job->world_size;
@@ -423,6 +454,7 @@ int main(void) {
         cmocka_unit_test(only_who_stays_away_is_named),
         cmocka_unit_test(who_dies_is_named),
         cmocka_unit_test(who_leaves_after_a_call_is_not_missed_in_it),
+        cmocka_unit_test(who_has_left_is_missed_in_the_next_call),
         cmocka_unit_test(two_queues_run_side_by_side),
     };
     setenv("TRIREME_TOKEN", TOKEN, 1);

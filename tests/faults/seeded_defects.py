@@ -252,7 +252,7 @@ DEFECTS = [
     ("network: a flipped bit is a number", "src/backends/tcp/mesh.cpp",
      " || !peer.received.fits(head, frame)", "", "unit_test_faulty_network"),
     ("network: who says goodbye is not known to have left", "src/backends/frames/frame_link.cpp",
-     "    group_.presence().mark_left(leaver.rank);\n", "", "faults_test_network"),
+     "    group_.presence().mark_left(leaver.rank);\n", "", "api_test_many_ranks"),
     ("network: who left in order is the first that went", "src/backends/tcp/losses.cpp",
      " || (left_[at] && code == TRIREME_ERROR_PEER_LOST)", "", "faults_test_meeting"),
     ("network: who has said everything ends before it is sent", "src/backends/frames/frame_link.cpp",
