@@ -143,7 +143,7 @@ typedef struct trireme_communicator_statistics {
     uint64_t received_bytes;
     /**
      * Messages that this rank sent on connections of the library, with those of the protocol.
-     * Leaves out what MPI or Gloo sends; 0 where all ranks share memory.
+     * Leaves out the messages of MPI. 0 where all ranks share memory.
      */
     uint64_t sent_messages;
 } trireme_communicator_statistics; /* since 1.0 */

@@ -1,6 +1,6 @@
-// Wire: moves bytes from the memory of one rank straight into that of another one. The receiver
-// announces its memory first, so no bytes are kept elsewhere. Algorithms run over it where a
-// backend has one.
+// Wire: moves bytes from the memory of one rank into that of another one. The receiver of a long
+// piece announces its memory first, so those bytes are kept nowhere else. Algorithms run over it
+// where a backend has one.
 #pragma once
 
 #include <atomic>

@@ -31,7 +31,7 @@ class Socket {
   // The local address; `port` replaces its port unless it is negative.
   Status own_endpoint(Endpoint* out, int port = -1) const;
   // Sends small messages at once, and ends the connection when sent bytes stay unacknowledged for
-  // silence_ns.
+  // silence_ns; 0: when the system gives up.
   void tune(std::uint64_t silence_ns) const;
   // Notices within 10 s that the other host has vanished, even on an idle connection.
   void keep_alive() const;

@@ -15,10 +15,6 @@ struct Run {
   Call call;
 };
 
-const std::byte* payload_of(const local::Slot& slot) {
-  return (slot.flags & local::kTiny) != 0 ? slot.tiny : slot.payload;
-}
-
 bool are_alike(const local::Slot& a, const local::Slot& b) {
   return a.print_hash == b.print_hash && a.flags == b.flags && a.carried == b.carried;
 }
@@ -107,9 +103,7 @@ Status CallRounds::send_round(std::uint32_t channel, const Passing& passing) {
     const local::Slot& slot = slot_of(first);
     int end = first + 1;
     while (end < round.count && are_alike(slot, slot_of(end))) ++end;
-    const Run run{static_cast<std::uint32_t>(end - first),
-                  0,
-                  {slot.print_hash, slot.flags, slot.carried, slot.fingerprint}};
+    const Run run{static_cast<std::uint32_t>(end - first), 0, call_of(slot)};
     append(&frame_, &run, sizeof run);
     for (; first < end; ++first) append(&frame_, payload_of(slot_of(first)), slot.carried);
   }

@@ -22,11 +22,19 @@
 
 namespace trireme::host {
 
+// A slot as it goes to peers: the call, and its payload of `carried` bytes.
+inline Call call_of(const local::Slot& slot) {
+  return {slot.print_hash, slot.flags, slot.carried, slot.fingerprint};
+}
+inline const std::byte* payload_of(const local::Slot& slot) {
+  return (slot.flags & local::kTiny) != 0 ? slot.tiny : slot.payload;
+}
+
 class CallRounds {
  public:
   // With so few ranks each call goes to every rank at once: that takes one step.
   static constexpr int kMostDirect = 8;
-  // Most bytes of the calls that one rank receives in rounds.
+  // Most bytes that a rank may contribute: those of all ranks reach each of them.
   static std::uint64_t most_bytes(int world_size);
   // Most bytes of a frame with so much payload in each call.
   static std::uint64_t longest_frame(int world_size, std::uint64_t payload_bytes);
@@ -66,11 +74,10 @@ class CallRounds {
   local::Group& group_;
   Engine& engine_;
   const local::Segment* segment_ = nullptr;
-  std::mutex mutex_;  // guards the fields below; not taken by threads that take calls
+  std::mutex mutex_;  // guards passing_ and frame_; not taken by threads that take calls
   std::array<Passing, kChannels> passing_;
   std::vector<std::byte> frame_;
-  // The last call that a peer has told, by channel.
-  std::array<std::atomic<std::uint64_t>, kChannels> heard_{};
+  std::array<std::atomic<std::uint64_t>, kChannels> heard_{};  // the last call that a peer has told
 };
 
 }  // namespace trireme::host

@@ -149,6 +149,11 @@ bool FrameLink::joined(int rank) const {
   return segment_->member(rank).joined.load(std::memory_order_acquire) != 0;
 }
 
+bool FrameLink::said_goodbye(int rank) {
+  const std::lock_guard lock(mutex_);
+  return link(rank).goodbye;
+}
+
 bool FrameLink::leaves() {
   const std::lock_guard lock(mutex_);
   return leaving_;
@@ -445,7 +450,9 @@ void FrameLink::receive_until_over() noexcept {
       finish_leaves();
     }
     if (answer == TRIREME_ERROR_TIMEOUT) {
-      if (engine_ != nullptr && !leaves()) slots_.look();
+      if (engine_ != nullptr && !leaves()) {
+        slots_.look([this](int rank) { return said_goodbye(rank); });
+      }
       if (now_ns() - before >= kMillisecond) continue;
       // The transport does not wait by itself.
       std::unique_lock lock(mutex_);
@@ -502,10 +509,7 @@ Status FrameLink::take(int from, const std::byte* frame, std::uint64_t bytes) {
                          "a frame with " + std::to_string(bytes - sizeof header) + " bytes where " +
                              std::to_string(header.bytes) + " were sent");
   }
-  {
-    const std::lock_guard lock(mutex_);
-    if (link(from).goodbye) return corrupt_frame(me_, from, "a frame after it had left");
-  }
+  if (said_goodbye(from)) return corrupt_frame(me_, from, "a frame after it had left");
   const std::byte* const rest = frame + sizeof header;
   const std::uint64_t more = bytes - sizeof header;
   switch (header.kind) {
@@ -617,7 +621,6 @@ Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t byte
   std::memcpy(&last, rest, bytes);
   if (left_ != nullptr) left_(from);
   decisions_.lose(from);  // its words there came before this frame
-  slots_.note_goodbye(from);
   {
     const std::lock_guard lock(mutex_);
     link(from).goodbye = true;

@@ -94,7 +94,7 @@ class FrameLink final : public local::Membership, public std::enable_shared_from
   void fail(const Status& status) noexcept;
   void lose(int rank) noexcept;
   bool leaves();
-  void end_thread() noexcept;
+  bool said_goodbye(int rank);
 
   // For the sending thread.
   void send_frames() noexcept;

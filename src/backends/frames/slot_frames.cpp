@@ -24,10 +24,9 @@ bool SlotFrames::has_all(int rank, const LastSlots& last) const {
 }
 
 void SlotFrames::write(const local::Slot& slot, std::byte* to) {
-  const Call call{slot.print_hash, slot.flags, slot.carried, slot.fingerprint};
+  const Call call = call_of(slot);
   std::memcpy(to, &call, sizeof call);
-  const bool tiny = (slot.flags & local::kTiny) != 0;
-  std::memcpy(to + sizeof call, tiny ? slot.tiny : slot.payload, slot.carried);
+  std::memcpy(to + sizeof call, payload_of(slot), slot.carried);
 }
 
 static_assert(sizeof(FrameHeader) + sizeof(Call) + local::kInlineBytes <= kMostFrameOfSlot);
@@ -219,13 +218,12 @@ bool SlotFrames::carries(const std::byte* frame, std::uint64_t bytes) const {
   return of_calls && header.set < carried_channels();
 }
 
-void SlotFrames::look() {
+void SlotFrames::look(const std::function<bool(int rank)>& said_goodbye) {
   tell_bad_frame();
   int first = -1;
   for (int rank = 0; rank < group_.world_size(); ++rank) {
     const std::uint64_t ended = engine_->ended_ns(rank);
-    if (ended == 0 || group_.presence().left(rank)) continue;
-    if (goodbyes_[static_cast<std::size_t>(rank)]) continue;
+    if (ended == 0 || said_goodbye(rank)) continue;
     if (first < 0 || ended < engine_->ended_ns(first)) first = rank;
   }
   if (first < 0 || group_.failure().happened()) return;

@@ -12,7 +12,6 @@
 #include <mutex>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "backends/engine.hpp"
 #include "backends/frames/call_rounds.hpp"
@@ -34,8 +33,7 @@ class SlotFrames final : public local::SlotRelay {
         engine_(engine),
         poke_(std::move(poke)),
         fail_(std::move(fail)),
-        carries_(engine != nullptr && engine->carries_slots()),
-        goodbyes_(static_cast<std::size_t>(group.world_size())) {
+        carries_(engine != nullptr && engine->carries_slots()) {
     if (!carries_ || !engine->can_rest()) return;
     const bool in_rounds =
         engine->publishes_to_one() && group.world_size() > CallRounds::kMostDirect;
@@ -64,10 +62,9 @@ class SlotFrames final : public local::SlotRelay {
   bool in_rounds() const noexcept { return rounds_.has_value(); }
   // Whether all calls of a rank are here that it had published at its end.
   bool has_all(int rank, const LastSlots& last) const;
-  void note_goodbye(int rank) { goodbyes_[static_cast<std::size_t>(rank)] = true; }
-  // Fails the group if a connection of the engine has ended, though its rank has not left, or a
-  // carried frame made no sense. Call it when no frame of the transport waits.
-  void look();
+  // Fails the group if a connection of the engine has ended, though its rank has not said goodbye,
+  // or a carried frame made no sense. Call it when no frame of the transport waits.
+  void look(const std::function<bool(int rank)>& said_goodbye);
 
   // How many channels the engine carries, from 0 on.
   std::uint32_t carried_channels() const { return carries_ ? engine_->channels() : 0; }
@@ -115,7 +112,6 @@ class SlotFrames final : public local::SlotRelay {
   std::uint64_t most_bytes_ = kCarriedBytes;
   std::optional<CallRounds> rounds_;  // empty: each call goes to all ranks at once
   local::Segment* segment_ = nullptr;
-  std::vector<bool> goodbyes_;  // by rank; for the thread that calls look()
   std::mutex mutex_;
   Status bad_frame_ = Status::success();    // the first carried frame that makes no sense
   std::atomic<bool> has_bad_frame_{false};  // and its failure is not told yet

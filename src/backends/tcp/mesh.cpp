@@ -444,7 +444,9 @@ bool Mesh::wants(int rank, Purpose purpose) {
 
 void Mesh::adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& keys) {
   const auto at = static_cast<std::size_t>(rank);
-  socket.tune(place_.silence_ns);
+  // A peer reads no bytes of an engine while it computes: its full window is no silence. The signs
+  // of life tell of a peer that is gone.
+  socket.tune(purpose == Purpose::engine ? 0 : place_.silence_ns);
   if (purpose == Purpose::control) {
     signs_.add(rank, std::move(socket));
     return;

@@ -90,7 +90,7 @@ namespace Trireme
 
         /// <summary>
         /// Messages that this rank sent on connections of the library, with those of the protocol.
-        /// Leaves out what MPI or Gloo sends; 0 where all ranks share memory.
+        /// Leaves out the messages of MPI. 0 where all ranks share memory.
         /// </summary>
         public ulong SentMessages;
     }

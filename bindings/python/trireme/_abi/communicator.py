@@ -65,7 +65,7 @@ class trireme_communicator_statistics(Structure):
         # Bytes of peers that this rank read.
         ("received_bytes", c_uint64),
         # Messages that this rank sent on connections of the library, with those of the protocol.
-        # Leaves out what MPI or Gloo sends; 0 where all ranks share memory.
+        # Leaves out the messages of MPI. 0 where all ranks share memory.
         ("sent_messages", c_uint64),
     ]
 

@@ -124,7 +124,7 @@ structs! {
         /// Bytes of peers that this rank read.
         received_bytes: u64,
         /// Messages that this rank sent on connections of the library, with those of the protocol.
-        /// Leaves out what MPI or Gloo sends; 0 where all ranks share memory.
+        /// Leaves out the messages of MPI. 0 where all ranks share memory.
         sent_messages: u64,
     }
     /// How to make a child. Start from TRIREME_CHILD_OPTIONS_INIT. 0 or NULL means the default.
