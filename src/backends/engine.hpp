@@ -56,10 +56,12 @@ class Engine {
   virtual bool carries_slots() const { return false; }
   // Sends a frame to every peer; the caller may reuse its memory at once. Frames of a channel
   // arrive in order, and each peer has at most one that it has not taken. Never waits; a failure
-  // ends the group.
-  virtual Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes) {
+  // ends the group. `later`: the frame may wait for the first bytes of this call on wire(), or for
+  // fetch().
+  virtual Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes,
+                         bool later) {
     return static_cast<void>(channel), static_cast<void>(frame), static_cast<void>(bytes),
-           Status::success();
+           static_cast<void>(later), Status::success();
   }
   // Whether publish_to() is there. The same on all ranks, from the beginning.
   virtual bool publishes_to_one() const { return false; }

@@ -24,6 +24,8 @@ class Wire {
     // A short piece goes at once, and waits at its receiver. An announced one goes when its
     // receiver has asked for it, so that no receiver keeps many. Both ends say the same.
     bool announced = false;
+    // What this sends at once waits for go(), and leaves together with the rest that waits.
+    bool later = false;
     std::atomic<bool> done{false};
   };
 
@@ -33,6 +35,8 @@ class Wire {
   // CORRUPT.
   virtual Status send(Transfer& transfer) = 0;
   virtual Status receive(Transfer& transfer) = 0;
+  // Sends all that waits for it. wait() does so, too.
+  virtual void go() noexcept = 0;
   // TIMEOUT: the deadline has passed. Otherwise the wire has ended, or the peer has gone.
   virtual Status wait(Transfer& transfer, Deadline deadline) = 0;
   // The wire does not touch the transfer or its memory from now on. Dropping an unfinished one ends

@@ -306,7 +306,9 @@ class Run {
     }
     if (wire_ == nullptr) return Status::success();
     TRIREME_RETURN_IF_ERROR(post_on_wire(section, &section.sends));
-    return announce(section);
+    TRIREME_RETURN_IF_ERROR(announce(section));
+    wire_->go();
+    return Status::success();
   }
 
   Status post_receives(Section& section, std::size_t round, std::byte** packed) {
@@ -381,6 +383,7 @@ class Run {
       next.data = static_cast<std::byte*>(message.data);
       next.bytes = message.count;
       next.announced = announced_;
+      next.later = true;
       next.done.store(false, std::memory_order_relaxed);
       const bool sends = message.kind == OperationKind::send;
       TRIREME_RETURN_IF_ERROR(sends ? wire_->send(next) : wire_->receive(next));

@@ -91,9 +91,13 @@ Moved Socket::send(iovec* parts, int count, std::size_t* moved) const {
 
 Moved Socket::receive(void* data, std::size_t bytes, std::size_t* moved) const {
   iovec part{data, bytes};
+  return receive(&part, 1, moved);
+}
+
+Moved Socket::receive(iovec* parts, int count, std::size_t* moved) const {
   msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
+  message.msg_iov = parts;
+  message.msg_iovlen = static_cast<std::size_t>(count);
   *moved = 0;
   while (true) {
     const ssize_t got = system_table().receive_message(descriptor_, &message, MSG_DONTWAIT);

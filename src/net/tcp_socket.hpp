@@ -40,6 +40,7 @@ class Socket {
   Moved send(const void* data, std::size_t bytes, std::size_t* moved) const;
   Moved send(iovec* parts, int count, std::size_t* moved) const;
   Moved receive(void* data, std::size_t bytes, std::size_t* moved) const;
+  Moved receive(iovec* parts, int count, std::size_t* moved) const;
   // Sends all of them; ends early when `stop` is set. TIMEOUT, PEER_LOST or SYSTEM otherwise.
   Status send_all(const void* data, std::size_t bytes, Deadline deadline,
                   const std::atomic<bool>& stop) const;

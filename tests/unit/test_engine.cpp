@@ -99,7 +99,7 @@ class Adder final : public host::Engine {
   }
 
   bool carries_slots() const override { return board_.carries; }
-  Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes) override {
+  Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes, bool) override {
     const auto* const first = static_cast<const std::byte*>(frame);
     const std::lock_guard lock(board_.slots_mutex);
     for (int to = 0; to < static_cast<int>(board_.world_size); ++to) {

@@ -31,7 +31,7 @@ void SlotFrames::write(const local::Slot& slot, std::byte* to) {
 
 static_assert(sizeof(FrameHeader) + sizeof(Call) + local::kInlineBytes <= kMostFrameOfSlot);
 
-Status SlotFrames::send(std::uint32_t channel) {
+Status SlotFrames::send(std::uint32_t channel, bool later) {
   const local::Lane& lane = segment_->lane(channel, group_.rank());
   const std::uint64_t position = lane.position.load(std::memory_order_relaxed);
   const local::Slot& slot = lane.slots[(position - 1) & 1];
@@ -41,7 +41,7 @@ Status SlotFrames::send(std::uint32_t channel) {
   std::memcpy(frame, &header, sizeof header);
   write(slot, frame + sizeof header);
   return rounds_.has_value() ? rounds_->publish(channel, position, frame, sizeof header + more)
-                             : engine_->publish(channel, frame, sizeof header + more);
+                             : engine_->publish(channel, frame, sizeof header + more, later);
 }
 
 Status SlotFrames::check_call(int from, const Call& call) const {
@@ -129,10 +129,10 @@ void SlotFrames::tell(std::uint32_t channel) noexcept {
   }
 }
 
-void SlotFrames::publish(std::uint32_t channel) noexcept {
+void SlotFrames::publish(std::uint32_t channel, bool later) noexcept {
   if (channel >= carried_channels()) return poke_();
   try {
-    fail_by_engine(send(channel));
+    fail_by_engine(send(channel, later));
   } catch (...) {
     fail_(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
   }

@@ -48,7 +48,7 @@ class SlotFrames final : public local::SlotRelay {
   void start();  // before the ranks have met
 
   void ring(int) noexcept override { poke_(); }
-  void publish(std::uint32_t channel) noexcept override;
+  void publish(std::uint32_t channel, bool later) noexcept override;
   bool is_fetched() const noexcept override { return carries_; }
   bool fetch(std::uint32_t channel) noexcept override;
   void fetch_all() noexcept override;
@@ -95,7 +95,7 @@ class SlotFrames final : public local::SlotRelay {
     return std::clamp(bytes, kCarriedBytes, local::kInlineBytes);
   }
 
-  Status send(std::uint32_t channel);
+  Status send(std::uint32_t channel, bool later);
   void fail_by_engine(const Status& status) noexcept;
   Status check_and_take(int from, const std::byte* frame, std::uint64_t bytes);
   Status check_call(int from, const Call& call) const;

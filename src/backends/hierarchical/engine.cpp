@@ -83,8 +83,9 @@ void HierarchicalEngine::after_taking(std::function<void()> taken, std::uint64_t
   if (options_.uses_wire) wire_->after_calls(std::move(taken), longest_frame);
 }
 
-Status HierarchicalEngine::publish(std::uint32_t, const void* frame, std::uint64_t bytes) {
-  return wire_->publish(frame, bytes);
+Status HierarchicalEngine::publish(std::uint32_t, const void* frame, std::uint64_t bytes,
+                                   bool later) {
+  return wire_->publish(frame, bytes, later);
 }
 
 Status HierarchicalEngine::fetch(std::uint32_t, bool* any) { return wire_->fetch(any); }

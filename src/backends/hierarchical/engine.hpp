@@ -53,7 +53,8 @@ class HierarchicalEngine final : public host::Engine {
   Wire* wire() override { return options_.uses_wire ? wire_.get() : nullptr; }
   bool carries_slots() const override { return options_.uses_wire; }
   void take_by(Take take) override;
-  Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes) override;
+  Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes,
+                 bool later) override;
   bool publishes_to_one() const override { return options_.uses_wire; }
   Status publish_to(int rank, const void* frame, std::uint64_t bytes) override {
     return wire_->publish_to(rank, frame, bytes);

@@ -134,7 +134,7 @@ Status MpiEngine::run_piece(const Operation& operation, const Piece& piece, Dead
   return Status::success();
 }
 
-Status MpiEngine::publish(std::uint32_t channel, const void* frame, std::uint64_t bytes) {
+Status MpiEngine::publish(std::uint32_t channel, const void* frame, std::uint64_t bytes, bool) {
   char error[kErrorBytes] = "";
   if (plugin_.publish(&group_, channel, frame, bytes, error) != State::failed) {
     return Status::success();

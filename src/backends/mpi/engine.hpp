@@ -26,7 +26,8 @@ class MpiEngine final : public host::Engine {
   bool tells_apart() const override { return false; }
   Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
   bool carries_slots() const override { return world_size_ <= kMostExchanged; }
-  Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes) override;
+  Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes,
+                 bool later) override;
   void take_by(Take take) override { take_ = std::move(take); }
   Status fetch(std::uint32_t channel, bool* any) override;
   void abort() noexcept override { aborted_.store(true); }

@@ -146,10 +146,10 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
   }
 }
 
-void Arrivals::take_step() {
+void Arrivals::take_step(bool later) {
   call_.own.position.store(++call_.channel.position, std::memory_order_release);
   call_.group.bells().ring(call_.own.bell);
-  call_.group.bells().announce(call_.op.channel);
+  call_.group.bells().announce(call_.op.channel, later);
 }
 
 // A rank that has arrived may have left since: it owes no more to this step.

@@ -17,7 +17,8 @@ class Arrivals {
  public:
   explicit Arrivals(Call& call) : call_(call) {}
 
-  void take_step();
+  // `later`: see SlotRelay::publish().
+  void take_step(bool later = false);
   Status wait_for_slots();
   Status barrier();
   // PEER_LOST if a rank has left without having published.

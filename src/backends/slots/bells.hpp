@@ -52,8 +52,9 @@ class Bells {
   // Null: peers map the segment.
   void use(SlotRelay* relay) { relay_ = relay; }
   SlotRelay* relay() const noexcept { return relay_; }
-  void announce(std::uint32_t channel) const noexcept {
-    if (relay_ != nullptr) relay_->publish(channel);
+  // `later`: see SlotRelay::publish().
+  void announce(std::uint32_t channel, bool later = false) const noexcept {
+    if (relay_ != nullptr) relay_->publish(channel, later);
   }
 
  private:

@@ -81,23 +81,32 @@ Status Run::agree(std::vector<bool>* gives) {
 
 Status Run::execute_elsewhere(bool apart, bool visits, const Elsewhere& move) {
   TRIREME_FAILPOINT(call_.point, "before_publish");
-  publish();
+  // The call may leave with the first bytes of its collective. What dies at a point has called.
+  const bool later = apart && visits && !detail::failpoints_armed.load(std::memory_order_relaxed);
+  publish(later);
   TRIREME_FAILPOINT(call_.point, "after_publish");
   if (!apart) TRIREME_RETURN_IF_ERROR(meet());
-  // This rank notices every rank that publishes or leaves from here on: see
-  // SlotFrames::end_hopeless().
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  TRIREME_RETURN_IF_ERROR(compare());
-  TRIREME_RETURN_IF_ERROR(arrivals_.look_for_gone());
+  const Status may_move = look_before_move();
+  if (later && !may_move.ok()) call_.group.bells().relay()->fetch(call_.op.channel);
+  TRIREME_RETURN_IF_ERROR(may_move);
   TRIREME_FAILPOINT(call_.point, "before_move");
   // Before the move: after it, the other ranks may end the collective without this one.
   if (!visits) TRIREME_RETURN_IF_ERROR(transfer_.visit_middle());
   const Status moved = watch(apart, move);
+  if (later && !moved.ok()) call_.group.bells().relay()->fetch(call_.op.channel);
   if (!moved.ok()) return explain(moved);
   if (apart) TRIREME_RETURN_IF_ERROR(meet());
   TRIREME_FAILPOINT(call_.point, "after_move");
   TRIREME_FAILPOINT(call_.point, "before_leave");
   return Status::success();
+}
+
+Status Run::look_before_move() {
+  // This rank notices every rank that publishes or leaves from here on: see
+  // SlotFrames::end_hopeless().
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  TRIREME_RETURN_IF_ERROR(compare());
+  return arrivals_.look_for_gone();
 }
 
 Status Run::watch(bool apart, const Elsewhere& move) {
@@ -151,9 +160,9 @@ Status Run::explain(const Status& moved) {
   return call_.group.failure().happened() ? call_.failure() : moved;
 }
 
-void Run::publish() {
+void Run::publish(bool later) {
   offer_.publish(moves_);
-  arrivals_.take_step();
+  arrivals_.take_step(later);
 }
 
 // Waits for the calls of all ranks, and compares them. Those that have come tell more than that

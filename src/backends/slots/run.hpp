@@ -42,7 +42,7 @@ class Run {
 
  private:
   Status execute_published();
-  void publish();
+  void publish(bool later = false);  // see SlotRelay::publish()
   Status meet();
   Status compare();
   Status disagreement() const;
@@ -50,6 +50,7 @@ class Run {
   std::uint64_t ticket() const;
   // Moves, while another thread looks for late ranks: if `apart`, no rank has waited for the
   // others.
+  Status look_before_move();
   Status watch(bool apart, const Elsewhere& move);
   Status explain(const Status& moved);
 

@@ -30,6 +30,7 @@ Exchange::Exchange(Members members, std::shared_ptr<const Lines> lines, int poll
     const int rank = members_.ranks[static_cast<std::size_t>(member)];
     peers_.push_back(std::make_unique<ExchangePeer>(member, rank, common_));
   }
+  common_.ahead.resize(ExchangePeer::kAheadBytes);
   polled_.reserve(peers_.size() + 1);
   polled_members_.reserve(peers_.size());
 }
@@ -109,6 +110,16 @@ Status Exchange::receive(Transfer& transfer) {
   return Status::success();
 }
 
+void Exchange::go() noexcept {
+  if (common_.held.load() == 0) return;
+  for (const auto& to : peers_) {
+    if (!to->is_held()) continue;
+    const std::lock_guard lock(to->mutex);
+    static_cast<void>(to->flush());
+    to->refresh();
+  }
+}
+
 void Exchange::drop(Transfer& transfer) noexcept {
   if (transfer.done.load(std::memory_order_acquire)) return;
   ExchangePeer& with = peer(transfer.peer);
@@ -178,6 +189,7 @@ void Exchange::serve(int member, short happened, const Transfer* awaited) {
 Status Exchange::wait(Transfer& transfer, Deadline deadline) {
   ExchangePeer& with = peer(transfer.peer);
   int polls = polls_;
+  go();
   while (!transfer.done.load(std::memory_order_acquire)) {
     TRIREME_RETURN_IF_ERROR(look(transfer));
     if (with.has_ended()) {
@@ -238,9 +250,9 @@ void Exchange::end_driving(std::uint64_t calls_before) noexcept {
 
 // --- calls -------------------------------------------------------------------------------------
 
-Status Exchange::publish(const void* frame, std::uint64_t bytes) {
+Status Exchange::publish(const void* frame, std::uint64_t bytes, bool later) {
   for (int step = 1; step < size(); ++step) {
-    TRIREME_RETURN_IF_ERROR(publish_to((own() + step) % size(), frame, bytes));
+    TRIREME_RETURN_IF_ERROR(publish_to((own() + step) % size(), frame, bytes, later));
   }
   return Status::success();
 }
@@ -265,20 +277,21 @@ Status Exchange::listen_to_all() {
 
 // Calls go after a failure of the wire, too: a rank that disagrees ends its own wire, but the
 // others need its call, and those that it passes on, to see why.
-Status Exchange::publish_to(int member, const void* frame, std::uint64_t bytes) {
+Status Exchange::publish_to(int member, const void* frame, std::uint64_t bytes, bool later) {
   TRIREME_RETURN_IF_ERROR(listen_to_all());
   const auto* const begin = static_cast<const std::byte*>(frame);
   ExchangePeer& to = peer(member);
   const std::lock_guard lock(to.mutex);
   if (to.has_ended()) return Status::success();  // see ended_ns()
   TRIREME_RETURN_IF_ERROR(to.connect(*lines_));
-  to.publish({begin, begin + bytes});
+  to.publish({begin, begin + bytes}, later);
   to.refresh();
   return Status::success();
 }
 
 Status Exchange::fetch(bool* any) {
   *any = false;
+  go();
   const std::uint64_t before = taken_calls();
   if (!begin_driving()) return Status::success();
   try {
@@ -295,6 +308,7 @@ Status Exchange::fetch(bool* any) {
 
 void Exchange::rest(std::uint64_t seen, Deadline deadline) {
   const Deadline end = Deadline::at(std::min(deadline.moment_ns(), now_ns() + kLongestRestNs));
+  go();
   {
     std::unique_lock lock(mutex_);
     if (taken_calls() != seen) return;
@@ -318,6 +332,7 @@ void Exchange::rest(std::uint64_t seen, Deadline deadline) {
 
 bool Exchange::flush_calls() noexcept {
   bool all = true;
+  go();
   for (const auto& to : peers_) {
     if ((to->events() & POLLOUT) == 0) continue;
     const std::lock_guard lock(to->mutex);

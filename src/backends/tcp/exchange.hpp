@@ -45,6 +45,7 @@ class Exchange final : public Wire {
   Status send(Transfer& transfer) override;
   Status receive(Transfer& transfer) override;
   Status wait(Transfer& transfer, Deadline deadline) override;
+  void go() noexcept override;
   void drop(Transfer& transfer) noexcept override;
   // --- calls: short frames that each member sends to all others ---
   // Receives them, on a thread that moves bytes. Set it before the first call.
@@ -56,9 +57,10 @@ class Exchange final : public Wire {
     after_calls_ = std::move(taken);
     common_.most_call_bytes = most_call_bytes;
   }
-  // Never waits: a copy waits where a connection has no room.
-  Status publish(const void* frame, std::uint64_t bytes);
-  Status publish_to(int member, const void* frame, std::uint64_t bytes);
+  // Never waits: a copy waits where a connection has no room. `later`: for go(), too, or for the
+  // next look for bytes.
+  Status publish(const void* frame, std::uint64_t bytes, bool later = false);
+  Status publish_to(int member, const void* frame, std::uint64_t bytes, bool later = false);
   // Moves what can be moved now, unless another thread does. *any: whether calls have come.
   Status fetch(bool* any);
   // How many calls have come.

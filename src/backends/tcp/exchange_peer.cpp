@@ -23,6 +23,10 @@ constexpr std::uint64_t kTurnBytes = 1u << 20;
 // Up to here a copy costs less than to wait for the peer's announcement. Both ends know the length
 // of a piece, so they agree.
 constexpr std::uint64_t kShortBytes = 16u << 10;
+// So many bytes of short messages leave in one call of the system. A longer one leaves alone.
+constexpr std::size_t kMostTogether = 16u << 10;
+// Before a long piece a read takes no more bytes ahead: what is ahead is copied once more.
+constexpr std::size_t kAheadOfLong = 2u << 10;
 
 bool goes_at_once(const Wire::Transfer& transfer) {
   return !transfer.announced && transfer.bytes <= kShortBytes;
@@ -65,7 +69,7 @@ bool ExchangePeer::corrupt(const char* what) {
 void ExchangePeer::update_events() noexcept {
   short events = 0;
   if (!ended_) {
-    if (!out_.empty()) events |= POLLOUT;
+    if (has_more() && !held_.load()) events |= POLLOUT;
     const bool comes = !sends_.empty() || !receives_.empty() || incoming_.into != nullptr;
     if (comes || common_.take_call != nullptr || broken_) events |= POLLIN;
   }
@@ -90,7 +94,7 @@ bool ExchangePeer::send(Transfer& transfer) {
   const Kind kind = at_once ? Kind::early : Kind::data;
   const Header header{kind, 0, transfer.ticket, transfer.slot, transfer.bytes};
   if (at_once) {
-    enqueue({header, &transfer, {}});
+    enqueue({header, &transfer, {}}, transfer.later);
     return true;
   }
   const auto found = std::find_if(ready_.begin(), ready_.end(), [&](const Header& each) {
@@ -102,13 +106,13 @@ bool ExchangePeer::send(Transfer& transfer) {
   }
   if (found->bytes != transfer.bytes) return corrupt("a piece of another length");
   ready_.erase(found);
-  enqueue({header, &transfer, {}});
+  enqueue({header, &transfer, {}}, transfer.later);
   return true;
 }
 
-void ExchangePeer::publish(std::vector<std::byte> frame) {
+void ExchangePeer::publish(std::vector<std::byte> frame, bool later) {
   const Header header{Kind::call, 0, 0, 0, frame.size()};
-  enqueue({header, nullptr, std::move(frame)});
+  enqueue({header, nullptr, std::move(frame)}, later);
 }
 
 void ExchangePeer::forget(const Transfer& transfer) noexcept {
@@ -121,59 +125,99 @@ void ExchangePeer::forget(const Transfer& transfer) noexcept {
   if (incoming_.into == &transfer) incoming_.into = nullptr;
 }
 
-void ExchangePeer::enqueue(Outgoing&& outgoing) {
+// A message behind bytes that had no room waits for room, as they do.
+void ExchangePeer::enqueue(Outgoing&& outgoing, bool later) {
+  const bool was_idle = !has_more();
   out_.push_back(std::move(outgoing));
   common_.sent_messages.fetch_add(1, std::memory_order_relaxed);
-  if (out_.size() == 1) static_cast<void>(flush());
+  if (later && was_idle) return hold();
+  if (!later && (was_idle || held_.load())) static_cast<void>(flush());
 }
 
-// Begins the next part of the first transfer.
-void ExchangePeer::begin_part() {
-  Outgoing& first = out_.front();
-  part_.part_bytes = std::min(kPartBytes, first.bytes() - first.begun);
-  part_.moved = 0;
-  Seal::Head of_header{};
-  if (first.begun == 0) {
-    of_header = sent_.make(&first.header, sizeof first.header);
-    sent_.advance();
-  }
-  Seal::Head of_part{};
-  if (part_.part_bytes > 0) {
-    of_part = sent_.make(first.data() + first.begun, static_cast<std::uint32_t>(part_.part_bytes));
-    sent_.advance();
-  }
-  const Start start{of_header, first.header, of_part};
-  part_.before_bytes = first.begun == 0 ? sizeof start : sizeof of_part;
-  const auto* const from = reinterpret_cast<const std::byte*>(&start) + sizeof start;
-  std::copy(from - part_.before_bytes, from, part_.before.begin());
-  first.begun += part_.part_bytes;
+void ExchangePeer::hold() noexcept {
+  held_.store(true);
+  common_.held.fetch_add(1);
 }
 
-bool ExchangePeer::flush() {
-  bool done = false;
-  while (!out_.empty() && !ended_) {
-    const std::uint64_t whole = part_.before_bytes + part_.part_bytes;
-    if (part_.moved == whole) {
-      if (out_.front().transfer != nullptr) {
-        const bool begun = out_.front().begun > 0;
-        const Status visit =
-            begun ? failpoint("piece", "mid_piece") : failpoint("piece", "before_first");
-        if (!visit.ok()) {
-          end(failed_with(visit));
-          return true;
-        }
-      }
-      begin_part();
-      continue;
-    }
+void ExchangePeer::release() noexcept {
+  if (held_.exchange(false)) common_.held.fetch_sub(1);
+}
+
+// Puts the heads of the next part, and with `copies` its bytes, behind what goes.
+void ExchangePeer::append_part(Outgoing& outgoing, bool copies) {
+  const std::uint64_t bytes = std::min(kPartBytes, outgoing.bytes() - outgoing.begun);
+  const std::byte* const data = outgoing.data() + outgoing.begun;
+  // First: who has counted a code must send it.
+  part_.before.reserve(part_.before.size() + sizeof(Start) + (copies ? bytes : 0));
+  Start start{};
+  start.header = outgoing.header;
+  const auto* from = reinterpret_cast<const std::byte*>(&start);
+  if (outgoing.begun == 0) {
+    start.of_header = sent_.make(&outgoing.header, sizeof outgoing.header);
+    sent_.advance();
+  } else {
+    from = reinterpret_cast<const std::byte*>(&start.of_part);
+  }
+  if (bytes > 0) {
+    start.of_part = sent_.make(data, static_cast<std::uint32_t>(bytes));
+    sent_.advance();
+  }
+  part_.before.insert(part_.before.end(), from, reinterpret_cast<const std::byte*>(&start + 1));
+  if (copies) part_.before.insert(part_.before.end(), data, data + bytes);
+  outgoing.begun += bytes;
+}
+
+// Takes the messages without a transfer that stand first, and then a part of the first transfer.
+Status ExchangePeer::begin_part() {
+  part_.before.clear();
+  part_.of_transfer = false;
+  part_.part_bytes = part_.moved = 0;
+  while (!out_.empty()) {
     Outgoing& first = out_.front();
+    if (first.transfer != nullptr) {
+      TRIREME_RETURN_IF_ERROR(first.begun > 0 ? failpoint("piece", "mid_piece")
+                                              : failpoint("piece", "before_first"));
+      const std::uint64_t begun = first.begun;
+      append_part(first, false);
+      part_.of_transfer = true;
+      part_.part_bytes = first.begun - begun;
+      return Status::success();
+    }
+    const std::size_t together = part_.before.size() + sizeof(Start) + first.bytes();
+    if (!part_.before.empty() && together > kMostTogether) return Status::success();
+    do append_part(first, true);
+    while (first.begun < first.bytes());
+    out_.pop_front();
+  }
+  return Status::success();
+}
+
+bool ExchangePeer::flush() noexcept {
+  bool done = false;
+  release();
+  while (has_more() && !ended_) {
+    if (part_.moved == part_.whole()) {
+      Status begun = Status::success();
+      try {
+        begun = begin_part();
+      } catch (...) {
+        common_.out_of_memory();
+        return done;
+      }
+      if (!begun.ok()) {
+        end(failed_with(begun));
+        return true;
+      }
+    }
     iovec parts[2];
     int count = 0;
-    if (part_.moved < part_.before_bytes) {
-      parts[count++] = {part_.before.data() + part_.moved, part_.before_bytes - part_.moved};
+    const std::uint64_t before = part_.before.size();
+    if (part_.moved < before) {
+      parts[count++] = {part_.before.data() + part_.moved, before - part_.moved};
     }
     if (part_.part_bytes > 0) {
-      const std::uint64_t rest = std::min(part_.part_bytes, whole - part_.moved);
+      const Outgoing& first = out_.front();
+      const std::uint64_t rest = std::min(part_.part_bytes, part_.whole() - part_.moved);
       parts[count++] = {const_cast<std::byte*>(first.data()) + (first.begun - rest), rest};
     }
     std::size_t moved = 0;
@@ -188,16 +232,17 @@ bool ExchangePeer::flush() {
       // Bytes of the peer that are here still count. read() ends the connection behind them.
       broken_ = true;
       out_.clear();
-      part_.before_bytes = part_.part_bytes = part_.moved = 0;
+      part_.before.clear();
+      part_.part_bytes = part_.moved = 0;
       return true;
     }
     part_.moved += moved;
-    if (part_.moved < whole) continue;
-    if (first.transfer != nullptr) {
-      common_.sent_bytes.fetch_add(part_.part_bytes, std::memory_order_relaxed);
-    }
+    if (part_.moved < part_.whole()) continue;
+    if (!part_.of_transfer) continue;
+    const Outgoing& first = out_.front();
+    common_.sent_bytes.fetch_add(part_.part_bytes, std::memory_order_relaxed);
     if (first.begun < first.bytes()) continue;
-    if (first.transfer != nullptr) first.transfer->done.store(true, std::memory_order_release);
+    first.transfer->done.store(true, std::memory_order_release);
     out_.pop_front();
     done = true;
   }
@@ -219,7 +264,8 @@ bool ExchangePeer::receive(Transfer& transfer) {
   receives_.push_back(&transfer);
   if (goes_at_once(transfer)) return true;
   try {
-    enqueue({{Kind::ready, 0, transfer.ticket, transfer.slot, transfer.bytes}, nullptr, {}});
+    enqueue({{Kind::ready, 0, transfer.ticket, transfer.slot, transfer.bytes}, nullptr, {}},
+            transfer.later);
   } catch (...) {  // the transfer goes
     receives_.pop_back();
     throw;
@@ -227,47 +273,61 @@ bool ExchangePeer::receive(Transfer& transfer) {
   return true;
 }
 
+// The bytes behind a header may be those of a long piece, whose place is known only then.
+std::size_t ExchangePeer::most_ahead() const {
+  const auto is_long = [](const Transfer* each) { return !goes_at_once(*each); };
+  const bool waits = std::any_of(receives_.begin(), receives_.end(), is_long);
+  return waits ? kAheadOfLong : kAheadBytes;
+}
+
 // A short read also takes the bytes behind it: one call of the system brings a header and a call.
 Moved ExchangePeer::receive_some(std::byte* to, std::size_t wanted, std::size_t* moved) {
-  if (ahead_.begin == ahead_.end) {
-    if (wanted > kAheadBytes / 2) return socket_->receive(to, wanted, moved);
+  if (ahead_begin_ == ahead_end_) {
+    const std::size_t most = most_ahead();
+    if (wanted > most / 2) return socket_->receive(to, wanted, moved);
     std::size_t came = 0;
-    const Moved result = socket_->receive(ahead_.bytes.data(), kAheadBytes, &came);
+    const Moved result = socket_->receive(common_.ahead.data(), most, &came);
     if (result == Moved::nothing || result == Moved::ended) return result;
-    ahead_.begin = 0;
-    ahead_.end = came;
+    ahead_begin_ = 0;
+    ahead_end_ = came;
   }
-  *moved = std::min(wanted, ahead_.end - ahead_.begin);
-  std::copy_n(ahead_.bytes.data() + ahead_.begin, *moved, to);
-  ahead_.begin += *moved;
+  *moved = std::min(wanted, ahead_end_ - ahead_begin_);
+  std::copy_n(common_.ahead.data() + ahead_begin_, *moved, to);
+  ahead_begin_ += *moved;
   return Moved::some;
 }
 
 void ExchangePeer::read(const Transfer* awaited) {
   const std::uint64_t calls = common_.taken_calls.load(std::memory_order_relaxed);
   std::uint64_t read_bytes = 0;
+  ahead_begin_ = ahead_end_ = 0;
   const auto pays = [&] {
     if (awaited != nullptr) return awaited->done.load(std::memory_order_relaxed);
     return common_.taken_calls.load(std::memory_order_relaxed) != calls || read_bytes >= kTurnBytes;
   };
-  while (!ended_ && (!pays() || ahead_.begin < ahead_.end)) {
+  while (!ended_ && (!pays() || ahead_begin_ < ahead_end_)) {
     Transfer* const into = incoming_.into;
     auto* to = reinterpret_cast<std::byte*>(&start_);
     std::uint64_t whole = sizeof start_;
+    iovec part{nullptr, 0};
     if (into != nullptr) {
-      to = incoming_.of_part ? into->data + incoming_.arrived
+      part = {into->data + incoming_.arrived,
+              std::min(kPartBytes, into->bytes - incoming_.arrived)};
+      to = incoming_.of_part ? static_cast<std::byte*>(part.iov_base)
                              : reinterpret_cast<std::byte*>(&start_.of_part);
-      whole = incoming_.of_part ? std::min(kPartBytes, into->bytes - incoming_.arrived)
-                                : sizeof start_.of_part;
+      whole = incoming_.of_part ? part.iov_len : sizeof start_.of_part;
     }
+    const bool with_part = into != nullptr && !incoming_.of_part && ahead_begin_ == ahead_end_;
+    iovec places[2] = {{to + incoming_.got, whole - incoming_.got}, part};
     std::size_t moved = 0;
-    const Moved result = receive_some(to + incoming_.got, whole - incoming_.got, &moved);
+    const Moved result = with_part ? socket_->receive(places, 2, &moved)
+                                   : receive_some(to + incoming_.got, places[0].iov_len, &moved);
     if (result == Moved::nothing) return;
     if (result == Moved::ended) return end(errno);
     incoming_.got += moved;
     read_bytes += moved;
     if (incoming_.got < whole) continue;
-    incoming_.got = 0;
+    incoming_.got -= whole;
     if (into == nullptr) {
       try {
         if (!take_start()) return;
@@ -279,6 +339,9 @@ void ExchangePeer::read(const Transfer* awaited) {
       if (!take_part()) return;
     } else {
       incoming_.of_part = true;
+      if (incoming_.got < part.iov_len) continue;
+      incoming_.got = 0;
+      if (!take_part()) return;
     }
   }
 }
@@ -396,7 +459,8 @@ bool ExchangePeer::take_ready() {
   Transfer* const transfer = *found;
   if (header.bytes != transfer->bytes) return corrupt("a piece of another length");
   sends_.erase(found);
-  enqueue({{Kind::data, 0, transfer->ticket, transfer->slot, transfer->bytes}, transfer, {}});
+  enqueue({{Kind::data, 0, transfer->ticket, transfer->slot, transfer->bytes}, transfer, {}},
+          false);
   return true;
 }
 

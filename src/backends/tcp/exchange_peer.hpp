@@ -1,7 +1,6 @@
 // ExchangePeer: one peer of an exchange: what goes to it and what comes from it, over one line.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +19,8 @@ namespace trireme::tcp {
 class ExchangePeer {
  public:
   using Transfer = Wire::Transfer;
+  // A read takes so many bytes ahead, as short messages come together.
+  static constexpr std::size_t kAheadBytes = 32u << 10;
   using TakeCall = std::function<void(int member, const std::byte* frame, std::uint64_t bytes)>;
 
   // The common part of an exchange's peers. It outlives them.
@@ -32,6 +33,10 @@ class ExchangePeer {
     TakeCall take_call;                   // empty: no calls come
     std::uint64_t most_call_bytes = 0;
     EventQueue queue;
+    // Bytes that came with others. They are used before the read of the peer ends, and one thread
+    // at a time reads.
+    std::vector<std::byte> ahead;
+    std::atomic<int> held{0};  // peers that have something for go()
     std::atomic<std::uint64_t> taken_calls{0};
     std::atomic<std::uint64_t> sent_bytes{0};  // of pieces, as the next one
     std::atomic<std::uint64_t> received_bytes{0};
@@ -61,12 +66,14 @@ class ExchangePeer {
   // False, after corrupt(): the peer means another length.
   bool send(Transfer& transfer);
   bool receive(Transfer& transfer);
-  void publish(std::vector<std::byte> frame);
+  void publish(std::vector<std::byte> frame, bool later);
   // The peer does not touch the transfer any more.
   void forget(const Transfer& transfer) noexcept;
-  // Sends what goes. True: something was done meanwhile.
-  bool flush();
-  bool has_unsent() const { return !has_ended() && !out_.empty(); }
+  // Sends what goes, and what waits for it. True: something was done meanwhile.
+  bool flush() noexcept;
+  // Any thread. Whether something waits for flush(), and no moving thread sends it before.
+  bool is_held() const { return held_.load(); }
+  bool has_unsent() const { return !has_ended() && has_more(); }
   // Reads the bytes that have come, until a look at the awaited transfer pays.
   void read(const Transfer* awaited);
   void end(int error_number) noexcept;
@@ -85,8 +92,6 @@ class ExchangePeer {
     std::uint64_t bytes;
   };
   static_assert(sizeof(Header) == 32);
-
-  static constexpr std::size_t kAheadBytes = 2048;
 
   // A piece goes in parts of a known length, each with its code before it; the header stands before
   // the first.
@@ -107,13 +112,6 @@ class ExchangePeer {
     std::uint64_t begun = 0;      // bytes of parts that have been sent or are on their way
   };
 
-  // Bytes that came with others, and are not used yet. No poll tells of them.
-  struct Ahead {
-    std::array<std::byte, kAheadBytes> bytes{};
-    std::size_t begin = 0;
-    std::size_t end = 0;
-  };
-
   // A short piece that came, or comes, before it was asked for.
   struct Early {
     Transfer piece;
@@ -121,8 +119,13 @@ class ExchangePeer {
     Transfer* taker = nullptr;  // asked for it meanwhile
   };
 
-  void enqueue(Outgoing&& outgoing);
-  void begin_part();
+  void enqueue(Outgoing&& outgoing, bool later);
+  void hold() noexcept;
+  void release() noexcept;
+  bool has_more() const { return !out_.empty() || part_.moved < part_.whole(); }
+  Status begin_part();
+  void append_part(Outgoing& outgoing, bool copies);
+  std::size_t most_ahead() const;
   Moved receive_some(std::byte* to, std::size_t wanted, std::size_t* moved);
   bool take_start();
   bool take_part();
@@ -144,13 +147,16 @@ class ExchangePeer {
 
   Seal sent_;
   std::deque<Outgoing> out_;
-  // The part of the first transfer that is on its way: the bytes before a part, and the part.
+  // The bytes on their way: whole messages and the head of a part, then the part of a transfer.
   struct {
-    std::array<std::byte, sizeof(Start)> before{};
-    std::uint64_t before_bytes = 0;
+    std::uint64_t whole() const { return before.size() + part_bytes; }
+
+    std::vector<std::byte> before;
+    bool of_transfer = false;  // the part, and the end of `before`, belong to the first transfer
     std::uint64_t part_bytes = 0;
     std::uint64_t moved = 0;  // bytes of both; all: the next part has to begin
   } part_;
+  std::atomic<bool> held_{false};
   bool broken_ = false;          // it takes no more bytes
   std::deque<Transfer*> sends_;  // until the peer is ready
   std::deque<Header> ready_;     // the peer's announced receives, whose sends are not here yet
@@ -168,7 +174,9 @@ class ExchangePeer {
   } incoming_;
   Transfer call_;  // the place of an incoming call
   std::vector<std::byte> call_bytes_;
-  Ahead ahead_;
+  // Of the bytes ahead; equal outside of read().
+  std::size_t ahead_begin_ = 0;
+  std::size_t ahead_end_ = 0;
 };
 
 }  // namespace trireme::tcp
