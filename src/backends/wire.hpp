@@ -24,7 +24,7 @@ class Wire {
     // A short piece goes at once, and waits at its receiver. An announced one goes when its
     // receiver has asked for it, so that no receiver keeps many. Both ends say the same.
     bool announced = false;
-    // What this sends at once waits for go(), and leaves together with the rest that waits.
+    // The bytes that it sends at once wait for go(), and leave together with others that wait.
     bool later = false;
     std::atomic<bool> done{false};
   };

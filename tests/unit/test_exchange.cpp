@@ -176,7 +176,7 @@ void short_pieces_wait_until_they_are_asked_for(void**) {
   Net net(2);
   int calls = 0;
   net[0].take_calls_by([&](int, const std::byte*, std::uint64_t) { ++calls; });
-  constexpr std::size_t kCount = 4096;  // the longest that is short
+  constexpr std::size_t kCount = 16'384;  // the longest that is short
   std::vector<std::vector<std::uint32_t>> given;
   std::vector<std::unique_ptr<Piece>> sent;
   given.reserve(4);
@@ -216,6 +216,36 @@ void short_pieces_wait_until_they_are_asked_for(void**) {
   assert_int_equal(net[0].traffic().sent_messages, before);
 }
 
+// A peer cannot make a rank keep any number of pieces, or any number of bytes.
+void short_pieces_ahead_have_a_limit(void**) {
+  constexpr struct { std::size_t count, most; } kCases[] = {{0, 4096}, {16'384, 1024}};
+  for (const auto& each : kCases) {
+    Net net(2);
+    net[0].take_calls_by([](int, const std::byte*, std::uint64_t) {});
+    assert_true(net[0].publish("", 1).ok());  // opens its end
+    std::vector<std::uint32_t> data = numbers(each.count, 1);
+    std::vector<std::unique_ptr<Piece>> pieces;
+    Status status = Status::success();
+    bool any = false;
+    for (std::size_t i = 0; i <= each.most; ++i) {
+      pieces.push_back(std::make_unique<Piece>(0, i, 5, data));
+      assert_true(net[1].send(*pieces.back()).ok());
+      for (const Deadline end = Deadline::after(kLong); !end.passed();) {
+        status = net[0].fetch(&any);
+        static_cast<void>(net[1].flush_calls());
+        if (pieces.back()->done.load() || !status.ok()) break;
+      }
+      if (i < each.most) assert_true(status.ok());
+    }
+    for (const Deadline end = Deadline::after(kLong); status.ok() && !end.passed();) {
+      status = net[0].fetch(&any);
+    }
+    assert_int_equal(status.code(), TRIREME_ERROR_CORRUPT);
+    assert_true(blames(status, 3));
+    for (const auto& piece : pieces) net[1].drop(*piece);
+  }
+}
+
 // A piece that is to be announced waits for that, however short it is.
 void announced_pieces_wait_for_their_receives(void**) {
   Net net(2);
@@ -243,7 +273,7 @@ void announced_pieces_wait_for_their_receives(void**) {
 
 // A short piece may overtake a long one of its slot. Each still finds its place.
 void lengths_of_one_slot_differ(void**) {
-  constexpr std::size_t kCounts[] = {9000, 3, 20'000, 3, 0, 4096, 4097};
+  constexpr std::size_t kCounts[] = {18'000, 3, 40'000, 3, 0, 16'384, 16'385};
   for (const bool asks_first : {true, false}) {
     Net net(2);
     std::vector<std::vector<std::uint32_t>> given, got;
@@ -282,7 +312,7 @@ void what_cannot_be_is_corrupt(void**) {
     const bool is_short = number >= 3;
     if (!is_short && lie == early_and_longer) continue;
     Net net(2);
-    const std::size_t count = is_short ? 100 : 10'000;
+    const std::size_t count = is_short ? 100 : 20'000;
     std::vector<std::uint32_t> memory(count, 9), other = numbers(2 * count, 1);
     const std::vector<std::uint32_t> before = memory;
     Piece piece(1, 4, 4, memory);
@@ -631,7 +661,7 @@ void what_may_wait_leaves_together(void**) {
 
 // Heads, calls and parts are cut anywhere, on both ends.
 void a_few_bytes_at_a_time(void**) {
-  constexpr std::size_t kCounts[] = {0, 1, 17, 4096, 4097, 40'000};
+  constexpr std::size_t kCounts[] = {0, 1, 17, 4096, 16'384, 16'385};
   const Restored restored;
   Net net(2);
   std::atomic<int> wrong{0};
@@ -704,6 +734,7 @@ int main() {
       cmocka_unit_test(pieces_find_their_places),
       cmocka_unit_test(one_slot_keeps_its_order),
       cmocka_unit_test(short_pieces_wait_until_they_are_asked_for),
+      cmocka_unit_test(short_pieces_ahead_have_a_limit),
       cmocka_unit_test(announced_pieces_wait_for_their_receives),
       cmocka_unit_test(lengths_of_one_slot_differ),
       cmocka_unit_test(what_cannot_be_is_corrupt),

@@ -81,7 +81,8 @@ Status Run::agree(std::vector<bool>* gives) {
 
 Status Run::execute_elsewhere(bool apart, bool visits, const Elsewhere& move) {
   TRIREME_FAILPOINT(call_.point, "before_publish");
-  // The call may leave with the first bytes of its collective. What dies at a point has called.
+  // The call may leave with the first bytes of its collective. A rank that ends at a point has
+  // called before.
   const bool later = apart && visits && !detail::failpoints_armed.load(std::memory_order_relaxed);
   publish(later);
   TRIREME_FAILPOINT(call_.point, "after_publish");

@@ -16,13 +16,14 @@ namespace {
 // Small enough that a part is still in the caches when its code is compared.
 constexpr std::uint64_t kPartBytes = 128u << 10;
 // A peer may be so many receives, or short pieces, ahead. More than any algorithm has under way
-// with one peer on all channels.
+// with one peer on all channels. So are the bytes of those pieces.
 constexpr std::size_t kMostAhead = 4096;
+constexpr std::uint64_t kMostEarlyBytes = 64u << 20;
 // A thread that looks for calls moves no more of a peer's bytes at a time.
 constexpr std::uint64_t kTurnBytes = 1u << 20;
 // Up to here a copy costs less than to wait for the peer's announcement. Both ends know the length
 // of a piece, so they agree.
-constexpr std::uint64_t kShortBytes = 16u << 10;
+constexpr std::uint64_t kShortBytes = 64u << 10;
 // So many bytes of short messages leave in one call of the system. A longer one leaves alone.
 constexpr std::size_t kMostTogether = 16u << 10;
 // Before a long piece a read takes no more bytes ahead: what is ahead is copied once more.
@@ -422,15 +423,18 @@ bool ExchangePeer::take_part() {
 }
 
 bool ExchangePeer::begin_early() {
-  if (early_.size() >= kMostAhead) return corrupt("too many pieces ahead");
   const Header& header = start_.header;
+  if (early_.size() >= kMostAhead || header.bytes > kMostEarlyBytes - early_bytes_) {
+    return corrupt("too many pieces ahead");
+  }
   auto early = std::make_unique<Early>();
-  early->memory.resize(header.bytes);
+  early->memory = std::make_unique_for_overwrite<std::byte[]>(header.bytes);
   early->piece.ticket = header.ticket;
   early->piece.slot = header.slot;
-  early->piece.data = early->memory.data();
+  early->piece.data = early->memory.get();
   early->piece.bytes = header.bytes;
   early_.push_back(std::move(early));
+  early_bytes_ += header.bytes;
   begin_incoming(&early_.back()->piece);
   return true;
 }
@@ -441,7 +445,8 @@ void ExchangePeer::finish_early(const Transfer* piece) {
                                   [&](const auto& each) { return &each->piece == piece; });
   if (found == early_.end() || (*found)->taker == nullptr) return;
   Transfer* const taker = (*found)->taker;
-  std::copy((*found)->memory.begin(), (*found)->memory.end(), taker->data);
+  std::copy_n(piece->data, piece->bytes, taker->data);
+  early_bytes_ -= piece->bytes;
   taker->done.store(true, std::memory_order_release);
   early_.erase(found);
 }

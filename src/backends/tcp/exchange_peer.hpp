@@ -115,7 +115,7 @@ class ExchangePeer {
   // A short piece that came, or comes, before it was asked for.
   struct Early {
     Transfer piece;
-    std::vector<std::byte> memory;
+    std::unique_ptr<std::byte[]> memory;
     Transfer* taker = nullptr;  // asked for it meanwhile
   };
 
@@ -164,7 +164,8 @@ class ExchangePeer {
   Seal received_;
   std::deque<Transfer*> receives_;            // until their data begin
   std::deque<std::unique_ptr<Early>> early_;  // in the order of their arrival
-  Start start_{};                             // of what comes; then of_part alone
+  std::uint64_t early_bytes_ = 0;
+  Start start_{};  // of what comes; then of_part alone
   // The piece or call that comes.
   struct {
     Transfer* into = nullptr;
