@@ -108,7 +108,7 @@ trireme_status run_message(const char* function, trireme_communicator* handle,
       return call.of_deadline(call.communicator->send_buffered(message, call.deadline()));
     }
     if (!in_batch()) {
-      return call.of_deadline(call.communicator->run_message(message, call.deadline(), nullptr));
+      return call.of_deadline(call.communicator->run_message(message, call.timeout_ns(), nullptr));
     }
     std::shared_ptr<Request> request;
     TRIREME_RETURN_IF_ERROR(start_call(call, message, &request));
@@ -147,7 +147,7 @@ trireme_status run_and_tell(const char* function, trireme_communicator* handle,
     TRIREME_RETURN_IF_ERROR(check_message_info(out_info));
     TRIREME_RETURN_IF_ERROR(prepare(&call, handle, options, kReceiveFlags, &message, make));
     TRIREME_RETURN_IF_ERROR(
-        call.of_deadline(call.communicator->run_message(message, call.deadline(), &met)));
+        call.of_deadline(call.communicator->run_message(message, call.timeout_ns(), &met)));
     write_message_info(met, out_info);
     return Status::success();
   });
@@ -240,7 +240,7 @@ trireme_status trireme_receive_to_buffer(trireme_communicator* communicator, tri
                                                           tag, Message::Fit::allocate, out);
                                     }));
     TRIREME_RETURN_IF_ERROR(
-        call.of_deadline(call.communicator->run_message(message, call.deadline(), &met)));
+        call.of_deadline(call.communicator->run_message(message, call.timeout_ns(), &met)));
     hand_out(*call.communicator, [&] {
       call.communicator->adopt(met.memory);
       *out_buffer = insert_buffer(call.communicator, met.memory);
@@ -286,7 +286,7 @@ trireme_status trireme_send_receive(trireme_communicator* communicator, const vo
     const std::uint64_t size = dtype_size(dtype);
     TRIREME_RETURN_IF_ERROR(check_apart(send, send_count * size, receive, receive_count * size));
     if (!in_batch()) {
-      return call.of_deadline(call.communicator->run_messages(sent, received, call.deadline()));
+      return call.of_deadline(call.communicator->run_messages(sent, received, call.timeout_ns()));
     }
     for (const MessageArguments* const each : {&sent, &received}) {
       std::shared_ptr<Request> request;

@@ -268,6 +268,9 @@ class Messenger {
   virtual void post(Message& message) = 0;
   virtual void progress() = 0;
   virtual bool withdraw(Message& message) = 0;  // false: it is matched or done
+  // Moves a send or receive that is not posted, whole, if that goes without a wait and nothing is
+  // before it. False: it is as it was. The caller locks as for post(), and sets `done`.
+  virtual bool move_at_once(Message& message) noexcept { return static_cast<void>(message), false; }
   // Peers wake this rank only while a thread of it rests. The thread calls begin_rest(), then
   // progress() once more, then wait_activity(). It takes 1 off the result when it is awake again.
   virtual std::atomic<std::uint32_t>* begin_rest(std::uint32_t* out_seen) noexcept = 0;

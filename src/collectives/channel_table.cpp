@@ -71,21 +71,21 @@ Status ChannelTable::find_place(std::uint32_t model, Deadline deadline, std::uin
   answer.count = sizeof place;
   if (records_.rank != 0) {
     answer.kind = OperationKind::receive;
-    TRIREME_RETURN_IF_ERROR(messages_.run(&word, 1, deadline, nullptr));
-    TRIREME_RETURN_IF_ERROR(messages_.run(&answer, 1, deadline, nullptr));
+    TRIREME_RETURN_IF_ERROR(messages_.run(word, deadline));
+    TRIREME_RETURN_IF_ERROR(messages_.run(answer, deadline));
   } else {
     std::vector<Left> all(static_cast<std::size_t>(records_.world_size), own);
     word.kind = OperationKind::receive;
     for (word.peer = 1; word.peer < records_.world_size; ++word.peer) {
       word.data = &all[static_cast<std::size_t>(word.peer)];
-      TRIREME_RETURN_IF_ERROR(messages_.run(&word, 1, deadline, nullptr));
+      TRIREME_RETURN_IF_ERROR(messages_.run(word, deadline));
     }
     {
       const std::lock_guard lock(mutex_);
       place = free_place(model, all);
     }
     for (answer.peer = 1; answer.peer < records_.world_size; ++answer.peer) {
-      TRIREME_RETURN_IF_ERROR(messages_.run(&answer, 1, deadline, nullptr));
+      TRIREME_RETURN_IF_ERROR(messages_.run(answer, deadline));
     }
   }
   *out = place;

@@ -169,18 +169,18 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
                 channel.start(shared_from_this(), this, std::move(operation), deadline, out));
   }
 
-  Status run_message(const MessageArguments& message, Deadline deadline,
+  Status run_message(const MessageArguments& message, std::uint64_t timeout_ns,
                      MetMessage* out_met) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
     const MessageArguments held = memories_.hold(message);
-    return told(*this, messages_.run(&held, 1, deadline, out_met));
+    return told(*this, messages_.run(&held, 1, timeout_ns, out_met));
   }
 
   Status run_messages(const MessageArguments& first, const MessageArguments& second,
-                      Deadline deadline) override {
+                      std::uint64_t timeout_ns) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
     const MessageArguments both[] = {memories_.hold(first), memories_.hold(second)};
-    return told(*this, messages_.run(both, 2, deadline, nullptr));
+    return told(*this, messages_.run(both, 2, timeout_ns, nullptr));
   }
 
   Status send_buffered(const MessageArguments& message, Deadline deadline) override {

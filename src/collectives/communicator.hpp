@@ -107,12 +107,13 @@ class Communicator {
   virtual Status run_plain(const PlainOperation& operation, std::uint64_t timeout_ns) = 0;
   virtual Status start(Operation operation, Deadline deadline, std::shared_ptr<Request>* out) = 0;
 
-  // *out_met, if not null, gets the message that a receive or probe has met.
-  virtual Status run_message(const MessageArguments& message, Deadline deadline,
+  // *out_met, if not null, gets the message that a receive or probe has met. With a timeout, as
+  // run_plain().
+  virtual Status run_message(const MessageArguments& message, std::uint64_t timeout_ns,
                              MetMessage* out_met) = 0;
   // Runs both at once; returns the first failure.
   virtual Status run_messages(const MessageArguments& first, const MessageArguments& second,
-                              Deadline deadline) = 0;
+                              std::uint64_t timeout_ns) = 0;
   // Sends a copy: waits only for room among the copies under way.
   virtual Status send_buffered(const MessageArguments& message, Deadline deadline) = 0;
   virtual Status start_message(const MessageArguments& message, Deadline deadline,

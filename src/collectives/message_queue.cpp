@@ -12,11 +12,12 @@
 #include "platform/names.hpp"
 #include "platform/stall.hpp"
 #include "platform/thread.hpp"
+#include "platform/ticks.hpp"
 
 namespace trireme {
 namespace {
 
-void fill(Message* message, const MessageArguments& arguments, Deadline deadline) {
+void fill(Message* message, const MessageArguments& arguments) {
   message->kind = arguments.kind;
   message->data = arguments.data;
   message->count = arguments.count;
@@ -27,7 +28,6 @@ void fill(Message* message, const MessageArguments& arguments, Deadline deadline
   message->any_tag = arguments.any_tag;
   message->fit = arguments.fit;
   message->context = arguments.context;
-  message->deadline = deadline;
 }
 
 MetMessage met_by(const Message& message) {
@@ -38,6 +38,9 @@ MetMessage met_by(const Message& message) {
 // message need not wake it. The second one is for a caller that waits for long, who wakes it at the
 // end.
 constexpr std::uint64_t kNapNs = 200'000;
+// How often a caller looks for a message before it lists it: as long as a peer needs that is on its
+// way.
+constexpr int kPolls = 150;
 // How long a rank that leaves waits for the thread to let go of the backend.
 constexpr std::uint64_t kLongestHoldNs = 1'000'000'000;
 constexpr std::uint64_t kLongNapNs = 10'000'000;
@@ -122,9 +125,16 @@ void MessageQueue::open(std::shared_ptr<Backend> backend) {
   backend_ = std::move(backend);
 }
 
+namespace {
+
+FlightRecord::What described(const Message& message) {
+  return {message.kind, message.dtype, message.peer, 0, message.sequence, message.count};
+}
+
+}  // namespace
+
 std::uint64_t MessageQueue::begin_record(const Message& message, std::uint64_t start_ns) noexcept {
-  return records_.flight.begin(
-      {message.kind, message.dtype, message.peer, 0, message.sequence, message.count}, start_ns);
+  return records_.flight.begin(described(message), start_ns);
 }
 
 // Moves the messages that can move, and wakes the callers whose message is now done.
@@ -358,22 +368,69 @@ Status MessageQueue::finish(const Message& message, std::uint64_t flight,
   return with_operation(records_, message.kind, message.sequence, message.status);
 }
 
-Status MessageQueue::run(const MessageArguments* arguments, int count, Deadline deadline,
+// Small messages of a caller alone, whose peers are on their way: then nothing is listed, and no
+// clock is read. The caller holds the lock, and so do others for a moment that short.
+bool MessageQueue::move_at_once(Message* messages, int count) noexcept {
+  if (batches_ != nullptr || !started_.empty()) return false;
+  for (int polls = backend_->backoff().spins() ? kPolls : 1; polls > 0; --polls) {
+    bool all = true;
+    for (int i = 0; i < count; ++i) {
+      Message& message = messages[i];
+      if (is_done(message)) continue;
+      const bool moved = backend_->move_at_once(message);
+      if (!moved && message.kind != OperationKind::receive) return false;
+      message.done.store(moved, std::memory_order_relaxed);
+      all = all && moved;
+    }
+    if (all) return true;
+  }
+  return false;
+}
+
+Status MessageQueue::run(const MessageArguments* arguments, int count, std::uint64_t timeout_ns,
                          MetMessage* out_met) {
   Message messages[2];
-  Message* posted[2] = {&messages[0], &messages[1]};
-  for (int i = 0; i < count; ++i) fill(&messages[i], arguments[i], deadline);
-
+  for (int i = 0; i < count; ++i) fill(&messages[i], arguments[i]);
   std::unique_lock lock(mutex_);
+  if (backend_ == nullptr) return records_.left();
+  for (int i = 0; i < count; ++i) messages[i].sequence = ++last_sequence_;
+  const std::uint64_t start_ticks = ticks_now();
+  Status status = Status::success();
+  if (move_at_once(messages, count)) [[likely]] {
+    lock.unlock();
+    const std::uint64_t end_ticks = ticks_now();
+    for (int i = 0; i < count; ++i) {
+      records_.flight.note(described(messages[i]), start_ticks, end_ticks);
+    }
+  } else {
+    status = run_listed(lock, messages, count, Deadline::after(timeout_ns));
+  }
+  if (status.ok() && out_met != nullptr) *out_met = met_by(messages[0]);
+  return status;
+}
+
+Status MessageQueue::run(const MessageArguments& message, Deadline deadline) {
+  Message listed;
+  fill(&listed, message);
+  std::unique_lock lock(mutex_);
+  if (backend_ == nullptr) return records_.left();
+  listed.sequence = ++last_sequence_;
+  return run_listed(lock, &listed, 1, deadline);
+}
+
+// Those of the messages that are done already have moved at once.
+Status MessageQueue::run_listed(std::unique_lock<std::mutex>& lock, Message* messages, int count,
+                                Deadline deadline) {
   const std::shared_ptr<Backend> backend = backend_;
-  if (backend == nullptr) return records_.left();
+  Message* posted[2] = {&messages[0], &messages[count - 1]};
   std::uint64_t flights[2] = {};
   Batch batch{posted, static_cast<std::size_t>(count), true, false, batches_};
   batches_ = &batch;
   for (int i = 0; i < count; ++i) {
     Message& message = messages[i];
-    message.sequence = ++last_sequence_;
+    message.deadline = deadline;
     flights[i] = begin_record(message, deadline.made_ns());
+    if (is_done(message)) continue;
     const Status refused = caught(records_, message.kind, message.sequence, [&] {
       backend->post(message);
       return Status::success();
@@ -405,7 +462,6 @@ Status MessageQueue::run(const MessageArguments* arguments, int count, Deadline 
     Status status = finish(messages[i], flights[i], end_ns);
     if (first.ok()) first = std::move(status);
   }
-  if (first.ok() && out_met != nullptr) *out_met = met_by(messages[0]);
   return first;
 }
 
@@ -413,7 +469,8 @@ Status MessageQueue::start(const std::shared_ptr<void>& keep, const void* owner,
                            const MessageArguments& arguments, Deadline deadline,
                            std::shared_ptr<Request>* out) {
   auto started = std::make_shared<StartedMessage>(*this, keep, owner);
-  fill(&started->message, arguments, deadline);
+  fill(&started->message, arguments);
+  started->message.deadline = deadline;
   started->held = arguments.owner;
   const std::lock_guard lock(mutex_);
   TRIREME_RETURN_IF_ERROR(start(started));
@@ -499,7 +556,8 @@ Status MessageQueue::send_buffered(const std::shared_ptr<void>& keep, const void
                                    const MessageArguments& arguments, Deadline deadline) {
   const std::uint64_t bytes = arguments.count * dtype_size(arguments.dtype);
   auto started = std::make_shared<StartedMessage>(*this, keep, owner);
-  fill(&started->message, arguments, Deadline::at(UINT64_MAX));
+  fill(&started->message, arguments);
+  started->message.deadline = Deadline::at(UINT64_MAX);
   {
     std::unique_lock lock(mutex_);
     TRIREME_RETURN_IF_ERROR(wait_for_room(lock, bytes, deadline));

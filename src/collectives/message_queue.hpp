@@ -23,7 +23,9 @@ class MessageQueue {
 
   void open(std::shared_ptr<Backend> backend);
   // Runs one or two at once, and returns the first failure. *out_met may be null.
-  Status run(const MessageArguments* arguments, int count, Deadline deadline, MetMessage* out_met);
+  Status run(const MessageArguments* arguments, int count, std::uint64_t timeout_ns,
+             MetMessage* out_met);
+  Status run(const MessageArguments& message, Deadline deadline);
   // The same contract as Channel::start().
   Status start(const std::shared_ptr<void>& keep, const void* owner,
                const MessageArguments& arguments, Deadline deadline, std::shared_ptr<Request>* out);
@@ -45,6 +47,9 @@ class MessageQueue {
  private:
   struct Batch;  // the messages for which a caller blocks, in run(), exchange() or carry()
 
+  bool move_at_once(Message* messages, int count) noexcept;
+  Status run_listed(std::unique_lock<std::mutex>& lock, Message* messages, int count,
+                    Deadline deadline);
   Status start(std::shared_ptr<StartedMessage> started);
   Status wait_for_room(std::unique_lock<std::mutex>& lock, std::uint64_t bytes, Deadline deadline);
   void drive(Backend& backend) noexcept;

@@ -166,7 +166,7 @@ void work(Communicator& group, const Trial& trial, Outcome* out) {
       send.count = receive.count = count;
       send.dtype = receive.dtype = TRIREME_DTYPE_I32;
       send.peer = receive.peer = 1 - me;
-      out->status = group.run_messages(send, receive, Deadline::after(timeout_ns));
+      out->status = group.run_messages(send, receive, timeout_ns);
     } else {
       Operation operation;
       operation.kind = OperationKind::all_reduce;

@@ -51,30 +51,28 @@ bool NetworkBackend::prefers_native(const Operation& operation) const {
   return choice_->now()->prefers_native(operation);
 }
 
-// The chosen backend, which has the early messages; null before the choice.
-Backend* NetworkBackend::ready() {
-  Backend* const chosen = choice_->chosen();
-  while (chosen != nullptr && !early_.empty()) {
-    Message& message = *early_.front();
-    early_.remove(message);
+Backend* NetworkBackend::Early::hand_to(Backend* chosen) {
+  while (chosen != nullptr && !list.empty()) {
+    Message& message = *list.front();
+    list.remove(message);
     chosen->post(message);
   }
   return chosen;
 }
 
 void NetworkBackend::post(Message& message) {
-  Backend* const chosen = ready();
-  if (chosen == nullptr) return early_.push_back(message);
+  Backend* const chosen = early_.hand_to(choice_->chosen());
+  if (chosen == nullptr) return early_.list.push_back(message);
   chosen->post(message);
 }
 
 void NetworkBackend::progress() {
-  if (Backend* const chosen = ready()) chosen->progress();
+  if (Backend* const chosen = early_.hand_to(choice_->chosen())) chosen->progress();
 }
 
 bool NetworkBackend::withdraw(Message& message) {
-  if (Backend* const chosen = ready()) return chosen->withdraw(message);
-  early_.remove(message);
+  if (Backend* const chosen = early_.hand_to(choice_->chosen())) return chosen->withdraw(message);
+  early_.list.remove(message);
   return true;
 }
 

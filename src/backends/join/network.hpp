@@ -41,6 +41,10 @@ class NetworkBackend final : public Backend {
   void post(Message& message) override;
   void progress() override;
   bool withdraw(Message& message) override;
+  bool move_at_once(Message& message) noexcept override {
+    Backend* const chosen = early_.list.empty() ? choice_->chosen() : nullptr;
+    return chosen != nullptr && chosen->move_at_once(message);
+  }
   std::atomic<std::uint32_t>* begin_rest(std::uint32_t* out_seen) noexcept override;
   void wait_activity(std::uint32_t seen, Deadline deadline) override;
   Backoff backoff() const override { return choice_->now()->backoff(); }
@@ -83,11 +87,15 @@ class NetworkBackend final : public Backend {
   std::vector<LastCalls> last_calls() const override { return choice_->now()->last_calls(); }
 
  private:
-  Backend* ready();
+  // Messages that came before the choice; the caller of post() locks.
+  struct Early {
+    Backend* hand_to(Backend* chosen);  // if it is not null; returns it
+
+    MessageList list;
+  };
 
   const std::shared_ptr<Choice> choice_;
-  // Messages that came before the choice; the caller of post() locks.
-  MessageList early_;
+  Early early_;
   std::atomic<std::uint32_t> resting_{0};
 };
 

@@ -47,6 +47,9 @@ class LocalBackend final : public Backend {
     algorithms_.progress();
   }
   bool withdraw(Message& message) override { return set_of(message).withdraw(message); }
+  bool move_at_once(Message& message) noexcept override {
+    return set_of(message).move_at_once(message);
+  }
   void wait_activity(std::uint32_t seen, Deadline deadline) override {
     group_.wait_activity(seen, deadline);
   }

@@ -1,7 +1,6 @@
 #include "backends/slots/messages.hpp"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstring>
 #include <list>
 #include <new>
@@ -9,135 +8,18 @@
 #include <utility>
 #include <vector>
 
-#include "backends/slots/lending.hpp"
-#include "backends/slots/ring.hpp"
+#include "backends/slots/messages_state.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 
 namespace trireme::local {
 namespace {
 
-struct WireHeader {
-  std::uint64_t stamp;  // see stamp_at(): a stream that is out of step fails here
-  std::uint64_t tag;
-  std::uint64_t count;
-  std::int32_t dtype;
-  std::uint32_t context;
-  std::uint64_t first;  // bytes of the payload that come with the header, or kLent
-};
-// Instead of a payload comes the place of the bytes, and fills the cell.
-constexpr std::uint64_t kLent = UINT64_MAX;
-static_assert(sizeof(WireHeader) + sizeof(Location) == kCell);
-
-WireHeader header_of(const Message& send) {
-  return {0, send.tag, send.count, send.dtype, send.context, 0};
-}
-
 std::string elements(std::uint64_t count, trireme_dtype dtype) {
   return std::to_string(count) + " " + dtype_name(dtype);
 }
 
-// A message that arrived before its receive.
-struct SetAside {
-  WireHeader header;
-  std::uint64_t bytes = 0;
-  std::unique_ptr<std::byte[]> data;
-  bool whole = false;
-  Message* wanted = nullptr;  // the receive that gets it once it is whole
-};
-
-// Whether a receive or probe accepts a message of `from` with this tag.
-bool accepts(const Message& message, int from) {
-  return message.peer == from || message.peer == kAnySource;
-}
-bool matches(const Message& message, int from, const WireHeader& header) {
-  return accepts(message, from) && !message.matched && message.context == header.context &&
-         (message.any_tag || message.tag == header.tag);
-}
-
-// The messages between this rank and one peer.
-struct Peer {
-  MessageList sends;          // in order; a part of the first one may be in the ring
-  MessageList lent;           // sends before these, whose bytes the peer has not read yet
-  std::uint64_t written = 0;  // bytes of the ring to the peer
-  std::uint64_t taken = 0;    // bytes of it that the peer had read when this rank last looked
-  std::uint64_t read = 0;     // bytes of the ring from the peer
-  std::uint64_t come = 0;     // bytes of it that are known to have come
-  // The message that is arriving, if `incoming`.
-  bool incoming = false;
-  WireHeader header{};
-  std::uint64_t bytes = 0;
-  std::uint64_t got = 0;
-  Lent source;  // of a message whose bytes are lent
-  std::byte* target = nullptr;
-  Message* receive = nullptr;  // null: the last one of `aside`
-  std::list<SetAside> aside;
-  std::uint64_t aside_bytes = 0;
-};
-
 }  // namespace
-
-struct Messages::State {
-  State(Group& group_in, int set_in, Buffers* buffers)
-      : group(group_in),
-        set(set_in),
-        lending(group_in, buffers),
-        peers(static_cast<std::size_t>(group_in.world_size())) {}
-
-  Peer& peer(std::int32_t rank) { return peers[static_cast<std::size_t>(rank)]; }
-  Ring& ring(int from, int to) const { return ring_of(*group.segment(), set, from, to); }
-  std::uint64_t capacity() const { return ring_capacity(group.segment()->layout()); }
-
-  void fail(const Message& message, trireme_status code, std::string text,
-            std::vector<std::int32_t> blamed);
-  void end_all() noexcept;
-  // Whether a receive or probe of that rank has not met its message.
-  bool wants(int from) const;
-  // Whether a message is arriving for a receive; not one that is only set aside.
-  static bool is_receiving(const Peer& peer) {
-    return peer.incoming && (peer.receive != nullptr || peer.aside.back().wanted != nullptr);
-  }
-  // The first receive that accepts this message, once every probe that it answers is done.
-  Message* find_receive(int from, const WireHeader& header);
-  void meet(Message& message, const WireHeader& header, int from);
-  // Makes the receive ready for the message; returns false if that has failed the group.
-  bool take(Message& receive, const WireHeader& header, int from);
-  void end(MessageList* all, Message* message);
-  void end_send(int to, MessageList* all, Message* message);
-  Status push(int to);
-  Status push_all(int to);
-  Status push_piece(int to, Message& message, bool* moved);
-  void show(int to, const Message& message, std::uint64_t first, std::uint64_t end);
-  Status end_lent(int to);
-  bool withdraw_lent(int to, const Message& message);
-  bool take_back(Message& message);
-  bool has_room(int to, const Message& message, std::uint64_t end);
-  bool look_taken(int to, const Message& message);
-  bool relayed() const { return group.bells().relay() != nullptr; }
-  Status pull(int from);
-  Status begin_incoming(int from, bool* begun);
-  bool find_header(int from, WireHeader* header, std::uint64_t* available);
-  Status borrow(int from, const WireHeader& header, bool* borrowed);
-  Status read_lent(int from);
-  void give_room(int from);
-  Status end_incoming(int from);
-  Status publish(Peer& from, std::list<SetAside>::iterator aside);
-  Status match_aside(int from);
-  void match_self();
-  Status step(int rank);
-  void check_any_source();
-  // Peers with which a message may move.
-  RankSet active() const;
-
-  Group& group;
-  const int set;
-  Lending lending;
-  std::vector<Peer> peers;
-  bool all_left_seen = false;
-  MessageList receives;  // and probes, in the order of their calls, matched or not
-  RankSet sending;       // peers for which a send is listed
-  RankSet arriving;      // peers that are sending a message to this rank
-};
 
 Messages::Messages(Group& group, int set, Buffers* buffers)
     : state_(std::make_unique<State>(group, set, buffers)) {}
@@ -260,155 +142,6 @@ bool Messages::State::take(Message& receive, const WireHeader& header, int from)
   meet(receive, header, from);
   receive.matched = true;
   return true;
-}
-
-// --- sending ---------------------------------------------------------------------------------
-
-// A peer that reads rings this rank if it sleeps and has said that it waits for room.
-Status Messages::State::push(int to) {
-  TRIREME_RETURN_IF_ERROR(push_all(to));
-  std::atomic<std::uint32_t>& waits = ring(group.rank(), to).writer_waits;
-  const bool waiting = !peer(to).sends.empty() || !peer(to).lent.empty();
-  if (waiting == (waits.load(std::memory_order_relaxed) != 0)) return Status::success();
-  waits.store(waiting ? 1 : 0, std::memory_order_seq_cst);
-  // The peer may have read everything before it could see that.
-  return waiting ? push_all(to) : Status::success();
-}
-
-Status Messages::State::push_all(int to) {
-  Peer& peer = this->peer(to);
-  if (!peer.lent.empty()) TRIREME_RETURN_IF_ERROR(end_lent(to));
-  while (!peer.sends.empty() && !group.failure().happened()) {
-    Message& message = *peer.sends.front();
-    bool moved = false;
-    TRIREME_RETURN_IF_ERROR(push_piece(to, message, &moved));
-    if (!moved) break;
-    group.bells().call_member(to);
-    if (message.lent_until != 0) {
-      peer.sends.remove(message);
-      peer.lent.push_back(message);
-    } else if (message.moved_bytes == message.count * dtype_size(message.dtype)) {
-      TRIREME_RETURN_IF_ERROR(failpoint("send", "before_done"));
-      end_send(to, &peer.sends, &message);
-    }
-  }
-  return Status::success();
-}
-
-// Ends the sends whose bytes the peer has read where they lie.
-Status Messages::State::end_lent(int to) {
-  Peer& peer = this->peer(to);
-  if (!look_taken(to, *peer.lent.front())) return Status::success();
-  while (!peer.lent.empty() && peer.lent.front()->lent_until <= peer.taken) {
-    Message& message = *peer.lent.front();
-    TRIREME_RETURN_IF_ERROR(failpoint("send", "before_done"));
-    group.traffic().count_sent(message.count * dtype_size(message.dtype));
-    end_send(to, &peer.lent, &message);
-  }
-  return Status::success();
-}
-
-// Whether the peer will never read the bytes of the message: it has not taken it before.
-bool Messages::State::withdraw_lent(int to, const Message& message) {
-  const std::uint64_t position = message.lent_until - kCell;
-  std::uint64_t stamp = stamp_of(position);
-  return stamp_at(ring(group.rank(), to), capacity(), position)
-      .compare_exchange_strong(stamp, withdrawn_of(position), std::memory_order_seq_cst);
-}
-
-// Ends the message if the peer has read it, though this rank has not looked since. Else takes it
-// back, if the peer has not taken it. Returns whether it is taken back.
-bool Messages::State::take_back(Message& message) {
-  const int to = message.peer;
-  for (const bool last : {false, true}) {
-    const Status ended = end_lent(to);
-    if (!ended.ok()) group.failure().tell(ended);
-    if (message.done.load(std::memory_order_relaxed) || group.failure().happened()) return false;
-    if (!last && withdraw_lent(to, message)) return true;
-  }
-  return false;
-}
-
-// Notes how far the peer has read; returns false if it has failed the group.
-bool Messages::State::look_taken(int to, const Message& message) {
-  Peer& peer = this->peer(to);
-  const std::uint64_t taken = ring(group.rank(), to).read.load(std::memory_order_seq_cst);
-  if (peer.written - taken > capacity()) {
-    fail(message, TRIREME_ERROR_CORRUPT,
-         "rank " + std::to_string(to) + " claims to have read bytes that were not written", {to});
-    return false;
-  }
-  peer.taken = taken;
-  return true;
-}
-
-// Whether the ring has room up to this position. It looks at the peer's position, which costs the
-// transfer of a cache line, only where what it knows does not suffice.
-bool Messages::State::has_room(int to, const Message& message, std::uint64_t end) {
-  Peer& peer = this->peer(to);
-  if (end - peer.taken <= capacity()) return true;
-  return look_taken(to, message) && end - peer.taken <= capacity();
-}
-
-// Puts the next piece of a message into the ring, a quarter of the ring at most: the receiver
-// empties one piece while the next one is filled. The first piece comes with the header.
-Status Messages::State::push_piece(int to, Message& message, bool* moved) {
-  Peer& peer = this->peer(to);
-  Ring& ring = this->ring(group.rank(), to);
-  const bool begins = !message.matched;
-  const std::uint64_t left = message.count * dtype_size(message.dtype) - message.moved_bytes;
-  Location place;
-  if (begins && lending.lends(ring, message.data, left, capacity(), &place)) {
-    const std::uint64_t end = peer.written + kCell;
-    if (!has_room(to, message, end + kCell)) return Status::success();
-    TRIREME_RETURN_IF_ERROR(failpoint("send", "before_first"));
-    TRIREME_RETURN_IF_ERROR(failpoint("send", "mid_message"));
-    copy_in(ring.data, capacity(), peer.written + sizeof(WireHeader), &place, sizeof place);
-    stamp_at(ring, capacity(), end).store(0, std::memory_order_relaxed);
-    show(to, message, kLent, end);
-    message.lent_until = end;
-    *moved = true;
-    return Status::success();
-  }
-  const std::uint64_t part = std::min(left, capacity() / 4);
-  const std::uint64_t at = peer.written + (begins ? sizeof(WireHeader) : 0);
-  const std::uint64_t end = part == left ? next_cell(at + part) : at + part;
-  // The last piece also clears the next stamp.
-  if (!has_room(to, message, part == left ? end + kCell : end)) return Status::success();
-  if (begins) TRIREME_RETURN_IF_ERROR(failpoint("send", "before_first"));
-  if (part > 0) TRIREME_RETURN_IF_ERROR(failpoint("send", "mid_message"));
-  if (part > 0) {
-    const auto* const from = static_cast<const std::byte*>(message.data) + message.moved_bytes;
-    copy_in(ring.data, capacity(), at, from, part);
-  }
-  if (part == left) stamp_at(ring, capacity(), end).store(0, std::memory_order_relaxed);
-  if (begins) {
-    show(to, message, part, end);
-    message.matched = true;
-  } else {
-    ring.written.store(end, std::memory_order_seq_cst);
-    peer.written = end;
-  }
-  message.moved_bytes += part;
-  group.traffic().count_sent(part);
-  *moved = true;
-  return Status::success();
-}
-
-// Writes the header of a message whose first part ends there, and shows it to the reader.
-void Messages::State::show(int to, const Message& message, std::uint64_t first, std::uint64_t end) {
-  Peer& peer = this->peer(to);
-  Ring& ring = this->ring(group.rank(), to);
-  WireHeader header = header_of(message);
-  header.first = first;
-  constexpr std::uint64_t kStamp = sizeof header.stamp;
-  copy_in(ring.data, capacity(), peer.written + kStamp, &header.tag, sizeof header - kStamp);
-  // The reader waits for the stamp, and then finds the position. A relay waits for the position.
-  const auto stamp = stamp_at(ring, capacity(), peer.written);
-  if (relayed()) stamp.store(stamp_of(peer.written), std::memory_order_relaxed);
-  ring.written.store(end, std::memory_order_release);
-  if (!relayed()) stamp.store(stamp_of(peer.written), std::memory_order_seq_cst);
-  peer.written = end;
 }
 
 // --- receiving -------------------------------------------------------------------------------
@@ -656,17 +389,54 @@ void Messages::State::match_self() {
   }
 }
 
+// --- at once ---
+
+// For the peers' messages about this rank.
+void Messages::State::note(const Message& message) const noexcept {
+  const Segment* const shared = group.segment();
+  if (message.context != 0 || shared == nullptr) return;
+  shared->member(group.rank())
+      .last_message.store(pack_message(message.kind, message.peer, message.sequence),
+                          std::memory_order_relaxed);
+}
+
+// A header that says anything else than expected is left to pull().
+bool Messages::State::receive_at_once(Message& message) {
+  const int from = message.peer;
+  Peer& peer = this->peer(from);
+  if (!receives.empty() || peer.incoming || !peer.aside.empty() ||
+      message.fit == Message::Fit::allocate) {
+    return false;
+  }
+  WireHeader header;
+  std::uint64_t available = 0;
+  if (!find_header(from, &header, &available)) return false;
+  const bool fits = message.fit == Message::Fit::exact ? header.count == message.count
+                                                       : header.count <= message.count;
+  if (header.stamp != stamp_of(peer.read) || !fits || header.dtype != message.dtype ||
+      !matches(message, from, header)) {
+    return false;
+  }
+  const std::uint64_t bytes = header.count * dtype_size(header.dtype);
+  if (header.first != bytes || bytes > most_at_once()) return false;
+  Ring& ring = this->ring(from, group.rank());
+  copy_out(static_cast<std::byte*>(message.data), ring.data, capacity(), peer.read + sizeof header,
+           bytes);
+  peer.come = peer.read = next_cell(peer.read + sizeof header + bytes);
+  note(message);
+  give_room(from);
+  group.traffic().count_received(bytes);
+  meet(message, header, from);
+  message.matched = true;
+  return true;
+}
+
 // --- the three of Backend --------------------------------------------------------------------
 
 // post() only lists the message: if it threw later, it would leave a message behind that its owner
 // believes refused.
 void Messages::post(Message& message) {
-  const Segment* const shared = state_->group.segment();
-  if (message.context == 0 && shared != nullptr && !state_->group.failure().happened()) {
-    shared->member(state_->group.rank())
-        .last_message.store(pack_message(message.kind, message.peer, message.sequence),
-                            std::memory_order_relaxed);
-  }
+  if (!state_->group.failure().happened()) state_->note(message);
   if (message.kind == OperationKind::send) {
     state_->peer(message.peer).sends.push_back(message);
     state_->sending.add(message.peer);
@@ -733,6 +503,22 @@ void Messages::progress() {
   }
   if (!group.failure().happened()) state.check_any_source();
   if (group.failure().happened()) state.end_all();
+}
+
+bool Messages::move_at_once(Message& message) noexcept {
+  State& state = *state_;
+  const Group& group = state.group;
+  if (message.peer == group.rank() || message.peer == kAnySource || group.segment() == nullptr ||
+      state.relayed() || group.failure().happened() ||
+      detail::failpoints_armed.load(std::memory_order_relaxed)) {
+    return false;
+  }
+  try {
+    if (message.kind == OperationKind::send) return state.send_at_once(message);
+    return message.kind == OperationKind::receive && state.receive_at_once(message);
+  } catch (...) {  // no memory for a failure of the group, which progress() finds again
+    return false;
+  }
 }
 
 bool Messages::withdraw(Message& message) {

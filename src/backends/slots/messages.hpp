@@ -31,6 +31,7 @@ class Messages {
   void post(Message& message);
   void progress();
   bool withdraw(Message& message);
+  bool move_at_once(Message& message) noexcept;
 
  private:
   struct State;
