@@ -129,9 +129,10 @@ int run_command(int argc, char** argv) {
   trireme::doctor::Connection& connection = doctor.connection;
   CLI::Option* const meets =
       examine
-          ->add_option("--connect", connection.rendezvous,
-                       "Also meet the same command on other hosts there, and talk to them: "
-                       "tcp://ADDRESS:PORT, or env:// for the place that a launcher has set")
+          ->add_option(
+              "--connect", connection.rendezvous,
+              "Also meet the same command on other hosts there, and measure the ways "
+              "between them: tcp://ADDRESS:PORT, or env:// for the place that a launcher has set")
           ->type_name("RENDEZVOUS");
   examine->add_option("--rank", connection.rank, "With --connect: the number of this one, from 0")
       ->needs(meets)
@@ -149,7 +150,7 @@ int run_command(int argc, char** argv) {
       ->needs(meets)
       ->type_name("SECONDS")
       ->check(CLI::Range(0.1, 86400.0));
-  examine->footer("Exits with 1 if there is advice, which is marked with !.");
+  examine->footer("Exits with 1 if there is advice, which is marked with !. ~ marks a remark.");
 
   CLI::App* const bench =
       app.add_subcommand("bench", "Measures operations, and checks their results");

@@ -8,6 +8,7 @@ Usage: test_doctor.py TRIREME [unittest arguments]
 import json
 import os
 import random
+import re
 import resource
 import socket
 import subprocess
@@ -16,6 +17,8 @@ import tempfile
 import unittest
 
 TRIREME = ""
+QUICK = "TRIREME_TEST_QUICK" in os.environ
+TIME = r"[\d.]+ (?:us|ms|s)"
 JOB = (
     "RANK",
     "WORLD_SIZE",
@@ -52,6 +55,35 @@ def start(*options, environment):
 def report(*options, **settings):
     done = doctor("--json", *options, **settings)
     return done, json.loads(done.stdout)
+
+
+def place():
+    return f"tcp://127.0.0.{random.randrange(2, 250)}:{random.randrange(20000, 30000)}"
+
+
+def meet(ranks, *options, json_=True, last=None):
+    """Status and report of each rank of a group. `last` is more environment of the last one."""
+    where = place()
+    jobs = []
+    for rank in range(ranks):
+        words = ["--connect", where, "--rank", str(rank), "--world-size", str(ranks), *options]
+        environment = {"TRIREME_TOKEN": "a token for tests of 27 bytes"}
+        if rank + 1 == ranks:
+            environment.update(last or {})
+        jobs.append(start(*(["--json"] if json_ else []), *words, environment=environment))
+    reports = []
+    try:
+        for job in jobs if last is None else jobs[:-1]:
+            reports.append(job.communicate(timeout=120)[0])
+    finally:
+        for job in jobs:  # one stands still, or all do after a failure of the test
+            job.kill()
+    if last is not None:
+        reports.append(jobs[-1].communicate(timeout=60)[0])
+    return [
+        (job.wait(), json.loads(text) if json_ and text else text)
+        for job, text in zip(jobs, reports)
+    ]
 
 
 class Doctor(unittest.TestCase):
@@ -125,42 +157,92 @@ class Doctor(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^ +! no file can be made there$")
         self.assertRegex(done.stdout, r"(?m)^\d+ pieces? of advice, marked with !\.$")
 
-    def test_ranks_meet_and_talk(self):
-        place = f"tcp://127.0.0.{random.randrange(2, 250)}:{random.randrange(20000, 30000)}"
-        environment = {"TRIREME_TOKEN": "a token for tests of 27 bytes"}
-        others = [
-            start(
-                "--json",
-                "--connect",
-                place,
-                "--rank",
-                str(rank),
-                "--world-size",
-                "3",
-                environment=environment,
-            )
-            for rank in (1, 2)
-        ]
-        done, told = report(
-            "--connect", place, "--rank", "0", "--world-size", "3", environment=environment
+    def test_every_pair_of_ranks_talks(self):
+        for options, backend in (((), "met by tcp"), (("--backend", "frames"), "frames (tcp)")):
+            reports = meet(3, *options)
+            for rank, (_, told) in enumerate(reports):
+                facts = told["connection"]
+                self.assertEqual(facts["all ranks"]["value"], f"meet: this is rank {rank} of 3")
+                self.assertIn(backend, facts["backend"]["value"])
+                self.assertRegex(facts["pairs"]["value"], "^3, .*each rank with each other one$")
+                own = {
+                    f"rank {low} and rank {high}"
+                    for low, high in ((0, 1), (0, 2), (1, 2))
+                    if rank in (0, low, high)
+                }
+                self.assertEqual(set(facts), {"all ranks", "backend", "pairs"} | own)
+                for pair in own:
+                    self.assertRegex(facts[pair]["value"], rf"^{TIME} there and back, [\d.]+ MB/s$")
+                    # All know the same figures.
+                    self.assertEqual(facts[pair], reports[0][1]["connection"][pair])
+                self.assertEqual([fact["advice"] for fact in facts.values()], [""] * len(facts))
+
+    def test_the_choice_stands_beside_algorithms_by_name(self):
+        for options, names in (
+            ((), "native"),
+            (("--backend", "frames"), "direct|ring|halving_doubling|double_tree"),
+        ):
+            reports = meet(3, *options)
+            for _, told in reports:
+                facts = told["all_reduce of f32"]
+                self.assertEqual(list(facts), ["8 B", "64 KiB", "1 MiB", "16 MiB"])
+                for fact in facts.values():
+                    if not fact["value"].startswith("left out: "):  # on a machine that is that slow
+                        self.assertRegex(
+                            fact["value"],
+                            rf"^{TIME} as chosen, ({TIME} by ({names}), the fastest |too slow)",
+                        )
+                    self.assertEqual(fact["advice"], "")
+                self.assertRegex(facts["8 B"]["value"], f"^{TIME} as chosen")
+                self.assertEqual(facts, reports[0][1]["all_reduce of f32"])
+
+    def test_text_has_the_same_facts(self):
+        reports = meet(2, json_=False)
+        self.assertRegex(reports[0][1], rf"(?m)^  rank 0 and rank 1 +{TIME} there and back, ")
+        self.assertRegex(reports[0][1], rf"(?m)^  16 MiB +({TIME} as chosen|left out)")
+        # A remark is no advice.
+        remarks = len(re.findall(r"(?m)^ +~ ", reports[0][1]))
+        self.assertEqual("marked with ~" in reports[0][1], remarks > 0)
+
+    @unittest.skipIf(QUICK, "17 processes with a sanitizer")
+    def test_a_larger_world_has_no_list_of_all_pairs(self):
+        _, told = meet(17, "--backend", "frames")[0]
+        self.assertIn("31, ", told["connection"]["pairs"]["value"])
+        self.assertIn("each rank with the next one", told["connection"]["pairs"]["value"])
+        pairs = {(0, rank) for rank in range(1, 17)} | {(rank, rank + 1) for rank in range(1, 16)}
+        self.assertEqual(
+            {name for name in told["connection"] if name.startswith("rank ")},
+            {f"rank {low} and rank {high}" for low, high in pairs},
         )
-        facts = told["connection"]
-        self.assertEqual(facts["all ranks"]["value"], "meet: this is rank 0 of 3")
-        self.assertIn("tcp", facts["backend"]["value"])
-        talks = r"^\d+ us there and back, \d+ MB/s$"
-        for rank, other in enumerate(others, 1):
-            self.assertRegex(facts[f"rank {rank}"]["value"], talks)
-            output, _ = other.communicate(timeout=60)
-            theirs = json.loads(output)["connection"]
-            self.assertEqual(theirs["all ranks"]["value"], f"meet: this is rank {rank} of 3")
-            self.assertRegex(theirs["rank 0"]["value"], talks)
-            self.assertEqual(set(theirs), {"all ranks", "backend", "rank 0"})
-        for told in (facts, theirs):
-            self.assertEqual([fact["advice"] for fact in told.values()], [""] * len(told))
+
+    def test_who_dies_meanwhile_is_named(self):
+        for options in ((), ("--backend", "frames")):
+            for point, section, names in (
+                ("broadcast.before_move=kill@1", "connection", "rank 0 and rank [12]"),
+                ("broadcast.before_move=kill@2", "connection", "rank [01] and rank 2"),
+                ("all_reduce.before_move=kill@1", "all_reduce of f32", "8 B"),
+                ("barrier.before_move=kill@2", "all_reduce of f32", "8 B"),
+            ):
+                *others, victim = meet(3, *options, last={"TRIREME_FAILPOINTS": point})
+                self.assertEqual(victim[0], -9)
+                for rank, (status, told) in enumerate(others):
+                    with self.subTest(options=options, point=point, rank=rank):
+                        self.assertEqual(status, 1)
+                        name, fact = list(told[section].items())[-1]
+                        self.assertRegex(name, f"^{names}$")
+                        self.assertIn("rank 2", fact["advice"])
+                        self.assertEqual(section, list(told)[-1])
+
+    def test_who_stands_still_is_named_at_the_deadline(self):
+        point = {"TRIREME_FAILPOINTS": "all_reduce.before_move=stop@3"}
+        for options in ((), ("--backend", "frames")):
+            for status, told in meet(3, "--wait", "3", *options, last=point)[:2]:
+                self.assertEqual(status, 1)
+                fact = list(told["all_reduce of f32"].values())[-1]
+                self.assertIn("rank 2", fact["advice"])
 
     def test_who_does_not_come_is_named(self):
-        place = f"tcp://127.0.0.{random.randrange(2, 250)}:{random.randrange(20000, 30000)}"
-        options = ("--connect", place, "--world-size", "2", "--wait", "2")
+        options = ("--connect", place(), "--world-size", "2", "--wait", "2")
         token = {"TRIREME_TOKEN": "a token for tests of 27 bytes"}
         stranger = start(
             "--json",

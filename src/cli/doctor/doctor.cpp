@@ -1,6 +1,7 @@
 #include "cli/doctor/doctor.hpp"
 
 #include <cstdio>
+#include <utility>
 
 namespace trireme::doctor {
 namespace {
@@ -29,9 +30,9 @@ void print_json(const std::vector<Section>& sections) {
     next_section = ",";
     const char* next_fact = "";
     for (const Fact& fact : section.facts) {
-      std::printf("%s\n    %s: {\"value\": %s, \"advice\": %s}", next_fact,
+      std::printf("%s\n    %s: {\"value\": %s, \"advice\": %s, \"remark\": %s}", next_fact,
                   quoted(fact.name).c_str(), quoted(fact.value).c_str(),
-                  quoted(fact.advice).c_str());
+                  quoted(fact.advice).c_str(), quoted(fact.remark).c_str());
       next_fact = ",";
     }
     std::printf("\n  }");
@@ -41,13 +42,19 @@ void print_json(const std::vector<Section>& sections) {
 
 void print_text(const std::vector<Section>& sections) {
   int pieces = 0;
+  int remarks = 0;
   for (const Section& section : sections) {
     std::printf("%s\n", section.name.c_str());
     for (const Fact& fact : section.facts) {
       std::printf("  %-24s %s\n", fact.name.c_str(), fact.value.c_str());
-      if (fact.advice.empty()) continue;
-      std::printf("  %-24s ! %s\n", "", fact.advice.c_str());
-      ++pieces;
+      if (!fact.advice.empty()) {
+        std::printf("  %-24s ! %s\n", "", fact.advice.c_str());
+        ++pieces;
+      }
+      if (!fact.remark.empty()) {
+        std::printf("  %-24s ~ %s\n", "", fact.remark.c_str());
+        ++remarks;
+      }
     }
   }
   if (pieces == 0) {
@@ -55,6 +62,7 @@ void print_text(const std::vector<Section>& sections) {
   } else {
     std::printf("%d piece%s of advice, marked with !.\n", pieces, pieces == 1 ? "" : "s");
   }
+  if (remarks > 0) std::printf("%d remark%s, marked with ~.\n", remarks, remarks == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -68,7 +76,9 @@ int run(const Settings& settings) {
   }
   if (!settings.folder.empty()) sections.push_back(folder_facts(settings.folder));
   if (!settings.connection.rendezvous.empty()) {
-    sections.push_back(connection_facts(settings.connection));
+    for (Section& section : connection_facts(settings.connection)) {
+      sections.push_back(std::move(section));
+    }
   }
   bool well = true;
   for (const Section& section : sections) {

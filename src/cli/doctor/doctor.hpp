@@ -10,6 +10,8 @@ struct Fact {
   std::string name;
   std::string value;
   std::string advice;  // "" if all is well
+  // Worth knowing, but no obstacle: it may be noise. So it leaves the exit code 0. "" for none.
+  std::string remark = {};
 };
 
 struct Section {
@@ -38,7 +40,8 @@ struct Connection {
   int world_size = 0;
   double wait_seconds = 30;
 };
-Section connection_facts(const Connection& connection);
+// How the ranks reach each other, and if all do, how fast they are together.
+std::vector<Section> connection_facts(const Connection& connection);
 
 struct Settings {
   bool json = false;
