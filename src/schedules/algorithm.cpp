@@ -77,12 +77,17 @@ Algorithm choose_algorithm(Pattern pattern, std::uint64_t bytes, int world_size,
   const bool small = bytes <= (16u << 10);
   const bool few = world_size <= 4;
   switch (pattern) {
-    case Pattern::all_reduce:
+    case Pattern::all_reduce: {
       // All messages of all ranks: with many ranks they cost more than some steps.
-      if (bytes * n <= (128u << 10) && bytes * n * n <= (1u << 20)) return direct;
-      // In rank order the blocks are reduced directly; this chooses how the results spread.
-      if (rank_order) return bytes <= (1u << 20) ? direct : ring;
-      return bytes <= (256u << 10) ? halving_doubling : ring;
+      if (bytes * (n - 1) <= (128u << 10) && bytes * n * n <= (1u << 20)) return direct;
+      // In rank order the blocks are reduced directly; this chooses how the results spread. Two
+      // ranks send as many bytes by any algorithm.
+      if ((rank_order || n == 2) && bytes <= (1u << 20)) return direct;
+      // Where n is no power of two, halving begins and ends with a step more for all bytes.
+      const std::uint64_t most = std::has_single_bit(n) ? 256u << 10 : n * (32u << 10);
+      return !rank_order && bytes <= std::min<std::uint64_t>(most, 256u << 10) ? halving_doubling
+                                                                               : ring;
+    }
     case Pattern::reduce_scatter:
       if (small || few || rank_order) return direct;
       return bytes <= (256u << 10) ? halving_doubling : ring;
