@@ -19,6 +19,13 @@ namespace {
 constexpr std::uint64_t kLeastBytes = 32u << 10;
 // How often a thread asks the system for bytes before it sleeps, where every rank has a core.
 constexpr int kPolls = 100;
+// Ranks may share cores: a rank that yields lets its peer run, and no peer has to wake it.
+constexpr int kYieldingPolls = 30;
+
+tcp::Polls polls_of(int world_size) {
+  const bool may_share = world_size > available_cpus();
+  return may_share ? tcp::Polls{kYieldingPolls, true} : tcp::Polls{kPolls, false};
+}
 
 bool is_block_kind(OperationKind kind) {
   switch (kind) {
@@ -62,9 +69,8 @@ static_assert(host::kMostFrameOfSlot <= tcp::Exchange::kMostCallBytes);
 HierarchicalEngine::HierarchicalEngine(Options options)
     : options_(std::move(options)),
       wire_(options_.library == nullptr && options_.lines != nullptr
-                ? std::make_shared<tcp::Exchange>(
-                      all_ranks(options_.rank, options_.world_size), options_.lines,
-                      options_.world_size > available_cpus() ? 0 : kPolls)
+                ? std::make_shared<tcp::Exchange>(all_ranks(options_.rank, options_.world_size),
+                                                  options_.lines, polls_of(options_.world_size))
                 : nullptr) {}
 
 Status HierarchicalEngine::open() { return wire_ == nullptr ? Status::success() : wire_->open(); }

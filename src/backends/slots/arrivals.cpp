@@ -14,6 +14,8 @@ constexpr std::uint64_t kShortestNapNs = 50'000;
 constexpr std::uint64_t kLongestNapNs = 500'000;
 // A wait of this length is shown to the groups from which this one was made: or a quarter of its
 // timeout.
+// Ranks that share cores: a rank that yields lets its peer run, and no peer has to wake it.
+constexpr int kYieldsBeforeRest = 30;
 constexpr std::uint64_t kLongWaitNs = 250'000'000;
 
 // A long wait, as the groups see it from which this one was made. It counts as vain only if its
@@ -99,7 +101,8 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
   const bool rests = fetches && relay->can_rest();
   std::uint64_t tell_ns = fetches ? long_wait_ns(call.deadline) : UINT64_MAX;
   std::uint64_t nap_ns = kShortestNapNs;
-  for (Backoff backoff = rests ? Backoff(0, 0) : call.group.bells().backoff();;) {
+  const Backoff before_rest(0, call.group.bells().spins() ? 0 : kYieldsBeforeRest);
+  for (Backoff backoff = rests ? before_rest : call.group.bells().backoff();;) {
     while (next < call.n && arrived(next)) ++next;
     if (next == call.n) return Status::success();
     if (fetches && relay->fetch(call.op.channel)) continue;

@@ -1,5 +1,7 @@
 #include "backends/tcp/exchange.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <string>
 
@@ -15,7 +17,7 @@ constexpr std::uint64_t kLongestRestNs = 10 * kMillisecond;
 
 }  // namespace
 
-Exchange::Exchange(Members members, std::shared_ptr<const Lines> lines, int polls)
+Exchange::Exchange(Members members, std::shared_ptr<const Lines> lines, Polls polls)
     : members_(std::move(members)), lines_(std::move(lines)), polls_(polls) {
   common_.most_call_bytes = kMostCallBytes;
   common_.corrupt = [this](ExchangePeer& from, const char* what) { corrupt(from, what); };
@@ -188,7 +190,7 @@ void Exchange::serve(int member, short happened, const Transfer* awaited) {
 
 Status Exchange::wait(Transfer& transfer, Deadline deadline) {
   ExchangePeer& with = peer(transfer.peer);
-  int polls = polls_;
+  int polls = polls_.count;
   go();
   while (!transfer.done.load(std::memory_order_acquire)) {
     TRIREME_RETURN_IF_ERROR(look(transfer));
@@ -220,12 +222,15 @@ Status Exchange::wait(Transfer& transfer, Deadline deadline) {
     driven_.store(true);
     lock.unlock();
     const std::uint64_t calls = taken_calls();
+    const bool only_looks = polls > 0;
+    if (only_looks) --polls;
     try {
-      move_bytes(&transfer, polls-- > 0 ? Deadline::after(0) : deadline);
+      move_bytes(&transfer, only_looks ? Deadline::after(0) : deadline);
     } catch (...) {
       fail(no_memory_);
     }
     end_driving(calls);
+    if (only_looks && polls_.yields && !transfer.done.load()) sched_yield();
   }
   return Status::success();
 }

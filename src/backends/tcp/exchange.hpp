@@ -29,14 +29,19 @@ struct Members {
   int own = 0;  // this rank's index among them
 };
 
+// How often a thread looks for bytes before it sleeps, and whether it yields after each look.
+struct Polls {
+  int count = 0;
+  bool yields = false;
+};
+
 class Exchange final : public Wire {
  public:
   // The peer of a transfer is an index among the members.
   using Transfer = Wire::Transfer;
 
   // The lines must be there, and stay, during every call but abort().
-  // `polls`: how often a thread looks for bytes before it sleeps.
-  Exchange(Members members, std::shared_ptr<const Lines> lines, int polls = 0);
+  Exchange(Members members, std::shared_ptr<const Lines> lines, Polls polls = {});
   Status open();
 
   int size() const { return static_cast<int>(members_.ranks.size()); }
@@ -99,7 +104,7 @@ class Exchange final : public Wire {
 
   const Members members_;
   const std::shared_ptr<const Lines> lines_;
-  const int polls_;
+  const Polls polls_;
   // Made beforehand: there may be no memory when it is needed.
   const Status aborted_ =
       Status::failure(TRIREME_ERROR_ABORTED, "the group ended during a collective of its engine");

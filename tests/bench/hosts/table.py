@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """The speed between hosts beside its bars, as one table.
 
-Usage: table.py BUILD_FOLDER [--rounds N] [--seconds S] [ROW...]
+Usage: table.py BUILD_FOLDER [--rounds N] [--seconds S] [--ranks N,...] [ROW...]
 
-Rows: gloo, hierarchical, mpi, mpi_hosts, store; without any, all of them. "check" is a row that is
+Rows: tcp, tcp_hosts, gloo, hierarchical, mpi, mpi_hosts, store; without any, all of them. "tcp" is
+the default between hosts over the loopback, beside the better of Open MPI over TCP and Gloo;
+"tcp_hosts" the same between two hosts. "check" is a row that is
 only run when it is asked for: every operation, dtype and reduction over each of these backends,
 each element compared; it takes minutes, and a wrong element makes the exit code 1.
 
@@ -33,8 +35,12 @@ import hosts  # noqa: E402
 
 SECONDS = 900  # longest a single program may take
 WARM_UP = 5
+WIRE_SIZES = [8 * 8**k for k in range(8)]  # up to 16 MiB
+WIRE_RANKS = [2, 4, 8, 16, 32]
+WIRE_OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast"]
 LARGE = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
 TOKEN = "a token of the benchmark, which no job has"
+OVER_TCP = ["--mca", "btl", "tcp,self", "--mca", "pml", "ob1"]
 MPIS = {"openmpi": ["--allow-run-as-root", "--oversubscribe"], "mpich": []}
 
 
@@ -90,11 +96,12 @@ class Table:
 
 
 Times = dict[int, float]  # microseconds of an all-reduce, by bytes
+Cases = dict[tuple[str, int], float]  # microseconds, by operation and bytes
 
 
 class Bench:
-    def __init__(self, build: Path, rounds: int, seconds: float) -> None:
-        self.build, self.rounds, self.seconds = build, rounds, seconds
+    def __init__(self, build: Path, rounds: int, seconds: float, ranks: list[int]) -> None:
+        self.build, self.rounds, self.seconds, self.ranks = build, rounds, seconds, ranks
         self.table = Table()
         self.trireme = str(build / "trireme")
         self.wrong = False
@@ -182,6 +189,99 @@ class Bench:
         return [times[size] for times in rounds]
 
     # ---- rows -----------------------------------------------------------------------------
+
+    def wire_bench(self, *more: object) -> list[str]:
+        return [self.trireme, "bench", *WIRE_OPERATIONS, "barrier", "-b", "8", "-e",
+                str(WIRE_SIZES[-1]), "-f", "8", "-w", str(WARM_UP), "--seconds", str(self.seconds),
+                "--place", "in", "--backend", "frames", "--json", "-", *map(str, more)]
+
+    def wire_peer(self) -> list[str]:
+        return [str(WARM_UP), "0", str(self.seconds), "barrier:0",
+                *(f"{each}:{size}" for each in WIRE_OPERATIONS for size in WIRE_SIZES)]
+
+    @staticmethod
+    def cases_of_ours(text: str) -> Cases:
+        return {(row["operation"], row["bytes"]): (row.get("in_place") or row["out_of_place"])["time_us"]
+                for row in json.loads(text)["rows"]}
+
+    @staticmethod
+    def cases_of_peer(text: str) -> Cases:
+        rows = (line.split() for line in text.splitlines())
+        # A peer that divides few bytes by the ranks moves none, in no time.
+        return {(row[0], int(row[1])): float(row[2]) for row in rows
+                if len(row) == 3 and float(row[2]) > 0}
+
+    def beside_peers(self, case: str, ours: Callable[[], Cases],
+                     peers: dict[str, Callable[[], Cases]]) -> None:
+        """Each case beside the peer that is faster in it. A peer that fails is left out."""
+        mine: list[Cases] = []
+        theirs: dict[str, list[Cases]] = {name: [] for name in peers}
+        for _ in range(self.rounds):
+            mine.append(ours())
+            for name in list(theirs):
+                try:
+                    theirs[name].append(peers[name]())
+                except (Missing, Failed, subprocess.TimeoutExpired) as why:
+                    self.table.note(f"{name} is left out: {why}")
+                    del theirs[name]
+        ratios = []
+        for what in mine[0]:
+            columns = {name: [times[what] for times in rounds]
+                       for name, rounds in theirs.items() if all(what in times for times in rounds)}
+            if not columns:
+                continue
+            best = min(columns, key=lambda name: median(columns[name]))
+            own = [times[what] for times in mine]
+            ratios.append(median(b / a for a, b in zip(own, columns[best])))
+            self.table.faster(f"{case}, {what[0]}, {bytes_text(what[1])}", own, best,
+                              columns[best], 1)
+        if ratios:
+            mean = sum(ratios) / len(ratios)
+            self.table.line(f"{case}, mean of {len(ratios)}", "", "", "", f"{mean:.2f}x", ">= 1.3x",
+                            verdict(mean >= 1.3))
+
+    def tcp(self) -> None:
+        openmpi = self.build / "tests/bench/peers/bench_peer_openmpi"
+        gloo = self.build / "tests/bench/peers/bench_peer_gloo"
+        for ranks in self.ranks:
+            loopback = [*OVER_TCP, "--mca", "btl_tcp_if_include", "lo"]
+            self.beside_peers(
+                f"tcp, n={ranks}",
+                lambda: self.cases_of_ours(self.finish([self.start(
+                    *self.wire_bench("-g", ranks, "--ranks-as", "tcp"))])),
+                {"Open MPI over TCP": lambda: self.cases_of_peer(
+                    self.mpirun("openmpi", ranks, *loopback, openmpi, *self.wire_peer())),
+                 "Gloo": lambda: self.cases_of_peer(self.finish([self.start(
+                     gloo, ranks, *self.wire_peer())]))})
+
+    def tcp_hosts(self) -> None:
+        with hosts.Hosts(2) as network, tempfile.TemporaryDirectory() as folder:
+            def ours() -> Cases:
+                self.meetings += 1
+                where = f"tcp://{network.addresses[0]}:29500/{self.meetings}"
+                return self.cases_of_ours(self.finish([network.popen(
+                    rank, self.wire_bench("--ranks-as", "env", "--memory", "private"),
+                    env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "TRIREME_TOKEN": TOKEN,
+                         "TRIREME_RENDEZVOUS": where},
+                    text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                    for rank in range(2)]))
+
+            def gloo() -> Cases:
+                program = self.peer_program("gloo")
+                with tempfile.TemporaryDirectory() as meeting:
+                    return self.cases_of_peer(self.finish([network.popen(
+                        rank, [program, f"2,{rank},eth0,{meeting}", *self.wire_peer()], text=True,
+                        stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(2)]))
+
+            def openmpi() -> Cases:
+                program = self.peer_program("openmpi")
+                whole = [*network.mpirun("openmpi", 1, folder), str(program),
+                         *self.wire_peer()]
+                return self.cases_of_peer(self.finish([network.popen(
+                    0, whole, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)]))
+
+            self.beside_peers("tcp, 2 hosts x 1", ours,
+                              {"Open MPI over TCP": openmpi, "Gloo": gloo})
 
     def gloo(self) -> None:
         with hosts.Hosts(2) as network:
@@ -329,7 +429,7 @@ class Bench:
                         "reached" if wrong == 0 else "WRONG")
 
 
-ROWS = ("gloo", "hierarchical", "mpi", "mpi_hosts", "store", "check")
+ROWS = ("tcp", "tcp_hosts", "gloo", "hierarchical", "mpi", "mpi_hosts", "store", "check")
 
 
 def main() -> int:
@@ -338,13 +438,16 @@ def main() -> int:
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3, help="for each case in a round")
+    parser.add_argument("--ranks", default=",".join(map(str, WIRE_RANKS)),
+                        help="numbers of ranks of the row tcp")
     arguments = parser.parse_intermixed_args()
     if arguments.rounds < 1 or arguments.seconds <= 0:
         parser.error("--rounds and --seconds are at least 1 and above 0")
     for row in arguments.rows:
         if row not in ROWS:
             parser.error(f"{row} is not one of {', '.join(ROWS)}")
-    bench = Bench(arguments.build.resolve(), arguments.rounds, arguments.seconds)
+    bench = Bench(arguments.build.resolve(), arguments.rounds, arguments.seconds,
+                  [int(count) for count in arguments.ranks.split(",")])
     failed = False
     for row in arguments.rows or ROWS[:-1]:
         try:
