@@ -160,7 +160,7 @@ struct Message {
   const char* part_of = "";    // for messages of failures: the operation, and
   std::uint64_t sequence = 0;  // its number
   Deadline deadline = Deadline::at(0);
-  // Set by the backend inside progress(), withdraw() or post().
+  // Set by the backend inside progress(), withdraw() or post(); by the caller of move_at_once().
   Status status = Status::success();
   std::atomic<bool> done{false};
   bool matched = false;  // a byte has moved or a peer's half was found
@@ -269,7 +269,7 @@ class Messenger {
   virtual void progress() = 0;
   virtual bool withdraw(Message& message) = 0;  // false: it is matched or done
   // Moves a send or receive that is not posted, whole, if that goes without a wait and nothing is
-  // before it. False: it is as it was. The caller locks as for post(), and sets `done`.
+  // before it. False: nothing of it has moved. The caller locks as for post(), and sets `done`.
   virtual bool move_at_once(Message& message) noexcept { return static_cast<void>(message), false; }
   // Peers wake this rank only while a thread of it rests. The thread calls begin_rest(), then
   // progress() once more, then wait_activity(). It takes 1 off the result when it is awake again.

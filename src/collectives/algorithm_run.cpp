@@ -202,6 +202,7 @@ class Run {
         TRIREME_RETURN_IF_ERROR(begin(section, first));
         first += section.blocks.section();
       } else if (none_is_under_way()) {
+        if (wire_ != nullptr) wire_->go();  // the call, if no byte has gone
         return visit_middle();
       }
     }

@@ -396,15 +396,13 @@ Status MessageQueue::run(const MessageArguments* arguments, int count, std::uint
   for (int i = 0; i < count; ++i) messages[i].sequence = ++last_sequence_;
   const std::uint64_t start_ticks = ticks_now();
   Status status = Status::success();
-  if (move_at_once(messages, count)) [[likely]] {
-    lock.unlock();
-    const std::uint64_t end_ticks = ticks_now();
-    for (int i = 0; i < count; ++i) {
-      records_.flight.note(described(messages[i]), start_ticks, end_ticks);
-    }
-  } else {
-    status = run_listed(lock, messages, count, Deadline::after(timeout_ns));
+  const bool all = move_at_once(messages, count);
+  const std::uint64_t end_ticks = ticks_now();
+  for (int i = 0; i < count; ++i) {
+    if (!is_done(messages[i])) continue;
+    records_.flight.note(described(messages[i]), start_ticks, end_ticks);
   }
+  if (!all) status = run_listed(lock, messages, count, Deadline::after(timeout_ns));
   if (status.ok() && out_met != nullptr) *out_met = met_by(messages[0]);
   return status;
 }
@@ -418,19 +416,22 @@ Status MessageQueue::run(const MessageArguments& message, Deadline deadline) {
   return run_listed(lock, &listed, 1, deadline);
 }
 
-// Those of the messages that are done already have moved at once.
+// Those of the messages that are done already have moved at once, and are in the record.
 Status MessageQueue::run_listed(std::unique_lock<std::mutex>& lock, Message* messages, int count,
                                 Deadline deadline) {
   const std::shared_ptr<Backend> backend = backend_;
-  Message* posted[2] = {&messages[0], &messages[count - 1]};
+  Message* posted[2] = {};
   std::uint64_t flights[2] = {};
-  Batch batch{posted, static_cast<std::size_t>(count), true, false, batches_};
-  batches_ = &batch;
+  int listed = 0;
   for (int i = 0; i < count; ++i) {
-    Message& message = messages[i];
+    if (!is_done(messages[i])) posted[listed++] = &messages[i];
+  }
+  Batch batch{posted, static_cast<std::size_t>(listed), true, false, batches_};
+  batches_ = &batch;
+  for (int i = 0; i < listed; ++i) {
+    Message& message = *posted[i];
     message.deadline = deadline;
     flights[i] = begin_record(message, deadline.made_ns());
-    if (is_done(message)) continue;
     const Status refused = caught(records_, message.kind, message.sequence, [&] {
       backend->post(message);
       return Status::success();
@@ -440,8 +441,8 @@ Status MessageQueue::run_listed(std::unique_lock<std::mutex>& lock, Message* mes
     message.done = true;
   }
   const auto give_all_up = [&] {
-    for (int i = 0; i < count; ++i) {
-      Message& message = messages[i];
+    for (int i = 0; i < listed; ++i) {
+      Message& message = *posted[i];
       if (is_done(message)) continue;
       message.status = give_up(*backend, message);
       message.done = true;
@@ -450,16 +451,16 @@ Status MessageQueue::run_listed(std::unique_lock<std::mutex>& lock, Message* mes
     return true;
   };
   drive_until(lock, *backend, batch, deadline, give_all_up, [&](std::uint64_t waited_ns) {
-    for (int i = 0; i < count; ++i) {
-      if (!is_done(messages[i])) warn(*backend, messages[i], waited_ns);
+    for (int i = 0; i < listed; ++i) {
+      if (!is_done(*posted[i])) warn(*backend, *posted[i], waited_ns);
     }
   });
   leave(batch);
   lock.unlock();
   const std::uint64_t end_ns = now_ns();
   Status first = Status::success();
-  for (int i = 0; i < count; ++i) {
-    Status status = finish(messages[i], flights[i], end_ns);
+  for (int i = 0; i < listed; ++i) {
+    Status status = finish(*posted[i], flights[i], end_ns);
     if (first.ok()) first = std::move(status);
   }
   return first;

@@ -109,6 +109,66 @@ static void a_ring_of_ranks_passes_messages_of_every_size_on(void **state) {
     }
 }
 
+/* Small messages move at once where a rank has no other under way. They keep the order of their
+ * sends within a tag. Their receives wait for them, come later, or ask for another tag first. Some
+ * messages have no elements, and one receive takes a shorter message. */
+static void send_small(trireme_communicator *communicator, int rank, void *context) {
+    struct verdict *const verdict = (struct verdict *)context + rank;
+    trireme_operation_options any = TRIREME_OPERATION_OPTIONS_INIT;
+    any.flags = TRIREME_OPERATION_FLAG_ANY_TAG;
+    for (int32_t i = 0; i < 2000; ++i) {
+        int32_t in[4] = {-1, -1, -1, -1};
+        if (rank == 0) {
+            const int32_t first[3] = {i, i + 1, i + 2};
+            const int32_t second = i + 3, third = i + 4;
+            EXPECT_STATUS(verdict, TRIREME_OK,
+                          trireme_send(communicator, first, 3, TRIREME_DTYPE_I32, 1, 2, NULL));
+            EXPECT_STATUS(verdict, TRIREME_OK,
+                          trireme_send(communicator, NULL, 0, TRIREME_DTYPE_I32, 1, 1, NULL));
+            EXPECT_STATUS(verdict, TRIREME_OK,
+                          trireme_send(communicator, &second, 1, TRIREME_DTYPE_I32, 1, 2, NULL));
+            EXPECT_STATUS(verdict, TRIREME_OK,
+                          trireme_send(communicator, &third, 1, TRIREME_DTYPE_I32, 1, 3, NULL));
+            EXPECT_STATUS(verdict, TRIREME_OK,
+                          trireme_receive(communicator, NULL, 0, TRIREME_DTYPE_I32, 1, 4, NULL));
+            continue;
+        }
+        if (i % 3 == 1) {
+            EXPECT_STATUS(verdict, TRIREME_OK,
+                          trireme_receive(communicator, NULL, 0, TRIREME_DTYPE_I32, 0, 1, NULL));
+        }
+        trireme_message_info info = TRIREME_MESSAGE_INFO_INIT;
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_receive_message(communicator, in, 4, TRIREME_DTYPE_I32, 0, 2, NULL,
+                                              &info));
+        EXPECT(verdict, info.count == 3 && info.tag == 2 && info.source == 0);
+        EXPECT(verdict, in[0] == i && in[1] == i + 1 && in[2] == i + 2 && in[3] == -1);
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_receive(communicator, in, 1, TRIREME_DTYPE_I32, 0, 2, NULL));
+        EXPECT(verdict, in[0] == i + 3);
+        if (i % 3 != 1) {
+            EXPECT_STATUS(verdict, TRIREME_OK,
+                          trireme_receive(communicator, NULL, 0, TRIREME_DTYPE_I32, 0, 1, NULL));
+        }
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_receive(communicator, in, 1, TRIREME_DTYPE_I32, 0, 0, &any));
+        EXPECT(verdict, in[0] == i + 4);
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_send(communicator, NULL, 0, TRIREME_DTYPE_I32, 0, 4, NULL));
+    }
+    trireme_communicator_statistics statistics = TRIREME_COMMUNICATOR_STATISTICS_INIT;
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_communicator_get_statistics(communicator, &statistics));
+    EXPECT(verdict, statistics.operations >= 2000 * 5);
+}
+
+static void small_messages_keep_their_order(void **state) {
+    (void)state;
+    struct verdict verdicts[2] = {0};
+    run_ranks(2, send_small, verdicts);
+    assert_verdicts(verdicts, 2);
+}
+
 static void exchange_large(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = (struct verdict *)context + rank;
     const int peer = 1 - rank;
@@ -556,6 +616,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_ring_of_ranks_passes_messages_of_every_size_on),
         cmocka_unit_test(messages_about_as_long_as_a_frame_arrive_whole),
+        cmocka_unit_test(small_messages_keep_their_order),
         cmocka_unit_test(large_messages_cross_both_ways_at_once),
         cmocka_unit_test(messages_of_one_tag_keep_their_order_whatever_tag_is_asked_for_first),
         cmocka_unit_test(receives_that_wait_are_served_in_their_order),

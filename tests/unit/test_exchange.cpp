@@ -2,7 +2,6 @@
 // whatever the order in which both ends come, from several threads at once; A peer that breaks the
 // protocol, dies, or does not come, ends a wait. The failure names the right rank, and no foreign
 // memory is touched. Calls come beside the pieces.
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -14,83 +13,9 @@
 #include <thread>
 #include <vector>
 
-#include "backends/tcp/exchange.hpp"
-#include "platform/system.hpp"
-
-// Last: its macros take names like `fail`.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-extern "C" {
-#include <cmocka.h>
-}
+#include "exchange_net.hpp"
 
 namespace {
-
-using namespace trireme;
-using namespace trireme::tcp;
-
-constexpr std::uint64_t kSecond = 1'000'000'000;
-constexpr std::uint64_t kLong = 60 * kSecond;
-
-SessionKeys keys_of(int from, int to) {
-  SessionKeys keys;
-  keys.send.fill(static_cast<std::uint8_t>(1 + from * 16 + to));
-  keys.receive.fill(static_cast<std::uint8_t>(1 + to * 16 + from));
-  return keys;
-}
-
-// Ranks 0, 3, 6, ... of a group, each with a line to every other one.
-struct Net {
-  explicit Net(int size) {
-    Members members;
-    for (int i = 0; i < size; ++i) members.ranks.push_back(3 * i);
-    for (int i = 0; i < size; ++i) lines.push_back(std::make_shared<Lines>(3 * size));
-    for (int i = 0; i < size; ++i) {
-      for (int j = 0; j < i; ++j) {
-        int ends[2];
-        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends),
-                         0);
-        lines[static_cast<std::size_t>(i)]->add(3 * j, Socket(ends[0]), keys_of(i, j));
-        lines[static_cast<std::size_t>(j)]->add(3 * i, Socket(ends[1]), keys_of(j, i));
-      }
-      members.own = i;
-      exchanges.push_back(nullptr);
-    }
-    for (int i = 0; i < size; ++i) {
-      members.own = i;
-      const auto at = static_cast<std::size_t>(i);
-      exchanges[at] = std::make_unique<Exchange>(members, lines[at]);
-      assert_true(exchanges[at]->open().ok());
-    }
-  }
-  Exchange& operator[](int member) { return *exchanges[static_cast<std::size_t>(member)]; }
-
-  std::vector<std::shared_ptr<Lines>> lines;
-  std::vector<std::unique_ptr<Exchange>> exchanges;
-};
-
-struct Piece : Exchange::Transfer {
-  Piece(int member_, std::uint64_t ticket_, std::uint64_t slot_,
-        std::vector<std::uint32_t>& memory) {
-    peer = member_;
-    ticket = ticket_;
-    slot = slot_;
-    data = reinterpret_cast<std::byte*>(memory.data());
-    bytes = memory.size() * sizeof(std::uint32_t);
-  }
-};
-
-std::vector<std::uint32_t> numbers(std::size_t count, std::uint32_t seed) {
-  std::vector<std::uint32_t> out(count);
-  for (std::size_t i = 0; i < count; ++i)
-    out[i] = static_cast<std::uint32_t>(i) * 2654435761u + seed;
-  return out;
-}
-
-bool blames(const Status& status, int rank) {
-  return status.details() != nullptr && status.details()->blamed == std::vector<std::int32_t>{rank};
-}
 
 // Every member on every channel sends to all others and receives of all, in an order of its own.
 void pieces_find_their_places(void**) {
@@ -557,154 +482,6 @@ void calls_come_from_members_that_get_none(void**) {
   assert_int_equal(told.load(), kMembers);
 }
 
-System honest;
-std::atomic<int> sends{0};        // calls of the system
-std::atomic<std::uint32_t> turn;  // of those that move few bytes
-
-ssize_t counted_send(int socket, const msghdr* message, int flags) {
-  ++sends;
-  return honest.send_message(socket, message, flags);
-}
-
-// The message, cut after 1 to 97 bytes.
-struct Cut {
-  explicit Cut(const msghdr* whole) : message(*whole) {
-    std::size_t left = 1 + turn++ * 41 % 97;
-    message.msg_iov = parts;
-    message.msg_iovlen = 0;
-    for (std::size_t i = 0; i < whole->msg_iovlen && left > 0; ++i) {
-      iovec& part = parts[message.msg_iovlen++] = whole->msg_iov[i];
-      part.iov_len = std::min(part.iov_len, left);
-      left -= part.iov_len;
-    }
-  }
-  iovec parts[4];
-  msghdr message;
-};
-
-ssize_t send_a_little(int socket, const msghdr* message, int flags) {
-  Cut cut(message);
-  return honest.send_message(socket, &cut.message, flags);
-}
-
-ssize_t receive_a_little(int socket, msghdr* message, int flags) {
-  Cut cut(message);
-  return honest.receive_message(socket, &cut.message, flags);
-}
-
-struct Restored {
-  Restored() { honest = system_table(); }
-  ~Restored() { system_table() = honest; }
-};
-
-int unread_bytes(Net& net, int member, int from) {
-  int bytes = -1;
-  const int socket = net.lines[static_cast<std::size_t>(member)]->find(3 * from)->socket.get();
-  assert_int_equal(ioctl(socket, FIONREAD, &bytes), 0);
-  return bytes;
-}
-
-// Messages that may leave later wait in their rank, and leave in one call of the system: with go(),
-// with a look for bytes, with a wait, or before a message that leaves at once.
-void what_may_wait_leaves_together(void**) {
-  enum Way { by_go, by_fetch, by_rest, by_flush, by_wait, by_another };
-  for (const Way way : {by_go, by_fetch, by_rest, by_flush, by_wait, by_another}) {
-    const Restored restored;
-    Net net(3);
-    std::vector<std::uint64_t> calls;
-    net[0].take_calls_by([](int, const std::byte*, std::uint64_t) {});
-    net[1].take_calls_by([&](int from, const std::byte* frame, std::uint64_t bytes) {
-      assert_int_equal(from, 0);
-      for (std::uint64_t i = 0; i < bytes; ++i) assert_true(frame[i] == static_cast<std::byte>(i));
-      calls.push_back(bytes);
-    });
-    std::vector<std::byte> frame(100);
-    for (std::size_t i = 0; i < frame.size(); ++i) frame[i] = static_cast<std::byte>(i);
-    std::vector<std::uint32_t> given = numbers(1000, 4), got(1000), asked(20'000), more(3);
-    Piece asks(1, 1, 1, asked), gives(1, 2, 1, given), last(1, 3, 1, more);
-    asks.later = gives.later = true;
-    system_table().send_message = counted_send;
-    sends = 0;
-    assert_true(net[0].publish_to(1, frame.data(), 100, true).ok());
-    assert_true(net[0].publish_to(1, frame.data(), 33, true).ok());
-    assert_true(net[0].receive(asks).ok());
-    assert_true(net[0].send(gives).ok());
-    assert_int_equal(sends.load(), 0);
-    assert_int_equal(unread_bytes(net, 1, 0), 0);
-    assert_false(gives.done.load());
-    bool any = false;
-    switch (way) {
-      case by_go: net[0].go(); break;
-      case by_fetch: assert_true(net[0].fetch(&any).ok()); break;
-      case by_rest: net[0].rest(net[0].taken_calls(), Deadline::after(0)); break;
-      case by_flush: assert_true(net[0].flush_calls()); break;
-      case by_wait:
-        assert_int_equal(net[0].wait(asks, Deadline::after(1)).code(), TRIREME_ERROR_TIMEOUT);
-        break;
-      case by_another: assert_true(net[0].send(last).ok()); break;
-    }
-    assert_int_equal(sends.load(), way == by_another ? 2 : 1);
-    assert_true(gives.done.load());
-    assert_int_equal(net[0].traffic().sent_messages, way == by_another ? 5 : 4);
-    system_table() = honest;
-
-    Piece takes(0, 2, 1, got);
-    assert_true(net[1].publish("", 1).ok());  // opens its end
-    assert_true(net[1].receive(takes).ok());
-    assert_true(net[1].wait(takes, Deadline::after(kLong)).ok());
-    assert_true(got == given);
-    assert_true((calls == std::vector<std::uint64_t>{100, 33}));
-    assert_int_equal(unread_bytes(net, 2, 0), 0);
-    net[0].drop(asks);
-  }
-}
-
-// Heads, calls and parts are cut anywhere, on both ends.
-void a_few_bytes_at_a_time(void**) {
-  constexpr std::size_t kCounts[] = {0, 1, 17, 4096, 16'384, 16'385};
-  const Restored restored;
-  Net net(2);
-  std::atomic<int> wrong{0};
-  std::uint64_t calls[2] = {};
-  for (int member = 0; member < 2; ++member) {
-    net[member].take_calls_by([&, member](int, const std::byte* frame, std::uint64_t bytes) {
-      const std::uint64_t number = calls[member]++;
-      if (bytes != 1 + number * 700) ++wrong;
-      for (std::uint64_t i = 0; i < bytes; ++i) {
-        if (frame[i] != static_cast<std::byte>(number + i)) ++wrong;
-      }
-    });
-  }
-  system_table().send_message = send_a_little;
-  system_table().receive_message = receive_a_little;
-  const auto exchange = [&](int member) {
-    const int peer = 1 - member;
-    for (std::uint32_t round = 0; round < std::size(kCounts); ++round) {
-      std::vector<std::byte> frame(1 + round * 700);
-      for (std::size_t i = 0; i < frame.size(); ++i) frame[i] = static_cast<std::byte>(round + i);
-      if (!net[member].publish(frame.data(), frame.size(), true).ok()) ++wrong;
-      const std::size_t count = kCounts[round];
-      const auto seed = static_cast<std::uint32_t>(member);
-      std::vector<std::uint32_t> given = numbers(count, round + seed), got(count);
-      Piece takes(peer, round, 1, got), gives(peer, round, 1, given);
-      takes.later = gives.later = round % 2 == 0;
-      if (!net[member].receive(takes).ok() || !net[member].send(gives).ok()) ++wrong;
-      for (Piece* const each : {&takes, &gives}) {
-        if (!net[member].wait(*each, Deadline::after(kLong)).ok()) ++wrong;
-      }
-      if (got != numbers(count, round + 1 - seed)) ++wrong;
-      net[member].drop(takes);
-      net[member].drop(gives);
-    }
-  };
-  std::thread peer([&] { exchange(1); });
-  exchange(0);
-  peer.join();
-  assert_int_equal(wrong.load(), 0);
-  assert_int_equal(calls[0], std::size(kCounts));
-  assert_int_equal(calls[1], std::size(kCounts));
-}
-
 // A line that ends while nothing is awaited of its peer.
 void an_ended_line_is_seen(void**) {
   Net net(3);
@@ -744,8 +521,6 @@ int main() {
       cmocka_unit_test(who_has_a_call_does_not_rest),
       cmocka_unit_test(calls_that_cannot_be_are_corrupt),
       cmocka_unit_test(calls_come_from_members_that_get_none),
-      cmocka_unit_test(what_may_wait_leaves_together),
-      cmocka_unit_test(a_few_bytes_at_a_time),
       cmocka_unit_test(an_ended_line_is_seen),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

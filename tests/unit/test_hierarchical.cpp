@@ -155,12 +155,64 @@ void what_changes_on_the_way_is_no_number(void**) {
   for (const std::uint64_t change : {100u, 5000u, 9000u}) add_up(change, TRIREME_ERROR_CORRUPT);
 }
 
+// The bytes of many broadcasts go along a chain whose last member comes late. Members before it
+// stop then: none keeps what it has not asked for.
+void a_slow_member_of_a_chain_stops_those_before_it(void**) {
+  constexpr int kMembers = 3;
+  constexpr std::uint64_t kCount = 16'384;  // of pieces that are short
+  constexpr int kBroadcasts = 1200;
+  std::shared_ptr<tcp::Lines> lines[kMembers];
+  for (auto& each : lines) each = std::make_shared<tcp::Lines>(kMembers);
+  for (int i = 0; i < kMembers; ++i) {
+    for (int j = 0; j < i; ++j) {
+      int other = -1;
+      assert_true(lines[i]->add(j, pair_with(&other), SessionKeys()));
+      assert_true(lines[j]->add(i, tcp::Socket(other), SessionKeys()));
+    }
+  }
+  std::shared_ptr<tcp::Exchange> wires[kMembers];
+  for (int i = 0; i < kMembers; ++i) {
+    wires[i] = std::make_shared<tcp::Exchange>(tcp::Members{{0, 1, 2}, i}, lines[i]);
+    wires[i]->take_calls_by([](int, const std::byte*, std::uint64_t) {});
+    assert_true(wires[i]->open().ok());
+    assert_true(wires[i]->publish("", 1).ok());  // opens its ends
+  }
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> members;
+  for (int me = 0; me < kMembers; ++me) {
+    members.emplace_back([&, me] {
+      const tcp::Members all{{0, 1, 2}, me};
+      Ring ring(all, std::make_unique<LineNeighbours>(all, wires[me]));
+      std::vector<std::int32_t> data(kCount);
+      for (int number = 0; number < kBroadcasts; ++number) {
+        if (me == 2 && number == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        std::fill(data.begin(), data.end(), me == 0 ? number : -1);
+        Operation broadcast;
+        broadcast.kind = OperationKind::broadcast;
+        broadcast.dtype = TRIREME_DTYPE_I32;
+        broadcast.count = kCount;
+        broadcast.receive = data.data();
+        const auto ticket = static_cast<std::uint64_t>(number);
+        const Status status = ring.run(broadcast, ticket, Deadline::after(kLong));
+        if (!status.ok() || data.front() != number || data.back() != number) {
+          ++wrong;
+          for (const auto& wire : wires) wire->abort();
+          return;
+        }
+      }
+    });
+  }
+  for (std::thread& member : members) member.join();
+  assert_int_equal(wrong.load(), 0);
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(ranks_are_put_on_their_hosts),
       cmocka_unit_test(what_changes_on_the_way_is_no_number),
+      cmocka_unit_test(a_slow_member_of_a_chain_stops_those_before_it),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

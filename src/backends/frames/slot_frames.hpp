@@ -49,6 +49,10 @@ class SlotFrames final : public local::SlotRelay {
 
   void ring(int) noexcept override { poke_(); }
   void publish(std::uint32_t channel, bool later) noexcept override;
+  void go() noexcept override {
+    Wire* const wire = engine_ == nullptr ? nullptr : engine_->wire();
+    if (wire != nullptr) wire->go();
+  }
   bool is_fetched() const noexcept override { return carries_; }
   bool fetch(std::uint32_t channel) noexcept override;
   void fetch_all() noexcept override;

@@ -62,7 +62,7 @@ Status MpiNeighbours::finish(std::array<Half, 2>& halves, Deadline deadline) {
 }
 
 Status MpiNeighbours::step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
-                           std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes,
+                           std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes, bool,
                            Deadline deadline) {
   TRIREME_RETURN_IF_ERROR(failpoint("mpi", "before_step"));
   Stage& stage = stages_[channel];

@@ -17,7 +17,7 @@ class MpiNeighbours final : public hierarchical::Neighbours {
   MpiNeighbours(const Plugin& plugin, Group& group, const tcp::Members& members);
 
   Status step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
-              std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes,
+              std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes, bool chain,
               Deadline deadline) override;
   TrafficCounters traffic() const override { return {sent_.load(), received_.load()}; }
   void abort() noexcept override { aborted_.store(true); }

@@ -420,8 +420,7 @@ bool Messages::State::receive_at_once(Message& message) {
   const std::uint64_t bytes = header.count * dtype_size(header.dtype);
   if (header.first != bytes || bytes > most_at_once()) return false;
   Ring& ring = this->ring(from, group.rank());
-  copy_out(static_cast<std::byte*>(message.data), ring.data, capacity(), peer.read + sizeof header,
-           bytes);
+  if (bytes > 0) copy_out(message.data, ring.data, capacity(), peer.read + sizeof header, bytes);
   peer.come = peer.read = next_cell(peer.read + sizeof header + bytes);
   note(message);
   give_room(from);

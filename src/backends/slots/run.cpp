@@ -84,18 +84,25 @@ Status Run::execute_elsewhere(bool apart, bool visits, const Elsewhere& move) {
   // The call may leave with the first bytes of its collective. A rank that ends at a point has
   // called before.
   const bool later = apart && visits && !detail::failpoints_armed.load(std::memory_order_relaxed);
+  // Whatever ends the move: the peers get the call.
+  struct Sent {
+    SlotRelay* relay;
+    ~Sent() {
+      if (relay != nullptr) relay->go();
+    }
+  } sent{later ? call_.group.bells().relay() : nullptr};
   publish(later);
   TRIREME_FAILPOINT(call_.point, "after_publish");
   if (!apart) TRIREME_RETURN_IF_ERROR(meet());
-  const Status may_move = look_before_move();
-  if (later && !may_move.ok()) call_.group.bells().relay()->fetch(call_.op.channel);
-  TRIREME_RETURN_IF_ERROR(may_move);
+  TRIREME_RETURN_IF_ERROR(look_before_move());
   TRIREME_FAILPOINT(call_.point, "before_move");
   // Before the move: after it, the other ranks may end the collective without this one.
   if (!visits) TRIREME_RETURN_IF_ERROR(transfer_.visit_middle());
   const Status moved = watch(apart, move);
-  if (later && !moved.ok()) call_.group.bells().relay()->fetch(call_.op.channel);
-  if (!moved.ok()) return explain(moved);
+  if (!moved.ok()) {
+    if (sent.relay != nullptr) sent.relay->go();
+    return explain(moved);
+  }
   if (apart) TRIREME_RETURN_IF_ERROR(meet());
   TRIREME_FAILPOINT(call_.point, "after_move");
   TRIREME_FAILPOINT(call_.point, "before_leave");

@@ -48,9 +48,9 @@ class Run {
   Status disagreement() const;
   Status move();
   std::uint64_t ticket() const;
+  Status look_before_move();
   // Moves, while another thread looks for late ranks: if `apart`, no rank has waited for the
   // others.
-  Status look_before_move();
   Status watch(bool apart, const Elsewhere& move);
   Status explain(const Status& moved);
 

@@ -13,8 +13,10 @@ class SlotRelay {
   // This rank rang the bell of `rank`.
   virtual void ring(int rank) noexcept = 0;
   // This rank has published a collective in that channel; called on the thread that runs it.
-  // `later`: it may wait for the first bytes of that collective, or for fetch().
+  // `later`: it may wait for the first bytes of that collective, for go(), or for fetch().
   virtual void publish(std::uint32_t channel, bool later) noexcept = 0;
+  // Sends the publications that wait for bytes. Any thread.
+  virtual void go() noexcept = 0;
   // Whether a rank that waits for peers' publications must call fetch(): else they arrive by
   // themselves, and bells ring.
   virtual bool is_fetched() const noexcept = 0;

@@ -114,18 +114,29 @@ Status Exchange::receive(Transfer& transfer) {
 
 void Exchange::go() noexcept {
   if (common_.held.load() == 0) return;
+  bool done = false;
   for (const auto& to : peers_) {
     if (!to->is_held()) continue;
     const std::lock_guard lock(to->mutex);
-    static_cast<void>(to->flush());
+    done = to->flush() || done;
     to->refresh();
   }
+  if (done) tell_done();
+}
+
+// Transfers of other threads may be done, on a thread that is not the moving one.
+void Exchange::tell_done() noexcept {
+  poke();
+  const std::lock_guard lock(mutex_);
+  if (waiting_ > 0) changed_.notify_all();
 }
 
 void Exchange::drop(Transfer& transfer) noexcept {
   if (transfer.done.load(std::memory_order_acquire)) return;
   ExchangePeer& with = peer(transfer.peer);
   const std::lock_guard lock(with.mutex);
+  // The peer gets the call of this rank, whatever has ended the transfer.
+  if (with.is_held()) static_cast<void>(with.flush());
   with.forget(transfer);
   if (!transfer.done.load()) {
     this->abort();  // first: as in corrupt()
@@ -337,19 +348,15 @@ void Exchange::rest(std::uint64_t seen, Deadline deadline) {
 
 bool Exchange::flush_calls() noexcept {
   bool all = true;
-  go();
+  bool done = false;
   for (const auto& to : peers_) {
-    if ((to->events() & POLLOUT) == 0) continue;
     const std::lock_guard lock(to->mutex);
-    const bool done = to->flush();
+    if (!to->has_unsent()) continue;
+    done = to->flush() || done;
     to->update_events();
     all = all && !to->has_unsent();
-    if (!done) continue;
-    // A transfer of another thread may be done.
-    poke();
-    const std::lock_guard guard(mutex_);
-    changed_.notify_all();
   }
+  if (done) tell_done();
   return all;
 }
 

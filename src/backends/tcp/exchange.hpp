@@ -93,6 +93,7 @@ class Exchange final : public Wire {
   Status prepare(ExchangePeer& peer, const Transfer& transfer);
   void serve(int member, short happened, const Transfer* awaited);
   void poke();
+  void tell_done() noexcept;
   void move_bytes(const Transfer* awaited, Deadline deadline);
   bool begin_driving() noexcept;
   void end_driving(std::uint64_t calls_before) noexcept;

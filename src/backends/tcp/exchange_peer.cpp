@@ -15,8 +15,8 @@ namespace {
 
 // Small enough that a part is still in the caches when its code is compared.
 constexpr std::uint64_t kPartBytes = 128u << 10;
-// A peer may be so many receives, or short pieces, ahead. More than any algorithm has under way
-// with one peer on all channels. So are the bytes of those pieces.
+// A peer may be so many receives, or short pieces of so many bytes, ahead. More than any algorithm
+// has under way with one peer on all channels: who may be further ahead announces its pieces.
 constexpr std::size_t kMostAhead = 4096;
 constexpr std::uint64_t kMostEarlyBytes = 64u << 20;
 // A thread that looks for calls moves no more of a peer's bytes at a time.
@@ -24,7 +24,8 @@ constexpr std::uint64_t kTurnBytes = 1u << 20;
 // Up to here a copy costs less than to wait for the peer's announcement. Both ends know the length
 // of a piece, so they agree.
 constexpr std::uint64_t kShortBytes = 64u << 10;
-// So many bytes of short messages leave in one call of the system. A longer one leaves alone.
+// Short messages of so many bytes leave in one call of the system. Of the longer ones each leaves
+// without the next.
 constexpr std::size_t kMostTogether = 16u << 10;
 // Before a long piece a read takes no more bytes ahead: what is ahead is copied once more.
 constexpr std::size_t kAheadOfLong = 2u << 10;
@@ -132,7 +133,9 @@ void ExchangePeer::enqueue(Outgoing&& outgoing, bool later) {
   out_.push_back(std::move(outgoing));
   common_.sent_messages.fetch_add(1, std::memory_order_relaxed);
   if (later && was_idle) return hold();
-  if (!later && (was_idle || held_.load())) static_cast<void>(flush());
+  const bool of_others = held_.load();
+  if (later || (!was_idle && !of_others)) return;
+  if (flush() && of_others) common_.wake_all();
 }
 
 void ExchangePeer::hold() noexcept {

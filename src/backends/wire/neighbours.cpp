@@ -13,7 +13,7 @@ std::vector<int> LineNeighbours::neighbours(const tcp::Members& members) {
 // Empty steps count at neither end.
 Status LineNeighbours::step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
                             std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes,
-                            Deadline deadline) {
+                            bool chain, Deadline deadline) {
   const int n = static_cast<int>(members_.ranks.size());
   Steps& steps = steps_[channel];
   // Whatever ends the step, neither is under way afterwards.
@@ -33,6 +33,7 @@ Status LineNeighbours::step(std::uint32_t channel, std::uint64_t ticket, const s
     takes.transfer.slot = steps.received++;
     takes.transfer.data = in;
     takes.transfer.bytes = in_bytes;
+    takes.transfer.announced = chain;
     TRIREME_RETURN_IF_ERROR(wire_->receive(takes.transfer));
     takes.is = true;
   }
@@ -42,6 +43,7 @@ Status LineNeighbours::step(std::uint32_t channel, std::uint64_t ticket, const s
     gives.transfer.slot = steps.sent++;
     gives.transfer.data = const_cast<std::byte*>(out);
     gives.transfer.bytes = out_bytes;
+    gives.transfer.announced = chain;
     TRIREME_RETURN_IF_ERROR(wire_->send(gives.transfer));
     gives.is = true;
     TRIREME_RETURN_IF_ERROR(wire_->wait(gives.transfer, deadline));

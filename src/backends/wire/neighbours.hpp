@@ -20,9 +20,10 @@ class Neighbours {
 
   // Sends to the next member, and receives from the previous one; both ends agree on the sizes. A
   // size of 0 sends no message. Channel, ticket, deadline and failures are as in
-  // host::Engine::run().
+  // host::Engine::run(). `chain`: a member may be any number of steps ahead of the next one, as it
+  // waits for none. Then a receiver asks for each message.
   virtual Status step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
-                      std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes,
+                      std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes, bool chain,
                       Deadline deadline) = 0;
   virtual TrafficCounters traffic() const = 0;
   virtual void abort() noexcept = 0;  // as in host::Engine
@@ -37,7 +38,7 @@ class LineNeighbours final : public Neighbours {
   static std::vector<int> neighbours(const tcp::Members& members);
 
   Status step(std::uint32_t channel, std::uint64_t ticket, const std::byte* out,
-              std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes,
+              std::uint64_t out_bytes, std::byte* in, std::uint64_t in_bytes, bool chain,
               Deadline deadline) override;
   TrafficCounters traffic() const override { return wire_->traffic(); }
   void abort() noexcept override { wire_->abort(); }
