@@ -155,8 +155,8 @@ void what_changes_on_the_way_is_no_number(void**) {
   for (const std::uint64_t change : {100u, 5000u, 9000u}) add_up(change, TRIREME_ERROR_CORRUPT);
 }
 
-// The bytes of many broadcasts go along a chain whose last member comes late. Members before it
-// stop then: none keeps what it has not asked for.
+// The bytes of many broadcasts go along a chain whose last member comes late. The members before it
+// stop then, as each member asks for the bytes that it gets.
 void a_slow_member_of_a_chain_stops_those_before_it(void**) {
   constexpr int kMembers = 3;
   constexpr std::uint64_t kCount = 16'384;  // of pieces that are short
