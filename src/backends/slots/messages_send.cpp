@@ -3,6 +3,7 @@
 
 #include "backends/slots/messages_state.hpp"
 #include "platform/failpoint.hpp"
+#include "platform/names.hpp"
 
 namespace trireme::local {
 

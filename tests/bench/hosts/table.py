@@ -3,11 +3,11 @@
 
 Usage: table.py BUILD_FOLDER [--rounds N] [--seconds S] [--ranks N,...] [ROW...]
 
-Rows: tcp, tcp_hosts, gloo, hierarchical, mpi, mpi_hosts, store; without any, all of them. "tcp" is
-the default between hosts over the loopback, beside the better of Open MPI over TCP and Gloo;
-"tcp_hosts" the same between two hosts. "check" is a row that is
-only run when it is asked for: every operation, dtype and reduction over each of these backends,
-each element compared; it takes minutes, and a wrong element makes the exit code 1.
+Rows: tcp, tcp_hosts, link, gloo, hierarchical, mpi, mpi_hosts, store; without any, all of them.
+"tcp" is the default between hosts over the loopback, beside the better of Open MPI over TCP and
+Gloo; "tcp_hosts" the same between two hosts, and "link" between two hosts with 1 Gbit/s. "check" is
+a row that is only run when it is asked for: every operation, dtype and reduction over each of these
+backends, each element compared; it takes minutes, and a wrong element makes the exit code 1.
 
 Two network namespaces are the hosts (root only). A round measures ours and each peer once, one
 after the other; a ratio is the median of the ratios within the rounds. Speed is not asserted:
@@ -256,16 +256,6 @@ class Bench:
 
     def tcp_hosts(self) -> None:
         with hosts.Hosts(2) as network, tempfile.TemporaryDirectory() as folder:
-            def ours() -> Cases:
-                self.meetings += 1
-                where = f"tcp://{network.addresses[0]}:29500/{self.meetings}"
-                return self.cases_of_ours(self.finish([network.popen(
-                    rank, self.wire_bench("--ranks-as", "env", "--memory", "private"),
-                    env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "TRIREME_TOKEN": TOKEN,
-                         "TRIREME_RENDEZVOUS": where},
-                    text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-                    for rank in range(2)]))
-
             def gloo() -> Cases:
                 program = self.peer_program("gloo")
                 with tempfile.TemporaryDirectory() as meeting:
@@ -280,8 +270,39 @@ class Bench:
                 return self.cases_of_peer(self.finish([network.popen(
                     0, whole, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)]))
 
-            self.beside_peers("tcp, 2 hosts x 1", ours,
-                              {"Open MPI over TCP": openmpi, "Gloo": gloo})
+            self.beside_peers(
+                "tcp, 2 hosts x 1",
+                lambda: self.one_on_each(network, self.wire_bench("--ranks-as", "env")),
+                {"Open MPI over TCP": openmpi, "Gloo": gloo})
+
+    def one_on_each(self, network: hosts.Hosts, program: list[str]) -> Cases:
+        self.meetings += 1
+        where = f"tcp://{network.addresses[0]}:29500/{self.meetings}"
+        return self.cases_of_ours(self.finish([network.popen(
+            rank, [*program, "--memory", "private"],
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "TRIREME_TOKEN": TOKEN,
+                 "TRIREME_RENDEZVOUS": where},
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(2)]))
+
+    def link(self) -> None:
+        # Of two ranks each sends as many bytes as the whole has, or half of them in one direction.
+        parts = {"all_reduce": 1, "broadcast": 1, "all_gather": 2, "reduce_scatter": 2}
+        size = 64 << 20
+        with hosts.Hosts(2) as network:
+            for host in network.hosts:
+                limit = host.command(["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate",
+                                      "1gbit", "burst", "256kb", "latency", "50ms"])
+                if subprocess.run(limit, check=False, stderr=subprocess.DEVNULL).returncode != 0:
+                    raise Missing("tc with tbf")
+            rounds = [self.one_on_each(network, [
+                self.trireme, "bench", *parts, "-b", str(size), "-e", str(size), "-w", "1", "-n",
+                "3", "--place", "in", "--ranks-as", "env", "--json", "-"])
+                for _ in range(self.rounds)]
+        for what, part in parts.items():
+            own = [times[what, size] for times in rounds]
+            ideal = [size / part * 8 / 1000.0] * len(own)  # microseconds at 1 Gbit/s
+            self.table.faster(f"link of 1 Gbit/s, {what}, {bytes_text(size)}", own, "the link",
+                              ideal, 0.93)
 
     def gloo(self) -> None:
         with hosts.Hosts(2) as network:
@@ -429,7 +450,7 @@ class Bench:
                         "reached" if wrong == 0 else "WRONG")
 
 
-ROWS = ("tcp", "tcp_hosts", "gloo", "hierarchical", "mpi", "mpi_hosts", "store", "check")
+ROWS = ("tcp", "tcp_hosts", "link", "gloo", "hierarchical", "mpi", "mpi_hosts", "store", "check")
 
 
 def main() -> int:
