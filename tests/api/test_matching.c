@@ -2,6 +2,7 @@
  * sends, both halves at once. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -314,6 +315,53 @@ static void other_dtype(trireme_communicator *communicator, int rank, void *cont
     EXPECT(verdict, buffer == NULL && strstr(trireme_last_error(), "f32") != NULL);
 }
 
+struct misfit {
+    uint64_t sent, asked;
+    trireme_dtype dtype;
+    bool up_to;
+    struct verdict verdicts[2];
+};
+
+/* The message has come when its receive is called: the barrier is behind its send. */
+static void receive_another(trireme_communicator *communicator, int rank, void *context) {
+    struct misfit *const misfit = context;
+    struct verdict *const verdict = &misfit->verdicts[rank];
+    int32_t data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    if (rank == 0) {
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_send(communicator, data, misfit->sent, i32, 1, 0, NULL));
+    }
+    const trireme_status met = trireme_barrier(communicator, NULL);
+    /* The failure may overtake the end of the other rank's barrier. */
+    EXPECT(verdict, met == TRIREME_OK || (rank == 0 && met == TRIREME_ERROR_MISMATCH));
+    if (rank == 1) {
+        trireme_message_info info = TRIREME_MESSAGE_INFO_INIT;
+        const trireme_status status =
+            misfit->up_to
+                ? trireme_receive_message(communicator, data, misfit->asked, misfit->dtype, 0, 0,
+                                          NULL, &info)
+                : trireme_receive(communicator, data, misfit->asked, misfit->dtype, 0, 0, NULL);
+        EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH, status);
+        for (int32_t i = 0; i < 8; ++i) EXPECT(verdict, data[i] == i + 1);
+    }
+    EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH, trireme_barrier(communicator, NULL));
+}
+
+static void a_message_that_does_not_fit_is_no_number(void **state) {
+    (void)state;
+    static const struct misfit misfits[] = {
+        {3, 2, TRIREME_DTYPE_I32, false, {{0}}}, {3, 4, TRIREME_DTYPE_I32, false, {{0}}},
+        {3, 3, TRIREME_DTYPE_F32, false, {{0}}}, {0, 1, TRIREME_DTYPE_I32, false, {{0}}},
+        {1, 0, TRIREME_DTYPE_I32, false, {{0}}}, {3, 2, TRIREME_DTYPE_I32, true, {{0}}},
+        {3, 8, TRIREME_DTYPE_F32, true, {{0}}},
+    };
+    for (size_t i = 0; i < COUNT_OF(misfits); ++i) {
+        struct misfit misfit = misfits[i];
+        run_ranks(2, receive_another, &misfit);
+        assert_verdicts(misfit.verdicts, 2);
+    }
+}
+
 static void the_sender_alone_may_know_the_size(void **state) {
     (void)state;
     struct verdict verdicts[2] = {0};
@@ -431,6 +479,7 @@ int main(void) {
         cmocka_unit_test(receives_match_in_the_order_they_were_asked_for),
         cmocka_unit_test(send_receive_needs_no_order),
         cmocka_unit_test(a_buffered_send_waits_for_room_alone),
+        cmocka_unit_test(a_message_that_does_not_fit_is_no_number),
         cmocka_unit_test(the_sender_alone_may_know_the_size),
         cmocka_unit_test(what_never_comes_ends_at_the_deadline_or_when_all_have_left),
         cmocka_unit_test(bad_arguments_are_refused),
