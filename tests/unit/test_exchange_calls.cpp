@@ -172,7 +172,7 @@ void who_sends_bytes_of_others_wakes_them(void**) {
 
 // Heads, calls and parts are cut anywhere, on both ends.
 void a_few_bytes_at_a_time(void**) {
-  constexpr std::size_t kCounts[] = {0, 1, 17, 4096, 16'384, 33'000};
+  constexpr std::size_t kCounts[] = {0, 1, 17, 4096, 16'384, 140'000};
   const Restored restored;
   Net net(2);
   std::atomic<int> wrong{0};
