@@ -16,8 +16,8 @@
 namespace {
 
 const System honest = system_table();  // a test that fails restores nothing
-std::atomic<int> sends{0};        // calls of the system
-std::atomic<std::uint32_t> turn;  // of those that move few bytes
+std::atomic<int> sends{0};             // calls of the system
+std::atomic<std::uint32_t> turn;       // of those that move few bytes
 
 ssize_t counted_send(int socket, const msghdr* message, int flags) {
   ++sends;

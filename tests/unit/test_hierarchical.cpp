@@ -155,12 +155,12 @@ void what_changes_on_the_way_is_no_number(void**) {
   for (const std::uint64_t change : {100u, 5000u, 9000u}) add_up(change, TRIREME_ERROR_CORRUPT);
 }
 
-// The bytes of many broadcasts go along a chain whose last member comes late. The members before it
-// stop then, as each member asks for the bytes that it gets.
-void a_slow_member_of_a_chain_stops_those_before_it(void**) {
+// The bytes of many operations go from member 0 along a chain whose last member comes late. The
+// members before it stop then, as each member asks for the bytes that it gets.
+void go_along_a_chain(OperationKind kind) {
   constexpr int kMembers = 3;
   constexpr std::uint64_t kCount = 16'384;  // of pieces that are short
-  constexpr int kBroadcasts = 1200;
+  constexpr int kOperations = 1200;
   std::shared_ptr<tcp::Lines> lines[kMembers];
   for (auto& each : lines) each = std::make_shared<tcp::Lines>(kMembers);
   for (int i = 0; i < kMembers; ++i) {
@@ -184,16 +184,20 @@ void a_slow_member_of_a_chain_stops_those_before_it(void**) {
       const tcp::Members all{{0, 1, 2}, me};
       Ring ring(all, std::make_unique<LineNeighbours>(all, wires[me]));
       std::vector<std::int32_t> data(kCount);
-      for (int number = 0; number < kBroadcasts; ++number) {
+      for (int number = 0; number < kOperations; ++number) {
         if (me == 2 && number == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
         std::fill(data.begin(), data.end(), me == 0 ? number : -1);
-        Operation broadcast;
-        broadcast.kind = OperationKind::broadcast;
-        broadcast.dtype = TRIREME_DTYPE_I32;
-        broadcast.count = kCount;
-        broadcast.receive = data.data();
+        Operation operation;
+        operation.kind = kind;
+        operation.dtype = TRIREME_DTYPE_I32;
+        operation.send = operation.receive = data.data();
+        if (kind == OperationKind::broadcast) {
+          operation.count = kCount;
+        } else {
+          operation.counts = {kCount, 0, 0};
+        }
         const auto ticket = static_cast<std::uint64_t>(number);
-        const Status status = ring.run(broadcast, ticket, Deadline::after(kLong));
+        const Status status = ring.run(operation, ticket, Deadline::after(kLong));
         if (!status.ok() || data.front() != number || data.back() != number) {
           ++wrong;
           for (const auto& wire : wires) wire->abort();
@@ -204,6 +208,11 @@ void a_slow_member_of_a_chain_stops_those_before_it(void**) {
   }
   for (std::thread& member : members) member.join();
   assert_int_equal(wrong.load(), 0);
+}
+
+void a_slow_member_of_a_chain_stops_those_before_it(void**) {
+  go_along_a_chain(OperationKind::broadcast);
+  go_along_a_chain(OperationKind::all_gather_v);
 }
 
 }  // namespace

@@ -1,10 +1,9 @@
 #include "backends/tcp/exchange.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <string>
 
+#include "platform/backoff.hpp"
 #include "platform/thread.hpp"
 
 namespace trireme::tcp {
@@ -126,8 +125,9 @@ void Exchange::go() noexcept {
 
 // Transfers of other threads may be done, on a thread that is not the moving one.
 void Exchange::tell_done() noexcept {
-  poke();
+  // A thread becomes the moving one, or begins to wait, under the mutex, after a look.
   const std::lock_guard lock(mutex_);
+  poke();
   if (waiting_ > 0) changed_.notify_all();
 }
 
@@ -136,7 +136,7 @@ void Exchange::drop(Transfer& transfer) noexcept {
   ExchangePeer& with = peer(transfer.peer);
   const std::lock_guard lock(with.mutex);
   // The peer gets the call of this rank, whatever has ended the transfer.
-  if (with.is_held()) static_cast<void>(with.flush());
+  if (with.is_held() && with.flush()) tell_done();
   with.forget(transfer);
   if (!transfer.done.load()) {
     this->abort();  // first: as in corrupt()
@@ -202,6 +202,7 @@ void Exchange::serve(int member, short happened, const Transfer* awaited) {
 Status Exchange::wait(Transfer& transfer, Deadline deadline) {
   ExchangePeer& with = peer(transfer.peer);
   int polls = polls_.count;
+  Backoff yields(0, polls_.count);
   go();
   while (!transfer.done.load(std::memory_order_acquire)) {
     TRIREME_RETURN_IF_ERROR(look(transfer));
@@ -241,7 +242,8 @@ Status Exchange::wait(Transfer& transfer, Deadline deadline) {
       fail(no_memory_);
     }
     end_driving(calls);
-    if (only_looks && polls_.yields && !transfer.done.load()) sched_yield();
+    const bool yields_now = only_looks && polls_.yields && !transfer.done.load();
+    if (yields_now && !yields.wait(deadline)) polls = 0;
   }
   return Status::success();
 }
@@ -353,7 +355,7 @@ bool Exchange::flush_calls() noexcept {
     const std::lock_guard lock(to->mutex);
     if (!to->has_unsent()) continue;
     done = to->flush() || done;
-    to->update_events();
+    to->refresh();
     all = all && !to->has_unsent();
   }
   if (done) tell_done();

@@ -49,8 +49,10 @@ std::byte* Ring::spare(Lane& lane, std::uint64_t bytes) {
 
 Status Ring::step(Call& call, const std::byte* out, std::uint64_t out_bytes, std::byte* in,
                   std::uint64_t in_bytes) {
-  return neighbours_->step(call.op.channel, call.ticket, out, out_bytes, in, in_bytes,
-                           call.op.kind == OperationKind::broadcast, call.deadline);
+  // With counts of their own, all blocks but one may be empty: then the ring is a chain, too.
+  const bool chain = call.op.kind == OperationKind::broadcast || !call.op.counts.empty();
+  return neighbours_->step(call.op.channel, call.ticket, out, out_bytes, in, in_bytes, chain,
+                           call.deadline);
 }
 
 Status Ring::run(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
