@@ -430,7 +430,7 @@ bool Messages::State::receive_at_once(Message& message) {
   return true;
 }
 
-// --- the three of Backend --------------------------------------------------------------------
+// --- the four of Backend ---------------------------------------------------------------------
 
 // post() only lists the message: if it threw later, it would leave a message behind that its owner
 // believes refused.

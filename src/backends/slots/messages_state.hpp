@@ -27,7 +27,7 @@ struct WireHeader {
 // Instead of a payload comes the place of the bytes, and fills the cell.
 constexpr std::uint64_t kLent = UINT64_MAX;
 static_assert(sizeof(WireHeader) + sizeof(Location) == kCell);
-// Longer messages take longer than what it saves to list none.
+// A message of up to so many bytes moves at once. For a longer one a list costs little.
 constexpr std::uint64_t kMostAtOnce = 4096;
 
 inline WireHeader header_of(const Message& send) {

@@ -81,10 +81,10 @@ Status Run::agree(std::vector<bool>* gives) {
 
 Status Run::execute_elsewhere(bool apart, bool visits, const Elsewhere& move) {
   TRIREME_FAILPOINT(call_.point, "before_publish");
-  // The call may leave with the first bytes of its collective. A rank that ends at a point has
-  // called before.
+  // The call may leave with the first bytes of its collective. Where failpoints are armed it leaves
+  // at once: a rank that dies after "after_publish" has called.
   const bool later = apart && visits && !detail::failpoints_armed.load(std::memory_order_relaxed);
-  // Whatever ends the move: the peers get the call.
+  // The peers get the call, whatever ends the move.
   struct Sent {
     SlotRelay* relay;
     ~Sent() {
