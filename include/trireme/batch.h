@@ -67,7 +67,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_batch_end(void);
  * @param length  Entries of the lists; the same on all ranks, as their counts are.
  * @param dtype  Type of the elements.
  * @param reduction  How they are combined.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
  *
@@ -92,7 +92,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_reduce_list(
  * @param length  Entries of the lists; the same on all ranks, as their counts are.
  * @param dtype  Type of the elements.
  * @param reduction  How they are combined.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.
@@ -121,7 +121,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_reduce_list_start(
  * @param length  Entries of the lists; the same on all ranks, as their counts are.
  * @param dtype  Type of the elements.
  * @param reduction  How they are combined.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
  *
@@ -146,7 +146,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_reduce_scatter_list(
  * @param length  Entries of the lists; the same on all ranks, as their counts are.
  * @param dtype  Type of the elements.
  * @param reduction  How they are combined.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.
@@ -174,7 +174,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_reduce_scatter_list_sta
  * @param counts  Elements of one block of each entry.
  * @param length  Entries of the lists; the same on all ranks, as their counts are.
  * @param dtype  Type of the elements.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
  *
@@ -198,7 +198,7 @@ trireme_all_gather_list(trireme_communicator *communicator, const void *const *s
  * @param counts  Elements of one block of each entry.
  * @param length  Entries of the lists; the same on all ranks, as their counts are.
  * @param dtype  Type of the elements.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.
@@ -225,7 +225,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_gather_list_start(
  * @param length  Entries of the lists; the same on all ranks, as their counts are.
  * @param dtype  Type of the elements.
  * @param root  Rank whose elements are given.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
  *
@@ -248,7 +248,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_broadcast_list(
  * @param length  Entries of the lists; the same on all ranks, as their counts are.
  * @param dtype  Type of the elements.
  * @param root  Rank whose elements are given.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.
@@ -273,7 +273,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_broadcast_list_start(
  * @param count  Elements of the root; not used elsewhere.
  * @param dtype  Type of the elements.
  * @param root  Rank whose elements are given.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_buffer  A buffer with the elements; its size says how many. On the root it may
  *                  be NULL: then no copy is made there. Free it with trireme_buffer_destroy().
  *                  Not written on failure.
@@ -300,7 +300,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_broadcast_to_buffer(
  *                  elsewhere.
  * @param dtype  Type of the elements.
  * @param root  Rank that has the blocks.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_buffer  A buffer with this rank's block; its size says how long. Free it with
  *                  trireme_buffer_destroy(). Not written on failure.
  * @retval TRIREME_OK  Done on this rank.
@@ -324,7 +324,7 @@ trireme_scatter_to_buffer(trireme_communicator *communicator, const void *send,
  * @param send  This rank's block.
  * @param send_count  Elements of this rank's block.
  * @param dtype  Type of the elements.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_counts  World size numbers: elements of each block.
  * @param[out] out_buffer  A buffer with all blocks, one after the other in rank order. Free it
  *                  with trireme_buffer_destroy(). Not written on failure.

@@ -24,6 +24,9 @@
  * - TRIREME_ERROR_PEER_LOST: a rank died or left; names it.
  * - TRIREME_ERROR_ABORTED: a rank called trireme_communicator_abort().
  * - TRIREME_ERROR_CANCELLED: a rank withdrew its request.
+ * - TRIREME_ERROR_CORRUPT: bytes of a rank changed on the way; names the rank.
+ * - TRIREME_ERROR_AUTHENTICATION: a rank has another token than the one where the ranks meet.
+ * - TRIREME_ERROR_CALLBACK: the caller's transport answered another number than 0.
  * - TRIREME_ERROR_OUT_OF_MEMORY: host memory has run out.
  * - TRIREME_ERROR_SYSTEM: the operating system refused.
  *
@@ -154,7 +157,7 @@ typedef struct trireme_operation_options {
  * @param count  Elements. With 0 the ranks still wait for each other, and their calls are compared.
  * @param dtype  Type of the elements.
  * @param reduction  How they are combined.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of this file.
  *
@@ -177,7 +180,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_reduce(
  * @param count  Elements. With 0 the ranks still wait for each other, and their calls are compared.
  * @param dtype  Type of the elements.
  * @param reduction  How they are combined.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.
@@ -203,7 +206,7 @@ trireme_all_reduce_start(trireme_communicator *communicator, const void *send, v
  * @param receive_count  Elements of one block.
  * @param dtype  Type of the elements.
  * @param reduction  How they are combined.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of this file.
  *
@@ -226,7 +229,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_reduce_scatter(
  * @param receive_count  Elements of one block.
  * @param dtype  Type of the elements.
  * @param reduction  How they are combined.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.
@@ -252,7 +255,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_reduce_scatter_start(
  * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
  * @param dtype  Type of the elements.
  * @param reduction  How they are combined.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of this file.
  *
@@ -275,7 +278,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_reduce_scatter_v(
  * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
  * @param dtype  Type of the elements.
  * @param reduction  How they are combined.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.
@@ -300,7 +303,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_reduce_scatter_v_start(
  * @param[out] receive  `send_count` x world size elements.
  * @param send_count  Elements of one block.
  * @param dtype  Type of the elements.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of this file.
  *
@@ -322,7 +325,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_gather(
  * @param[out] receive  `send_count` x world size elements.
  * @param send_count  Elements of one block.
  * @param dtype  Type of the elements.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.
@@ -346,7 +349,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_gather_start(
  * @param[out] receive  All blocks, one after the other.
  * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
  * @param dtype  Type of the elements.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of this file.
  *
@@ -368,7 +371,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_gather_v(
  * @param[out] receive  All blocks, one after the other.
  * @param counts  World size numbers: elements of each block; the same on all ranks. Copied.
  * @param dtype  Type of the elements.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.
@@ -392,7 +395,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_gather_v_start(
  * @param count  Elements.
  * @param dtype  Type of the elements.
  * @param root  Rank whose elements are given.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of this file.
  *
@@ -414,7 +417,7 @@ trireme_broadcast(trireme_communicator *communicator, void *data, uint64_t count
  * @param count  Elements.
  * @param dtype  Type of the elements.
  * @param root  Rank whose elements are given.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.
@@ -438,7 +441,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_broadcast_start(
  * @param[out] receive  `block_count` x world size elements: block r came from rank r.
  * @param block_count  Elements of one block.
  * @param dtype  Type of the elements.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of this file.
  *
@@ -460,7 +463,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_to_all(
  * @param[out] receive  `block_count` x world size elements: block r came from rank r.
  * @param block_count  Elements of one block.
  * @param dtype  Type of the elements.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.
@@ -487,7 +490,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_to_all_start(
  * @param[out] receive  Blocks of rank 0, 1 and so on, one after the other.
  * @param receive_counts  World size numbers: elements of each rank. Copied.
  * @param dtype  Type of the elements.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of this file.
  *
@@ -511,7 +514,7 @@ trireme_all_to_all_v(trireme_communicator *communicator, const void *send,
  * @param[out] receive  Blocks of rank 0, 1 and so on, one after the other.
  * @param receive_counts  World size numbers: elements of each rank. Copied.
  * @param dtype  Type of the elements.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.
@@ -532,7 +535,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_all_to_all_v_start(
  * Moves no data.
  *
  * @param communicator  The communicator.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of this file.
  *
@@ -549,7 +552,7 @@ trireme_barrier(trireme_communicator *communicator, const trireme_operation_opti
  * the order of their calls.
  *
  * @param communicator  The communicator.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.

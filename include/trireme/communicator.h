@@ -3,8 +3,8 @@
  * @brief Joining a group of ranks, watching it, and leaving it.
  *
  * Ownership: trireme_communicator_create() makes a communicator, and
- * trireme_communicator_destroy() destroys it. Objects made from it keep it alive. So the caller, or
- * a garbage collector, may destroy handles in any order.
+ * trireme_communicator_destroy() destroys it. The caller, or a garbage collector, may destroy
+ * handles in any order. But a model needs its communicator: see model.h.
  *
  * Thread safety: every function here may run on any thread concurrently with other calls on the
  * same communicator. All ranks must call its collectives in the same order.
@@ -98,8 +98,9 @@ typedef struct trireme_communicator_options {
     const char *rendezvous;
     /**
      * "local"; "frames", over sockets or a transport, also between ranks of one host; "mpi", where
-     * MPI moves everything, on one host, too; or "gloo", with tcp:// alone. The same on all ranks.
-     * Default: the best one for the rendezvous, which is never "gloo".
+     * MPI moves everything, on one host, too; or "gloo", with tcp:// alone. The same on all ranks,
+     * but over tcp:// some may name "frames" and others none: then all send frames. Default: the
+     * best one for the rendezvous, which is never "gloo".
      */
     const char *backend;
     /** Name in messages, at most 63 bytes. Default: the rendezvous. */

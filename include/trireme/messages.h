@@ -63,7 +63,7 @@ typedef struct trireme_message_info {
  * @param dtype  Type of the elements; the receiver must ask for the same.
  * @param to  Rank that receives.
  * @param tag  Any number; matched by the receiver.
- * @param options  Deadline and flags; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
  *
@@ -86,7 +86,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_send(
  * @param dtype  Type of the elements; the receiver must ask for the same.
  * @param to  Rank that receives.
  * @param tag  Any number; matched by the receiver.
- * @param options  Deadline and flags; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.
@@ -114,7 +114,7 @@ trireme_send_start(trireme_communicator *communicator, const void *data, uint64_
  * @param dtype  Type of the elements.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
  * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
- * @param options  Deadline and flags; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
  *
@@ -137,7 +137,7 @@ trireme_receive(trireme_communicator *communicator, void *data, uint64_t count, 
  * @param dtype  Type of the elements.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
  * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
- * @param options  Deadline and flags; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.
@@ -165,7 +165,7 @@ trireme_receive_start(trireme_communicator *communicator, void *data, uint64_t c
  * @param dtype  Type of the elements.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
  * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
- * @param options  Deadline and flags; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_info  The message. Set struct_size before the call. Not written on failure.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
@@ -191,7 +191,7 @@ trireme_receive_message(trireme_communicator *communicator, void *data, uint64_t
  * @param dtype  Type of the elements.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
  * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
- * @param options  Deadline and flags; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.
@@ -216,7 +216,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_receive_message_start(
  * @param dtype  Type of the elements.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
  * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
- * @param options  Deadline and flags; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_info  The message; may be NULL. Set struct_size before the call. Not written on
  *                  failure.
  * @param[out] out_buffer  A buffer with the elements. Free it with trireme_buffer_destroy(). Not
@@ -242,7 +242,7 @@ trireme_receive_to_buffer(trireme_communicator *communicator, trireme_dtype dtyp
  * @param communicator  The communicator.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
  * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
- * @param options  Deadline and flags; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_info  The message. Set struct_size before the call. Not written on failure.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
@@ -263,7 +263,7 @@ trireme_probe(trireme_communicator *communicator, int32_t from, uint64_t tag,
  * @param communicator  The communicator.
  * @param from  Rank that sends, or TRIREME_ANY_SOURCE.
  * @param tag  The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
- * @param options  Deadline and flags; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started; its own outcome comes through the request.
@@ -293,7 +293,7 @@ trireme_probe_start(trireme_communicator *communicator, int32_t from, uint64_t t
  * @param from  Rank that sends them, or TRIREME_ANY_SOURCE.
  * @param receive_tag  Tag of the message to receive; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
  * @param dtype  Type of the elements of both.
- * @param options  Deadline and flags; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
  *

@@ -110,8 +110,8 @@ enum {
     TRIREME_SHARE_AUTO = 0,
     /**
      * zero1 and zero2 share, too. data_parallel refuses it. If sharing is not possible,
-     * trireme_model_create() fails. A rank that holds a whole copy alone (a world of 1, or
-     * shards.ranks 1) has no peer to share with.
+     * trireme_model_create() fails, or trireme_model_seal() where the ranks must have met. A rank
+     * that holds a whole copy alone (a world of 1, or shards.ranks 1) has no peer to share with.
      */
     TRIREME_SHARE_ALWAYS = 1,
     /** Every rank has memory of its own, and gathers copy. */

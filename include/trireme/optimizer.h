@@ -163,12 +163,12 @@ TRIREME_API const char *TRIREME_CALLCONV trireme_rule_name(trireme_rule_kind kin
  * @param[out] out_optimizer  The new optimizer; free it with trireme_optimizer_destroy(). Not
  * written on failure.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or a field is out of range. Or no rule
- * is named, or two. Or USER has no options, or weight decay. Or a group has flags that are for
- * MUON. Or a parameter's parameter_group is not below group_count, or is above 0 without groups. Or
- * a field has no use, such as norm_ranks without a max_norm and loss_scale. Or the model trains no
- * parameter of f16 or bf16 (MASTER_WEIGHTS), or none of bf16 (STOCHASTIC_ROUNDING). The message
- * names the cause.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or a field is out of range. Or `kind`
+ * and `rule` name no rule, or two rules. Or USER has no options, or it has weight decay. Or a group
+ * has flags that are for MUON. Or a parameter's parameter_group is not below group_count, or is
+ * above 0 without groups. Or a field has no use, such as norm_ranks where neither max_norm nor
+ * loss_scale is set. Or the model trains no parameter of f16 or bf16 (MASTER_WEIGHTS), or none of
+ * bf16 (STOCHASTIC_ROUNDING). The message names the cause.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live model of this process, or norm_ranks is no live
  * communicator of it.
  * @retval TRIREME_ERROR_INVALID_STATE  The model is not sealed, a step is under way, or it has an
@@ -217,8 +217,9 @@ TRIREME_API void TRIREME_CALLCONV trireme_optimizer_destroy(trireme_optimizer *o
  * Collective: blocks until it is done or the deadline passes.
  *
  * A gradient that is inf or NaN is no failure. It goes through the rule, and
- * trireme_optimizer_get_gradient_norm() shows it. With loss_scale all ranks skip the step and
- * answer TRIREME_OK; trireme_optimizer_get_loss_scale_info() reports it.
+ * trireme_optimizer_get_gradient_norm() shows it. With loss_scale all ranks skip the step. They
+ * answer TRIREME_OK, or TRIREME_ERROR_INVALID_STATE if the scale is at its floor.
+ * trireme_optimizer_get_loss_scale_info() tells of skipped steps.
  *
  * @param optimizer  The optimizer.
  * @retval TRIREME_OK

@@ -29,7 +29,7 @@ TRIREME_BEGIN_C
  * @param dtype  Type of the elements.
  * @param reduction  How the ranks' elements are combined.
  * @param root  Rank that gets the result.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
  *
@@ -54,7 +54,7 @@ trireme_reduce(trireme_communicator *communicator, const void *send, void *recei
  * @param dtype  Type of the elements.
  * @param reduction  How the ranks' elements are combined.
  * @param root  Rank that gets the result.
- * @param options  Deadline and scale; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started. The request tells the outcome.
@@ -82,7 +82,7 @@ trireme_reduce_start(trireme_communicator *communicator, const void *send, void 
  * @param send_count  Elements of one block.
  * @param dtype  Type of the elements.
  * @param root  Rank that gets the blocks.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
  *
@@ -106,7 +106,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_gather(
  * @param send_count  Elements of one block.
  * @param dtype  Type of the elements.
  * @param root  Rank that gets the blocks.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started. The request tells the outcome.
@@ -134,7 +134,7 @@ trireme_gather_start(trireme_communicator *communicator, const void *send, void 
  * @param counts  Elements of each block, one number for each rank. The same on all ranks. Copied.
  * @param dtype  Type of the elements.
  * @param root  Rank that gets the blocks.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
  *
@@ -158,7 +158,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_gather_v(
  * @param counts  Elements of each block, one number for each rank. The same on all ranks. Copied.
  * @param dtype  Type of the elements.
  * @param root  Rank that gets the blocks.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started. The request tells the outcome.
@@ -185,7 +185,7 @@ trireme_gather_v_start(trireme_communicator *communicator, const void *send, voi
  * @param receive_count  Elements of one block.
  * @param dtype  Type of the elements.
  * @param root  Rank that has the blocks.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
  *
@@ -208,7 +208,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_scatter(
  * @param receive_count  Elements of one block.
  * @param dtype  Type of the elements.
  * @param root  Rank that has the blocks.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started. The request tells the outcome.
@@ -236,7 +236,7 @@ trireme_scatter_start(trireme_communicator *communicator, const void *send, void
  * @param counts  Elements of each block, one number for each rank. The same on all ranks. Copied.
  * @param dtype  Type of the elements.
  * @param root  Rank that has the blocks.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @return Any other status as listed at the top of collectives.h.
  *
@@ -260,7 +260,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_scatter_v(
  * @param counts  Elements of each block, one number for each rank. The same on all ranks. Copied.
  * @param dtype  Type of the elements.
  * @param root  Rank that has the blocks.
- * @param options  Deadline and more; NULL for the defaults.
+ * @param options  Options of this call; NULL for the defaults.
  * @param[out] out_request  The started operation; free it with trireme_request_destroy(). Not
  *                  written on failure.
  * @retval TRIREME_OK  Started. The request tells the outcome.

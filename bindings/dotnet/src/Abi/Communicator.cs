@@ -33,7 +33,8 @@ namespace Trireme
         /// <summary>
         /// "local"; "frames", over sockets or a transport, also between ranks of one host; "mpi",
         /// where MPI moves everything, on one host, too; or "gloo", with tcp:// alone. The same on
-        /// all ranks. Default: the best one for the rendezvous, which is never "gloo".
+        /// all ranks, but over tcp:// some may name "frames" and others none: then all send frames.
+        /// Default: the best one for the rendezvous, which is never "gloo".
         /// </summary>
         public IntPtr Backend;
 

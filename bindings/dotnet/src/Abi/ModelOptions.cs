@@ -568,8 +568,9 @@ namespace Trireme
 
         /// <summary>
         /// zero1 and zero2 share, too. data_parallel refuses it. If sharing is not possible,
-        /// trireme_model_create() fails. A rank that holds a whole copy alone (a world of 1, or
-        /// shards.ranks 1) has no peer to share with.
+        /// trireme_model_create() fails, or trireme_model_seal() where the ranks must have met. A
+        /// rank that holds a whole copy alone (a world of 1, or shards.ranks 1) has no peer to
+        /// share with.
         /// </summary>
         internal const int TRIREME_SHARE_ALWAYS = 1;
 

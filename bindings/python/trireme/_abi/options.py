@@ -171,8 +171,8 @@ class Shards(Options):
     share: Whether the ranks of a host share one copy: "auto", "always" or "never". Default: "auto".
         - "auto": zero3 and hybrid_shard share, if the ranks of the communicator share memory.
         - "always": zero1 and zero2 share, too. data_parallel refuses it. If sharing is not
-          possible, Model() fails. A rank that holds a whole copy alone (a world of 1, or
-          shards.ranks 1) has no peer to share with.
+          possible, Model() fails, or Model.seal() where the ranks must have met. A rank that holds
+          a whole copy alone (a world of 1, or shards.ranks 1) has no peer to share with.
         - "never": Every rank has memory of its own, and gathers copy.
     """
 

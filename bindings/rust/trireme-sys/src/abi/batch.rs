@@ -62,7 +62,7 @@ extern "C" {
     /// * `length`: Entries of the lists; the same on all ranks, as their counts are.
     /// * `dtype`: Type of the elements.
     /// * `reduction`: How they are combined.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -92,7 +92,7 @@ extern "C" {
     /// * `length`: Entries of the lists; the same on all ranks, as their counts are.
     /// * `dtype`: Type of the elements.
     /// * `reduction`: How they are combined.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -127,7 +127,7 @@ extern "C" {
     /// * `length`: Entries of the lists; the same on all ranks, as their counts are.
     /// * `dtype`: Type of the elements.
     /// * `reduction`: How they are combined.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -157,7 +157,7 @@ extern "C" {
     /// * `length`: Entries of the lists; the same on all ranks, as their counts are.
     /// * `dtype`: Type of the elements.
     /// * `reduction`: How they are combined.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -191,7 +191,7 @@ extern "C" {
     /// * `counts`: Elements of one block of each entry.
     /// * `length`: Entries of the lists; the same on all ranks, as their counts are.
     /// * `dtype`: Type of the elements.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -219,7 +219,7 @@ extern "C" {
     /// * `counts`: Elements of one block of each entry.
     /// * `length`: Entries of the lists; the same on all ranks, as their counts are.
     /// * `dtype`: Type of the elements.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -251,7 +251,7 @@ extern "C" {
     /// * `length`: Entries of the lists; the same on all ranks, as their counts are.
     /// * `dtype`: Type of the elements.
     /// * `root`: Rank whose elements are given.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -279,7 +279,7 @@ extern "C" {
     /// * `length`: Entries of the lists; the same on all ranks, as their counts are.
     /// * `dtype`: Type of the elements.
     /// * `root`: Rank whose elements are given.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -309,7 +309,7 @@ extern "C" {
     /// * `count`: Elements of the root; not used elsewhere.
     /// * `dtype`: Type of the elements.
     /// * `root`: Rank whose elements are given.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_buffer`: A buffer with the elements; its size says how many. On the root it may be
     ///   NULL: then no copy is made there. Free it with trireme_buffer_destroy(). Not written on
     ///   failure.
@@ -341,7 +341,7 @@ extern "C" {
     ///   elsewhere.
     /// * `dtype`: Type of the elements.
     /// * `root`: Rank that has the blocks.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_buffer`: A buffer with this rank's block; its size says how long. Free it with
     ///   trireme_buffer_destroy(). Not written on failure.
     ///
@@ -369,7 +369,7 @@ extern "C" {
     /// * `send`: This rank's block.
     /// * `send_count`: Elements of this rank's block.
     /// * `dtype`: Type of the elements.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_counts`: World size numbers: elements of each block.
     /// * `out_buffer`: A buffer with all blocks, one after the other in rank order. Free it with
     ///   trireme_buffer_destroy(). Not written on failure.

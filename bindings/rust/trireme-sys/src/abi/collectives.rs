@@ -24,6 +24,9 @@
 //! * TRIREME_ERROR_PEER_LOST: a rank died or left; names it.
 //! * TRIREME_ERROR_ABORTED: a rank called trireme_communicator_abort().
 //! * TRIREME_ERROR_CANCELLED: a rank withdrew its request.
+//! * TRIREME_ERROR_CORRUPT: bytes of a rank changed on the way; names the rank.
+//! * TRIREME_ERROR_AUTHENTICATION: a rank has another token than the one where the ranks meet.
+//! * TRIREME_ERROR_CALLBACK: the caller's transport answered another number than 0.
 //! * TRIREME_ERROR_OUT_OF_MEMORY: host memory has run out.
 //! * TRIREME_ERROR_SYSTEM: the operating system refused.
 //!
@@ -139,7 +142,7 @@ extern "C" {
     ///   compared.
     /// * `dtype`: Type of the elements.
     /// * `reduction`: How they are combined.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -168,7 +171,7 @@ extern "C" {
     ///   compared.
     /// * `dtype`: Type of the elements.
     /// * `reduction`: How they are combined.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -199,7 +202,7 @@ extern "C" {
     /// * `receive_count`: Elements of one block.
     /// * `dtype`: Type of the elements.
     /// * `reduction`: How they are combined.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -227,7 +230,7 @@ extern "C" {
     /// * `receive_count`: Elements of one block.
     /// * `dtype`: Type of the elements.
     /// * `reduction`: How they are combined.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -258,7 +261,7 @@ extern "C" {
     /// * `counts`: World size numbers: elements of each block; the same on all ranks. Copied.
     /// * `dtype`: Type of the elements.
     /// * `reduction`: How they are combined.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -286,7 +289,7 @@ extern "C" {
     /// * `counts`: World size numbers: elements of each block; the same on all ranks. Copied.
     /// * `dtype`: Type of the elements.
     /// * `reduction`: How they are combined.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -316,7 +319,7 @@ extern "C" {
     /// * `receive`: `send_count` x world size elements.
     /// * `send_count`: Elements of one block.
     /// * `dtype`: Type of the elements.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -342,7 +345,7 @@ extern "C" {
     /// * `receive`: `send_count` x world size elements.
     /// * `send_count`: Elements of one block.
     /// * `dtype`: Type of the elements.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -371,7 +374,7 @@ extern "C" {
     /// * `receive`: All blocks, one after the other.
     /// * `counts`: World size numbers: elements of each block; the same on all ranks. Copied.
     /// * `dtype`: Type of the elements.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -397,7 +400,7 @@ extern "C" {
     /// * `receive`: All blocks, one after the other.
     /// * `counts`: World size numbers: elements of each block; the same on all ranks. Copied.
     /// * `dtype`: Type of the elements.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -426,7 +429,7 @@ extern "C" {
     /// * `count`: Elements.
     /// * `dtype`: Type of the elements.
     /// * `root`: Rank whose elements are given.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -452,7 +455,7 @@ extern "C" {
     /// * `count`: Elements.
     /// * `dtype`: Type of the elements.
     /// * `root`: Rank whose elements are given.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -481,7 +484,7 @@ extern "C" {
     /// * `receive`: `block_count` x world size elements: block r came from rank r.
     /// * `block_count`: Elements of one block.
     /// * `dtype`: Type of the elements.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -507,7 +510,7 @@ extern "C" {
     /// * `receive`: `block_count` x world size elements: block r came from rank r.
     /// * `block_count`: Elements of one block.
     /// * `dtype`: Type of the elements.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -539,7 +542,7 @@ extern "C" {
     /// * `receive`: Blocks of rank 0, 1 and so on, one after the other.
     /// * `receive_counts`: World size numbers: elements of each rank. Copied.
     /// * `dtype`: Type of the elements.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -567,7 +570,7 @@ extern "C" {
     /// * `receive`: Blocks of rank 0, 1 and so on, one after the other.
     /// * `receive_counts`: World size numbers: elements of each rank. Copied.
     /// * `dtype`: Type of the elements.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -593,7 +596,7 @@ extern "C" {
     /// Moves no data.
     ///
     /// * `communicator`: The communicator.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -611,7 +614,7 @@ extern "C" {
     /// in the order of their calls.
     ///
     /// * `communicator`: The communicator.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///

@@ -66,7 +66,7 @@ extern "C" {
     /// * `dtype`: Type of the elements; the receiver must ask for the same.
     /// * `to`: Rank that receives.
     /// * `tag`: Any number; matched by the receiver.
-    /// * `options`: Deadline and flags; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -94,7 +94,7 @@ extern "C" {
     /// * `dtype`: Type of the elements; the receiver must ask for the same.
     /// * `to`: Rank that receives.
     /// * `tag`: Any number; matched by the receiver.
-    /// * `options`: Deadline and flags; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -127,7 +127,7 @@ extern "C" {
     /// * `dtype`: Type of the elements.
     /// * `from`: Rank that sends, or TRIREME_ANY_SOURCE.
     /// * `tag`: The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
-    /// * `options`: Deadline and flags; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -155,7 +155,7 @@ extern "C" {
     /// * `dtype`: Type of the elements.
     /// * `from`: Rank that sends, or TRIREME_ANY_SOURCE.
     /// * `tag`: The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
-    /// * `options`: Deadline and flags; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -188,7 +188,7 @@ extern "C" {
     /// * `dtype`: Type of the elements.
     /// * `from`: Rank that sends, or TRIREME_ANY_SOURCE.
     /// * `tag`: The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
-    /// * `options`: Deadline and flags; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_info`: The message. Set struct_size before the call. Not written on failure.
     ///
     /// Answers:
@@ -219,7 +219,7 @@ extern "C" {
     /// * `dtype`: Type of the elements.
     /// * `from`: Rank that sends, or TRIREME_ANY_SOURCE.
     /// * `tag`: The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
-    /// * `options`: Deadline and flags; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -249,7 +249,7 @@ extern "C" {
     /// * `dtype`: Type of the elements.
     /// * `from`: Rank that sends, or TRIREME_ANY_SOURCE.
     /// * `tag`: The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
-    /// * `options`: Deadline and flags; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_info`: The message; may be NULL. Set struct_size before the call. Not written on
     ///   failure.
     /// * `out_buffer`: A buffer with the elements. Free it with trireme_buffer_destroy(). Not
@@ -279,7 +279,7 @@ extern "C" {
     /// * `communicator`: The communicator.
     /// * `from`: Rank that sends, or TRIREME_ANY_SOURCE.
     /// * `tag`: The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
-    /// * `options`: Deadline and flags; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_info`: The message. Set struct_size before the call. Not written on failure.
     ///
     /// Answers:
@@ -303,7 +303,7 @@ extern "C" {
     /// * `communicator`: The communicator.
     /// * `from`: Rank that sends, or TRIREME_ANY_SOURCE.
     /// * `tag`: The tag the sender named; must be 0 with TRIREME_OPERATION_FLAG_ANY_TAG.
-    /// * `options`: Deadline and flags; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -337,7 +337,7 @@ extern "C" {
     /// * `receive_tag`: Tag of the message to receive; must be 0 with
     ///   TRIREME_OPERATION_FLAG_ANY_TAG.
     /// * `dtype`: Type of the elements of both.
-    /// * `options`: Deadline and flags; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///

@@ -3,8 +3,8 @@
 //!
 //! The caller registers named parameters in units, usually one unit a layer. It seals the model and
 //! then trains in steps. A step is one or more micro-batches, followed by trireme_optimizer_step().
-//! A micro-batch is a backward pass (short: pass) that hands in one gradient for every trainable
-//! parameter. All ranks make the same calls in the same order. There are two ways to train:
+//! A micro-batch is the samples of one forward and backward. A pass is its backward, which hands in
+//! one gradient for every trainable parameter. All ranks make the same calls in one order:
 //!
 //! * Flat: trireme_model_accumulate_flat() takes one vector with all gradients.
 //!   trireme_model_gather_parameters() gives one vector with all parameters.
@@ -19,7 +19,7 @@
 //! * Bucket: gradients that are reduced together. In flight: under way between ranks.
 //! * Flat vector: all parameters, or all gradients, in the order added and without aliases.
 //! * Alias: another name of a parameter, by tied_to.
-//! * Leaf: a part of the global batch that one pass computes, for reproducible training.
+//! * Leaf: one of `leaves` micro-batches of a step over all ranks, see "Reproducible".
 //! * Persistent unit: a unit that stays whole on every rank (units.persistent_bytes).
 //! * Owner: the rank that updates an element. With data_parallel every rank updates all of them.
 //!
@@ -82,14 +82,14 @@
 //! bytes an element. Gradients, their sums and optimizer state are f32, 4 bytes an element. The
 //! caller hands in a gradient as its parameter's type or as f32. It becomes f32 in the bucket. Sums
 //! never round to 16 bits. So reproducible training stays reproducible. A change below half the
-//! distance to the next number is lost, unless the optimizer has
-//! TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS. f16 ends at 65,504; beyond it a parameter becomes inf.
+//! distance to the next number is lost. Master weights or stochastic rounding keep such changes:
+//! see optimizer.h. The largest f16 is 65,504; a number from 65,520 on becomes inf.
 //!
-//! One copy a host: ranks that share memory need no copies of what they gather. They map the same
-//! pages and see the parameters whole. Each rank counts n/N of these pages as its own. The owner of
-//! an element writes it in trireme_optimizer_step(), during which no rank may read. A gather then
-//! only looks at a table: 0 bytes, no wait, no working memory. The caller must not write to
-//! parameters of such a model. trireme_model_get_info() tells whether ranks share.
+//! One copy a host: if all ranks of the communicator share memory, they need no copies of what they
+//! gather, and map the same pages. Each rank counts n/N of these pages as its own. The owner of an
+//! element writes it in trireme_optimizer_step(), during which no rank may read. A gather then only
+//! looks at a table: 0 bytes, no wait, no working memory. The caller must not write to parameters
+//! of such a model. trireme_model_get_info() tells whether ranks share.
 //!
 //! * zero3 and hybrid_shard share by themselves.
 //! * zero1 and zero2 share on demand (shards.share).
@@ -175,16 +175,13 @@
 //! * trireme_optimizer_read_range(), trireme_optimizer_write_range() and trireme_optimizer_save()
 //!   fail alone.
 //!
-//! Ownership: a model keeps its communicator alive, and an optimizer keeps its model alive. The
-//! caller destroys them in any order. Thread safety: one call at a time per model, except where a
+//! Ownership: the caller may destroy handles in any order. A model whose communicator is destroyed
+//! trains no more: its calls answer TRIREME_ERROR_INVALID_STATE. So destroy optimizers first, then
+//! models, then their communicator. Thread safety: one call at a time per model, except where a
 //! function says otherwise.
 //!
-//! All collective functions here share these statuses, so that each lists only its own. Their
-//! causes are in collectives.h:
-//!
-//! * TRIREME_ERROR_INVALID_HANDLE, TRIREME_ERROR_TIMEOUT, TRIREME_ERROR_MISMATCH
-//! * TRIREME_ERROR_PEER_LOST, TRIREME_ERROR_ABORTED
-//! * TRIREME_ERROR_OUT_OF_MEMORY, TRIREME_ERROR_SYSTEM
+//! All collective functions here may also return the statuses at the top of collectives.h, for the
+//! causes that are told there. Each function lists only its own.
 
 use std::os::raw::{c_char, c_void};
 
@@ -267,8 +264,9 @@ extern "C" {
     ///   memory_limit_bytes. The message names the option.
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live communicator of this process.
     /// * `TRIREME_ERROR_UNSUPPORTED`: `options` sets a field newer than this library. Or it asks
-    ///   for TRIREME_SHARE_ALWAYS of ranks that share no memory. Or it asks for offload with a
-    ///   strategy whose ranks hold whole parameters, or with TRIREME_SHARE_ALWAYS. Or it asks for
+    ///   for TRIREME_SHARE_ALWAYS of ranks that share no memory; where they must meet first,
+    ///   trireme_model_seal() fails. Or it asks for offload with a strategy whose ranks hold whole
+    ///   parameters, or with TRIREME_SHARE_ALWAYS. Or it asks for
     ///   TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD with TRIREME_MODEL_FLAG_UNEVEN or
     ///   TRIREME_UNUSED_SKIP.
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out.
@@ -335,6 +333,8 @@ extern "C" {
     ///   names the first difference and both sides. Or ranks along an axis of the mesh registered
     ///   different parameters that are whole there; the message names the axis, too. The
     ///   communicator lives on; this model can only be destroyed.
+    /// * `TRIREME_ERROR_UNSUPPORTED`: TRIREME_SHARE_ALWAYS, and the ranks that have met share no
+    ///   memory.
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out, or a rank would hold more than
     ///   memory_limit_bytes. Optimizer state counts if planned_rule is set. Above the limit all
     ///   ranks have the same message, and nothing was allocated. The message names the rank and its
@@ -742,8 +742,8 @@ extern "C" {
     ///
     /// * `TRIREME_OK`
     /// * `TRIREME_ERROR_INVALID_STATE`: No backward pass is under way. Or gradients are missing and
-    ///   the model was created with TRIREME_UNUSED_ERROR. The message names the first of them and
-    ///   tells how many there are. The pass goes on: hand them in, or discard the step.
+    ///   the model was created with TRIREME_UNUSED_ERROR. The message names up to ten of them and
+    ///   counts the rest. The pass goes on: hand them in, or discard the step.
     /// * Any other status as listed at the top of this file.
     ///
     /// Thread safety: one call at a time per model. Since 1.0.

@@ -27,7 +27,7 @@ extern "C" {
     /// * `dtype`: Type of the elements.
     /// * `reduction`: How the ranks' elements are combined.
     /// * `root`: Rank that gets the result.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -57,7 +57,7 @@ extern "C" {
     /// * `dtype`: Type of the elements.
     /// * `reduction`: How the ranks' elements are combined.
     /// * `root`: Rank that gets the result.
-    /// * `options`: Deadline and scale; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -91,7 +91,7 @@ extern "C" {
     /// * `send_count`: Elements of one block.
     /// * `dtype`: Type of the elements.
     /// * `root`: Rank that gets the blocks.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -120,7 +120,7 @@ extern "C" {
     /// * `send_count`: Elements of one block.
     /// * `dtype`: Type of the elements.
     /// * `root`: Rank that gets the blocks.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -153,7 +153,7 @@ extern "C" {
     /// * `counts`: Elements of each block, one number for each rank. The same on all ranks. Copied.
     /// * `dtype`: Type of the elements.
     /// * `root`: Rank that gets the blocks.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -182,7 +182,7 @@ extern "C" {
     /// * `counts`: Elements of each block, one number for each rank. The same on all ranks. Copied.
     /// * `dtype`: Type of the elements.
     /// * `root`: Rank that gets the blocks.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -215,7 +215,7 @@ extern "C" {
     /// * `receive_count`: Elements of one block.
     /// * `dtype`: Type of the elements.
     /// * `root`: Rank that has the blocks.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -244,7 +244,7 @@ extern "C" {
     /// * `receive_count`: Elements of one block.
     /// * `dtype`: Type of the elements.
     /// * `root`: Rank that has the blocks.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
@@ -277,7 +277,7 @@ extern "C" {
     /// * `counts`: Elements of each block, one number for each rank. The same on all ranks. Copied.
     /// * `dtype`: Type of the elements.
     /// * `root`: Rank that has the blocks.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     ///
     /// Answers:
     ///
@@ -306,7 +306,7 @@ extern "C" {
     /// * `counts`: Elements of each block, one number for each rank. The same on all ranks. Copied.
     /// * `dtype`: Type of the elements.
     /// * `root`: Rank that has the blocks.
-    /// * `options`: Deadline and more; NULL for the defaults.
+    /// * `options`: Options of this call; NULL for the defaults.
     /// * `out_request`: The started operation; free it with trireme_request_destroy(). Not written
     ///   on failure.
     ///
