@@ -52,7 +52,6 @@ DRAWING = re.compile(r"( {3,}.*(\n|$))+")
 
 # Folders with sources whose comments are measured.
 SOURCES = ("src", "tests", "tools", "bindings", "examples")
-# The first line of a file of a ground layer: its comments are those of the headers.
 # Sentences that break the rule in the comments of a folder.
 CEILINGS = {}
 
