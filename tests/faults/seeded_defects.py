@@ -65,6 +65,8 @@ DEFECTS = [
      "if (extent > kMaxElements / elements) {", "if (false) {", "api_test_sizes"),
     ("the elements of a model are not limited", "src/sharding/registry.cpp",
      "if (parameter.elements > kMaxElements - elements_) {", "if (false) {", "api_test_sizes"),
+    ("messages move at once before their ranks have met", "src/backends/slots/messages.cpp",
+     "if (!state.lending.has_met(message.peer)) return false;", "", "api_test_lent_messages"),
     ("what was started forgets its deadline", "src/collectives/request.cpp",
      "return option_ == nullptr ? result_ : tell_deadline(result_, timeout_ns_, option_, passed_);",
      "return result_;", "api_test_advice"),

@@ -34,7 +34,8 @@ const std::uint64_t& witness() {
 Lending::Lending(Group& group, Buffers* buffers)
     : group_(group),
       buffers_(buffers),
-      reach_(static_cast<std::size_t>(group.world_size()), Reach::unknown),
+      reach_(static_cast<std::size_t>(group.world_size()),
+             buffers != nullptr && group.processes() ? Reach::unknown : Reach::no),
       processes_(static_cast<std::size_t>(group.world_size()), 0) {}
 
 bool Lending::lends(const Ring& ring, const void* data, std::uint64_t bytes, std::uint64_t capacity,
@@ -79,7 +80,7 @@ void Lending::introduce() {
 
 void Lending::meet(int from, Ring& ring) {
   Reach& reach = reach_[static_cast<std::size_t>(from)];
-  if (reach != Reach::unknown || buffers_ == nullptr || !group_.processes()) return;
+  if (reach != Reach::unknown) return;
   if (!introduced_) introduce();
   const Member& theirs = group_.segment()->member(from);
   const auto process = static_cast<pid_t>(theirs.process.load(std::memory_order_acquire));

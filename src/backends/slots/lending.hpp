@@ -33,8 +33,10 @@ class Lending {
   // The sender, after a failure: the receiver reads nothing any more when this returns.
   void settle(const Ring& ring) const noexcept;
 
-  // The receiver: finds out, once, whether it can read the memory of that rank's process.
+  // The receiver: finds out, once, whether it can read the memory of that rank's process. Before
+  // that the rank lends it no memory of its own.
   void meet(int from, Ring& ring);
+  bool has_met(int from) const { return reach_[static_cast<std::size_t>(from)] != Reach::unknown; }
   // The receiver: none in out->place if the buffer has not come yet.
   Status find(int from, const Location& location, std::uint64_t bytes, Lent* out) const;
   // The receiver: copies a piece. `total`: of the message.
@@ -45,7 +47,7 @@ class Lending {
   static constexpr std::uint64_t kPiece = 1u << 20;
 
  private:
-  enum class Reach : std::uint8_t { unknown, yes, no };
+  enum class Reach : std::uint8_t { unknown, yes, no };  // no: also where nobody has to ask
 
   void introduce();
 
