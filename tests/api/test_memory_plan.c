@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
@@ -185,6 +186,20 @@ static double held_by(pid_t process) {
     return read_kilobytes(process, "smaps_rollup", "Pss");
 }
 
+/* Stops the ranks, reads what each holds, and lets them go on; answers the sum. Ranks that went on
+ * between two readings would map pages of those read before, and a page would count twice. */
+static double read_all(const struct processes *ranks, double held[RANKS]) {
+    double sum = 0;
+    siginfo_t info;
+    for (int rank = 0; rank < RANKS; ++rank) kill(ranks->ids[rank], SIGSTOP);
+    for (int rank = 0; rank < RANKS; ++rank) {
+        waitid(P_PID, (id_t)ranks->ids[rank], &info, WSTOPPED | WEXITED | WNOWAIT);
+    }
+    for (int rank = 0; rank < RANKS; ++rank) sum += held[rank] = held_by(ranks->ids[rank]);
+    for (int rank = 0; rank < RANKS; ++rank) kill(ranks->ids[rank], SIGCONT);
+    return sum;
+}
+
 static bool all_at(const struct processes *ranks, int64_t phase) {
     for (int rank = 0; rank < RANKS; ++rank) {
         const int64_t at = __atomic_load_n(&ranks->outcomes[rank].numbers[PHASE], __ATOMIC_ACQUIRE);
@@ -216,14 +231,13 @@ static void check_memory(const struct kind *kind, uint64_t parameters) {
     start_processes(&ranks, RANKS, train, &job);
     uint64_t end = monotonic_ns() + HANG_NS;
     while (!all_at(&ranks, READY) && !any_failed(&ranks) && monotonic_ns() < end) sleep_ms(2);
-    for (int rank = 0; rank < RANKS; ++rank) began += before[rank] = held_by(ranks.ids[rank]);
+    began = read_all(&ranks, before);
     let_go(&ranks, TRAINS);
     for (end = monotonic_ns() + HANG_NS; !any_failed(&ranks) && monotonic_ns() < end;) {
         const bool last = all_at(&ranks, HELD); /* nothing moves any more */
         /* Of the way there only the sum: who is the first to touch a page that others will share
          * has it alone for a while. */
-        double sum = 0;
-        for (int rank = 0; rank < RANKS; ++rank) sum += held[rank] = held_by(ranks.ids[rank]);
+        const double sum = read_all(&ranks, held);
         if (sum > peak) peak = sum;
         if (last) break;
         sleep_ms(20);
