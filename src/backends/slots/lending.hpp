@@ -47,7 +47,7 @@ class Lending {
   static constexpr std::uint64_t kPiece = 1u << 20;
 
  private:
-  enum class Reach : std::uint8_t { unknown, yes, no };  // no: also where nobody has to ask
+  enum class Reach : std::uint8_t { unknown, yes, no };  // no: also where ranks are threads
 
   void introduce();
 

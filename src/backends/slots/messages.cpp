@@ -512,8 +512,8 @@ bool Messages::move_at_once(Message& message) noexcept {
       detail::failpoints_armed.load(std::memory_order_relaxed)) {
     return false;
   }
-  // Two ranks meet in step(). If their first messages went another way, the first long one would
-  // flow through the ring, and stop there if its receiver wants another one first.
+  // Two ranks meet in step(). Else their first long message would flow through the ring. It would
+  // stop there if its receiver wants another one first.
   if (!state.lending.has_met(message.peer)) return false;
   try {
     if (message.kind == OperationKind::send) return state.send_at_once(message);
