@@ -24,10 +24,11 @@
 namespace trireme {
 
 // Raised when the handshake, or the protocol after it, changes its meaning.
-constexpr std::uint32_t kHandshakeProtocol = 2;
+constexpr std::uint32_t kHandshakeProtocol = 3;
 
-// The purpose of a connection.
-enum class Purpose : std::uint32_t { store = 1, control, data, engine };
+// The purpose of a connection. By `ask_data` and `ask_engine` a caller asks for another connection,
+// for data or an engine, which the called rank makes. The asking one then ends.
+enum class Purpose : std::uint32_t { store = 1, control, data, engine, ask_data, ask_engine };
 
 struct HandshakeTerms {
   std::uint32_t protocol = kHandshakeProtocol;

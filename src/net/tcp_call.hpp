@@ -14,5 +14,13 @@ namespace trireme::tcp {
 Status call(const Endpoint& endpoint, const std::string& where, const Token& token,
             const HandshakeTerms& terms, Deadline deadline, const std::atomic<bool>& stop,
             Socket* out, SessionKeys* keys = nullptr);
+struct HandshakeDeadlines {
+  Deadline answer;  // to the first words
+  Deadline word;    // the last one; the other end may take the connection before it comes
+};
+// The second half of it, over a connection that connect_to() has made.
+Status shake_hands(Socket made, const std::string& where, const Token& token,
+                   const HandshakeTerms& terms, const HandshakeDeadlines& deadlines,
+                   const std::atomic<bool>& stop, Socket* out, SessionKeys* keys);
 
 }  // namespace trireme::tcp

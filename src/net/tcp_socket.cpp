@@ -15,8 +15,10 @@ namespace trireme::tcp {
 namespace {
 
 constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-// A wait looks this often whether it should stop.
+// A wait looks this often whether it should stop; a long one less often. All ranks of a large group
+// may wait on one host.
 constexpr std::uint64_t kSliceNs = 20'000'000;
+constexpr std::uint64_t kLongestSliceNs = 200'000'000;
 
 Status stopped() { return Status::failure(TRIREME_ERROR_CANCELLED, "the group is being left"); }
 
@@ -58,8 +60,9 @@ void Socket::tune(std::uint64_t silence_ns) const {
   setsockopt(descriptor_, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
 }
 
-void Socket::keep_alive() const {
-  const int on = 1, idle_s = 5, interval_s = 1, probes = 5;
+void Socket::keep_alive(std::uint64_t idle_ns) const {
+  const int on = 1, idle_s = static_cast<int>(idle_ns / 1'000'000'000), probes = 5;
+  const int interval_s = std::max(1, idle_s / probes);
   setsockopt(descriptor_, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   setsockopt(descriptor_, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
   setsockopt(descriptor_, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
@@ -115,11 +118,13 @@ Moved Socket::receive(iovec* parts, int count, std::size_t* moved) const {
 }
 
 bool wait_for(int descriptor, short events, Deadline deadline, const std::atomic<bool>& stop) {
+  const std::uint64_t begin = now_ns();
   while (!stop.load(std::memory_order_acquire)) {
     const std::uint64_t rest = deadline.remaining_ns();
     if (rest == 0) return false;
     pollfd entry{descriptor, events, 0};
-    const int ms = static_cast<int>((std::min(rest, kSliceNs) + 999'999) / 1'000'000);
+    const std::uint64_t slice = std::clamp((now_ns() - begin) / 4, kSliceNs, kLongestSliceNs);
+    const int ms = static_cast<int>((std::min(rest, slice) + 999'999) / 1'000'000);
     if (::poll(&entry, 1, ms) > 0) return true;
   }
   return false;

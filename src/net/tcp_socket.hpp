@@ -16,6 +16,9 @@ namespace trireme::tcp {
 
 enum class Moved { some, nothing, ended };  // ended: errno says why, 0 if the peer closed it
 
+constexpr std::uint64_t kIdleNs = 5'000'000'000;
+constexpr std::uint64_t kLongestIdleNs = 60'000'000'000;  // in a large group
+
 class Socket {
  public:
   Socket() = default;
@@ -33,8 +36,9 @@ class Socket {
   // Sends small messages at once, and ends the connection when sent bytes stay unacknowledged for
   // silence_ns; 0: when the system gives up.
   void tune(std::uint64_t silence_ns) const;
-  // Notices within 10 s that the other host has vanished, even on an idle connection.
-  void keep_alive() const;
+  // Notices that the other host has vanished, even on a connection that is idle for so long: within
+  // twice that time.
+  void keep_alive(std::uint64_t idle_ns = kIdleNs) const;
 
   // Moves as many bytes as there is room for, and does not wait.
   Moved send(const void* data, std::size_t bytes, std::size_t* moved) const;

@@ -30,8 +30,14 @@ bool Admission::is_open() const {
 void Admission::accept_callers() {
   while (is_open()) {
     Socket caller = acceptor_.accept();
-    if (!caller) return;
-    if (unauthenticated_.size() >= kMostUnauthenticated) unauthenticated_.pop_front();
+    if (!caller) {
+      // Newcomers may hold all descriptors, which the group needs.
+      const bool is_fair =
+          !unauthenticated_.empty() && now_ns() - unauthenticated_.front().since_ns >= kFairNs;
+      if (is_fair && acceptor_.is_refused(now_ns())) unauthenticated_.pop_front();
+      return;
+    }
+    if (acceptor_.is_full(unauthenticated_.size())) unauthenticated_.pop_front();
     unauthenticated_.push_back({std::move(caller), now_ns(), {}, {}, {}});
   }
 }
@@ -91,7 +97,7 @@ void Admission::serve(const std::vector<pollfd>& polled, std::size_t first,
   for (auto it = unauthenticated_.begin(); it != unauthenticated_.end();) {
     const bool ready = polled[at++].revents != 0;
     const Step step = ready ? advance(*it, purposes) : Step::wait;
-    if (step == Step::wait && now - it->since_ns < kUnauthenticatedNs) {
+    if (step == Step::wait && now - it->since_ns < acceptor_.patience_ns()) {
       ++it;
       continue;
     }

@@ -23,6 +23,8 @@ class Admission {
   Admission(Socket listener, const Token& token, const HandshakeTerms& own, std::string name)
       : acceptor_(std::move(listener), std::move(name)), token_(token), own_(own) {}
 
+  // So many ranks may call at once, besides other callers. The room stays.
+  void make_room_for(std::size_t ranks) { acceptor_.make_room_for(ranks); }
   // Adds the descriptors to poll; pass them to serve() after poll(); `first` is the place of the
   // first one.
   void add_to(std::vector<pollfd>* polled) const;
