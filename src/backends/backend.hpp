@@ -307,8 +307,9 @@ class Backend : public Messenger {
 
   // Waits until all ranks have joined. May be called again after TIMEOUT. Any thread.
   Status wait_ready(Deadline deadline) { return wait_ready_unless(deadline, nullptr); }
-  // A failure of `trouble`, which is asked every few milliseconds, ends the wait. So the deadline
-  // stays one: a caller whose deadline passes has given up on the missing ranks.
+  // A failure of `trouble` ends the wait. It is asked every few milliseconds, and less often in a
+  // large group. So the deadline stays one: a caller whose deadline passes has given up on the
+  // missing ranks.
   virtual Status wait_ready_unless(Deadline deadline, const std::function<Status()>& trouble) = 0;
   // Whether this rank and `rank` have met. Does not wait; any thread.
   virtual bool has_joined(int rank) const = 0;
@@ -390,8 +391,10 @@ class Backend : public Messenger {
   virtual Status decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out);
   // Changes the options by which a group joins that is made from this one; the ranks have met.
   virtual void adapt(GroupOptions* options_of_child) const { static_cast<void>(options_of_child); }
-  // Whether decisions are made without this rank.
-  virtual bool counts_as_lost(int rank) const { return static_cast<void>(rank), false; }
+  // The first of these ranks without which decisions are made; -1: there is none.
+  virtual int first_lost(const std::vector<std::int32_t>& ranks) const {
+    return static_cast<void>(ranks), -1;
+  }
   // Ends a decide() of another thread; every later one fails.
   virtual void stop_deciding() noexcept {}
 

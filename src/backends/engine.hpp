@@ -65,6 +65,9 @@ class Engine {
   }
   // Whether publish_to() is there. The same on all ranks, from the beginning.
   virtual bool publishes_to_one() const { return false; }
+  // Whether a connection to a rank that is not near is made only when it is needed: see
+  // schedules/overlay.hpp. The same on all ranks, from the beginning.
+  virtual bool has_few_connections() const { return false; }
   // As publish(), to one peer, which may have any number that it has not taken.
   virtual Status publish_to(int rank, const void* frame, std::uint64_t bytes) {
     return static_cast<void>(rank), static_cast<void>(frame), static_cast<void>(bytes),
@@ -93,9 +96,16 @@ class Engine {
   virtual void rest(std::uint64_t seen, Deadline deadline) {
     static_cast<void>(seen), static_cast<void>(deadline);
   }
+  // Whether any connection of the engine may have ended.
+  virtual bool has_ended() const { return true; }
   // When the engine's connection to a rank ended; 0: it has not. loss_of() says how.
   virtual std::uint64_t ended_ns(int rank) const { return static_cast<void>(rank), 0; }
   virtual Status loss_of(int rank) { return static_cast<void>(rank), Status::success(); }
+  // This rank leaves: peers shall not take the end of the engine's connections for a loss. flush()
+  // sends it.
+  virtual void say_goodbye() noexcept {}
+  // Whether that rank has said so.
+  virtual bool has_left(int rank) const { return static_cast<void>(rank), false; }
   // Sends the bytes for which there was no room in publish(). True: there are none left.
   virtual bool flush() noexcept { return true; }
 

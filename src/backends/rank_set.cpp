@@ -6,7 +6,8 @@ namespace trireme {
 
 RankSet RankSet::all(int world_size) noexcept {
   RankSet out;
-  for (int rank = 0; rank < world_size; ++rank) out.add(rank);
+  for (int i = 0; i < world_size / 64; ++i) out.words_[word(64 * i)] = ~std::uint64_t{0};
+  for (int rank = world_size / 64 * 64; rank < world_size; ++rank) out.add(rank);
   return out;
 }
 
@@ -20,9 +21,13 @@ int RankSet::count() const noexcept {
   return out;
 }
 
-int RankSet::lowest() const noexcept {
-  for (std::size_t i = 0; i < words_.size(); ++i) {
-    if (words_[i] != 0) return static_cast<int>(i) * 64 + std::countr_zero(words_[i]);
+int RankSet::next(int rank) const noexcept {
+  const auto first = static_cast<std::size_t>(rank + 1);
+  std::uint64_t above = ~std::uint64_t{0} << first % 64;
+  for (std::size_t i = first / 64; i < words_.size(); ++i) {
+    const std::uint64_t word = words_[i] & above;
+    if (word != 0) return static_cast<int>(i) * 64 + std::countr_zero(word);
+    above = ~std::uint64_t{0};
   }
   return -1;
 }
@@ -41,9 +46,7 @@ RankSet RankSet::both(const RankSet& other) const noexcept {
 
 std::vector<std::int32_t> RankSet::list() const {
   std::vector<std::int32_t> out;
-  for (int rank = 0; rank < kMaxRanks; ++rank) {
-    if (has(rank)) out.push_back(rank);
-  }
+  for (int rank = lowest(); rank >= 0; rank = next(rank)) out.push_back(rank);
   return out;
 }
 

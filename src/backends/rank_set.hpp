@@ -8,7 +8,9 @@
 
 namespace trireme {
 
-constexpr int kMaxRanks = 256;  // of a group
+constexpr int kMaxRanks = 1024;  // of a group
+// Of a group that shares memory, which grows with the square of its ranks.
+constexpr int kMostRanksOfMemory = 256;
 
 class RankSet {
  public:
@@ -22,7 +24,8 @@ class RankSet {
   void remove(int rank) noexcept { words_[word(rank)] &= ~(1ull << (rank % 64)); }
   bool empty() const noexcept { return *this == RankSet(); }
   int count() const noexcept;
-  int lowest() const noexcept;  // -1: it is empty
+  int lowest() const noexcept { return next(-1); }  // -1: it is empty
+  int next(int rank) const noexcept;                // the lowest one above this; -1: there is none
   bool within(const RankSet& other) const noexcept { return without(other).empty(); }
   RankSet without(const RankSet& other) const noexcept;
   RankSet both(const RankSet& other) const noexcept;

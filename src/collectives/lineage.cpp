@@ -1,6 +1,7 @@
 #include "collectives/lineage.hpp"
 
-#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -9,30 +10,46 @@
 namespace trireme {
 namespace {
 
-// The number of a rank of `from` in `to`; -1: it is not in both.
-std::int32_t rank_of(const Lineage& from, std::int32_t rank, const Lineage& to) noexcept {
-  const auto place = static_cast<std::size_t>(rank);
-  if (from.root != to.root || place >= from.ranks.size()) return -1;
-  const auto found = std::find(to.ranks.begin(), to.ranks.end(), from.ranks[place]);
-  return found == to.ranks.end() ? -1 : static_cast<std::int32_t>(found - to.ranks.begin());
-}
+// The numbers that ranks of one group have in another one.
+class Numbers {
+ public:
+  Numbers(const Lineage& from, const Lineage& to) noexcept : from_(from) {
+    there_.fill(-1);
+    if (from.root != to.root) return;
+    std::int32_t number = 0;
+    for (const std::int32_t rank : to.ranks) there_[static_cast<std::size_t>(rank)] = number++;
+  }
+
+  // -1: it is not in both.
+  std::int32_t of(std::int32_t rank) const noexcept {
+    const auto place = static_cast<std::size_t>(rank);
+    if (place >= from_.ranks.size()) return -1;
+    return there_[static_cast<std::size_t>(from_.ranks[place])];
+  }
+
+ private:
+  const Lineage& from_;
+  std::array<std::int32_t, kMaxRanks> there_;  // by the number in the group that both descend from
+};
 
 }  // namespace
 
 std::vector<std::int32_t> ranks_of(const Lineage& from, const std::vector<std::int32_t>& ranks,
                                    const Lineage& to) {
+  const Numbers numbers(from, to);
   std::vector<std::int32_t> own;
   for (const std::int32_t rank : ranks) {
-    const std::int32_t there = rank_of(from, rank, to);
+    const std::int32_t there = numbers.of(rank);
     if (there >= 0) own.push_back(there);
   }
   return own;
 }
 
 RankSet ranks_of(const Lineage& from, const RankSet& ranks, const Lineage& to) noexcept {
+  const Numbers numbers(from, to);
   RankSet own;
-  for (int rank = 0; rank < kMaxRanks; ++rank) {
-    const std::int32_t there = ranks.has(rank) ? rank_of(from, rank, to) : -1;
+  for (int rank = ranks.lowest(); rank >= 0; rank = ranks.next(rank)) {
+    const std::int32_t there = numbers.of(rank);
     if (there >= 0) own.add(there);
   }
   return own;

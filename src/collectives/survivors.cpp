@@ -1,6 +1,9 @@
 #include "collectives/survivors.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
 #include <exception>
 #include <iterator>
 #include <new>
@@ -14,6 +17,10 @@
 
 namespace trireme {
 namespace {
+
+constexpr int kVoteBits = 64;
+constexpr int kSide = kVoteBits / 2;
+static_assert(kMaxRanks <= kSide * kSide);
 
 Deadline deadline_of(const Communicator& communicator, std::uint64_t timeout_ns) {
   return Deadline::after(timeout_ns == 0 ? communicator.timeout_ns() : timeout_ns);
@@ -33,12 +40,6 @@ Status lost_on_the_way(const Communicator& parent, const std::string& text,
   return Status::failure(TRIREME_ERROR_PEER_LOST,
                          text + "; shrink again during shrink of \"" + parent.name() + "\"")
       .with_details(std::move(details));
-}
-
-// The votes of `confirm`: all bits but the one of this rank's number where joining failed, so that
-// their conjunction names the failed ranks.
-std::uint64_t confirmation(int rank, bool joined) {
-  return joined ? ~0ull : ~(1ull << (rank % 64));
 }
 
 // Joins the group that `decision` names. The following vote tells the others of a failure.
@@ -72,12 +73,10 @@ Status wait_for_survivors(const Backend& backend, const Communicator& parent,
   // A wait in vain goes on for names: for as long again, or kMostPatienceNs.
   const Deadline earlier = Deadline::after(most_ns - std::min(most_ns / 2, kMostPatienceNs));
   return child.wait_ready(earlier, [&]() -> Status {
-    for (const std::int32_t rank : decision.ranks) {
-      if (!backend.counts_as_lost(rank)) continue;
-      return shrink_failure(parent, TRIREME_ERROR_PEER_LOST,
-                            "rank " + std::to_string(rank) + " was lost", {rank});
-    }
-    return Status::success();
+    const int lost = backend.first_lost(decision.ranks);
+    if (lost < 0) return Status::success();
+    return shrink_failure(parent, TRIREME_ERROR_PEER_LOST,
+                          "rank " + std::to_string(lost) + " was lost", {lost});
   });
 }
 
@@ -93,20 +92,17 @@ Status check_present(const Communicator& parent, const Decision& first, const De
   return lost_on_the_way(parent, text + " lost before the new group was whole", gone);
 }
 
-// Checks that all of them voted for success; the same on all of them. `own` is the outcome of this
-// rank.
+// Checks that all of them voted for success. `own` is the outcome of this rank.
 Status check_votes(const Communicator& parent, const Decision& first, const Decision& second,
                    bool meets, const Status& own) {
-  std::vector<std::int32_t> failed;
-  for (const std::int32_t rank : first.ranks) {
-    if ((second.value >> (rank % 64) & 1) == 0) failed.push_back(rank);
-  }
-  if (failed.empty()) return Status::success();
-  const std::string who = "rank " + std::to_string(failed.front());
+  const Unconfirmed failed = unconfirmed(second.value, first.ranks, parent.world_size());
+  if (!failed.any) return Status::success();
+  const std::string who =
+      failed.ranks.empty() ? "some ranks" : "rank " + std::to_string(failed.ranks.front());
   if (!meets) {
     if (!own.ok()) return own;
     return shrink_failure(parent, TRIREME_ERROR_SYSTEM, who + " could not join the new group",
-                          failed);
+                          failed.ranks);
   }
   // That rank met a death which this group does not know yet. No rank is blamed: the next call will
   // know.
@@ -114,7 +110,44 @@ Status check_votes(const Communicator& parent, const Decision& first, const Deci
   return lost_on_the_way(parent, who + " did not meet all others in the new group", {});
 }
 
+// The bits of a rank's vote. A group of up to 64 ranks has a bit for each. The ranks of a larger
+// one stand in a square: a bit for each column, and one for each row.
+std::uint64_t bits_of(int rank, int world_size) {
+  if (world_size <= kVoteBits) return 1ull << rank;
+  return 1ull << rank % kSide | 1ull << (kSide + rank / kSide);
+}
+
 }  // namespace
+
+std::uint64_t confirmation(int rank, int world_size, bool joined) {
+  return joined ? ~0ull : ~bits_of(rank, world_size);
+}
+
+// A rank has failed for sure if no other one can have taken one of its bits.
+Unconfirmed unconfirmed(std::uint64_t votes, const std::vector<std::int32_t>& ranks,
+                        int world_size) {
+  std::array<int, kVoteBits> takers{};
+  const auto may_have_failed = [&](std::int32_t rank) {
+    return (votes & bits_of(rank, world_size)) == 0;
+  };
+  const auto each_bit = [&](std::int32_t rank, auto use) {
+    for (std::uint64_t rest = bits_of(rank, world_size); rest != 0; rest &= rest - 1) {
+      use(takers[static_cast<std::size_t>(std::countr_zero(rest))]);
+    }
+  };
+  Unconfirmed out;
+  for (const std::int32_t rank : ranks) {
+    if (may_have_failed(rank)) each_bit(rank, [](int& count) { ++count; });
+  }
+  for (const std::int32_t rank : ranks) {
+    if (!may_have_failed(rank)) continue;
+    out.any = true;
+    bool is_sure = false;
+    each_bit(rank, [&](int count) { is_sure = is_sure || count == 1; });
+    if (is_sure) out.ranks.push_back(rank);
+  }
+  return out;
+}
 
 Status agree(Communicator& communicator, std::uint64_t* flags, std::uint64_t timeout_ns) {
   const Deadline deadline = deadline_of(communicator, timeout_ns);
@@ -147,7 +180,8 @@ Status shrink(Communicator& parent, const ChildOptions& options,
                                   : join_survivors(parent, first, options, &child);
         Decision next;
         TRIREME_RETURN_IF_ERROR(backend.decide(
-            DecisionKind::confirm, confirmation(backend.rank(), done.ok()), deadline, &next));
+            DecisionKind::confirm, confirmation(backend.rank(), backend.world_size(), done.ok()),
+            deadline, &next));
         again = next.again;  // a rank that had timed out before came back
         if (again) break;
         TRIREME_RETURN_IF_ERROR(check_present(parent, first, next));

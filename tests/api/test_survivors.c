@@ -359,6 +359,56 @@ static void a_rank_that_cannot_join_fails_the_call_on_all(void **state) {
     }
 }
 
+/* In more ranks than a vote has bits. */
+enum { CROWD = 70 };
+
+struct crowd {
+    int32_t blamed[CROWD]; /* -1: this rank could not join itself */
+    struct verdict verdicts[CROWD];
+};
+
+static void
+shrink_where_one_of_many_cannot_join(trireme_communicator *communicator, int rank, void *context) {
+    struct crowd *const crowd = context;
+    struct verdict *const verdict = &crowd->verdicts[rank];
+    trireme_communicator *group = UNTOUCHED;
+    EXPECT_STATUS(verdict, TRIREME_ERROR_SYSTEM,
+                  trireme_communicator_shrink(communicator, NULL, &group));
+    EXPECT(verdict, group == UNTOUCHED);
+    crowd->blamed[rank] = -1;
+    if (strstr(trireme_last_error(), "could not join the new group") != NULL) {
+        trireme_error_info info = TRIREME_ERROR_INFO_INIT;
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_last_error_info(&info));
+        EXPECT(verdict, info.blamed_count == 1);
+        crowd->blamed[rank] = info.blamed[0];
+    }
+    if (EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_communicator_shrink(communicator, NULL, &group))) {
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(group, NULL));
+        trireme_communicator_destroy(group);
+    }
+}
+
+static void one_of_many_ranks_that_cannot_join_is_named(void **state) {
+    (void)state;
+    if (ranks_use_transport() || network_is_memory()) skip(); /* many threads for each rank */
+    static struct crowd crowd;
+    assert_int_equal(trireme_failpoint_set("shrink.before_join=fail@9"), TRIREME_OK);
+    run_ranks(CROWD, shrink_where_one_of_many_cannot_join, &crowd);
+    assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
+    assert_verdicts(crowd.verdicts, CROWD);
+    int victim = -1;
+    for (int rank = 0; rank < CROWD; ++rank) {
+        if (crowd.blamed[rank] >= 0) continue;
+        assert_int_equal(victim, -1);
+        victim = rank;
+    }
+    assert_int_not_equal(victim, -1);
+    for (int rank = 0; rank < CROWD; ++rank) {
+        if (rank != victim) assert_int_equal(crowd.blamed[rank], victim);
+    }
+}
+
 /* A call that fails on this rank alone, before or after its vote, keeps the others in step. */
 static void agree_where_one_fails(trireme_communicator *communicator, int rank, void *context) {
     struct trial *const trial = context;
@@ -578,6 +628,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(who_is_waited_for_in_vain_counts_as_lost),
         cmocka_unit_test(ranks_that_agree_and_ranks_that_shrink_are_told),
         cmocka_unit_test(a_rank_that_cannot_join_fails_the_call_on_all),
+        cmocka_unit_test(one_of_many_ranks_that_cannot_join_is_named),
         cmocka_unit_test(a_failure_of_one_rank_keeps_all_in_step),
         cmocka_unit_test(all_who_agree_have_the_same_value_while_others_leave),
         cmocka_unit_test(destruction_ends_a_wait_for_agreement),

@@ -25,7 +25,7 @@ ROOMS = {
     "sharding": Room("who holds what: layouts, plans, meshes; pure", "platform public"),
     "backends": Room("what a backend is; what calls compare", "platform public"),
     "backends/slots": Room(
-        "the protocol of ranks that share memory", "backends kernels net platform public"
+        "the protocol of ranks that share memory", "schedules backends kernels net platform public"
     ),
     "backends/local": Room(
         "threads and processes of one host", "backends backends/slots net platform public"
@@ -34,7 +34,9 @@ ROOMS = {
         "ranks whose bytes a transport carries",
         "schedules backends backends/slots net platform public",
     ),
-    "backends/tcp": Room("connections between hosts", "backends kernels net platform public"),
+    "backends/tcp": Room(
+        "connections between hosts", "schedules backends kernels net platform public"
+    ),
     "backends/wire": Room(
         "a ring of ranks on several hosts", "backends backends/tcp kernels platform public"
     ),
@@ -44,7 +46,7 @@ ROOMS = {
     "backends/gloo/plugin": Room("compiled with Gloo", "backends/gloo public"),
     "backends/hierarchical": Room(
         "memory on a host, a ring between hosts",
-        "backends backends/local backends/tcp backends/wire kernels net platform public",
+        "schedules backends backends/local backends/tcp backends/wire kernels net platform public",
     ),
     "backends/mpi": Room(
         "ranks that mpirun started",
@@ -53,8 +55,8 @@ ROOMS = {
     "backends/mpi/plugin": Room("compiled with each MPI", "backends/mpi public"),
     "backends/join": Room(
         "which backend a rendezvous means",
-        "backends backends/frames backends/gloo backends/hierarchical backends/local backends/mpi "
-        "backends/tcp net platform public",
+        "schedules backends backends/frames backends/gloo backends/hierarchical backends/local "
+        "backends/mpi backends/tcp net platform public",
     ),
     "collectives": Room(
         "order, deadlines, requests, messages",

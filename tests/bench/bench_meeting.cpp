@@ -24,7 +24,7 @@ namespace {
 
 using namespace trireme;
 
-constexpr int kGroup = 256;
+constexpr int kGroup = 1024;
 
 double processor_ms() {
   rusage usage{};
@@ -47,7 +47,7 @@ double meet(const tcp::Endpoint& endpoint, const Token& token, int ranks, int ru
           std::to_string(run) + "-" + std::to_string(rank / size), rank % size, size, {}};
       std::snprintf(own.own.endpoint, sizeof own.own.endpoint, "127.0.0.1:%d", 1 + rank);
       std::vector<tcp::Entry> all;
-      tcp::Socket seat;
+      tcp::Seat seat;
       bool refused = false;
       begin.arrive_and_wait();
       // Waits like a refused rank: a random part of a time that doubles.
@@ -58,7 +58,7 @@ double meet(const tcp::Endpoint& endpoint, const Token& token, int ranks, int ru
         ::poll(nullptr, 0, 1 + rand_r(&draw) % most);
         ++again;
       }
-      if (seat) tcp::say_last(seat, rank % size);
+      if (seat) seat.say_last(rank % size);
       if (all.size() != static_cast<std::size_t>(size)) ++failures;
     });
   }

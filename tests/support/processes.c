@@ -75,7 +75,11 @@ static void note_end(struct processes *processes, int rank, int wait_status) {
 }
 
 void wait_processes(struct processes *processes) {
-    const uint64_t end = monotonic_ns() + HANG_NS;
+    wait_processes_for(processes, HANG_NS);
+}
+
+void wait_processes_for(struct processes *processes, uint64_t most_ns) {
+    const uint64_t end = monotonic_ns() + most_ns;
     bool all_ended = false;
     while (!all_ended && monotonic_ns() < end) {
         struct pollfd alive = {processes->alive, POLLIN, 0};

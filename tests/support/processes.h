@@ -14,7 +14,7 @@
 
 #include "ranks.h"
 
-#define MOST_PROCESSES 64
+#define MOST_PROCESSES 80
 
 /* After this long a child hangs. Every deadline of a test is far shorter. */
 #define HANG_NS (90ull * 1000 * 1000 * 1000)
@@ -57,6 +57,8 @@ void start_processes(struct processes *processes, int count, process_function *f
 
 /* Waits until all have ended; afterwards their outcomes are whole. */
 void wait_processes(struct processes *processes);
+/* The same for so long, where HANG_NS is too short. */
+void wait_processes_for(struct processes *processes, uint64_t most_ns);
 
 /* Waits until a child has been stopped by a signal. False if it ends instead, or hangs. */
 bool wait_stopped(struct processes *processes, int rank);

@@ -115,12 +115,22 @@ const char *network_backend(void) {
     return network_has_engine() ? "gloo" : "frames";
 }
 
-void add_host(char *rendezvous, size_t capacity, int rank) {
-    const char *const hosts = getenv("TRIREME_TESTS_HOSTS");
-    if (hosts == NULL || strncmp(rendezvous, "tcp", 3) != 0) return;
+static void add_option(char *rendezvous, size_t capacity, const char *option) {
     const size_t length = strlen(rendezvous);
-    snprintf(rendezvous + length, capacity - length, "%chost=%c",
-             strchr(rendezvous, '?') == NULL ? '?' : '&', hosts[(size_t)rank % strlen(hosts)]);
+    snprintf(rendezvous + length, capacity - length, "%c%s",
+             strchr(rendezvous, '?') == NULL ? '?' : '&', option);
+}
+
+void add_host(char *rendezvous, size_t capacity, int rank) {
+    if (strncmp(rendezvous, "tcp", 3) != 0) return;
+    const char *const hosts = getenv("TRIREME_TESTS_HOSTS");
+    if (hosts != NULL) {
+        const char option[] = {'h', 'o', 's', 't', '=', hosts[(size_t)rank % strlen(hosts)], 0};
+        add_option(rendezvous, capacity, option);
+    }
+    if (getenv("TRIREME_TESTS_FEW_CONNECTIONS") != NULL) {
+        add_option(rendezvous, capacity, "connections=few");
+    }
 }
 
 trireme_communicator *join_rank(int rank, int world_size, const char *rendezvous) {

@@ -34,19 +34,13 @@ SessionKeys keys_of(int from, int to) {
 
 // Ranks 0, 3, 6, ... of a group, each with a line to every other one.
 struct Net {
-  explicit Net(int size) {
+  // `connected`: else the lines come later, by connect().
+  explicit Net(int size, bool connected = true) {
     Members members;
     for (int i = 0; i < size; ++i) members.ranks.push_back(3 * i);
     for (int i = 0; i < size; ++i) lines.push_back(std::make_shared<Lines>(3 * size));
     for (int i = 0; i < size; ++i) {
-      for (int j = 0; j < i; ++j) {
-        int ends[2];
-        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends),
-                         0);
-        lines[static_cast<std::size_t>(i)]->add(3 * j, Socket(ends[0]), keys_of(i, j));
-        lines[static_cast<std::size_t>(j)]->add(3 * i, Socket(ends[1]), keys_of(j, i));
-      }
-      members.own = i;
+      for (int j = 0; j < i && connected; ++j) connect(i, j);
       exchanges.push_back(nullptr);
     }
     for (int i = 0; i < size; ++i) {
@@ -55,6 +49,12 @@ struct Net {
       exchanges[at] = std::make_unique<Exchange>(members, lines[at]);
       assert_true(exchanges[at]->open().ok());
     }
+  }
+  void connect(int i, int j) {
+    int ends[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+    lines[static_cast<std::size_t>(i)]->add(3 * j, Socket(ends[0]), keys_of(i, j));
+    lines[static_cast<std::size_t>(j)]->add(3 * i, Socket(ends[1]), keys_of(j, i));
   }
   Exchange& operator[](int member) { return *exchanges[static_cast<std::size_t>(member)]; }
 
@@ -80,7 +80,7 @@ std::vector<std::uint32_t> numbers(std::size_t count, std::uint32_t seed) {
   return out;
 }
 
-bool blames(const Status& status, int rank) {
+[[maybe_unused]] bool blames(const Status& status, int rank) {
   return status.details() != nullptr && status.details()->blamed == std::vector<std::int32_t>{rank};
 }
 

@@ -16,6 +16,7 @@
 
 #include "backends/frames/consensus.hpp"
 #include "fuzz.hpp"
+#include "schedules/overlay.hpp"
 
 extern "C" {
 #include <cmocka.h>
@@ -41,9 +42,16 @@ struct Cast {
 // Ranks, their messages under way, and their decisions.
 class World {
  public:
-  World(int size, std::uint64_t decisions) : size_(size), decisions_(decisions) {
-    for (int rank = 0; rank < size; ++rank) ranks_.emplace_back(rank, size);
+  // `few`: ranks that are not near have a link from the first message on.
+  World(int size, std::uint64_t decisions, bool few = false) : size_(size), decisions_(decisions) {
     const auto n = static_cast<std::size_t>(size);
+    open_.assign(n * n, false);
+    for (int rank = 0; rank < size; ++rank) {
+      ranks_.emplace_back(rank, size, few);
+      for (int other = 0; other < size; ++other) {
+        open_[pair(rank, other)] = !few || are_near(rank, other, size);
+      }
+    }
     alive_.assign(n, true);
     seen_.assign(n, 0);
     wires_.resize(n * n);
@@ -114,7 +122,7 @@ class World {
       cut_[pair(from, to)] = true;
       auto& queue = wire(from, to);
       queue.resize(random.below(queue.size() + 1));
-      news_[pair(from, to)] = true;
+      news_[pair(from, to)] = open_[pair(from, to)];
     }
     for (const int rank : {a, b}) {
       if (!alive_[at(rank)]) {
@@ -125,7 +133,7 @@ class World {
   void give_up(int rank, int other) {
     RankSet one;
     one.add(other);
-    ranks_[at(rank)].accuse(one);
+    ranks_[at(rank)].accuse_absent(one);
     pump(rank);
   }
   // The link lives on, although the rank does not count on it.
@@ -135,7 +143,7 @@ class World {
   }
   // Its time was over.
   void wait_no_longer(int rank) {
-    ranks_[at(rank)].accuse(ranks_[at(rank)].waits_for());
+    ranks_[at(rank)].accuse_absent(ranks_[at(rank)].waits_for());
     pump(rank);
   }
   void vote_oddly(std::uint64_t bits) { odd_votes_ = bits; }
@@ -188,8 +196,14 @@ class World {
     Consensus& who = ranks_[at(rank)];
     ConsensusMessage message;
     for (int to = 0; to < size_; ++to) {
-      while (who.next(to, &message)) {
-        if (!cut_[pair(rank, to)]) wire(rank, to).push_back(message);
+      while (who.next(to, Consensus::News::all, &message)) {
+        const bool is_open = open_[pair(rank, to)];
+        open_[pair(rank, to)] = open_[pair(to, rank)] = true;
+        if (!cut_[pair(rank, to)]) {
+          wire(rank, to).push_back(message);
+        } else if (!is_open) {  // no connection could be made
+          news_[pair(to, rank)] = true;
+        }
       }
     }
     if (who.has_messages()) wrong_ = "messages are left over";
@@ -212,6 +226,7 @@ class World {
   std::vector<std::deque<ConsensusMessage>> wires_;
   std::vector<bool> news_;  // a loss that is not noticed yet
   std::vector<bool> cut_;
+  std::vector<bool> open_;  // a loss would be noticed
   std::map<std::uint64_t, std::map<int, Cast>> casts_;
   std::map<std::uint64_t, Proposal> made_;
   std::uint64_t odd_votes_ = 0;
@@ -282,6 +297,8 @@ void every_order_of_messages_ends_in_one_decision(void**) {
 // ---- many of them ----
 
 constexpr int kSizes[] = {1, 2, 3, 4, 5, 8};
+// The least sizes where ranks are not near: 6, 8 and 9.
+constexpr int kFewSizes[] = {2, 6, 8, 9, 11, 12};
 
 // One event after the other, drawn; between them what `meddle` does.
 template <class Meddle>
@@ -304,9 +321,10 @@ void while_a_majority_lives_all_of_it_decide(void**) {
   std::uint64_t deaths = 0;
   for (std::uint64_t trial = 0; trial < fuzz::trials(20'000); ++trial) {
     fuzz::Random random{fuzz::seed() ^ trial};
-    const int size = kSizes[trial % 6];
+    const bool few = trial / 6 % 2 != 0;
+    const int size = few ? kFewSizes[trial % 6] : kSizes[trial % 6];
     const std::uint64_t decisions = 1 + random.below(4);
-    World world(size, decisions);
+    World world(size, decisions, few);
     world.vote_oddly(random.one_in(4) ? random.next() : 0);
     std::size_t left = random.below(static_cast<std::size_t>((size + 1) / 2));
     const std::string what = named("deaths", size, trial);
@@ -331,6 +349,98 @@ void while_a_majority_lives_all_of_it_decide(void**) {
     }
   }
   assert_true(deaths > 100);
+}
+
+// Two living ranks do not reach each other. The others go on with one of them. Between ranks that
+// are not near the connection breaks before it is made, and only one of them notices: then it is
+// the lower one.
+void a_broken_connection_costs_one_rank(void**) {
+  int paid = 0;
+  for (std::uint64_t trial = 0; trial < fuzz::trials(10'000); ++trial) {
+    fuzz::Random random{fuzz::seed() * 5 ^ trial};
+    const bool few = trial / 6 % 3 != 0;
+    const int size = few ? kFewSizes[1 + trial % 5] : kSizes[2 + trial % 4];
+    constexpr std::uint64_t kDecisions = 3;
+    World world(size, kDecisions, few);
+    const std::string what = named("a connection", size, trial);
+    const int upper = 1 + static_cast<int>(random.below(static_cast<std::size_t>(size - 1)));
+    const int lower =
+        random.one_in(2) ? 0 : static_cast<int>(random.below(static_cast<std::size_t>(upper)));
+    std::size_t moment = random.below(100);
+    run(world, random, what, [&] {
+      if (moment-- == 0) world.cut(lower, upper, random);
+    });
+    expect_right(world, what);
+    expect_ended(world, what);
+    const bool far = few && !are_near(lower, upper, size);
+    int stopped = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      if (world.state(rank) == State::member && world.made_by(rank) == kDecisions) continue;
+      const bool may_stop = rank == upper || (rank == lower && !far);
+      if (++stopped > 1 || !may_stop) fail_msg("%s: rank %d has stopped", what.c_str(), rank);
+    }
+    paid += stopped;
+  }
+  assert_true(paid > 100);
+}
+
+// News of other votes may wait: but a near rank whose deadline passes goes on without a rank whose
+// vote it lacks.
+void near_ranks_hear_a_vote_at_once(void**) {
+  constexpr int kSize = 16;
+  Consensus one(3, kSize, true);
+  ConsensusMessage heard;
+  heard.step = ConsensusMessage::Step::news;
+  heard.number = 1;
+  heard.accused.add(4);
+  assert_true(one.take(4, heard));
+  ConsensusMessage said;
+  assert_true(one.next(5, Consensus::News::urgent, &said));
+  assert_true(said.accused.has(4) && !said.accused.has(3));
+  assert_false(one.has_news(5, Consensus::News::urgent));
+  heard.accused.add(11);
+  assert_true(one.take(4, heard));
+  assert_false(one.has_news(5, Consensus::News::urgent));
+  assert_true(one.has_news(5, Consensus::News::all));
+  one.vote(DecisionKind::agree, 1, {});
+  assert_true(one.next(5, Consensus::News::urgent, &said));
+  assert_true(said.accused.has(3) && said.accused.has(11));
+  assert_false(one.has_news(5, Consensus::News::all));
+}
+
+// News of a vote may come before the vote.
+void a_leader_waits_for_votes_and_not_for_news_of_them(void**) {
+  Consensus leader(0, 4, true);
+  leader.vote(DecisionKind::agree, 1, {});
+  ConsensusMessage heard;
+  heard.step = ConsensusMessage::Step::news;
+  heard.number = 1;
+  for (const int rank : {1, 2, 3}) heard.accused.add(rank);
+  assert_true(leader.take(1, heard));
+  heard = ConsensusMessage();
+  heard.step = ConsensusMessage::Step::vote;
+  heard.kind = DecisionKind::agree;
+  heard.number = 1;
+  for (const int rank : {1, 3}) assert_true(leader.take(rank, heard));
+  const RankSet late = leader.waits_for();
+  assert_int_equal(late.count(), 1);
+  assert_true(late.has(2));
+}
+
+void who_has_voted_is_not_absent(void**) {
+  Consensus one(3, 16, true);
+  ConsensusMessage heard;
+  heard.step = ConsensusMessage::Step::news;
+  heard.number = 1;
+  heard.accused.add(4);
+  assert_true(one.take(4, heard));
+  one.vote(DecisionKind::agree, 1, {});
+  RankSet absent;
+  for (const int rank : {4, 5, 9}) absent.add(rank);  // 9 is far
+  one.accuse_absent(absent);
+  assert_false(one.gone().has(4));
+  assert_true(one.gone().has(5));
+  assert_false(one.gone().has(9));
 }
 
 // Two sides from some moment on, and one of them may already be smaller than it was.
@@ -386,8 +496,9 @@ void nothing_makes_two_decisions_of_one(void**) {
   const std::uint64_t trials = fuzz::trials(60'000);
   for (std::uint64_t trial = 0; trial < trials; ++trial) {
     fuzz::Random random{fuzz::seed() * 3 ^ trial};
-    const int size = kSizes[1 + trial % 5];
-    World world(size, 4);
+    const bool few = trial / 5 % 2 != 0;
+    const int size = few ? kFewSizes[1 + trial % 5] : kSizes[1 + trial % 5];
+    World world(size, 4, few);
     world.vote_oddly(random.one_in(4) ? random.next() : 0);
     const std::string what = named("anything", size, trial);
     std::size_t faults = random.below(2 * static_cast<std::size_t>(size));
@@ -433,6 +544,10 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(every_order_of_messages_ends_in_one_decision),
       cmocka_unit_test(while_a_majority_lives_all_of_it_decide),
+      cmocka_unit_test(a_broken_connection_costs_one_rank),
+      cmocka_unit_test(near_ranks_hear_a_vote_at_once),
+      cmocka_unit_test(a_leader_waits_for_votes_and_not_for_news_of_them),
+      cmocka_unit_test(who_has_voted_is_not_absent),
       cmocka_unit_test(of_two_sides_one_goes_on),
       cmocka_unit_test(nothing_makes_two_decisions_of_one),
   };

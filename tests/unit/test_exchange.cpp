@@ -504,6 +504,121 @@ void an_ended_line_is_seen(void**) {
   assert_true(net[0].publish(&frame, sizeof frame).ok());  // to the other one
 }
 
+// A line that is made when it is needed: what is sent before waits for it, in order, and a thread
+// that already waits for the peer gets it.
+void a_line_that_comes_later_brings_what_waited(void**) {
+  for (const std::size_t count : {std::size_t{3}, std::size_t{100'000}}) {  // early, announced
+    for (const bool waits_before : {false, true}) {
+      Net net(4, false);
+      std::atomic<int> asked{0};
+      for (int i = 0; i < 4; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        net.lines[at]->make_by([&](int) { ++asked; });
+        net.lines[at]->tell([&net, at](int rank) { net.exchanges[at]->take_line(rank); });
+        net[i].take_calls_by([](int, const std::byte*, std::uint64_t) {});
+      }
+      net.connect(1, 0);
+      const std::byte call[8] = {};
+      assert_true(net[0].publish_to(1, call, sizeof call).ok());
+      assert_true(net[2].publish_to(0, call, sizeof call).ok());
+      assert_int_equal(asked.load(), 1);
+      auto sent = numbers(count, 1);
+      auto next = numbers(count, 2);
+      std::vector<std::uint32_t> got(count);
+      std::vector<std::uint32_t> then(count);
+      Piece first(2, 7, 0, sent);
+      Piece second(2, 7, 0, next);
+      Piece one(0, 7, 0, got);
+      Piece two(0, 7, 0, then);
+      assert_true(net[0].send(first).ok() && net[0].send(second).ok());
+      assert_int_equal(asked.load(), 2);  // once for each end
+      std::thread receiver([&] {
+        assert_true(net[2].receive(one).ok() && net[2].receive(two).ok());
+        assert_true(net[2].wait(one, Deadline::after(kLong)).ok());
+        assert_true(net[2].wait(two, Deadline::after(kLong)).ok());
+      });
+      std::thread sender;
+      if (waits_before) {
+        sender = std::thread([&] {
+          assert_true(net[0].wait(first, Deadline::after(kLong)).ok());
+          assert_true(net[0].wait(second, Deadline::after(kLong)).ok());
+        });
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+      net.connect(2, 0);
+      if (!waits_before) {
+        assert_true(net[0].wait(first, Deadline::after(kLong)).ok());
+        assert_true(net[0].wait(second, Deadline::after(kLong)).ok());
+      } else {
+        sender.join();
+      }
+      receiver.join();
+      assert_true(got == sent && then == next);
+      assert_int_equal(asked.load(), 2);
+    }
+  }
+}
+
+// Nothing is known of a peer without a line, and none is needed to leave.
+void a_line_that_never_comes_is_a_timeout(void**) {
+  Net net(2, false);
+  net.lines[0]->make_by([](int) {});
+  auto sent = numbers(5, 1);
+  Piece piece(1, 7, 0, sent);
+  assert_true(net[0].send(piece).ok());
+  const Status late = net[0].wait(piece, Deadline::after(5'000'000));
+  assert_int_equal(late.code(), TRIREME_ERROR_TIMEOUT);
+  assert_true(blames(late, 3));
+  net[0].drop(piece);
+  net[0].say_goodbye();
+  assert_false(net[0].has_left(1));
+}
+
+// Transfers that wait for a line that cannot be made end, and so do those that come later.
+void a_line_that_is_refused_is_a_loss(void**) {
+  for (const bool before : {false, true}) {
+    Net net(2, false);
+    net.lines[0]->make_by([](int) {});
+    net.lines[0]->tell([&net](int rank) { net.exchanges[0]->take_line(rank); });
+    auto sent = numbers(5, 1);
+    Piece piece(1, 7, 0, sent);
+    if (before) {
+      assert_true(net[0].send(piece).ok());
+      std::thread refuser([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        net.lines[0]->refuse(3);
+      });
+      const Status lost = net[0].wait(piece, Deadline::after(kLong));
+      refuser.join();
+      assert_int_equal(lost.code(), TRIREME_ERROR_PEER_LOST);
+      assert_true(blames(lost, 3));
+      net[0].drop(piece);
+    } else {
+      const std::byte call[8] = {};
+      assert_true(net[0].publish_to(1, call, sizeof call).ok());
+      net.lines[0]->refuse(3);
+      assert_true(net[0].ended_ns(1) != 0);
+      assert_true(net[0].flush_calls());
+      assert_int_equal(net[0].send(piece).code(), TRIREME_ERROR_PEER_LOST);
+    }
+  }
+}
+
+// The end of a line after a goodbye is told apart from a loss.
+void a_goodbye_comes_before_the_end(void**) {
+  for (const bool says : {true, false}) {
+    Net net(2);
+    for (int i = 0; i < 2; ++i) net[i].take_calls_by([](int, const std::byte*, std::uint64_t) {});
+    const std::byte call[8] = {};
+    assert_true(net[1].publish_to(0, call, sizeof call).ok());
+    if (says) net[0].say_goodbye();
+    net.lines[0]->close();
+    bool any = false;
+    while (net[1].ended_ns(0) == 0) assert_true(net[1].fetch(&any).ok());
+    assert_true(net[1].has_left(0) == says);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -522,6 +637,10 @@ int main() {
       cmocka_unit_test(calls_that_cannot_be_are_corrupt),
       cmocka_unit_test(calls_come_from_members_that_get_none),
       cmocka_unit_test(an_ended_line_is_seen),
+      cmocka_unit_test(a_line_that_comes_later_brings_what_waited),
+      cmocka_unit_test(a_line_that_never_comes_is_a_timeout),
+      cmocka_unit_test(a_line_that_is_refused_is_a_loss),
+      cmocka_unit_test(a_goodbye_comes_before_the_end),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -98,7 +98,7 @@ void meet_honestly(const tcp::Endpoint& endpoint, const std::string& name) {
       tcp::Visit own{name, rank, 3, {}};
       std::snprintf(own.own.endpoint, sizeof own.own.endpoint, "10.0.0.%d:%d", rank, 100 + rank);
       std::vector<tcp::Entry> all;
-      tcp::Socket seat;
+      tcp::Seat seat;
       bool refused = false;
       Status status = Status::failure(TRIREME_ERROR_TIMEOUT, "");
       // Strangers may push one out before it has proved itself; it comes again, as a rank does.
@@ -228,7 +228,8 @@ struct Liar {
       if (!status.ok()) fail_msg("%s", status.message().c_str());
     }
   }
-  tcp::Socket seat, newcomer, life, data;
+  tcp::Seat seat;
+  tcp::Socket newcomer, life, data;
   SessionKeys keys;
 };
 

@@ -1,4 +1,5 @@
 // Signs of life over a pair of sockets whose other end is the test's.
+#include <poll.h>
 #include <sys/socket.h>
 
 #include "backends/tcp/signs.hpp"
@@ -123,6 +124,19 @@ void a_connection_that_ends_is_a_silence(void**) {
   assert_true(pair.signs.silence_ns(1) >= kLimitNs);
 }
 
+// It sends signs less often, and does not know the limits of its peers.
+void a_large_group_waits_for_three_signs(void**) {
+  const Waker given_up;
+  const Signs small(64, kLimitNs, given_up);
+  assert_true(small.limit_ns() == kLimitNs);
+  assert_true(small.suspect_ns() == 600 * kMillisecond);
+  const Signs large(1024, kLimitNs, given_up);
+  assert_true(large.limit_ns() == 3'000 * kMillisecond);
+  assert_true(large.suspect_ns() == 3'000 * kMillisecond);
+  const Signs patient(1024, 60 * kLimitNs, given_up);
+  assert_true(patient.limit_ns() == 60 * kLimitNs);
+}
+
 }  // namespace
 
 int main() {
@@ -133,6 +147,7 @@ int main() {
       cmocka_unit_test(a_late_turn_is_no_silence_of_a_peer),
       cmocka_unit_test(who_stops_closes_what_it_has),
       cmocka_unit_test(a_connection_that_ends_is_a_silence),
+      cmocka_unit_test(a_large_group_waits_for_three_signs),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

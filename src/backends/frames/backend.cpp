@@ -35,8 +35,9 @@ Status HostBackend::join(const GroupOptions& options, const std::string& group_n
                          std::unique_ptr<Backend>* out) {
   auto frame_link = std::make_shared<FrameLink>(
       options.rank, options.world_size, group_name, options.name, ways.transport,
-      std::move(ways.engine), std::move(ways.loss), std::move(ways.left), options.stall_warning_ns);
-  frame_link->group().blame().on_silence(std::move(ways.silent));
+      std::move(ways.engine), std::move(ways.loss), std::move(ways.left), ways.few_connections,
+      options.stall_warning_ns);
+  frame_link->slots().on_silence(std::move(ways.silent));
   frame_link->ask_by(std::move(ways.absence));
   std::unique_ptr<HostBackend> backend(new HostBackend(options, frame_link, std::move(ways)));
   TRIREME_RETURN_IF_ERROR(frame_link->start());

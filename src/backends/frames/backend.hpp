@@ -44,6 +44,9 @@ class HostBackend final : public Backend {
         nullptr;
     // Other ranks of the group may not know yet that it sends frames.
     bool others_may_choose = false;
+    // Own transports only: a connection to a rank that is not near is made by the first frame for
+    // it. See schedules/overlay.hpp.
+    bool few_connections = false;
   };
   // group_name: the group's name on all its ranks. `ways` is kept if this succeeds.
   static Status join(const GroupOptions& options, const std::string& group_name, Ways ways,
@@ -88,8 +91,8 @@ class HostBackend final : public Backend {
   }
   OneMemory one_memory() const override { return {false, !others_may_choose_, true}; }
   Status decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out) override;
-  bool counts_as_lost(int rank) const override {
-    return frame_link_->decisions().counts_as_lost(rank);
+  int first_lost(const std::vector<std::int32_t>& ranks) const override {
+    return frame_link_->decisions().first_lost(ranks);
   }
   void stop_deciding() noexcept override { frame_link_->decisions().stop(); }
   void fail(const Status& status) noexcept override;

@@ -1,5 +1,6 @@
 #include "backends/frames/decisions.hpp"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -97,11 +98,11 @@ Status Decisions::wait(std::unique_lock<std::mutex>& lock, const char* name, std
   return Status::success();
 }
 
-// The decision goes on without the absent ranks, so that the votes of the others stay in step; only
-// this rank returns TIMEOUT.
+// The decision goes on without the absent ranks, so that the votes of the others stay in step. In a
+// large group it does when the deadline of a near rank, or of the leader, has passed.
 Status Decisions::give_up(std::unique_lock<std::mutex>& lock, const char* name) {
   const RankSet absent = consensus_.waits_for();
-  consensus_.accuse(absent);
+  consensus_.accuse_absent(absent);
   changed_.notify_all();
   lock.unlock();
   poke_();
@@ -138,22 +139,27 @@ Status Decisions::refusal(const char* name) const {
   return excluded_failure(group_.rank(), name, group_.name());
 }
 
-// Another rank reports its accusations of a third one itself.
+// Another rank reports its accusations of a third one itself. But one that misses a far rank does
+// not accuse it: then those that hear of its TIMEOUT do.
 void Decisions::accuse_blamed() {
   if (!group_.failure().happened() || saw_failure_) return;
   saw_failure_ = true;
   const Status failure = group_.failure().status();
   const bool missing =
       failure.code() == TRIREME_ERROR_TIMEOUT || failure.code() == TRIREME_ERROR_PEER_LOST;
-  if (received_failure_ || !missing || failure.details() == nullptr) return;
+  const bool told = received_failure_ && !(few_ && failure.code() == TRIREME_ERROR_TIMEOUT);
+  if (told || !missing || failure.details() == nullptr) return;
   RankSet blamed;
   for (const std::int32_t rank : failure.details()->blamed) blamed.add(rank);
-  consensus_.accuse(blamed);
+  consensus_.accuse_absent(blamed);
 }
 
-bool Decisions::counts_as_lost(int rank) const {
+int Decisions::first_lost(const std::vector<std::int32_t>& ranks) const {
   const std::lock_guard lock(mutex_);
-  return consensus_.gone().has(rank);
+  const RankSet gone = consensus_.gone();
+  const auto lost =
+      std::find_if(ranks.begin(), ranks.end(), [&](std::int32_t rank) { return gone.has(rank); });
+  return lost == ranks.end() ? -1 : *lost;
 }
 
 void Decisions::stop() noexcept {
@@ -171,9 +177,24 @@ bool Decisions::take(int from, const ConsensusMessage& message) {
   return good;
 }
 
-bool Decisions::next(int rank, ConsensusMessage* out) {
+bool Decisions::has_messages() const {
   const std::lock_guard lock(mutex_);
-  if (!consensus_.next(rank, out)) return false;
+  return consensus_.has_messages();
+}
+
+RankSet Decisions::addressees() const {
+  const std::lock_guard lock(mutex_);
+  return consensus_.addressees();
+}
+
+bool Decisions::has_news(int rank, Consensus::News allowed) const {
+  const std::lock_guard lock(mutex_);
+  return consensus_.has_news(rank, allowed);
+}
+
+bool Decisions::next(int rank, Consensus::News allowed, ConsensusMessage* out) {
+  const std::lock_guard lock(mutex_);
+  if (!consensus_.next(rank, allowed, out)) return false;
   switch (out->step) {
     case Step::prepare: static_cast<void>(failpoint("decide", "before_prepare").ok()); break;
     case Step::accept: static_cast<void>(failpoint("decide", "before_accept").ok()); break;

@@ -16,18 +16,26 @@ namespace trireme::host {
 class Decisions {
  public:
   // `poke` announces messages to send.
-  Decisions(local::Group& group, std::function<void()> poke)
-      : group_(group), poke_(std::move(poke)), consensus_(group.rank(), group.world_size()) {}
+  // `few_connections`: see Consensus.
+  Decisions(local::Group& group, std::function<void()> poke, bool few_connections)
+      : group_(group),
+        poke_(std::move(poke)),
+        few_(few_connections),
+        consensus_(group.rank(), group.world_size(), few_connections) {}
 
   // As Backend::decide(). `place`: the meeting place of the new group if this rank is its first.
   Status decide(DecisionKind kind, std::uint64_t vote, const std::string& place, Deadline deadline,
                 Decision* out);
-  bool counts_as_lost(int rank) const;
+  // The first of these ranks without which decisions are made; -1: there is none.
+  int first_lost(const std::vector<std::int32_t>& ranks) const;
   void stop() noexcept;
 
   // For the frame link. take() returns false if the message is impossible for that rank.
   bool take(int from, const ConsensusMessage& message);
-  bool next(int rank, ConsensusMessage* out);
+  bool has_messages() const;
+  RankSet addressees() const;
+  bool has_news(int rank, Consensus::News allowed) const;
+  bool next(int rank, Consensus::News allowed, ConsensusMessage* out);
   void lose(int rank) noexcept;  // no more messages come from it, or it gives no sign of life
   void withdraw() noexcept;      // this rank receives no more messages
   // The group fails: wakes the waiting callers. `heard`: another rank reported the failure.
@@ -46,6 +54,7 @@ class Decisions {
 
   local::Group& group_;
   const std::function<void()> poke_;
+  const bool few_;
   mutable std::mutex mutex_;  // guards everything below; released before any other object is called
   std::condition_variable changed_;
   Consensus consensus_;

@@ -15,7 +15,7 @@ namespace trireme::host {
 
 constexpr std::uint32_t kMagic = 0x6d726974;
 // Raised whenever the meaning of a frame changes.
-constexpr std::uint32_t kVersion = 9;
+constexpr std::uint32_t kVersion = 10;
 
 enum class FrameKind : std::uint32_t {
   hello = 1,  // a Hello: the first one between two ranks, in each direction
@@ -27,6 +27,7 @@ enum class FrameKind : std::uint32_t {
   decision,   // a ConsensusMessage
   slots,      // the same of several ranks, passed on: see CallRounds
   waits,      // a local::WaitsBelow: the sender waits in groups that were made from this one
+  came,       // who has come to call number `position` of a channel: see CallNews
 };
 
 // A peer that leaves takes its ends of all connections with it; its last frames may still be on

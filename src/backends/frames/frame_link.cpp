@@ -11,6 +11,7 @@
 #include "platform/failpoint.hpp"
 #include "platform/system.hpp"
 #include "platform/thread.hpp"
+#include "schedules/overlay.hpp"
 
 namespace trireme::host {
 namespace {
@@ -22,13 +23,21 @@ using local::Ring;
 // the receiver until it checks whether the group is over.
 constexpr std::uint64_t kSendWaitNs = 2 * kMillisecond;
 constexpr std::uint64_t kReceiveWaitNs = 20 * kMillisecond;
+constexpr std::uint64_t kLongestReceiveWaitNs = 100 * kMillisecond;  // in a large group
 // A rank that leaves: how long it goes on to offer sent bytes to peers that do not take them. Its
 // calling thread waits for that, because the process may end afterwards, but for less time while no
 // bytes move.
 constexpr std::uint64_t kLingerNs = 5'000 * kMillisecond;
 constexpr std::uint64_t kStuckNs = 300 * kMillisecond;
+// In a large group many ranks have news of a decision at the same time. A rank sends them to a near
+// rank at most so often, times the ranks of the group: all that come meanwhile go together.
+constexpr std::uint64_t kUrgentNs = kMillisecond / 50;
+// A decision that takes longer may end at a deadline, which names the ranks that have not voted.
+constexpr std::uint64_t kNewsNs = 250 * kMillisecond;
 // How long a failed call waits until the peers know the failure.
 constexpr std::uint64_t kSpreadNs = 100 * kMillisecond;
+// A peer without a connection is looked at so often, unless the transport tells before.
+constexpr std::uint64_t kConnectNs = 50 * kMillisecond;
 
 }  // namespace
 
@@ -38,7 +47,7 @@ static_assert(sizeof(FrameHeader) + sizeof(ConsensusMessage) <= TRIREME_TRANSPOR
 FrameLink::FrameLink(int rank, int world_size, std::string group, std::string name,
                      const trireme_transport& transport, std::shared_ptr<Engine> engine,
                      std::function<Status(int)> loss, std::function<void(int)> left,
-                     std::uint64_t stall_ns)
+                     bool few_connections, std::uint64_t stall_ns)
     : me_(rank),
       n_(world_size),
       transport_(transport),
@@ -48,11 +57,12 @@ FrameLink::FrameLink(int rank, int world_size, std::string group, std::string na
       frame_bytes_(transport_.frame_bytes()),
       group_hash_(sha256(group)),
       group_(rank, world_size, std::move(name), false, stall_ns),
-      decisions_(group_, [this] { poke(); }),
+      decisions_(
+          group_, [this] { poke(me_); }, few_connections),
       slots_(
-          group_, engine_.get(), [this] { poke(); },
+          group_, engine_.get(), [this](int rank) { poke(rank); },
           [this](const Status& status) { fail(status); }),
-      links_(static_cast<std::size_t>(world_size)) {}
+      links_(rank, world_size, few_connections) {}
 
 FrameLink::~FrameLink() {
   engine_.reset();
@@ -63,7 +73,7 @@ FrameLink::~FrameLink() {
 }
 
 Status FrameLink::start() {
-  const local::Layout layout(n_, false);
+  const local::Layout layout(n_, false, me_);
   void* const base = system_table().map(-1, layout.total_bytes);
   if (base == nullptr) return Status::system(errno, "memory for the messages of the transport");
   try {
@@ -79,7 +89,7 @@ Status FrameLink::start() {
   group_.failure().on_record([this] {
     if (engine_ != nullptr) engine_->abort();
     decisions_.note_failure(false);
-    poke();
+    poke(me_);
   });
   slots_.start();
   group_.bells().use(&slots_);
@@ -106,6 +116,7 @@ Status FrameLink::start() {
 void FrameLink::leave() noexcept {
   slots_.pass_on();
   if (engine_ != nullptr) {
+    engine_->say_goodbye();
     for (const Deadline end = Deadline::after(kStuckNs); !engine_->flush() && !end.passed();) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -117,9 +128,10 @@ void FrameLink::leave() noexcept {
   if (!started_) return;
   bool moves = true;
   while (moves && !tried_all_) {
-    const std::uint64_t seen = moved_;
-    moves = wait_until(changed_, lock, Deadline::after(kStuckNs),
-                       [&] { return tried_all_ || moved_ != seen; });
+    const std::uint64_t seen = sent_frames();
+    const std::uint64_t patience_ns = awaits_connection() ? kLingerNs : kStuckNs;
+    moves = wait_until(changed_, lock, Deadline::after(patience_ns),
+                       [&] { return tried_all_ || sent_frames() != seen; });
   }
 }
 
@@ -129,8 +141,9 @@ void FrameLink::spread_failure() noexcept {
   wait_until(changed_, lock, Deadline::after(kSpreadNs), [&] {
     if (spread_ || stopped_) return true;
     for (int rank = 0; rank < n_; ++rank) {
-      const Link& peer = link(rank);
-      const bool told = peer.said_failure && peer.frame.empty();
+      const Link& peer = links_[rank];
+      const bool is_there = links_.is_open(rank) && (peer.greeted || links_.is_near(rank));
+      const bool told = !is_there || (peer.said_failure && peer.frame.empty());
       if (rank != me_ && !told && !is_done_with(rank)) return false;
     }
     return true;
@@ -138,29 +151,59 @@ void FrameLink::spread_failure() noexcept {
   spread_ = true;
 }
 
-bool FrameLink::all_joined() const {
+bool FrameLink::all_joined() {
+  if (all_joined_.load(std::memory_order_relaxed)) return true;
   for (int rank = 0; rank < n_; ++rank) {
     if (rank != me_ && !joined(rank)) return false;
   }
+  all_joined_.store(true, std::memory_order_relaxed);
   return true;
+}
+
+// Whether bytes of messages wait for this peer. Call it under the mutex.
+bool FrameLink::has_unsent(int rank) {
+  for (int set = 0; set < kSets; ++set) {
+    const std::uint64_t sent = links_[rank].sent[static_cast<std::size_t>(set)];
+    if (ring_to(rank, set).written.load(std::memory_order_acquire) != sent) return true;
+  }
+  return false;
+}
+
+// Whether bytes wait for a connection that is being made. Call it under the mutex.
+bool FrameLink::awaits_connection() {
+  if (!links_.are_few() || group_.failure().happened()) return false;
+  for (int rank = 0; rank < n_; ++rank) {
+    const Link& peer = links_[rank];
+    const bool is_made = links_.is_open(rank) && !peer.greeted && !peer.unreached;
+    if (is_made && has_unsent(rank)) return true;
+  }
+  return false;
 }
 
 bool FrameLink::joined(int rank) const {
   return segment_->member(rank).joined.load(std::memory_order_acquire) != 0;
 }
 
-bool FrameLink::said_goodbye(int rank) {
+bool FrameLink::is(bool Link::*that, int rank) {
   const std::lock_guard lock(mutex_);
-  return link(rank).goodbye;
+  return links_[rank].*that;
 }
 
-bool FrameLink::leaves() {
-  const std::lock_guard lock(mutex_);
-  return leaving_;
-}
-
-void FrameLink::poke() noexcept {
-  const std::lock_guard lock(mutex_);
+// There is something for this rank, or for some if it is the own one. The connection to a rank that
+// is not near comes with its first frame.
+void FrameLink::poke(int rank) noexcept {
+  std::unique_lock lock(mutex_);
+  if (rank != me_ && !group_.failure().happened()) {
+    links_.open(rank);
+    if (links_[rank].unreached && has_unsent(rank)) {
+      lock.unlock();
+      return lose(rank);
+    }
+  }
+  if (rank == me_ && links_.are_few()) {
+    const RankSet others = decisions_.addressees();
+    for (int each = others.lowest(); each >= 0; each = others.next(each)) links_.open(each);
+  }
   ++pokes_;
   changed_.notify_all();
 }
@@ -198,7 +241,13 @@ void FrameLink::lose(int rank) noexcept {
     decisions_.lose(rank);
     if (group_.presence().left(rank)) return;
     const std::lock_guard lock(mutex_);
-    if (leaving_ || link(rank).goodbye) return;
+    if (leaving_ || links_[rank].goodbye) return;
+    // A rank that is not near may have left in order: this rank hears it only here.
+    if (!links_.is_near(rank) && !links_[rank].greeted) {
+      links_[rank].unreached = true;
+      changed_.notify_all();
+      if (!has_unsent(rank)) return;
+    }
   }
   try {
     fail(loss_(rank));
@@ -210,10 +259,11 @@ void FrameLink::lose(int rank) noexcept {
 // --- sending -----------------------------------------------------------------------------------
 
 bool FrameLink::is_done_with(int rank) {
-  Link& peer = link(rank);
+  Link& peer = links_[rank];
   // A failure is still sent to a peer that could not be reached once.
   const bool lost = peer.broken_ns != 0 && !group_.failure().happened();
-  return (peer.said_leave && peer.frame.empty()) || lost || peer.dead || peer.goodbye;
+  return (peer.said_leave && peer.frame.empty()) || lost || peer.dead || peer.unreached ||
+         peer.goodbye;
 }
 
 void FrameLink::send_frames() noexcept {
@@ -225,14 +275,18 @@ void FrameLink::send_frames() noexcept {
     if (leaving_ && linger_ns == UINT64_MAX) linger_ns = now_ns() + kLingerNs;
     bool moved = false;
     bool refused = false;
+    bool connects = false;  // some peer has no connection yet
     bool all_done = true;
     bool waited_for = false;  // by a peer that is there and well
-    for (int step = 0; step < n_; ++step) {
-      const int rank = (next + step) % n_;
-      Link& peer = link(rank);
-      if (rank == me_ || is_done_with(rank)) continue;
+    Pass pass{group_.blame().own_waits()};
+    const RankSet open = links_.open_ranks();
+    const int first = links_.next_open(next);
+    for (int left = open.count(), rank = first; left > 0; --left, rank = open.next(rank)) {
+      if (rank < 0) rank = open.lowest();
+      Link& peer = links_[rank];
+      if (is_done_with(rank)) continue;
       try {
-        if (peer.frame.empty()) build(rank);
+        if (peer.frame.empty()) build(rank, &pass);
       } catch (...) {  // memory may come back; after a failure there is no news to send
         lock.unlock();
         fail(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a frame", {me_});
@@ -248,35 +302,35 @@ void FrameLink::send_frames() noexcept {
         if (answer == TRIREME_OK) {
           peer.frame.clear();
           moved = true;
-          ++moved_;
           sent_frames_.fetch_add(1, std::memory_order_relaxed);
           if (peer.said_failure || leaving_) changed_.notify_all();
         } else if (answer == TRIREME_ERROR_TIMEOUT) {
-          refused = true;
+          const bool tells = loss_ != nullptr && !peer.greeted;  // see receive_until_over()
+          (tells ? connects : refused) = true;
         } else {
           peer.frame.clear();
           peer.dead = peer.broken_ns != 0;
-          peer.broken_ns = now_ns();
-          peer.answer = answer;
+          links_.note_broken(rank, now_ns(), answer);
         }
       }
       const bool done = is_done_with(rank);
       all_done = all_done && done;
       waited_for = waited_for || (!done && joined(rank));
     }
-    next = (next + 1) % n_;
+    next = (first + 1) % n_;
     if (leaving_ && !moved && !tried_all_ && (!waited_for || group_.failure().happened())) {
       tried_all_ = true;
       changed_.notify_all();
     }
     if (leaving_ && (all_done || now_ns() >= linger_ns)) break;
-    std::uint64_t wake_ns = linger_ns;
+    std::uint64_t wake_ns = std::min(linger_ns, pass.next_news_ns);
     lock.unlock();
     check_broken(&wake_ns);
     lock.lock();
     if (moved || pokes_ != seen) continue;
     // A transport that refuses at once must not make this thread spin.
     if (refused) wake_ns = std::min(wake_ns, now_ns() + kMillisecond);
+    if (connects) wake_ns = std::min(wake_ns, now_ns() + kConnectNs);
     wait_until(changed_, lock, Deadline::at(wake_ns), [&] { return pokes_ != seen; });
   }
   stopped_ = tried_all_ = true;
@@ -287,20 +341,16 @@ void FrameLink::send_frames() noexcept {
 // one counts: the others may have gone because of it.
 void FrameLink::check_broken(std::uint64_t* wake_ns) {
   int first = -1;
-  std::uint64_t since = UINT64_MAX;
+  std::uint64_t since = 0;
   std::int32_t answer = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (leaving_) return;
-    for (int rank = 0; rank < n_; ++rank) {
-      const Link& each = link(rank);
-      if (each.broken_ns == 0 || each.broken_ns >= since || each.goodbye) continue;
-      first = rank;
-      since = each.broken_ns;
-      answer = each.answer;
-    }
+    if (!leaving_) first = links_.first_broken();
+    if (first < 0) return;
+    since = links_[first].broken_ns;
+    answer = links_[first].answer;
   }
-  if (first < 0 || group_.failure().happened()) return;
+  if (group_.failure().happened()) return;
   if (now_ns() < since + kGraceNs) {
     *wake_ns = std::min(*wake_ns, since + kGraceNs);
     return;
@@ -322,8 +372,8 @@ std::byte* FrameLink::begin_frame(Link& link, FrameKind kind, int set, std::uint
 }
 
 // Builds the next frame for a rank, if there is one.
-void FrameLink::build(int rank) {
-  Link& peer = link(rank);
+void FrameLink::build(int rank, Pass* pass) {
+  Link& peer = links_[rank];
   if (!peer.said_hello && peer.broken_ns == 0) {
     Hello hello{kVersion, n_, me_, rank, frame_bytes_, {}};
     std::copy(group_hash_.begin(), group_hash_.end(), hello.group);
@@ -338,22 +388,18 @@ void FrameLink::build(int rank) {
     peer.said_failure = true;
     return;
   }
-  if (build_decision(rank, peer)) return;
-  if (!failed && joined(rank)) {  // not if broken: see is_done_with()
+  if (build_decision(rank, peer, pass)) return;
+  if (!failed && peer.greeted) {  // not if broken: see is_done_with()
     build_slot(peer);
-    if (const auto waits = group_.blame().own_waits(); peer.frame.empty() && waits != peer.waits) {
-      std::memcpy(begin_frame(peer, FrameKind::waits, 0, 0, sizeof waits), &waits, sizeof waits);
-      peer.waits = waits;
+    if (peer.frame.empty() && pass->waits != peer.waits) {
+      peer.waits = pass->waits;
+      std::memcpy(begin_frame(peer, FrameKind::waits, 0, 0, sizeof peer.waits), &peer.waits,
+                  sizeof peer.waits);
     }
     if (peer.frame.empty()) build_data(rank, peer);
   }
   if (!peer.frame.empty() || !leaving_) return;
-  for (int set = 0; set < kSets && !failed && joined(rank); ++set) {
-    const Ring& ring = ring_to(rank, set);
-    if (ring.written.load(std::memory_order_acquire) != peer.sent[static_cast<std::size_t>(set)]) {
-      return;  // the peer has no room yet
-    }
-  }
+  if (!failed && has_unsent(rank)) return;  // the peer has no room yet, or has not greeted
   static_cast<void>(failpoint("leave", "before_goodbye"));  // its failure has no effect
   const SlotFrames::LastSlots last = slots_.last();
   const std::uint64_t bytes = slots_.carried_channels() * sizeof last[0];
@@ -361,9 +407,24 @@ void FrameLink::build(int rank) {
   peer.said_leave = true;
 }
 
-bool FrameLink::build_decision(int rank, Link& peer) {
+bool FrameLink::build_decision(int rank, Link& peer, Pass* pass) {
   ConsensusMessage message;
-  if (!decisions_.next(rank, &message)) return false;
+  using News = Consensus::News;
+  const std::uint64_t now = links_.are_few() ? now_ns() : 0;
+  const News allowed = leaving_ || now >= peer.news_ns ? News::all
+                       : now >= peer.urgent_ns         ? News::urgent
+                                                       : News::none;
+  if (!decisions_.next(rank, allowed, &message)) {
+    const bool urgent = decisions_.has_news(rank, News::urgent);
+    if (urgent || decisions_.has_news(rank, News::all)) {
+      pass->next_news_ns = std::min(pass->next_news_ns, urgent ? peer.urgent_ns : peer.news_ns);
+    }
+    return false;
+  }
+  if (message.step == ConsensusMessage::Step::news) {
+    peer.urgent_ns = now + kUrgentNs * static_cast<std::uint64_t>(n_);
+    peer.news_ns = now + period_of(kNewsNs, n_);
+  }
   std::memcpy(begin_frame(peer, FrameKind::decision, 0, 0, sizeof message), &message,
               sizeof message);
   return true;
@@ -372,9 +433,11 @@ bool FrameLink::build_decision(int rank, Link& peer) {
 // A slot is reused only after the peer has published the next operation, and so had this one.
 void FrameLink::build_slot(Link& peer) {
   const std::uint32_t used = group_.channels_of(me_);
-  for (std::uint32_t channel = slots_.carried_channels(); channel < used; ++channel) {
+  const std::uint32_t first = slots_.carried_channels();
+  if (used > first && peer.called.size() < used - first) peer.called.resize(used - first);
+  for (std::uint32_t channel = first; channel < used; ++channel) {
     const local::Lane& lane = segment_->lane(channel, me_);
-    std::uint64_t& called = peer.called[channel];
+    std::uint64_t& called = peer.called[channel - first];
     if (lane.position.load(std::memory_order_acquire) == called) continue;
     const local::Slot& slot = lane.slots[called & 1];
     ++called;
@@ -426,6 +489,7 @@ void FrameLink::receive_until_over() noexcept {
   } catch (...) {
     return fail(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a frame", {me_});
   }
+  const std::uint64_t longest_wait_ns = period_of(kReceiveWaitNs, n_, kLongestReceiveWaitNs);
   std::uint64_t next_look_ns = 0;
   while (true) {
     std::uint64_t seen = 0;
@@ -440,18 +504,27 @@ void FrameLink::receive_until_over() noexcept {
     if (engine_ != nullptr && before >= next_look_ns) {
       group_.latecomers().report();
       static_cast<void>(engine_->flush());  // the rank's own threads may be elsewhere
-      if (slots_.in_rounds() && all_joined()) slots_.fetch_all();
-      next_look_ns = before + kReceiveWaitNs;
+      if (slots_.in_rounds() && all_joined()) {
+        slots_.fetch_all();
+        slots_.pass_on();
+      }
+      next_look_ns = before + longest_wait_ns;
     }
-    const std::uint64_t wait_ns = leavers_.empty() ? kReceiveWaitNs : kMillisecond;
+    const std::uint64_t wait_ns = leavers_.empty() ? longest_wait_ns : kMillisecond;
     const std::int32_t answer = transport_.receive(&from, &frame, &bytes, wait_ns);
     if (!leavers_.empty()) {
       slots_.fetch_all();
       finish_leaves();
     }
     if (answer == TRIREME_ERROR_TIMEOUT) {
-      if (engine_ != nullptr && !leaves()) {
-        slots_.look([this](int rank) { return said_goodbye(rank); });
+      // Early: a connection has come.
+      if (loss_ != nullptr && now_ns() - before < wait_ns) poke(me_);
+      const bool leaves = [this] {
+        const std::lock_guard lock(mutex_);
+        return leaving_;
+      }();
+      if (engine_ != nullptr && !leaves) {
+        slots_.look([this](int rank) { return is(&Link::goodbye, rank); });
       }
       if (now_ns() - before >= kMillisecond) continue;
       // The transport does not wait by itself.
@@ -461,14 +534,14 @@ void FrameLink::receive_until_over() noexcept {
       continue;
     }
     if (answer == TRIREME_ERROR_PEER_LOST && loss_ != nullptr) {
-      if (from < 0 || from >= n_ || all_joined()) {
+      if (from < 0 || from >= n_ || !links_.is_near(from) || all_joined()) {
         lose(from);
         continue;
       }
       decisions_.lose(from);
       // A peer that goes while the ranks join may have seen another loss, without a way to tell.
       const std::lock_guard lock(mutex_);
-      if (link(from).broken_ns == 0) link(from).broken_ns = now_ns();
+      if (links_[from].broken_ns == 0) links_.note_broken(from, now_ns(), answer);
       ++pokes_;
       changed_.notify_all();
       continue;
@@ -509,7 +582,7 @@ Status FrameLink::take(int from, const std::byte* frame, std::uint64_t bytes) {
                          "a frame with " + std::to_string(bytes - sizeof header) + " bytes where " +
                              std::to_string(header.bytes) + " were sent");
   }
-  if (said_goodbye(from)) return corrupt_frame(me_, from, "a frame after it had left");
+  if (is(&Link::goodbye, from)) return corrupt_frame(me_, from, "a frame after it had left");
   const std::byte* const rest = frame + sizeof header;
   const std::uint64_t more = bytes - sizeof header;
   switch (header.kind) {
@@ -535,13 +608,14 @@ Status FrameLink::take(int from, const std::byte* frame, std::uint64_t bytes) {
     case FrameKind::waits: {
       local::WaitsBelow waits;
       if (more != sizeof waits) return corrupt_frame(me_, from, "its waits, of a wrong length");
-      if (!joined(from)) return corrupt_frame(me_, from, "its waits before a greeting");
+      if (!is(&Link::greeted, from)) return corrupt_frame(me_, from, "its waits before a greeting");
       std::memcpy(&waits, rest, sizeof waits);
       group_.blame().take_waits(from, waits);
       return Status::success();
     }
     case FrameKind::slot: return slots_.take(from, header, rest, more);
-    case FrameKind::slots: break;  // only an engine brings them
+    case FrameKind::slots:
+    case FrameKind::came: break;  // only an engine brings them
     case FrameKind::decision: {
       ConsensusMessage message;
       if (more != sizeof message)
@@ -555,7 +629,7 @@ Status FrameLink::take(int from, const std::byte* frame, std::uint64_t bytes) {
 }
 
 Status FrameLink::take_hello(int from, const Hello& hello) {
-  if (joined(from)) return corrupt_frame(me_, from, "a second greeting");
+  if (is(&Link::greeted, from)) return corrupt_frame(me_, from, "a second greeting");
   if (hello.rank != from || hello.to != me_)
     return corrupt_frame(me_, from, "a greeting for another rank");
   std::string differs;
@@ -580,18 +654,25 @@ Status FrameLink::take_hello(int from, const Hello& hello) {
   }
   {
     const std::lock_guard lock(mutex_);
-    link(from).frame_bytes = hello.frame_bytes;
+    links_[from].frame_bytes = hello.frame_bytes;
+    links_[from].greeted = true;
+    links_.open(from);
     segment_->member(from).joined.store(1, std::memory_order_release);
+    // The others are there, too: they have come to the meeting.
+    const bool all = links_.are_few() && links_.near_have_greeted();
+    for (int rank = 0; all && rank < n_; ++rank) {
+      segment_->member(rank).joined.store(1, std::memory_order_release);
+    }
   }
   group_.bells().ring(bell());
   group_.bells().ring_member(me_);
-  poke();
+  poke(me_);
   return Status::success();
 }
 
 Status FrameLink::take_data(int from, const FrameHeader& header, const std::byte* data,
                             std::uint64_t bytes) {
-  if (!joined(from)) return corrupt_frame(me_, from, "data before a greeting");
+  if (!is(&Link::greeted, from)) return corrupt_frame(me_, from, "data before a greeting");
   {
     const std::lock_guard lock(mutex_);
     if (leaving_) return Status::success();  // its messages are not read any more
@@ -623,7 +704,7 @@ Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t byte
   decisions_.lose(from);  // its words there came before this frame
   {
     const std::lock_guard lock(mutex_);
-    link(from).goodbye = true;
+    links_[from].goodbye = true;
   }
   leavers_.push_back({from, last, Deadline::after(kGraceNs)});
   const Deadline backoff = leavers_.back().grace;
@@ -634,7 +715,7 @@ Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t byte
     std::this_thread::yield();
     finish_leaves();
   }
-  poke();
+  poke(me_);
   return Status::success();
 }
 
@@ -656,7 +737,7 @@ Status FrameLink::take_credit(int from, const FrameHeader& header) {
   bool wrong = false;
   {
     const std::lock_guard lock(mutex_);
-    Link& peer = link(from);
+    Link& peer = links_[from];
     std::uint64_t& consumed = peer.consumed[header.set];
     wrong = header.position <= consumed || header.position > peer.sent[header.set];
     if (!wrong) consumed = header.position;
@@ -664,7 +745,7 @@ Status FrameLink::take_credit(int from, const FrameHeader& header) {
   if (wrong)
     return corrupt_frame(me_, from,
                          "a credit for bytes that were not sent, or were credited before");
-  poke();
+  poke(me_);
   return Status::success();
 }
 

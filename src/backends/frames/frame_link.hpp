@@ -26,6 +26,7 @@
 #include "backends/frames/callers_transport.hpp"
 #include "backends/frames/decisions.hpp"
 #include "backends/frames/frame.hpp"
+#include "backends/frames/links.hpp"
 #include "backends/frames/slot_frames.hpp"
 #include "backends/slots/group.hpp"
 #include "backends/slots/membership.hpp"
@@ -35,11 +36,12 @@ namespace trireme::host {
 
 class FrameLink final : public local::Membership, public std::enable_shared_from_this<FrameLink> {
  public:
-  // `group` is the name that all ranks use; `name` is for messages. `loss` and `left`
-  // are as in HostBackend::Ways.
+  // `group` is the name that all ranks use; `name` is for messages. `loss`, `left` and
+  // `few_connections` are as in HostBackend::Ways.
   FrameLink(int rank, int world_size, std::string group, std::string name,
             const trireme_transport& transport, std::shared_ptr<Engine> engine,
-            std::function<Status(int)> loss, std::function<void(int)> left, std::uint64_t stall_ns);
+            std::function<Status(int)> loss, std::function<void(int)> left, bool few_connections,
+            std::uint64_t stall_ns);
   ~FrameLink() override;
 
   Status start();  // makes the threads
@@ -55,7 +57,7 @@ class FrameLink final : public local::Membership, public std::enable_shared_from
   Engine* engine() const { return engine_.get(); }
   Decisions& decisions() { return decisions_; }
   bool joined(int rank) const override;
-  bool all_joined() const;
+  bool all_joined();
   local::Bell& bell() override { return segment_->header().join_bell; }
   void on_end(std::shared_ptr<const EndListener> listener) override {
     group_.failure().on_end(std::move(listener));
@@ -65,42 +67,31 @@ class FrameLink final : public local::Membership, public std::enable_shared_from
   std::uint64_t sent_frames() const { return sent_frames_.load(std::memory_order_relaxed); }
 
  private:
-  static constexpr int kSets = 2;
-
-  struct Link {
-    bool said_hello = false;
-    bool said_failure = false;
-    bool said_leave = false;
-    std::vector<std::byte> frame;             // built, but not yet taken; only the sender uses it
-    std::uint64_t frame_bytes = 0;            // longest frame that the peer takes
-    std::array<std::uint64_t, kSets> sent{};  // bytes sent of the streams to the peer
-    std::array<std::uint64_t, kSets> consumed{};    // the peer's report of its reading
-    std::array<std::uint64_t, kSets> credited{};    // this rank's report to the peer
-    std::array<std::uint64_t, kChannels> called{};  // the last slot sent, by channel
-    std::uint64_t broken_ns = 0;  // when the transport failed to send to the peer; 0: never
-    bool dead = false;            // it did so again
-    bool goodbye = false;         // the peer leaves, or has left
-    std::int32_t answer = 0;      // what it answered then
-    local::WaitsBelow waits{};    // of this rank, as sent to the peer
-  };
+  using Link = Links::Link;
+  static constexpr int kSets = Links::kSets;
 
   std::uint64_t capacity() const { return local::ring_capacity(segment_->layout()); }
-  Link& link(int rank) { return links_[static_cast<std::size_t>(rank)]; }
   local::Ring& ring_to(int rank, int set) { return local::ring_of(*segment_, set, me_, rank); }
   local::Ring& ring_from(int rank, int set) { return local::ring_of(*segment_, set, rank, me_); }
-  void poke() noexcept;
+  void poke(int rank) noexcept;
   void fail(trireme_status code, const std::string& text,
             std::vector<std::int32_t> blamed) noexcept;
   void fail(const Status& status) noexcept;
   void lose(int rank) noexcept;
-  bool leaves();
-  bool said_goodbye(int rank);
+  bool is(bool Link::*that, int rank);
+  bool has_unsent(int rank);
+  bool awaits_connection();
 
   // For the sending thread.
   void send_frames() noexcept;
   bool is_done_with(int rank);
-  void build(int rank);
-  bool build_decision(int rank, Link& link);
+  // One look at all links.
+  struct Pass {
+    local::WaitsBelow waits;  // the ranks for which this one waits elsewhere
+    std::uint64_t next_news_ns = UINT64_MAX;
+  };
+  void build(int rank, Pass* pass);
+  bool build_decision(int rank, Link& link, Pass* pass);
   void build_slot(Link& link);
   void build_data(int rank, Link& link);
   std::byte* begin_frame(Link& link, FrameKind kind, int set, std::uint64_t position,
@@ -137,18 +128,18 @@ class FrameLink final : public local::Membership, public std::enable_shared_from
   };
   std::vector<Leaver> leavers_;
   std::atomic<std::uint64_t> sent_frames_{0};
+  std::atomic<bool> all_joined_{false};
 
   std::mutex mutex_;  // guards everything below; never held while the transport is called
   std::condition_variable changed_;
   std::uint64_t pokes_ = 0;
-  std::vector<Link> links_;
+  Links links_;
   bool started_ = false;
   bool abandoned_ = false;  // the threads end before their first call
   bool leaving_ = false;
-  bool stopped_ = false;     // no more frames are sent
-  bool spread_ = false;      // callers no longer wait for the failure to be sent
-  std::uint64_t moved_ = 0;  // frames that the transport took
-  bool tried_all_ = false;   // leaving: every frame that can be sent was offered
+  bool stopped_ = false;    // no more frames are sent
+  bool spread_ = false;     // callers no longer wait for the failure to be sent
+  bool tried_all_ = false;  // leaving: every frame that can be sent was offered
 };
 
 }  // namespace trireme::host

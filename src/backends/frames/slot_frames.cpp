@@ -115,6 +115,7 @@ void SlotFrames::pass_on() noexcept {
   if (segment_ == nullptr || !rounds_.has_value()) return;
   try {
     fail_by_engine(rounds_->pass_on());
+    if (news_.has_value()) fail_by_engine(news_->pass_on());
   } catch (...) {
     fail_(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
   }
@@ -123,14 +124,25 @@ void SlotFrames::pass_on() noexcept {
 void SlotFrames::tell(std::uint32_t channel) noexcept {
   if (!rounds_.has_value() || channel >= carried_channels()) return;
   try {
-    fail_by_engine(rounds_->tell(channel));
+    fail_by_engine(news_.has_value() ? news_->tell(channel) : rounds_->tell(channel));
   } catch (...) {
     fail_(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
   }
 }
 
+void SlotFrames::on_silence(std::function<std::vector<std::int32_t>()> silent) {
+  if (news_.has_value()) news_->on_silence(silent);
+  group_.blame().on_silence([this, silent = std::move(silent)] {
+    std::vector<std::int32_t> ranks = silent == nullptr ? std::vector<std::int32_t>{} : silent();
+    if (!news_.has_value() || segment_ == nullptr) return ranks;
+    RankSet all = news_->silent();
+    for (const std::int32_t rank : ranks) all.add(rank);
+    return all.list();
+  });
+}
+
 void SlotFrames::publish(std::uint32_t channel, bool later) noexcept {
-  if (channel >= carried_channels()) return poke_();
+  if (channel >= carried_channels()) return poke_(group_.rank());
   try {
     fail_by_engine(send(channel, later));
   } catch (...) {
@@ -180,7 +192,8 @@ Status SlotFrames::check_and_take(int from, const std::byte* frame, std::uint64_
   FrameHeader header{};
   if (bytes >= sizeof header) std::memcpy(&header, frame, sizeof header);
   const bool passed_on = rounds_.has_value() && header.kind == FrameKind::slots;
-  if (header.magic != kMagic || (header.kind != FrameKind::slot && !passed_on) ||
+  const bool is_news = news_.has_value() && header.kind == FrameKind::came;
+  if (header.magic != kMagic || (header.kind != FrameKind::slot && !passed_on && !is_news) ||
       header.set >= carried_channels() || header.bytes != bytes - sizeof header) {
     return corrupt_frame(group_.rank(), from, "a frame that is no call where calls come");
   }
@@ -189,6 +202,7 @@ Status SlotFrames::check_and_take(int from, const std::byte* frame, std::uint64_
     return corrupt_frame(group_.rank(), from, "a call after it had left");
   }
   const std::byte* const rest = frame + sizeof header;
+  if (is_news) return news_->take(from, header, rest, bytes - sizeof header);
   if (passed_on) {
     if (segment_->member(from).joined.load(std::memory_order_acquire) == 0) {
       return corrupt_frame(group_.rank(), from, "a call before a greeting");
@@ -214,16 +228,18 @@ bool SlotFrames::carries(const std::byte* frame, std::uint64_t bytes) const {
   FrameHeader header;
   if (bytes < sizeof header) return false;
   std::memcpy(&header, frame, sizeof header);
-  const bool of_calls = header.kind == FrameKind::slot || header.kind == FrameKind::slots;
+  const bool of_calls = header.kind == FrameKind::slot || header.kind == FrameKind::slots ||
+                        header.kind == FrameKind::came;
   return of_calls && header.set < carried_channels();
 }
 
 void SlotFrames::look(const std::function<bool(int rank)>& said_goodbye) {
   tell_bad_frame();
+  if (!engine_->has_ended()) return;
   int first = -1;
   for (int rank = 0; rank < group_.world_size(); ++rank) {
     const std::uint64_t ended = engine_->ended_ns(rank);
-    if (ended == 0 || said_goodbye(rank)) continue;
+    if (ended == 0 || said_goodbye(rank) || engine_->has_left(rank)) continue;
     if (first < 0 || ended < engine_->ended_ns(first)) first = rank;
   }
   if (first < 0 || group_.failure().happened()) return;

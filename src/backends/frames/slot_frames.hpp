@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "backends/engine.hpp"
+#include "backends/frames/call_news.hpp"
 #include "backends/frames/call_rounds.hpp"
 #include "backends/frames/frame.hpp"
 #include "backends/slots/group.hpp"
@@ -26,8 +27,9 @@ class SlotFrames final : public local::SlotRelay {
  public:
   using LastSlots = std::array<std::uint64_t, kChannels>;  // by carried channel
 
-  // `engine`: null without. `poke` tells the link that there is something to send.
-  SlotFrames(local::Group& group, Engine* engine, std::function<void()> poke,
+  // `engine`: null without. `poke` tells the link that there is something for that rank, or, with
+  // this rank itself, for all.
+  SlotFrames(local::Group& group, Engine* engine, std::function<void(int rank)> poke,
              std::function<void(const Status&)> fail)
       : group_(group),
         engine_(engine),
@@ -36,18 +38,21 @@ class SlotFrames final : public local::SlotRelay {
         carries_(engine != nullptr && engine->carries_slots()) {
     if (!carries_ || !engine->can_rest()) return;
     const bool in_rounds =
-        engine->publishes_to_one() && group.world_size() > CallRounds::kMostDirect;
+        engine->publishes_to_one() &&
+        (group.world_size() > CallRounds::kMostDirect || engine->has_few_connections());
     if (in_rounds) rounds_.emplace(group, *engine);
+    if (engine->has_few_connections()) news_.emplace(group, *engine);
     most_bytes_ = wide(in_rounds ? CallRounds::most_bytes(group.world_size())
                                  : direct_bytes(group.world_size()));
   }
   void use(local::Segment& segment) {
     segment_ = &segment;
     if (rounds_.has_value()) rounds_->use(segment);
+    if (news_.has_value()) news_->use(segment);
   }
   void start();  // before the ranks have met
 
-  void ring(int) noexcept override { poke_(); }
+  void ring(int rank) noexcept override { poke_(rank); }
   void publish(std::uint32_t channel, bool later) noexcept override;
   void go() noexcept override {
     Wire* const wire = engine_ == nullptr ? nullptr : engine_->wire();
@@ -60,6 +65,12 @@ class SlotFrames final : public local::SlotRelay {
   std::uint64_t taken() const noexcept override { return engine_->taken(); }
   void rest(std::uint64_t seen, Deadline deadline) noexcept override;
   void tell(std::uint32_t channel) noexcept override;
+  void keep_absent(std::uint32_t channel, std::vector<std::int32_t>* missing) const override {
+    if (news_.has_value() && channel < carried_channels()) news_->keep_absent(channel, missing);
+  }
+  // The ranks that give no sign of life: `silent` tells the near ones, the others tell the rest.
+  // Set it before the ranks have met.
+  void on_silence(std::function<std::vector<std::int32_t>()> silent);
   // Sends what this rank has to pass on.
   void pass_on() noexcept;
   // Whether calls come over other ranks: then those of a rank that has left may be late.
@@ -110,11 +121,12 @@ class SlotFrames final : public local::SlotRelay {
 
   local::Group& group_;
   Engine* const engine_;
-  const std::function<void()> poke_;
+  const std::function<void(int)> poke_;
   const std::function<void(const Status&)> fail_;
   const bool carries_;
   std::uint64_t most_bytes_ = kCarriedBytes;
   std::optional<CallRounds> rounds_;  // empty: each call goes to all ranks at once
+  std::optional<CallNews> news_;      // empty: a rank that waits for long tells all others
   local::Segment* segment_ = nullptr;
   std::mutex mutex_;
   Status bad_frame_ = Status::success();    // the first carried frame that makes no sense

@@ -11,6 +11,7 @@
 #include "platform/futex.hpp"
 #include "platform/names.hpp"
 #include "platform/stall.hpp"
+#include "schedules/overlay.hpp"
 
 namespace trireme::hierarchical {
 namespace {
@@ -73,11 +74,22 @@ HierarchicalEngine::HierarchicalEngine(Options options)
                                                   options_.lines, polls_of(options_.world_size))
                 : nullptr) {}
 
-Status HierarchicalEngine::open() { return wire_ == nullptr ? Status::success() : wire_->open(); }
+Status HierarchicalEngine::open() {
+  if (wire_ == nullptr) return Status::success();
+  options_.lines->tell([wire = std::weak_ptr(wire_)](int rank) {
+    if (const auto open = wire.lock()) open->take_line(rank);
+  });
+  return wire_->open();
+}
 
-std::vector<int> HierarchicalEngine::all_others() const {
-  std::vector<int> ranks = all_ranks(options_.rank, options_.world_size).ranks;
-  ranks.erase(ranks.begin() + options_.rank);
+// The ranks to which a line between all ranks goes from the beginning.
+std::vector<int> HierarchicalEngine::others() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    const bool goes = options_.few_connections ? are_near(options_.rank, rank, options_.world_size)
+                                               : rank != options_.rank;
+    if (goes) ranks.push_back(rank);
+  }
   return ranks;
 }
 
@@ -99,11 +111,15 @@ Status HierarchicalEngine::fetch(std::uint32_t, bool* any) { return wire_->fetch
 Status HierarchicalEngine::open(const std::vector<Digest>& identities, const std::string& host_name,
                                 std::vector<int>* neighbours) {
   neighbours->clear();
-  if (options_.uses_wire) *neighbours = all_others();
+  if (options_.uses_wire) *neighbours = others();
   auto hosts = std::make_unique<Hosts>(identities);
-  const bool shares = hosts->count() < options_.world_size;
+  // A host with too many ranks to share memory: then no host does.
+  const bool fits = std::all_of(hosts->ranks.begin(), hosts->ranks.end(), [](const auto& ranks) {
+    return ranks.size() <= static_cast<std::size_t>(kMostRanksOfMemory);
+  });
+  const bool shares = fits && hosts->count() < options_.world_size;
   if (!shares || hosts->count() == 1) {
-    if (options_.library != nullptr) *neighbours = all_others();
+    if (options_.library != nullptr) *neighbours = others();
     return Status::success();
   }
   const auto me = static_cast<std::size_t>(options_.rank);

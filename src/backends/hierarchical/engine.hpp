@@ -26,11 +26,13 @@ class HierarchicalEngine final : public host::Engine {
   struct Options {
     int rank = 0;
     int world_size = 1;
-    std::string name;                         // of the group, for messages
-    std::shared_ptr<const tcp::Lines> lines;  // to the ranks that open() asked for
+    std::string name;                   // of the group, for messages
+    std::shared_ptr<tcp::Lines> lines;  // to the ranks that open() asked for
     // Whether there are lines between all ranks, and no library uses them: then algorithms run over
     // them, and calls are carried.
     bool uses_wire = false;
+    // Of these lines only those to near ranks are there from the beginning.
+    bool few_connections = false;
     // The engine of another library for all ranks. It runs the collectives if no two ranks share a
     // host, or all do; else one of its engines connects the hosts. Null: a ring of this library
     // connects the hosts, and else there are no such collectives.
@@ -56,6 +58,7 @@ class HierarchicalEngine final : public host::Engine {
   Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes,
                  bool later) override;
   bool publishes_to_one() const override { return options_.uses_wire; }
+  bool has_few_connections() const override { return options_.few_connections; }
   Status publish_to(int rank, const void* frame, std::uint64_t bytes) override {
     return wire_->publish_to(rank, frame, bytes);
   }
@@ -64,10 +67,17 @@ class HierarchicalEngine final : public host::Engine {
   bool can_rest() const override { return options_.uses_wire; }
   std::uint64_t taken() const override { return wire_ == nullptr ? 0 : wire_->taken_calls(); }
   void rest(std::uint64_t seen, Deadline deadline) override { wire_->rest(seen, deadline); }
+  bool has_ended() const override { return options_.uses_wire && wire_->has_ended(); }
   std::uint64_t ended_ns(int rank) const override {
     return options_.uses_wire ? wire_->ended_ns(rank) : 0;
   }
   Status loss_of(int rank) override { return wire_->loss_of(rank); }
+  void say_goodbye() noexcept override {
+    if (options_.few_connections) wire_->say_goodbye();
+  }
+  bool has_left(int rank) const override {
+    return options_.few_connections && wire_->has_left(rank);
+  }
   bool flush() noexcept override { return wire_ == nullptr || wire_->flush_calls(); }
   // A late rank may itself wait for another one. A rank that gives no sign of life is the cause.
   Status explained(const Status& status) const override;
@@ -105,7 +115,7 @@ class HierarchicalEngine final : public host::Engine {
   Status open_shelf(std::uint32_t channel, Deadline deadline);
   Status barrier(std::uint32_t channel, Deadline deadline);
   Status as_group(const Status& status) const;
-  std::vector<int> all_others() const;
+  std::vector<int> others() const;
 
   const Options options_;
   const std::shared_ptr<tcp::Exchange> wire_;  // null: a library uses the lines

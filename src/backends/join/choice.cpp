@@ -17,11 +17,14 @@ constexpr std::uint64_t kMapNs = 2'000 * kMillisecond;
 // How often a wait asks for trouble elsewhere.
 constexpr std::uint64_t kLookNs = 2 * kMillisecond;
 constexpr std::uint64_t kRestNs = 10 * kMillisecond;
+// How often a rank tells news to its near ranks, for each rank of the group. While many ranks come
+// one by one, news that come together go together.
+constexpr std::uint64_t kNewsNs = kMillisecond / 5 * 2;
+constexpr std::uint64_t kLongestNewsNs = 50 * kMillisecond;
 // How long a decision waits for the choice. Then it goes by frames.
 constexpr std::uint64_t kInsistNs = 200 * kMillisecond;
 // Beyond the context of the messages by which models get their channels.
 constexpr std::uint32_t kContext = 2 + kChannels;
-constexpr char kYes = 1;
 
 std::string rank_of(const GroupOptions& options) {
   return "rank " + std::to_string(options.rank) + " of \"" + options.name + "\"";
@@ -85,9 +88,10 @@ std::string name_of_host_group(const Token& token, const std::vector<tcp::Entry>
   return hexadecimal(hmac_sha256(token.secret(), all));
 }
 
-Choice::Choice(const GroupOptions& options, const Token& token)
+Choice::Choice(const GroupOptions& options, const Token& token, bool few_connections)
     : options_(host_options(options, token)),
       token_(token),
+      few_connections_(few_connections),
       memory_(local::LocalBackend::make(options_, true)) {}
 
 void Choice::begin(std::shared_ptr<host::HostBackend> frames, std::weak_ptr<tcp::Mesh> mesh) {
@@ -102,7 +106,7 @@ Status Choice::meet(const std::vector<tcp::Entry>& entries) {
   std::shared_ptr<local::LocalBackend> unused;  // released after the lock
   const std::lock_guard lock(mutex_);
   if (leaves_ || chosen() != nullptr) return Status::success();
-  if (!is_one_host(entries)) {
+  if (!is_one_host(entries) || options_.world_size > kMostRanksOfMemory) {
     verdict_ = Verdict::frames;
     unused = std::move(memory_);
     if (frames_ != nullptr) chosen_.store(frames_.get(), std::memory_order_release);
@@ -259,7 +263,7 @@ std::vector<std::int32_t> Choice::late() const {
   std::shared_ptr<tcp::Mesh> mesh;
   {
     const std::lock_guard lock(mutex_);
-    ranks = awaited_;
+    ranks = awaited_.list();
     mesh = mesh_.lock();
     for (int rank = 0; maps_ && memory_ != nullptr && rank < options_.world_size; ++rank) {
       if (!memory_->has_joined(rank)) ranks.push_back(rank);
@@ -421,8 +425,9 @@ Status Choice::try_memory() {
   Status able = trouble();
   if (able.ok()) able = failpoint("memory", "before_join");
   if (able.ok()) able = memory->meet(place_, options_.token);
+  Answers answers(options_.rank, options_.world_size, few_connections_);
   bool all = false;
-  TRIREME_RETURN_IF_ERROR(tell(*frames, 1, able.ok(), &all));
+  TRIREME_RETURN_IF_ERROR(tell(*frames, answers, 1, able.ok(), &all));
   if (all) {
     const auto ends = [&]() -> Status {
       TRIREME_RETURN_IF_ERROR(trouble());
@@ -434,7 +439,7 @@ Status Choice::try_memory() {
     note_mapping(false);
     if (able.ok()) able = failpoint("memory", "before_use");
     if (able.ok()) able = trouble();
-    TRIREME_RETURN_IF_ERROR(tell(*frames, 2, able.ok(), &all));
+    TRIREME_RETURN_IF_ERROR(tell(*frames, answers, 2, able.ok(), &all));
   }
   if (all) {
     const std::lock_guard lock(mutex_);
@@ -453,78 +458,62 @@ Status Choice::try_memory() {
   return Status::success();
 }
 
-// Tells all others, and hears all of them. Only this thread sends messages by frames until the rank
-// has chosen.
-Status Choice::tell(Backend& frames, int round, bool own, bool* all) {
-  const int n = options_.world_size;
-  char mine = own ? kYes : 0;
-  std::vector<char> theirs(static_cast<std::size_t>(n), mine);
-  std::deque<Message> messages;  // they do not move
-  for (std::int32_t peer = 0; peer < n; ++peer) {
-    if (peer == options_.rank) continue;
-    for (const OperationKind kind : {OperationKind::send, OperationKind::receive}) {
-      Message& message = messages.emplace_back();
-      message.kind = kind;
-      message.data = kind == OperationKind::send ? &mine : &theirs[static_cast<std::size_t>(peer)];
-      message.count = 1;
-      message.peer = peer;
-      message.tag = static_cast<std::uint64_t>(round);
-      message.context = kContext;
-      message.part_of = "meeting";
-      message.deadline = Deadline::at(UINT64_MAX);
-    }
-  }
+// Tells the others, and hears all of them. Only this thread sends messages by frames until the rank
+// has chosen. A letter that comes later stays where it is: no other message has its context.
+Status Choice::tell(Backend& frames, Answers& answers, std::uint32_t round, bool own, bool* all) {
+  answers.say(round, own);
+  Letters letters(frames, answers, kContext);
   try {
-    TRIREME_RETURN_IF_ERROR(exchange(frames, messages));
+    TRIREME_RETURN_IF_ERROR(exchange(frames, answers, letters));
   } catch (...) {
     frames.fail(
         failure_of(options_, TRIREME_ERROR_OUT_OF_MEMORY, "has no memory left to tell the others"));
     frames.progress();  // ends all messages, as the group has failed
     throw;
   }
-  for (const Message& message : messages) TRIREME_RETURN_IF_ERROR(Status(message.status));
-  *all = std::all_of(theirs.begin(), theirs.end(), [](char said) { return said == kYes; });
+  *all = answers.are_yes();
   return Status::success();
 }
 
-// Returns when all messages are done. Or this rank leaves, or all use memory: then it takes them
-// back.
-Status Choice::exchange(Backend& frames, std::deque<Message>& messages) {
-  std::vector<std::int32_t> awaited;
-  awaited.reserve(messages.size());
-  {
-    const std::lock_guard lock(mutex_);
-    awaited_.reserve(messages.size());
-  }
-  for (Message& message : messages) frames.post(message);
-  bool ends = false;
-  while (!ends) {
+// Returns when all have told, and no near rank waits for this one. Or this rank leaves, or all use
+// memory: then it takes its messages back.
+Status Choice::exchange(Backend& frames, Answers& answers, Letters& letters) {
+  const std::uint64_t pause_ns = std::clamp(
+      kNewsNs * static_cast<std::uint64_t>(options_.world_size), kRestNs, kLongestNewsNs);
+  std::uint64_t news_ns = now_ns() + pause_ns;
+  bool leaves = false;
+  bool use_memory = false;
+  bool is_over = false;
+  while (!leaves && !use_memory && !is_over) {
     const Rest rest(frames);
-    frames.progress();
-    awaited.clear();
-    bool done = true;
-    for (const Message& message : messages) {
-      if (message.done.load(std::memory_order_acquire)) continue;
-      done = false;
-      if (message.kind == OperationKind::receive) awaited.push_back(message.peer);
-    }
+    const bool news = now_ns() >= news_ns;
+    if (news) news_ns = now_ns() + pause_ns;
+    bool moved = false;
+    TRIREME_RETURN_IF_ERROR(letters.turn(news, &moved));
     {
       const std::lock_guard lock(mutex_);
-      awaited_.swap(awaited);
-      ends = leaves_ || verdict_ == Verdict::memory;
+      awaited_ = answers.missing();
+      leaves = leaves_;
+      use_memory = verdict_ == Verdict::memory;
     }
-    if (done) return Status::success();
-    if (!ends) frames.wait_activity(rest.seen(), Deadline::after(kRestNs));
+    // News that have come may have to go on.
+    is_over = !moved && answers.has_all() && !letters.are_under_way();
+    if (!moved && !is_over && !leaves && !use_memory) {
+      frames.wait_activity(rest.seen(), Deadline::after(kRestNs));
+    }
   }
-  bool all_back = true;
-  for (Message& message : messages) {
-    all_back = (message.done || frames.withdraw(message)) && all_back;
+  // Near ranks may not know yet that all use memory.
+  bool moved = false;
+  if (use_memory && !is_over) {
+    answers.learn_yes();
+    TRIREME_RETURN_IF_ERROR(letters.turn(false, &moved));
   }
-  if (!all_back) {  // a failure ends them
+  if (!letters.take_back()) {  // a failure ends them
     frames.fail(failure_of(options_, TRIREME_ERROR_PEER_LOST, "left"));
     frames.progress();
   }
-  return Status::failure(TRIREME_ERROR_CANCELLED, "this rank needs no answer");
+  return is_over ? Status::success()
+                 : Status::failure(TRIREME_ERROR_CANCELLED, "this rank needs no answer");
 }
 
 void Choice::finish() noexcept {

@@ -3,8 +3,9 @@
 //
 // A rank begins with frames. If all are on one host when they have met, each tries to join a group
 // of host://. It tells the others twice how it went: that it could begin, and that it maps the
-// memory of all. The telling goes by frames, so every loss is noticed as in any group. Nothing of
-// the caller's runs before the choice.
+// memory of all. The telling goes by frames, so every loss is noticed as in any group. In a large
+// group it needs the connections to near ranks alone: see Answers. Nothing of the caller's runs
+// before the choice.
 //
 // All ranks choose the same. A word in the shared memory says which, and the first rank to write it
 // decides. A rank writes "memory" only when all ranks have told that they map it. So ranks that do
@@ -13,7 +14,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -22,6 +22,8 @@
 
 #include "backends/backend.hpp"
 #include "backends/frames/backend.hpp"
+#include "backends/join/answers.hpp"
+#include "backends/join/letters.hpp"
 #include "backends/local/backend.hpp"
 #include "backends/tcp/mesh.hpp"
 #include "net/token.hpp"
@@ -33,7 +35,8 @@ std::string name_of_host_group(const Token& token, const std::vector<tcp::Entry>
 
 class Choice : public std::enable_shared_from_this<Choice> {
  public:
-  Choice(const GroupOptions& options, const Token& token);
+  // `few_connections`: as in HostBackend::Ways.
+  Choice(const GroupOptions& options, const Token& token, bool few_connections);
 
   // The backend of frames, and its mesh; once, before anything below but meet().
   void begin(std::shared_ptr<host::HostBackend> frames, std::weak_ptr<tcp::Mesh> mesh);
@@ -82,14 +85,15 @@ class Choice : public std::enable_shared_from_this<Choice> {
   void work() noexcept;
   Status try_memory();
   void note_mapping(bool maps);
-  Status tell(Backend& frames, int round, bool own, bool* all);
-  Status exchange(Backend& frames, std::deque<Message>& messages);
+  Status tell(Backend& frames, Answers& answers, std::uint32_t round, bool own, bool* all);
+  Status exchange(Backend& frames, Answers& answers, Letters& letters);
 
   void finish() noexcept;
   Status trouble() const;
 
   const GroupOptions options_;  // of the group of host://; its rendezvous comes with the meeting
   const Token token_;
+  const bool few_connections_;
 
   // Guards everything below. Under it no call waits for a peer, or comes back here.
   mutable std::mutex mutex_;
@@ -101,8 +105,8 @@ class Choice : public std::enable_shared_from_this<Choice> {
   std::shared_ptr<const EndListener> listener_;
   std::string place_;  // where the ranks of the host meet
   mutable Verdict verdict_ = Verdict::open;
-  std::vector<std::int32_t> awaited_;  // the ranks that have not told yet
-  bool maps_ = false;                  // waits for the memory of all
+  RankSet awaited_;    // the ranks that have not told yet
+  bool maps_ = false;  // waits for the memory of all
   bool works_ = false;
   bool leaves_ = false;
   bool stops_insisting_ = false;

@@ -13,6 +13,7 @@
 #include "backends/local/backend.hpp"
 #include "backends/mpi/backend.hpp"
 #include "backends/tcp/mesh.hpp"
+#include "schedules/overlay.hpp"
 
 namespace trireme {
 namespace {
@@ -28,9 +29,6 @@ constexpr Scheme kNetwork{"tcp://", "frames"};
 constexpr Scheme kMpi{mpi::kScheme, "mpi"};
 
 constexpr char kGloo[] = "gloo";
-// A wire needs a connection between every two ranks. Larger groups send frames.
-constexpr int kMostRanksOfWire = 64;
-
 // The ranks know which of them share a host when they have met.
 Status open_hierarchical_engine(const GroupOptions& options,
                                 const std::shared_ptr<std::weak_ptr<tcp::Mesh>>& mesh,
@@ -42,7 +40,8 @@ Status open_hierarchical_engine(const GroupOptions& options,
   own.world_size = options.world_size;
   own.name = options.name;
   own.lines = mesh_options->lines;
-  own.uses_wire = library == nullptr && options.world_size <= kMostRanksOfWire;
+  own.uses_wire = library == nullptr;
+  own.few_connections = mesh_options->few_connections;
   own.library = std::move(library);
   own.open_library = [lines = mesh_options->lines](tcp::Members members,
                                                    std::unique_ptr<host::Engine>* between) {
@@ -77,6 +76,13 @@ Status join_network(const GroupOptions& options, std::string_view place,
   TRIREME_RETURN_IF_ERROR(tcp::parse_place(place, &mesh_options.place));
   TRIREME_RETURN_IF_ERROR(Token::from_environment(&mesh_options.token));
   const bool by_gloo = options.backend == kGloo;
+  if (by_gloo && mesh_options.place.few_connections) {
+    return unsupported(
+        "connections=few of a rendezvous does not go with backend \"gloo\", which "
+        "needs a connection to every rank");
+  }
+  mesh_options.few_connections =
+      mesh_options.place.few_connections || (!by_gloo && options.world_size > kMostFullyConnected);
   mesh_options.lines = std::make_shared<tcp::Lines>(options.world_size);
   std::unique_ptr<host::Engine> library;
   if (by_gloo) {
@@ -90,7 +96,7 @@ Status join_network(const GroupOptions& options, std::string_view place,
       open_hierarchical_engine(options, watched, std::move(library), &mesh_options, &engine));
   std::shared_ptr<Choice> choice;
   if (options.backend.empty()) {
-    choice = std::make_shared<Choice>(options, mesh_options.token);
+    choice = std::make_shared<Choice>(options, mesh_options.token, mesh_options.few_connections);
     mesh_options.line_peers = [weak = std::weak_ptr(choice), lines = mesh_options.line_peers](
                                   const std::vector<tcp::Entry>& entries,
                                   std::vector<int>* ranks) -> Status {
@@ -123,7 +129,7 @@ Status join_network(const GroupOptions& options, std::string_view place,
        [mesh](std::string* where, std::shared_ptr<const void>* meeting) {
          return mesh->open_meeting(where, meeting);
        },
-       !by_gloo},
+       !by_gloo, mesh_options.few_connections},
       &frames));
   static_cast<void>(until_kept.release());
   if (choice == nullptr) {
@@ -179,6 +185,12 @@ Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
   if (options.world_size > kMaxRanks) {
     return unsupported("world_size " + std::to_string(options.world_size) + " is above " +
                        std::to_string(kMaxRanks) + ", the most ranks of a group");
+  }
+  const bool shares_memory = scheme == &kThreads || scheme == &kProcesses;
+  if (shares_memory && options.world_size > kMostRanksOfMemory) {
+    return unsupported("world_size " + std::to_string(options.world_size) + " is above " +
+                       std::to_string(kMostRanksOfMemory) +
+                       ", the most ranks that share memory; larger groups meet at tcp://");
   }
   if (options.rank < 0 || options.rank >= options.world_size) {
     return invalid_argument("rank " + std::to_string(options.rank) + " is not in 0 to " +

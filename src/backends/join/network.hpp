@@ -71,7 +71,9 @@ class NetworkBackend final : public Backend {
     return choice_->insist(deadline)->decide(kind, vote, deadline, out);
   }
   void adapt(GroupOptions* options_of_child) const override { choice_->adapt(options_of_child); }
-  bool counts_as_lost(int rank) const override { return choice_->now()->counts_as_lost(rank); }
+  int first_lost(const std::vector<std::int32_t>& ranks) const override {
+    return choice_->now()->first_lost(ranks);
+  }
   void stop_deciding() noexcept override { choice_->stop_insisting(); }
 
   std::vector<std::int32_t> awaited(std::uint32_t channel) const override {

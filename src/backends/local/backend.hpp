@@ -79,8 +79,11 @@ class LocalBackend final : public Backend {
   Status decide(DecisionKind kind, std::uint64_t vote, Deadline deadline, Decision* out) override {
     return decisions_.decide(kind, vote, deadline, out);
   }
-  bool counts_as_lost(int rank) const override {
-    return group_.segment() != nullptr && group_.presence().counts_as_lost(rank);
+  int first_lost(const std::vector<std::int32_t>& ranks) const override {
+    for (const std::int32_t rank : ranks) {
+      if (group_.segment() != nullptr && group_.presence().counts_as_lost(rank)) return rank;
+    }
+    return -1;
   }
   void stop_deciding() noexcept override { decisions_.stop(); }
   TrafficCounters traffic() const override {

@@ -191,7 +191,8 @@ Status meet_on_host(GroupOptions* options, Deadline deadline) {
   const World* world = nullptr;
   TRIREME_RETURN_IF_ERROR(meet(*plugin, options->world_size, deadline, &world));
   if (options->name.empty()) options->name = kScheme;
-  if (!world->is_one_host()) return Status::success();
+  const bool fits = options->world_size <= kMostRanksOfMemory;
+  if (!world->is_one_host() || !fits) return Status::success();
   options->rendezvous = "host://" + next_place(*world, options->rank);
   options->met_by = plugin->name;
   return Status::success();

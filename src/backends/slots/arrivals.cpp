@@ -1,6 +1,7 @@
 #include "backends/slots/arrivals.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "backends/last_calls.hpp"
@@ -17,6 +18,10 @@ constexpr int kYieldsBeforeRest = 30;
 // A wait of this length is shown to the groups from which this one was made: or a quarter of its
 // timeout.
 constexpr std::uint64_t kLongWaitNs = 250'000'000;
+// A look at each rank of a large group takes a while: so a rank looks at most so often, times the
+// ranks beyond kSmallGroup, for those that have left.
+constexpr std::uint64_t kLookNs = 100'000;
+constexpr int kSmallGroup = 64;
 
 // A long wait, as the groups see it from which this one was made. It counts as vain only if its
 // end says so.
@@ -29,7 +34,7 @@ class LongWait {
   LongWait& operator=(const LongWait&) = delete;
 
   // The moment of the next look, until the wait is shown.
-  std::uint64_t next_ns() const { return shown_.empty() ? due_ns_ : UINT64_MAX; }
+  std::uint64_t next_ns() const { return shown_.has_value() ? UINT64_MAX : due_ns_; }
   template <class Arrived>
   void look(std::uint64_t now, int first, int end, Arrived arrived) noexcept {
     if (now < due_ns_) return;
@@ -37,21 +42,21 @@ class LongWait {
     for (int rank = first; rank < end; ++rank) {
       if (!arrived(rank)) missing.add(rank);
     }
-    show(missing, Waiting::over);
+    if (shown_ == missing) return;
+    if (!missing.empty()) blame_.tell_wait(missing, Waiting::begins);
+    this->end(Waiting::over);
+    if (!missing.empty()) shown_ = missing;
   }
-  void end(Waiting how) noexcept { show({}, how); }
+  void end(Waiting how) noexcept {
+    if (!shown_.has_value()) return;  // as nearly always
+    blame_.tell_wait(*shown_, how);
+    shown_.reset();
+  }
 
  private:
-  void show(const RankSet& missing, Waiting before) noexcept {
-    if (missing == shown_) return;
-    if (!missing.empty()) blame_.tell_wait(missing, Waiting::begins);
-    const RankSet shown = std::exchange(shown_, missing);
-    if (!shown.empty()) blame_.tell_wait(shown, before);
-  }
-
   const Blame& blame_;
   const std::uint64_t due_ns_;
-  RankSet shown_;
+  std::optional<RankSet> shown_;
 };
 
 }  // namespace
@@ -101,6 +106,9 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
   const bool rests = fetches && relay->can_rest();
   std::uint64_t tell_ns = fetches ? long_wait_ns(call.deadline) : UINT64_MAX;
   std::uint64_t nap_ns = kShortestNapNs;
+  const std::uint64_t look_pause_ns =
+      kLookNs * static_cast<std::uint64_t>(std::max(0, call.n - kSmallGroup));
+  std::uint64_t look_ns = 0;
   const Backoff before_rest(0, call.group.bells().spins() ? 0 : kYieldsBeforeRest);
   for (Backoff backoff = rests ? before_rest : call.group.bells().backoff();;) {
     while (next < call.n && arrived(next)) ++next;
@@ -112,18 +120,23 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
     const std::uint64_t taken = rests ? relay->taken() : 0;
     if (arrived(next)) continue;
     if (call.group.failure().happened()) return call.failure();
-    TRIREME_RETURN_IF_ERROR(look_for_gone(next, arrived));
     const std::uint64_t now = now_ns();
     const bool late = now >= call.deadline.moment_ns();
+    const bool looks = late || now >= look_ns;
+    if (looks) {
+      TRIREME_RETURN_IF_ERROR(look_for_gone(next, arrived));
+      look_ns = now + look_pause_ns;
+    }
     long_wait.look(now, next, call.n, arrived);
     if (now >= tell_ns) {
       relay->tell(call.op.channel);
-      tell_ns = UINT64_MAX;
+      tell_ns = now + SlotRelay::kTellNs + look_pause_ns;
     }
     if (late || stall.due(now)) {
       if (fetches) relay->fetch_all();  // a rank that is late here may have come elsewhere
-      const std::vector<std::int32_t> missing = missing_from(next);
+      std::vector<std::int32_t> missing = missing_from(next);
       if (missing.empty()) continue;
+      if (fetches) relay->keep_absent(call.op.channel, &missing);
       if (!late) {
         call.group.latecomers().warn(missing, "not come to ", call.name, call.sequence, stall);
         continue;
@@ -135,7 +148,8 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
           .with_details(std::move(details));
     }
     const Deadline end =
-        Deadline::at(std::min(stall.before(call.deadline).moment_ns(), long_wait.next_ns()));
+        Deadline::at(std::min({stall.before(call.deadline).moment_ns(), long_wait.next_ns(),
+                               tell_ns, looks ? UINT64_MAX : look_ns}));
     if (!fetches) {
       call.group.bells().sleep(bell, seen, end);
       continue;

@@ -1,5 +1,6 @@
 // Blame: finds the ranks to blame when a rank waits in vain. A rank that waits for no other is to
 // blame: not a rank that waits itself in another queue, or in a group that was made from this one.
+// In a group with few connections it knows of such waits only from ranks that it has one to.
 #pragma once
 
 #include <array>
@@ -23,7 +24,7 @@ struct WaitsBelow {
   RankSet in_vain;
   bool operator==(const WaitsBelow&) const = default;
 };
-static_assert(sizeof(WaitsBelow) == 64);
+static_assert(sizeof(WaitsBelow) == 256);
 
 class Blame {
  public:

@@ -3,7 +3,9 @@
 #include <string>
 
 #include "backends/last_calls.hpp"
+#include "backends/slots/slot_relay.hpp"
 #include "platform/log.hpp"
+#include "schedules/overlay.hpp"
 
 namespace trireme::local {
 
@@ -29,24 +31,34 @@ void Latecomers::warn(int rank, const char* what, const char* operation, std::ui
 
 void Latecomers::watch(std::uint32_t channel, Watched* watched) noexcept {
   const std::lock_guard lock(mutex_);
+  count_.fetch_add((watched != nullptr ? 1 : 0) - (watched_[channel] != nullptr ? 1 : 0));
   watched_[channel] = watched;
 }
 
-void Latecomers::report() noexcept {
+void Latecomers::tell_all() noexcept {
   for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
     try {
       std::unique_lock lock(mutex_);
       Watched* const watched = watched_[channel];
-      if (watched == nullptr) continue;
       const std::uint64_t now = now_ns();
-      if (now >= watched->tell_ns) {
-        watched->tell_ns = UINT64_MAX;
-        const std::function<void()> tell = watched->tell;
-        lock.unlock();  // a failure there runs listeners
-        tell();
-        continue;
-      }
-      if (!watched->stall.due(now)) continue;
+      if (watched == nullptr || now < watched->tell_ns) continue;
+      watched->tell_ns = now + period_of(SlotRelay::kTellNs, seat_.world_size());
+      const std::function<void()> tell = watched->tell;
+      lock.unlock();  // a failure there runs listeners
+      tell();
+    } catch (...) {  // no memory; it is told again
+    }
+  }
+}
+
+void Latecomers::report() noexcept {
+  if (count_.load() == 0) return;  // as nearly always
+  tell_all();
+  for (std::uint32_t channel = 0; channel < kChannels; ++channel) {
+    try {
+      std::unique_lock lock(mutex_);
+      Watched* const watched = watched_[channel];
+      if (watched == nullptr || !watched->stall.due(now_ns())) continue;
       const std::vector<std::int32_t> missing = watched->missing();
       const char* const operation = watched->operation;
       const std::uint64_t sequence = watched->sequence;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -35,18 +36,21 @@ class Latecomers {
     std::uint64_t sequence;
     Stall stall;
     std::function<std::vector<std::int32_t>()> missing;
-    std::uint64_t tell_ns;       // when tell() is due
+    std::uint64_t tell_ns;       // when tell() is due next
     std::function<void()> tell;  // makes sure that all ranks know this rank's call
   };
   void watch(std::uint32_t channel, Watched* watched) noexcept;  // null: it is over
   void report() noexcept;
 
  private:
+  void tell_all() noexcept;
+
   const Seat& seat_;
   const Presence& presence_;
   const std::uint64_t stall_ns_;
   std::mutex mutex_;
   std::array<Watched*, kChannels> watched_{};
+  std::atomic<int> count_{0};  // of those that are not null
 };
 
 }  // namespace trireme::local

@@ -5,14 +5,21 @@
 
 #include "platform/descriptors.hpp"
 #include "platform/failpoint.hpp"
+#include "schedules/overlay.hpp"
 
 namespace trireme::local {
 namespace {
 
 // The least patience of a late rank: see kMostPatienceNs.
 constexpr std::uint64_t kLeastPatienceNs = 20 * kMillisecond;
-// How often a wait asks for trouble elsewhere.
+// How often a wait asks for trouble elsewhere. Many ranks may share this host's cores, and in a
+// large group each look takes longer.
 constexpr std::uint64_t kTroubleNs = 2 * kMillisecond;
+std::uint64_t trouble_ns(int world_size) {
+  const auto n = static_cast<std::uint64_t>(world_size);
+  if (world_size <= kMostFullyConnected) return kTroubleNs;
+  return kTroubleNs * (n / 32) * std::max<std::uint64_t>(1, n / 256);
+}
 
 // The failure of a wait that ended at its deadline without these ranks.
 Status missed(const Group& group, const Membership& membership,
@@ -128,7 +135,9 @@ Status wait_for_members(Group& group, Membership& membership, std::atomic<bool>&
     const Deadline end = stall.before(deadline);
     group.bells().sleep(
         bell, seen,
-        trouble == nullptr ? end : Deadline::at(std::min(end.moment_ns(), now_ns() + kTroubleNs)));
+        trouble == nullptr
+            ? end
+            : Deadline::at(std::min(end.moment_ns(), now_ns() + trouble_ns(group.world_size()))));
   }
 }
 

@@ -493,8 +493,8 @@ void Messages::progress() {
   RankSet ranks = state.active();
   ranks.remove(group.rank());
   if (!ranks.empty() && group.segment() == nullptr) return;
-  for (; !ranks.empty() && !group.failure().happened(); ranks.remove(ranks.lowest())) {
-    const int rank = ranks.lowest();
+  for (int rank = ranks.lowest(); rank >= 0 && !group.failure().happened();
+       rank = ranks.next(rank)) {
     // A message to a rank that never comes would be lost; it waits, as collectives do.
     if (!group.presence().joined(rank) && !group.presence().left(rank)) continue;
     const Status status = state.step(rank);

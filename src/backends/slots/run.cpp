@@ -124,6 +124,8 @@ Status Run::watch(bool apart, const Elsewhere& move) {
     for (int rank = 0; rank < call_.n; ++rank) {
       if (!call_.has_published(rank)) out.push_back(rank);
     }
+    SlotRelay* const relay = call_.group.bells().relay();
+    if (relay != nullptr) relay->keep_absent(call_.op.channel, &out);
     return out;
   };
   // It may run when this call is over.

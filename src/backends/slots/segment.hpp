@@ -14,7 +14,7 @@ namespace trireme::local {
 
 // Raised whenever the layout or the meaning of a field changes; processes compare it when they
 // meet.
-constexpr std::uint32_t kLayoutVersion = 14;
+constexpr std::uint32_t kLayoutVersion = 15;
 
 constexpr std::uint64_t kInlineBytes = 4096;  // payload that fits into a slot
 constexpr std::uint64_t kTinyBytes = 40;      // payload that fits into its first cache line
@@ -133,7 +133,9 @@ struct alignas(kLine) Header {
 
 // The places of all parts; a pure function of the world size, so it needs no data from the segment.
 struct Layout {
-  explicit Layout(int world_size_in, bool staging) : world_size(world_size_in) {
+  // `rings_of`: the rank whose rings alone are there, as where a link carries them; -1: all are.
+  Layout(int world_size_in, bool staging, int rings_of_in = -1)
+      : world_size(world_size_in), rings_of(rings_of_in) {
     const auto n = static_cast<std::uint64_t>(world_size);
     ring_bytes = clamp((16u << 20) / (n * n), 4u << 10, 64u << 10);
     stage_bytes = staging ? clamp((64u << 20) / (8 * n), 32u << 10, 256u << 10) : 0;
@@ -148,12 +150,13 @@ struct Layout {
     ballots = take(n * sizeof(Ballot));
     proposals = take(n * 2 * sizeof(Proposal));
     lanes = take(n * kChannels * sizeof(Lane));
-    rings = take(2 * n * n * ring_bytes);
+    rings = take(2 * (rings_of < 0 ? n : 2) * n * ring_bytes);
     stages = take(n * (kStages + kUrgentStages) * stage_bytes);
     total_bytes = end;
   }
 
   int world_size;
+  int rings_of;
   std::uint64_t ring_bytes;   // one message ring: a multiple of 4096
   std::uint64_t stage_bytes;  // one staging chunk: a multiple of 4096
   std::uint64_t members, records, ballots, proposals, lanes, rings, stages;  // offsets
@@ -198,9 +201,11 @@ class Segment {
   // The message ring that `from` fills and `to` empties: one in each of two sets.
   std::byte* ring(int set, int from, int to) const {
     const auto n = static_cast<std::uint64_t>(layout_.world_size);
-    const auto index =
-        (static_cast<std::uint64_t>(set) * n + static_cast<std::uint64_t>(from)) * n +
-        static_cast<std::uint64_t>(to);
+    const bool all = layout_.rings_of < 0;
+    const bool goes = from == layout_.rings_of;
+    const auto row = static_cast<std::uint64_t>(all ? from : goes ? 0 : 1);
+    const auto place = static_cast<std::uint64_t>(all || goes ? to : from);
+    const auto index = (static_cast<std::uint64_t>(set) * (all ? n : 2) + row) * n + place;
     return base_ + layout_.rings + index * layout_.ring_bytes;
   }
   // The chunk for a piece: a rank has several in turn for the caller's operations, and others for

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "platform/clock.hpp"
 
@@ -31,7 +32,11 @@ class SlotRelay {
   // since taken() was `seen`.
   virtual void rest(std::uint64_t seen, Deadline deadline) noexcept = 0;
   // This rank waits for long in that channel: makes sure that every rank knows its publication.
+  // Call it again every kTellNs while it waits.
+  static constexpr std::uint64_t kTellNs = 20 * kMillisecond;
   virtual void tell(std::uint32_t channel) noexcept = 0;
+  // Of ranks whose publication has not come here, keeps those to blame.
+  virtual void keep_absent(std::uint32_t channel, std::vector<std::int32_t>* missing) const = 0;
   // Brings the arrived publications of all channels.
   virtual void fetch_all() noexcept = 0;
 };

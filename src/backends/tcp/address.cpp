@@ -87,9 +87,12 @@ Status parse_place(std::string_view text, Place* out) {
         return wrong(text, "silence_ms is not a number from 1000 to 3600000");
       }
       out->silence_ns = number * 1'000'000;
+    } else if (item == "connections=few") {
+      out->few_connections = true;
     } else {
       return wrong(text, std::string("\"").append(item) +
-                             "\" is none of interface=NAME, host=LABEL and silence_ms=NUMBER");
+                             "\" is none of interface=NAME, host=LABEL, silence_ms=NUMBER and "
+                             "connections=few");
     }
   }
   return Status::success();

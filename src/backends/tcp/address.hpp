@@ -10,7 +10,7 @@
 
 namespace trireme::tcp {
 
-// ADDRESS:PORT[/NAME][?interface=NAME_OR_ADDRESS][&host=LABEL][&silence_ms=N]
+// ADDRESS:PORT[/NAME][?interface=NAME_OR_ADDRESS][&host=LABEL][&silence_ms=N][&connections=few]
 struct Place {
   std::string host;
   std::uint16_t port = 0;
@@ -18,6 +18,7 @@ struct Place {
   std::string interface;  // "": the address on the route to the host
   std::string label;      // the part of its host to which the rank belongs
   std::uint64_t silence_ns = 5'000'000'000;
+  bool few_connections = false;  // as large groups have: see schedules/overlay.hpp
 };
 constexpr std::size_t kMaxPlaceName = 63;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <list>
 #include <map>
 #include <mutex>
@@ -10,12 +11,17 @@
 #include "platform/failpoint.hpp"
 #include "platform/thread.hpp"
 #include "platform/utf8.hpp"
+#include "schedules/overlay.hpp"
 
 namespace trireme::tcp {
 namespace {
 
 constexpr std::uint64_t kTurnNs = 100'000'000;
 constexpr std::uint64_t kDirectoryCallNs = 10'000'000'000;
+// All ranks of a group may call at the same time, and share few cores.
+constexpr std::uint64_t kDirectoryCallOfRankNs = 60'000'000;
+// A guest gets so many bytes of the entries in that time, or it gives up.
+constexpr std::size_t kPieceBytes = 4096;
 constexpr std::uint64_t kSettleNs = 300'000'000;
 
 struct Request {
@@ -24,7 +30,7 @@ struct Request {
   std::int32_t world_size;
   Entry entry;
 };
-static_assert(sizeof(Request) == 216);
+static_assert(sizeof(Request) == 220);
 
 struct Reply {
   std::int32_t code;
@@ -33,22 +39,39 @@ struct Reply {
 };
 static_assert(sizeof(Reply) == 264);
 
-// In place of a status: the text has a mark for each rank.
+// In place of a status: a mark for each of the `count` ranks follows.
 constexpr std::int32_t kNews = 1;
 constexpr char kCame = 1;
 constexpr char kGaveUp = 2;
 constexpr char kLeft = 4;
 
 struct Word {
-  enum Kind : unsigned char { ask = 1, give_up, last };
-  unsigned char kind;
-  unsigned char rank;  // last
+  enum Kind : std::uint16_t { ask = 1, give_up, last };
+  std::uint16_t kind;
+  std::uint16_t rank;  // last
 };
-static_assert(sizeof(Word) == 2);
+static_assert(sizeof(Word) == 4);
+
+// A guest may claim any world size.
+constexpr std::uint64_t patience_ns(std::int32_t world_size) {
+  const std::int32_t ranks = std::clamp(world_size, 0, static_cast<std::int32_t>(kMostRanks));
+  return kDirectoryCallNs + kDirectoryCallOfRankNs * static_cast<std::uint64_t>(ranks);
+}
 
 void say(const Socket& seat, const Word& word) noexcept {
   std::size_t moved = 0;
   static_cast<void>(seat.send(&word, sizeof word, &moved));
+}
+
+// Bytes for one guest or many. The entries of a large group lie in memory once.
+using Bytes = std::shared_ptr<const std::vector<char>>;
+
+template <class Head>
+Bytes bytes_of(const Head& head, const void* more = nullptr, std::size_t bytes = 0) {
+  auto out = std::make_shared<std::vector<char>>(sizeof head + bytes);
+  std::memcpy(out->data(), &head, sizeof head);
+  if (bytes > 0) std::memcpy(out->data() + sizeof head, more, bytes);
+  return out;
 }
 
 template <std::size_t n>
@@ -80,14 +103,34 @@ Status wait_for_reply(const Socket& socket, const Wait& wait, const std::atomic<
     TRIREME_RETURN_IF_ERROR(
         socket.receive_all(reply, sizeof *reply, Deadline::at(UINT64_MAX), stop));
     if (reply->code != kNews) return Status::success();
+    if (reply->count < 0 || reply->count > static_cast<std::int32_t>(kMostRanks)) {
+      return Status::failure(TRIREME_ERROR_CORRUPT, "the meeting's news make no sense");
+    }
+    std::vector<char> marks(static_cast<std::size_t>(reply->count));
+    TRIREME_RETURN_IF_ERROR(
+        socket.receive_all(marks.data(), marks.size(), Deadline::at(UINT64_MAX), stop));
     News news;
-    for (std::size_t rank = 0; rank < kMostRanks; ++rank) {
-      news.came[rank] = (reply->text[rank] & kCame) != 0;
-      news.gave_up[rank] = (reply->text[rank] & kGaveUp) != 0;
-      news.left[rank] = (reply->text[rank] & kLeft) != 0;
+    for (std::size_t rank = 0; rank < marks.size(); ++rank) {
+      news.came[rank] = (marks[rank] & kCame) != 0;
+      news.gave_up[rank] = (marks[rank] & kGaveUp) != 0;
+      news.left[rank] = (marks[rank] & kLeft) != 0;
     }
     if (wait.receive != nullptr) wait.receive(news);
   }
+}
+
+// The directory sends to all guests at once, so all entries may take long. Each piece has a
+// deadline of its own: an end that sends byte by byte holds no guest for ever.
+Status receive_entries(const Socket& socket, const std::atomic<bool>& stop,
+                       std::vector<Entry>* out) {
+  auto* const to = reinterpret_cast<char*>(out->data());
+  const std::size_t bytes = out->size() * sizeof(Entry);
+  const std::uint64_t patience = patience_ns(static_cast<std::int32_t>(out->size()));
+  for (std::size_t at = 0; at < bytes; at += kPieceBytes) {
+    TRIREME_RETURN_IF_ERROR(socket.receive_all(to + at, std::min(kPieceBytes, bytes - at),
+                                               Deadline::after(patience), stop));
+  }
+  return Status::success();
 }
 
 HandshakeTerms terms_of(std::int32_t rank) {
@@ -145,7 +188,8 @@ class Directory::Server {
     bool asks = false;                  // and has no answer yet
     bool gave_up = false;               // its deadline has passed
     bool left = false;                  // after that it counts until the rest have gone
-    std::vector<char> unsent{};         // its socket had no room for these bytes
+    std::vector<Bytes> unsent{};        // its socket had no room for these
+    std::size_t sent = 0;               // bytes of the first of them
     std::uint64_t unsent_since_ns = 0;  // when the last byte went, or these came
     bool is_refused = false;            // it leaves when it has all bytes
     bool whole() const { return got == sizeof request; }
@@ -163,8 +207,7 @@ class Directory::Server {
   void answer();
   void forget_those_who_left();
   void admit(std::list<Guest>::iterator guest);
-  void report(Guest& guest, const Reply& reply, const std::vector<Entry>& entries);
-  void send(Guest& guest, const void* data, std::size_t bytes);
+  void send(Guest& guest, const Bytes& bytes);
   bool must_wait(const Guest& guest) const;
   void send_unsent(Guest& guest);
   void send_all_unsent();
@@ -176,7 +219,9 @@ class Directory::Server {
   Waker waker_;
   Admission admission_;
   std::list<Guest> guests_;
-  std::uint64_t groups_ = 0;  // that met
+  std::uint64_t groups_ = 0;    // that met
+  std::int32_t largest_ = 0;    // the largest world size of a guest
+  std::deque<Request> missed_;  // of guests that went without a word after their groups had met
   std::atomic<bool> stop_{false};
   std::atomic<std::uint64_t> turns_{0};
 };
@@ -200,15 +245,18 @@ void Directory::Server::turn() {
     const bool was_whole = it->whole();
     // A refused guest, too, says nothing more than its end.
     const bool stays = (polled[at].revents & ~POLLOUT) == 0 || read(*it);
-    const bool stuck = !it->unsent.empty() && now - it->unsent_since_ns > kDirectoryCallNs;
+    const std::uint64_t most_ns = patience_ns(it->whole() ? it->request.world_size : largest_);
+    const bool stuck = !it->unsent.empty() && now - it->unsent_since_ns > most_ns;
     if (it->is_refused && (!stays || stuck || it->unsent.empty())) {
       it = guests_.erase(it);
       continue;
     }
-    if (!stays || stuck || (!it->whole() && now - it->since_ns > kDirectoryCallNs)) {
+    if (!stays || stuck || (!it->whole() && now - it->since_ns > most_ns)) {
       const std::int32_t own = it->request.rank;
       const std::int32_t lost = it->last_word < 0 ? own : it->last_word;
       if (it->met != 0 && it->last_word != own) losses.push_back({it->met, own, lost});
+      if (it->met != 0 && it->last_word < 0) missed_.push_back(it->request);
+      if (missed_.size() > kMostRanks) missed_.pop_front();
       if (it->met == 0 && it->admitted && it->gave_up) {
         it->socket.reset();
         it->left = true;
@@ -231,7 +279,7 @@ void Directory::Server::turn() {
   admission_.serve(polled, gate, {Purpose::store},
                    [this](int, Purpose, Socket socket, const SessionKeys&) {
                      // A host that vanishes sends no end, and would keep its rank's place for ever.
-                     socket.keep_alive();
+                     socket.keep_alive(period_of(kIdleNs, largest_, kLongestIdleNs));
                      guests_.push_back({std::move(socket), now_ns()});
                    });
   // Admitting a guest may remove all others of its group.
@@ -282,21 +330,23 @@ void Directory::Server::answer() {
   for (Guest& asker : guests_) {
     if (!asker.asks) continue;
     asker.asks = false;
-    if (asker.left || asker.is_refused || asker.met != 0) continue;
-    Reply reply{kNews, asker.request.world_size, {}};
+    if (!asker.admitted || asker.left || asker.met != 0) continue;
+    const Reply reply{kNews, asker.request.world_size, {}};
+    std::vector<char> marks(static_cast<std::size_t>(asker.request.world_size));
     std::vector<Guest*> told{&asker};
     for (Guest& each : guests_) {
-      if (!each.admitted || each.met != 0 ||
+      if (!each.admitted || each.met != 0 || each.request.world_size != asker.request.world_size ||
           std::memcmp(each.request.name, asker.request.name, sizeof asker.request.name) != 0) {
         continue;
       }
-      reply.text[each.request.rank] =
+      marks[static_cast<std::size_t>(each.request.rank)] =
           static_cast<char>(kCame | (each.gave_up ? kGaveUp : 0) | (each.left ? kLeft : 0));
       const bool all = asker.request.rank == 0 && asker.gave_up;
       if (all && &each != &asker && !each.left) told.push_back(&each);
     }
+    const Bytes news = bytes_of(reply, marks.data(), marks.size());
     // The asker last, for the same reason.
-    for (auto each = told.rbegin(); each != told.rend(); ++each) report(**each, reply, {});
+    for (auto each = told.rbegin(); each != told.rend(); ++each) send(**each, news);
   }
 }
 
@@ -310,21 +360,10 @@ void Directory::Server::forget_those_who_left() {
   });
 }
 
-void Directory::Server::report(Guest& guest, const Reply& reply,
-                               const std::vector<Entry>& entries) {
-  std::vector<char> bytes(sizeof reply + entries.size() * sizeof(Entry));
-  std::memcpy(bytes.data(), &reply, sizeof reply);
-  if (!entries.empty()) {
-    std::memcpy(bytes.data() + sizeof reply, entries.data(), entries.size() * sizeof(Entry));
-  }
-  send(guest, bytes.data(), bytes.size());
-}
-
 // The entries of a large group need more room than a socket may have at once.
-void Directory::Server::send(Guest& guest, const void* data, std::size_t bytes) {
+void Directory::Server::send(Guest& guest, const Bytes& bytes) {
   if (guest.unsent.empty()) guest.unsent_since_ns = now_ns();
-  const auto* const from = static_cast<const char*>(data);
-  guest.unsent.insert(guest.unsent.end(), from, from + bytes);
+  guest.unsent.push_back(bytes);
   send_unsent(guest);
 }
 
@@ -343,15 +382,22 @@ void Directory::Server::send_unsent(Guest& guest) {
     guest.unsent_since_ns = now_ns();
     return;
   }
-  std::size_t moved = 0;
-  const Moved result = guest.socket.send(guest.unsent.data(), guest.unsent.size(), &moved);
-  if (result == Moved::ended) {  // its end is read from the socket
-    guest.unsent.clear();
-    return;
+  while (!guest.unsent.empty()) {
+    const std::vector<char>& first = *guest.unsent.front();
+    std::size_t moved = 0;
+    const Moved result =
+        guest.socket.send(first.data() + guest.sent, first.size() - guest.sent, &moved);
+    if (result == Moved::ended) {  // its end is read from the socket
+      guest.unsent.clear();
+      guest.sent = 0;
+      return;
+    }
+    if (moved > 0) guest.unsent_since_ns = now_ns();
+    guest.sent += moved;
+    if (guest.sent < first.size()) return;
+    guest.unsent.erase(guest.unsent.begin());
+    guest.sent = 0;
   }
-  guest.unsent.erase(guest.unsent.begin(),
-                     guest.unsent.begin() + static_cast<std::ptrdiff_t>(moved));
-  if (moved > 0) guest.unsent_since_ns = now_ns();
 }
 
 void Directory::Server::send_all_unsent() {
@@ -362,9 +408,9 @@ void Directory::Server::send_all_unsent() {
 }
 
 void Directory::Server::tell_gone(std::uint64_t met, std::int32_t rank) {
+  const Bytes number = bytes_of(static_cast<std::uint16_t>(rank));
   for (Guest& guest : guests_) {
-    const auto number = static_cast<unsigned char>(rank);
-    if (guest.met == met) send(guest, &number, sizeof number);
+    if (guest.met == met) send(guest, number);
   }
 }
 
@@ -372,10 +418,11 @@ void Directory::Server::refuse(const std::vector<std::list<Guest>::iterator>& gu
                                trireme_status code, const std::string& text) {
   Reply reply{code, 0, {}};
   std::memcpy(reply.text, text.data(), whole_characters(text, sizeof reply.text - 1));
+  const Bytes refusal = bytes_of(reply);
   for (const auto& each : guests) {
     each->is_refused = true;
     each->admitted = false;
-    report(*each, reply, {});
+    send(*each, refusal);
     if (each->unsent.empty()) guests_.erase(each);
   }
 }
@@ -387,6 +434,22 @@ void Directory::Server::admit(std::list<Guest>::iterator guest) {
       own.rank < 0 || own.rank >= own.world_size) {
     return refuse({guest}, TRIREME_ERROR_CORRUPT, "a rank that cannot be");
   }
+  // Its connection has broken. The others count it as lost, and the group does not meet again.
+  const auto is_own = [&](const Request& each) {
+    return each.rank == own.rank && each.entry.nonce == own.entry.nonce &&
+           !std::memcmp(each.name, own.name, sizeof own.name);
+  };
+  // Or will break: the directory has not noticed yet.
+  const auto is_old = [&](const Guest& each) { return each.met != 0 && is_own(each.request); };
+  const bool is_missed = std::any_of(missed_.begin(), missed_.end(), is_own) ||
+                         std::any_of(guests_.begin(), guests_.end(), is_old);
+  if (is_missed) {
+    return refuse({guest}, TRIREME_ERROR_PEER_LOST,
+                  "the group has met, and lost rank " + std::to_string(own.rank) +
+                      ": its connection to the meeting broke");
+  }
+  admission_.make_room_for(static_cast<std::size_t>(own.world_size));
+  largest_ = std::max(largest_, own.world_size);
   std::vector<std::list<Guest>::iterator> group(static_cast<std::size_t>(own.world_size),
                                                 guests_.end());
   group[static_cast<std::size_t>(own.rank)] = guest;
@@ -396,8 +459,8 @@ void Directory::Server::admit(std::list<Guest>::iterator guest) {
         std::memcmp(it->request.name, own.name, sizeof own.name)) {
       continue;
     }
-    if (it->left) {  // the rank may come once more
-      it->admitted = it->request.rank != own.rank;
+    if (it->left) {  // the rank may come once more, and the group with another size
+      it->admitted = it->request.rank != own.rank && it->request.world_size == own.world_size;
       continue;
     }
     const std::string both =
@@ -430,12 +493,13 @@ void Directory::Server::admit(std::list<Guest>::iterator guest) {
   if (guest->admitted) return;
   std::vector<Entry> entries;
   for (const auto& each : group) entries.push_back(each->request.entry);
-  const Reply reply{TRIREME_OK, own.world_size, {}};
+  const Bytes addresses = bytes_of(Reply{TRIREME_OK, own.world_size, {}}, entries.data(),
+                                   entries.size() * sizeof(Entry));
   bool told = failpoint("meeting", "before_tell").ok();
   ++groups_;
   // Rank 0 gets it last: it may end then, and this process with it.
   for (auto each = group.rbegin(); each != group.rend(); ++each) {
-    if (told) report(**each, reply, entries);
+    if (told) send(**each, addresses);
     if (told)
       (*each)->met = groups_;
     else
@@ -501,12 +565,16 @@ Directory::~Directory() { server_->stop(); }
 void Directory::settle() noexcept { server_->settle(); }
 
 Status visit(const Endpoint& endpoint, const Token& token, const Visit& own, const Wait& wait,
-             const std::atomic<bool>& stop, std::vector<Entry>* out, bool* refused, Socket* seat) {
+             const std::atomic<bool>& stop, std::vector<Entry>* out, bool* refused, Seat* seat) {
   *refused = false;
+  const std::uint64_t patience = patience_ns(own.world_size);
+  Socket made;
   Socket socket;
-  TRIREME_RETURN_IF_ERROR(call(endpoint, "the server of the meeting at " + endpoint.text(), token,
-                               terms_of(own.rank), Deadline::after(kDirectoryCallNs), stop,
-                               &socket));
+  TRIREME_RETURN_IF_ERROR(connect_to(endpoint, Deadline::after(kDirectoryCallNs), stop, &made));
+  const Deadline deadline = Deadline::after(patience);
+  TRIREME_RETURN_IF_ERROR(
+      shake_hands(std::move(made), "the server of the meeting at " + endpoint.text(), token,
+                  terms_of(own.rank), {deadline, deadline}, stop, &socket, nullptr));
   Request request{};
   TRIREME_FAILPOINT("meeting", "before_request");
   own.name.copy(request.name, sizeof request.name - 1);
@@ -514,12 +582,12 @@ Status visit(const Endpoint& endpoint, const Token& token, const Visit& own, con
   request.world_size = own.world_size;
   request.entry = own.own;
   TRIREME_RETURN_IF_ERROR(
-      socket.send_all(&request, sizeof request, Deadline::after(kDirectoryCallNs), stop));
+      socket.send_all(&request, sizeof request, Deadline::after(patience), stop));
   TRIREME_FAILPOINT("meeting", "after_request");
   Reply reply;
   // The others may come at any time; operations of the group have the deadlines. Keep-alive notices
   // when the serving host vanishes.
-  socket.keep_alive();
+  socket.keep_alive(period_of(kIdleNs, own.world_size, kLongestIdleNs));
   TRIREME_RETURN_IF_ERROR(wait_for_reply(socket, wait, stop, &reply));
   const bool known = reply.code <= TRIREME_OK && reply.code >= TRIREME_ERROR_INTERNAL;
   if (!known || (reply.code == TRIREME_OK && reply.count != own.world_size)) {
@@ -531,9 +599,8 @@ Status visit(const Endpoint& endpoint, const Token& token, const Visit& own, con
   }
   TRIREME_FAILPOINT("meeting", "after_reply");
   out->resize(static_cast<std::size_t>(own.world_size));
-  TRIREME_RETURN_IF_ERROR(socket.receive_all(out->data(), out->size() * sizeof(Entry),
-                                             Deadline::after(kDirectoryCallNs), stop));
-  *seat = std::move(socket);
+  TRIREME_RETURN_IF_ERROR(receive_entries(socket, stop, out));
+  *seat = Seat(std::move(socket));
   return Status::success();
 }
 
@@ -541,24 +608,39 @@ void ask(const Socket& seat, bool gives_up) noexcept {
   say(seat, {gives_up ? Word::give_up : Word::ask, 0});
 }
 
-bool receive_gone(const Socket& seat, std::vector<int>* gone) {
-  unsigned char ranks[kMostRanks];
+bool Seat::receive_gone(std::vector<int>* gone) {
+  bool open = true;
+  for (int rank = 0; rank >= 0;) {
+    open = next(&rank);
+    if (rank >= 0) gone->push_back(rank);
+  }
+  return open;
+}
+
+int Seat::first_told() noexcept {
+  int rank = -1;
+  static_cast<void>(next(&rank));
+  return rank;
+}
+
+// The next rank that has gone; -1: there is none yet. False if the seat has ended.
+bool Seat::next(int* rank) noexcept {
+  *rank = -1;
   std::size_t moved = 0;
-  const Moved result = seat.receive(ranks, sizeof ranks, &moved);
-  gone->insert(gone->end(), ranks, ranks + moved);
+  const Moved result = socket_.receive(number_ + got_, sizeof number_ - got_, &moved);
+  got_ += moved;
+  if (got_ == sizeof number_) {
+    std::uint16_t number = 0;
+    std::memcpy(&number, number_, sizeof number);
+    *rank = number;
+    got_ = 0;
+  }
   return result != Moved::ended;
 }
 
-int first_told(const Socket& seat) noexcept {
-  unsigned char rank = 0;
-  std::size_t moved = 0;
-  static_cast<void>(seat.receive(&rank, 1, &moved));
-  return moved == 0 ? -1 : rank;
-}
-
-void say_last(Socket& seat, int rank) noexcept {
-  say(seat, {Word::last, static_cast<unsigned char>(rank)});
-  seat.reset();
+void Seat::say_last(int rank) noexcept {
+  say(socket_, {Word::last, static_cast<std::uint16_t>(rank)});
+  socket_.reset();
 }
 
 }  // namespace trireme::tcp

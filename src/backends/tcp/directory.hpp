@@ -2,8 +2,9 @@
 // a rank 0, serves it at the agreed meeting place. A rank stays connected until all ranks of its
 // group are there; then each rank gets all addresses, and the group is forgotten. So no stale entry
 // is ever read: a rank that has gone before was never there. A rank keeps its connection until it
-// has one to every peer. If it goes before that, the directory tells the others: perhaps none of
-// them has another connection to it. The numbers of ranks are a byte each.
+// has one to every near rank: in a small group, to every peer (schedules/overlay.hpp). If it goes
+// before that, the directory tells the others: perhaps none of them has another connection to it.
+// The numbers of ranks are two bytes each.
 //
 // A rank whose deadline passes asks for the ranks that have come. It counts as one that came,
 // though it may leave then: the rest then miss only the ranks for which it waited, too. Once these
@@ -15,7 +16,7 @@
 //                            <--  Reply with the news
 //                            <--  Reply, entries of all   when all are there
 //                            <--  number of a rank        that has gone since
-//   last word, own number    -->  it is connected to all, or knows the rank that has gone
+//   last word, own number    -->  it has all near connections, or knows the rank that has gone
 //   last word, another one   -->  it has lost that rank; the directory tells the others
 #pragma once
 
@@ -33,7 +34,7 @@ namespace trireme::tcp {
 // One refusal may come from another program that has taken over an address.
 constexpr int kMostRefusals = 3;
 
-constexpr std::size_t kMostRanks = 256;
+constexpr std::size_t kMostRanks = 1024;
 
 // The directory's knowledge of a group that waits for ranks.
 struct News {
@@ -46,12 +47,13 @@ constexpr char kFrames[] = "frames";  // as Entry::engine; goes together with ""
 
 // The way in which peers reach a rank.
 struct Entry {
-  char endpoint[64];  // "10.0.0.2:4711"
-  Digest nonce;       // distinguishes all processes that ever listened there
-  char engine[16];    // the backend that the rank was asked to use: "gloo"; "": none
-  Digest host;        // equal for ranks that reach each other by memory
+  char endpoint[64];              // "10.0.0.2:4711"
+  Digest nonce;                   // distinguishes all processes that ever listened there
+  char engine[16];                // the backend that the rank was asked to use: "gloo"; "": none
+  Digest host;                    // equal for ranks that reach each other by memory
+  std::uint32_t few_connections;  // 0: every rank is connected to all others
 };
-static_assert(sizeof(Entry) == 144);
+static_assert(sizeof(Entry) == 148);
 
 class Directory {
  public:
@@ -89,18 +91,35 @@ struct Wait {
   std::function<void(const Socket* seat)> sit;  // the connection, for ask(); null: no more
   std::function<void(const News& news)> receive;
 };
+// A rank's connection to the directory when its group has met.
+class Seat {
+ public:
+  Seat() = default;
+  explicit Seat(Socket socket) : socket_(std::move(socket)) {}
+
+  explicit operator bool() const { return static_cast<bool>(socket_); }
+  int get() const { return socket_.get(); }
+  void reset() { socket_.reset(); }
+  // Adds the ranks that have gone since the last call; does not wait. False if the seat has ended.
+  bool receive_gone(std::vector<int>* gone);
+  // The first of these ranks; -1: there is none. It needs no memory.
+  int first_told() noexcept;
+  // The rank's last word there: its own number, or the number of a rank that it has lost.
+  void say_last(int rank) noexcept;
+
+ private:
+  bool next(int* rank) noexcept;
+
+  Socket socket_;
+  unsigned char number_[2] = {};  // of the rank that is being told
+  std::size_t got_ = 0;           // bytes of it
+};
+
 // Returns when all ranks of the group have come, or when this attempt has failed. *refused: the
-// directory has refused, and would again. *seat is the connection, for receive_gone() and
-// say_last().
+// directory has refused, and would again.
 Status visit(const Endpoint& endpoint, const Token& token, const Visit& own, const Wait& wait,
-             const std::atomic<bool>& stop, std::vector<Entry>* out, bool* refused, Socket* seat);
+             const std::atomic<bool>& stop, std::vector<Entry>* out, bool* refused, Seat* seat);
 // The answer arrives as news. `gives_up`: the rank's deadline has passed.
 void ask(const Socket& seat, bool gives_up) noexcept;
-// Adds the ranks that have gone since the last call; does not wait. False if the seat has ended.
-bool receive_gone(const Socket& seat, std::vector<int>* gone);
-// The first of these ranks; -1: there is none. It needs no memory.
-int first_told(const Socket& seat) noexcept;
-// The rank's last word there: its own number, or the number of a rank that it has lost.
-void say_last(Socket& seat, int rank) noexcept;
 
 }  // namespace trireme::tcp

@@ -5,14 +5,16 @@
 
 #include "platform/backoff.hpp"
 #include "platform/thread.hpp"
+#include "schedules/overlay.hpp"
 
 namespace trireme::tcp {
 namespace {
 
 constexpr std::uint64_t kLongestPollNs = 60'000 * kMillisecond;
 constexpr std::size_t kFewPeers = 2;
-// A thread that rests looks at its group so often.
+// A thread that rests looks at its group so often. In a large group that takes a while.
 constexpr std::uint64_t kLongestRestNs = 10 * kMillisecond;
+constexpr std::uint64_t kLongestRestOfManyNs = 100 * kMillisecond;
 
 }  // namespace
 
@@ -282,7 +284,8 @@ Status Exchange::listen_to_all() {
   for (const auto& from : peers_) {
     if (from->rank() == members_.ranks[static_cast<std::size_t>(own())]) continue;
     const std::lock_guard lock(from->mutex);
-    if (from->has_ended()) continue;
+    // A line that is not there yet is made when there is something for it.
+    if (from->has_ended() || lines_->find(from->rank()) == nullptr) continue;
     const Status connected = from->connect(*lines_);
     from->update_events();
     if (connected.ok()) continue;
@@ -291,6 +294,27 @@ Status Exchange::listen_to_all() {
   }
   poke();
   return Status::success();
+}
+
+// Bytes that wait for the line go now.
+void Exchange::take_line(int rank) noexcept {
+  const auto found = std::find(members_.ranks.begin(), members_.ranks.end(), rank);
+  if (found == members_.ranks.end()) return;
+  ExchangePeer& to = peer(static_cast<int>(found - members_.ranks.begin()));
+  bool done = false;
+  try {
+    const std::lock_guard lock(to.mutex);
+    if (!listens_.load() && !to.is_asked()) return;  // listen_to_all() takes it
+    if (to.is_connected() || to.has_ended()) return;
+    const Status connected = to.connect(*lines_);
+    if (!connected.ok()) return fail(connected);
+    if (to.has_ended()) return;
+    done = to.flush();
+    to.refresh();
+  } catch (...) {
+    return fail(no_memory_);
+  }
+  if (done) tell_done();
 }
 
 // Calls go after a failure of the wire, too: a rank that disagrees ends its own wire, but the
@@ -302,6 +326,7 @@ Status Exchange::publish_to(int member, const void* frame, std::uint64_t bytes, 
   const std::lock_guard lock(to.mutex);
   if (to.has_ended()) return Status::success();  // see ended_ns()
   TRIREME_RETURN_IF_ERROR(to.connect(*lines_));
+  if (to.has_ended()) return Status::success();
   to.publish({begin, begin + bytes}, later);
   to.refresh();
   return Status::success();
@@ -325,7 +350,10 @@ Status Exchange::fetch(bool* any) {
 }
 
 void Exchange::rest(std::uint64_t seen, Deadline deadline) {
-  const Deadline end = Deadline::at(std::min(deadline.moment_ns(), now_ns() + kLongestRestNs));
+  const int n = static_cast<int>(peers_.size());
+  const std::uint64_t longest_ns =
+      n > kMostFullyConnected ? period_of(kLongestRestOfManyNs, n) : kLongestRestNs;
+  const Deadline end = Deadline::at(std::min(deadline.moment_ns(), now_ns() + longest_ns));
   go();
   {
     std::unique_lock lock(mutex_);
@@ -348,7 +376,20 @@ void Exchange::rest(std::uint64_t seen, Deadline deadline) {
   end_driving(seen);
 }
 
+void Exchange::say_goodbye() noexcept {
+  for (const auto& to : peers_) {
+    const std::lock_guard lock(to->mutex);
+    if (to->has_ended() || lines_->find(to->rank()) == nullptr) continue;
+    try {
+      if (to->connect(*lines_).ok()) to->say_goodbye();
+      to->refresh();
+    } catch (...) {  // no memory: the peer sees a loss
+    }
+  }
+}
+
 bool Exchange::flush_calls() noexcept {
+  if (common_.unsent_peers.load() == 0) return true;  // as nearly always
   bool all = true;
   bool done = false;
   for (const auto& to : peers_) {

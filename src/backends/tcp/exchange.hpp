@@ -75,16 +75,23 @@ class Exchange final : public Wire {
   void rest(std::uint64_t seen, Deadline deadline);
   // Sends the bytes for which there was no room. True: there are none left.
   bool flush_calls() noexcept;
+  // Whether any connection has ended. Any thread.
+  bool has_ended() const { return common_.has_ended.load(std::memory_order_acquire); }
   // When the connection to that member ended; 0: it has not. Any thread.
   std::uint64_t ended_ns(int member) const {
     return peers_[static_cast<std::size_t>(member)]->ended_ns();
   }
   Status loss_of(int member);
+  // Tells all peers that have a connection that the end of it is no loss.
+  void say_goodbye() noexcept;
+  bool has_left(int member) const { return peers_[static_cast<std::size_t>(member)]->has_left(); }
 
   // The bytes of the pieces, and all messages. Any thread.
   TrafficCounters traffic() const {
     return {common_.sent_bytes.load(), common_.received_bytes.load(), common_.sent_messages.load()};
   }
+  // A line to that rank of the group is there. Any thread.
+  void take_line(int rank) noexcept;
   // Ends the exchange. Any thread, more than once.
   void abort() noexcept;
 

@@ -41,13 +41,17 @@ bool meet(const Wire::Transfer& transfer, std::uint64_t ticket, std::uint64_t sl
 }  // namespace
 
 Status ExchangePeer::connect(const Lines& lines) {
-  if (socket_ != nullptr) return Status::success();
+  if (line_.socket != nullptr) return Status::success();
   const Lines::Line* const line = lines.find(rank_);
   if (line == nullptr) {
+    if (line_.is_asked && lines.is_refused(rank_)) end(ECONNREFUSED);
+    if (line_.is_asked) return Status::success();
+    line_.is_asked = lines.ask(rank_);
+    if (line_.is_asked) return Status::success();
     return Status::failure(TRIREME_ERROR_INTERNAL,
                            "the engine has no connection to rank " + std::to_string(rank_));
   }
-  socket_ = &line->socket;
+  line_.socket = &line->socket;
   sent_ = line->sent;
   received_ = line->received;
   return Status::success();
@@ -55,9 +59,10 @@ Status ExchangePeer::connect(const Lines& lines) {
 
 void ExchangePeer::end(int error_number) noexcept {
   if (ended_.load()) return;
-  if (error_number != 0) error_number_ = error_number;
+  if (error_number != 0) line_.error_number = error_number;
   ended_.store(true);
   ended_ns_.store(now_ns(), std::memory_order_release);
+  common_.has_ended.store(true, std::memory_order_release);
   update_events();
   common_.wake_all();
 }
@@ -70,14 +75,18 @@ bool ExchangePeer::corrupt(const char* what) {
 // A peer without a wanted transfer is not watched: its bytes wait in its socket.
 void ExchangePeer::update_events() noexcept {
   short events = 0;
-  if (!ended_) {
+  if (has_unsent() != counted_) {
+    counted_ = !counted_;
+    common_.unsent_peers.fetch_add(counted_ ? 1 : -1);
+  }
+  if (!ended_ && line_.socket != nullptr) {
     if (has_more() && !held_.load()) events |= POLLOUT;
     const bool comes = !sends_.empty() || !receives_.empty() || incoming_.into != nullptr;
     if (comes || common_.take_call != nullptr || broken_) events |= POLLIN;
   }
   events_.store(events);
-  if (events == watched_ || socket_ == nullptr || !common_.queue.is_open()) return;
-  if (!common_.queue.watch(socket_->get(), member_, watched_, events)) {
+  if (events == watched_ || !common_.queue.is_open()) return;
+  if (!common_.queue.watch(line_.socket->get(), member_, watched_, events)) {
     return common_.out_of_memory();
   }
   watched_ = events;
@@ -116,6 +125,8 @@ void ExchangePeer::publish(std::vector<std::byte> frame, bool later) {
   const Header header{Kind::call, 0, 0, 0, frame.size()};
   enqueue({header, nullptr, std::move(frame)}, later);
 }
+
+void ExchangePeer::say_goodbye() { enqueue({{Kind::goodbye, 0, 0, 0, 0}, nullptr, {}}, false); }
 
 void ExchangePeer::forget(const Transfer& transfer) noexcept {
   std::erase(sends_, &transfer);
@@ -199,6 +210,7 @@ Status ExchangePeer::begin_part() {
 bool ExchangePeer::flush() noexcept {
   bool done = false;
   release();
+  if (line_.socket == nullptr) return done;
   while (has_more() && !ended_) {
     if (part_.moved == part_.whole()) {
       Status begun = Status::success();
@@ -225,14 +237,14 @@ bool ExchangePeer::flush() noexcept {
       parts[count++] = {const_cast<std::byte*>(first.data()) + (first.begun - rest), rest};
     }
     std::size_t moved = 0;
-    const Moved result = socket_->send(parts, count, &moved);
+    const Moved result = line_.socket->send(parts, count, &moved);
     if (result == Moved::nothing) return done;
     if (result == Moved::ended && errno != EPIPE && errno != ECONNRESET) {
       end(errno);
       return true;
     }
     if (result == Moved::ended) {
-      error_number_ = errno;
+      line_.error_number = errno;
       // Bytes of the peer that are here still count. read() ends the connection behind them.
       broken_ = true;
       out_.clear();
@@ -288,9 +300,9 @@ std::size_t ExchangePeer::most_ahead() const {
 Moved ExchangePeer::receive_some(std::byte* to, std::size_t wanted, std::size_t* moved) {
   if (ahead_begin_ == ahead_end_) {
     const std::size_t most = most_ahead();
-    if (wanted > most / 2) return socket_->receive(to, wanted, moved);
+    if (wanted > most / 2) return line_.socket->receive(to, wanted, moved);
     std::size_t came = 0;
-    const Moved result = socket_->receive(common_.ahead.data(), most, &came);
+    const Moved result = line_.socket->receive(common_.ahead.data(), most, &came);
     if (result == Moved::nothing || result == Moved::ended) return result;
     ahead_begin_ = 0;
     ahead_end_ = came;
@@ -324,7 +336,7 @@ void ExchangePeer::read(const Transfer* awaited) {
     const bool with_part = into != nullptr && !incoming_.of_part && ahead_begin_ == ahead_end_;
     iovec places[2] = {{to + incoming_.got, whole - incoming_.got}, part};
     std::size_t moved = 0;
-    const Moved result = with_part ? socket_->receive(places, 2, &moved)
+    const Moved result = with_part ? line_.socket->receive(places, 2, &moved)
                                    : receive_some(to + incoming_.got, places[0].iov_len, &moved);
     if (result == Moved::nothing) return;
     if (result == Moved::ended) return end(errno);
@@ -368,6 +380,10 @@ bool ExchangePeer::take_start() {
   }
   received_.advance();
   if (header.kind == Kind::ready) return take_ready();
+  if (header.kind == Kind::goodbye) {
+    left_.store(true, std::memory_order_release);
+    return true;
+  }
   if (header.kind == Kind::call) {
     if (common_.take_call == nullptr || header.bytes == 0 ||
         header.bytes > common_.most_call_bytes) {

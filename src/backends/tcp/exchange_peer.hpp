@@ -4,8 +4,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -36,7 +36,9 @@ class ExchangePeer {
     // Bytes that came with others. They are used before the read of the peer ends, and one thread
     // at a time reads.
     std::vector<std::byte> ahead;
-    std::atomic<int> held{0};  // peers that have something for go()
+    std::atomic<int> held{0};            // peers that have something for go()
+    std::atomic<int> unsent_peers{0};    // those of has_unsent()
+    std::atomic<bool> has_ended{false};  // the connection of some peer
     std::atomic<std::uint64_t> taken_calls{0};
     std::atomic<std::uint64_t> sent_bytes{0};  // of pieces, as the next one
     std::atomic<std::uint64_t> received_bytes{0};
@@ -56,17 +58,24 @@ class ExchangePeer {
   bool has_ended() const { return ended_.load(); }
   // When the connection ended; 0: it has not.
   std::uint64_t ended_ns() const { return ended_ns_.load(std::memory_order_acquire); }
+  // Whether the peer has said goodbye: then the end of the connection is no loss.
+  bool has_left() const { return left_.load(std::memory_order_acquire); }
   // The events that a moving thread has to wait for, as of poll().
   short events() const { return events_.load(); }
 
   // --- under the mutex ---
+  // Takes the line, if there is one. Else it has one made, and keeps what is to go until it is
+  // there. If none can be made, the connection has ended.
   Status connect(const Lines& lines);
-  int socket() const { return socket_->get(); }
-  int error_number() const { return error_number_; }
+  bool is_connected() const { return line_.socket != nullptr; }
+  bool is_asked() const { return line_.is_asked; }
+  int socket() const { return line_.socket->get(); }
+  int error_number() const { return line_.error_number; }
   // False, after corrupt(): the peer means another length.
   bool send(Transfer& transfer);
   bool receive(Transfer& transfer);
   void publish(std::vector<std::byte> frame, bool later);
+  void say_goodbye();
   // The peer does not touch the transfer any more.
   void forget(const Transfer& transfer) noexcept;
   // Sends what goes, and what waits for it. True: something was done meanwhile.
@@ -82,7 +91,7 @@ class ExchangePeer {
   void refresh();
 
  private:
-  enum class Kind : std::uint32_t { ready = 1, data, call, early };
+  enum class Kind : std::uint32_t { ready = 1, data, call, early, goodbye };
 
   struct Header {
     Kind kind;
@@ -138,15 +147,21 @@ class ExchangePeer {
   const int member_;
   const int rank_;
   Common& common_;
-  const Socket* socket_ = nullptr;
-  int error_number_ = 0;
+  struct {
+    const Socket* socket = nullptr;
+    bool is_asked = false;  // it is being made
+    int error_number = 0;   // of its end
+  } line_;
   std::atomic<bool> ended_{false};
   std::atomic<std::uint64_t> ended_ns_{0};
+  std::atomic<bool> left_{false};
   std::atomic<short> events_{0};
-  short watched_ = 0;  // the events that the queue knows
+  short watched_ = 0;     // the events that the queue knows
+  bool counted_ = false;  // among those with unsent bytes
 
   Seal sent_;
-  std::deque<Outgoing> out_;
+  std::list<Outgoing>
+      out_;  // takes no memory while it is empty, as for most peers of a large group
   // The bytes on their way: whole messages and the head of a part, then the part of a transfer.
   struct {
     std::uint64_t whole() const { return before.size() + part_bytes; }
@@ -157,13 +172,13 @@ class ExchangePeer {
     std::uint64_t moved = 0;  // bytes of both; all: the next part has to begin
   } part_;
   std::atomic<bool> held_{false};
-  bool broken_ = false;          // it takes no more bytes
-  std::deque<Transfer*> sends_;  // until the peer is ready
-  std::deque<Header> ready_;     // the peer's announced receives, whose sends are not here yet
+  bool broken_ = false;           // it takes no more bytes
+  std::vector<Transfer*> sends_;  // until the peer is ready
+  std::vector<Header> ready_;     // the peer's announced receives, whose sends are not here yet
 
   Seal received_;
-  std::deque<Transfer*> receives_;            // until their data begin
-  std::deque<std::unique_ptr<Early>> early_;  // in the order of their arrival
+  std::vector<Transfer*> receives_;            // until their data begin
+  std::vector<std::unique_ptr<Early>> early_;  // in the order of their arrival
   std::uint64_t early_bytes_ = 0;
   Start start_{};  // of what comes; then of_part alone
   // The piece or call that comes.

@@ -38,6 +38,11 @@ bool Losses::add(int rank, trireme_status code, const std::string& why, Meeting&
   return true;
 }
 
+bool Losses::has(int rank) const noexcept {
+  const std::lock_guard lock(mutex_);
+  return codes_[static_cast<std::size_t>(rank)] != TRIREME_OK;
+}
+
 void Losses::fail(const Status& status) noexcept {
   const std::lock_guard lock(mutex_);
   if (failure_.ok()) failure_ = status;

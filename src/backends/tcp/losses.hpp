@@ -22,6 +22,7 @@ class Losses {
   void note_left(int rank) noexcept;
   // A rank is lost. The meeting learns it first. False: it was lost before, or had left.
   bool add(int rank, trireme_status code, const std::string& why, Meeting& meeting) noexcept;
+  bool has(int rank) const noexcept;
   // The mesh has failed. The first failure counts.
   void fail(const Status& status) noexcept;
 

@@ -52,7 +52,7 @@ Status Meeting::attend(const std::atomic<bool>& stop, std::vector<Entry>* out) {
       directory_ = directory;
     }
     bool refused = false;
-    Socket seat;
+    Seat seat;
     const Status status = visit(endpoint_, token_, own_, wait, stop, out, &refused, &seat);
     const int refusal = failed_with(status);
     if (status.ok() || refusal == EMFILE || refusal == ENFILE) note_refusal(refusal);
@@ -150,7 +150,7 @@ std::vector<int> Meeting::receive() {
   std::vector<int> gone;
   const std::lock_guard lock(mutex_);
   if (!seat_) return gone;
-  const bool ended = !receive_gone(seat_, &gone);
+  const bool ended = !seat_.receive_gone(&gone);
   if (ended) {
     seat_.reset();
     over_.store(true, std::memory_order_release);
@@ -164,10 +164,10 @@ void Meeting::lose(int rank) noexcept {
   if (rank != own_.rank) {
     // This rank reads no more news. Earlier news may name another rank: the reason why this one
     // left.
-    const int told = first_told(seat_);
+    const int told = seat_.first_told();
     note_gone(told >= 0 && told != own_.rank ? told : rank);
   }
-  say_last(seat_, rank);
+  seat_.say_last(rank);
 }
 
 void Meeting::end_well() noexcept { lose(own_.rank); }

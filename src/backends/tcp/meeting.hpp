@@ -1,6 +1,7 @@
 // Meeting: one rank's part in the meeting of its group. It gets the addresses of all from the
-// directory, which rank 0 serves where it can. It stays there until it is connected to all: so it
-// learns of ranks that go before.
+// directory, which rank 0 serves where it can. It stays there until it is connected to all near
+// ranks: so it learns of ranks that go before. In a small group all ranks are near
+// (schedules/overlay.hpp).
 #pragma once
 
 #include <atomic>
@@ -42,7 +43,8 @@ class Meeting {
   std::vector<int> receive();  // the ranks that have gone since; does not wait
   // Reports that this rank has lost another one.
   void lose(int rank) noexcept;
-  // Ends the meeting when this rank is connected to all, or leaves because another one has gone.
+  // Ends the meeting when this rank is connected to all near ranks, or leaves because another one
+  // has gone.
   void end_well() noexcept;
   // Ends the meeting when this rank leaves for a reason of its own: the rest learn that it has
   // gone.
@@ -56,8 +58,8 @@ class Meeting {
   }
   // No news of gone ranks comes any more.
   bool is_over() const { return over_.load(std::memory_order_acquire); }
-  // The first rank that went before it was connected to all; -1: none. Others may have gone because
-  // of it.
+  // The first rank that went before it was connected to all near ranks; -1: none. Others may have
+  // gone because of it.
   int first_gone() const { return first_gone_.load(std::memory_order_acquire); }
   void note_gone(int rank) noexcept;
 
@@ -80,7 +82,7 @@ class Meeting {
   const Socket* waiting_ = nullptr;  // the connection to the directory, until all have met
   News news_;
   std::uint64_t heard_ = 0;  // how often
-  Socket seat_;              // the connection after that
+  Seat seat_;                // the connection after that
   std::shared_ptr<Directory> directory_;
   std::atomic<bool> over_{false};
   std::atomic<int> first_gone_{-1};

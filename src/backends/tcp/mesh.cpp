@@ -19,14 +19,23 @@ namespace trireme::tcp {
 namespace {
 
 constexpr std::uint64_t kFrameBytes = 131'072;
-constexpr std::size_t kInBytes = 2 * kFrameBytes;
+constexpr std::size_t kMostInBytes = 2 * kFrameBytes;
+constexpr std::size_t kFirstInBytes = 8u << 10;     // enough for most connections of a large group
 constexpr std::uint32_t kMeetingNews = UINT32_MAX;  // in place of a rank's number, in an event
 constexpr std::uint64_t kCallNs = 10'000'000'000;
+// A rank that is not near: the first try to connect; the next ones take longer, up to kCallNs.
+constexpr std::uint64_t kFirstCallNs = 1'000'000'000;
+// Once the rank has this one's proof, it takes the connection. If this one gave it up, that rank
+// would see a loss. So its last word may take so long, or longer in a large group.
+constexpr std::uint64_t kHandshakeNs = 15'000'000'000;
+constexpr std::uint64_t kHandshakeOfRankNs = 60 * kMillisecond;
+constexpr std::uint64_t kFirstPauseNs = 20 * kMillisecond;
+constexpr std::uint64_t kLongestPauseNs = 1'000 * kMillisecond;
+// An asked rank that does not call is asked again.
+constexpr std::uint64_t kAskAgainNs = 1'000 * kMillisecond;
 // The time for the directory to tell of a death before another process at the rank's address
 // counts.
 constexpr std::uint64_t kForeignNs = 2'000 * kMillisecond;
-// So long three signs of life stay out.
-constexpr std::uint64_t kSuspectNs = 600 * kMillisecond;
 
 // Names the connections to the rank that has the nonce.
 Digest job_of(const std::string& group, const Digest& nonce) {
@@ -37,43 +46,45 @@ Digest job_of(const std::string& group, const Digest& nonce) {
 }  // namespace
 
 Mesh::Mesh(const Options& options)
-    : me_(options.rank),
+    : options_(options),
+      me_(options.rank),
       n_(options.world_size),
-      place_(options.place),
       name_("rank " + std::to_string(options.rank) + " of \"" + options.name + "\""),
-      token_(options.token),
-      engine_(options.engine),
       lines_(options.lines),
-      line_peers_(options.line_peers),
-      silent_("it gave no sign of life for " +
-              std::to_string(options.place.silence_ns / kMillisecond) + " ms"),
       signs_(options.world_size, options.place.silence_ns, waker_),
-      losses_(options.rank, options.world_size) {
+      silent_("it gave no sign of life for " + std::to_string(signs_.limit_ns() / kMillisecond) +
+              " ms"),
+      losses_(options.rank, options.world_size),
+      wanted_(options.world_size) {
   for (int rank = 0; rank < n_; ++rank) peers_.push_back(std::make_unique<Peer>());
 }
 
 Status Mesh::open(const Options& options, std::shared_ptr<Mesh>* out) {
   auto mesh = std::make_shared<Mesh>(options);
   Endpoint meeting;
-  TRIREME_RETURN_IF_ERROR(resolve(mesh->place_, &meeting));
+  TRIREME_RETURN_IF_ERROR(resolve(mesh->options_.place, &meeting));
   Endpoint own;
-  TRIREME_RETURN_IF_ERROR(own_address(mesh->place_, meeting, &own));
+  TRIREME_RETURN_IF_ERROR(own_address(mesh->options_.place, meeting, &own));
   TRIREME_FAILPOINT("mesh", "before_listen");
   Socket listener;
   TRIREME_RETURN_IF_ERROR(listen_at(own, &listener, &own));
   own.text().copy(mesh->own_.endpoint, sizeof mesh->own_.endpoint - 1);
-  mesh->engine_.copy(mesh->own_.engine, sizeof mesh->own_.engine - 1);
-  mesh->own_.host = host_identity(mesh->place_.label);
+  mesh->options_.engine.copy(mesh->own_.engine, sizeof mesh->own_.engine - 1);
+  mesh->own_.host = host_identity(mesh->options_.place.label);
+  mesh->own_.few_connections = options.few_connections ? 1 : 0;
   if (!system_table().random_bytes(mesh->own_.nonce.data(), mesh->own_.nonce.size())) {
     return Status::failure(TRIREME_ERROR_SYSTEM, "the system gives no random numbers");
   }
-  const Visit visit{mesh->place_.name, mesh->me_, mesh->n_, mesh->own_};
-  mesh->meeting_ = std::make_unique<Meeting>(meeting, mesh->token_, visit, mesh->name_);
+  const Visit visit{mesh->options_.place.name, mesh->me_, mesh->n_, mesh->own_};
+  mesh->meeting_ = std::make_unique<Meeting>(meeting, mesh->options_.token, visit, mesh->name_);
   HandshakeTerms terms;
   terms.rank = mesh->me_;
-  terms.job = job_of(mesh->place_.name, mesh->own_.nonce);
+  terms.job = job_of(mesh->options_.place.name, mesh->own_.nonce);
   mesh->admission_ =
-      std::make_unique<Admission>(std::move(listener), mesh->token_, terms, mesh->name_);
+      std::make_unique<Admission>(std::move(listener), mesh->options_.token, terms, mesh->name_);
+  if (options.few_connections) {
+    mesh->admission_->make_room_for(static_cast<std::size_t>(options.world_size));
+  }
   mesh->epoll_ = Socket(own_descriptor([] { return epoll_create1(EPOLL_CLOEXEC); }));
   if (!mesh->epoll_) return Status::system(errno, "an epoll descriptor");
   TRIREME_RETURN_IF_ERROR(mesh->news_.open());
@@ -84,6 +95,11 @@ Status Mesh::open(const Options& options, std::shared_ptr<Mesh>* out) {
     return Status::system(errno, "an epoll descriptor");
   }
   TRIREME_RETURN_IF_ERROR(start_thread([mesh] { mesh->watch(); }));
+  if (mesh->options_.few_connections && mesh->lines_ != nullptr) {
+    mesh->lines_->make_by([weak = std::weak_ptr(mesh)](int rank) {
+      if (const auto open = weak.lock()) open->wanted_.add(rank, Purpose::engine);
+    });
+  }
   Status started = start_thread([mesh] {
     while (mesh->signs_.turn()) {
     }
@@ -124,7 +140,7 @@ Status Mesh::open_meeting(std::string* place, std::shared_ptr<const void>* out) 
   TRIREME_RETURN_IF_ERROR(parse_endpoint(own_.endpoint, &own));
   Endpoint bound;
   std::shared_ptr<Directory> directory;
-  TRIREME_RETURN_IF_ERROR(Directory::open(own, token_, &bound, &directory));
+  TRIREME_RETURN_IF_ERROR(Directory::open(own, options_.token, &bound, &directory));
   *place = bound.text();
   *out = std::move(directory);
   return Status::success();
@@ -132,6 +148,7 @@ Status Mesh::open_meeting(std::string* place, std::shared_ptr<const void>* out) 
 
 void Mesh::leave() noexcept {
   stop_.store(true, std::memory_order_release);
+  wanted_.end();
   waker_.wake();
 }
 
@@ -148,8 +165,9 @@ void Mesh::fail(const Status& status) noexcept {
 
 std::vector<std::int32_t> Mesh::silent() {
   std::vector<std::int32_t> out;
-  for (int rank = 0; rank < n_; ++rank) {
-    if (signs_.silence_ns(rank) >= kSuspectNs) out.push_back(rank);
+  const RankSet ranks = connected();
+  for (int rank = ranks.lowest(); rank >= 0; rank = ranks.next(rank)) {
+    if (signs_.silence_ns(rank) >= signs_.suspect_ns()) out.push_back(rank);
   }
   return out;
 }
@@ -192,7 +210,10 @@ bool Mesh::flush(Peer& peer) {
 std::int32_t Mesh::send(int to, const void* data, std::uint64_t bytes, std::uint64_t timeout_ns) {
   Peer& peer = *peers_[static_cast<std::size_t>(to)];
   std::unique_lock lock(peer.mutex);
-  if (!peer.data) return TRIREME_ERROR_TIMEOUT;
+  if (!peer.data) {
+    if (!is_near(to)) wanted_.add(to, Purpose::data);
+    return TRIREME_ERROR_TIMEOUT;
+  }
   if (!flush(peer)) return TRIREME_ERROR_PEER_LOST;
   if (!peer.rest.empty()) {
     const int descriptor = peer.data.get();
@@ -265,12 +286,18 @@ void Mesh::read(int rank) {
     peer.end -= peer.begin;
     peer.begin = 0;
   }
-  if (peer.end == peer.in.size()) return;
+  if (peer.end == peer.in.size()) {
+    if (peer.in.size() == kMostInBytes) return;
+    peer.in.resize(std::max(kFirstInBytes, 2 * peer.in.size()));
+  }
   std::size_t moved = 0;
   const Moved result =
       peer.data.receive(peer.in.data() + peer.end, peer.in.size() - peer.end, &moved);
   peer.end += moved;
-  if (moved > 0) signs_.receive(rank);
+  if (moved > 0) {
+    signs_.receive(rank);
+    unread_.add(rank);
+  }
   if (result != Moved::ended) return;
   const int error_number = errno;
   end(rank, TRIREME_ERROR_PEER_LOST,
@@ -294,9 +321,13 @@ std::int32_t Mesh::receive(std::int32_t* from, void* data, std::uint64_t capacit
     // No frame is delivered before the ranks have met: an engine of the group needs their entries
     // first.
     const bool open = met_.load(std::memory_order_acquire);
-    for (int step = 0; open && step < n_; ++step) {
-      const int rank = (next_ + step) % n_;
-      if (rank == me_ || !take_frame(rank, data, capacity, bytes)) continue;
+    while (open && !unread_.empty()) {
+      int rank = unread_.next(next_ - 1);
+      if (rank < 0) rank = unread_.lowest();
+      if (!take_frame(rank, data, capacity, bytes)) {
+        unread_.remove(rank);  // until more bytes come
+        continue;
+      }
       *from = rank;
       next_ = (rank + 1) % n_;
       return TRIREME_OK;
@@ -304,6 +335,8 @@ std::int32_t Mesh::receive(std::int32_t* from, void* data, std::uint64_t capacit
     // The loss comes last, when all earlier frames of the lost peer have been taken.
     if (losses_.next(open, from)) return TRIREME_ERROR_PEER_LOST;
     const std::uint64_t rest = deadline.remaining_ns();
+    // Early, as frames that had no connection may go now.
+    if (has_new_.exchange(false)) return TRIREME_ERROR_TIMEOUT;
     if (rest == 0 && looked) return TRIREME_ERROR_TIMEOUT;
     looked = true;
     epoll_event events[64];
@@ -327,18 +360,19 @@ std::int32_t Mesh::receive(std::int32_t* from, void* data, std::uint64_t capacit
 
 // --- getting in --------------------------------------------------------------------------------
 
-// Ranks with different engines would wait for each other for ever.
-bool Mesh::same_engine(const std::vector<Entry>& entries) {
-  const auto named = [](const Entry& entry) {
+// Ranks that ask for different ones would wait for each other for ever.
+bool Mesh::same_terms(const std::vector<Entry>& entries) {
+  const auto asked = [](const Entry& entry) {
     const std::string name(entry.engine, strnlen(entry.engine, sizeof entry.engine));
-    return name.empty() ? kFrames : clean_text(name);
+    return "backend \"" + (name.empty() ? kFrames : clean_text(name)) +
+           (entry.few_connections != 0 ? "\" with few connections" : "\"");
   };
   const auto said = [&](std::size_t rank) {
-    return "rank " + std::to_string(rank) + " asks for backend \"" + named(entries[rank]) + "\"";
+    return "rank " + std::to_string(rank) + " asks for " + asked(entries[rank]);
   };
   const auto me = static_cast<std::size_t>(me_);
   for (std::size_t rank = 0; rank < entries.size(); ++rank) {
-    if (named(entries[rank]) == named(own_)) continue;
+    if (asked(entries[rank]) == asked(own_)) continue;
     FailureDetails details;
     details.blamed = {static_cast<std::int32_t>(std::min(rank, me)),
                       static_cast<std::int32_t>(std::max(rank, me))};
@@ -350,7 +384,7 @@ bool Mesh::same_engine(const std::vector<Entry>& entries) {
   return true;
 }
 
-// Returns true once there is a connection to the rank.
+// Returns true once there is a connection to the rank, or the rank has been asked for one.
 bool Mesh::dial(int rank, const Entry& entry, Purpose purpose) {
   const std::string text(entry.endpoint, strnlen(entry.endpoint, sizeof entry.endpoint));
   const std::string where = "rank " + std::to_string(rank) + " at " + text;
@@ -361,7 +395,7 @@ bool Mesh::dial(int rank, const Entry& entry, Purpose purpose) {
   terms.purpose = purpose;
   terms.rank = me_;
   terms.peer = rank;
-  terms.job = job_of(place_.name, entry.nonce);
+  terms.job = job_of(options_.place.name, entry.nonce);
   int refusals = 0;
   std::uint64_t refused_ns = 0;  // the moment of the first one
   int gone = 0;
@@ -371,8 +405,8 @@ bool Mesh::dial(int rank, const Entry& entry, Purpose purpose) {
     SessionKeys keys;
     status = failpoint("mesh", "before_dial");
     if (status.ok()) {
-      status =
-          call(endpoint, where, token_, terms, Deadline::after(kCallNs), stop_, &socket, &keys);
+      status = call(endpoint, where, options_.token, terms, Deadline::after(kCallNs), stop_,
+                    &socket, &keys);
     }
     if (status.ok()) status = failpoint("mesh", "before_adopt");
     if (status.ok()) return adopt(rank, purpose, std::move(socket), keys), true;
@@ -388,15 +422,108 @@ bool Mesh::dial(int rank, const Entry& entry, Purpose purpose) {
       return fail(Status::failure(status.code(), status.message()).with_details(details)), false;
     }
     // The rank was there when the ranks met, and listens until this rank has come. The directory
-    // knows why it does not listen: it may have left because of another rank.
+    // knows why it does not listen: it may have left because of another rank. A rank that is not
+    // near listens until it leaves.
     gone = unknown || failed_with(status) == ECONNREFUSED ? gone + 1 : 0;
     const bool is_gone = gone >= kMostRefusals && meeting_->is_over();
-    if (is_gone || now - begin > place_.silence_ns + kCallNs) {
+    if (is_gone || now - begin > options_.place.silence_ns + kCallNs) {
       meeting_->note_gone(rank);
       return lose(rank, "no connection could be made: " + status.message()), false;
     }
     if (!pause(attempt, stop_)) return false;
   }
+}
+
+bool Mesh::dial_near(const std::vector<Entry>& entries, const std::vector<bool>& line) {
+  for (int rank = 0; rank < me_; ++rank) {
+    if (!is_near(rank)) continue;
+    const Entry& entry = entries[static_cast<std::size_t>(rank)];
+    if (!dial(rank, entry, Purpose::control)) return false;
+    // The engine's line comes before the connection for frames, by which peers know that this
+    // rank is there.
+    if (line[static_cast<std::size_t>(rank)] && !dial(rank, entry, Purpose::engine)) return false;
+    if (!dial(rank, entry, Purpose::data)) return false;
+  }
+  return true;
+}
+
+// Until this rank leaves.
+void Mesh::dial_wanted(const std::vector<Entry>& entries) {
+  while (auto wanted = wanted_.next()) {
+    const int rank = wanted->rank;
+    if (is_made(rank, wanted->purpose)) continue;
+    if (losses_.has(rank)) {
+      if (wanted->purpose == Purpose::engine) lines_->refuse(rank);
+      continue;
+    }
+    if (!try_wanted(&*wanted, entries[static_cast<std::size_t>(rank)])) wanted_.again(*wanted);
+  }
+}
+
+bool Mesh::is_made(int rank, Purpose purpose) {
+  if (purpose == Purpose::engine) return lines_->find(rank) != nullptr;
+  return has_data(rank);
+}
+
+// Calls the rank once, or asks it to call. True: it is not to be called again.
+bool Mesh::try_wanted(WantedConnections::Wanted* wanted, const Entry& entry) {
+  const int rank = wanted->rank;
+  const std::string text(entry.endpoint, strnlen(entry.endpoint, sizeof entry.endpoint));
+  Endpoint endpoint;
+  Status status = parse_endpoint(text, &endpoint);
+  if (!status.ok()) return fail(status), true;
+  HandshakeTerms terms;
+  const bool asks = rank > me_;
+  terms.purpose = !asks                                ? wanted->purpose
+                  : wanted->purpose == Purpose::engine ? Purpose::ask_engine
+                                                       : Purpose::ask_data;
+  terms.rank = me_;
+  terms.peer = rank;
+  terms.job = job_of(options_.place.name, entry.nonce);
+  const int doubled = std::min(wanted->attempts++, 6);
+  Socket socket;
+  SessionKeys keys;
+  status = failpoint("mesh", "before_dial");
+  if (status.ok()) {
+    const std::uint64_t call_ns = std::min(kCallNs, kFirstCallNs << doubled);
+    const Deadline deadline = Deadline::after(call_ns);
+    const std::uint64_t all_ns = kHandshakeOfRankNs * static_cast<std::uint64_t>(n_);
+    const std::uint64_t answer_ns = std::max(call_ns, all_ns / 4);
+    const std::uint64_t patience_ns = std::max(kHandshakeNs, all_ns);
+    Socket made;
+    status = connect_to(endpoint, deadline, stop_, &made);
+    if (status.ok()) {
+      status = shake_hands(
+          std::move(made), "rank " + std::to_string(rank) + " at " + text, options_.token, terms,
+          {Deadline::after(answer_ns), Deadline::after(patience_ns)}, stop_, &socket, &keys);
+    }
+  }
+  if (status.ok()) status = failpoint("mesh", "before_adopt");
+  if (status.ok()) {
+    if (!asks) return adopt(rank, wanted->purpose, std::move(socket), keys), true;
+    wanted->refusals = 0;
+    wanted->due_ns = now_ns() + kAskAgainNs;
+    return false;
+  }
+  if (stop_.load(std::memory_order_acquire)) return true;
+  const int error_number = failed_with(status);
+  if (error_number == EMFILE || error_number == ENFILE) {
+    FailureDetails details;
+    details.blamed = {me_};
+    details.system_error = error_number;
+    return fail(Status::failure(status.code(), status.message()).with_details(details)), true;
+  }
+  // It listens until it leaves or ends. Its port may belong to another process by then.
+  const bool refuses = status.code() == TRIREME_ERROR_AUTHENTICATION ||
+                       status.code() == TRIREME_ERROR_MISMATCH || error_number == ECONNREFUSED;
+  wanted->refusals = refuses ? wanted->refusals + 1 : 0;
+  if (wanted->refusals >= kMostRefusals) {
+    lose(rank, "no connection could be made: " + status.message());
+    if (wanted->purpose == Purpose::engine) lines_->refuse(rank);
+    return true;
+  }
+  wanted->due_ns = now_ns() + std::min(kLongestPauseNs, kFirstPauseNs << doubled);
+  return false;
 }
 
 void Mesh::join() noexcept {
@@ -405,24 +532,20 @@ void Mesh::join() noexcept {
     const Status met = n_ > 1 ? meeting_->attend(stop_, &entries) : Status::success();
     if (!met.ok() && met.code() != TRIREME_ERROR_CANCELLED) fail(met);
     if (n_ == 1) entries.push_back(own_);
-    if (met.ok() && same_engine(entries)) {
+    if (met.ok() && same_terms(entries)) {
       std::vector<bool> line(entries.size());
-      if (line_peers_ != nullptr) {
+      if (options_.line_peers != nullptr) {
         std::vector<int> wanted;
-        const Status status = line_peers_(entries, &wanted);
+        const Status status = options_.line_peers(entries, &wanted);
         if (!status.ok()) fail(status);
         for (const int rank : wanted) line[static_cast<std::size_t>(rank)] = true;
       }
       met_.store(true, std::memory_order_release);
       news_.wake();
       waker_.wake();
-      for (int rank = 0; rank < me_; ++rank) {
-        const Entry& entry = entries[static_cast<std::size_t>(rank)];
-        if (!dial(rank, entry, Purpose::control)) break;
-        // The engine's line comes before the connection for frames, by which peers know that this
-        // rank is there.
-        if (line[static_cast<std::size_t>(rank)] && !dial(rank, entry, Purpose::engine)) break;
-        if (!dial(rank, entry, Purpose::data)) break;
+      if (dial_near(entries, line) && options_.few_connections) {
+        waker_.wake();  // all may be in
+        dial_wanted(entries);
       }
     }
   } catch (...) {
@@ -436,29 +559,42 @@ void Mesh::join() noexcept {
 bool Mesh::wants(int rank, Purpose purpose) {
   if (rank <= me_ || rank >= n_) return false;
   const auto at = static_cast<std::size_t>(rank);
-  if (purpose == Purpose::control) return !signs_.has(rank);
+  if (purpose == Purpose::control) return is_near(rank) && !signs_.has(rank);
   if (purpose == Purpose::engine) return lines_ != nullptr && lines_->find(rank) == nullptr;
   const std::lock_guard lock(peers_[at]->mutex);
   return !peers_[at]->data;
+}
+
+// A caller has proved itself.
+void Mesh::enter(int rank, Purpose purpose, Socket socket, const SessionKeys& keys) {
+  if (purpose != Purpose::ask_data && purpose != Purpose::ask_engine) {
+    if (wants(rank, purpose)) adopt(rank, purpose, std::move(socket), keys);
+    return;
+  }
+  if (rank < 0 || rank >= me_ || is_near(rank)) return;
+  if (purpose == Purpose::ask_engine && lines_ == nullptr) return;
+  wanted_.add(rank, purpose == Purpose::ask_data ? Purpose::data : Purpose::engine);
 }
 
 void Mesh::adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& keys) {
   const auto at = static_cast<std::size_t>(rank);
   // A peer reads no bytes of an engine while it computes: its full window is no silence. The signs
   // of life tell of a peer that is gone.
-  socket.tune(purpose == Purpose::engine ? 0 : place_.silence_ns);
+  socket.tune(purpose == Purpose::engine ? 0 : options_.place.silence_ns);
   if (purpose == Purpose::control) {
     signs_.add(rank, std::move(socket));
     return;
   }
   if (purpose == Purpose::engine) {
-    socket.keep_alive();
+    socket.keep_alive(period_of(kIdleNs, n_, kLongestIdleNs));
     static_cast<void>(lines_->add(rank, std::move(socket), keys));
-    return;
+    return note_connected(rank);
   }
+  // It has no signs of life.
+  if (!is_near(rank)) socket.keep_alive(period_of(kIdleNs, n_, kLongestIdleNs));
+  note_connected(rank);
   Peer& peer = *peers_[at];
   const std::lock_guard lock(peer.mutex);
-  peer.in.resize(kInBytes);
   peer.sent = Seal(keys.send);
   peer.received = Seal(keys.receive);
   peer.data = std::move(socket);
@@ -472,6 +608,18 @@ void Mesh::adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& ke
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, peer.data.get(), &event) != 0) {
     lose(rank, Status::system(errno, "its connection cannot be watched").message());
   }
+  has_new_.store(true);
+  news_.wake();
+}
+
+void Mesh::note_connected(int rank) {
+  const std::lock_guard lock(connected_mutex_);
+  connected_.add(rank);
+}
+
+RankSet Mesh::connected() {
+  const std::lock_guard lock(connected_mutex_);
+  return connected_;
 }
 
 }  // namespace trireme::tcp

@@ -3,9 +3,13 @@
 // a host::HostBackend, to which it also reports lost ranks. An engine of that backend may get a
 // third one to each peer, or to some.
 //
-// It has three threads: one joins the group, and then ends; one lets peers in, and leaves the
-// group; one sends signs of life and receives those of peers. The backend's threads send and
-// receive frames.
+// In a large group only near ranks have these connections. Another one for frames, or for the
+// engine, is made when one of its two ranks needs it. The rank with the higher number calls; the
+// lower one asks it to. A rank that does not answer is called again until it refuses: a slow rank
+// is not lost, and near ranks tell of a death.
+//
+// It has three threads: one makes connections; one lets peers in, and leaves the group; one sends
+// signs of life and receives those of peers. The backend's threads send and receive frames.
 #pragma once
 
 #include <trireme/transport.h>
@@ -18,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/rank_set.hpp"
 #include "backends/tcp/address.hpp"
 #include "backends/tcp/admission.hpp"
 #include "backends/tcp/lines.hpp"
@@ -25,6 +30,8 @@
 #include "backends/tcp/meeting.hpp"
 #include "backends/tcp/seal.hpp"
 #include "backends/tcp/signs.hpp"
+#include "backends/tcp/wanted.hpp"
+#include "schedules/overlay.hpp"
 
 namespace trireme::tcp {
 
@@ -46,6 +53,9 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
     // want it or none. Null: no lines. Called once, on a thread of the mesh, before any frame is
     // received; a failure is the group's.
     LinePeers line_peers;
+    // Connections to ranks that are not near are made when they are needed, and have no signs of
+    // life: see schedules/overlay.hpp. The same on all ranks, or the group fails as MISMATCH.
+    bool few_connections = false;
   };
   // Makes the threads and does not wait. A call of leave() must follow.
   static Status open(const Options& options, std::shared_ptr<Mesh>* out);
@@ -101,9 +111,17 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
 
   // For joining.
   void join() noexcept;
-  bool same_engine(const std::vector<Entry>& entries);
+  bool same_terms(const std::vector<Entry>& entries);
   bool dial(int rank, const Entry& entry, Purpose purpose);
+  bool dial_near(const std::vector<Entry>& entries, const std::vector<bool>& line);
+  void dial_wanted(const std::vector<Entry>& entries);
+  bool try_wanted(WantedConnections::Wanted* wanted, const Entry& entry);
+  bool is_made(int rank, Purpose purpose);
+  void note_connected(int rank);
+  RankSet connected();
+  bool is_near(int rank) const { return !options_.few_connections || are_near(me_, rank, n_); }
   bool wants(int rank, Purpose purpose);
+  void enter(int rank, Purpose purpose, Socket socket, const SessionKeys& keys);
   void adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& keys);
 
   // For watching.
@@ -118,28 +136,30 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
             trireme_status code = TRIREME_ERROR_PEER_LOST) noexcept;
   void fail(const Status& status) noexcept;
 
+  const Options options_;
   const int me_;
   const int n_;
-  const Place place_;
   const std::string name_;  // "rank 1 of "job""
-  const Token token_;
-  const std::string engine_;
   const std::shared_ptr<Lines> lines_;
-  const LinePeers line_peers_;
-  const std::string silent_;  // the reason for the loss of a rank that was given up
   Entry own_{};
   Socket epoll_;
   Waker news_;   // for the receiving thread
   Waker waker_;  // for the watching thread
   Signs signs_;
+  const std::string silent_;  // the reason for the loss of a rank that was given up
   std::unique_ptr<Admission> admission_;
   std::unique_ptr<Meeting> meeting_;
   std::vector<std::unique_ptr<Peer>> peers_;
   Losses losses_;
-  int next_ = 0;  // the rank whose frame is taken next
+  RankSet unread_;  // ranks whose bytes may hold a whole frame; only for the receiving thread
+  int next_ = 0;    // the rank whose frame is taken next
+  WantedConnections wanted_;
+  std::mutex connected_mutex_;  // guards the next one; no other lock is taken under it
+  RankSet connected_;           // ranks with a connection for frames, or for the engine
 
   std::atomic<bool> stop_{false};
   std::atomic<bool> met_{false};        // frames may come
+  std::atomic<bool> has_new_{false};    // a connection for frames, since the last receive()
   std::atomic<bool> was_whole_{false};  // all were connected, and none had gone before
   std::atomic<int> joiners_{0};
 };

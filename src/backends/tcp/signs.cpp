@@ -1,6 +1,11 @@
 #include "backends/tcp/signs.hpp"
 
+#include <poll.h>
+
+#include <algorithm>
+
 #include "platform/failpoint.hpp"
+#include "schedules/overlay.hpp"
 
 namespace trireme::tcp {
 namespace {
@@ -13,16 +18,18 @@ constexpr std::uint64_t kFirstNs = 10'000 * kMillisecond;
 }  // namespace
 
 Signs::Signs(int world_size, std::uint64_t silence_ns, const Waker& given_up)
-    : limit_ns_(silence_ns), given_up_(given_up) {
+    : tick_ns_(period_of(kTickNs, world_size)),
+      // A rank does not know the limits of its peers.
+      limit_ns_(std::max(silence_ns, 3 * tick_ns_)),
+      given_up_(given_up) {
   for (int rank = 0; rank < world_size; ++rank) peers_.push_back(std::make_unique<Peer>());
-  polled_.resize(peers_.size() + 1, {-1, POLLIN, 0});
+  open_.reserve(peers_.size());
 }
 
 Status Signs::open() {
   TRIREME_RETURN_IF_ERROR(waker_.open());
-  polled_.back().fd = waker_.get();
   last_ns_ = now_ns();
-  next_ns_ = last_ns_ + kTickNs;
+  next_ns_ = last_ns_ + tick_ns_;
   return Status::success();
 }
 
@@ -30,7 +37,7 @@ void Signs::add(int rank, Socket socket) noexcept {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
   peer.socket = std::move(socket);
   peer.there.store(true, std::memory_order_release);
-  waker_.wake();
+  added_.fetch_add(1, std::memory_order_release);
 }
 
 bool Signs::has(int rank) const noexcept {
@@ -54,17 +61,14 @@ void Signs::stop() noexcept {
   waker_.wake();
 }
 
+// Signs are read when this rank gives its own: a thread of a large group that woke for each would
+// do nothing else.
 bool Signs::turn() noexcept {
-  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
-    const Peer& peer = *peers_[rank];
-    const bool open = peer.there.load(std::memory_order_acquire) && !peer.ended;
-    polled_[rank].fd = open ? peer.socket.get() : -1;
-  }
   const std::uint64_t now = now_ns();
   const std::uint64_t rest = now < next_ns_ ? next_ns_ - now : 0;
-  ::poll(polled_.data(), polled_.size(),
-         static_cast<int>((rest + kMillisecond - 1) / kMillisecond));
-  if (polled_.back().revents != 0) waker_.clear();
+  pollfd waker{waker_.get(), POLLIN, 0};
+  ::poll(&waker, 1, static_cast<int>((rest + kMillisecond - 1) / kMillisecond));
+  if (waker.revents != 0) waker_.clear();
   if (stop_.load(std::memory_order_acquire)) {
     // A connection that is added from now on goes with this object.
     for (const auto& peer : peers_) {
@@ -73,11 +77,11 @@ bool Signs::turn() noexcept {
     return false;
   }
   const std::uint64_t after = now_ns();
-  const bool due = after >= next_ns_;
-  if (due) publish();
+  if (after < next_ns_) return true;
+  find_new();
+  publish();
   // Bytes that arrived while this thread did not run count before silence does.
   listen();
-  if (!due) return true;
   try {
     static_cast<void>(failpoint("signs", "before_count"));
   } catch (...) {  // a failpoint needs memory; signs do not
@@ -85,41 +89,45 @@ bool Signs::turn() noexcept {
   const std::uint64_t counted_at = now_ns();
   count(counted_at - last_ns_);
   last_ns_ = counted_at;
-  next_ns_ = counted_at + kTickNs;
+  next_ns_ = counted_at + tick_ns_;
   return true;
+}
+
+void Signs::find_new() noexcept {
+  if (added_.load(std::memory_order_acquire) == open_.size()) return;
+  open_.clear();
+  for (const auto& peer : peers_) {
+    if (peer->there.load(std::memory_order_acquire)) open_.push_back(peer.get());
+  }
 }
 
 // A byte without room is left out: the peer has not read earlier ones.
 void Signs::publish() noexcept {
-  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
-    const Peer& peer = *peers_[rank];
-    if (polled_[rank].fd < 0 || peer.ended || peer.given_up.load(std::memory_order_relaxed))
-      continue;
+  for (const Peer* const peer : open_) {
+    if (peer->ended || peer->given_up.load(std::memory_order_relaxed)) continue;
     const char sign = 1;
     std::size_t moved = 0;
-    static_cast<void>(peer.socket.send(&sign, 1, &moved));
+    static_cast<void>(peer->socket.send(&sign, 1, &moved));
   }
 }
 
 void Signs::listen() noexcept {
-  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
-    Peer& peer = *peers_[rank];
-    if (polled_[rank].fd < 0 || peer.ended) continue;
+  for (Peer* const peer : open_) {
+    if (peer->ended) continue;
     char signs[64];
     std::size_t moved = 0;
     // The end of this connection means nothing by itself: the peer's last messages are on the other
     // one.
-    if (peer.socket.receive(signs, sizeof signs, &moved) == Moved::ended) peer.ended = true;
-    if (moved > 0) peer.heard.store(true, std::memory_order_relaxed);
+    if (peer->socket.receive(signs, sizeof signs, &moved) == Moved::ended) peer->ended = true;
+    if (moved > 0) peer->heard.store(true, std::memory_order_relaxed);
   }
 }
 
 // A late turn counts as one on time: this thread did not run meanwhile, and perhaps no other on
 // this host did.
 void Signs::count(std::uint64_t elapsed_ns) noexcept {
-  const std::uint64_t counted = elapsed_ns > 2 * kTickNs ? kTickNs : elapsed_ns;
-  for (const auto& peer : peers_) {
-    if (!peer->there.load(std::memory_order_acquire)) continue;
+  const std::uint64_t counted = elapsed_ns > 2 * tick_ns_ ? tick_ns_ : elapsed_ns;
+  for (Peer* const peer : open_) {
     if (peer->given_up.load(std::memory_order_relaxed)) continue;
     const bool heard = peer->heard.exchange(false, std::memory_order_relaxed);
     const std::uint64_t before = peer->silence_ns.load(std::memory_order_relaxed);

@@ -3,8 +3,6 @@
 // another thread of this rank is no silence to its peers.
 #pragma once
 
-#include <poll.h>
-
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -16,8 +14,8 @@ namespace trireme::tcp {
 
 class Signs {
  public:
-  // Gives up a peer that is silent for so long, or somewhat longer before its first sign. It then
-  // wakes `given_up`.
+  // Gives up a peer that is silent for so long, or somewhat longer before its first sign. In a
+  // large group it waits for at least three signs. It then wakes `given_up`.
   Signs(int world_size, std::uint64_t silence_ns, const Waker& given_up);
   Status open();
 
@@ -29,6 +27,9 @@ class Signs {
   // Any thread; returns 0 for a rank that has no connection.
   std::uint64_t silence_ns(int rank) const noexcept;
   bool is_given_up(int rank) const noexcept;
+  std::uint64_t limit_ns() const noexcept { return limit_ns_; }
+  // A peer that is silent for so long may be gone.
+  std::uint64_t suspect_ns() const noexcept { return 3 * tick_ns_; }
   // Makes turn() close the connections and return false from now on. Any thread.
   void stop() noexcept;
 
@@ -47,16 +48,19 @@ class Signs {
     bool begun = false;  // it has said something
   };
 
+  void find_new() noexcept;
   void publish() noexcept;
   void listen() noexcept;
   void count(std::uint64_t elapsed_ns) noexcept;
 
+  const std::uint64_t tick_ns_;  // from one sign to the next
   const std::uint64_t limit_ns_;
   const Waker& given_up_;
   Waker waker_;
   std::atomic<bool> stop_{false};
-  std::vector<std::unique_ptr<Peer>> peers_;
-  std::vector<pollfd> polled_;  // by rank, and the waker; it never grows longer
+  std::vector<std::unique_ptr<Peer>> peers_;  // by rank
+  std::atomic<std::size_t> added_{0};
+  std::vector<Peer*> open_;  // those with a connection; it needs no memory
   std::uint64_t last_ns_ = 0;
   std::uint64_t next_ns_ = 0;
 };

@@ -8,11 +8,12 @@
 
 #include "backends/tcp/mesh.hpp"
 #include "platform/failpoint.hpp"
+#include "schedules/overlay.hpp"
 
 namespace trireme::tcp {
 namespace {
 
-constexpr int kTurnMs = 200;
+constexpr std::uint64_t kWatchNs = 200 * kMillisecond;
 constexpr int kPauseMs = 10;
 // How long a leaving rank goes on to deliver its bytes.
 constexpr std::uint64_t kLingerNs = 2'000 * kMillisecond;
@@ -23,6 +24,11 @@ constexpr std::uint64_t kStuckNs = 300 * kMillisecond;
 bool has_unanswered(const Socket& socket) {
   int bytes = 0;
   return ::ioctl(socket.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
+
+std::uint64_t unsent_bytes(const Socket& socket) {
+  int bytes = 0;
+  return ::ioctl(socket.get(), SIOCOUTQNSD, &bytes) == 0 ? static_cast<std::uint64_t>(bytes) : 0;
 }
 
 }  // namespace
@@ -49,21 +55,25 @@ void Mesh::turn(bool* heard) {
   const int seat = met_.load(std::memory_order_acquire) ? meeting_->descriptor() : -1;
   std::vector<pollfd> polled{{waker_.get(), POLLIN, 0}, {seat, POLLIN, 0}};
   admission_->add_to(&polled);
-  ::poll(polled.data(), polled.size(), kTurnMs);
+  const bool lets_in = polled[2].fd >= 0;  // a door that is full opens with time
+  const std::uint64_t longest_ns = lets_in ? period_of(kWatchNs, n_) : kWatchNs;
+  ::poll(polled.data(), polled.size(), static_cast<int>(longest_ns / kMillisecond));
   if (polled[0].revents != 0) waker_.clear();
   // A connection that comes in now may be of a rank that has left since, because of another one.
   const bool was_in = *heard && all_are_in();
   std::vector<Purpose> purposes{Purpose::control, Purpose::data};
   if (lines_ != nullptr) purposes.push_back(Purpose::engine);
+  if (options_.few_connections)
+    purposes.insert(purposes.end(), {Purpose::ask_data, Purpose::ask_engine});
   admission_->serve(polled, 2, purposes,
                     [this](int rank, Purpose purpose, Socket socket, const SessionKeys& keys) {
-                      if (wants(rank, purpose)) adopt(rank, purpose, std::move(socket), keys);
+                      enter(rank, purpose, std::move(socket), keys);
                     });
   if (polled[1].revents != 0) receive_gone(was_in);
   *heard = seat >= 0;
   if (!all_are_in()) return;
   if (*heard && meeting_->first_gone() < 0) was_whole_.store(true, std::memory_order_release);
-  admission_->close();
+  if (!options_.few_connections) admission_->close();
   if (*heard) meeting_->end_well();
 }
 
@@ -96,7 +106,7 @@ bool Mesh::has_data(int rank) {
 
 bool Mesh::all_are_in() {
   for (int rank = 0; rank < n_; ++rank) {
-    if (rank != me_ && !(signs_.has(rank) && has_data(rank))) return false;
+    if (rank != me_ && is_near(rank) && !(signs_.has(rank) && has_data(rank))) return false;
   }
   return true;
 }
@@ -114,18 +124,14 @@ void Mesh::settle(bool because_of_another) noexcept {
   std::uint64_t since_ns = now_ns();
   while (true) {
     std::uint64_t unsent = 0;
-    for (int rank = 0; rank < n_; ++rank) {
+    const RankSet ranks = connected();
+    for (int rank = ranks.lowest(); rank >= 0; rank = ranks.next(rank)) {
       const auto& peer = peers_[static_cast<std::size_t>(rank)];
       const std::lock_guard lock(peer->mutex);
-      if (!peer->data || !flush(*peer)) continue;
-      int queued = 0;
-      if (::ioctl(peer->data.get(), SIOCOUTQNSD, &queued) != 0) queued = 0;
       const Lines::Line* const line = lines_ == nullptr ? nullptr : lines_->find(rank);
-      int of_engine = 0;
-      if (line != nullptr && ::ioctl(line->socket.get(), SIOCOUTQNSD, &of_engine) == 0) {
-        unsent += static_cast<std::uint64_t>(of_engine);
-      }
-      unsent += peer->rest.size() - peer->rest_at + static_cast<std::uint64_t>(queued);
+      if (line != nullptr) unsent += unsent_bytes(line->socket);
+      if (!peer->data || !flush(*peer)) continue;
+      unsent += peer->rest.size() - peer->rest_at + unsent_bytes(peer->data);
     }
     const std::uint64_t now = now_ns();
     if (unsent != before) since_ns = now;
@@ -142,19 +148,22 @@ void Mesh::linger() noexcept {
   meeting_->end();
   const Deadline deadline = Deadline::after(kLingerNs);
   std::vector<bool> shut(peers_.size());
+  std::vector<bool> line_shut(peers_.size());
   bool waiting = true;
   while ((waiting || joiners_ != 0) && !deadline.passed()) {
     waiting = false;
-    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    const RankSet ranks = connected();
+    for (int each = ranks.lowest(); each >= 0; each = ranks.next(each)) {
+      const auto rank = static_cast<std::size_t>(each);
       Peer& peer = *peers_[rank];
       const std::lock_guard lock(peer.mutex);
-      if (!peer.data) continue;
-      const Lines::Line* const line =
-          lines_ == nullptr ? nullptr : lines_->find(static_cast<int>(rank));
+      const Lines::Line* const line = lines_ == nullptr ? nullptr : lines_->find(each);
       // The engine is gone before the rank leaves, so its line is not in use.
-      if (line != nullptr && !shut[rank]) ::shutdown(line->socket.get(), SHUT_WR);
+      if (line != nullptr && !line_shut[rank]) {
+        line_shut[rank] = ::shutdown(line->socket.get(), SHUT_WR) == 0;
+      }
       if (line != nullptr && has_unanswered(line->socket)) waiting = true;
-      if (!flush(peer)) continue;
+      if (!peer.data || !flush(peer)) continue;
       if (peer.rest.empty() && !shut[rank]) {
         ::shutdown(peer.data.get(), SHUT_WR);
         shut[rank] = true;
