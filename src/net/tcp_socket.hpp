@@ -59,7 +59,8 @@ class Socket {
 Status listen_at(const Endpoint& endpoint, Socket* out, Endpoint* bound);
 Status connect_to(const Endpoint& endpoint, Deadline deadline, const std::atomic<bool>& stop,
                   Socket* out);
-// Waits for poll()'s `events`; returns false at the deadline and when `stop` is set.
+// Waits for poll()'s `events`. Returns false at the deadline, and at most 0.2 s after `stop` is
+// set.
 bool wait_for(int descriptor, short events, Deadline deadline, const std::atomic<bool>& stop);
 
 // Wakes poll() of another thread.

@@ -1,7 +1,7 @@
 // CallNews: the news of ranks that wait for long, in a large group. A rank whose call does not come
 // over the others may have made it. So each rank that waits tells its near ranks which ranks have
 // come to its call, and which give no sign of life. Each passes on news to its near ranks. After
-// ceil(log2 n) steps all have them, and a TIMEOUT names only ranks that have not come.
+// ceil(log2 n) steps all have them. A TIMEOUT after that names only ranks that have not come.
 #pragma once
 
 #include <array>

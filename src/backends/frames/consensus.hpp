@@ -115,7 +115,7 @@ class Consensus {
   // The news that a near rank has.
   struct Told {
     bool is_near = false;
-    std::size_t accusations = 0;  // so many of all
+    std::size_t accusations = 0;  // so many of Accusations::all()
     RankSet voted;
     std::uint64_t number = 0;  // of the decision that `voted` is of
   };

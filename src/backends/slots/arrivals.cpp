@@ -6,6 +6,7 @@
 
 #include "backends/last_calls.hpp"
 #include "platform/clock.hpp"
+#include "schedules/overlay.hpp"
 
 namespace trireme::local {
 namespace {
@@ -18,10 +19,9 @@ constexpr int kYieldsBeforeRest = 30;
 // A wait of this length is shown to the groups from which this one was made: or a quarter of its
 // timeout.
 constexpr std::uint64_t kLongWaitNs = 250'000'000;
-// A look at each rank of a large group takes a while: so a rank looks at most so often, times the
-// ranks beyond kSmallGroup, for those that have left.
+// A waiting rank looks at all others for ranks that have left. In a large group a look takes long.
+// So the pause between two looks is this, for each rank beyond kMostFullyConnected.
 constexpr std::uint64_t kLookNs = 100'000;
-constexpr int kSmallGroup = 64;
 
 // A long wait, as the groups see it from which this one was made. It counts as vain only if its
 // end says so.
@@ -107,7 +107,7 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
   std::uint64_t tell_ns = fetches ? long_wait_ns(call.deadline) : UINT64_MAX;
   std::uint64_t nap_ns = kShortestNapNs;
   const std::uint64_t look_pause_ns =
-      kLookNs * static_cast<std::uint64_t>(std::max(0, call.n - kSmallGroup));
+      kLookNs * static_cast<std::uint64_t>(std::max(0, call.n - kMostFullyConnected));
   std::uint64_t look_ns = 0;
   const Backoff before_rest(0, call.group.bells().spins() ? 0 : kYieldsBeforeRest);
   for (Backoff backoff = rests ? before_rest : call.group.bells().backoff();;) {

@@ -32,7 +32,7 @@ class SlotRelay {
   // since taken() was `seen`.
   virtual void rest(std::uint64_t seen, Deadline deadline) noexcept = 0;
   // This rank waits for long in that channel: makes sure that every rank knows its publication.
-  // Call it again every kTellNs while it waits.
+  // Call it again and again while it waits, at most every kTellNs.
   static constexpr std::uint64_t kTellNs = 20 * kMillisecond;
   virtual void tell(std::uint32_t channel) noexcept = 0;
   // Of ranks whose publication has not come here, keeps those to blame.

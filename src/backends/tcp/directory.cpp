@@ -434,12 +434,13 @@ void Directory::Server::admit(std::list<Guest>::iterator guest) {
       own.rank < 0 || own.rank >= own.world_size) {
     return refuse({guest}, TRIREME_ERROR_CORRUPT, "a rank that cannot be");
   }
-  // Its connection has broken. The others count it as lost, and the group does not meet again.
+  // The guest's group has met, and its connection broke. The other ranks count it as lost, and the
+  // group does not meet again.
   const auto is_own = [&](const Request& each) {
     return each.rank == own.rank && each.entry.nonce == own.entry.nonce &&
            !std::memcmp(each.name, own.name, sizeof own.name);
   };
-  // Or will break: the directory has not noticed yet.
+  // The directory may not have noticed yet that the old connection broke.
   const auto is_old = [&](const Guest& each) { return each.met != 0 && is_own(each.request); };
   const bool is_missed = std::any_of(missed_.begin(), missed_.end(), is_own) ||
                          std::any_of(guests_.begin(), guests_.end(), is_old);
