@@ -68,6 +68,9 @@ class Engine {
   // Whether a connection to a rank that is not near is made only when it is needed: see
   // schedules/overlay.hpp. The same on all ranks, from the beginning.
   virtual bool has_few_connections() const { return false; }
+  // Whether all ranks are on one host, so that no link between hosts delays a frame. The same on
+  // all ranks, once the group is ready.
+  virtual bool is_on_one_host() const { return false; }
   // As publish(), to one peer, which may have any number that it has not taken.
   virtual Status publish_to(int rank, const void* frame, std::uint64_t bytes) {
     return static_cast<void>(rank), static_cast<void>(frame), static_cast<void>(bytes),

@@ -24,10 +24,11 @@
 
 struct job {
     int world_size;
-    int odd;    /* the rank that does something else */
-    int late;   /* the rank that comes late; -1: none */
-    bool large; /* the call moves its bytes by messages of their own */
-    int kind;   /* of what goes wrong */
+    int odd;        /* the rank that does something else */
+    int late;       /* the rank that comes late; -1: none */
+    bool large;     /* the call moves its bytes by messages of their own */
+    int kind;       /* of what goes wrong */
+    bool own_hosts; /* each rank calls its host by another name */
     char rendezvous[96];
 };
 
@@ -35,9 +36,16 @@ enum { BOUND, RIGHT }; /* numbers of an outcome */
 
 static trireme_communicator *join(int rank, const struct job *job, uint64_t timeout_ns) {
     trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
+    char rendezvous[128];
+    snprintf(rendezvous, sizeof rendezvous, "%s", job->rendezvous);
+    if (job->own_hosts) {
+        const size_t length = strlen(rendezvous);
+        snprintf(rendezvous + length, sizeof rendezvous - length, "%chost=rank%d",
+                 strchr(rendezvous, '?') == NULL ? '?' : '&', rank);
+    }
     options.rank = rank;
     options.world_size = job->world_size;
-    options.rendezvous = job->rendezvous;
+    options.rendezvous = rendezvous;
     options.timeout_ns = timeout_ns;
     options.backend = "frames";
     trireme_communicator *out = NULL;
@@ -162,17 +170,36 @@ static void count_messages(int rank, void *context, struct outcome *outcome) {
     trireme_communicator_destroy(group);
 }
 
+/* Of a call, by rank: few ranks send theirs to all others, up to 8 of them if a link lies between
+ * them. The others send theirs in rounds. */
+static int rounds_of(int world_size) {
+    int rounds = 0;
+    for (int reach = 1; reach < world_size; reach *= 2) ++rounds;
+    return rounds;
+}
+
+static int messages_of(int world_size, bool own_hosts) {
+    const bool few_connections = getenv("TRIREME_TESTS_FEW_CONNECTIONS") != NULL;
+    const int most_direct = few_connections ? 1 : own_hosts ? 8 : 5;
+    return world_size <= most_direct ? world_size - 1 : rounds_of(world_size);
+}
+
 static void a_small_call_takes_a_logarithm_of_messages(void **state) {
     (void)state;
-    static const int worlds[] = {2, 3, 4, 5, 8, 9, 12, 16, 17, 24, 33, 64, MANY};
+    static const struct {
+        int n;
+        bool own_hosts;
+    } worlds[] = {{2, false},  {3, false},  {4, false},  {5, false},  {6, false},   {6, true},
+                  {8, false},  {8, true},   {9, false},  {9, true},   {12, false},  {16, false},
+                  {17, false}, {24, false}, {33, false}, {64, false}, {MANY, false}};
     for (size_t i = 0; i < sizeof worlds / sizeof *worlds; ++i) {
-        const int n = worlds[i];
+        const int n = worlds[i].n;
         if (is_quick() && n > 9) continue;
-        struct job job = {.world_size = n};
+        struct job job = {.world_size = n, .own_hosts = worlds[i].own_hosts};
         struct processes processes;
         run_job(&job, count_messages, &processes);
-        int bound = 2;
-        for (int reach = 1; reach < n; reach *= 2) bound += 2;
+        /* On a busy machine larger groups tell some calls twice. */
+        const int bound = n <= 9 ? messages_of(n, job.own_hosts) : 2 * rounds_of(n) + 2;
         int64_t most = 0;
         for (int rank = 0; rank < n; ++rank) {
             const struct outcome *const o = &processes.outcomes[rank];
@@ -187,10 +214,10 @@ static void a_small_call_takes_a_logarithm_of_messages(void **state) {
             }
             if (o->numbers[BOUND] > most) most = o->numbers[BOUND];
         }
-        /* Each rank must send something: the count would else see another way. */
-        assert_true(most >= 1);
-        printf("messages: %d ranks: at most %d in a call of at most %d bytes\n", n, (int)most,
-               SMALL_BYTES);
+        /* Some rank sends that many: the count would else see another way. */
+        assert_true(most >= messages_of(n, job.own_hosts));
+        printf("messages: %d ranks%s: at most %d in a call of at most %d bytes\n", n,
+               job.own_hosts ? " of as many hosts" : "", (int)most, SMALL_BYTES);
         free_processes(&processes);
     }
 }

@@ -32,8 +32,11 @@ inline const std::byte* payload_of(const local::Slot& slot) {
 
 class CallRounds {
  public:
-  // With so few ranks each call goes to every rank at once: that takes one step.
+  // With so few ranks each call goes to every rank at once. That takes one step, which counts on a
+  // link between hosts.
   static constexpr int kMostDirect = 8;
+  // On one host a step costs little, but each message costs its sender and its receiver.
+  static constexpr int kMostDirectOnOneHost = 5;
   // Most bytes that a rank may contribute: those of all ranks reach each of them.
   static std::uint64_t most_bytes(int world_size);
   // Most bytes of a frame with so much payload in each call.

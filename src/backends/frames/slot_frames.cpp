@@ -40,8 +40,8 @@ Status SlotFrames::send(std::uint32_t channel, bool later) {
   std::byte frame[sizeof header + sizeof(Call) + local::kInlineBytes];
   std::memcpy(frame, &header, sizeof header);
   write(slot, frame + sizeof header);
-  return rounds_.has_value() ? rounds_->publish(channel, position, frame, sizeof header + more)
-                             : engine_->publish(channel, frame, sizeof header + more, later);
+  return in_rounds() ? rounds_->publish(channel, position, frame, sizeof header + more)
+                     : engine_->publish(channel, frame, sizeof header + more, later);
 }
 
 Status SlotFrames::check_call(int from, const Call& call) const {
@@ -75,7 +75,7 @@ Status SlotFrames::take_call(int from, int rank, const FrameHeader& header, cons
   local::Lane& lane = segment_->lane(header.set, rank);
   const std::uint64_t last = lane.position.load(std::memory_order_relaxed);
   // A call that its rank tells directly may also come over others.
-  if (rounds_.has_value() && header.position != 0 && header.position <= last) {
+  if (in_rounds() && header.position != 0 && header.position <= last) {
     return Status::success();
   }
   if (header.position != last + 1 || last > own) {
@@ -112,7 +112,7 @@ void SlotFrames::start() {
 }
 
 void SlotFrames::pass_on() noexcept {
-  if (segment_ == nullptr || !rounds_.has_value()) return;
+  if (segment_ == nullptr || !in_rounds()) return;
   try {
     fail_by_engine(rounds_->pass_on());
     if (news_.has_value()) fail_by_engine(news_->pass_on());
@@ -122,7 +122,7 @@ void SlotFrames::pass_on() noexcept {
 }
 
 void SlotFrames::tell(std::uint32_t channel) noexcept {
-  if (!rounds_.has_value() || channel >= carried_channels()) return;
+  if (!in_rounds() || channel >= carried_channels()) return;
   try {
     fail_by_engine(news_.has_value() ? news_->tell(channel) : rounds_->tell(channel));
   } catch (...) {
@@ -191,14 +191,14 @@ void SlotFrames::take_carried(int from, const std::byte* frame, std::uint64_t by
 Status SlotFrames::check_and_take(int from, const std::byte* frame, std::uint64_t bytes) {
   FrameHeader header{};
   if (bytes >= sizeof header) std::memcpy(&header, frame, sizeof header);
-  const bool passed_on = rounds_.has_value() && header.kind == FrameKind::slots;
+  const bool passed_on = in_rounds() && header.kind == FrameKind::slots;
   const bool is_news = news_.has_value() && header.kind == FrameKind::came;
   if (header.magic != kMagic || (header.kind != FrameKind::slot && !passed_on && !is_news) ||
       header.set >= carried_channels() || header.bytes != bytes - sizeof header) {
     return corrupt_frame(group_.rank(), from, "a frame that is no call where calls come");
   }
   // A rank's goodbye travels by itself. It may overtake calls that the rank passes on.
-  if (!rounds_.has_value() && group_.presence().left(from)) {
+  if (!in_rounds() && group_.presence().left(from)) {
     return corrupt_frame(group_.rank(), from, "a call after it had left");
   }
   const std::byte* const rest = frame + sizeof header;
@@ -214,7 +214,7 @@ Status SlotFrames::check_and_take(int from, const std::byte* frame, std::uint64_
                             });
   }
   TRIREME_RETURN_IF_ERROR(take(from, header, rest, bytes - sizeof header));
-  if (rounds_.has_value()) rounds_->note_told(header.set, header.position);
+  if (in_rounds()) rounds_->note_told(header.set, header.position);
   return Status::success();
 }
 

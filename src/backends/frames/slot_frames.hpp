@@ -37,13 +37,13 @@ class SlotFrames final : public local::SlotRelay {
         fail_(std::move(fail)),
         carries_(engine != nullptr && engine->carries_slots()) {
     if (!carries_ || !engine->can_rest()) return;
-    const bool in_rounds =
-        engine->publishes_to_one() &&
-        (group.world_size() > CallRounds::kMostDirect || engine->has_few_connections());
-    if (in_rounds) rounds_.emplace(group, *engine);
+    const int n = group.world_size();
+    always_in_rounds_ = engine->publishes_to_one() &&
+                        (n > CallRounds::kMostDirect || engine->has_few_connections());
+    const bool perhaps = engine->publishes_to_one() && n > CallRounds::kMostDirectOnOneHost;
+    if (always_in_rounds_ || perhaps) rounds_.emplace(group, *engine);
     if (engine->has_few_connections()) news_.emplace(group, *engine);
-    most_bytes_ = wide(in_rounds ? CallRounds::most_bytes(group.world_size())
-                                 : direct_bytes(group.world_size()));
+    most_bytes_ = wide(always_in_rounds_ ? CallRounds::most_bytes(n) : direct_bytes(n));
   }
   void use(local::Segment& segment) {
     segment_ = &segment;
@@ -73,8 +73,11 @@ class SlotFrames final : public local::SlotRelay {
   void on_silence(std::function<std::vector<std::int32_t>()> silent);
   // Sends what this rank has to pass on.
   void pass_on() noexcept;
-  // Whether calls come over other ranks: then those of a rank that has left may be late.
-  bool in_rounds() const noexcept { return rounds_.has_value(); }
+  // Whether calls come over other ranks: then those of a rank that has left may be late. Call it
+  // when the ranks have met.
+  bool in_rounds() const noexcept {
+    return rounds_.has_value() && (always_in_rounds_ || engine_->is_on_one_host());
+  }
   // Whether all calls of a rank are here that it had published at its end.
   bool has_all(int rank, const LastSlots& last) const;
   // Fails the group if a connection of the engine has ended, though its rank has not said goodbye,
@@ -125,6 +128,7 @@ class SlotFrames final : public local::SlotRelay {
   const std::function<void(const Status&)> fail_;
   const bool carries_;
   std::uint64_t most_bytes_ = kCarriedBytes;
+  bool always_in_rounds_ = false;
   std::optional<CallRounds> rounds_;  // empty: each call goes to all ranks at once
   std::optional<CallNews> news_;      // empty: a rank that waits for long tells all others
   local::Segment* segment_ = nullptr;

@@ -113,6 +113,7 @@ Status HierarchicalEngine::open(const std::vector<Digest>& identities, const std
   neighbours->clear();
   if (options_.uses_wire) *neighbours = others();
   auto hosts = std::make_unique<Hosts>(identities);
+  on_one_host_.store(hosts->count() == 1, std::memory_order_release);
   // A host with too many ranks to share memory: then no host does.
   const bool fits = std::all_of(hosts->ranks.begin(), hosts->ranks.end(), [](const auto& ranks) {
     return ranks.size() <= static_cast<std::size_t>(kMostRanksOfMemory);

@@ -59,6 +59,7 @@ class HierarchicalEngine final : public host::Engine {
                  bool later) override;
   bool publishes_to_one() const override { return options_.uses_wire; }
   bool has_few_connections() const override { return options_.few_connections; }
+  bool is_on_one_host() const override { return on_one_host_.load(std::memory_order_acquire); }
   Status publish_to(int rank, const void* frame, std::uint64_t bytes) override {
     return wire_->publish_to(rank, frame, bytes);
   }
@@ -124,6 +125,7 @@ class HierarchicalEngine final : public host::Engine {
   std::unique_ptr<Backend> local_;
   std::unique_ptr<host::Engine> column_;
   std::atomic<const Hosts*> hosts_seen_{nullptr};
+  std::atomic<bool> on_one_host_{false};
   std::atomic<bool> aborted_{false};
   std::array<Shelf, kChannels> shelves_;
 };
