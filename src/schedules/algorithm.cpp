@@ -76,6 +76,8 @@ Algorithm choose_algorithm(Pattern pattern, std::uint64_t bytes, int world_size,
   const auto n = static_cast<std::uint64_t>(world_size);
   const bool small = bytes <= (16u << 10);
   const bool few = world_size <= 4;
+  const bool some = world_size <= 8;
+  const bool power = std::has_single_bit(n);
   switch (pattern) {
     case Pattern::all_reduce: {
       // All messages of all ranks: with many ranks they cost more than some steps.
@@ -83,17 +85,19 @@ Algorithm choose_algorithm(Pattern pattern, std::uint64_t bytes, int world_size,
       // In rank order the blocks are reduced directly; this chooses how the results spread. Two
       // ranks send as many bytes by any algorithm.
       if ((rank_order || n == 2) && bytes <= (1u << 20)) return direct;
-      // Where n is no power of two, halving begins and ends with a step more for all bytes.
-      const std::uint64_t most = std::has_single_bit(n) ? 256u << 10 : n * (32u << 10);
-      return !rank_order && bytes <= std::min<std::uint64_t>(most, 256u << 10) ? halving_doubling
+      // The steps of a ring grow with the ranks. Where n is no power of two, halving begins and
+      // ends with a step more for all bytes.
+      const std::uint64_t most = n * (power ? 32u << 10 : 16u << 10);
+      return !rank_order && bytes <= std::min<std::uint64_t>(most, 512u << 10) ? halving_doubling
                                                                                : ring;
     }
     case Pattern::reduce_scatter:
-      if (small || few || rank_order) return direct;
-      return bytes <= (256u << 10) ? halving_doubling : ring;
+      if (few || rank_order || (some && bytes <= (512u << 10))) return direct;
+      // Halving has a step more for all bytes where n is no power of two.
+      return bytes <= (power ? 256u << 10 : 64u << 10) ? halving_doubling : ring;
     case Pattern::all_gather:
-      if (few) return direct;
-      if (small) return bruck;
+      if (few || (some && !power && !small && bytes <= (512u << 10))) return direct;
+      if (small || (!power && bytes <= (256u << 10))) return bruck;
       return bytes <= (256u << 10) ? halving_doubling : ring;
     case Pattern::broadcast:
       if (world_size <= 2) return direct;
