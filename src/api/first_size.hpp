@@ -9,6 +9,7 @@
 #include <trireme/model_options.h>
 #include <trireme/offload.h>
 #include <trireme/optimizer_options.h>
+#include <trireme/random.h>
 #include <trireme/schedule.h>
 #include <trireme/status.h>
 #include <trireme/store.h>
@@ -58,6 +59,7 @@ TRIREME_FIRST_SIZE(trireme_linear_schedule_options, 48);
 TRIREME_FIRST_SIZE(trireme_cosine_schedule_options, 48);
 TRIREME_FIRST_SIZE(trireme_one_cycle_schedule_options, 48);
 TRIREME_FIRST_SIZE(trireme_user_schedule_options, 24);
+TRIREME_FIRST_SIZE(trireme_random_options, 64);
 TRIREME_FIRST_SIZE(trireme_error_info, 192);
 TRIREME_FIRST_SIZE(trireme_store_options, 16);
 TRIREME_FIRST_SIZE(trireme_layer, 72);

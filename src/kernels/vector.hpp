@@ -104,6 +104,18 @@ using NarrowLoop = void (*)(void* destination, const float* source, std::uint64_
 using RandomLoop = void (*)(void* destination, const float* source, std::uint64_t count,
                             std::uint64_t key, std::uint64_t first);
 
+// Random numbers: see kernels/random.hpp. Writes the four words of each block; the number of blocks
+// is a multiple of kRandomBlocks.
+constexpr std::uint64_t kRandomBlocks = 32;
+using RandomWordsLoop = void (*)(std::uint32_t* words, std::uint64_t seed, std::uint64_t draw,
+                                 std::uint64_t block, std::uint64_t blocks);
+// rest: the words of the last bits of f64, else unused.
+using UniformLoop = void (*)(void* data, const std::uint32_t* words, const std::uint32_t* rest,
+                             std::uint64_t count);
+// Elements whose word is below `limit` become 0.
+using DropoutLoop = void (*)(void* destination, const void* source, const std::uint32_t* words,
+                             std::uint64_t count, std::uint32_t limit, double factor);
+
 struct Loops {
   ReduceLoop reduce[TRIREME_DTYPE_BYTES + 1]
                    [TRIREME_REDUCTION_SCALED_SUM + 1];  // null: unsupported
@@ -120,6 +132,9 @@ struct Loops {
   FiniteLoop finite[TRIREME_DTYPE_BYTES + 1];  // f16, bf16, f32, f64
   MarkLoop mark;
   FirstMarkedLoop first_marked[2];  // [f64]
+  RandomWordsLoop random_words;
+  UniformLoop uniform[TRIREME_DTYPE_F64 + 1];  // f16, bf16, f32, f64
+  DropoutLoop dropout[TRIREME_DTYPE_F64 + 1];
   // memcpy past the caches; ends with the fence that makes the stores visible in order.
   void (*stream)(void* destination, const void* source, std::uint64_t bytes);
 };

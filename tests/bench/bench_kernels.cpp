@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/exact_sum.hpp"
+#include "kernels/random.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/update.hpp"
 #include "kernels/vector.hpp"
@@ -111,6 +112,17 @@ void measure_all(std::uint64_t mebibytes) {
   rule.weight_decay = 0.01;
   std::uint64_t step = 0;
   void* states[] = {v[2].data(), v[3].data()};
+  const RandomPart part = {1, 2, 0, 1, 0, count, count};
+  measure("random uniform f32", bytes,
+          [&] { random_uniform(TRIREME_DTYPE_F32, part, out.data()); });
+  measure("dropout f32", 2 * bytes,
+          [&] { random_dropout(TRIREME_DTYPE_F32, part, 0.1, v[0].data(), out.data()); });
+  measure("dropout bf16", bytes,
+          [&] { random_dropout(TRIREME_DTYPE_BF16, part, 0.1, v[0].data(), out.data()); });
+  measure("plain: a[i] *= x", 2 * bytes, [&] {
+    float* a = out.data();
+    for (std::uint64_t i = 0; i < count; ++i) a[i] *= 1.0000001f;
+  });
   measure("update adamw f32", 7 * bytes, [&] {
     update(rule, TRIREME_DTYPE_F32, v[0].data(), v[1].data(), states, count, ++step, 1e-3, 1);
   });

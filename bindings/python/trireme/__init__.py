@@ -55,6 +55,7 @@ from ._mesh import Mesh
 from ._model import Model, ModelInfo, ModelMemory, ModelStatistics, UnitInfo
 from ._offload import OffloadInfo
 from ._optimizer import LossScaleInfo, Optimizer, StateRange
+from ._random import random_dropout, random_uniform
 from ._request import MessageInfo, Request, wait_all, wait_any
 from ._schedule import Schedule, ScheduleOptions
 from ._store import Store
@@ -117,6 +118,8 @@ __all__ = [
     "failpoint_names",
     "batch",
     "optimizer_name",
+    "random_dropout",
+    "random_uniform",
     "reduction_name",
     "set_failpoints",
     "set_log_listener",

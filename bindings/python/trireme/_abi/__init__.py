@@ -28,6 +28,8 @@ from .offload import *
 from .optimizer import *
 from .optimizer import PROTOTYPES as _optimizer
 from .optimizer_options import *
+from .random import *
+from .random import PROTOTYPES as _random
 from .request import *
 from .request import PROTOTYPES as _request
 from .rooted_collectives import *
@@ -62,6 +64,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     **_model,
     **_schedule,
     **_optimizer,
+    **_random,
     **_request,
     **_rooted_collectives,
     **_store,

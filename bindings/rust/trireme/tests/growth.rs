@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Structs of public fields that a caller fills, most of them with `..` and defaults.
-const FILLED_BY_CALLERS: [&str; 19] = [
+const FILLED_BY_CALLERS: [&str; 20] = [
     "Buckets",
     "CapabilityQuery",
     "Clipping",
@@ -20,6 +20,7 @@ const FILLED_BY_CALLERS: [&str; 19] = [
     "OptimizerOptions",
     "Parameter",
     "ParameterGroup",
+    "RandomPart",
     "Shards",
     "StateRange", // no caller can make one: it has private fields
     "TrainerOptions",
