@@ -36,7 +36,7 @@ std::uint64_t product_memory(std::uint64_t rows, std::uint64_t columns, std::uin
 
 void multiply(trireme_dtype dtype, const MatrixProduct& product, double* memory) {
   const bool wide = dtype == TRIREME_DTYPE_F64;
-  loops().product[wide](product, memory);
+  loops().product[dtype](product, memory);
   if (!product.lower) return;
   wide ? mirror<double>(product) : mirror<float>(product);
 }

@@ -75,7 +75,8 @@ constexpr std::uint16_t kGapMark = 0x7ffc, kGapMarks = 1;
 using MarkLoop = void (*)(void* memory, std::uint64_t bytes, std::uint16_t half);
 using FirstMarkedLoop = std::uint64_t (*)(const void* values, std::uint64_t count);
 
-// A product of matrices of f32 or f64; steps are in elements. result(i, j) is the sum of left(i, k)
+// A product of matrices of f32 or f64, or of f16 or bf16 into f32; steps are in elements. result(i,
+// j) is the sum of left(i, k)
 // * right(k, j), or added_factor * added(i, j) + factor * that sum. `lower` computes only j <= i,
 // for a square result.
 struct MatrixProduct {
@@ -85,7 +86,7 @@ struct MatrixProduct {
   std::uint64_t right_k, right_column;
   void* result;
   std::uint64_t result_step;  // from row to row; elements of a row are adjacent
-  const void* added;          // or null
+  const void* added;          // or null; may be the result
   std::uint64_t added_step;
   double added_factor, factor;
   std::uint64_t rows, columns, depth;
@@ -128,7 +129,7 @@ struct Loops {
   VelocityLoop muon[2][2];                     // [f64][NESTEROV]
   FactoredLoops factored[2];                   // [f64]
   SquareLoop squares[2];                       // [f64]
-  ProductLoop product[2];                      // [f64]
+  ProductLoop product[TRIREME_DTYPE_F64 + 1];  // f16, bf16, f32, f64
   FiniteLoop finite[TRIREME_DTYPE_BYTES + 1];  // f16, bf16, f32, f64
   MarkLoop mark;
   FirstMarkedLoop first_marked[2];  // [f64]

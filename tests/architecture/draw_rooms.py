@@ -185,7 +185,7 @@ def picture(pairs):
     for story in dict.fromkeys(map(rooms.story, ROOMS)):
         inside = [room for room in ROOMS if rooms.story(room) == story]
         if len(inside) == 1:
-            stories.append(Box(story, ROOMS[story].duty))
+            stories.append(Box(story, ROOMS[inside[0]].duty))
         else:
             own = [(upper, lower) for upper, lower in pairs if upper in inside and lower in inside]
             stories.append(Box(story, "", [Box(room, ROOMS[room].duty) for room in inside], own))

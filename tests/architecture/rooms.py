@@ -89,6 +89,7 @@ ROOMS = {
         "a step from layers with callbacks",
         "optimizer model offload exchange sharding kernels platform public",
     ),
+    "parallel/tensor": Room("layers that ranks compute together", "kernels platform public"),
     "store": Room("the job's store", "net platform"),
     "api": Room(
         "the boundary: check, call down, translate",
