@@ -14,8 +14,9 @@
 //!
 //! Element e takes word e mod 4 of block e / 4:
 //!
-//! * Purpose 0, uniform: the word's first 24 bits of f32, 11 of f16 or 8 of bf16, as a fraction.
-//! * f64 has 53 bits: that word, then the first 21 bits of the same word of purpose 1.
+//! * Purpose 0, uniform: the number is the upper 24 bits of the word for f32, 11 for f16 and 8 for
+//!   bf16, as a binary fraction.
+//! * For f64 it has 53 bits: that word, then the upper 21 bits of the same word of purpose 1.
 //! * Purpose 2, dropout: the element is dropped if the word is below the integral part of 2^32 \*
 //!   rate. This holds for every dtype, so all dtypes drop the same elements.
 //!
