@@ -427,6 +427,7 @@ class Backend : public Messenger {
 };
 
 class Token;
+class TuningTable;
 
 struct GroupOptions {
   int rank = 0;
@@ -440,6 +441,8 @@ struct GroupOptions {
   std::string name;                            // for messages
   // host://: the ranks' common secret; none if their starter gave none. A child has its parent's.
   std::shared_ptr<const Token> token;
+  // The table of measured algorithms, or null. A child has its parent's.
+  std::shared_ptr<const TuningTable> tuning;
   std::string met_by;  // has told the ranks where they meet: "Open MPI"
   // The log warns after a wait of this long, and whenever the wait has doubled.
   std::uint64_t stall_warning_ns = 10'000'000'000;

@@ -66,11 +66,12 @@ std::string difference(const Fingerprint& a, const Fingerprint& b) {
   if (a.scale_bits != b.scale_bits) {
     return " with scales " + exact(a.scale_bits) + " and " + exact(b.scale_bits);
   }
-  if (a.algorithm != b.algorithm) return " with different algorithms";
   if (a.reproducible != b.reproducible) return ", one of them reproducible";
   if (a.agreement != b.agreement) {
-    return " with different " + (name.empty() ? std::string("settings") : name);
+    return " with different " + (!name.empty() ? name : !other.empty() ? other : "settings");
   }
+  // After what may be their reason.
+  if (a.algorithm != b.algorithm) return " with different algorithms";
   return "";
 }
 

@@ -25,6 +25,13 @@ constexpr std::uint64_t kWireBytes = 256u << 10;
 constexpr std::uint64_t kMessageBytes = 4u << 20;
 constexpr std::size_t kSections = 4;
 
+std::uint64_t bytes_of(std::uint64_t elements, trireme_dtype dtype) {
+  std::uint64_t bytes = 0;
+  return __builtin_mul_overflow(elements, dtype_size(dtype), &bytes) ? UINT64_MAX : bytes;
+}
+
+}  // namespace
+
 std::optional<Pattern> pattern_of(OperationKind kind) {
   switch (kind) {
     case OperationKind::all_reduce: return Pattern::all_reduce;
@@ -46,23 +53,29 @@ std::optional<Pattern> pattern_of(OperationKind kind) {
   }
 }
 
-Algorithm forced(const Operation& operation) { return static_cast<Algorithm>(operation.algorithm); }
-
-// Bytes that one rank gives or gets, whichever side is the whole.
-std::uint64_t whole_bytes(const Operation& operation, Pattern pattern, int world_size) {
-  const std::uint64_t size = dtype_size(operation.dtype);
-  const auto n = static_cast<std::uint64_t>(world_size);
-  std::uint64_t elements = operation.count;
-  if (!operation.counts.empty()) {
-    elements = std::accumulate(operation.counts.begin(), operation.counts.end(), std::uint64_t{0});
-    if (pattern == Pattern::all_to_all) elements /= n;
-  } else if (pattern != Pattern::all_reduce && pattern != Pattern::reduce &&
-             pattern != Pattern::broadcast) {
-    elements *= n;  // of blocks; a rank's memory holds all of them together
-  }
-  std::uint64_t bytes = 0;
-  return __builtin_mul_overflow(elements, size, &bytes) ? UINT64_MAX : bytes;
+std::uint64_t whole_bytes(const PlainOperation& operation, Pattern pattern,
+                          int world_size) noexcept {
+  const bool is_whole =
+      pattern == Pattern::all_reduce || pattern == Pattern::reduce || pattern == Pattern::broadcast;
+  // Else it has blocks; a rank's memory holds all of them together.
+  const std::uint64_t elements =
+      operation.count * (is_whole ? 1 : static_cast<std::uint64_t>(world_size));
+  return bytes_of(elements, operation.dtype);
 }
+
+std::uint64_t whole_bytes(const Operation& operation, Pattern pattern, int world_size) {
+  if (operation.counts.empty()) {
+    return whole_bytes(static_cast<const PlainOperation&>(operation), pattern, world_size);
+  }
+  std::uint64_t elements =
+      std::accumulate(operation.counts.begin(), operation.counts.end(), std::uint64_t{0});
+  if (pattern == Pattern::all_to_all) elements /= static_cast<std::uint64_t>(world_size);
+  return bytes_of(elements, operation.dtype);
+}
+
+namespace {
+
+Algorithm forced(const Operation& operation) { return static_cast<Algorithm>(operation.algorithm); }
 
 }  // namespace
 

@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "backends/backend.hpp"
 #include "collectives/message_queue.hpp"
 #include "collectives/records.hpp"
+#include "schedules/algorithm.hpp"
 
 namespace trireme {
 
@@ -22,6 +24,13 @@ class Scratch {
   std::unique_ptr<std::byte[]> memory_;
   std::uint64_t bytes_ = 0;
 };
+
+// Nothing: messages cannot make it.
+std::optional<Pattern> pattern_of(OperationKind kind);
+// Bytes that one rank gives or gets, whichever side is the whole.
+std::uint64_t whole_bytes(const PlainOperation& operation, Pattern pattern,
+                          int world_size) noexcept;
+std::uint64_t whole_bytes(const Operation& operation, Pattern pattern, int world_size);
 
 // Call it before an operation is queued. UNSUPPORTED if the operation does not have the wanted
 // algorithm, or the backend has no native one.

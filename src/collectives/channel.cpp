@@ -206,24 +206,54 @@ Status Channel::fail_composite(Backend& backend, OperationKind kind, std::uint64
   return other ? with_operation(records_, kind, sequence, own) : first;
 }
 
+// The operation, or *changed: with the algorithm of the tuning table, and with the table itself to
+// compare. A rank tells it by its first operation that ranks compare by nothing else. A rank
+// without a table tells nothing, which differs, too. Later differences show by the algorithms.
+const Operation& Channel::tuned(const Backend& backend, const Operation& operation,
+                                Operation* changed) {
+  Tuning& tuning = records_.tuning;
+  tuning.settle(backend);
+  const Algorithm algorithm = tuning.choose(backend, operation);
+  const bool tells = operation.agreement == 0 && !tuning_is_told_.load(std::memory_order_relaxed);
+  if (algorithm == Algorithm::automatic && !tells) return operation;
+  *changed = operation;
+  if (algorithm != Algorithm::automatic) {
+    changed->algorithm = static_cast<std::int32_t>(algorithm);
+  }
+  if (tells) {
+    changed->agreement = tuning.digest();
+    changed->agreement_name = Tuning::kName;
+    tuning_is_told_.store(true, std::memory_order_relaxed);
+  }
+  return *changed;
+}
+
+Status Channel::move(Backend& backend, const Operation& operation, std::uint64_t sequence,
+                     Deadline deadline) {
+  const Status known = backend.know_natives(deadline);  // the operation reports its failure
+  Operation changed;
+  const bool may_change = records_.tuning.is_there() && known.ok();
+  const Operation& one = may_change ? tuned(backend, operation, &changed) : operation;
+  if (runs_natively(backend, one)) return backend.run(one, sequence, deadline);
+  return run_algorithm(backend, messages_, records_, passing_, one, sequence, deadline);
+}
+
 Status Channel::execute(Backend& backend, const Operation& operation, std::uint64_t sequence,
                         Deadline deadline, bool published) noexcept {
   bool returned = false;
   due_ns_.store(deadline.moment_ns(), std::memory_order_relaxed);
-  const auto move = [&](const Operation& one) {
+  const auto move_one = [&](const Operation& one) {
     if (published) return backend.finish_small(one, sequence, deadline);
-    static_cast<void>(backend.know_natives(deadline));  // the operation reports its failure
-    if (runs_natively(backend, one)) return backend.run(one, sequence, deadline);
-    return run_algorithm(backend, messages_, records_, passing_, one, sequence, deadline);
+    return move(backend, one, sequence, deadline);
   };
   Status status = caught(records_, operation.kind, sequence, [&] {
     Status answer = Status::success();
     if (operation.program) {
-      StepsOfBackend steps(backend, operation, scratch_, move);
+      StepsOfBackend steps(backend, operation, scratch_, move_one);
       answer = operation.program(steps);
       if (!answer.ok()) answer = fail_composite(backend, operation.kind, sequence, answer);
     } else {
-      answer = move(operation);
+      answer = move_one(operation);
     }
     returned = true;
     return answer;
@@ -233,9 +263,17 @@ Status Channel::execute(Backend& backend, const Operation& operation, std::uint6
   return status;
 }
 
+// Whether the tuning table, if there is one, changes nothing about the operation.
+bool Channel::is_left_as_it_is(const PlainOperation& operation) const noexcept {
+  const Tuning& tuning = records_.tuning;
+  return !tuning.is_there() || (tuning_is_told_.load(std::memory_order_relaxed) &&
+                                tuning.leaves(operation, records_.world_size));
+}
+
 Status Channel::run(const PlainOperation& operation, std::uint64_t timeout_ns) {
   std::uint64_t sequence = 0;
-  if (operation.algorithm != 0 || !begin_at_once(&sequence)) {
+  const bool may_be_small = operation.algorithm == 0 && is_left_as_it_is(operation);
+  if (!may_be_small || !begin_at_once(&sequence)) {
     const NoCancellation rest;
     return run(Operation(operation), Deadline::after(timeout_ns));
   }

@@ -45,7 +45,11 @@ class Collective;
 class Channel {
  public:
   Channel(std::uint32_t number, Records& records, Timekeeper& timekeeper, MessageQueue& messages)
-      : number_(number), records_(records), timekeeper_(timekeeper), messages_(messages) {}
+      : number_(number),
+        records_(records),
+        timekeeper_(timekeeper),
+        messages_(messages),
+        tuning_is_told_(number >= kModelChannel) {}
 
   void open(std::shared_ptr<Backend> backend);
   // Later operations belong to this model.
@@ -72,6 +76,10 @@ class Channel {
   using Queue = std::list<Turn>;
 
   void know_natives(const Operation& operation, Deadline deadline);
+  Status move(Backend& backend, const Operation& operation, std::uint64_t sequence,
+              Deadline deadline);
+  bool is_left_as_it_is(const PlainOperation& operation) const noexcept;
+  const Operation& tuned(const Backend& backend, const Operation& operation, Operation* changed);
   Status wait_turn(std::unique_lock<std::mutex>& lock, Queue* turn, OperationKind kind,
                    std::uint64_t sequence, Deadline deadline);
   Status fail_composite(Backend& backend, OperationKind kind, std::uint64_t sequence,
@@ -115,6 +123,8 @@ class Channel {
   Timekeeper& timekeeper_;
   MessageQueue& messages_;
   Scratch passing_;  // of algorithms; only the running operation touches it
+  // The peers know which tuning table this rank has. The models' channels leave it to the others.
+  std::atomic<bool> tuning_is_told_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -88,6 +88,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
     records_.rank = backend_->rank();
     records_.world_size = backend_->world_size();
     records_.stall_ns = options.stall_warning_ns;
+    records_.tuning.use(options.tuning);
     channels_.open(backend_);
     messages_.open(backend_);
     backend_->on_end(std::make_shared<const EndListener>(
@@ -380,6 +381,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
 Status Communicator::create(const GroupOptions& options, std::uint64_t timeout_ns,
                             std::shared_ptr<Communicator>* out) {
   GroupOptions resolved = options;
+  TRIREME_RETURN_IF_ERROR(read_tuning(&resolved.tuning));
   TRIREME_RETURN_IF_ERROR(resolve_rendezvous(&resolved, Deadline::after(timeout_ns)));
   if (resolved.world_size < 1) {
     return invalid_argument("options.world_size is " + std::to_string(resolved.world_size) +

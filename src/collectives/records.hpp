@@ -1,5 +1,5 @@
-// The data that the parts of one communicator share: its name, its flight record, and the words of
-// a failure.
+// The data that the parts of one communicator share: its name, its flight record, its tuned
+// algorithms, and the words of a failure.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/flight_record.hpp"
+#include "collectives/tuning.hpp"
 #include "platform/status.hpp"
 
 namespace trireme {
@@ -19,6 +20,7 @@ struct Records {
   int world_size = 1;
   std::uint64_t stall_ns = UINT64_MAX;  // as GroupOptions::stall_warning_ns
   FlightRecord flight;
+  Tuning tuning;
 
   Status left() const { return invalid_state("this rank has left \"" + name + "\""); }
 };

@@ -97,7 +97,7 @@ ROOMS = {
         "backends/gloo backends/mpi kernels platform public",
     ),
     "launch": Room("starts workers and ends them", "net platform"),
-    "cli/bench": Room("trireme bench", "public"),
+    "cli/bench": Room("trireme bench", "schedules public"),
     "cli/doctor": Room("trireme doctor", "platform public"),
     "cli": Room("the command", "cli/bench cli/doctor launch net public"),
 }

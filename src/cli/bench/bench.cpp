@@ -1,6 +1,7 @@
 // The ordinary run: one table an operation, sizes from smallest to largest, as nccl-tests print it.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 
 #include "cli/bench/group.hpp"
@@ -86,7 +87,7 @@ class Bench {
       what.count = bytes == 0 ? 0 : std::max<std::uint64_t>(1, bytes / unit);
       add_row(what);
       if (settings_.step.empty())
-        bytes = bytes == 0 ? 1 : bytes * settings_.factor;
+        bytes = bytes == 0 ? 1 : bytes * factor_of(settings_);
       else
         bytes += parse_bytes(settings_.step);
     }
@@ -305,6 +306,7 @@ class Bench {
 
 int run(const Settings& settings) {
   if (settings.table) return run_table(settings);
+  if (!settings.tune.empty()) unsetenv("TRIREME_TUNING");  // the library's own choice is measured
   std::unique_ptr<Joined> given;
   if (ranks_of(settings) == Ranks::given) {
     given = std::make_unique<Joined>(settings.backend);
@@ -314,6 +316,7 @@ int run(const Settings& settings) {
                     ", and the root has to be one of them");
     }
   }
+  if (!settings.tune.empty()) return run_tune(settings, given.get());
   return settings.all ? run_sweep(settings, given.get()) : Bench(settings, given.get()).run();
 }
 

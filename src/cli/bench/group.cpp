@@ -41,7 +41,7 @@ struct Report {
   std::uint32_t samples;
   std::uint32_t unsupported;
   float microseconds[kMostSamples];
-  char words[512];
+  char words[512];  // error: the reason; end: the name of the backend
 };
 static_assert(sizeof(Report) <= PIPE_BUF);
 
@@ -93,6 +93,12 @@ struct CommunicatorEnd {
   }
 };
 
+std::string backend_of(const trireme_communicator* communicator) {
+  char text[128];
+  must(trireme_communicator_get_backend(communicator, text, sizeof text, nullptr));
+  return text;
+}
+
 class Worker {
  public:
   Worker(const Group& group, const Plan& plan, const std::string& rendezvous, int rank,
@@ -113,9 +119,12 @@ class Worker {
     own_.reset(communicator_);
   }
 
-  void work(const Tell& tell) {
+  // Returns the name of the backend.
+  std::string work(const Tell& tell) {
+    std::string backend;
     try {
       must(trireme_communicator_wait_ready(communicator_, kTimeout));
+      backend = backend_of(communicator_);
       allocate();
       for (std::size_t i = 0; i < plan_.cases.size(); ++i) tell(run(i));
       must(trireme_barrier(communicator_, nullptr));
@@ -123,6 +132,7 @@ class Worker {
       static_cast<void>(trireme_communicator_abort(communicator_, "a rank failed") == TRIREME_OK);
       throw;
     }
+    return backend;
   }
 
  private:
@@ -172,7 +182,7 @@ class Worker {
       try {
         once();
       } catch (const Unsupported&) {
-        if (plan_.timed) throw;
+        if (!plan_.skips_absent) throw;
         report.unsupported = 1;  // on all ranks alike
         return report;
       }
@@ -217,9 +227,11 @@ void work(const Group& group, const Plan& plan, const std::string& rendezvous, i
   report.kind = Report::end;
   report.rank = static_cast<std::uint32_t>(rank);
   try {
-    Worker(group, plan, rendezvous, rank, transport).work([&](const Report& result) {
+    Worker worker(group, plan, rendezvous, rank, transport);
+    const std::string backend = worker.work([&](const Report& result) {
       if (!bench::send(pipe, result)) throw Failure("nobody listens");
     });
+    std::strncpy(report.words, backend.c_str(), sizeof report.words - 1);
   } catch (const std::exception& error) {
     report.kind = Report::error;
     std::strncpy(report.words, error.what(), sizeof report.words - 1);
@@ -254,8 +266,11 @@ class Collector {
       }
       ++ended;
       if (report.kind == Report::error && words_.empty()) words_ = report.words;
+      if (report.kind == Report::end) backend_ = report.words;
     }
   }
+
+  const std::string& backend() const { return backend_; }
 
   std::vector<Result> take() {
     if (!words_.empty()) throw Failure(words_);
@@ -282,6 +297,7 @@ class Collector {
   std::vector<Result> results_;
   std::vector<std::uint32_t> reported_;  // ranks that have reported, by case
   std::string words_;
+  std::string backend_;
 };
 
 // The group itself carries the ranks' reports to rank 0.
@@ -363,17 +379,19 @@ Joined::Joined(const std::string& backend) {
   must(trireme_communicator_wait_ready(communicator_, kTimeout));
   must(trireme_communicator_get_rank(communicator_, &rank_));
   must(trireme_communicator_get_world_size(communicator_, &size_));
-  char text[128];
-  must(trireme_communicator_get_backend(communicator_, text, sizeof text, nullptr));
-  backend_ = text;
+  backend_ = backend_of(communicator_);
   static_cast<void>(kept.release());
 }
 
 Joined::~Joined() { trireme_communicator_destroy(communicator_); }
 
 std::vector<Result> run_group(const Group& group, const Plan& plan,
-                              const std::function<void(std::size_t, const Result&)>& done) {
-  if (group.given != nullptr) return run_given(group, plan, done);
+                              const std::function<void(std::size_t, const Result&)>& done,
+                              std::string* backend) {
+  if (group.given != nullptr) {
+    if (backend != nullptr) *backend = group.given->backend();
+    return run_given(group, plan, done);
+  }
   static std::atomic<int> number{0};
   const std::string name =
       "trireme-bench-" + std::to_string(getpid()) + "-" + std::to_string(number.fetch_add(1));
@@ -400,6 +418,7 @@ std::vector<Result> run_group(const Group& group, const Plan& plan,
     while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
     }
   }
+  if (backend != nullptr) *backend = collector.backend();
   return collector.take();
 }
 

@@ -14,6 +14,7 @@ struct Plan {
   Effort effort;
   bool timed = true;
   bool checked = false;
+  bool skips_absent = false;  // checked alone: an algorithm that is not there is no failure
 };
 
 // This process as one rank of the group that env:// describes.
@@ -39,7 +40,9 @@ class Joined {
 
 // Runs all cases in order; `done` receives each result as its case ends. Throws Failure if any
 // operation fails. For a given group, all ranks call this, and only rank 0 gets the results.
+// *backend becomes its name, as the communicator gives it.
 std::vector<Result> run_group(const Group& group, const Plan& plan,
-                              const std::function<void(std::size_t, const Result&)>& done = {});
+                              const std::function<void(std::size_t, const Result&)>& done = {},
+                              std::string* backend = nullptr);
 
 }  // namespace trireme::bench

@@ -77,6 +77,11 @@ std::uint64_t largest_bytes(const Settings& settings) {
   return settings.table ? UINT64_MAX : 16u << 20;
 }
 
+std::uint32_t factor_of(const Settings& settings) {
+  if (settings.factor != 0) return settings.factor;
+  return settings.tune.empty() ? 2 : 4;
+}
+
 std::vector<Op> operations_of(const Settings& settings) {
   std::vector<Op> ops;
   for (int i = 0; i < kOps; ++i) {
@@ -162,7 +167,8 @@ void add_options(CLI::App& command, Settings* s) {
           ->type_name("DIR");
   CLI::Option* const rounds =
       command
-          .add_option("--rounds", s->rounds, "Rounds, ours and theirs in turn (1; with peers 5)")
+          .add_option("--rounds", s->rounds,
+                      "Rounds, all ways in turn (1; with peers and --tune 5)")
           ->check(CLI::Range(1, 1000));
   CLI::Option* const json =
       command.add_option("--json", s->json, "Also write the figures to a file; - for the output")
@@ -195,7 +201,8 @@ void add_options(CLI::App& command, Settings* s) {
       command.add_option("-b,--minbytes", s->minimum, "Smallest size (default 8)")->check(bytes),
       step,
       command
-          .add_option("-f,--stepfactor", s->factor, "Factor from one size to the next (default 2)")
+          .add_option("-f,--stepfactor", s->factor,
+                      "Factor from one size to the next (default 2; with --tune 4)")
           ->check(CLI::Range(2, 1 << 20))
           ->excludes(step),
       command.add_option("-d,--datatype", s->dtype, "Type of the elements, or all (default f32)")
@@ -217,6 +224,16 @@ void add_options(CLI::App& command, Settings* s) {
     all->excludes(option);
   }
   table->excludes(check);
+  CLI::Option* const tune =
+      command
+          .add_option("--tune", s->tune,
+                      "Measure all algorithms, and write the rules of the best ones to a file. "
+                      "Groups take them by TRIREME_TUNING")
+          ->type_name("FILE");
+  for (const char* const option : {"--table", "--all", "--check", "--peer", "--json", "--stepbytes",
+                                   "--datatype", "--op", "--root", "--algorithm", "--place"}) {
+    tune->excludes(command.get_option(option));
+  }
   for (CLI::Option* const option :
        {maximum, iterations, warmup, seconds, peer, folder, rounds, json, table}) {
     all->excludes(option);
@@ -241,6 +258,11 @@ void check_settings(const Settings& s) {
   if (s.algorithm != "automatic" && !s.operations.empty() &&
       std::count(s.operations.begin(), s.operations.end(), "send_receive") > 0) {
     refuse("--algorithm", "does not go with send_receive");
+  }
+  if (!s.tune.empty()) {
+    for (const Op op : operations_of(s)) {
+      if (!is_tuned(op)) refuse("--tune", std::string("has no rules for ") + op_name(op));
+    }
   }
   if (s.all && !s.check) refuse("--all", "goes with --check");
   if (!s.backend.empty() && !given && s.ranks_as != "tcp") {

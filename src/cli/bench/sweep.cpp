@@ -70,6 +70,7 @@ Total sweep(const Settings& settings, const Group& group) {
   plan.cases = all_cases(settings, group.size, group.ranks);
   plan.timed = false;
   plan.checked = true;
+  plan.skips_absent = true;
   Total total;
   const auto done = [&](std::size_t index, const Result& result) {
     const Case& what = plan.cases[index];

@@ -41,6 +41,10 @@ WIRE_OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast"]
 # The root of a peer's broadcast returns before the others have called. Ours returns when every rank
 # knows that all calls agree. So a second line has the peer's broadcast with a barrier after it.
 TOLD = {"broadcast": "broadcast_told"}
+# All that ranks make by the memory of their hosts.
+HOST_OPERATIONS = ["all_reduce", "reduce", "broadcast", "reduce_scatter", "reduce_scatter_v",
+                   "all_gather", "all_gather_v"]
+HOST_SIZES = [4096 * 4**k for k in range(7)]  # up to 16 MiB
 LARGE = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
 TOKEN = "a token of the benchmark, which no job has"
 OVER_TCP = ["--mca", "btl", "tcp,self", "--mca", "pml", "ob1"]
@@ -154,6 +158,11 @@ class Bench:
 
     def ours_on_hosts(self, network: hosts.Hosts, each: int, backend: str, sizes: list[int],
                       *more: str, flat: bool = False) -> Times:
+        text = self.run_on_hosts(network, each, [*self.bench_arguments(sizes), *more], flat)
+        return self.times_of_ours(text, backend)
+
+    def run_on_hosts(self, network: hosts.Hosts, each: int, arguments: Sequence[str],
+                     flat: bool) -> str:
         """`each` ranks on each host, one host after the other. `flat`: as if each had its own."""
         count = each * len(network.addresses)
         self.meetings += 1
@@ -163,10 +172,10 @@ class Bench:
             environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(count),
                            "TRIREME_TOKEN": TOKEN,
                            "TRIREME_RENDEZVOUS": where + (f"?host=rank{rank}" if flat else "")}
-            program = [self.trireme, *self.bench_arguments(sizes), "--memory", "private", *more]
+            program = [self.trireme, *arguments, "--memory", "private"]
             jobs.append(network.popen(rank // each, program, env=environment, text=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-        return self.times_of_ours(self.finish(jobs), backend)
+        return self.finish(jobs)
 
     def gloo_on_hosts(self, network: hosts.Hosts, each: int, sizes: list[int]) -> Times:
         program = self.peer_program("gloo")
@@ -204,9 +213,12 @@ class Bench:
                   for size in WIRE_SIZES)]
 
     @staticmethod
-    def cases_of_ours(text: str) -> Cases:
+    def cases_of_ours(text: str, backend: str = "") -> Cases:
+        data = json.loads(text)
+        if not data.get("backend", "").startswith(backend):
+            raise Failed(f"the ranks have met as {data['backend']}, not as {backend}")
         return {(row["operation"], row["bytes"]): (row.get("in_place") or row["out_of_place"])["time_us"]
-                for row in json.loads(text)["rows"]}
+                for row in data["rows"]}
 
     @staticmethod
     def cases_of_peer(text: str) -> Cases:
@@ -329,13 +341,33 @@ class Bench:
                               "Gloo itself, better algorithm", self.column(theirs, size), 0.95)
 
     def hierarchical(self) -> None:
-        sizes = [16 << 20, 64 << 20]
         with hosts.Hosts(2) as network:
-            ours, flat = [], []
-            for _ in range(self.rounds):
-                ours.append(self.ours_on_hosts(network, 2, "hierarchical", sizes))
-                flat.append(self.ours_on_hosts(network, 2, "gloo", sizes, "--backend", "gloo",
-                                               flat=True))
+            self.beside_the_wire(network)
+            self.beside_flat_gloo(network)
+
+    def beside_the_wire(self, network: hosts.Hosts) -> None:
+        """The same ranks, as if each had a host of its own."""
+        arguments = ["bench", *HOST_OPERATIONS, "-b", str(HOST_SIZES[0]), "-e",
+                     str(HOST_SIZES[-1]), "-f", "4", "-w", str(WARM_UP), "--seconds",
+                     str(self.seconds), "--place", "in", "--ranks-as", "env", "--json", "-"]
+        ours, flat = [], []
+        for _ in range(self.rounds):
+            ours.append(self.cases_of_ours(self.run_on_hosts(network, 2, arguments, False),
+                                           "hierarchical"))
+            flat.append(self.cases_of_ours(self.run_on_hosts(network, 2, arguments, True),
+                                           "frames (tcp)"))
+        for what in ours[0]:
+            self.table.faster(f"2 hosts x 2, {what[0]}, {bytes_text(what[1])}",
+                              [times[what] for times in ours], "flat, over the wire",
+                              [times[what] for times in flat], 1)
+
+    def beside_flat_gloo(self, network: hosts.Hosts) -> None:
+        sizes = [16 << 20, 64 << 20]
+        ours, flat = [], []
+        for _ in range(self.rounds):
+            ours.append(self.ours_on_hosts(network, 2, "hierarchical", sizes))
+            flat.append(self.ours_on_hosts(network, 2, "gloo", sizes, "--backend", "gloo",
+                                           flat=True))
         for size in sizes:
             self.table.faster(f"hierarchical, 2 hosts x 2, {bytes_text(size)}",
                               self.column(ours, size), "flat, our gloo",
