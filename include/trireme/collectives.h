@@ -59,7 +59,10 @@ enum {
     TRIREME_OPERATION_FLAG_ANY_TAG = 4
 };
 
-/** How a collective is made of messages between two ranks. 0 lets the library choose. */
+/**
+ * How a collective is made of messages between two ranks. 0 lets the library choose, or the tuning
+ * table of the group.
+ */
 typedef int32_t trireme_algorithm;
 
 /**

@@ -178,13 +178,17 @@ typedef struct trireme_child_options {
  * is one exception: the first group of mpi:// in a process. It waits until all ranks of mpirun make
  * theirs, as initialising MPI does. Keeps no pointer into `options`.
  *
+ * Reads the tuning table that the variable TRIREME_TUNING names, if it is set. Ranks whose tables
+ * differ get TRIREME_ERROR_MISMATCH from their first collective.
+ *
  * @param options   How to join. Required.
  * @param[out] out_communicator  The new communicator; free it with
  *                  trireme_communicator_destroy(). Not written on failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a field is out of range, or another
  * member has taken the rank. Or the host of tcp:// is not known here. Or an environment variable
- * that env:// needs is missing or no number.
+ * that env:// needs is missing or no number. Or the file of TRIREME_TUNING cannot be read, or is no
+ * tuning table.
  * @retval TRIREME_ERROR_INVALID_STATE  This process was forked by one that had used the library.
  * mpi://: mpirun has not started this process, or MPI has been finalised.
  * @retval TRIREME_ERROR_UNSUPPORTED  The backend, the device or the kind of rendezvous is not in

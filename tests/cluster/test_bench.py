@@ -17,9 +17,13 @@ TRIREME = ""
 LONG = 240  # seconds; longer than anything healthy takes on a busy machine
 
 
-def bench(*arguments):
+def bench(*arguments, **environment):
     return subprocess.run(
-        [TRIREME, "bench", *arguments], capture_output=True, text=True, timeout=LONG
+        [TRIREME, "bench", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        env={**os.environ, **environment},
     )
 
 
@@ -31,6 +35,30 @@ def figures(*arguments):
 
 
 QUICK = ("-n", "2", "-w", "1")
+
+
+def start_ranks(*arguments, tables=("", "")):
+    """Two processes that others have started: what each said, and how it ended. Each has a tuning
+    table, or none."""
+    shared = {
+        **os.environ,
+        "WORLD_SIZE": "2",
+        "TRIREME_TOKEN": "a token of the tests",
+        "TRIREME_RENDEZVOUS": f"host://trireme-test-bench-{os.getpid()}",
+    }
+    jobs = [
+        subprocess.Popen(
+            [TRIREME, "bench", *(word.replace("RANK", str(rank)) for word in arguments)]
+            + ["--ranks-as", "env"],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**shared, "RANK": str(rank), "TRIREME_TUNING": tables[rank]},
+        )
+        for rank in range(2)
+    ]
+    said = [job.communicate(timeout=LONG) for job in jobs]
+    return [job.returncode for job in jobs], said
 
 
 class Runs(unittest.TestCase):
@@ -176,29 +204,8 @@ class Runs(unittest.TestCase):
                     form = row.get("in_place") or row["out_of_place"]
                     self.assertEqual(form["wrong"], 0, row)
 
-    def start_ranks(self, *arguments):
-        """Two processes that others have started: what each said, and how it ended."""
-        shared = {
-            **os.environ,
-            "WORLD_SIZE": "2",
-            "TRIREME_TOKEN": "a token of the tests",
-            "TRIREME_RENDEZVOUS": f"host://trireme-test-bench-{os.getpid()}",
-        }
-        jobs = [
-            subprocess.Popen(
-                [TRIREME, "bench", *arguments, "--ranks-as", "env"],
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**shared, "RANK": str(rank)},
-            )
-            for rank in range(2)
-        ]
-        said = [job.communicate(timeout=LONG) for job in jobs]
-        return [job.returncode for job in jobs], said
-
     def test_ranks_that_others_have_started(self):
-        codes, said = self.start_ranks(
+        codes, said = start_ranks(
             "all_reduce", "reduce", *QUICK, "-b", "4K", "-e", "4K", "-c", "-r", "1", "--json", "-"
         )
         self.assertEqual(codes, [0, 0], said)
@@ -209,10 +216,10 @@ class Runs(unittest.TestCase):
             self.assertEqual(row["out_of_place"]["wrong"], 0, row)
             self.assertGreater(row["out_of_place"]["time_us"], 0)
         self.assertEqual(said[1][0], "")  # rank 0 speaks for all
-        codes, said = self.start_ranks("barrier", "--all", "--check")
+        codes, said = start_ranks("barrier", "--all", "--check")
         self.assertEqual(codes, [0, 0], said)
         self.assertRegex(said[0][0], r"all: [1-9]\d* cases, 0 elements wrong\n$")
-        codes, said = self.start_ranks("broadcast", *QUICK, "-r", "2")
+        codes, said = start_ranks("broadcast", *QUICK, "-r", "2")
         self.assertEqual(codes, [1, 1], said)
         self.assertIn("root 2", said[0][1])
 
@@ -267,6 +274,121 @@ class Runs(unittest.TestCase):
             self.assertIn("barrier", result.stdout)
             self.assertEqual(json.loads(path.read_text())["rows"][0]["operation"], "barrier")
             self.assertEqual(bench("barrier", *QUICK, "--json", folder + "/no/file").returncode, 1)
+
+
+class Tuning(unittest.TestCase):
+    """--tune writes a table, and groups take it."""
+
+    TINY = ("-n", "1", "-w", "0", "--rounds", "2", "-b", "1K", "-e", "16K")
+    OPERATIONS = (
+        "all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all barrier"
+    ).split()
+    ALGORITHMS = (
+        "automatic direct ring halving_doubling binomial double_tree bruck pairwise native"
+    ).split()
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.path = self.folder / "table"
+
+    def read_table(self, path, group):
+        """The rules, each as its words. Everything in the file is as the pages say."""
+        lines = path.read_text().splitlines()
+        self.assertEqual(lines[0], "trireme tuning 1")
+        self.assertRegex(lines[1], r"^# measured on \d{4}-\d\d-\d\d by trireme \d")
+        rules = [line.split("#")[0].split() for line in lines if line[0] != "#"][1:]
+        self.assertEqual(rules.pop(0), ["group", *group.split()])
+        for operation, size, algorithm in rules:
+            self.assertIn(operation, self.OPERATIONS)
+            self.assertIn(algorithm, self.ALGORITHMS)
+            self.assertLessEqual(int(size), 16 << 10)
+        self.assertEqual(list(self.folder.glob("*.part")), [])
+        return rules
+
+    def test_writes_what_groups_read(self):
+        kinds = (
+            (("--ranks-as", "threads", "-g", "3"), "3 local (threads)"),
+            (("--ranks-as", "transport", "-g", "3"), "3 frames (transport)"),
+            (("--ranks-as", "tcp", "--backend", "frames", "-g", "4"), "4 frames (tcp)"),
+            (("-g", "1"), "1 local (processes)"),
+        )
+        for kind, group in kinds:
+            with self.subTest(group=group):
+                result = bench("--tune", str(self.path), *self.TINY, *kind)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertTrue(
+                    result.stdout.endswith(
+                        f"# wrote {self.path} for {group.replace(' ', ' ranks of ', 1)}\n"
+                    ),
+                    result.stdout,
+                )
+                rows = [line.split() for line in result.stdout.splitlines() if line[0] != "#"]
+                sizes = 3  # 1K, 4K, 16K
+                self.assertEqual(
+                    [row[0] for row in rows],
+                    [each for each in self.OPERATIONS[:-1] for _ in range(sizes)] + ["barrier"],
+                )
+                for row in rows:
+                    self.assertEqual(row[2], "chosen")
+                    self.assertIn("direct", row)
+                # The shared memory of threads has all operations, frames have none of their own.
+                self.assertEqual("native" in result.stdout, "local" in group)
+                self.read_table(self.path, group)
+                result = bench(
+                    *("all_reduce", "all_gather", "broadcast", "-b", "1K", "-e", "16K", "-c"),
+                    *QUICK,
+                    *kind,
+                    TRIREME_TUNING=str(self.path),
+                )
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertIn("# wrong elements: 0", result.stdout)
+
+    def test_rank_0_alone_writes(self):
+        table = str(self.folder / "table-RANK")
+        codes, said = start_ranks("--tune", table, "broadcast", "reduce", *self.TINY)
+        self.assertEqual(codes, [0, 0], said)
+        self.assertEqual(said[1], ("", ""))
+        written = self.folder / "table-0"
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["table-0"])
+        rules = self.read_table(written, "2 local (processes)")
+        self.assertLessEqual({rule[0] for rule in rules}, {"broadcast", "reduce"})
+        # Both take it, and one alone is told apart.
+        codes, said = start_ranks("broadcast", *QUICK, tables=(str(written), str(written)))
+        self.assertEqual(codes, [0, 0], said)
+        codes, said = start_ranks("broadcast", *QUICK, tables=("", str(written)))
+        self.assertEqual(codes, [1, 1], said)
+        for _, errors in said:
+            self.assertIn("different tuning tables (TRIREME_TUNING)", errors)
+
+    def test_own_choice_is_measured(self):
+        """A table that is in use does not count while another one is measured."""
+        old = self.folder / "old"
+        old.write_text("nonsense\n")
+        result = bench("all_reduce", *QUICK, "-g", "2", TRIREME_TUNING=str(old))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn('line 1: "nonsense" is not "trireme tuning 1"', result.stderr)
+        result = bench(
+            *("--tune", str(self.path), "barrier", "-g", "2"), *self.TINY, TRIREME_TUNING=str(old)
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.read_table(self.path, "2 local (processes)")
+
+    def test_the_old_table_stays(self):
+        """Unless a new one is whole."""
+        self.path.write_text("mine\n")
+        result = bench("--tune", str(self.path), "barrier", *self.TINY, "--ranks-as", "env")
+        self.assertEqual(result.returncode, 1)  # there are no such ranks
+        self.assertEqual(self.path.read_text(), "mine\n")
+        result = bench("--tune", str(self.folder / "no" / "table"), "barrier", *self.TINY)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("cannot write", result.stderr)
+        (self.folder / "full").mkdir()  # a folder where the table should be
+        result = bench("--tune", str(self.folder / "full"), "barrier", *self.TINY)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("cannot write", result.stderr)
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["full", "table"])
 
 
 class Peers(unittest.TestCase):
@@ -408,6 +530,18 @@ class Refusals(unittest.TestCase):
             (["--ranks-as", "env", "--peer", "gloo"], "--peer"),
             (["--ranks-as", "env", "-r", "64"], "--root"),
             (["--table", "--ranks-as", "tcp"], "--table"),
+            (["--tune", "f", "all_gather_v"], "no rules for all_gather_v"),
+            (["--tune", "f", "send_receive"], "no rules for send_receive"),
+            (["--tune", "f", "--check"], "--tune"),
+            (["--tune", "f", "--json", "-"], "--tune"),
+            (["--tune", "f", "--table"], "--tune"),
+            (["--tune", "f", "--peer", "gloo"], "--tune"),
+            (["--tune", "f", "--algorithm", "ring"], "--tune"),
+            (["--tune", "f", "-d", "f64"], "--tune"),
+            (["--tune", "f", "--place", "in"], "--tune"),
+            (["--tune", "f", "-i", "8"], "--tune"),
+            (["--tune", "f", "-b", "2K", "-e", "1K"], "--minbytes"),
+            (["--tune"], "--tune"),
         ):
             with self.subTest(arguments=arguments):
                 self.refused(arguments, words)

@@ -44,7 +44,8 @@ use super::{
     trireme_stream,
 };
 
-/// How a collective is made of messages between two ranks. 0 lets the library choose.
+/// How a collective is made of messages between two ranks. 0 lets the library choose, or the tuning
+/// table of the group.
 pub type trireme_algorithm = i32;
 
 /// How urgent an operation is. 0 is normal.
