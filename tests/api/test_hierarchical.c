@@ -13,13 +13,14 @@
 
 #include <cmocka.h>
 
+#include "calls.h"
 #include "options.h"
 #include "ranks.h"
 
 #define ONE_HOST "local (processes, met by tcp)"
 #define MOST 6
 /* Of more pieces than one, and no multiple of anything. */
-#define LARGE (is_quick() ? 150001u : 700001u)
+#define LARGE (is_quick() ? 300001u : 700001u)
 
 struct job {
     const char *hosts; /* a letter for each rank */
@@ -134,6 +135,86 @@ static void large_collectives_go_over_the_hosts(void **state) {
         run_threads((int)strlen(job.hosts), work_on_hosts, &job);
         assert_verdicts(job.verdicts, MOST);
     }
+}
+
+struct bound {
+    trireme_operation_kind operation;
+    uint64_t bytes; /* of all blocks: from here on it goes over the hosts */
+};
+static const struct bound bounds[] = {
+    {TRIREME_OPERATION_KIND_ALL_REDUCE, 32 << 10},
+    {TRIREME_OPERATION_KIND_BROADCAST, 64 << 10},
+    {TRIREME_OPERATION_KIND_ALL_GATHER, 64 << 10},
+    {TRIREME_OPERATION_KIND_REDUCE, 128 << 10},
+    {TRIREME_OPERATION_KIND_ALL_GATHER_V, 512 << 10},
+    {TRIREME_OPERATION_KIND_REDUCE_SCATTER, 2 << 20},
+    {TRIREME_OPERATION_KIND_REDUCE_SCATTER_V, 2 << 20},
+};
+
+/* The bytes that this rank sends to other hosts in one call. */
+static uint64_t
+sent_by_call(struct verdict *verdict, trireme_communicator *communicator, int rank,
+             const struct bound *bound, uint64_t bytes, trireme_algorithm algorithm) {
+    const uint64_t size = sizeof(float), n = 4;
+    const bool is_whole = bound->operation == TRIREME_OPERATION_KIND_ALL_REDUCE ||
+                          bound->operation == TRIREME_OPERATION_KIND_BROADCAST ||
+                          bound->operation == TRIREME_OPERATION_KIND_REDUCE;
+    struct call call = {.operation = bound->operation,
+                        .dtype = TRIREME_DTYPE_F32,
+                        .count = bytes / size / (is_whole ? 1 : n),
+                        .root = 1,
+                        .algorithm = algorithm};
+    for (uint64_t i = 0; i < n; ++i) call.counts[i] = call.count;
+    if (reduces(call.operation)) call.reduction = TRIREME_REDUCTION_SUM;
+    struct call_memory memory;
+    if (!allocate_call(communicator, &call, rank, (int)n, false, &memory)) abort();
+    fill_call(&call, &memory, rank, (int)n, 1);
+    trireme_communicator_statistics before = TRIREME_COMMUNICATOR_STATISTICS_INIT, after = before;
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_statistics(communicator, &before));
+    EXPECT_STATUS(verdict, TRIREME_OK, run_call(communicator, &call, &memory, false, LONG_NS));
+    EXPECT(verdict, is_call_right(&call, &memory, rank, (int)n, 1));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_statistics(communicator, &after));
+    free_call(&memory, false);
+    return after.sent_bytes - before.sent_bytes;
+}
+
+static void look_at_bounds(int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const verdict = &job->verdicts[rank];
+    trireme_communicator *const communicator = join_at(job, rank);
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; ++i) {
+        for (int below = 0; below < 2; ++below) {
+            const uint64_t bytes = bounds[i].bytes - (below ? 16 : 0);
+            uint64_t sent[2]; /* as the library chooses, and by the hosts */
+            for (int named = 0; named < 2; ++named) {
+                int64_t one = (int64_t)sent_by_call(verdict, communicator, rank, &bounds[i], bytes,
+                                                    named ? TRIREME_ALGORITHM_NATIVE : 0);
+                EXPECT_STATUS(verdict, TRIREME_OK,
+                              trireme_all_reduce(communicator, &one, &one, 1, TRIREME_DTYPE_I64,
+                                                 TRIREME_REDUCTION_SUM, NULL));
+                sent[named] = (uint64_t)one;
+            }
+            if ((sent[0] == sent[1]) != (below == 0)) {
+                EXPECT(verdict, !"the right way");
+                const size_t length = strlen(verdict->text);
+                snprintf(verdict->text + length, sizeof verdict->text - length,
+                         " [%s, %llu bytes: sends %llu, by the hosts %llu]",
+                         operation_text(bounds[i].operation), (unsigned long long)bytes,
+                         (unsigned long long)sent[0], (unsigned long long)sent[1]);
+            }
+        }
+    }
+    trireme_communicator_destroy(communicator);
+}
+
+/* By all ranks together fewer bytes go between hosts than by pieces between all ranks. */
+static void each_operation_has_its_bound(void **state) {
+    (void)state;
+    struct job job = {.hosts = "aabb", .says = "hierarchical (2 hosts x 2)"};
+    unique_network_rendezvous(job.rendezvous, sizeof job.rendezvous);
+    run_threads(4, look_at_bounds, &job);
+    assert_verdicts(job.verdicts, 4);
 }
 
 static void work_in_groups(int rank, void *context) {
@@ -336,6 +417,7 @@ int main(void) {
     setenv("TRIREME_TOKEN", "the token of these tests", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(large_collectives_go_over_the_hosts),
+        cmocka_unit_test(each_operation_has_its_bound),
         cmocka_unit_test(groups_of_such_a_group_have_hosts_of_their_own),
         cmocka_unit_test(one_queue_does_not_wait_for_another),
         cmocka_unit_test(who_disagrees_hears_of_it),

@@ -16,8 +16,24 @@
 namespace trireme::hierarchical {
 namespace {
 
-// Below this size messages between all ranks end a collective sooner.
-constexpr std::uint64_t kLeastBytes = 32u << 10;
+// Below so many bytes pieces between all ranks end a collective sooner. Measured on two hosts with
+// two ranks each, both ways in turn: see tests/bench/hosts/table.py. A root's tree is under way
+// while the next one begins, and uneven blocks cost this way one more meeting of the host.
+// `over_wire`: the pieces would go over the wire.
+std::uint64_t least_bytes(OperationKind kind, bool over_wire) {
+  constexpr std::uint64_t kKiB = 1u << 10;
+  if (!over_wire) return 32 * kKiB;
+  switch (kind) {
+    case OperationKind::broadcast:
+    case OperationKind::all_gather: return 64 * kKiB;
+    case OperationKind::reduce: return 128 * kKiB;
+    case OperationKind::all_gather_v: return 512 * kKiB;
+    case OperationKind::reduce_scatter:
+    case OperationKind::reduce_scatter_v: return 2048 * kKiB;
+    default: return 32 * kKiB;
+  }
+}
+
 // How often a thread asks the system for bytes before it sleeps, where every rank has a core.
 constexpr int kPolls = 100;
 // Ranks may share cores: a rank that yields lets its peer run, and no peer has to wake it.
@@ -182,7 +198,8 @@ bool HierarchicalEngine::column_offers(const Operation& operation) const {
 
 bool HierarchicalEngine::prefers(const Operation& operation) const {
   if (library() != nullptr) return library()->prefers(operation);
-  return whole_bytes(operation, options_.world_size) >= kLeastBytes;
+  return whole_bytes(operation, options_.world_size) >=
+         least_bytes(operation.kind, options_.uses_wire);
 }
 
 TrafficCounters HierarchicalEngine::traffic() const {
