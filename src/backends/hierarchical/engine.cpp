@@ -17,16 +17,15 @@ namespace trireme::hierarchical {
 namespace {
 
 // Below so many bytes pieces between all ranks end a collective sooner. Measured on two hosts with
-// two ranks each, both ways in turn: see tests/bench/hosts/table.py. A root's tree is under way
-// while the next one begins, and uneven blocks cost this way one more meeting of the host.
-// `over_wire`: the pieces would go over the wire.
+// two ranks each, both ways in turn: see tests/bench/hosts/table.py. A reduction to one rank moves
+// as many bytes between hosts as one to all. `over_wire`: the pieces would go over the wire.
 std::uint64_t least_bytes(OperationKind kind, bool over_wire) {
   constexpr std::uint64_t kKiB = 1u << 10;
   if (!over_wire) return 32 * kKiB;
   switch (kind) {
-    case OperationKind::broadcast:
-    case OperationKind::all_gather: return 64 * kKiB;
-    case OperationKind::reduce: return 128 * kKiB;
+    case OperationKind::broadcast: return 64 * kKiB;
+    case OperationKind::all_gather: return 256 * kKiB;
+    case OperationKind::reduce: return 4096 * kKiB;
     case OperationKind::all_gather_v: return 512 * kKiB;
     case OperationKind::reduce_scatter:
     case OperationKind::reduce_scatter_v: return 2048 * kKiB;
