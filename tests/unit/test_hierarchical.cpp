@@ -155,12 +155,9 @@ void what_changes_on_the_way_is_no_number(void**) {
   for (const std::uint64_t change : {100u, 5000u, 9000u}) add_up(change, TRIREME_ERROR_CORRUPT);
 }
 
-// The bytes of many operations go from member 0 along a chain whose last member comes late. The
-// members before it stop then, as each member asks for the bytes that it gets.
-void go_along_a_chain(OperationKind kind) {
-  constexpr int kMembers = 3;
-  constexpr std::uint64_t kCount = 16'384;  // of pieces that are short
-  constexpr int kOperations = 1200;
+constexpr int kMembers = 3;
+
+void connect(std::shared_ptr<tcp::Exchange> (&wires)[kMembers]) {
   std::shared_ptr<tcp::Lines> lines[kMembers];
   for (auto& each : lines) each = std::make_shared<tcp::Lines>(kMembers);
   for (int i = 0; i < kMembers; ++i) {
@@ -170,13 +167,21 @@ void go_along_a_chain(OperationKind kind) {
       assert_true(lines[j]->add(i, tcp::Socket(other), SessionKeys()));
     }
   }
-  std::shared_ptr<tcp::Exchange> wires[kMembers];
   for (int i = 0; i < kMembers; ++i) {
     wires[i] = std::make_shared<tcp::Exchange>(tcp::Members{{0, 1, 2}, i}, lines[i]);
     wires[i]->take_calls_by([](int, const std::byte*, std::uint64_t) {});
     assert_true(wires[i]->open().ok());
     assert_true(wires[i]->publish("", 1).ok());  // opens its ends
   }
+}
+
+// The bytes of many operations go from member 0 along a chain whose last member comes late. The
+// members before it stop then, as each member asks for the bytes that it gets.
+void go_along_a_chain(OperationKind kind) {
+  constexpr std::uint64_t kCount = 16'384;  // of pieces that are short
+  constexpr int kOperations = 1200;
+  std::shared_ptr<tcp::Exchange> wires[kMembers];
+  connect(wires);
   std::atomic<int> wrong{0};
   std::vector<std::thread> members;
   for (int me = 0; me < kMembers; ++me) {
@@ -193,11 +198,16 @@ void go_along_a_chain(OperationKind kind) {
         operation.send = operation.receive = data.data();
         if (kind == OperationKind::broadcast) {
           operation.count = kCount;
+        } else if (kind == OperationKind::reduce) {
+          operation.count = kCount;
+          operation.root = 2;
+          operation.reduction = TRIREME_REDUCTION_MAX;
         } else {
           operation.counts = {kCount, 0, 0};
         }
         const auto ticket = static_cast<std::uint64_t>(number);
         const Status status = ring.run(operation, ticket, Deadline::after(kLong));
+        // The members of the chain of `reduce` have the largest so far, too.
         if (!status.ok() || data.front() != number || data.back() != number) {
           ++wrong;
           for (const auto& wire : wires) wire->abort();
@@ -213,6 +223,58 @@ void go_along_a_chain(OperationKind kind) {
 void a_slow_member_of_a_chain_stops_those_before_it(void**) {
   go_along_a_chain(OperationKind::broadcast);
   go_along_a_chain(OperationKind::all_gather_v);
+  go_along_a_chain(OperationKind::reduce);
+}
+
+// Each member is the root in turn; of no elements, of one, and of several links of the chain.
+void the_root_of_a_ring_gets_the_sum(void**) {
+  std::shared_ptr<tcp::Exchange> wires[kMembers];
+  connect(wires);
+  std::string wrong[kMembers];
+  std::vector<std::thread> members;
+  for (int me = 0; me < kMembers; ++me) {
+    members.emplace_back([&, me] {
+      const tcp::Members all{{0, 1, 2}, me};
+      Ring ring(all, std::make_unique<LineNeighbours>(all, wires[me]));
+      std::uint64_t ticket = 0;
+      for (const std::uint64_t count : {0u, 1u, 7u, 65'536u, 65'537u, 300'001u}) {
+        for (int root = 0; root < kMembers; ++root) {
+          for (const bool in_place : {true, false}) {
+            const auto value = [&](int member, std::uint64_t i) {
+              return static_cast<std::int32_t>(i % 1009) * (member + 1) + root;
+            };
+            std::vector<std::int32_t> send(count + 1);
+            for (std::uint64_t i = 0; i < count; ++i) send[i] = value(me, i);
+            std::vector<std::int32_t> receive(count + 1, -7);
+            Operation operation;
+            operation.kind = OperationKind::reduce;
+            operation.dtype = TRIREME_DTYPE_I32;
+            operation.reduction = TRIREME_REDUCTION_SUM;
+            operation.count = count;
+            operation.root = root;
+            operation.send = send.data();
+            operation.receive = in_place ? send.data() : receive.data();
+            const Status status = ring.run(operation, ++ticket, Deadline::after(kLong));
+            const std::vector<std::int32_t>& got = in_place ? send : receive;
+            bool right = status.ok() && receive[count] == -7 && send[count] == 0;
+            for (std::uint64_t i = 0; right && me == root && i < count; ++i) {
+              right = got[i] == value(0, i) + value(1, i) + value(2, i);
+            }
+            for (std::uint64_t i = 0; right && !in_place && i < count; ++i) {
+              right = send[i] == value(me, i);
+            }
+            if (right) continue;
+            wrong[me] = std::to_string(count) + " elements, root " + std::to_string(root) + " " +
+                        status.message();
+            for (const auto& wire : wires) wire->abort();
+            return;
+          }
+        }
+      }
+    });
+  }
+  for (std::thread& member : members) member.join();
+  for (const std::string& each : wrong) assert_string_equal(each.c_str(), "");
 }
 
 }  // namespace
@@ -222,6 +284,7 @@ int main() {
       cmocka_unit_test(ranks_are_put_on_their_hosts),
       cmocka_unit_test(what_changes_on_the_way_is_no_number),
       cmocka_unit_test(a_slow_member_of_a_chain_stops_those_before_it),
+      cmocka_unit_test(the_root_of_a_ring_gets_the_sum),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

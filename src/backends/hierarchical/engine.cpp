@@ -17,15 +17,15 @@ namespace trireme::hierarchical {
 namespace {
 
 // Below so many bytes pieces between all ranks end a collective sooner. Measured on two hosts with
-// two ranks each, both ways in turn: see tests/bench/hosts/table.py. A reduction to one rank moves
-// as many bytes between hosts as one to all. `over_wire`: the pieces would go over the wire.
+// two ranks each, both ways in turn: see tests/bench/hosts/table.py. `over_wire`: the pieces would
+// go over the wire.
 std::uint64_t least_bytes(OperationKind kind, bool over_wire) {
   constexpr std::uint64_t kKiB = 1u << 10;
   if (!over_wire) return 32 * kKiB;
   switch (kind) {
     case OperationKind::broadcast: return 64 * kKiB;
     case OperationKind::all_gather: return 256 * kKiB;
-    case OperationKind::reduce: return 4096 * kKiB;
+    case OperationKind::reduce: return 128 * kKiB;
     case OperationKind::all_gather_v: return 512 * kKiB;
     case OperationKind::reduce_scatter:
     case OperationKind::reduce_scatter_v: return 2048 * kKiB;
@@ -69,10 +69,12 @@ tcp::Members all_ranks(int rank, int world_size) {
 
 }  // namespace
 
-Operation column_step(const Operation& operation) {
+Operation column_step(const Operation& operation, bool by_library) {
   Operation step;
   step.channel = operation.channel;
-  step.kind = operation.kind == OperationKind::reduce ? OperationKind::all_reduce : operation.kind;
+  // A library has no reduction to one rank.
+  const bool to_all = by_library && operation.kind == OperationKind::reduce;
+  step.kind = to_all ? OperationKind::all_reduce : operation.kind;
   step.dtype = operation.dtype;
   if (!reduces(operation.kind)) return step;
   if (kernels::is_narrow(operation.dtype)) step.dtype = TRIREME_DTYPE_F32;
@@ -192,7 +194,7 @@ bool HierarchicalEngine::offers(const Operation& operation) const {
 
 // The same on all ranks, whether they carry a shard or not.
 bool HierarchicalEngine::column_offers(const Operation& operation) const {
-  return options_.library == nullptr || options_.library->offers(column_step(operation));
+  return options_.library == nullptr || options_.library->offers(column_step(operation, true));
 }
 
 bool HierarchicalEngine::prefers(const Operation& operation) const {

@@ -115,7 +115,9 @@ void HierarchicalEngine::Run::finish(const std::byte* partial, std::uint64_t cou
 
 Status HierarchicalEngine::Run::all_reduce() {
   const std::uint64_t most = kPieceBytes / size_;
-  const bool takes = op_.kind == OperationKind::all_reduce || me_ == op_.root;
+  const bool to_all = op_.kind == OperationKind::all_reduce;
+  const bool takes = to_all || me_ == op_.root;
+  const bool at_root = to_all || host_ == hosts_.host[at(op_.root)];
   for (std::uint64_t first = 0; first < op_.count; first += most) {
     const std::uint64_t count = std::min(most, op_.count - first);
     begin_piece();
@@ -126,12 +128,14 @@ Status HierarchicalEngine::Run::all_reduce() {
       std::byte* const out = made(place_);
       std::byte* const partial = is_narrow() ? sums(mine.count * sizeof(float)) : out;
       combine_here(mine.first, mine.count, partial);
-      Operation step = column_step(op_);
+      Operation step = column_step();
       step.count = mine.count;
       step.send = step.receive = partial;
+      if (!to_all) step.root = hosts_.host[at(op_.root)];
       TRIREME_RETURN_IF_ERROR(column(step));
-      finish(partial, mine.count, out);
+      if (at_root) finish(partial, mine.count, out);
     }
+    if (!at_root) continue;  // the next piece has room of its own
     TRIREME_RETURN_IF_ERROR(meet());
     for (int place = 0; takes && place < hosts_.shards; ++place) {
       const Cut part = shard(place, count);
@@ -156,7 +160,7 @@ Status HierarchicalEngine::Run::reduce_scatter() {
           block_piece(rank, first, most) * size_);
     }
     TRIREME_RETURN_IF_ERROR(meet());
-    Operation step = column_step(op_);
+    Operation step = column_step();
     const std::uint64_t element = dtype_size(step.dtype);
     const std::uint64_t count = block_piece(me_, first, most);
     std::byte* const partial = sums((mates.size() + 1) * most * element);
@@ -184,7 +188,7 @@ Status HierarchicalEngine::Run::all_gather() {
   const std::vector<int> mates = hosts_.column(place_);
   for (std::uint64_t first = 0; first < longest; first += most) {
     begin_piece();
-    Operation step = column_step(op_);
+    Operation step = column_step();
     std::uint64_t all = 0;
     for (const int mate : mates) {
       const std::uint64_t length = block_piece(mate, first, most);
@@ -228,7 +232,7 @@ Status HierarchicalEngine::Run::broadcast() {
     if (at_root) TRIREME_RETURN_IF_ERROR(meet());
     if (carries()) {
       const Cut mine = shard(place_, count);
-      Operation step = column_step(op_);
+      Operation step = column_step();
       step.count = mine.count;
       step.root = root_host;
       step.receive = at_root ? laid(root_place) + mine.first * size_ : made(place_);

@@ -19,7 +19,7 @@ constexpr std::uint64_t kPieceBytes = 1u << 20;
 constexpr std::uint64_t kShelfBytes = 4 * kPieceBytes;
 
 // The collective of the ranks of one place, without memory and counts.
-Operation column_step(const Operation& operation);
+Operation column_step(const Operation& operation, bool by_library);
 
 class HierarchicalEngine::Run {
  public:
@@ -73,6 +73,9 @@ class HierarchicalEngine::Run {
   void combine_here(std::uint64_t from, std::uint64_t count, std::byte* partial) const;
   // Turns partial results into the caller's result.
   void finish(const std::byte* partial, std::uint64_t count, std::byte* out) const;
+  Operation column_step() const {
+    return hierarchical::column_step(op_, engine_.options_.library != nullptr);
+  }
   // Skips a step that is empty for all members of the column.
   Status column(const Operation& step) {
     return step.count == 0 ? Status::success()

@@ -26,6 +26,7 @@ struct Ring::Call {
 bool Ring::offers(const Operation& operation) const {
   switch (operation.kind) {
     case OperationKind::all_reduce:
+    case OperationKind::reduce:
     case OperationKind::reduce_scatter:
     case OperationKind::reduce_scatter_v:
       return !kernels::is_narrow(operation.dtype) &&
@@ -50,7 +51,8 @@ std::byte* Ring::spare(Lane& lane, std::uint64_t bytes) {
 Status Ring::step(Call& call, const std::byte* out, std::uint64_t out_bytes, std::byte* in,
                   std::uint64_t in_bytes) {
   // With counts of their own, all blocks but one may be empty: then the ring is a chain, too.
-  const bool chain = call.op.kind == OperationKind::broadcast || !call.op.counts.empty();
+  const bool chain = call.op.kind == OperationKind::broadcast ||
+                     call.op.kind == OperationKind::reduce || !call.op.counts.empty();
   return neighbours_->step(call.op.channel, call.ticket, out, out_bytes, in, in_bytes, chain,
                            call.deadline);
 }
@@ -64,6 +66,7 @@ Status Ring::run(const Operation& operation, std::uint64_t ticket, Deadline dead
     case OperationKind::all_gather:
     case OperationKind::all_gather_v: return all_gather(call);
     case OperationKind::broadcast: return broadcast(call);
+    case OperationKind::reduce: return reduce(call);
     default: return unsupported("the ring has no such collective");
   }
 }
@@ -176,6 +179,36 @@ Status Ring::broadcast(Call& call) {
     TRIREME_RETURN_IF_ERROR(step(call, out ? data + (link - 1) * kLinkBytes : nullptr,
                                  out ? length(link - 1) : 0,
                                  in ? data + link * kLinkBytes : nullptr, in ? length(link) : 0));
+  }
+  return Status::success();
+}
+
+// Along the chain that ends with the root: a member adds its own data to the bytes that come, and
+// passes the sums on while more arrive.
+Status Ring::reduce(Call& call) {
+  const Operation& op = call.op;
+  auto* const data = static_cast<std::byte*>(op.receive);
+  const std::uint64_t bytes = op.count * call.size;
+  if (op.send != op.receive && bytes > 0) std::memcpy(data, op.send, bytes);
+  if (n_ == 1) return Status::success();
+  const int distance = at(me_ - op.root - 1);
+  const bool takes = distance > 0;
+  const bool passes = distance + 1 < n_;
+  const std::uint64_t links = (bytes + kLinkBytes - 1) / kLinkBytes;
+  const auto length = [&](std::uint64_t link) {
+    return std::min(kLinkBytes, bytes - link * kLinkBytes);
+  };
+  std::byte* const come = spare(call.lane, std::min(kLinkBytes, bytes));
+  // In turn `link` the previous member passes on that link, and this member the one before.
+  for (std::uint64_t link = 0; link <= links; ++link) {
+    const bool out = passes && link > 0;
+    const bool in = takes && link < links;
+    TRIREME_RETURN_IF_ERROR(step(call, out ? data + (link - 1) * kLinkBytes : nullptr,
+                                 out ? length(link - 1) : 0, come, in ? length(link) : 0));
+    if (!in) continue;
+    std::byte* const mine = data + link * kLinkBytes;
+    const void* const both[] = {come, mine};
+    kernels::reduce_few(op.dtype, op.reduction, mine, both, 2, length(link) / call.size, 1, 1);
   }
   return Status::success();
 }

@@ -21,7 +21,8 @@ class Ring final : public host::Engine {
 
   const char* name() const override { return "ring"; }
   // Operations as the members see them, with counts by member and the root as an index. It reduces
-  // no narrow types, and no reduction with a last step.
+  // no narrow types, and no reduction with a last step. After `reduce` the receive memory of
+  // members that are not the root holds parts of the sum.
   bool offers(const Operation& operation) const override;
   bool prefers(const Operation&) const override { return true; }
   bool tells_apart() const override { return true; }
@@ -51,6 +52,7 @@ class Ring final : public host::Engine {
   Status reduce_scatter(Call& call);
   Status all_gather(Call& call);
   Status broadcast(Call& call);
+  Status reduce(Call& call);
   Status gather_blocks(Call& call, std::byte* data, const std::vector<Block>& blocks);
 
   const std::unique_ptr<Neighbours> neighbours_;

@@ -207,7 +207,8 @@ class Choice {
     out->value += ", " + time_text(best) + " by " + name +
                   (all ? ", the fastest by name" : ", the fastest of those tried in the time");
     if (chosen < best * kMuchFaster) return;
-    out->remark = name + " is much faster here than the choice: consider it in options.algorithm";
+    out->remark =
+        name + " is much faster here than the choice: trireme bench --tune finds the best";
   }
 
   const Group& group_;
