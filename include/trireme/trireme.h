@@ -28,6 +28,7 @@
 #include <trireme/schedule.h>
 #include <trireme/status.h>
 #include <trireme/store.h>
+#include <trireme/tensor.h>
 #include <trireme/trainer.h>
 #include <trireme/transport.h>
 #include <trireme/types.h>

@@ -13,6 +13,7 @@
 #include <trireme/schedule.h>
 #include <trireme/status.h>
 #include <trireme/store.h>
+#include <trireme/tensor.h>
 #include <trireme/trainer.h>
 #include <trireme/transport.h>
 #include <trireme/version.h>
@@ -68,6 +69,12 @@ TRIREME_FIRST_SIZE(trireme_trainer_options, 64);
 TRIREME_FIRST_SIZE(trireme_trainer_info, 104);
 TRIREME_FIRST_SIZE(trireme_transport, 48);
 TRIREME_FIRST_SIZE(trireme_capability_query, 32);
+TRIREME_FIRST_SIZE(trireme_tensor_options, 24);
+TRIREME_FIRST_SIZE(trireme_tensor_info, 32);
+TRIREME_FIRST_SIZE(trireme_head_info, 40);
+TRIREME_FIRST_SIZE(trireme_region_options, 48);
+TRIREME_FIRST_SIZE(trireme_region_info, 64);
+TRIREME_FIRST_SIZE(trireme_pass_options, 16);
 
 #undef TRIREME_FIRST_SIZE
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <trireme/store.h>
+#include <trireme/tensor.h>
 #include <trireme/types.h>
 
 #include <cstdint>
@@ -24,6 +25,11 @@ class Optimizer;
 class Trainer;
 }  // namespace trireme::strategies
 
+namespace trireme::parallel {
+class Region;
+class Tensor;
+}  // namespace trireme::parallel
+
 namespace trireme::api {
 
 class MeshHandles;  // a mesh and the handles that belong to it
@@ -37,7 +43,9 @@ enum class HandleType : std::uint8_t {
   optimizer,
   mesh,
   trainer,
-  store
+  store,
+  tensor,
+  region
 };
 
 // The object behind each public type.
@@ -58,6 +66,8 @@ TRIREME_HANDLE(trireme_optimizer, strategies::Optimizer, optimizer);
 TRIREME_HANDLE(trireme_mesh, MeshHandles, mesh);
 TRIREME_HANDLE(trireme_trainer, strategies::Trainer, trainer);
 TRIREME_HANDLE(trireme_store, StoreHandle, store);
+TRIREME_HANDLE(trireme_tensor, parallel::Tensor, tensor);
+TRIREME_HANDLE(trireme_region, parallel::Region, region);
 #undef TRIREME_HANDLE
 
 namespace detail {

@@ -12,6 +12,7 @@ PHRASES = (
     "any thread, also concurrently",
     "any thread, any time",
     "one call at a time per model",
+    "one call at a time per region",
 )
 
 

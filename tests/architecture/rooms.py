@@ -89,11 +89,14 @@ ROOMS = {
         "a step from layers with callbacks",
         "optimizer model offload exchange sharding kernels platform public",
     ),
-    "parallel/tensor": Room("layers that ranks compute together", "kernels platform public"),
+    "parallel/tensor": Room(
+        "layers that ranks compute together: regions, sums over blocks, products",
+        "collectives sharding kernels platform public",
+    ),
     "store": Room("the job's store", "net platform"),
     "api": Room(
         "the boundary: check, call down, translate",
-        "store trainer optimizer optimizer/rules model collectives schedules backends "
+        "store parallel/tensor trainer optimizer optimizer/rules model collectives schedules backends "
         "backends/gloo backends/mpi kernels platform public",
     ),
     "launch": Room("starts workers and ends them", "net platform"),

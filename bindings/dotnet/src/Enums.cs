@@ -132,6 +132,54 @@ namespace Trireme
         High = NativeMethods.TRIREME_PRIORITY_HIGH,
     }
 
+    /// <summary>
+    /// How the array of a region changes its form: <see cref="Tensor.Region"/>.
+    /// </summary>
+    public enum RegionKind
+    {
+        /// <summary>
+        /// Whole to shared. Forward: nothing moves. Backward: the sum of all ranks.
+        /// </summary>
+        Copy = NativeMethods.TRIREME_REGION_KIND_COPY,
+
+        /// <summary>
+        /// Partial to whole. Forward: the sum of all ranks. Backward: nothing moves.
+        /// </summary>
+        Reduce = NativeMethods.TRIREME_REGION_KIND_REDUCE,
+
+        /// <summary>Split to whole. Forward: all parts. Backward: this rank's part.</summary>
+        Gather = NativeMethods.TRIREME_REGION_KIND_GATHER,
+
+        /// <summary>
+        /// Split to shared. Forward: all parts. Backward: this rank's part of the sum.
+        /// </summary>
+        GatherSum = NativeMethods.TRIREME_REGION_KIND_GATHER_SUM,
+
+        /// <summary>Whole to split. Forward: this rank's part. Backward: all parts.</summary>
+        Scatter = NativeMethods.TRIREME_REGION_KIND_SCATTER,
+
+        /// <summary>
+        /// Partial to split. Forward: this rank's part of the sum. Backward: all parts.
+        /// </summary>
+        ReduceScatter = NativeMethods.TRIREME_REGION_KIND_REDUCE_SCATTER,
+
+        /// <summary>
+        /// Split along one dimension to split along the other one, in both directions.
+        /// </summary>
+        Exchange = NativeMethods.TRIREME_REGION_KIND_EXCHANGE,
+    }
+
+    /// <summary>The dimension along which the split form of a region is cut.</summary>
+    public enum RegionDimension
+    {
+        /// <summary>For kinds without a split form.</summary>
+        None = NativeMethods.TRIREME_REGION_DIMENSION_NONE,
+
+        Rows = NativeMethods.TRIREME_REGION_DIMENSION_ROWS,
+
+        Columns = NativeMethods.TRIREME_REGION_DIMENSION_COLUMNS,
+    }
+
     /// <summary>How ranks are numbered along the axes of a mesh.</summary>
     public enum MeshOrder
     {

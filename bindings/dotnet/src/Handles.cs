@@ -118,6 +118,32 @@ namespace Trireme
         }
     }
 
+    internal sealed class TensorHandle : NativeHandle
+    {
+        public TensorHandle()
+        {
+        }
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.trireme_tensor_destroy(handle);
+            return true;
+        }
+    }
+
+    internal sealed class RegionHandle : NativeHandle
+    {
+        public RegionHandle()
+        {
+        }
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.trireme_region_destroy(handle);
+            return true;
+        }
+    }
+
     internal sealed class RequestHandle : NativeHandle
     {
         public RequestHandle()

@@ -37,6 +37,8 @@ namespace Trireme.Tests
             Pair("TRIREME_ERROR_", typeof(Status)),
             Pair("TRIREME_LOG_", typeof(LogLevel)),
             Pair("TRIREME_MESH_ORDER_", typeof(MeshOrder)),
+            Pair("TRIREME_REGION_KIND_", typeof(RegionKind)),
+            Pair("TRIREME_REGION_DIMENSION_", typeof(RegionDimension)),
             Pair("TRIREME_PHASE_", typeof(LayerPhase)),
             Pair("TRIREME_REDUCTION_", typeof(Reduction)),
         };

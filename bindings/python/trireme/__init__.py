@@ -59,6 +59,7 @@ from ._random import random_dropout, random_uniform
 from ._request import MessageInfo, Request, wait_all, wait_any
 from ._schedule import Schedule, ScheduleOptions
 from ._store import Store
+from ._tensor import Heads, Region, RegionInfo, Tensor
 from ._trainer import Layer, LayerCall, Trainer, TrainerInfo, TrainerMetrics
 from ._transport import Transport
 from ._user_rule import Update
@@ -74,6 +75,7 @@ __all__ = [
     "Communicator",
     "CommunicatorStatistics",
     "CorruptError",
+    "Heads",
     "InternalError",
     "InvalidArgumentError",
     "InvalidHandleError",
@@ -93,6 +95,8 @@ __all__ = [
     "OptimizerCounters",
     "OutOfMemoryError",
     "PeerLostError",
+    "Region",
+    "RegionInfo",
     "Request",
     "Rule",
     "Schedule",
@@ -100,6 +104,7 @@ __all__ = [
     "StateRange",
     "Store",
     "SystemCallError",
+    "Tensor",
     "TimeoutError",
     "Trainer",
     "TrainerInfo",

@@ -41,6 +41,8 @@ from .status import *
 from .status import PROTOTYPES as _status
 from .store import *
 from .store import PROTOTYPES as _store
+from .tensor import *
+from .tensor import PROTOTYPES as _tensor
 from .trainer import *
 from .trainer import PROTOTYPES as _trainer
 from .transport import *
@@ -68,6 +70,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     **_request,
     **_rooted_collectives,
     **_store,
+    **_tensor,
     **_trainer,
     **_version,
 }

@@ -97,6 +97,7 @@ mod schedules;
 mod state;
 mod store;
 mod subgroup;
+mod tensor;
 mod to_buffer;
 mod trainer;
 mod transport;
@@ -130,6 +131,9 @@ pub use schedules::{ConstantSchedule, CosineSchedule, LinearSchedule, OneCycleSc
 pub use state::{State, StateRange};
 pub use store::Store;
 pub use subgroup::GroupOptions;
+pub use tensor::{
+    Heads, Region, RegionDimension, RegionInfo, RegionKind, RegionOptions, Tensor, TensorOptions,
+};
 pub use trainer::{
     Layer, LayerCall, LayerMemory, LayerOptions, LayerPhase, Stopper, Trainer, TrainerInfo,
     TrainerMetrics, TrainerOptions,

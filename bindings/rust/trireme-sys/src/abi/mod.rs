@@ -21,6 +21,7 @@ mod rules;
 mod schedule;
 mod status;
 mod store;
+mod tensor;
 mod trainer;
 mod transport;
 mod types;
@@ -46,6 +47,7 @@ pub use rules::*;
 pub use schedule::*;
 pub use status::*;
 pub use store::*;
+pub use tensor::*;
 pub use trainer::*;
 pub use transport::*;
 pub use types::*;
@@ -65,6 +67,7 @@ pub const CONSTANTS: &[&[(&str, i64)]] = &[
     rules::CONSTANTS,
     schedule::CONSTANTS,
     status::CONSTANTS,
+    tensor::CONSTANTS,
     trainer::CONSTANTS,
     transport::CONSTANTS,
     types::CONSTANTS,
@@ -86,6 +89,7 @@ pub fn layout(line: &mut dyn FnMut(&str, &str, usize, usize)) {
     schedule::layout(line);
     status::layout(line);
     store::layout(line);
+    tensor::layout(line);
     trainer::layout(line);
     transport::layout(line);
     types::layout(line);

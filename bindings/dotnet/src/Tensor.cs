@@ -1,0 +1,233 @@
+using System;
+
+namespace Trireme
+{
+    /// <summary>Elements of an extent, or blocks: as many as Count, from First on.</summary>
+    public struct Share : IEquatable<Share>
+    {
+        public Share(long first, long count)
+        {
+            First = first;
+            Count = count;
+        }
+
+        /// <summary>The first one.</summary>
+        public long First { get; }
+
+        /// <summary>How many; may be 0.</summary>
+        public long Count { get; }
+
+        public bool Equals(Share other)
+        {
+            return First == other.First && Count == other.Count;
+        }
+
+        public override bool Equals(object other)
+        {
+            return other is Share && Equals((Share)other);
+        }
+
+        public override int GetHashCode()
+        {
+            return First.GetHashCode() ^ Count.GetHashCode() << 1;
+        }
+
+        public override string ToString()
+        {
+            return Count + " from " + First;
+        }
+    }
+
+    /// <summary>Attention heads of one rank.</summary>
+    public struct HeadShares
+    {
+        internal HeadShares(NativeHeadInfo info)
+        {
+            Heads = new Share((long)info.FirstHead, (long)info.HeadCount);
+            KvHeads = new Share((long)info.FirstKvHead, (long)info.KvHeadCount);
+            KvShared = info.KvShared != 0;
+        }
+
+        /// <summary>Query heads.</summary>
+        public Share Heads { get; }
+
+        /// <summary>The key/value heads that these use.</summary>
+        public Share KvHeads { get; }
+
+        /// <summary>Whether another rank holds one of these key/value heads, too.</summary>
+        public bool KvShared { get; }
+    }
+
+    /// <summary>
+    /// How the ranks of a communicator split the layers of a model between them. Every extent
+    /// (rows, columns, heads) is cut into blocks, and each rank holds neighbouring ones. Every
+    /// method may be called from any thread, also concurrently.
+    /// </summary>
+    public sealed class Tensor : IDisposable
+    {
+        private readonly TensorHandle handle;
+        private readonly int rank;
+
+        private Tensor(TensorHandle handle, int rank)
+        {
+            this.handle = handle;
+            this.rank = rank;
+        }
+
+        /// <summary>Makes a tensor object. Does not wait for the other ranks.</summary>
+        /// <param name="blocks">
+        /// Blocks of every extent, the same on all ranks. With G, sums have the same bits for every
+        /// number of ranks up to G. With 0 each rank has one block.
+        /// </param>
+        /// <param name="timeout">Longest time of a pass; zero is the communicator's.</param>
+        public static unsafe Tensor Create(
+            Communicator communicator, int blocks = 0, TimeSpan timeout = default(TimeSpan))
+        {
+            if (communicator == null)
+            {
+                throw new ArgumentNullException(nameof(communicator));
+            }
+
+            var options = new NativeTensorOptions
+            {
+                StructSize = (uint)sizeof(NativeTensorOptions),
+                Blocks = Positive(blocks, nameof(blocks)),
+                TimeoutNs = Nanoseconds.From(timeout, nameof(timeout)),
+            };
+            TensorHandle made;
+            TriremeException.Check(NativeMethods.trireme_tensor_create(
+                communicator.Handle, ref options, out made));
+            return new Tensor(made, communicator.Rank);
+        }
+
+        /// <summary>Blocks of every extent.</summary>
+        public int Blocks
+        {
+            get { return (int)Info().Blocks; }
+        }
+
+        /// <summary>The blocks of this rank.</summary>
+        public Share OwnBlocks
+        {
+            get
+            {
+                NativeTensorInfo info = Info();
+                return new Share(info.FirstBlock, info.BlockCount);
+            }
+        }
+
+        /// <summary>Regions that are not disposed of.</summary>
+        public int RegionCount
+        {
+            get { return (int)Info().RegionCount; }
+        }
+
+        /// <summary>The elements of an extent that this rank holds.</summary>
+        public Share Range(long extent)
+        {
+            return Range(extent, rank);
+        }
+
+        /// <summary>The elements of an extent that a rank holds.</summary>
+        public Share Range(long extent, int ofRank)
+        {
+            ulong first;
+            ulong count;
+            TriremeException.Check(NativeMethods.trireme_tensor_range(
+                handle, Positive(extent, nameof(extent)), ofRank, out first, out count));
+            return new Share((long)first, (long)count);
+        }
+
+        /// <summary>The elements of an extent that a block holds, of any rank.</summary>
+        public Share Block(long extent, int block)
+        {
+            ulong first;
+            ulong count;
+            TriremeException.Check(NativeMethods.trireme_tensor_block(
+                handle, Positive(extent, nameof(extent)), Positive(block, nameof(block)),
+                out first, out count));
+            return new Share((long)first, (long)count);
+        }
+
+        /// <summary>The attention heads of this rank.</summary>
+        public HeadShares Heads(long heads, long kvHeads)
+        {
+            return Heads(heads, kvHeads, rank);
+        }
+
+        /// <summary>The attention heads of a rank. kvHeads divides heads.</summary>
+        public unsafe HeadShares Heads(long heads, long kvHeads, int ofRank)
+        {
+            var info = new NativeHeadInfo { StructSize = (uint)sizeof(NativeHeadInfo) };
+            TriremeException.Check(NativeMethods.trireme_tensor_heads(
+                handle, Positive(heads, nameof(heads)), Positive(kvHeads, nameof(kvHeads)), ofRank,
+                ref info));
+            return new HeadShares(info);
+        }
+
+        /// <summary>Makes a region for a whole array of rows times columns.</summary>
+        /// <param name="name">Not empty, and no other region's.</param>
+        /// <param name="dimension">The dimension of the split form, if the kind has one.</param>
+        /// <param name="elementType">The library's type of the elements.</param>
+        /// <param name="parts">
+        /// Summands of a sum of all ranks together; 0 means one for each block.
+        /// </param>
+        public unsafe Region Region(
+            string name, RegionKind kind, long rows, long columns,
+            RegionDimension dimension = RegionDimension.None,
+            ElementType elementType = ElementType.F32, int parts = 0)
+        {
+            if (name == null)
+            {
+                throw new ArgumentNullException(nameof(name));
+            }
+
+            using (var text = new Utf8(name, nameof(name)))
+            {
+                var options = new NativeRegionOptions
+                {
+                    StructSize = (uint)sizeof(NativeRegionOptions),
+                    Name = text.Pointer,
+                    Kind = (int)kind,
+                    Dimension = (int)dimension,
+                    Rows = Positive(rows, nameof(rows)),
+                    Columns = Positive(columns, nameof(columns)),
+                    Dtype = (int)elementType,
+                    Parts = Positive(parts, nameof(parts)),
+                };
+                RegionHandle made;
+                TriremeException.Check(
+                    NativeMethods.trireme_region_create(handle, ref options, out made));
+                return new Region(made, elementType);
+            }
+        }
+
+        /// <summary>Destroys the object. Its regions live on.</summary>
+        public void Dispose()
+        {
+            handle.Dispose();
+        }
+
+        private static uint Positive(int number, string name)
+        {
+            return (uint)Positive((long)number, name);
+        }
+
+        private static ulong Positive(long number, string name)
+        {
+            if (number < 0)
+            {
+                throw new ArgumentOutOfRangeException(name, number, "A number below zero.");
+            }
+
+            return (ulong)number;
+        }
+
+        private unsafe NativeTensorInfo Info()
+        {
+            var info = new NativeTensorInfo { StructSize = (uint)sizeof(NativeTensorInfo) };
+            TriremeException.Check(NativeMethods.trireme_tensor_get_info(handle, ref info));
+            return info;
+        }
+    }
+}

@@ -1,0 +1,177 @@
+"""Tensor objects and regions: shares, passes of every kind, refusals."""
+
+import array
+import unittest
+
+from support import TestCase, needs_numpy, numpy, run_ranks, trireme
+
+ROWS, COLUMNS = 5, 7
+KINDS = ("copy", "reduce", "gather", "gather_sum", "scatter", "reduce_scatter", "exchange")
+
+
+def whole(salt):
+    """An array of small numbers that all ranks know."""
+    return numpy.random.default_rng(salt).integers(-9, 9, (ROWS, COLUMNS)).astype(numpy.float32)
+
+
+def part(tensor, values, dimension):
+    own = tensor.range(values.shape[0 if dimension == "rows" else 1])
+    found = values[own.start : own.stop] if dimension == "rows" else values[:, own.start : own.stop]
+    return numpy.ascontiguousarray(found)
+
+
+def forms(kind, dimension):
+    """The forms of the array before and after; a sum takes summands on its way."""
+    other = {"rows": "columns", "columns": "rows"}.get(dimension)
+    return {
+        "copy": ("whole", "summands"),
+        "reduce": ("summands", "whole"),
+        "gather": (dimension, "whole"),
+        "gather_sum": (dimension, "summands"),
+        "scatter": ("whole", dimension),
+        "reduce_scatter": ("summands", dimension),
+        "exchange": (dimension, other),
+    }[kind]
+
+
+class TensorTest(TestCase):
+    def test_ranks_share_an_extent(self):
+        def body(group):
+            with trireme.Tensor(group, 8) as tensor:
+                assert tensor.blocks == 8
+                assert [tensor.range(10, rank)[-1] for rank in range(3)] == [1, 5, 9]
+                assert [tensor.block(5, i) for i in range(4)] == [
+                    range(0, 0),
+                    range(0, 1),
+                    range(1, 1),
+                    range(1, 2),
+                ]
+                return tensor.own_blocks, tensor.range(10), tensor.heads(12, 3), tensor.heads(4)
+
+        first, second, third = self.ranks(3, body)
+        self.assertEqual([r[0] for r in (first, second, third)], [range(2), range(2, 5), range(5, 8)])
+        self.assertEqual(
+            [r[1] for r in (first, second, third)], [range(0, 2), range(2, 6), range(6, 10)]
+        )
+        self.assertEqual(first[2], trireme.Heads(range(0, 3), range(0, 1), True))
+        self.assertEqual(second[2], trireme.Heads(range(3, 7), range(0, 2), True))
+        self.assertEqual(first[3], trireme.Heads(range(0, 1), range(0, 1), False))
+
+    @needs_numpy
+    def test_every_kind_converts_arrays_and_gradients(self):
+        def arrays(tensor, form, salt):
+            """The arrays of this rank, and the whole that they are part of."""
+            if form != "summands":
+                value = whole(salt)
+                return [value if form == "whole" else part(tensor, value, form)], value
+            summands = [whole(100 * salt + block) for block in range(tensor.blocks)]
+            return [summands[block] for block in tensor.own_blocks], sum(summands)
+
+        def body(group):
+            for blocks in (0, 8):
+                with trireme.Tensor(group, blocks) as tensor:
+                    for kind in KINDS:
+                        splits = kind not in ("copy", "reduce")
+                        for dimension in ("rows", "columns") if splits else ("none",):
+                            region = tensor.region(
+                                "r", kind, ROWS, COLUMNS, dimension=dimension, dtype=numpy.float32
+                            )
+                            before, after = forms(kind, dimension)
+                            for backward in (False, True):
+                                given, taken = (after, before) if backward else (before, after)
+                                parts, value = arrays(tensor, given, 3 + backward)
+                                want = value
+                                if taken in ("rows", "columns"):
+                                    want = part(tensor, value, taken)
+                                out = numpy.full_like(want, 99)
+                                run = region.backward if backward else region.forward
+                                run(parts if len(parts) > 1 else parts[0], out)
+                                assert (out == want).all(), (kind, dimension, backward)
+                            info = region.info
+                            assert (info.forward_passes, info.backward_passes) == (1, 1)
+                            region.close()
+            return True
+
+        for world_size in (1, 2, 3):
+            self.assertEqual(self.ranks(world_size, body), [True] * world_size)
+
+    def test_ranks_that_differ_all_get_a_mismatch(self):
+        def body(group):
+            tensor = trireme.Tensor(group)
+            region = tensor.region("odd" if group.rank else "even", "reduce", 1, 2)
+            region.forward(array.array("f", [1, 2]), array.array("f", [0, 0]))
+
+        for outcome in run_ranks(2, body):
+            self.assertIsInstance(outcome, trireme.MismatchError)
+            self.assertIn('forward "even"', str(outcome))
+
+    def test_narrow_numbers_are_memory_of_16_bits(self):
+        def body(group):
+            region = trireme.Tensor(group).region("half", "reduce", 1, 2, dtype="bf16")
+            out = array.array("H", [0, 0])
+            region.forward(array.array("H", [0x3F80, 0x4000]), out)  # 1 and 2
+            return out.tolist()
+
+        self.assertEqual(self.ranks(2, body), [[0x4000, 0x4080]] * 2)
+
+    def test_a_rank_that_does_not_come_is_a_timeout(self):
+        def body(group):
+            if group.rank:
+                return None
+            region = trireme.Tensor(group).region("late", "reduce", 1, 1)
+            with self.assertRaisesRegex(trireme.TimeoutError, "the deadline is 0.05 s"):
+                region.forward(array.array("f", [1]), array.array("f", [1]), timeout=0.05)
+            return True
+
+        self.assertEqual(self.ranks(2, body), [True, None])
+
+    def test_wrong_arguments_are_refused(self):
+        group = self.alone()
+        with self.assertRaises(TypeError):
+            trireme.Tensor(None)
+        for blocks in (-1, 65537, 1 << 32):
+            with self.assertRaises(trireme.InvalidArgumentError):
+                trireme.Tensor(group, blocks)
+        tensor = trireme.Tensor(group, 2)
+        for call in (
+            lambda: tensor.range(4, 1),
+            lambda: tensor.range(-1),
+            lambda: tensor.block(4, 2),
+            lambda: tensor.heads(4, 3),
+            lambda: tensor.region("", "copy", 1, 1),
+            lambda: tensor.region("x", "copies", 1, 1),
+            lambda: tensor.region("x", "copy", 1, 1, dimension="rows"),
+            lambda: tensor.region("x", "gather", 1, 1),
+            lambda: tensor.region("x", "gather", 1, 1, dimension="rows", parts=2),
+            lambda: tensor.region("x", "copy", 1 << 40, 1 << 40),
+        ):
+            with self.assertRaises(trireme.InvalidArgumentError):
+                call()
+        with self.assertRaises(trireme.UnsupportedError):
+            tensor.region("x", "reduce", 1, 1, dtype="bool")
+        region = tensor.region("x", "reduce", 1, 2)
+        with self.assertRaisesRegex(trireme.InvalidArgumentError, "another region has"):
+            tensor.region("x", "reduce", 1, 2)
+        good, out = array.array("f", [1, 2]), array.array("f", [7, 7])
+        with self.assertRaisesRegex(trireme.InvalidArgumentError, "part_count is 1"):
+            region.forward(good, out)
+        with self.assertRaisesRegex(trireme.InvalidArgumentError, r"parts\[1\] has 3 elements"):
+            region.forward([good, array.array("f", [1, 2, 3])], out)
+        with self.assertRaisesRegex(TypeError, r"parts\[0\] has elements of type f64"):
+            region.forward([array.array("d", [1, 2]), good], out)
+        with self.assertRaises(TypeError):
+            region.forward([good, good], b"12345678")
+        with self.assertRaisesRegex(trireme.InvalidStateError, "needs as many forward passes"):
+            region.backward(good, out)
+        self.assertEqual(out.tolist(), [7, 7])
+        tensor.close()
+        region.forward([good, good], out)
+        self.assertEqual(out.tolist(), [2, 4])
+        region.close()
+        for call in (lambda: region.forward([good, good], out), lambda: tensor.range(4)):
+            with self.assertRaises(trireme.InvalidHandleError):
+                call()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,59 @@
+// Tensor: how the ranks of one communicator split extents, and the names of their regions.
+#pragma once
+
+#include <trireme/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "collectives/communicator.hpp"
+#include "sharding/blocks.hpp"
+
+namespace trireme::parallel {
+
+// Any thread.
+class Tensor {
+ public:
+  // blocks: 0 for one block a rank. timeout_ns: 0 for the communicator's.
+  static Status create(std::shared_ptr<Communicator> communicator, std::uint32_t blocks,
+                       std::uint64_t timeout_ns, std::shared_ptr<Tensor>* out);
+
+  Communicator& communicator() const { return *communicator_; }
+  std::uint32_t rank() const { return static_cast<std::uint32_t>(communicator_->rank()); }
+  std::uint32_t world_size() const {
+    return static_cast<std::uint32_t>(communicator_->world_size());
+  }
+  std::uint32_t blocks() const { return blocks_; }
+  std::uint64_t timeout_ns() const { return timeout_ns_; }  // 0: the communicator's
+  sharding::Range own_blocks() const {
+    return sharding::blocks_of_rank(blocks_, world_size(), rank());
+  }
+  sharding::Range range(std::uint64_t extent, std::uint32_t rank) const {
+    return sharding::range_of_rank(extent, blocks_, world_size(), rank);
+  }
+
+  Status check_rank(std::int32_t rank) const;
+  Status check_block(std::uint32_t block) const;
+  Status find_heads(std::uint64_t heads, std::uint64_t kv_heads, std::int32_t rank,
+                    sharding::HeadRanges* out) const;
+
+  // A region has the name until it drops it.
+  Status take_name(const std::string& name);
+  void drop_name(const std::string& name) noexcept;
+  std::uint32_t regions() const;
+
+ private:
+  Tensor(std::shared_ptr<Communicator> communicator, std::uint32_t blocks, std::uint64_t timeout_ns)
+      : communicator_(std::move(communicator)), blocks_(blocks), timeout_ns_(timeout_ns) {}
+
+  const std::shared_ptr<Communicator> communicator_;
+  const std::uint32_t blocks_;
+  const std::uint64_t timeout_ns_;
+  mutable std::mutex mutex_;
+  std::set<std::string> names_;
+};
+
+}  // namespace trireme::parallel
