@@ -327,7 +327,10 @@ typedef struct trireme_region_info {
     uint32_t forward_parts;
     /** Arrays at `parts` of a backward pass. */
     uint32_t backward_parts;
-    /** Bytes of this rank that peers read in a forward pass. */
+    /**
+     * Bytes of this rank that peers read in a forward pass. Over connections, a rank may pass some
+     * of them on to others.
+     */
     uint64_t forward_bytes;
     /** Bytes of this rank that peers read in a backward pass. */
     uint64_t backward_bytes;

@@ -190,6 +190,7 @@ namespace Trireme.Tests
                 case "TRIREME_MAX_BLAMED_RANKS": return NativeMethods.TRIREME_MAX_BLAMED_RANKS;
                 case "TRIREME_ANY_SOURCE": return NativeMethods.TRIREME_ANY_SOURCE;
                 case "TRIREME_MESH_MAX_AXES": return NativeMethods.TRIREME_MESH_MAX_AXES;
+                case "TRIREME_TENSOR_MAX_BLOCKS": return NativeMethods.TRIREME_TENSOR_MAX_BLOCKS;
                 case "TRIREME_MAX_STATES": return NativeMethods.TRIREME_MAX_STATES;
                 case "TRIREME_OPTIMIZER_COUNTERS_VERSION":
                     return NativeMethods.TRIREME_OPTIMIZER_COUNTERS_VERSION;

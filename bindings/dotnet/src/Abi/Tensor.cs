@@ -160,7 +160,10 @@ namespace Trireme
         /// <summary>Arrays at `parts` of a backward pass.</summary>
         public uint BackwardParts;
 
-        /// <summary>Bytes of this rank that peers read in a forward pass.</summary>
+        /// <summary>
+        /// Bytes of this rank that peers read in a forward pass. Over connections, a rank may pass
+        /// some of them on to others.
+        /// </summary>
         public ulong ForwardBytes;
 
         /// <summary>Bytes of this rank that peers read in a backward pass.</summary>

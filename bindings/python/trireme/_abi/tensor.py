@@ -143,7 +143,8 @@ class trireme_region_info(Structure):
         ("forward_parts", c_uint32),
         # Arrays at `parts` of a backward pass.
         ("backward_parts", c_uint32),
-        # Bytes of this rank that peers read in a forward pass.
+        # Bytes of this rank that peers read in a forward pass. Over connections, a rank may pass
+        # some of them on to others.
         ("forward_bytes", c_uint64),
         # Bytes of this rank that peers read in a backward pass.
         ("backward_bytes", c_uint64),

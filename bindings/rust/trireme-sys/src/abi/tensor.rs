@@ -166,7 +166,8 @@ structs! {
         forward_parts: u32,
         /// Arrays at `parts` of a backward pass.
         backward_parts: u32,
-        /// Bytes of this rank that peers read in a forward pass.
+        /// Bytes of this rank that peers read in a forward pass. Over connections, a rank may pass
+        /// some of them on to others.
         forward_bytes: u64,
         /// Bytes of this rank that peers read in a backward pass.
         backward_bytes: u64,
