@@ -49,11 +49,10 @@ class TensorTest(TestCase):
                 ]
                 return tensor.own_blocks, tensor.range(10), tensor.heads(12, 3), tensor.heads(4)
 
-        first, second, third = self.ranks(3, body)
-        self.assertEqual([r[0] for r in (first, second, third)], [range(2), range(2, 5), range(5, 8)])
-        self.assertEqual(
-            [r[1] for r in (first, second, third)], [range(0, 2), range(2, 6), range(6, 10)]
-        )
+        found = self.ranks(3, body)
+        first, second, _ = found
+        self.assertEqual([r[0] for r in found], [range(2), range(2, 5), range(5, 8)])
+        self.assertEqual([r[1] for r in found], [range(0, 2), range(2, 6), range(6, 10)])
         self.assertEqual(first[2], trireme.Heads(range(0, 3), range(0, 1), True))
         self.assertEqual(second[2], trireme.Heads(range(3, 7), range(0, 2), True))
         self.assertEqual(first[3], trireme.Heads(range(0, 1), range(0, 1), False))

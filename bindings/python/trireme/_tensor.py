@@ -161,8 +161,8 @@ class Region:
 class Tensor:
     """How the ranks of a communicator split the layers of a model between them.
 
-    Every extent (rows, columns, heads) is cut into `blocks` blocks, and each rank holds neighbouring
-    ones. With `blocks` of G sums have the same bits for every number of ranks up to G; with 0 each
+    Every extent (rows, columns, heads) is cut into `blocks` blocks. Each rank holds neighbouring
+    ones. With `blocks` of G sums have the same bits for every number of ranks up to G. With 0 each
     rank has one block. Use it in a `with` block, or call close().
 
     >>> with Communicator(0, 1, "local://tensor-doctest") as group, Tensor(group, 4) as tensor:
