@@ -347,13 +347,15 @@ class Backend : public Messenger {
   virtual Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
                        std::vector<bool>* gives) = 0;
   // Compares the ranks' calls of the collective while `move` makes it over a wire, with a ticket
-  // that no other call of the group has. Success means that both have succeeded. Nothing: such a
-  // collective is made by messages. The same on all ranks, once know_natives() has succeeded.
+  // that no other call of the group has. Success means that both have succeeded. A fold is moved
+  // after the comparison, and *gives is as in agree(). Nothing: such a collective is made by
+  // messages. The same on all ranks, once know_natives() has succeeded.
   using OverWire = std::function<Status(Wire& wire, std::uint64_t ticket)>;
   virtual std::optional<Status> run_over_wire(const Operation& operation, std::uint64_t sequence,
-                                              Deadline deadline, const OverWire& move) {
+                                              Deadline deadline, std::vector<bool>* gives,
+                                              const OverWire& move) {
     return static_cast<void>(operation), static_cast<void>(sequence), static_cast<void>(deadline),
-           static_cast<void>(move), std::nullopt;
+           static_cast<void>(gives), static_cast<void>(move), std::nullopt;
   }
 
   // Allocates memory that run() reads from peers without a copy. Any thread.

@@ -139,12 +139,13 @@ class Run {
              static_cast<std::uint32_t>(n_)} {}
 
   Status execute() {
+    const auto over = [this](Wire& wire, std::uint64_t ticket) {
+      wire_ = &wire;
+      ticket_ = ticket;
+      return move();
+    };
     const std::optional<Status> moved =
-        backend_.run_over_wire(op_, sequence_, deadline_, [this](Wire& wire, std::uint64_t ticket) {
-          wire_ = &wire;
-          ticket_ = ticket;
-          return move();
-        });
+        backend_.run_over_wire(op_, sequence_, deadline_, &gives_, over);
     if (moved.has_value()) return *moved;
     TRIREME_RETURN_IF_ERROR(backend_.agree(op_, sequence_, deadline_, &gives_));
     TRIREME_RETURN_IF_ERROR(failpoint(point_, "before_move"));

@@ -171,19 +171,23 @@ Status HostBackend::agree(const Operation& operation, std::uint64_t sequence, De
 }
 
 std::optional<Status> HostBackend::run_over_wire(const Operation& operation, std::uint64_t sequence,
-                                                 Deadline deadline, const OverWire& move) {
+                                                 Deadline deadline, std::vector<bool>* gives,
+                                                 const OverWire& move) {
   Engine* const engine = frame_link_->engine();
-  // The ranks that give to a fold are known only after all have published.
-  if (engine == nullptr || operation.kind == OperationKind::fold) return std::nullopt;
+  if (engine == nullptr) return std::nullopt;
   Wire* const wire = engine->wire();
   if (wire == nullptr) return std::nullopt;
   TRIREME_RETURN_IF_ERROR(
       local::begin_collective(group_, *frame_link_, ready_, operation, sequence, deadline));
-  return collectives_.run_elsewhere(operation, sequence, deadline, true, true,
-                                    [&](std::uint64_t ticket) {
-                                      const Status moved = move(*wire, ticket);
-                                      return moved.ok() ? moved : engine->explained(moved);
-                                    });
+  // The ranks that give to a fold are known only after all have published.
+  const bool apart = operation.kind != OperationKind::fold;
+  return collectives_.run_elsewhere(
+      operation, sequence, deadline, apart, true,
+      [&](std::uint64_t ticket) {
+        const Status moved = move(*wire, ticket);
+        return moved.ok() ? moved : engine->explained(moved);
+      },
+      apart ? nullptr : gives);
 }
 
 Status HostBackend::decide(DecisionKind kind, std::uint64_t vote, Deadline deadline,

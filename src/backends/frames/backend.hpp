@@ -71,7 +71,8 @@ class HostBackend final : public Backend {
   Status agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
                std::vector<bool>* gives) override;
   std::optional<Status> run_over_wire(const Operation& operation, std::uint64_t sequence,
-                                      Deadline deadline, const OverWire& move) override;
+                                      Deadline deadline, std::vector<bool>* gives,
+                                      const OverWire& move) override;
   void post(Message& message) override { set_of(message).post(message); }
   void progress() override {
     messages_.progress();

@@ -31,11 +31,12 @@ Status NetworkBackend::agree(const Operation& operation, std::uint64_t sequence,
 
 std::optional<Status> NetworkBackend::run_over_wire(const Operation& operation,
                                                     std::uint64_t sequence, Deadline deadline,
+                                                    std::vector<bool>* gives,
                                                     const OverWire& move) {
   if (choice_->chosen() == nullptr) {
     TRIREME_RETURN_IF_ERROR(choice_->wait_for(operation, sequence, deadline));
   }
-  return choice_->chosen()->run_over_wire(operation, sequence, deadline, move);
+  return choice_->chosen()->run_over_wire(operation, sequence, deadline, gives, move);
 }
 
 Status NetworkBackend::know_natives(Deadline deadline) {

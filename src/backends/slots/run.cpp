@@ -74,12 +74,17 @@ Status Run::agree(std::vector<bool>* gives) {
   publish();
   TRIREME_FAILPOINT(call_.point, "after_publish");
   TRIREME_RETURN_IF_ERROR(meet());
-  gives->clear();
-  for (int rank = 0; rank < call_.n; ++rank) gives->push_back(call_.contributes(rank));
+  tell_givers(gives);
   return Status::success();
 }
 
-Status Run::execute_elsewhere(bool apart, bool visits, const Elsewhere& move) {
+void Run::tell_givers(std::vector<bool>* gives) const {
+  gives->clear();
+  for (int rank = 0; rank < call_.n; ++rank) gives->push_back(call_.contributes(rank));
+}
+
+Status Run::execute_elsewhere(bool apart, bool visits, const Elsewhere& move,
+                              std::vector<bool>* gives) {
   TRIREME_FAILPOINT(call_.point, "before_publish");
   // The call may leave with the first bytes of its collective. Where failpoints are armed it leaves
   // at once: a rank that dies after "after_publish" has called.
@@ -94,6 +99,7 @@ Status Run::execute_elsewhere(bool apart, bool visits, const Elsewhere& move) {
   publish(later);
   TRIREME_FAILPOINT(call_.point, "after_publish");
   if (!apart) TRIREME_RETURN_IF_ERROR(meet());
+  if (gives != nullptr) tell_givers(gives);
   TRIREME_RETURN_IF_ERROR(look_before_move());
   TRIREME_FAILPOINT(call_.point, "before_move");
   // Before the move: after it, the other ranks may end the collective without this one.

@@ -36,7 +36,8 @@ class Run {
   Status finish();
   // See Collectives.
   Status agree(std::vector<bool>* gives);
-  Status execute_elsewhere(bool apart, bool visits, const Elsewhere& move);
+  Status execute_elsewhere(bool apart, bool visits, const Elsewhere& move,
+                           std::vector<bool>* gives);
   // After a failure: returns when no peer touches this rank's memory any more.
   void settle() { offer_.settle(); }
 
@@ -45,6 +46,7 @@ class Run {
   void publish(bool later = false);  // see SlotRelay::publish()
   Status meet();
   Status compare();
+  void tell_givers(std::vector<bool>* gives) const;  // after meet()
   Status disagreement() const;
   Status move();
   std::uint64_t ticket() const;
