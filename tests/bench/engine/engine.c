@@ -10,6 +10,12 @@ double now_us(void) {
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
+double processor_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
 static int32_t TRIREME_CALLCONV do_nothing(const trireme_update *update, void *user_data) {
     (void)update;
     (void)user_data;

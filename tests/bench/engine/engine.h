@@ -52,6 +52,7 @@ struct way {
 };
 
 double now_us(void);
+double processor_us(void); /* of all threads of this process */
 
 /* `units` units of sizes[i % sizes_count] elements. */
 void make(struct way *way, int units, const uint64_t *sizes, int sizes_count);

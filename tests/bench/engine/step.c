@@ -164,11 +164,14 @@ static double cost_of_row(void) {
 
 static void overlap(struct way *way, const float *gradient) {
     static double alone[MOST_ROUNDS], computing[MOST_ROUNDS], exposed[MOST_ROUNDS];
+    static double processor[MOST_ROUNDS];
     make_layers(way);
     fill_views(way, gradient);
     const double cost = cost_of_row();
     for (int round = -2; round < rounds; ++round) {
+        const double busy = processor_us();
         const double exchange = timed_backward(way, gradient, 0);
+        const double moving = processor_us() - busy;
         const long rows = (long)(2.2 * largest(exchange) / cost) + 1;
         const double work = timed_compute(rows);
         const double before = (double)statistics_of(way).exposed_ns;
@@ -176,6 +179,7 @@ static void overlap(struct way *way, const float *gradient) {
         if (round < 0) continue;
         alone[round] = exchange;
         computing[round] = work;
+        processor[round] = moving;
         way->times[round] = both;
         exposed[round] = ((double)statistics_of(way).exposed_ns - before) / 1e3;
     }
@@ -187,6 +191,8 @@ static void overlap(struct way *way, const float *gradient) {
     print_rounds(name, computing);
     snprintf(name, sizeof name, "%s_exposed", way->name);
     print_rounds(name, exposed);
+    snprintf(name, sizeof name, "%s_processor", way->name);
+    print_rounds(name, processor);
     unmake(way);
 }
 

@@ -3,9 +3,10 @@
 
 Usage: table.py BUILD_FOLDER [--rounds N] [--seconds S] [--ranks N,...] [ROW...]
 
-Rows: tcp, tcp_hosts, link, gloo, hierarchical, mpi, mpi_hosts, store; without any, all of them.
-"tcp" is the default between hosts over the loopback, beside the better of Open MPI over TCP and
-Gloo; "tcp_hosts" the same between two hosts, and "link" between two hosts with 1 Gbit/s. "check" is
+Rows: tcp, tcp_hosts, link, overlap, gloo, hierarchical, mpi, mpi_hosts, store; without any, all of
+them. "tcp" is the default between hosts over the loopback, beside the better of Open MPI over TCP
+and Gloo; "tcp_hosts" the same between two hosts, and "link" between two hosts with 1 Gbit/s.
+"overlap" is a step of training over that link, beside compute of twice its length. "check" is
 a row that is only run when it is asked for: every operation, dtype and reduction over each of these
 backends, each element compared; it takes minutes, and a wrong element makes the exit code 1.
 
@@ -46,6 +47,10 @@ HOST_OPERATIONS = ["all_reduce", "reduce", "broadcast", "reduce_scatter", "reduc
                    "all_gather", "all_gather_v"]
 HOST_SIZES = [4096 * 4**k for k in range(7)]  # up to 16 MiB
 LARGE = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
+# The last bucket's share of the bytes: no compute is left to hide it. Half of zero3's are gathers.
+OVERLAPS = {"data_parallel": ("data_parallel", 14 / 72),
+            "data_parallel_small": ("data_parallel, 4 MiB buckets", 2 / 72),
+            "zero3": ("zero3", 7 / 72), "zero3_small": ("zero3, 4 MiB buckets", 1 / 72)}
 TOKEN = "a token of the benchmark, which no job has"
 OVER_TCP = ["--mca", "btl", "tcp,self", "--mca", "pml", "ob1"]
 MPIS = {"openmpi": ["--allow-run-as-root", "--oversubscribe"], "mpich": []}
@@ -315,11 +320,7 @@ class Bench:
         parts = {"all_reduce": 1, "broadcast": 1, "all_gather": 2, "reduce_scatter": 2}
         size = 64 << 20
         with hosts.Hosts(2) as network:
-            for host in network.hosts:
-                limit = host.command(["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate",
-                                      "1gbit", "burst", "256kb", "latency", "50ms"])
-                if subprocess.run(limit, check=False, stderr=subprocess.DEVNULL).returncode != 0:
-                    raise Missing("tc with tbf")
+            self.limit(network)
             rounds = [self.one_on_each(network, [
                 self.trireme, "bench", *parts, "-b", str(size), "-e", str(size), "-w", "1", "-n",
                 "3", "--place", "in", "--ranks-as", "env", "--json", "-"])
@@ -329,6 +330,45 @@ class Bench:
             ideal = [size / part * 8 / 1000.0] * len(own)  # microseconds at 1 Gbit/s
             self.table.faster(f"link of 1 Gbit/s, {what}, {bytes_text(size)}", own, "the link",
                               ideal, 0.93)
+
+    @staticmethod
+    def limit(network: hosts.Hosts) -> None:
+        for host in network.hosts:
+            limit = host.command(["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate",
+                                  "1gbit", "burst", "256kb", "latency", "50ms"])
+            if subprocess.run(limit, check=False, stderr=subprocess.DEVNULL).returncode != 0:
+                raise Missing("tc with tbf")
+
+    def overlap(self) -> None:
+        """Each rank computes and moves bytes on one core. So an ideal exchange is waited for as long
+        as its last bucket takes, and the step has its processor time beyond the compute."""
+        cores = sorted(os.sched_getaffinity(0))
+        figures: dict[str, list[float]] = {}
+        with hosts.Hosts(2) as network:
+            self.limit(network)
+            text = self.finish([network.popen(
+                rank, ["taskset", "-c", str(cores[rank % len(cores)]),
+                       str(self.build / "tests/bench/bench_engine"), "overlap", str(self.rounds)],
+                env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "TRIREME_TOKEN": TOKEN,
+                     "TRIREME_RENDEZVOUS": f"tcp://{network.addresses[0]}:29500"},
+                text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(2)])
+        for line in text.splitlines():
+            name, *values = line.split()
+            figures[name] = [float(value) for value in values]
+        for way, (words, last) in OVERLAPS.items():
+            whole, alone, compute, exposed, processor = (
+                figures[f"overlap_{way}{kind}"]
+                for kind in ("", "_alone", "_compute", "_exposed", "_processor"))
+            beyond = [max(0.0, a - b) for a, b in zip(whole, compute)]
+            bucket = [last * time for time in alone]
+            for what, times in (("waited for", exposed), ("beyond compute", beyond),
+                                ("its last bucket", bucket),
+                                ("processor time alone", processor)):
+                share = median(a / b for a, b in zip(times, alone))
+                self.table.line(f"overlap, {words}: {what}", time_text(median(times)),
+                                "the exchange alone", time_text(median(alone)), f"{100 * share:.0f} %",
+                                "<= 15 %" if times is exposed else "",
+                                verdict(share <= 0.15) if times is exposed else "")
 
     def gloo(self) -> None:
         with hosts.Hosts(2) as network:
@@ -496,7 +536,8 @@ class Bench:
                         "reached" if wrong == 0 else "WRONG")
 
 
-ROWS = ("tcp", "tcp_hosts", "link", "gloo", "hierarchical", "mpi", "mpi_hosts", "store", "check")
+ROWS = ("tcp", "tcp_hosts", "link", "overlap", "gloo", "hierarchical", "mpi", "mpi_hosts", "store",
+        "check")
 
 
 def main() -> int:
