@@ -71,7 +71,7 @@ class NewFile {
 };
 
 // One operation at one size.
-struct Row {
+struct Measured {
   Pattern pattern = Pattern::all_reduce;
   Case what;
   std::uint64_t bytes = 0;
@@ -108,7 +108,7 @@ class Tune {
     if (!tells_) return 0;
     std::vector<TunedSize> sizes;
     std::uint64_t wrong = 0;
-    for (const Row& row : rows_) {
+    for (const Measured& row : rows_) {
       sizes.push_back({row.pattern, row.bytes, choose_tuned(row.candidates)});
       wrong += row.wrong;
     }
@@ -158,7 +158,7 @@ class Tune {
   // meets all of them. The library's own choice begins and ends each round, and its better time
   // counts. So a rule has to beat it in spite of the noise.
   void add_row(Pattern pattern, const Case& what) {
-    Row row;
+    Measured row;
     row.pattern = pattern;
     row.what = what;
     row.bytes = bytes_of(what, group_.size);
@@ -187,7 +187,7 @@ class Tune {
 
   void add(std::size_t index, const Result& result) {
     const auto [number, again] = planned_[index];
-    Row& row = rows_[number];
+    Measured& row = rows_[number];
     row.wrong += result.wrong;
     if (!result.unsupported) {
       const auto algorithm = static_cast<std::size_t>(plan_.cases[index].algorithm);
@@ -212,7 +212,7 @@ class Tune {
     std::fflush(stdout);
   }
 
-  void print(const Row& row) const {
+  void print(const Measured& row) const {
     std::printf("  %-14s %10llu ", op_name(row.what.op),
                 static_cast<unsigned long long>(row.bytes));
     for (const TunedCandidate& candidate : row.candidates) {
@@ -245,7 +245,7 @@ class Tune {
   const bool tells_;
   const int rounds_;
   Plan plan_;
-  std::vector<Row> rows_;
+  std::vector<Measured> rows_;
   std::vector<Planned> planned_;  // by case of the plan
 };
 
