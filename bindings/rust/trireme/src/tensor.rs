@@ -24,6 +24,7 @@ pub struct TensorOptions {
 }
 
 /// Attention heads of one rank.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heads {
     /// Query heads; may be empty.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Structs of public fields that a caller fills, most of them with `..` and defaults.
-const FILLED_BY_CALLERS: [&str; 20] = [
+const FILLED_BY_CALLERS: [&str; 22] = [
     "Buckets",
     "CapabilityQuery",
     "Clipping",
@@ -21,8 +21,10 @@ const FILLED_BY_CALLERS: [&str; 20] = [
     "Parameter",
     "ParameterGroup",
     "RandomPart",
+    "RegionOptions",
     "Shards",
     "StateRange", // no caller can make one: it has private fields
+    "TensorOptions",
     "TrainerOptions",
     "Units",
 ];
