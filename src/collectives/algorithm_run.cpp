@@ -24,6 +24,7 @@ constexpr std::uint64_t kDataTag = 1;
 constexpr std::uint64_t kWireBytes = 256u << 10;
 constexpr std::uint64_t kMessageBytes = 4u << 20;
 constexpr std::size_t kSections = 4;
+static_assert(kSections <= Wire::kSlots);
 
 std::uint64_t bytes_of(std::uint64_t elements, trireme_dtype dtype) {
   std::uint64_t bytes = 0;
@@ -84,7 +85,7 @@ std::byte* Scratch::get(std::uint64_t bytes) {
   if (bytes_ < bytes + kLine) {
     memory_.reset();
     bytes_ = 0;
-    memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes + kLine);
+    memory_ = std::make_shared_for_overwrite<std::byte[]>(bytes + kLine);
     bytes_ = bytes + kLine;
   }
   const auto address = reinterpret_cast<std::uintptr_t>(memory_.get());
@@ -387,16 +388,19 @@ class Run {
     return true;
   }
 
-  // Messages of a section between two ranks arrive in order: they have the same slot.
+  // Messages of a section between two ranks arrive in order: they have the same slot. The section
+  // whose slot it was before is over on this rank.
   Status post_on_wire(const Section& section, Half* half) {
     for (; half->posted < half->count; ++half->posted) {
       const Message& message = half->moving[half->posted].message;
       Wire::Transfer& next = half->moving[half->posted].transfer;
       next.peer = message.peer;
       next.ticket = ticket_;
-      next.slot = section.blocks.section_begin();
+      next.channel = op_.channel;
+      next.slot = section.blocks.section_begin() / section.blocks.section() % kSections;
       next.data = static_cast<std::byte*>(message.data);
       next.bytes = message.count;
+      next.keeper = scratch_.keeper_of(next.data);
       next.announced = announced_;
       next.later = true;
       next.done.store(false, std::memory_order_relaxed);

@@ -19,9 +19,15 @@ class Scratch {
  public:
   // At least this large, aligned to cache lines; throws if there is no memory.
   std::byte* get(std::uint64_t bytes);
+  // Null unless that address lies in it.
+  const std::shared_ptr<std::byte[]>* keeper_of(const std::byte* data) const {
+    const auto offset =
+        reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(memory_.get());
+    return offset < bytes_ ? &memory_ : nullptr;
+  }
 
  private:
-  std::unique_ptr<std::byte[]> memory_;
+  std::shared_ptr<std::byte[]> memory_;
   std::uint64_t bytes_ = 0;
 };
 

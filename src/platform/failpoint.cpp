@@ -56,7 +56,7 @@ constexpr const char* kOthers[] = {
     "shrink.before_join",
     "shrink.after_join",
     "mpi.before_meeting",
-    "mpi.before_step",
+    "mpi.before_send",
     "file.open",
     "file.direct",
     "file.reserve",

@@ -37,11 +37,9 @@ ROOMS = {
     "backends/tcp": Room(
         "connections between hosts", "schedules backends kernels net platform public"
     ),
-    "backends/wire": Room(
-        "a ring of ranks on several hosts", "backends backends/tcp kernels platform public"
-    ),
+    "backends/wire": Room("a ring of ranks", "backends kernels platform public"),
     "backends/gloo": Room(
-        "collectives that Gloo runs", "backends backends/tcp kernels platform public"
+        "collectives that Gloo runs", "backends backends/tcp backends/wire kernels platform public"
     ),
     "backends/gloo/plugin": Room("compiled with Gloo", "backends/gloo public"),
     "backends/hierarchical": Room(

@@ -185,6 +185,14 @@ class MpiItself(Parts, unittest.TestCase):
 
     BACKEND = ("mpi",)
 
+    def test_calls_that_begin_at_once_fail_as_others_do(self):
+        self.part("mismatch_at_once", (2, 3))
+        self.part("timeout_at_once", (3,))
+
+    def test_a_rank_that_does_not_go_on_ends_the_collective_of_all(self):
+        for part in ("frozen", "broken", "frozen_at_once", "broken_at_once"):
+            self.part(part, (2, 3))
+
 
 class OneHost(Parts, unittest.TestCase):
     """Ranks that share a host meet by MPI, and work by its memory."""

@@ -119,7 +119,7 @@ Status available() {
   return load(&plugin);
 }
 
-Status GlooEngine::open(tcp::Members members, std::shared_ptr<const tcp::Lines> lines,
+Status GlooEngine::open(Members members, std::shared_ptr<const tcp::Lines> lines,
                         std::unique_ptr<host::Engine>* out) {
   const Plugin* plugin = nullptr;
   TRIREME_RETURN_IF_ERROR(load(&plugin));
@@ -165,7 +165,7 @@ Status GlooEngine::run(const Operation& operation, std::uint64_t ticket, Deadlin
   // Gloo divides by the length.
   if (operation.count == 0 && operation.kind != OperationKind::barrier) return Status::success();
   if (operation.kind == OperationKind::reduce_scatter) {
-    return reduce_scatter(operation, ticket, deadline);
+    return ring_.run(operation, ticket, deadline);
   }
   return run_in_gloo(operation, ticket, deadline);
 }
@@ -209,101 +209,6 @@ Status GlooEngine::run_in_gloo(const Operation& operation, std::uint64_t ticket,
     const void* const source = receive;
     kernels::reduce(operation.dtype, operation.reduction, receive, &source, 1, operation.count,
                     static_cast<std::uint32_t>(exchange_.size()), operation.scale);
-  }
-  return Status::success();
-}
-
-namespace {
-
-// The piece of a ring, for each block: small enough that arrived bytes are still in the caches when
-// they are combined.
-constexpr std::uint64_t kRingPieceBytes = 256u << 10;
-// Receives that are posted ahead.
-constexpr std::uint64_t kAhead = 2;
-
-}  // namespace
-
-// A ring: each member combines the incoming block with its own share of it, and passes it on; block
-// b goes round from member b + 1 and ends at member b. Partial sums lie in the place of the result,
-// unless other members still need that place.
-Status GlooEngine::reduce_scatter(const Operation& operation, std::uint64_t ticket,
-                                  Deadline deadline) {
-  if (operation.count == 0) return Status::success();
-  const auto n = static_cast<std::uint64_t>(exchange_.size());
-  const auto me = static_cast<std::uint64_t>(exchange_.own());
-  const std::uint64_t size = dtype_size(operation.dtype);
-  const auto* const send = static_cast<const std::byte*>(operation.send);
-  auto* const result = static_cast<std::byte*>(operation.receive);
-  const std::uint64_t block_bytes = operation.count * size;
-  std::unique_ptr<std::byte[]> own;
-  std::byte* partial = result;
-  if (n > 2 && result == send + me * block_bytes) {
-    own.reset(new std::byte[block_bytes]);
-    partial = own.get();
-  }
-  const std::uint64_t piece = kRingPieceBytes / size;  // elements
-  const std::uint64_t pieces = (operation.count + piece - 1) / piece;
-  const std::uint64_t steps = (n - 1) * pieces;
-  const auto bytes_of = [&](std::uint64_t step) {
-    return std::min(piece, operation.count - step % pieces * piece) * size;
-  };
-  const std::uint64_t room = std::min(piece, operation.count) * size;
-  const std::unique_ptr<std::byte[]> arrived(new std::byte[kAhead * room]);
-  Run run{exchange_, operation, ticket, deadline};
-  struct Held {  // released before the memory that it uses
-    Run* run;
-    Transfer* transfer = nullptr;
-    ~Held() { clear(); }
-    void clear() {
-      if (transfer != nullptr) kServices.drop(run, std::exchange(transfer, nullptr));
-    }
-  };
-  std::vector<Held> receives(kAhead, Held{&run});
-  std::vector<Held> sends(static_cast<std::size_t>(pieces), Held{&run});
-  const int next = static_cast<int>((me + 1) % n);
-  const int previous = static_cast<int>((me + n - 1) % n);
-  const auto post_receive = [&](std::uint64_t step) {
-    if (step >= steps) return true;
-    Held& held = receives[static_cast<std::size_t>(step % kAhead)];
-    held.transfer =
-        kServices.receive(&run, previous, 0, arrived.get() + step % kAhead * room, bytes_of(step));
-    return held.transfer != nullptr;
-  };
-  const auto post_send = [&](std::uint64_t step, const std::byte* data) {
-    Held& held = sends[static_cast<std::size_t>(step % pieces)];
-    held.transfer = kServices.send(&run, next, 0, data, bytes_of(step));
-    return held.transfer != nullptr;
-  };
-  const auto wait_for = [&](Held& held) {
-    if (!kServices.wait(&run, held.transfer)) return false;
-    held.clear();
-    return true;
-  };
-  for (std::uint64_t step = 0; step < kAhead; ++step) {
-    if (!post_receive(step)) return run.stopped;
-  }
-  for (std::uint64_t at = 0; at < pieces; ++at) {
-    const std::uint64_t block = (me + n - 1) % n;
-    if (!post_send(at, send + (block * operation.count + at * piece) * size)) return run.stopped;
-  }
-  for (std::uint64_t step = 0; step < steps; ++step) {
-    const std::uint64_t at = step % pieces;
-    const std::uint64_t round = step / pieces;
-    const bool last = round == n - 2;
-    const std::uint64_t block = (me + 2 * n - 2 - round) % n;
-    const std::uint64_t bytes = bytes_of(step);
-    if (!wait_for(receives[static_cast<std::size_t>(step % kAhead)])) return run.stopped;
-    // The last round sent this piece from the place where its successor arrives.
-    Held& sent = sends[static_cast<std::size_t>(at)];
-    if (!wait_for(sent)) return run.stopped;
-    std::byte* const to = (last ? result : partial) + at * piece * size;
-    const void* const sources[] = {arrived.get() + step % kAhead * room,
-                                   send + (block * operation.count + at * piece) * size};
-    kernels::reduce(operation.dtype,
-                    last ? operation.reduction : kernels::unfinished(operation.reduction), to,
-                    sources, 2, bytes / size, static_cast<std::uint32_t>(n), operation.scale);
-    if (!post_receive(step + kAhead)) return run.stopped;
-    if (!last && !post_send(step + pieces, to)) return run.stopped;
   }
   return Status::success();
 }

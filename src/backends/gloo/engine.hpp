@@ -9,6 +9,7 @@
 #include "backends/engine.hpp"
 #include "backends/gloo/plugin.hpp"
 #include "backends/tcp/exchange.hpp"
+#include "backends/wire/ring.hpp"
 
 namespace trireme::gloo {
 
@@ -16,10 +17,12 @@ class GlooEngine final : public host::Engine {
  public:
   // `lines` are there when the group is ready, and are closed after the engine is gone. UNSUPPORTED
   // if the plugin cannot be loaded, with its file and the loader's reason.
-  static Status open(tcp::Members members, std::shared_ptr<const tcp::Lines> lines,
+  static Status open(Members members, std::shared_ptr<const tcp::Lines> lines,
                      std::unique_ptr<host::Engine>* out);
-  GlooEngine(const Plugin& plugin, tcp::Members members, std::shared_ptr<const tcp::Lines> lines)
-      : plugin_(plugin), exchange_(std::move(members), std::move(lines)) {}
+  GlooEngine(const Plugin& plugin, Members members, std::shared_ptr<const tcp::Lines> lines)
+      : plugin_(plugin),
+        exchange_(std::move(members), std::move(lines)),
+        ring_(all_ranks(exchange_.own(), exchange_.size()), exchange_) {}
   ~GlooEngine() override;
 
   const char* name() const override { return "gloo"; }
@@ -32,10 +35,10 @@ class GlooEngine final : public host::Engine {
 
  private:
   Status run_in_gloo(const Operation& operation, std::uint64_t ticket, Deadline deadline);
-  Status reduce_scatter(const Operation& operation, std::uint64_t ticket, Deadline deadline);
 
   const Plugin& plugin_;
   tcp::Exchange exchange_;
+  wire::Ring ring_;
   Group* group_ = nullptr;
 };
 

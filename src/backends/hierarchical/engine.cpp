@@ -1,7 +1,6 @@
 #include "backends/hierarchical/engine.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "backends/hierarchical/run.hpp"
@@ -59,12 +58,6 @@ std::uint64_t whole_bytes(const Operation& operation, int world_size) {
   const std::uint64_t elements =
       operation.count * (each ? static_cast<std::uint64_t>(world_size) : 1);
   return elements * dtype_size(operation.dtype);
-}
-
-tcp::Members all_ranks(int rank, int world_size) {
-  tcp::Members all{std::vector<int>(static_cast<std::size_t>(world_size)), rank};
-  std::iota(all.ranks.begin(), all.ranks.end(), 0);
-  return all;
 }
 
 }  // namespace
@@ -154,15 +147,15 @@ Status HierarchicalEngine::open(const std::vector<Digest>& identities, const std
   // On a host with more ranks than others, the ranks beyond carry no shard.
   std::unique_ptr<host::Engine> column;
   if (place < hosts->shards) {
-    const tcp::Members members{hosts->column(place), host};
+    const Members members{hosts->column(place), host};
     if (options_.library != nullptr) {
       for (const int rank : members.ranks) {
         if (rank != options_.rank) neighbours->push_back(rank);
       }
       TRIREME_RETURN_IF_ERROR(options_.open_library(members, &column));
     } else {
-      if (!options_.uses_wire) *neighbours = LineNeighbours::neighbours(members);
-      column = std::make_unique<Ring>(members, std::make_unique<LineNeighbours>(members, wire_));
+      if (!options_.uses_wire) *neighbours = wire::Ring::neighbours(members);
+      column = std::make_unique<wire::Ring>(members, *wire_);
     }
   }
   const std::lock_guard lock(mutex_);
@@ -179,6 +172,12 @@ std::string HierarchicalEngine::description() const {
   const std::string between =
       options_.library == nullptr ? "" : std::string(", ") + options_.library->name();
   return "hierarchical (" + hosts()->text() + between + ")";
+}
+
+Wire* HierarchicalEngine::wire() {
+  if (options_.uses_wire) return wire_.get();
+  const bool reaches_all = hosts() == nullptr || options_.library_reaches_all;
+  return options_.library != nullptr && reaches_all ? options_.library->wire() : nullptr;
 }
 
 bool HierarchicalEngine::offers(const Operation& operation) const {
@@ -205,7 +204,8 @@ bool HierarchicalEngine::prefers(const Operation& operation) const {
 
 TrafficCounters HierarchicalEngine::traffic() const {
   if (wire_ != nullptr) return wire_->traffic();
-  const host::Engine* const moves = hosts() == nullptr ? library() : column_.get();
+  const bool by_column = hosts() != nullptr && !options_.library_reaches_all;
+  const host::Engine* const moves = by_column ? column_.get() : options_.library.get();
   return moves == nullptr ? TrafficCounters{} : moves->traffic();
 }
 

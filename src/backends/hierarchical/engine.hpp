@@ -37,7 +37,9 @@ class HierarchicalEngine final : public host::Engine {
     // host, or all do; else one of its engines connects the hosts. Null: a ring of this library
     // connects the hosts, and else there are no such collectives.
     std::shared_ptr<host::Engine> library;
-    std::function<Status(tcp::Members, std::unique_ptr<host::Engine>*)> open_library;
+    // Whether its wire connects all ranks, whatever hosts they share.
+    bool library_reaches_all = false;
+    std::function<Status(Members, std::unique_ptr<host::Engine>*)> open_library;
     // The ranks without a sign of life for a while: a rank that waits in vain is often several
     // ranks away from the stopped one. The function may be empty.
     std::function<std::vector<std::int32_t>()> silent;
@@ -52,7 +54,7 @@ class HierarchicalEngine final : public host::Engine {
               std::vector<int>* neighbours);
 
   const char* name() const override { return "hierarchical"; }
-  Wire* wire() override { return options_.uses_wire ? wire_.get() : nullptr; }
+  Wire* wire() override;
   bool carries_slots() const override { return options_.uses_wire; }
   void take_by(Take take) override;
   Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes,

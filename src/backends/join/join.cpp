@@ -1,6 +1,5 @@
 // The choice of the backend for a rendezvous.
 #include <memory>
-#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -43,7 +42,7 @@ Status open_hierarchical_engine(const GroupOptions& options,
   own.uses_wire = library == nullptr;
   own.few_connections = mesh_options->few_connections;
   own.library = std::move(library);
-  own.open_library = [lines = mesh_options->lines](tcp::Members members,
+  own.open_library = [lines = mesh_options->lines](Members members,
                                                    std::unique_ptr<host::Engine>* between) {
     return gloo::GlooEngine::open(std::move(members), lines, between);
   };
@@ -86,9 +85,8 @@ Status join_network(const GroupOptions& options, std::string_view place,
   mesh_options.lines = std::make_shared<tcp::Lines>(options.world_size);
   std::unique_ptr<host::Engine> library;
   if (by_gloo) {
-    tcp::Members all{std::vector<int>(static_cast<std::size_t>(options.world_size)), options.rank};
-    std::iota(all.ranks.begin(), all.ranks.end(), 0);
-    TRIREME_RETURN_IF_ERROR(gloo::GlooEngine::open(std::move(all), mesh_options.lines, &library));
+    TRIREME_RETURN_IF_ERROR(gloo::GlooEngine::open(all_ranks(options.rank, options.world_size),
+                                                   mesh_options.lines, &library));
   }
   const auto watched = std::make_shared<std::weak_ptr<tcp::Mesh>>();
   std::shared_ptr<host::Engine> engine;

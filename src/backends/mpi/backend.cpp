@@ -11,8 +11,8 @@
 #include "backends/hierarchical/engine.hpp"
 #include "backends/mpi/engine.hpp"
 #include "backends/mpi/plugin.hpp"
-#include "backends/mpi/neighbours.hpp"
 #include "backends/mpi/world.hpp"
+#include "backends/wire/ring.hpp"
 #include "platform/dynamic_library.hpp"
 
 namespace trireme::mpi {
@@ -140,13 +140,13 @@ Status open_engine(const Plugin& plugin, Group& group, const GroupOptions& optio
       own.rank = options.rank;
       own.world_size = options.world_size;
       own.name = options.name;
-      own.library = std::move(itself);
-      own.open_library = [&plugin, &group](const tcp::Members& members,
-                                           std::unique_ptr<host::Engine>* column) {
-        *column = std::make_unique<hierarchical::Ring>(
-            members, std::make_unique<MpiNeighbours>(plugin, group, members));
+      own.open_library = [wire = itself->wire()](Members members,
+                                                 std::unique_ptr<host::Engine>* column) {
+        *column = std::make_unique<wire::Ring>(std::move(members), *wire);
         return Status::success();
       };
+      own.library = std::move(itself);
+      own.library_reaches_all = true;
       auto engine = std::make_shared<hierarchical::HierarchicalEngine>(std::move(own));
       std::vector<int> neighbours;  // MPI reaches all
       TRIREME_RETURN_IF_ERROR(engine->open(world->hosts, place, &neighbours));

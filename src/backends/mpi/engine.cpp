@@ -61,7 +61,7 @@ bool MpiEngine::offers(const Operation& operation) const {
 
 Status MpiEngine::run(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
   if (operation.kind == OperationKind::all_reduce) {
-    return run_ring(operation, ticket, deadline);
+    return ring_.run(operation, ticket, deadline);
   }
   if (operation.kind == OperationKind::barrier) {
     return run_piece(operation, {0, 0}, deadline);
@@ -132,6 +132,15 @@ Status MpiEngine::run_piece(const Operation& operation, const Piece& piece, Dead
     std::memcpy(to + (block * operation.count + piece.first) * size, in + block * bytes, bytes);
   }
   return Status::success();
+}
+
+// A thread that waits for its pieces may be the only one that takes its channel's calls.
+void MpiEngine::take_by(Take take) {
+  take_ = std::move(take);
+  wire_.look_by([this](std::uint32_t channel) {
+    bool any = false;
+    return channel < kOwnChannels ? fetch(channel, &any) : Status::success();
+  });
 }
 
 Status MpiEngine::publish(std::uint32_t channel, const void* frame, std::uint64_t bytes, bool) {

@@ -1,7 +1,7 @@
 // MpiEngine: collectives that MPI runs, on memory of the engine. MPI cannot cancel a started
 // operation: an operation that a rank has given up may go on, so the engine copies the caller's
-// memory, piece by piece. An all-reduce is a ring of messages (ring.cpp): MPI's own is faster only
-// where it may wait without an end, and the ring copies only the bytes that it moves.
+// memory, piece by piece. An all-reduce is a ring over MPI's wire: MPI's own is faster only where
+// it may wait without an end, and the ring copies only the bytes that it moves.
 #pragma once
 
 #include <array>
@@ -10,6 +10,8 @@
 
 #include "backends/engine.hpp"
 #include "backends/mpi/plugin.hpp"
+#include "backends/mpi/wire.hpp"
+#include "backends/wire/ring.hpp"
 
 namespace trireme::mpi {
 
@@ -17,7 +19,12 @@ class MpiEngine final : public host::Engine {
  public:
   // `group` must outlive the engine.
   MpiEngine(const Plugin& plugin, Group& group, int rank, int world_size)
-      : plugin_(plugin), group_(group), rank_(rank), world_size_(world_size) {}
+      : plugin_(plugin),
+        group_(group),
+        rank_(rank),
+        world_size_(world_size),
+        wire_(plugin, group),
+        ring_(all_ranks(rank, world_size), wire_) {}
 
   const char* name() const override { return plugin_.name; }
   bool offers(const Operation& operation) const override;
@@ -28,9 +35,14 @@ class MpiEngine final : public host::Engine {
   bool carries_slots() const override { return world_size_ <= kMostExchanged; }
   Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes,
                  bool later) override;
-  void take_by(Take take) override { take_ = std::move(take); }
+  void take_by(Take take) override;
   Status fetch(std::uint32_t channel, bool* any) override;
-  void abort() noexcept override { aborted_.store(true); }
+  Wire* wire() override { return &wire_; }
+  TrafficCounters traffic() const override { return wire_.traffic(); }
+  void abort() noexcept override {
+    aborted_.store(true);
+    wire_.abort();
+  }
 
  private:
   Take take_;
@@ -45,9 +57,6 @@ class MpiEngine final : public host::Engine {
   };
   struct Piece;
 
-  class Lane;
-
-  Status run_ring(const Operation& operation, std::uint64_t ticket, Deadline deadline);
   Status run_piece(const Operation& operation, const Piece& piece, Deadline deadline);
   Status finish(const Call& call, Stage& stage, Deadline deadline);
   Status may_go_on(Deadline deadline) const;
@@ -57,6 +66,8 @@ class MpiEngine final : public host::Engine {
   Group& group_;
   const int rank_;
   const int world_size_;
+  MpiWire wire_;
+  wire::Ring ring_;
   std::atomic<bool> aborted_{false};
   std::array<Stage, kOwnChannels> stages_;
 };

@@ -12,7 +12,7 @@
 namespace trireme::mpi {
 
 // Raised whenever the meaning of this interface changes.
-constexpr std::uint32_t kPluginVersion = 4;
+constexpr std::uint32_t kPluginVersion = 5;
 constexpr char kPluginSymbol[] = "trireme_mpi_plugin";
 constexpr std::uint64_t kErrorBytes = 512;
 // The frame size that frame links choose where a transport names none.
@@ -46,7 +46,8 @@ struct PeerMessage {
   std::int32_t tag;  // 0 to kTags - 1, but not kSlotTag
   std::int32_t bytes;
   void* data;
-  bool sends;  // else it is received
+  bool sends;      // else it is received
+  bool announced;  // if it is sent, it is not over before its receiver has asked for it
 };
 // MPI guarantees tags up to this.
 constexpr std::int32_t kTags = 32'768;
@@ -72,6 +73,8 @@ struct Plugin {
   // Begins a group of all ranks; all ranks must call it in the same order. Null: `error` has the
   // reason.
   Group* (*join)(char* error);
+  // The same on all ranks; other groups of the process have others.
+  std::uint64_t (*number)(const Group* group);
   // Frames, as trireme_transport defines them; `group` is a Group.
   std::int32_t (*send)(void* group, std::int32_t to, const void* data, std::uint64_t bytes,
                        std::uint64_t timeout_ns);

@@ -23,21 +23,15 @@
 
 namespace trireme::tcp {
 
-// Some ranks of a group, ascending; all other functions here count them from 0.
-struct Members {
-  std::vector<int> ranks;
-  int own = 0;  // this rank's index among them
-};
-
 // How often a thread looks for bytes before it sleeps, and whether it yields after each look.
 struct Polls {
   int count = 0;
   bool yields = false;
 };
 
+// All functions but the constructor count the members from 0, and so do the transfers.
 class Exchange final : public Wire {
  public:
-  // The peer of a transfer is an index among the members.
   using Transfer = Wire::Transfer;
 
   // The lines must be there, and stay, during every call but abort().

@@ -1,17 +1,30 @@
 #include "backends/wire/ring.hpp"
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
+#include <deque>
 
 #include "kernels/reduce.hpp"
 #include "platform/names.hpp"
 
-namespace trireme::hierarchical {
+namespace trireme::wire {
 namespace {
 
-// The bytes that go along a chain at a time.
+// The bytes that go along a chain at a time, or of a block that is reduced: small enough that
+// arrived bytes are still in the caches when they are combined.
 constexpr std::uint64_t kLinkBytes = 256u << 10;
+// Two ranks exchange up to so many bytes directly: they add all of it twice, but wait for each
+// other once. A wire that copies has much to do for each message.
+constexpr std::uint64_t kDirectBytes = 64u << 10;
+constexpr std::uint64_t kCopiedDirectBytes = 512u << 10;
+// The pieces of an all-reduce that are under way.
+constexpr std::uint64_t kSideBySide = 4;
+// The receives that a reduce-scatter has posted ahead.
+constexpr std::size_t kAhead = 2;
 constexpr std::uint64_t kLine = 64;
+
+std::uint64_t lines(std::uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 }  // namespace
 
@@ -22,6 +35,69 @@ struct Ring::Call {
   Lane& lane;
   std::uint64_t size;
 };
+
+// Whatever ends the call, none of its pieces is left on the wire.
+class Ring::Posted {
+ public:
+  Posted() = default;
+  Posted(const Posted&) = delete;
+  Posted& operator=(const Posted&) = delete;
+  ~Posted() {
+    if (wire_ != nullptr) wire_->drop(transfer_);
+  }
+
+  // Nothing, if there are no bytes.
+  Status send(Ring& ring, const Call& call, const std::byte* data, std::uint64_t bytes) {
+    if (bytes == 0) return Status::success();
+    prepare(ring, call, ring.me_ + 1, const_cast<std::byte*>(data), bytes);
+    return begun(ring.wire_, ring.wire_.send(transfer_));
+  }
+  Status receive(Ring& ring, const Call& call, std::byte* data, std::uint64_t bytes) {
+    if (bytes == 0) return Status::success();
+    prepare(ring, call, ring.me_ - 1, data, bytes);
+    return begun(ring.wire_, ring.wire_.receive(transfer_));
+  }
+  // At once if there is none.
+  Status wait(Deadline deadline) {
+    if (wire_ == nullptr) return Status::success();
+    TRIREME_RETURN_IF_ERROR(wire_->wait(transfer_, deadline));
+    std::exchange(wire_, nullptr)->drop(transfer_);
+    return Status::success();
+  }
+
+ private:
+  void prepare(const Ring& ring, const Call& call, int member, std::byte* data,
+               std::uint64_t bytes) {
+    const std::byte* const spare = call.lane.memory.get();
+    const bool is_spare = data >= spare && data < spare + call.lane.bytes;
+    transfer_.peer = ring.members_.ranks[static_cast<std::size_t>(ring.at(member))];
+    transfer_.ticket = call.ticket;
+    transfer_.channel = call.op.channel;
+    transfer_.keeper = is_spare ? &call.lane.memory : nullptr;
+    transfer_.data = data;
+    transfer_.bytes = bytes;
+    // Along a chain a member may be any number of steps ahead of the next one, as it waits for
+    // none. With counts of their own, all blocks but one may be empty: then the ring is a chain.
+    transfer_.announced = call.op.kind == OperationKind::broadcast ||
+                          call.op.kind == OperationKind::reduce || !call.op.counts.empty();
+    transfer_.done.store(false, std::memory_order_relaxed);
+  }
+  Status begun(Wire& wire, Status status) {
+    if (status.ok()) wire_ = &wire;
+    return status;
+  }
+
+  Wire* wire_ = nullptr;  // null: it is not under way
+  Wire::Transfer transfer_;
+};
+
+std::vector<int> Ring::neighbours(const Members& members) {
+  const int n = static_cast<int>(members.ranks.size());
+  if (n < 2) return {};
+  const int next = members.ranks[static_cast<std::size_t>((members.own + 1) % n)];
+  const int previous = members.ranks[static_cast<std::size_t>((members.own + n - 1) % n)];
+  return n == 2 ? std::vector<int>{next} : std::vector<int>{next, previous};
+}
 
 bool Ring::offers(const Operation& operation) const {
   switch (operation.kind) {
@@ -42,7 +118,7 @@ bool Ring::offers(const Operation& operation) const {
 std::byte* Ring::spare(Lane& lane, std::uint64_t bytes) {
   if (lane.bytes < bytes) {
     lane.bytes = 0;
-    lane.memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    lane.memory = std::make_shared_for_overwrite<std::byte[]>(bytes);
     lane.bytes = bytes;
   }
   return lane.memory.get();
@@ -50,11 +126,11 @@ std::byte* Ring::spare(Lane& lane, std::uint64_t bytes) {
 
 Status Ring::step(Call& call, const std::byte* out, std::uint64_t out_bytes, std::byte* in,
                   std::uint64_t in_bytes) {
-  // With counts of their own, all blocks but one may be empty: then the ring is a chain, too.
-  const bool chain = call.op.kind == OperationKind::broadcast ||
-                     call.op.kind == OperationKind::reduce || !call.op.counts.empty();
-  return neighbours_->step(call.op.channel, call.ticket, out, out_bytes, in, in_bytes, chain,
-                           call.deadline);
+  Posted takes, gives;
+  TRIREME_RETURN_IF_ERROR(takes.receive(*this, call, in, in_bytes));
+  TRIREME_RETURN_IF_ERROR(gives.send(*this, call, out, out_bytes));
+  TRIREME_RETURN_IF_ERROR(gives.wait(call.deadline));
+  return takes.wait(call.deadline);
 }
 
 Status Ring::run(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
@@ -71,34 +147,125 @@ Status Ring::run(const Operation& operation, std::uint64_t ticket, Deadline dead
   }
 }
 
-// Step by step the sum of a block goes round, from the member after its owner to the owner.
+// Each block goes round twice, step by step: first each member adds its own part, then the sum goes
+// to all members. Two members may give each other the whole instead.
+class Ring::Piece {
+ public:
+  // `memory` has room for two blocks; no block is longer than `longest`, in elements.
+  Piece(Ring& ring, Call& call, bool direct, std::byte* memory, std::uint64_t longest)
+      : ring_(ring),
+        call_(call),
+        direct_(direct),
+        longest_(longest),
+        in_(memory),
+        out_(memory + longest * call.size) {}
+
+  bool is_under_way() const { return step_ < steps(); }
+
+  // Begins with elements [first, first + count).
+  Status begin(std::uint64_t first, std::uint64_t count) {
+    first_ = first;
+    count_ = count;
+    step_ = 0;
+    const Block own = block(ring_.me_);
+    const std::byte* const from = send_memory(own);
+    // A wire that copies gets memory that it need not copy.
+    if (copies() && own.count > 0) std::memcpy(out_, from, own.count * call_.size);
+    return post(copies() ? out_ : from);
+  }
+
+  // Ends a step, and begins the next one.
+  Status advance() {
+    TRIREME_RETURN_IF_ERROR(takes_.wait(call_.deadline));
+    TRIREME_RETURN_IF_ERROR(gives_.wait(call_.deadline));
+    const Operation& op = call_.op;
+    const Block got = block(ring_.me_ - step_ - 1);
+    const bool last = step_ == ring_.n_ - 2;
+    if (got.count > 0 && step_ <= ring_.n_ - 2) {
+      const void* sources[] = {in_, send_memory(got)};
+      if (direct_ && ring_.me_ == 0) std::swap(sources[0], sources[1]);  // the same bits on both
+      // The last sum is both a result and the block to pass on.
+      void* const both[] = {last ? result(got) : in_, in_};
+      kernels::reduce_into(op.dtype, last ? op.reduction : kernels::unfinished(op.reduction), both,
+                           last && !direct_ && copies() ? 2 : 1, sources, 2, got.count,
+                           static_cast<std::uint32_t>(ring_.n_), op.scale, false);
+    } else if (got.count > 0 && copies()) {
+      std::memcpy(result(got), in_, got.count * call_.size);
+    }
+    std::swap(in_, out_);
+    ++step_;
+    if (!is_under_way()) return Status::success();
+    return post(copies() || step_ <= ring_.n_ - 2 ? out_ : result(got));
+  }
+
+ private:
+  int steps() const { return direct_ ? 1 : 2 * (ring_.n_ - 1); }
+  bool copies() const { return ring_.wire_.copies(); }
+  Block block(int number) const {
+    if (direct_) return {first_, count_};
+    const std::uint64_t begin =
+        std::min(count_, longest_ * static_cast<std::uint64_t>(ring_.at(number)));
+    return {first_ + begin, std::min(longest_, count_ - begin)};
+  }
+  const std::byte* send_memory(const Block& block) const {
+    return static_cast<const std::byte*>(call_.op.send) + block.first * call_.size;
+  }
+  std::byte* result(const Block& block) const {
+    return static_cast<std::byte*>(call_.op.receive) + block.first * call_.size;
+  }
+  Status post(const std::byte* out) {
+    const Block to = block(ring_.me_ - step_);
+    const Block from = block(ring_.me_ - step_ - 1);
+    std::byte* const in = copies() || step_ <= ring_.n_ - 2 ? in_ : result(from);
+    TRIREME_RETURN_IF_ERROR(takes_.receive(ring_, call_, in, from.count * call_.size));
+    return gives_.send(ring_, call_, out, to.count * call_.size);
+  }
+
+  Ring& ring_;
+  Call& call_;
+  const bool direct_;
+  const std::uint64_t longest_;
+  std::byte* in_;
+  std::byte* out_;
+  std::uint64_t first_ = 0;
+  std::uint64_t count_ = 0;
+  int step_ = INT_MAX;
+  Posted takes_;
+  Posted gives_;
+};
+
+// While one piece is added, others move. All members post their messages in the same order.
 Status Ring::all_reduce(Call& call) {
   const Operation& op = call.op;
-  auto* const data = static_cast<std::byte*>(op.receive);
-  if (op.send != op.receive && op.count > 0) {
-    std::memcpy(data, op.send, op.count * call.size);
+  if (op.count == 0) return Status::success();
+  if (n_ == 1) {
+    kernels::reduce(op.dtype, op.reduction, op.receive, &op.send, 1, op.count, 1, op.scale);
+    return Status::success();
   }
-  std::vector<Block> blocks(static_cast<std::size_t>(n_));
-  const std::uint64_t line = kLine / call.size;
-  const auto n = static_cast<std::uint64_t>(n_);
-  const std::uint64_t length = ((op.count + n - 1) / n + line - 1) / line * line;
-  for (std::uint64_t i = 0; i < n; ++i) {
-    const std::uint64_t first = std::min(op.count, length * i);
-    blocks[i] = {first, std::min(length, op.count - first)};
+  const std::uint64_t most_direct = wire_.copies() ? kCopiedDirectBytes : kDirectBytes;
+  const bool direct = n_ == 2 && op.count <= most_direct / call.size;
+  const std::uint64_t blocks = direct ? 1 : static_cast<std::uint64_t>(n_);
+  const std::uint64_t most = direct ? op.count : kLinkBytes / call.size * blocks;
+  const std::uint64_t each = (std::min(most, op.count) + blocks - 1) / blocks;
+  const std::uint64_t longest = lines(each * call.size) / call.size;
+  const std::uint64_t count = (op.count + most - 1) / most;
+  const std::uint64_t side_by_side = std::min(kSideBySide, count);
+  std::byte* memory = spare(call.lane, 2 * side_by_side * longest * call.size);
+  std::deque<Piece> pieces;
+  for (std::uint64_t i = 0; i < side_by_side; ++i, memory += 2 * longest * call.size) {
+    pieces.emplace_back(*this, call, direct, memory, longest);
   }
-  std::byte* const come = spare(call.lane, length * call.size);
-  for (int turn = 0; turn + 1 < n_; ++turn) {
-    const Block& out = blocks[static_cast<std::size_t>(at(me_ - turn - 1))];
-    const Block& in = blocks[static_cast<std::size_t>(at(me_ - turn - 2))];
-    TRIREME_RETURN_IF_ERROR(step(call, data + out.first * call.size, out.count * call.size, come,
-                                 in.count * call.size));
-    std::byte* const mine = data + in.first * call.size;
-    const void* const both[] = {come, mine};
-    if (in.count > 0) {
-      kernels::reduce_few(op.dtype, op.reduction, mine, both, 2, in.count, 1, 1);
-    }
+  std::uint64_t begun = 0;
+  for (std::uint64_t turn = 0, idle = 0; idle < side_by_side; ++turn) {
+    Piece& piece = pieces[turn % side_by_side];
+    if (piece.is_under_way()) TRIREME_RETURN_IF_ERROR(piece.advance());
+    idle = piece.is_under_way() ? 0 : idle + 1;
+    if (piece.is_under_way() || begun == count) continue;
+    TRIREME_RETURN_IF_ERROR(piece.begin(begun * most, std::min(most, op.count - begun * most)));
+    ++begun;
+    idle = 0;
   }
-  return gather_blocks(call, data, blocks);
+  return Status::success();
 }
 
 std::vector<Ring::Block> Ring::blocks_of(const Operation& operation) const {
@@ -114,38 +281,79 @@ std::vector<Ring::Block> Ring::blocks_of(const Operation& operation) const {
 
 Status Ring::gather_blocks(Call& call, std::byte* data, const std::vector<Block>& blocks) {
   for (int turn = 0; turn + 1 < n_; ++turn) {
-    const Block& out = blocks[static_cast<std::size_t>(at(me_ - turn))];
-    const Block& in = blocks[static_cast<std::size_t>(at(me_ - turn - 1))];
+    const Block& out = block_of(blocks, me_ - turn);
+    const Block& in = block_of(blocks, me_ - turn - 1);
     TRIREME_RETURN_IF_ERROR(step(call, data + out.first * call.size, out.count * call.size,
                                  data + in.first * call.size, in.count * call.size));
   }
   return Status::success();
 }
 
+// Step by step the sum of a block goes round, from the member after its owner to the owner, piece
+// by piece: while one piece is added, others move. A piece of a block has the place of the same
+// piece of the block before, once that has gone.
 Status Ring::reduce_scatter(Call& call) {
   const Operation& op = call.op;
   const auto* const data = static_cast<const std::byte*>(op.send);
+  auto* const result = static_cast<std::byte*>(op.receive);
   const std::vector<Block> blocks = blocks_of(op);
+  const Block& own = block_of(blocks, me_);
+  if (n_ == 1 && own.count > 0) std::memmove(result, data, own.count * call.size);
   std::uint64_t longest = 0;
   for (const Block& each : blocks) longest = std::max(longest, each.count);
-  const std::uint64_t stride = (longest * call.size + kLine - 1) / kLine * kLine;
-  std::byte* const spares = spare(call.lane, 2 * stride);
-  const Block& own = blocks[static_cast<std::size_t>(me_)];
-  const std::byte* sum = data + blocks[static_cast<std::size_t>(at(me_ - 1))].first * call.size;
-  for (int turn = 0; turn + 1 < n_; ++turn) {
-    const Block& out = blocks[static_cast<std::size_t>(at(me_ - turn - 1))];
-    const Block& in = blocks[static_cast<std::size_t>(at(me_ - turn - 2))];
-    std::byte* const come = spares + stride * static_cast<std::uint64_t>(turn % 2);
-    TRIREME_RETURN_IF_ERROR(step(call, sum, out.count * call.size, come, in.count * call.size));
-    const bool last = turn + 2 == n_;
-    const void* const both[] = {come, data + in.first * call.size};
-    void* const to = last ? op.receive : come;
-    if (in.count > 0) {
-      kernels::reduce_few(op.dtype, op.reduction, to, both, 2, in.count, 1, 1);
+  if (n_ == 1 || longest == 0) return Status::success();
+
+  struct Part {
+    std::uint64_t number;  // in its block
+    std::uint64_t first;   // of all elements
+    std::uint64_t count;
+    bool last;  // the sum is complete
+  };
+  const std::uint64_t most = std::min(longest, kLinkBytes / call.size);
+  std::vector<Part> parts;
+  const auto cut = [&](const Block& block, bool last) {
+    for (std::uint64_t done = 0; done < block.count; done += most) {
+      parts.push_back({done / most, block.first + done, std::min(most, block.count - done), last});
     }
-    sum = come;
+  };
+  cut(block_of(blocks, me_ - 1), false);
+  const std::size_t begun = parts.size();
+  for (int turn = 0; turn + 1 < n_; ++turn) {
+    cut(block_of(blocks, me_ - turn - 2), turn + 2 == n_);
   }
-  if (n_ == 1 && own.count > 0) std::memmove(op.receive, data, own.count * call.size);
+
+  // Sums lie in the place of the result, unless that is too short or members still need it.
+  const bool fits = own.count == longest && result != data + own.first * call.size;
+  const std::uint64_t room = lines(most * call.size);
+  std::byte* const arrived =
+      spare(call.lane, kAhead * room + (fits || n_ == 2 ? 0 : longest * call.size));
+  std::byte* const sums = fits ? result : arrived + kAhead * room;
+  Posted receives[kAhead];
+  std::vector<Posted> sends((longest + most - 1) / most);
+  const auto receive = [&](std::size_t i) {
+    if (i >= parts.size()) return Status::success();
+    return receives[i % kAhead].receive(*this, call, arrived + i % kAhead * room,
+                                        parts[i].count * call.size);
+  };
+  for (std::size_t i = begun; i < begun + kAhead; ++i) TRIREME_RETURN_IF_ERROR(receive(i));
+  for (std::size_t i = 0; i < begun; ++i) {
+    const Part& part = parts[i];
+    TRIREME_RETURN_IF_ERROR(sends[part.number].send(*this, call, data + part.first * call.size,
+                                                    part.count * call.size));
+  }
+  for (std::size_t i = begun; i < parts.size(); ++i) {
+    const Part& part = parts[i];
+    TRIREME_RETURN_IF_ERROR(receives[i % kAhead].wait(call.deadline));
+    TRIREME_RETURN_IF_ERROR(sends[part.number].wait(call.deadline));
+    std::byte* const sum = (part.last ? result : sums) + part.number * most * call.size;
+    const void* const both[] = {arrived + i % kAhead * room, data + part.first * call.size};
+    kernels::reduce_few(op.dtype, part.last ? op.reduction : kernels::unfinished(op.reduction), sum,
+                        both, 2, part.count, static_cast<std::uint32_t>(n_), op.scale);
+    TRIREME_RETURN_IF_ERROR(receive(i + kAhead));
+    if (part.last) continue;
+    TRIREME_RETURN_IF_ERROR(sends[part.number].send(*this, call, sum, part.count * call.size));
+  }
+  for (Posted& send : sends) TRIREME_RETURN_IF_ERROR(send.wait(call.deadline));
   return Status::success();
 }
 
@@ -153,7 +361,7 @@ Status Ring::all_gather(Call& call) {
   const Operation& op = call.op;
   auto* const data = static_cast<std::byte*>(op.receive);
   const std::vector<Block> blocks = blocks_of(op);
-  const Block& own = blocks[static_cast<std::size_t>(me_)];
+  const Block& own = block_of(blocks, me_);
   std::byte* const mine = data + own.first * call.size;
   if (op.send != mine && own.count > 0) std::memcpy(mine, op.send, own.count * call.size);
   return gather_blocks(call, data, blocks);
@@ -213,4 +421,4 @@ Status Ring::reduce(Call& call) {
   return Status::success();
 }
 
-}  // namespace trireme::hierarchical
+}  // namespace trireme::wire

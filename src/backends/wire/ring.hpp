@@ -1,5 +1,5 @@
-// Ring: collectives of a few ranks on different hosts. Blocks go round, each rank passing on to the
-// next: no byte crosses a wire more often than necessary.
+// Ring: collectives of some ranks over a wire. Blocks go round, each rank passing on to the next:
+// no byte crosses the wire more often than necessary.
 #pragma once
 
 #include <array>
@@ -8,27 +8,29 @@
 #include <vector>
 
 #include "backends/engine.hpp"
-#include "backends/wire/neighbours.hpp"
 
-namespace trireme::hierarchical {
+namespace trireme::wire {
 
 class Ring final : public host::Engine {
  public:
-  Ring(const tcp::Members& members, std::unique_ptr<Neighbours> neighbours)
-      : neighbours_(std::move(neighbours)),
-        n_(static_cast<int>(members.ranks.size())),
-        me_(members.own) {}
+  // `members` are the peers' numbers on the wire, which outlives the ring.
+  Ring(Members members, Wire& wire)
+      : members_(std::move(members)),
+        wire_(wire),
+        n_(static_cast<int>(members_.ranks.size())),
+        me_(members_.own) {}
+  // The ranks to which connections are needed.
+  static std::vector<int> neighbours(const Members& members);
 
   const char* name() const override { return "ring"; }
-  // Operations as the members see them, with counts by member and the root as an index. It reduces
-  // no narrow types, and no reduction with a last step. After `reduce` the receive memory of
-  // members that are not the root holds parts of the sum.
+  // Operations as the members see them, with counts by member and the root as an index. It rounds
+  // the narrow types in each step, and has a last step only in a reduce-scatter. After `reduce` the
+  // receive memory of members that are not the root holds parts of the sum.
   bool offers(const Operation& operation) const override;
   bool prefers(const Operation&) const override { return true; }
   bool tells_apart() const override { return true; }
   Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
-  TrafficCounters traffic() const override { return neighbours_->traffic(); }
-  void abort() noexcept override { neighbours_->abort(); }
+  void abort() noexcept override {}  // the wire's owner ends it
 
  private:
   struct Block {
@@ -37,14 +39,23 @@ class Ring final : public host::Engine {
   };
   // The state of a channel.
   struct Lane {
-    std::unique_ptr<std::byte[]> memory;
+    std::shared_ptr<std::byte[]> memory;
     std::uint64_t bytes = 0;
   };
   // One call.
   struct Call;
+  // One message of it that is under way.
+  class Posted;
+  // An all-reduce has several pieces under way.
+  class Piece;
 
   int at(int index) const { return (index % n_ + n_) % n_; }
+  const Block& block_of(const std::vector<Block>& blocks, int index) const {
+    return blocks[static_cast<std::size_t>(at(index))];
+  }
   static std::byte* spare(Lane& lane, std::uint64_t bytes);
+  // Sends to the next member, and receives from the previous one; both ends agree on the sizes. A
+  // size of 0 sends no message.
   Status step(Call& call, const std::byte* out, std::uint64_t out_bytes, std::byte* in,
               std::uint64_t in_bytes);
   std::vector<Block> blocks_of(const Operation& operation) const;
@@ -55,10 +66,11 @@ class Ring final : public host::Engine {
   Status reduce(Call& call);
   Status gather_blocks(Call& call, std::byte* data, const std::vector<Block>& blocks);
 
-  const std::unique_ptr<Neighbours> neighbours_;
+  const Members members_;
+  Wire& wire_;
   const int n_;
   const int me_;
   std::array<Lane, kChannels> lanes_;
 };
 
-}  // namespace trireme::hierarchical
+}  // namespace trireme::wire

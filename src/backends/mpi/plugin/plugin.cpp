@@ -59,6 +59,7 @@ struct Group {
   std::atomic<std::size_t> ready{0};                     // how many of them exist
   std::atomic<int> failed{MPI_SUCCESS};
   std::atomic<int> abandoned{0};
+  std::uint32_t number = 0;
   int tag = 0;  // differs from earlier groups', whose messages may remain queued
 
   std::vector<std::array<Flight, kFlights>> flights;  // by rank; the sending thread's alone
@@ -144,10 +145,10 @@ Group* join(char* error) {
   MPI_Comm_size(MPI_COMM_WORLD, &world_size);
   auto group = std::make_unique<Group>();
   group->communicators.fill(MPI_COMM_NULL);
-  const std::uint32_t number = joins.fetch_add(1);
-  group->tag = static_cast<int>(number % kTags);
+  group->number = joins.fetch_add(1);
+  group->tag = static_cast<int>(group->number % kTags);
   for (std::uint32_t i = 0; i < kOwnChannels; ++i)
-    group->slots.emplace_back(rank, world_size, number);
+    group->slots.emplace_back(rank, world_size, group->number);
   group->flights.resize(static_cast<std::size_t>(world_size));
   group->frame.resize(kFrameBytes);
   forget_groups();
@@ -156,6 +157,8 @@ Group* join(char* error) {
   advance(*group, 1);
   return group.release();
 }
+
+std::uint64_t number(const Group* group) { return group->number; }
 
 Flight* free_flight(std::array<Flight, kFlights>& flights, int* code) {
   for (Flight& flight : flights) {
@@ -415,9 +418,10 @@ State post(Group* group, const PeerMessage& message, Request** out, char* error)
   return prepare(
       *group, message.channel, "a message",
       [&](MPI_Comm comm, MPI_Request* request) {
-        const auto [unused, peer, tag, bytes, data, sends] = message;
-        return sends ? MPI_Isend(data, bytes, MPI_BYTE, peer, tag, comm, request)
-                     : MPI_Irecv(data, bytes, MPI_BYTE, peer, tag, comm, request);
+        const auto [unused, peer, tag, bytes, data, sends, announced] = message;
+        if (!sends) return MPI_Irecv(data, bytes, MPI_BYTE, peer, tag, comm, request);
+        return announced ? MPI_Issend(data, bytes, MPI_BYTE, peer, tag, comm, request)
+                         : MPI_Isend(data, bytes, MPI_BYTE, peer, tag, comm, request);
       },
       out, error);
 }
@@ -466,13 +470,19 @@ State fetch(Group* group, std::uint32_t channel, Take take, void* context, char*
 
 void abandon(Group* group, Request*) { group->abandoned.fetch_add(1); }
 
-constexpr Plugin kPlugin{kPluginVersion, TRIREME_VERSION,
-                         sizeof(Plugin), TRIREME_MPI_NAME,
-                         begin,          join,
-                         send,           receive,
-                         leave,          publish,
-                         fetch,          start,
-                         post,           test,
+constexpr Plugin kPlugin{{kPluginVersion, TRIREME_VERSION, sizeof(Plugin)},
+                         TRIREME_MPI_NAME,
+                         begin,
+                         join,
+                         number,
+                         send,
+                         receive,
+                         leave,
+                         publish,
+                         fetch,
+                         start,
+                         post,
+                         test,
                          abandon};
 
 }  // namespace
