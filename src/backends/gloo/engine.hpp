@@ -30,6 +30,7 @@ class GlooEngine final : public host::Engine {
   bool prefers(const Operation& operation) const override;
   bool tells_apart() const override { return true; }
   Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
+  Wire* wire() override { return &exchange_; }
   TrafficCounters traffic() const override { return exchange_.traffic(); }
   void abort() noexcept override { exchange_.abort(); }
 
