@@ -9,7 +9,6 @@
 
 #include "backends/parts.hpp"
 #include "kernels/reduce.hpp"
-#include "platform/dynamic_library.hpp"
 #include "platform/names.hpp"
 
 namespace trireme::gloo {
@@ -90,26 +89,11 @@ constexpr Services kServices{
 std::string plugin_file() {
   const char* const named = std::getenv("TRIREME_GLOO_LIBRARY");
   if (named != nullptr && *named != 0) return named;
-  const std::string folder = own_folder();
-  return (folder.empty() ? "" : folder + "/") + "libtrireme_gloo.so";
+  return plugin_path("libtrireme_gloo.so");
 }
 
 Status load(const Plugin** out) {
-  const std::string file = plugin_file();
-  std::string why;
-  const DynamicLibrary library = DynamicLibrary::open(file, &why);
-  if (!why.empty()) return unsupported("no Gloo: tried " + file + ": " + why);
-  const auto get = reinterpret_cast<GetPlugin>(library.symbol(kPluginSymbol));
-  if (get == nullptr) return unsupported("no Gloo: " + file + " is not a plugin of Trireme");
-  const Plugin* const plugin = get();
-  if (plugin->version != kPluginVersion || plugin->library != TRIREME_VERSION ||
-      plugin->bytes != sizeof(Plugin)) {
-    return unsupported("no Gloo: " + file + " is of version " + std::to_string(plugin->library) +
-                       "." + std::to_string(plugin->version) + ", but this library is of " +
-                       std::to_string(TRIREME_VERSION) + "." + std::to_string(kPluginVersion));
-  }
-  *out = plugin;
-  return Status::success();
+  return open_plugin("Gloo", plugin_file(), kPluginSymbol, kPluginVersion, out);
 }
 
 }  // namespace

@@ -1,14 +1,12 @@
 // The interface between the library and its plugin for Gloo: two tables of functions. The library
 // includes no header of Gloo, which depends on further libraries. The plugin has no socket, and
-// uses only the library's. Both come from one build, and the library takes no other plugin. No
-// function throws.
+// uses only the library's. No function throws.
 #pragma once
-
-#include <trireme/version.h>
 
 #include <cstdint>
 
 #include "backends/backend.hpp"
+#include "platform/plugin.hpp"
 
 namespace trireme::gloo {
 
@@ -49,16 +47,12 @@ struct Call {
 enum class State : std::int32_t { done, stopped, failed, no_memory };  // stopped: a service said no
 
 struct Plugin {
-  std::uint32_t version;  // kPluginVersion
-  std::uint32_t library;  // TRIREME_VERSION
-  std::uint32_t bytes;    // of this table
+  PluginHead head;  // of kPluginVersion
   // Returns null if there is no memory. `services` must stay valid.
   Group* (*open)(int member, int size, const Services* services) noexcept;
   // One call at a time on each channel. `error` gets Gloo's text of a failure.
   State (*run)(Group* group, const Call& call, Run* run, char* error) noexcept;
   void (*close)(Group* group) noexcept;
 };
-
-using GetPlugin = const Plugin* (*)();
 
 }  // namespace trireme::gloo

@@ -28,8 +28,7 @@ constexpr Kind kKinds[] = {{"openmpi", "OMPI_COMM_WORLD_RANK", "libmpi.so.40"},
                            {"mpich", "PMI_RANK", "libmpich.so.12"}};
 
 std::string file_of(const Kind& kind) {
-  const std::string folder = own_folder();
-  return (folder.empty() ? "" : folder + "/") + "libtrireme_mpi_" + kind.name + ".so";
+  return plugin_path(std::string("libtrireme_mpi_") + kind.name + ".so");
 }
 
 bool is_set(const char* variable) {
@@ -63,20 +62,7 @@ Status choose(std::string* file) {
 }
 
 Status load(const std::string& file, const Plugin** out) {
-  std::string why;
-  const DynamicLibrary library = DynamicLibrary::open(file, &why);
-  if (!why.empty()) return unsupported("no MPI: tried " + file + ": " + why);
-  const auto get = reinterpret_cast<GetPlugin>(library.symbol(kPluginSymbol));
-  if (get == nullptr) return unsupported("no MPI: " + file + " is not a plugin of Trireme");
-  const Plugin* const plugin = get();
-  if (plugin->version != kPluginVersion || plugin->library != TRIREME_VERSION ||
-      plugin->bytes != sizeof(Plugin)) {
-    return unsupported("no MPI: " + file + " is of version " + std::to_string(plugin->library) +
-                       "." + std::to_string(plugin->version) + ", but this library is of " +
-                       std::to_string(TRIREME_VERSION) + "." + std::to_string(kPluginVersion));
-  }
-  *out = plugin;
-  return Status::success();
+  return open_plugin("MPI", file, kPluginSymbol, kPluginVersion, out);
 }
 
 // A process has one MPI: the first choice stays.

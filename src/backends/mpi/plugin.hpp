@@ -1,13 +1,11 @@
 // The interface between the library and its plugin for one MPI: a table of functions. The library
-// includes no mpi.h; the plugin is compiled once with each MPI's. Both come from one build, and the
-// library takes no other plugin.
+// includes no mpi.h; the plugin is compiled once with each MPI's.
 #pragma once
-
-#include <trireme/version.h>
 
 #include <cstdint>
 
 #include "backends/backend.hpp"
+#include "platform/plugin.hpp"
 
 namespace trireme::mpi {
 
@@ -61,10 +59,8 @@ enum class State : std::int32_t { pending, done, failed };
 
 // Every function but begin() makes only calls of MPI that do not wait.
 struct Plugin {
-  std::uint32_t version;  // kPluginVersion
-  std::uint32_t library;  // TRIREME_VERSION
-  std::uint32_t bytes;    // of this table
-  const char* name;       // "Open MPI"
+  PluginHead head;   // of kPluginVersion
+  const char* name;  // "Open MPI"
 
   // Initialises MPI unless the program has; in that case finalises it when the process exits.
   // Returns this process' place among the processes of mpirun. The result is a trireme_status;
@@ -101,7 +97,5 @@ struct Plugin {
   // The request's result is not wanted any more; its memory must stay for good.
   void (*abandon)(Group* group, Request* request);
 };
-
-using GetPlugin = const Plugin* (*)();
 
 }  // namespace trireme::mpi

@@ -274,12 +274,11 @@ State run(Group* group, const Call& call, Run* run, char* error) noexcept {
 
 void close(Group* group) noexcept { delete group; }
 
-constexpr Plugin kPlugin{kPluginVersion, TRIREME_VERSION, sizeof(Plugin), open, run, close};
+constexpr Plugin kPlugin{{kPluginVersion, TRIREME_VERSION, sizeof(Plugin)}, open, run, close};
 
 }  // namespace
 }  // namespace trireme::gloo
 
-extern "C" __attribute__((visibility("default"))) const trireme::gloo::Plugin*
-trireme_gloo_plugin() {
-  return &trireme::gloo::kPlugin;
+extern "C" __attribute__((visibility("default"))) const trireme::PluginHead* trireme_gloo_plugin() {
+  return &trireme::gloo::kPlugin.head;
 }

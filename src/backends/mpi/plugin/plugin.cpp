@@ -488,6 +488,6 @@ constexpr Plugin kPlugin{{kPluginVersion, TRIREME_VERSION, sizeof(Plugin)},
 }  // namespace
 }  // namespace trireme::mpi
 
-extern "C" __attribute__((visibility("default"))) const trireme::mpi::Plugin* trireme_mpi_plugin() {
-  return &trireme::mpi::kPlugin;
+extern "C" __attribute__((visibility("default"))) const trireme::PluginHead* trireme_mpi_plugin() {
+  return &trireme::mpi::kPlugin.head;
 }
