@@ -239,8 +239,8 @@ void the_root_of_a_ring_gets_the_sum(void**) {
   std::vector<std::thread> members;
   for (int me = 0; me < kMembers; ++me) {
     members.emplace_back([&, me] {
-      const tcp::Members all{{0, 1, 2}, me};
-      Ring ring(all, std::make_unique<LineNeighbours>(all, wires[me]));
+      const Members all{{0, 1, 2}, me};
+      Ring ring(all, *wires[me]);
       std::uint64_t ticket = 0;
       for (const std::uint64_t count : {0u, 1u, 7u, 65'536u, 65'537u, 300'001u}) {
         for (int root = 0; root < kMembers; ++root) {

@@ -112,9 +112,14 @@ Status MpiWire::begin(Transfer& transfer, bool sends) {
                     transfer.announced || !is_short(transfer)};
   lane.waiting.push_back(piece.get());
   transfer.record = piece.release();
-  const Status posted = post_waiting(lane);
-  if (!posted.ok()) drop(transfer);
-  return posted;
+  try {
+    const Status posted = post_waiting(lane);
+    if (!posted.ok()) drop(transfer);
+    return posted;
+  } catch (...) {
+    drop(transfer);  // its maker does not know that it has begun
+    throw;
+  }
 }
 
 Status MpiWire::post_waiting(Lane& lane) {
@@ -156,14 +161,18 @@ Status MpiWire::end(Lane& lane, Piece& piece) {
       std::memcpy(&head, from, sizeof head);
       from += sizeof head;
     }
-    // Another one: of an earlier group, or the ranks disagree.
-    if (head.group != number_ || head.ticket != transfer.ticket) {
+    // Another call of this group: the ranks disagree, and their calls tell how.
+    if (head.group == number_ && head.ticket != transfer.ticket) {
+      aborted_.store(true);
+      return ended();
+    }
+    if (head.group != number_) {
       aborted_.store(true);
       FailureDetails details;
       details.blamed = {transfer.peer};
       return Status::failure(TRIREME_ERROR_CORRUPT, "rank " + std::to_string(transfer.peer) +
                                                         ": a message of MPI was a piece of "
-                                                        "another operation")
+                                                        "another group")
           .with_details(std::move(details));
     }
     const bool is_copied = piece.stage != nullptr && transfer.bytes > 0;

@@ -22,8 +22,9 @@
 namespace trireme::mpi {
 
 // Begins the message of a short piece. MPI may take such a message before its receiver asks for it.
-// So it may have one of an earlier group, whose communicator had the same name. A long piece is not
-// over before its receiver has asked for it.
+// So it may have one of a call that failed. The plugin keeps the communicators of a group in which
+// a message had no receiver: no later group has them. A long piece is not over before its receiver
+// has asked for it.
 struct PieceHead {
   std::uint64_t group;   // its number in the plugin
   std::uint64_t ticket;  // the operation's

@@ -17,6 +17,8 @@ namespace {
 
 // How long the reason may take to arrive after a step with a peer has failed.
 constexpr std::uint64_t kVerdictNs = 500'000'000;
+// How often a rank looks for it where it takes its peers' calls by itself.
+constexpr std::uint64_t kFetchNs = 1'000'000;
 
 }  // namespace
 
@@ -167,9 +169,17 @@ Status Run::explain(const Status& moved) {
   } else if (moved.code() != TRIREME_ERROR_CORRUPT) {  // the failures here tell the reason
     const Deadline backoff = Deadline::after(kVerdictNs);
     Bell& bell = call_.group.bells().private_bell();
+    SlotRelay* const relay = call_.group.bells().relay();
+    const bool fetches = relay != nullptr && relay->is_fetched();
     while (!call_.group.failure().happened() && !backoff.passed()) {
       const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
-      if (!call_.group.failure().happened()) call_.group.bells().sleep(bell, seen, backoff);
+      // The peers' calls may be here, and no other thread may take them.
+      if (fetches) {
+        relay->fetch(call_.op.channel);
+        TRIREME_RETURN_IF_ERROR(compare());
+      }
+      const Deadline pause = fetches ? Deadline::after(kFetchNs) : backoff;
+      if (!call_.group.failure().happened()) call_.group.bells().sleep(bell, seen, pause);
     }
   }
   TRIREME_RETURN_IF_ERROR(compare());

@@ -50,6 +50,7 @@ struct Flight {
 
 struct Request {
   MPI_Request request = MPI_REQUEST_NULL;
+  bool receives = false;  // a message
 };
 
 struct Group {
@@ -59,6 +60,8 @@ struct Group {
   std::atomic<std::size_t> ready{0};                     // how many of them exist
   std::atomic<int> failed{MPI_SUCCESS};
   std::atomic<int> abandoned{0};
+  // How many messages of post() this rank has sent, less how many it has received.
+  std::atomic<std::int64_t> unmatched{0};
   std::uint32_t number = 0;
   int tag = 0;  // differs from earlier groups', whose messages may remain queued
 
@@ -72,6 +75,8 @@ struct Group {
   std::vector<Slots> slots;  // by channel
 
   MPI_Request leaving = MPI_REQUEST_NULL;
+  std::int64_t own_unmatched = 0;  // when this rank left
+  std::int64_t all_unmatched = 0;  // of all ranks
 
   std::mutex sleep_mutex;
   std::condition_variable stirred;
@@ -305,11 +310,22 @@ bool is_over(Group& group) {
   return group.receiving == MPI_REQUEST_NULL;
 }
 
-// False: some are left.
+// Groups whose communicators stay for good.
+std::deque<Group*>& kept_groups() {
+  static std::deque<Group*>* const groups = new std::deque<Group*>;
+  return *groups;
+}
+
+// False: some are left. MPI may keep a message that no rank has received. It may give it to a later
+// communicator with the same number. So the communicators of such a group stay.
 bool forget_groups() {
   std::deque<Group*>& groups = left_groups();
   std::erase_if(groups, [](Group* group) {
     if (!is_over(*group)) return false;
+    if (group->all_unmatched != 0) {
+      kept_groups().push_back(group);
+      return true;
+    }
     for (MPI_Comm& communicator : group->communicators) MPI_Comm_free(&communicator);
     delete group;
     return true;
@@ -326,7 +342,9 @@ void leave(void* user_data) {
       const Inside inside;
       if (!inside) break;
       if (advance(*group, group->communicators.size()) == State::done && is_quiet(*group)) {
-        if (MPI_Ibarrier(group->communicators[0], &group->leaving) == MPI_SUCCESS) {
+        group->own_unmatched = group->unmatched.load();
+        if (MPI_Iallreduce(&group->own_unmatched, &group->all_unmatched, 1, MPI_INT64_T, MPI_SUM,
+                           group->communicators[0], &group->leaving) == MPI_SUCCESS) {
           left_groups().push_back(group);
         }
         forget_groups();
@@ -415,7 +433,7 @@ State start(Group* group, const Call& call, Request** out, char* error) {
 }
 
 State post(Group* group, const PeerMessage& message, Request** out, char* error) {
-  return prepare(
+  const State state = prepare(
       *group, message.channel, "a message",
       [&](MPI_Comm comm, MPI_Request* request) {
         const auto [unused, peer, tag, bytes, data, sends, announced] = message;
@@ -424,9 +442,13 @@ State post(Group* group, const PeerMessage& message, Request** out, char* error)
                          : MPI_Isend(data, bytes, MPI_BYTE, peer, tag, comm, request);
       },
       out, error);
+  if (state != State::done) return state;
+  (*out)->receives = !message.sends;
+  if (message.sends) group->unmatched.fetch_add(1);
+  return state;
 }
 
-State test(Group*, Request* request, char* error) {
+State test(Group* group, Request* request, char* error) {
   int code = MPI_SUCCESS;
   {
     const Inside inside;
@@ -438,6 +460,7 @@ State test(Group*, Request* request, char* error) {
     code = MPI_Test(&request->request, &done, MPI_STATUS_IGNORE);
     if (code == MPI_SUCCESS && done == 0) return State::pending;
   }
+  if (code == MPI_SUCCESS && request->receives) group->unmatched.fetch_sub(1);
   delete request;
   if (code == MPI_SUCCESS) return State::done;
   return say(error, error_text("MPI_Test", code)), State::failed;
