@@ -50,7 +50,8 @@ Status read_part(const trireme_random_options* caller, trireme_dtype dtype,
         " on, of " + text(options.all_columns) +
         " columns: the number of the last element does not fit into 64 bits");
   }
-  if (__builtin_mul_overflow(options.rows * options.columns, trireme::dtype_size(dtype), bytes) ||
+  if (__builtin_mul_overflow(options.rows, options.columns, bytes) ||
+      __builtin_mul_overflow(*bytes, trireme::dtype_size(dtype), bytes) ||
       *bytes > UINT64_MAX / 2) {
     return trireme::invalid_argument("options: " + text(options.rows) + " rows of " +
                                      text(options.columns) + " columns do not fit into memory");

@@ -65,7 +65,8 @@ void random_dropout(trireme_dtype dtype, const RandomPart& part, double rate, co
   const std::uint64_t size = dtype_size(dtype);
   const DropoutLoop loop = loops().dropout[dtype];
   const auto limit = static_cast<std::uint32_t>(rate * 0x1p32);
-  const double factor = 1 / (1 - rate);
+  // By the probability that the limit gives, which is below `rate` by up to 2^-32.
+  const double factor = 0x1p32 / (0x1p32 - limit);
   Words words;
   each_piece(part, [&](std::uint64_t number, std::uint64_t place, std::uint64_t count) {
     loop(static_cast<char*>(destination) + place * size,

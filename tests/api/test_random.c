@@ -18,6 +18,7 @@
 #define F16 TRIREME_DTYPE_F16
 #define BF16 TRIREME_DTYPE_BF16
 #define BIG (UINT64_C(1) << 40)
+#define FOUR_G (UINT64_C(1) << 32)
 
 static const trireme_dtype kDtypes[] = {F32, F64, F16, BF16};
 enum { DTYPES = sizeof kDtypes / sizeof kDtypes[0] };
@@ -210,8 +211,9 @@ static void dropout_keeps_and_drops_as_a_plain_loop(void **state) {
             memcpy(copy, source, count * size);
             for (size_t r = 0; r < sizeof kRates / sizeof kRates[0]; ++r) {
                 const double rate = kRates[r];
+                const double share = ldexp(floor(ldexp(rate, 32)), -32);
                 const double factor =
-                    dtype == F64 ? 1 / (1 - rate) : (double)(float)(1 / (1 - rate));
+                    dtype == F64 ? 1 / (1 - share) : (double)(float)(1 / (1 - share));
                 memset(result, 0xa5, (count + 1) * size);
                 assert_int_equal(trireme_random_dropout(&options, rate, source, result, dtype),
                                  TRIREME_OK);
@@ -246,6 +248,38 @@ static void dropout_keeps_and_drops_as_a_plain_loop(void **state) {
             free(result);
         }
     }
+}
+
+/* By hand: the factor is that of the probability, which is the rate rounded down. */
+static void the_factor_follows_the_rounded_rate(void **state) {
+    (void)state;
+    static const struct {
+        double rate, factor;
+    } kFactors[] = {{0x1p-40, 1},          {0x1p-32 - 0x1p-80, 1},      {0.25 + 0x1p-40, 4.0 / 3},
+                    {0.5 + 0x1p-33, 2},    {1 - 0x1.8p-31, 0x1p32 / 3}, {1 - 0x1p-32, 0x1p32},
+                    {1 - 0x1p-33, 0x1p32}, {1 - 0x1p-53, 0x1p32}};
+    /* Its word is 2^32 - 1: every rate keeps it. */
+    const uint64_t kept = UINT64_C(6233961080);
+    assert_int_equal(word_of(0, 0, 2, kept), UINT32_MAX);
+    const trireme_random_options options =
+        options_of((struct part){0, 0, 0, 1, kept - 1, 3, kept + 2});
+    for (size_t i = 0; i < sizeof kFactors / sizeof kFactors[0]; ++i) {
+        double wide[3] = {3, 3, 3};
+        float values[3] = {3, 3, 3};
+        assert_int_equal(trireme_random_dropout(&options, kFactors[i].rate, wide, wide, F64),
+                         TRIREME_OK);
+        assert_int_equal(trireme_random_dropout(&options, kFactors[i].rate, values, values, F32),
+                         TRIREME_OK);
+        assert_true(wide[1] == 3 * kFactors[i].factor);
+        assert_true(values[1] == 3 * (float)kFactors[i].factor);
+    }
+    /* A rate that rounds to 0 changes nothing. */
+    const trireme_random_options many =
+        options_of((struct part){0, 0, 0, 1, kept - 2000, 4000, kept + 2000});
+    float values[4000], before[4000];
+    for (int i = 0; i < 4000; ++i) values[i] = before[i] = (float)(i - 2000) / 7;
+    assert_int_equal(trireme_random_dropout(&many, 0x1p-40, values, values, F32), TRIREME_OK);
+    assert_memory_equal(values, before, sizeof values);
 }
 
 /* ---- parts of an array ---- */
@@ -429,6 +463,9 @@ static void parts_that_cannot_be_are_refused(void **state) {
         {{1, 2, UINT64_C(1) << 32, 1, 0, 5, UINT64_C(1) << 32}, "does not fit into 64 bits"},
         {{1, 2, 0, BIG, 0, 1 << 22, 1 << 22}, "do not fit into memory"},
         {{1, 2, 0, BIG, 0, (1 << 24) - 1, (1 << 24) - 1}, "do not fit into memory"},
+        /* 2^64 elements, whose last number is the largest of 64 bits. */
+        {{1, 2, 0, FOUR_G, 0, FOUR_G, FOUR_G}, "do not fit into memory"},
+        {{1, 2, 0, UINT64_C(1) << 61, 0, 8, 8}, "do not fit into memory"},
     };
     for (size_t i = 0; i < sizeof kBad / sizeof kBad[0]; ++i) {
         trireme_random_options options = options_of(kBad[i].part);
@@ -516,6 +553,7 @@ int main(void) {
         cmocka_unit_test(the_plain_loop_has_the_published_values),
         cmocka_unit_test(every_dtype_has_the_values_of_a_plain_loop),
         cmocka_unit_test(dropout_keeps_and_drops_as_a_plain_loop),
+        cmocka_unit_test(the_factor_follows_the_rounded_rate),
         cmocka_unit_test(parts_are_parts_of_the_whole),
         cmocka_unit_test(threads_draw_the_same),
         cmocka_unit_test(elements_are_dropped_as_often_as_they_should),

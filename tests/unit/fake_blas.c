@@ -1,6 +1,6 @@
 /*
  * A library with the functions of cblas that the tests need, which can behave badly: FAKE_BLAS in
- * the environment names how. The build makes several of it.
+ * the environment names how, and FAKE_BLIS for the one like BLIS. The build makes several of it.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -19,13 +19,42 @@ static number largest;
 static int calls;
 
 static int behaves(const char *how) {
+#ifdef FAKE_BLIS
+    const char *asked = getenv("FAKE_BLIS");
+#else
     const char *asked = getenv("FAKE_BLAS");
+#endif
     return asked != NULL && strcmp(asked, how) == 0;
 }
 
+static void set_threads(int64_t count) {
+    threads = behaves("few threads") && count > 2 ? 2 : (int)count;
+}
+
+#ifdef FAKE_BLIS
+void bli_thread_set_num_threads(int64_t count);
+void bli_thread_set_num_threads(int64_t count) {
+    set_threads(count);
+}
+
+int64_t bli_thread_get_num_threads(void);
+int64_t bli_thread_get_num_threads(void) {
+    return threads;
+}
+
+int64_t bli_info_get_blas_int_type_size(void);
+int64_t bli_info_get_blas_int_type_size(void) {
+    return behaves("wide numbers") ? 64 : 32;
+}
+
+const char *bli_info_get_version_str(void);
+const char *bli_info_get_version_str(void) {
+    return "Fake 0.9\n";
+}
+#else
 void NAME(openblas_set_num_threads)(int count);
 void NAME(openblas_set_num_threads)(int count) {
-    threads = behaves("few threads") && count > 2 ? 2 : count;
+    set_threads(count);
 }
 
 int NAME(openblas_get_num_threads)(void);
@@ -41,6 +70,7 @@ const char *NAME(openblas_get_config)(void) {
     return "Fake 1.2 ";
 #endif
 }
+#endif
 
 /* The largest of rows, columns and depth since the last question. */
 int64_t fake_blas_largest(void);

@@ -421,13 +421,134 @@ void another_number_of_threads_is_set_back(void**) {
   assert_int_equal(get(), 3);
 }
 
+// How a fake library behaves until the end of the block.
+class Behaving {
+ public:
+  explicit Behaving(const char* how, const char* variable = "FAKE_BLAS") : variable_(variable) {
+    setenv(variable, how, 1);
+  }
+  ~Behaving() { unsetenv(variable_); }
+  Behaving(const Behaving&) = delete;
+  Behaving& operator=(const Behaving&) = delete;
+
+ private:
+  const char* const variable_;
+};
+
+void two_numbers_of_threads_of_one_library_are_refused(void**) {
+  std::string why;
+  const DynamicLibrary library = DynamicLibrary::open(kFake, &why);
+  const auto get = reinterpret_cast<int (*)()>(library.symbol("openblas_get_num_threads"));
+  // The same file by another name is the same library.
+  const std::size_t slash = kFake.rfind('/');
+  const std::string other_name = kFake.substr(0, slash) + "/." + kFake.substr(slash);
+  std::unique_ptr<Gemm> first = made({.provider = "loaded", .library = kFake, .threads = 3});
+  std::unique_ptr<Gemm> second = made({.provider = "loaded", .library = other_name, .threads = 3});
+  const auto refused = [&] {
+    for (const std::string& name : {kFake, other_name}) {
+      for (const int threads : {1, 2, 4}) {
+        const Status status = refusal({.provider = "loaded", .library = name, .threads = threads});
+        assert_int_equal(status.code(), TRIREME_ERROR_INVALID_STATE);
+        assert_true(says(status, "threads is " + std::to_string(threads) + ", but " + name));
+        assert_true(says(status, "computes with 3 in this process"));
+        assert_int_equal(get(), 3);
+      }
+    }
+  };
+  refused();
+  // Another library has a number of its own.
+  assert_int_equal(
+      made({.provider = "loaded", .library = TRIREME_FAKE_BLAS_64, .threads = 2})->info().threads,
+      2);
+  first.reset();
+  refused();
+  second.reset();
+  first = made({.provider = "loaded", .library = kFake, .threads = 2});
+  assert_int_equal(get(), 2);
+}
+
+void a_refused_library_keeps_its_number_of_threads(void**) {
+  std::string why;
+  const DynamicLibrary library = DynamicLibrary::open(kFake, &why);
+  const auto set = reinterpret_cast<void (*)(int)>(library.symbol("openblas_set_num_threads"));
+  const auto get = reinterpret_cast<int (*)()>(library.symbol("openblas_get_num_threads"));
+  const GemmOptions four = {.provider = "loaded", .library = kFake, .threads = 4};
+  set(7);
+  {
+    const Behaving badly("does nothing");
+    assert_true(says(refusal(four), "computes wrong products"));
+    assert_int_equal(get(), 7);
+  }
+  set(1);
+  {
+    const Behaving badly("few threads");
+    assert_true(says(refusal(four), "takes 2"));
+    assert_int_equal(get(), 1);
+  }
+  // A number that another Gemm uses stays.
+  const std::unique_ptr<Gemm> gemm = made(four);
+  const Behaving badly("does nothing");
+  assert_true(says(refusal(four), "computes wrong products"));
+  assert_int_equal(get(), 4);
+  assert_int_equal(refusal({.provider = "loaded", .library = kFake, .threads = 5}).code(),
+                   TRIREME_ERROR_INVALID_STATE);
+}
+
+void the_first_library_that_can_be_used_is_taken(void**) {
+  const std::string blis = TRIREME_FAKE_BLAS_BLIS;
+  const LoadedOptions options = {
+      .names = {"libno_such_blas.so.3", TRIREME_FAKE_BLAS_HALF, kFake, blis}, .threads = 4};
+  const auto takes = [&](const std::string& library, const char* version) {
+    std::unique_ptr<Gemm> gemm;
+    const Status status = LoadedGemm::open(options, &gemm);
+    if (!status.ok()) std::printf("%s\n", status.message().c_str());
+    assert_true(status.ok());
+    assert_string_equal(gemm->info().library.c_str(), library.c_str());
+    assert_string_equal(gemm->info().version.c_str(), version);
+    assert_int_equal(gemm->info().threads, 4);
+    check_provider(*gemm, {F32, F64}, false);
+  };
+  takes(kFake, "Fake 1.2");
+  for (const char* const how : {"does nothing", "forgets to transpose", "few threads"}) {
+    const Behaving badly(how);
+    takes(blis, "Fake 0.9");
+    // A library that the caller names is the only one.
+    LoadedOptions named = options;
+    named.library = kFake;
+    std::unique_ptr<Gemm> gemm;
+    const Status status = LoadedGemm::open(named, &gemm);
+    assert_int_equal(status.code(), TRIREME_ERROR_UNSUPPORTED);
+    assert_null(gemm.get());
+    assert_false(says(status, blis));
+  }
+  const Behaving badly("few threads");
+  const Behaving wide("wide numbers", "FAKE_BLIS");
+  std::unique_ptr<Gemm> gemm;
+  const Status status = LoadedGemm::open(options, &gemm);
+  assert_int_equal(status.code(), TRIREME_ERROR_UNSUPPORTED);
+  assert_null(gemm.get());
+  assert_true(says(status, "no BLAS for gemm loaded; tried libno_such_blas.so.3: "));
+  assert_true(says(status, std::string("; tried ") + TRIREME_FAKE_BLAS_HALF + ": it has no cblas"));
+  assert_true(says(status, "; tried " + kFake + ": threads is 4, but " + kFake + " takes 2"));
+  assert_true(says(status, "; tried " + blis + ": its cblas_sgemm has 64-bit numbers"));
+}
+
+// Another library would give other bits than the caller's first Gemm has.
+void a_second_number_of_threads_takes_no_other_library(void**) {
+  const std::unique_ptr<Gemm> first = made({.provider = "loaded", .library = kFake, .threads = 3});
+  std::unique_ptr<Gemm> gemm;
+  const Status status =
+      LoadedGemm::open({.names = {kFake, TRIREME_FAKE_BLAS_BLIS}, .threads = 2}, &gemm);
+  assert_int_equal(status.code(), TRIREME_ERROR_INVALID_STATE);
+  assert_null(gemm.get());
+}
+
 void bits_that_do_not_repeat_are_reported(void**) {
   for (const char* const how : {"counts", "looks at addresses"}) {
-    setenv("FAKE_BLAS", how, 1);
+    const Behaving badly(how);
     const std::unique_ptr<Gemm> gemm = made({.provider = "loaded", .library = kFake});
     assert_false(gemm->info().repeatable);
     assert_true(gemm->info().difference.find("equal products of ") == 0);
-    unsetenv("FAKE_BLAS");
   }
 }
 
@@ -441,9 +562,8 @@ void libraries_that_cannot_be_used_say_why(void**) {
     }
   };
   const auto behaving = [&](const char* how, int threads, const std::vector<std::string>& words) {
-    setenv("FAKE_BLAS", how, 1);
+    const Behaving badly(how);
     refused({.provider = "loaded", .library = kFake, .threads = threads}, words);
-    unsetenv("FAKE_BLAS");
   };
   refused({.provider = "loaded", .library = "libno_such_blas.so.3"},
           {"no BLAS", "tried libno_such_blas.so.3: ", "No such file"});
@@ -452,6 +572,10 @@ void libraries_that_cannot_be_used_say_why(void**) {
           {"tried libm.so.6: it has no cblas_sgemm and cblas_dgemm"});
   refused({.provider = "loaded", .library = TRIREME_FAKE_BLAS_HALF}, {"it has no cblas_sgemm"});
   refused({.provider = "loaded", .library = TRIREME_FAKE_BLAS_BITS}, {"has 64-bit numbers"});
+  {
+    const Behaving wide("wide numbers", "FAKE_BLIS");
+    refused({.provider = "loaded", .library = TRIREME_FAKE_BLAS_BLIS}, {"has 64-bit numbers"});
+  }
   behaving("does nothing", 1, {"computes wrong products: 1 by 1 by 1 of f32"});
   behaving("forgets to transpose", 1, {"computes wrong products: 5 by 3 by 7"});
   behaving("few threads", 4, {"threads is 4, but ", "takes 2"});
@@ -514,6 +638,10 @@ int main() {
       cmocka_unit_test(openblas_is_right_and_repeats),
       cmocka_unit_test(a_loaded_library_computes),
       cmocka_unit_test(another_number_of_threads_is_set_back),
+      cmocka_unit_test(two_numbers_of_threads_of_one_library_are_refused),
+      cmocka_unit_test(a_refused_library_keeps_its_number_of_threads),
+      cmocka_unit_test(the_first_library_that_can_be_used_is_taken),
+      cmocka_unit_test(a_second_number_of_threads_takes_no_other_library),
       cmocka_unit_test(bits_that_do_not_repeat_are_reported),
       cmocka_unit_test(libraries_that_cannot_be_used_say_why),
       cmocka_unit_test(extents_beyond_the_numbers_of_a_library_are_split),

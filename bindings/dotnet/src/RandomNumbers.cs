@@ -69,8 +69,9 @@ namespace Trireme
         }
 
         /// <summary>
-        /// Sets elements to 0 with the probability `rate` and multiplies the others by
-        /// 1 / (1 - rate). Backward is the same call on the gradient.
+        /// Sets elements to 0 with the probability `rate`, rounded down to a multiple of 2^-32, and
+        /// multiplies the others by 1 / (1 - that probability). Backward is the same call on the
+        /// gradient.
         /// </summary>
         public static unsafe void Dropout<T>(
             Span<T> data, double rate, RandomPart part, ElementType type = ElementType.Automatic)

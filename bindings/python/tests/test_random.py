@@ -2,6 +2,7 @@
 
 import array
 import math
+import re
 import unittest
 
 from support import TestCase, trireme
@@ -95,6 +96,23 @@ class UniformTest(TestCase):
             trireme.random_uniform(bytes(24), dtype="f32")
         self.assertEqual(list(values), [7.0] * 6)
         trireme.random_uniform(array.array("f"))
+
+    def test_rows_of_bytes_hold_whole_elements(self):
+        for shape in ((2, 6), (8, 1), (2, 2, 2), (4, 3, 1)):
+            memory = bytearray(b"7" * math.prod(shape))
+            view = memoryview(memory).cast("B", shape)
+            words = f"no whole rows of memory of the shape {re.escape(str(shape))}"
+            with self.assertRaisesRegex(ValueError, words):
+                trireme.random_uniform(view, dtype="f32")
+            with self.assertRaisesRegex(ValueError, words):
+                trireme.random_dropout(view, 0.5, dtype="f32")
+            self.assertEqual(memory, b"7" * math.prod(shape))
+        # Two rows of three elements each are the left half of rows of six.
+        whole, memory = floats(12), bytearray(24)
+        trireme.random_uniform(whole, columns=6, seed=8)
+        left = memoryview(memory).cast("B", (2, 12))
+        trireme.random_uniform(left, seed=8, all_columns=6, dtype="f32")
+        self.assertEqual(memory, (whole[:3] + whole[6:9]).tobytes())
 
 
 class DropoutTest(TestCase):

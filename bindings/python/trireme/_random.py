@@ -28,6 +28,7 @@ def _options(
         for extent in view.shape[:-1] if view.ndim else ():
             rows *= extent
         columns = count // rows if rows else 0
+        whole = f"memory of the shape {tuple(view.shape)}"
     else:
         columns = in_range(columns, 64, "columns")
         if count and not columns:
@@ -36,11 +37,12 @@ def _options(
                 _native.TRIREME_ERROR_INVALID_ARGUMENT,
             )
         rows = count // columns if columns else 0
-        if rows * columns != count:
-            raise InvalidArgumentError(
-                f"{count} elements are no whole rows of {columns} columns",
-                _native.TRIREME_ERROR_INVALID_ARGUMENT,
-            )
+        whole = f"{columns} columns"
+    if rows * columns != count:
+        raise InvalidArgumentError(
+            f"{count} elements are no whole rows of {whole}",
+            _native.TRIREME_ERROR_INVALID_ARGUMENT,
+        )
     return _native.trireme_random_options(
         struct_size=ctypes.sizeof(_native.trireme_random_options),
         seed=in_range(seed, 64, "seed"),
@@ -97,9 +99,10 @@ def random_dropout(
     all_columns: int | None = None,
     dtype: Dtype | None = None,
 ) -> None:
-    """Sets elements to 0 with the probability `rate` and multiplies the others by 1 / (1 - rate).
+    """Sets elements to 0 with the probability `rate` and multiplies the others.
 
-    The result replaces `data`, or goes to `out`. Backward is the same call on the gradient, so
+    The probability is `rate`, rounded down to a multiple of 2^-32; the factor is
+    1 / (1 - the probability). The result replaces `data`, or goes to `out`. Backward is the same call on the gradient, so
     there is no mask to keep. The other keywords are those of random_uniform().
 
     >>> import array, trireme

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "parallel/tensor/gemm_trial.hpp"
 
@@ -46,10 +48,11 @@ std::string version_of(const DynamicLibrary& library) {
 
 template <class Number>
 bool find_threads(const DynamicLibrary& library, const char* set_name, const char* get_name,
-                  std::function<void(int)>* set, std::function<int()>* get) {
+                  std::function<void(int)>* set, std::function<int()>* get, const void** sets) {
   const auto setter = find_function<void (*)(Number)>(library, set_name);
   const auto getter = find_function<Number (*)()>(library, get_name);
   if (setter == nullptr || getter == nullptr) return false;
+  *sets = library.symbol(set_name);
   *set = [setter](int threads) { setter(threads); };
   *get = [getter] { return static_cast<int>(getter()); };
   return true;
@@ -60,6 +63,32 @@ bool mkl_is_wide() {
   const char* const layer = std::getenv("MKL_INTERFACE_LAYER");
   return layer != nullptr && std::strstr(layer, "ILP64") != nullptr;
 }
+
+// BLIS tells the bits of the numbers that cblas takes. The answer's type has 32 or 64 bits by the
+// build; an int takes the lower ones of both.
+bool blis_is_wide(const DynamicLibrary& library) {
+  const auto bits = find_function<int (*)()>(library, "bli_info_get_blas_int_type_size");
+  return bits != nullptr && bits() != 32;
+}
+
+struct SharedThreads {
+  int threads = 0;
+  int before = 0;  // the library's number when the first user came
+  int users = 0;
+};
+
+// The libraries in use, by the function of each that sets its number of threads.
+class ThreadTable {
+ public:
+  // Never destroyed: a Gemm may outlive static objects.
+  static ThreadTable& whole() {
+    static ThreadTable* const table = new ThreadTable;
+    return *table;
+  }
+
+  std::mutex mutex;  // guards `libraries` and the number of threads while it is set
+  std::map<const void*, SharedThreads> libraries;
+};
 
 }  // namespace
 
@@ -81,58 +110,90 @@ Status LoadedGemm::find(const DynamicLibrary& library, const std::string& name,
     return unsupported("its cblas_sgemm has 64-bit numbers; build it with the symbol suffix 64_");
   } else if (library.symbol("MKL_Set_Num_Threads") != nullptr && mkl_is_wide()) {
     return unsupported("MKL_INTERFACE_LAYER gives it 64-bit numbers; set it to LP64");
+  } else if (blis_is_wide(library)) {
+    return unsupported("its cblas_sgemm has 64-bit numbers; build it with a BLAS integer of 32");
   }
   auto* const set = &functions->set_threads;
   auto* const get = &functions->threads;
-  find_threads<int>(library, "openblas_set_num_threads", "openblas_get_num_threads", set, get) ||
+  auto* const sets = &functions->sets;
+  find_threads<int>(library, "openblas_set_num_threads", "openblas_get_num_threads", set, get,
+                    sets) ||
       find_threads<int>(library, "openblas_set_num_threads64_", "openblas_get_num_threads64_", set,
-                        get) ||
-      find_threads<int>(library, "MKL_Set_Num_Threads", "MKL_Get_Max_Threads", set, get) ||
+                        get, sets) ||
+      find_threads<int>(library, "MKL_Set_Num_Threads", "MKL_Get_Max_Threads", set, get, sets) ||
       find_threads<std::int64_t>(library, "bli_thread_set_num_threads",
-                                 "bli_thread_get_num_threads", set, get);
+                                 "bli_thread_get_num_threads", set, get, sets);
   return Status::success();
 }
 
-Status LoadedGemm::set_threads(const Functions& functions, int threads, GemmInfo* info) {
+Status LoadedGemm::share_threads(int threads) {
   const std::string asked = "threads is " + std::to_string(threads);
-  if (threads < 1) return invalid_argument(asked + ", must be 1 or more");
-  info->threads = 0;
-  if (!functions.set_threads) {
+  info_.threads = 0;
+  if (!functions_.set_threads) {
     if (threads == 1) return Status::success();
-    return unsupported(asked + ", but " + info->library + " has no function that sets it");
+    return unsupported(asked + ", but " + info_.library + " has no function that sets it");
   }
-  functions.set_threads(threads);
-  info->threads = functions.threads();
-  if (info->threads == threads) return Status::success();
-  return unsupported(asked + ", but " + info->library + " takes " + std::to_string(info->threads));
+  ThreadTable& table = ThreadTable::whole();
+  const std::lock_guard lock(table.mutex);
+  SharedThreads& shared = table.libraries[functions_.sets];
+  if (shared.users == 0) {
+    shared.threads = threads;
+    shared.before = functions_.threads();
+  } else if (shared.threads != threads) {
+    return invalid_state(asked + ", but " + info_.library + " computes with " +
+                         std::to_string(shared.threads) +
+                         " in this process, and has one number for all");
+  }
+  ++shared.users;
+  shares_threads_ = true;
+  functions_.set_threads(threads);
+  info_.threads = functions_.threads();
+  if (info_.threads == threads) return Status::success();
+  return unsupported(asked + ", but " + info_.library + " takes " + std::to_string(info_.threads));
+}
+
+LoadedGemm::~LoadedGemm() {
+  if (!shares_threads_) return;
+  ThreadTable& table = ThreadTable::whole();
+  const std::lock_guard lock(table.mutex);
+  const auto at = table.libraries.find(functions_.sets);
+  if (--at->second.users > 0) return;
+  if (!opened_) functions_.set_threads(at->second.before);
+  table.libraries.erase(at);
+}
+
+Status LoadedGemm::open_one(const std::string& name, const LoadedOptions& options,
+                            std::unique_ptr<Gemm>* out) {
+  std::string why;
+  const DynamicLibrary library = DynamicLibrary::open(name, &why);
+  if (!why.empty()) return unsupported(why);
+  Functions functions;
+  GemmInfo info;
+  info.provider = "loaded";
+  TRIREME_RETURN_IF_ERROR(find(library, name, &functions, &info));
+  const std::int64_t limit = functions.wide ? std::numeric_limits<std::int64_t>::max()
+                                            : std::numeric_limits<std::int32_t>::max();
+  std::unique_ptr<LoadedGemm> made(
+      new LoadedGemm(std::move(info), std::move(functions), std::min(options.most, limit)));
+  TRIREME_RETURN_IF_ERROR(made->share_threads(options.threads));
+  TRIREME_RETURN_IF_ERROR(made->try_out());
+  made->opened_ = true;
+  *out = std::move(made);
+  return Status::success();
 }
 
 Status LoadedGemm::open(const LoadedOptions& options, std::unique_ptr<Gemm>* out) {
-  std::vector<std::string> names(std::begin(kBlasNames), std::end(kBlasNames));
+  if (options.threads < 1) {
+    return invalid_argument("threads is " + std::to_string(options.threads) +
+                            ", must be 1 or more");
+  }
+  std::vector<std::string> names = options.names;
   if (!options.library.empty()) names = {options.library};
   std::string tried;
   for (const std::string& name : names) {
-    std::string why;
-    const DynamicLibrary library = DynamicLibrary::open(name, &why);
-    Functions functions;
-    GemmInfo info;
-    info.provider = "loaded";
-    if (why.empty()) {
-      const Status found = find(library, name, &functions, &info);
-      if (!found.ok()) why = found.message();
-    }
-    if (!why.empty()) {
-      tried += "; tried " + name + ": " + why;
-      continue;
-    }
-    TRIREME_RETURN_IF_ERROR(set_threads(functions, options.threads, &info));
-    const std::int64_t limit = functions.wide ? std::numeric_limits<std::int64_t>::max()
-                                              : std::numeric_limits<std::int32_t>::max();
-    std::unique_ptr<LoadedGemm> made(
-        new LoadedGemm(std::move(info), std::move(functions), std::min(options.most, limit)));
-    TRIREME_RETURN_IF_ERROR(made->try_out());
-    *out = std::move(made);
-    return Status::success();
+    const Status opened = open_one(name, options, out);
+    if (opened.code() != TRIREME_ERROR_UNSUPPORTED) return opened;
+    tried += "; tried " + name + ": " + opened.message();
   }
   return unsupported("no BLAS for gemm loaded" + tried);
 }

@@ -58,8 +58,8 @@ namespace Trireme
 
         /// <summary>
         /// Dropout (Srivastava et al. 2014): sets elements to 0 with a probability, and multiplies
-        /// the others by 1 / (1 - rate). It keeps no mask: backward is the same call on the
-        /// gradient, with the same options.
+        /// the others by 1 / (1 - the probability). It keeps no mask: backward is the same call on
+        /// the gradient, with the same options.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern unsafe Status trireme_random_dropout(

@@ -44,8 +44,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # same number, cut off to these bits.
     "trireme_random_uniform": (c_int32, [POINTER(trireme_random_options), c_void_p, c_int32]),
     # Dropout (Srivastava et al. 2014): sets elements to 0 with a probability, and multiplies the
-    # others by 1 / (1 - rate). It keeps no mask: backward is the same call on the gradient, with
-    # the same options.
+    # others by 1 / (1 - the probability). It keeps no mask: backward is the same call on the
+    # gradient, with the same options.
     "trireme_random_dropout": (
         c_int32,
         [POINTER(trireme_random_options), c_double, c_void_p, c_void_p, c_int32],

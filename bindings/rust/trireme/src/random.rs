@@ -65,7 +65,8 @@ pub fn random_uniform<T: Real>(data: &mut [T], part: &RandomPart) -> Result<()> 
     check(unsafe { sys::trireme_random_uniform(&raw, data.as_mut_ptr().cast(), T::DTYPE as i32) })
 }
 
-/// Sets elements to 0 with the probability `rate` and multiplies the others by `1 / (1 - rate)`.
+/// Sets elements to 0 with the probability `rate`, rounded down to a multiple of 2^-32, and
+/// multiplies the others by `1 / (1 - that probability)`.
 /// Backward is the same call on the gradient, so there is no mask to keep.
 pub fn random_dropout<T: Real>(data: &mut [T], rate: f64, part: &RandomPart) -> Result<()> {
     let raw = part.raw(data.len())?;

@@ -89,10 +89,11 @@ extern "C" {
         dtype: trireme_dtype,
     ) -> trireme_status;
     /// Dropout (Srivastava et al. 2014): sets elements to 0 with a probability, and multiplies the
-    /// others by 1 / (1 - rate). It keeps no mask: backward is the same call on the gradient, with
-    /// the same options.
+    /// others by 1 / (1 - the probability). It keeps no mask: backward is the same call on the
+    /// gradient, with the same options.
     ///
-    /// * The probability is `rate`, rounded down to a multiple of 2^-32.
+    /// * The probability is `rate`, rounded down to a multiple of 2^-32. So a rate below 2^-32
+    ///   drops nothing and multiplies by 1, and no factor is above 2^32.
     /// * A dropped element is +0, also where it was inf or NaN.
     /// * f32 and f64 are multiplied in their own type, by the factor rounded to it. f16 and bf16
     ///   are multiplied in f32 and rounded once, to nearest even. A NaN stays one quiet NaN.
@@ -100,7 +101,7 @@ extern "C" {
     /// Does not block. Keeps no pointer.
     ///
     /// * `options`: Seed, draw and part. Required.
-    /// * `rate`: Probability that an element is dropped: 0 or more, below 1.
+    /// * `rate`: Probability that an element is dropped, before it is rounded: 0 or more, below 1.
     /// * `source`: The part: rows \* columns elements, row by row without gaps, at any address. May
     ///   be NULL if there are none.
     /// * `destination`: The result, as large. It may be `source`, and must not overlap it in part.
