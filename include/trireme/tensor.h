@@ -219,6 +219,11 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_tensor_block(const trir
  * heads that its own use. A key/value head may then lie on several ranks: its gradients are
  * summands.
  *
+ * A region holds the columns of these heads if its `column_unit` says how many go together. Let D
+ * be the columns of a head. Query heads: D * heads/kv_heads with at least as many key/value heads
+ * as blocks, else D. Key/value heads: D. With fewer key/value heads than blocks, no region cuts
+ * these.
+ *
  * Does not block.
  *
  * @param tensor    The tensor object.
@@ -245,7 +250,8 @@ typedef int32_t trireme_region_kind;
 
 /**
  * Numbers of the kinds. Each line tells the two forms, then the forward pass, then the backward
- * pass.
+ * pass. A pass with "nothing moves" or "this rank's part" works on this rank alone. Every other
+ * pass moves bytes, and counts as one that does with a single rank, too.
  */
 enum {
     /** Whole to shared. Forward: nothing moves. Backward: the sum of all ranks. */
@@ -282,8 +288,8 @@ typedef struct trireme_region_options {
     /** Must be 0. */
     uint32_t flags;
     /**
-     * Name for messages: 1 to 63 bytes of UTF-8. No two live regions of a tensor object share one.
-     * Required.
+     * Name for messages: 1 to 63 bytes of UTF-8 without control characters. No two regions of a
+     * tensor object share one, unless one is destroyed. Required.
      */
     const char *name;
     /** How the array changes. Required. */
@@ -304,6 +310,14 @@ typedef struct trireme_region_options {
      * rG/t to (r+1)G/t. Must be 0 in regions without a sum. Default: the tensor's blocks.
      */
     uint32_t parts;
+    /**
+     * Rows that stay on one rank together, such as those of an attention head. Divides `rows`. The
+     * units are cut as an extent is, in place of single rows. Must be 0 or 1 in regions that do not
+     * cut rows; EXCHANGE cuts both dimensions. Default: 0, which means 1.
+     */
+    uint64_t row_unit;
+    /** The same for columns. */
+    uint64_t column_unit;
 } trireme_region_options; /* since 1.0 */
 
 /** No region yet. */
@@ -364,8 +378,9 @@ typedef struct trireme_pass_options {
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live tensor object of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or a number is unknown or out of
- *                 range. Or the name is empty, too long or taken. Or `dimension` or `parts` does
- *                 not suit the kind. Or the array has more bytes than memory can hold.
+ *                 range. Or the name is empty, too long, taken, not UTF-8 or has a control
+ *                 character. Or `dimension`, `parts` or a unit does not suit the kind. Or a unit
+ *                 does not divide its extent. Or the array has more bytes than memory can hold.
  * @retval TRIREME_ERROR_UNSUPPORTED  The dtype has no sum, and the region has one. Or `options`
  *                 sets a field newer than this library.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
@@ -377,7 +392,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_region_create(
     trireme_tensor *tensor, const trireme_region_options *options, trireme_region **out_region);
 
 /**
- * Destroys a region. Its name is free again.
+ * Destroys a region. Its name is free again at once.
  *
  * Never waits for a peer. A pass that runs in another thread goes on.
  *
@@ -428,10 +443,11 @@ trireme_region_get_info(const trireme_region *region, trireme_region_info *info)
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live region of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, part_count is wrong, arrays overlap,
  *                or an option is out of range.
- * @retval TRIREME_ERROR_INVALID_STATE  Called inside a batch or a completion callback of the
- *                communicator, or the communicator was destroyed.
+ * @retval TRIREME_ERROR_INVALID_STATE  Called inside a batch. Or the pass moves bytes, and was
+ *                called inside a completion callback of the communicator, or after its destruction.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
- * @return Any other status as listed at the top of collectives.h. Then the communicator has failed.
+ * @return Any other status as listed at the top of collectives.h. Then the communicator has failed,
+ *         if the pass moves bytes.
  *
  * Thread safety: one call at a time per region.
  * @since 1.0
@@ -460,7 +476,8 @@ trireme_region_forward(trireme_region *region, const void *const *parts, uint32_
  * @retval TRIREME_ERROR_INVALID_STATE  There were as many backward passes as forward passes. Or as
  *                for trireme_region_forward().
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
- * @return Any other status as listed at the top of collectives.h. Then the communicator has failed.
+ * @return Any other status as listed at the top of collectives.h. Then the communicator has failed,
+ *         if the pass moves bytes.
  *
  * Thread safety: one call at a time per region.
  * @since 1.0

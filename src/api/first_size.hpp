@@ -72,7 +72,7 @@ TRIREME_FIRST_SIZE(trireme_capability_query, 32);
 TRIREME_FIRST_SIZE(trireme_tensor_options, 24);
 TRIREME_FIRST_SIZE(trireme_tensor_info, 32);
 TRIREME_FIRST_SIZE(trireme_head_info, 40);
-TRIREME_FIRST_SIZE(trireme_region_options, 48);
+TRIREME_FIRST_SIZE(trireme_region_options, 64);
 TRIREME_FIRST_SIZE(trireme_region_info, 64);
 TRIREME_FIRST_SIZE(trireme_pass_options, 16);
 

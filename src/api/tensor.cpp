@@ -153,17 +153,21 @@ trireme_status trireme_region_create(trireme_tensor* tensor, const trireme_regio
     TRIREME_RETURN_IF_ERROR(api::require(options.name, "options.name"));
     TRIREME_RETURN_IF_ERROR(api::require(out_region, "out_region"));
     std::shared_ptr<Region> region;
-    TRIREME_RETURN_IF_ERROR(
-        Region::create(std::move(found),
-                       {options.name, options.kind, options.dimension, options.rows,
-                        options.columns, options.dtype, options.parts},
-                       &region));
+    TRIREME_RETURN_IF_ERROR(Region::create(
+        std::move(found),
+        {options.name, options.kind, options.dimension, options.rows, options.columns,
+         options.dtype, options.parts, options.row_unit, options.column_unit},
+        &region));
     *out_region = api::insert<trireme_region>(std::move(region));
     return Status::success();
   });
 }
 
-void trireme_region_destroy(trireme_region* region) { api::destroy(region); }
+// A pass in another thread may keep the region alive, but not its name.
+void trireme_region_destroy(trireme_region* region) {
+  const NoCancellation whole_call;
+  if (const std::shared_ptr<Region> found = api::remove(region)) found->drop_name();
+}
 
 trireme_status trireme_region_get_info(const trireme_region* region, trireme_region_info* info) {
   return api::guard(__func__, [&]() -> Status {

@@ -25,13 +25,17 @@ void collect(const TreeNode& node, const TreeNode& wanted, std::vector<TreeNode>
 
 class Planner {
  public:
-  explicit Planner(const std::vector<TreeNode>& given) : given_(given) {}
+  Planner(const TreeNode& node, const std::vector<TreeNode>& given)
+      : given_(given),
+        next_(std::lower_bound(
+            given.begin(), given.end(), node,
+            [](const TreeNode& a, const TreeNode& b) { return a.first < b.first; })) {}
 
   // The sum of the second child may not lie where that of the first one waits.
   TreeProgram::Operand make(const TreeNode& node, std::uint32_t temporary) {
-    const auto found = std::find(given_.begin(), given_.end(), node);
-    if (found != given_.end()) {
-      return {true, static_cast<std::uint32_t>(found - given_.begin())};
+    // Nodes are visited from the first summand to the last one, as the given ones lie.
+    if (next_ != given_.end() && *next_ == node) {
+      return {true, static_cast<std::uint32_t>(next_++ - given_.begin())};
     }
     const std::uint32_t middle = middle_of(node);
     const TreeProgram::Operand left = make({node.first, middle}, temporary);
@@ -46,6 +50,7 @@ class Planner {
 
  private:
   const std::vector<TreeNode>& given_;
+  std::vector<TreeNode>::const_iterator next_;
 };
 
 }  // namespace
@@ -98,7 +103,7 @@ std::vector<TreeNode> nodes_of_range(std::uint32_t leaves, std::uint32_t first, 
 }
 
 TreeProgram plan_additions(const TreeNode& node, const std::vector<TreeNode>& given) {
-  Planner planner(given);
+  Planner planner(node, given);
   planner.program.result = planner.make(node, 0);
   return std::move(planner.program);
 }

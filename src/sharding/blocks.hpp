@@ -72,7 +72,8 @@ struct TreeProgram {
   std::uint32_t temporaries = 0;
 };
 
-// `given` are nodes of the tree in order that hold the summands of `node`, each once.
+// `given` are nodes of the tree in order, without a summand in two of them. Some of them hold the
+// summands of `node` and no others.
 TreeProgram plan_additions(const TreeNode& node, const std::vector<TreeNode>& given);
 
 // The sum of `leaves` summands over ranks: each adds up its own to nodes, and others get these.

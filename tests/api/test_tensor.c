@@ -154,6 +154,115 @@ static void a_region_has_summands_of_its_own(void **state) {
     run_trial(5, 12, 5);
 }
 
+/* Units of rows and columns, a single one and none among them. */
+static void make_passes_in_units(trireme_communicator *communicator, int rank, void *context) {
+    struct trial *const trial = context;
+    struct verdict *const verdict = &trial->verdicts[rank];
+    static const uint64_t shapes[][2] = {{7, 4}, {1, 12}, {0, 3}, {3, 0}};
+    trireme_tensor *tensor = NULL;
+    EXPECT_STATUS(verdict, TRIREME_OK, make_tensor(communicator, trial->spec.blocks, &tensor));
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; ++s) {
+        for (trireme_region_kind kind = TRIREME_REGION_KIND_GATHER;
+             kind <= TRIREME_REGION_KIND_EXCHANGE; ++kind) {
+            for (trireme_region_dimension along = 1; along <= 2; ++along) {
+                struct spec spec = trial->spec;
+                spec.kind = kind;
+                spec.dimension = along;
+                spec.dtype = TRIREME_DTYPE_F32;
+                spec.row_unit = 3;
+                spec.column_unit = 5;
+                spec.rows = 3 * shapes[s][0];
+                spec.columns = 5 * shapes[s][1];
+                /* To the ranks, 0 and 1 are the same unit. */
+                if (s == 0 && along == 2) spec.row_unit = spec.column_unit = (uint64_t)rank % 2;
+                check_passes(verdict, communicator, tensor, &spec, rank);
+            }
+        }
+    }
+    trireme_tensor_destroy(tensor);
+}
+
+static void units_stay_on_one_rank(void **state) {
+    (void)state;
+    for (size_t w = 0; w < sizeof world_sizes / sizeof world_sizes[0]; ++w) {
+        for (uint32_t blocks = 0; blocks <= 8; blocks += 8) {
+            struct trial trial = {.spec = {.world_size = world_sizes[w], .blocks = blocks}};
+            run_ranks(world_sizes[w], make_passes_in_units, &trial);
+            assert_verdicts(trial.verdicts, world_sizes[w]);
+        }
+    }
+}
+
+/* Scatters two rows that count their columns. This rank gets those of its heads, and no others. */
+static void expect_columns(struct verdict *verdict, trireme_tensor *tensor, uint64_t all_heads,
+                           uint64_t head_columns, uint64_t unit, uint64_t first, uint64_t count) {
+    const uint64_t columns = all_heads * head_columns, own = count * head_columns;
+    trireme_region_options options = TRIREME_REGION_OPTIONS_INIT;
+    options.name = "heads";
+    options.kind = TRIREME_REGION_KIND_SCATTER;
+    options.dimension = TRIREME_REGION_DIMENSION_COLUMNS;
+    options.dtype = TRIREME_DTYPE_U32;
+    options.rows = 2;
+    options.columns = columns;
+    options.column_unit = unit;
+    trireme_region *region = NULL;
+    trireme_region_info info = TRIREME_REGION_INFO_INIT;
+    if (!EXPECT_STATUS(verdict, TRIREME_OK, trireme_region_create(tensor, &options, &region))) {
+        return;
+    }
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_region_get_info(region, &info));
+    if (EXPECT(verdict, info.output_count == 2 * own)) {
+        uint32_t *const whole = malloc(2 * columns * sizeof *whole);
+        uint32_t *const part = malloc(2 * own * sizeof *part + 1);
+        if (whole == NULL || part == NULL) abort();
+        for (uint64_t i = 0; i < 2 * columns; ++i) whole[i] = (uint32_t)i;
+        const void *const parts[] = {whole};
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_region_forward(region, parts, 1, part, NULL));
+        for (uint64_t i = 0; i < own; ++i) {
+            EXPECT(verdict, part[i] == first * head_columns + i);
+            EXPECT(verdict, part[own + i] == columns + first * head_columns + i);
+        }
+        free(whole);
+        free(part);
+    }
+    trireme_region_destroy(region);
+}
+
+static void scatter_heads(trireme_communicator *communicator, int rank, void *context) {
+    struct trial *const trial = context;
+    struct verdict *const verdict = &trial->verdicts[rank];
+    static const struct {
+        uint64_t heads, kv_heads, head_columns;
+    } cases[] = {{12, 4, 64}, {12, 3, 5}, {8, 8, 16},  {16, 8, 3}, {30, 15, 2},
+                 {7, 1, 4},   {1, 1, 8},  {36, 12, 7}, {5, 5, 1},  {64, 8, 128}};
+    trireme_tensor *tensor = NULL;
+    EXPECT_STATUS(verdict, TRIREME_OK, make_tensor(communicator, trial->spec.blocks, &tensor));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        const uint64_t heads = cases[i].heads, kv_heads = cases[i].kv_heads;
+        const uint64_t size = cases[i].head_columns;
+        const bool cuts_kv = kv_heads >= blocks_of(&trial->spec);
+        trireme_head_info own = TRIREME_HEAD_INFO_INIT;
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_tensor_heads(tensor, heads, kv_heads, rank, &own));
+        expect_columns(verdict, tensor, heads, size, cuts_kv ? size * (heads / kv_heads) : size,
+                       own.first_head, own.head_count);
+        if (!cuts_kv) continue;
+        expect_columns(verdict, tensor, kv_heads, size, size, own.first_kv_head, own.kv_head_count);
+    }
+    trireme_tensor_destroy(tensor);
+}
+
+static void regions_hold_the_columns_of_the_heads(void **state) {
+    (void)state;
+    for (size_t w = 0; w < sizeof world_sizes / sizeof world_sizes[0]; ++w) {
+        for (uint32_t blocks = 0; blocks <= 15; blocks = blocks == 0 ? 8 : blocks + 7) {
+            struct trial trial = {.spec = {.world_size = world_sizes[w], .blocks = blocks}};
+            run_ranks(world_sizes[w], scatter_heads, &trial);
+            assert_verdicts(trial.verdicts, world_sizes[w]);
+        }
+    }
+}
+
 /* --- conjugates ------------------------------------------------------------------------------ */
 
 /* <a, b> over the elements that this rank holds in both. Numbers are whole and small. */
@@ -411,6 +520,24 @@ static void arrays_may_have_more_than_two_billion_elements(void **state) {
 /* --- shares ------------------------------------------------------------------------------------
  */
 
+/* The query heads of a rank begin here. */
+static uint64_t first_head(const struct spec *spec, uint64_t group, uint64_t kv_heads, int rank) {
+    return kv_heads >= blocks_of(spec) ? group * cut(spec, kv_heads, rank)
+                                       : cut(spec, group * kv_heads, rank);
+}
+
+/* Whether a query head of another rank uses a key/value head that one of this rank uses. */
+static bool shares_kv(const struct spec *spec, uint64_t group, uint64_t kv_heads, int rank) {
+    const uint64_t first = first_head(spec, group, kv_heads, rank);
+    const uint64_t end = first_head(spec, group, kv_heads, rank + 1);
+    for (uint64_t own = first; own < end; ++own) {
+        for (uint64_t other = 0; other < group * kv_heads; ++other) {
+            if ((other < first || other >= end) && other / group == own / group) return true;
+        }
+    }
+    return false;
+}
+
 static void look_at_shares(trireme_communicator *communicator, int rank, void *context) {
     struct trial *const trial = context;
     struct verdict *const verdict = &trial->verdicts[rank];
@@ -447,12 +574,13 @@ static void look_at_shares(trireme_communicator *communicator, int rank, void *c
             EXPECT_STATUS(verdict, TRIREME_OK,
                           trireme_tensor_heads(tensor, 3 * kv_heads, kv_heads, other, &heads));
             EXPECT(verdict, heads.first_head == next);
+            EXPECT(verdict, heads.first_head == first_head(spec, 3, kv_heads, other));
             next += heads.head_count;
             for (uint64_t h = heads.first_head; h < next; ++h) {
                 EXPECT(verdict, h / 3 >= heads.first_kv_head);
                 EXPECT(verdict, h / 3 < heads.first_kv_head + heads.kv_head_count);
             }
-            EXPECT(verdict, kv_heads < blocks || heads.kv_shared == 0);
+            EXPECT(verdict, heads.kv_shared == shares_kv(spec, 3, kv_heads, other));
         }
         EXPECT(verdict, next == 3 * kv_heads);
     }
@@ -475,6 +603,8 @@ int main(void) {
         cmocka_unit_test(every_pass_gives_the_bits_of_one_process),
         cmocka_unit_test(without_blocks_each_rank_has_one_summand),
         cmocka_unit_test(a_region_has_summands_of_its_own),
+        cmocka_unit_test(units_stay_on_one_rank),
+        cmocka_unit_test(regions_hold_the_columns_of_the_heads),
         cmocka_unit_test(backward_is_the_conjugate_of_forward),
         cmocka_unit_test(whole_arrays_are_summed_in_place),
         cmocka_unit_test(every_nan_becomes_the_same),

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -128,6 +129,11 @@ static void region_options_are_checked(void **state) {
     BAD(options.name = "", "options.name is empty");
     BAD(options.name = "0123456789012345678901234567890123456789012345678901234567890123",
         "options.name has 64 bytes, more than 63");
+    BAD(options.name = "\xc3(", "options.name is not UTF-8");
+    BAD(options.name = "a\xe2\x82", "options.name is not UTF-8");
+    BAD(options.name = "a\nb", "options.name, \"a?b\", has a control character");
+    BAD(options.name = "\x1b[2J", "has a control character");
+    BAD(options.name = "\xc2\x9b", "has a control character");
     BAD(options.kind = 0, "options.kind is 0, not one of TRIREME_REGION_KIND_*");
     BAD(options.kind = 8, "options.kind is 8");
     BAD(options.kind = -1, "options.kind is -1");
@@ -137,6 +143,15 @@ static void region_options_are_checked(void **state) {
     BAD(options.dtype = 0, "options.dtype is 0");
     BAD(options.dtype = 17, "options.dtype is 17");
     BAD(options.parts = 4, "options.parts is 4, but gather has no sum");
+    BAD(options.row_unit = 3, "options.row_unit is 3, but the region does not cut rows");
+    BAD(options.column_unit = 3, "options.column_unit is 3, which does not divide the 4 columns");
+    BAD(options.column_unit = UINT64_MAX, "options.column_unit is 18446744073709551615, which");
+    BAD((options.dimension = TRIREME_REGION_DIMENSION_ROWS, options.column_unit = 2),
+        "options.column_unit is 2, but the region does not cut columns");
+    BAD((options.kind = TRIREME_REGION_KIND_REDUCE, options.dimension = 0, options.row_unit = 3),
+        "options.row_unit is 3, but the region does not cut rows");
+    BAD((options.kind = TRIREME_REGION_KIND_EXCHANGE, options.row_unit = 2),
+        "options.row_unit is 2, which does not divide the 3 rows");
     BAD(options.rows = 1ull << 60, "more bytes than memory can hold");
     BAD(options.rows = options.columns = 1ull << 32, "more bytes than memory can hold");
     BAD((options.kind = TRIREME_REGION_KIND_GATHER_SUM, options.parts = 1),
@@ -251,11 +266,14 @@ static void arguments_of_a_pass_are_checked(void **state) {
 
 enum difference {
     NAME,
+    LONG_NAME,
     KIND,
     DIMENSION,
     ROW_COUNT,
     COLUMN_COUNT,
     DTYPE,
+    ROW_UNIT,
+    COLUMN_UNIT,
     BLOCKS,
     PARTS,
     DIRECTION,
@@ -268,6 +286,22 @@ struct quarrel {
     enum difference difference;
     struct verdict verdicts[MOST];
 };
+
+#define LONG_WORD "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+
+/* The message has the begin of the long name: "fc1", and whole letters of two bytes. */
+static bool has_whole_letters(const char *text) {
+    static const char begin[] = "forward \"fc1";
+    const char *const name = strstr(text, begin);
+    if (name == NULL) return false;
+    const size_t letters = strcspn(name + sizeof begin - 1, "\"");
+    return letters > 0 && letters < sizeof LONG_WORD - 1 && letters % 2 == 0;
+}
+
+static const char *name_of(enum difference difference, bool odd) {
+    if (difference == LONG_NAME) return odd ? "fc" LONG_WORD "2" : "fc1" LONG_WORD;
+    return difference == NAME && odd ? "fc2" : "fc1";
+}
 
 /* All but the last rank agree. */
 static void differ(trireme_communicator *communicator, int rank, void *context) {
@@ -285,11 +319,16 @@ static void differ(trireme_communicator *communicator, int rank, void *context) 
     if (how == ROW_COUNT) spec.rows = 7;
     if (how == COLUMN_COUNT) spec.columns = 5;
     if (how == DTYPE) spec.dtype = TRIREME_DTYPE_I32;
+    if (quarrel->difference == ROW_UNIT) {
+        spec.dimension = TRIREME_REGION_DIMENSION_ROWS;
+        spec.row_unit = how == ROW_UNIT ? 6 : 1;
+    }
+    if (how == COLUMN_UNIT) spec.column_unit = 6;
     trireme_tensor *tensor = NULL;
     trireme_region *region = NULL;
     EXPECT_STATUS(verdict, TRIREME_OK, make_tensor(communicator, spec.blocks, &tensor));
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  make_region(tensor, &spec, how == NAME ? "fc2" : "fc1", &region));
+                  make_region(tensor, &spec, name_of(quarrel->difference, odd), &region));
     if (quarrel->difference == DIRECTION) {
         struct arrays before = make_arrays(&spec, true, rank, 1);
         EXPECT_STATUS(verdict, TRIREME_OK, run_pass(region, true, &before));
@@ -318,6 +357,7 @@ static void differ(trireme_communicator *communicator, int rank, void *context) 
         EXPECT(verdict, strstr(text, "forward \"fc1\"") != NULL);
         EXPECT(verdict, strstr(text, "forward \"fc2\"") != NULL);
     }
+    if (quarrel->difference == LONG_NAME) EXPECT(verdict, has_whole_letters(text));
     if (quarrel->difference == DIMENSION) EXPECT(verdict, strstr(text, "by rows") != NULL);
     free_arrays(&arrays);
     /* No pass works any more, and none was counted. */
@@ -396,12 +436,66 @@ static void a_rank_that_does_not_come_is_named(void **state) {
     }
 }
 
+/* --- destroyed while a pass runs ----------------------------------------------------------------
+ */
+
+struct absent_peer {
+    trireme_region *region;
+    struct arrays arrays;
+    trireme_status status;
+};
+
+static void *wait_in_pass(void *context) {
+    struct absent_peer *const waiting = context;
+    waiting->status = run_pass(waiting->region, true, &waiting->arrays);
+    return NULL;
+}
+
+static void a_name_is_free_before_a_pass_ends(void **state) {
+    (void)state;
+    const struct rank_pair pair = make_rank_pair();
+    struct absent_peer waiting = {.arrays = make_arrays(&columns, true, 0, 1)};
+    trireme_tensor *tensor = NULL;
+    trireme_region *next = NULL;
+    trireme_region_info info = TRIREME_REGION_INFO_INIT;
+    trireme_tensor_info regions = TRIREME_TENSOR_INFO_INIT;
+    pthread_t thread;
+    assert_int_equal(make_tensor(pair.ranks[0], 0, &tensor), TRIREME_OK);
+    assert_int_equal(make_region(tensor, &columns, "x", &waiting.region), TRIREME_OK);
+    assert_int_equal(trireme_region_get_info(waiting.region, &info), TRIREME_OK);
+    assert_int_equal(pthread_create(&thread, NULL, wait_in_pass, &waiting), 0);
+    /* The record of calls tells that the pass has begun. */
+    char record[4096] = "";
+    while (strstr(record, "all_gather_v") == NULL) {
+        assert_int_equal(trireme_communicator_get_flight_record(pair.ranks[0], record,
+                                                                sizeof record, NULL),
+                         TRIREME_OK);
+        sched_yield();
+    }
+    trireme_region_destroy(waiting.region);
+    assert_int_equal(trireme_tensor_get_info(tensor, &regions), TRIREME_OK);
+    assert_int_equal(regions.region_count, 0);
+    assert_int_equal(make_region(tensor, &columns, "x", &next), TRIREME_OK);
+    assert_int_equal(trireme_communicator_abort(pair.ranks[1], "enough"), TRIREME_OK);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(waiting.status, TRIREME_ERROR_ABORTED);
+    /* The end of the first region leaves the name with the second one. */
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "which another region has",
+            make_region(tensor, &columns, "x", &waiting.region));
+    free_arrays(&waiting.arrays);
+    trireme_region_destroy(next);
+    trireme_tensor_destroy(tensor);
+    free_rank_pair(pair);
+}
+
 /* --- inside a callback ----------------------------------------------------------------------- */
 
 struct callback {
     trireme_region *region;
     struct arrays arrays;
-    trireme_status status;
+    trireme_region *local; /* its forward pass moves nothing */
+    struct arrays local_arrays;
+    trireme_status status, local_status;
     atomic_bool over;
 };
 
@@ -409,6 +503,7 @@ static void pass_inside(int32_t status, void *user_data) {
     (void)status;
     struct callback *const callback = user_data;
     callback->status = run_pass(callback->region, true, &callback->arrays);
+    callback->local_status = run_pass(callback->local, true, &callback->local_arrays);
     atomic_store(&callback->over, true);
 }
 
@@ -422,15 +517,23 @@ static void call_back(trireme_communicator *communicator, int rank, void *contex
     EXPECT_STATUS(verdict, TRIREME_OK, make_tensor(communicator, 0, &tensor));
     EXPECT_STATUS(verdict, TRIREME_OK, make_region(tensor, &spec, "inside", &callback.region));
     callback.arrays = make_arrays(&spec, true, rank, 1);
+    struct spec parts = spec;
+    parts.kind = TRIREME_REGION_KIND_SCATTER;
+    EXPECT_STATUS(verdict, TRIREME_OK, make_region(tensor, &parts, "local", &callback.local));
+    callback.local_arrays = make_arrays(&parts, true, rank, 1);
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier_start(communicator, NULL, &request));
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_request_on_complete(request, pass_inside, &callback));
     while (!atomic_load(&callback.over)) sched_yield();
     EXPECT(verdict, callback.status == TRIREME_ERROR_INVALID_STATE);
+    EXPECT(verdict, callback.local_status == TRIREME_OK);
+    EXPECT(verdict, is_right(&parts, true, rank, 1, &callback.local_arrays));
     EXPECT_STATUS(verdict, TRIREME_OK, run_pass(callback.region, true, &callback.arrays));
     trireme_request_destroy(request);
     free_arrays(&callback.arrays);
+    free_arrays(&callback.local_arrays);
     trireme_region_destroy(callback.region);
+    trireme_region_destroy(callback.local);
     trireme_tensor_destroy(tensor);
 }
 
@@ -449,6 +552,7 @@ int main(void) {
         cmocka_unit_test(arguments_of_a_pass_are_checked),
         cmocka_unit_test(ranks_that_differ_all_get_mismatch),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
+        cmocka_unit_test(a_name_is_free_before_a_pass_ends),
         cmocka_unit_test(no_pass_runs_inside_a_callback),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -175,12 +175,51 @@ void ask(Rank& rank) {
   trireme_buffer_destroy(buffer);
 }
 
+// A pass that is refused before it begins fails the group, so its peer does not wait for it.
+void convert(Rank& rank) {
+  trireme_tensor_options split = TRIREME_TENSOR_OPTIONS_INIT;
+  split.blocks = 4;
+  trireme_tensor* tensor = nullptr;
+  trireme_region* region = nullptr;
+  if (!attempt(rank, "tensor",
+               [&] { return trireme_tensor_create(rank.group, &split, &tensor); })) {
+    return;
+  }
+  trireme_region_options options = TRIREME_REGION_OPTIONS_INIT;
+  options.name = "a region whose name is longer than what a text holds by itself";
+  options.kind = TRIREME_REGION_KIND_REDUCE;
+  options.rows = 3;
+  options.columns = kLarge / 3;
+  options.dtype = TRIREME_DTYPE_F32;
+  attempt(rank, "region", [&] { return trireme_region_create(tensor, &options, &region); });
+  static float memory[2][3][kLarge];
+  float* const out = memory[rank.rank][2];
+  const void* const parts[] = {memory[rank.rank][0], memory[rank.rank][1]};
+  for (std::uint64_t i = 0; i < kLarge; ++i) {
+    memory[rank.rank][0][i] = memory[rank.rank][1][i] = static_cast<float>(rank.rank + 1);
+  }
+  for (int pass = 0; pass < 2 && !rank.over; ++pass) {
+    const bool done = attempt(rank, "forward", [&] {
+      const trireme_status status = trireme_region_forward(region, parts, 2, out, nullptr);
+      if (status != TRIREME_OK && trireme_communicator_wait_ready(rank.group, 0) == TRIREME_OK) {
+        complain(rank, "the group goes on without the pass", status);
+      }
+      return status;
+    });
+    if (done && (out[0] != 6 || out[3 * (kLarge / 3) - 1] != 6)) {
+      complain(rank, "forward", TRIREME_OK);
+    }
+  }
+  trireme_region_destroy(region);
+  trireme_tensor_destroy(tensor);
+}
+
 constexpr Scenario kScenarios[] = {
     {"join", [](Rank&) {}, false},      {"collectives", call_blocking, false},
     {"started", call_started, false},   {"ring", call_ring, false},
     {"messages", send_messages, false}, {"lists", call_lists, false},
     {"groups", make_groups, true},      {"agree", decide, false},
-    {"questions", ask, false},
+    {"questions", ask, false},          {"regions", convert, false},
 };
 
 const char* only = nullptr;  // the scenario that was asked for

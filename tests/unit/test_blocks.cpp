@@ -1,6 +1,7 @@
 // Blocks against counting, and trees of sums against pairing by hand: a sum is written as a text
 // with all its brackets, which must be the same for every number of ranks.
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -184,6 +185,48 @@ void tree_of_most_blocks_is_shallow(void**) {
   assert_true(program.temporaries <= 17);
 }
 
+// Summands [first, end) of a power of two: from `first` up to the place with most zeros at its end,
+// the nodes grow as the bits of that distance say; behind it they shrink.
+std::size_t fewest_nodes(std::uint32_t first, std::uint32_t end) {
+  const int bits = std::bit_width(first ^ end) - 1;
+  const std::uint32_t peak = end >> bits << bits;
+  return static_cast<std::size_t>(std::popcount(peak - first) + std::popcount(end - peak));
+}
+
+void most_blocks_are_planned_for_few_ranks(void**) {
+  for (std::uint32_t ranks = 1; ranks <= 3; ++ranks) {
+    const SumPlan plan = plan_sum(kMostBlocks, ranks);
+    std::size_t all = 0;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      const std::uint32_t first = kMostBlocks * std::uint64_t{rank} / ranks;
+      const std::uint32_t end = kMostBlocks * std::uint64_t{rank + 1} / ranks;
+      assert_int_equal(plan.nodes[rank].size(), fewest_nodes(first, end));
+      all += plan.nodes[rank].size();
+      std::vector<TreeNode> own;
+      for (std::uint32_t i = first; i < end; ++i) own.push_back({i, i + 1});
+      std::size_t additions = 0;
+      for (const TreeNode& node : plan.nodes[rank]) {
+        // It takes its own summands alone, in order, although it is given those of all nodes.
+        std::uint32_t next = node.first - first;
+        const TreeProgram program = plan_additions(node, own);
+        const auto take = [&](const TreeProgram::Operand& operand) {
+          if (operand.given) assert_int_equal(operand.index, next++);
+        };
+        for (const TreeProgram::Addition& addition : program.additions) {
+          take(addition.left);
+          take(addition.right);
+        }
+        if (program.additions.empty()) take(program.result);
+        assert_int_equal(next, node.end - first);
+        additions += program.additions.size();
+      }
+      assert_int_equal(additions, own.size() - plan.nodes[rank].size());
+    }
+    const TreeProgram total = plan_additions({0, kMostBlocks}, plan.all());
+    assert_int_equal(total.additions.size(), all - 1);
+  }
+}
+
 // --- heads -----------------------------------------------------------------------------------
 
 void heads_find_their_keys_and_values(void**) {
@@ -234,6 +277,7 @@ int main() {
       cmocka_unit_test(every_number_of_ranks_adds_along_one_tree),
       cmocka_unit_test(ranks_send_few_nodes),
       cmocka_unit_test(tree_of_most_blocks_is_shallow),
+      cmocka_unit_test(most_blocks_are_planned_for_few_ranks),
       cmocka_unit_test(heads_find_their_keys_and_values),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -172,10 +172,15 @@ namespace Trireme
         /// <param name="parts">
         /// Summands of a sum of all ranks together; 0 means one for each block.
         /// </param>
+        /// <param name="rowUnit">
+        /// Rows that stay on one rank together, such as those of an attention head; 0 means one.
+        /// </param>
+        /// <param name="columnUnit">The same for columns.</param>
         public unsafe Region Region(
             string name, RegionKind kind, long rows, long columns,
             RegionDimension dimension = RegionDimension.None,
-            ElementType elementType = ElementType.F32, int parts = 0)
+            ElementType elementType = ElementType.F32, int parts = 0,
+            long rowUnit = 0, long columnUnit = 0)
         {
             if (name == null)
             {
@@ -194,6 +199,8 @@ namespace Trireme
                     Columns = Positive(columns, nameof(columns)),
                     Dtype = (int)elementType,
                     Parts = Positive(parts, nameof(parts)),
+                    RowUnit = Positive(rowUnit, nameof(rowUnit)),
+                    ColumnUnit = Positive(columnUnit, nameof(columnUnit)),
                 };
                 RegionHandle made;
                 TriremeException.Check(

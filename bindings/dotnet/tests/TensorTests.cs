@@ -34,6 +34,29 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void Columns_go_with_their_heads()
+        {
+            Ranks.RunAndLeaveTogether(3, communicator =>
+            {
+                using (Tensor tensor = Tensor.Create(communicator, 8))
+                using (Region region = tensor.Region(
+                    "q", RegionKind.Scatter, 2, 48, RegionDimension.Columns, columnUnit: 4))
+                using (Region rows = tensor.Region(
+                    "r", RegionKind.Gather, 24, 1, RegionDimension.Rows, rowUnit: 2))
+                {
+                    Share heads = tensor.Heads(12, 3).Heads;
+                    float[] values = Enumerable.Range(0, 96).Select(i => (float)i).ToArray();
+                    var output = new float[8 * heads.Count];
+                    region.Forward(values, output);
+                    Check.Same(
+                        values.Where((value, i) => Has(heads, i % 48 / 4)).ToArray(), output,
+                        "columns of the heads");
+                    Check.Equal(2 * heads.Count, (long)rows.Info.InputCount, "rows");
+                }
+            });
+        }
+
+        [Test]
         public static void Every_kind_converts_arrays_and_gradients()
         {
             foreach (int worldSize in new[] { 1, 2, 3 })
@@ -109,6 +132,14 @@ namespace Trireme.Tests
                     () => tensor.Region("x", (RegionKind)8, 1, 1));
                 Check.Throws<InvalidArgumentException>(
                     () => tensor.Region("x", RegionKind.Gather, 1, 1));
+                Check.Throws<InvalidArgumentException>(
+                    () => tensor.Region("a\nb", RegionKind.Copy, 1, 1));
+                Check.Throws<InvalidArgumentException>(
+                    () => tensor.Region("x", RegionKind.Copy, 4, 4, rowUnit: 2));
+                Check.Throws<InvalidArgumentException>(() => tensor.Region(
+                    "x", RegionKind.Gather, 4, 4, RegionDimension.Columns, columnUnit: 3));
+                Check.Throws<ArgumentOutOfRangeException>(
+                    () => tensor.Region("x", RegionKind.Copy, 4, 4, columnUnit: -1));
                 Check.Throws<UnsupportedException>(() => tensor.Region(
                     "x", RegionKind.Reduce, 1, 1, elementType: ElementType.Bool));
                 Region region = tensor.Region("x", RegionKind.Reduce, 1, 2);

@@ -57,6 +57,23 @@ class TensorTest(TestCase):
         self.assertEqual(second[2], trireme.Heads(range(3, 7), range(0, 2), True))
         self.assertEqual(first[3], trireme.Heads(range(0, 1), range(0, 1), False))
 
+    def test_columns_go_with_their_heads(self):
+        def body(group):
+            with trireme.Tensor(group, 8) as tensor:
+                heads = tensor.heads(12, 3).heads
+                values = array.array("f", range(2 * 12 * 4))
+                out = array.array("f", [0] * (2 * 4 * len(heads)))
+                with tensor.region(
+                    "q", "scatter", 2, 48, dimension="columns", column_unit=4
+                ) as region:
+                    region.forward(values, out)
+                first, end = 4 * heads.start, 4 * heads.stop
+                assert out == values[first:end] + values[48 + first : 48 + end]
+                with tensor.region("r", "gather", 24, 1, dimension="rows", row_unit=2) as region:
+                    return len(heads), region.info.input_count
+
+        self.assertEqual(self.ranks(3, body), [(3, 6), (4, 8), (5, 10)])
+
     def test_every_kind_converts_arrays_and_gradients(self):
         def arrays(tensor, form, salt):
             """The arrays of this rank, and the whole that they are part of."""
@@ -150,6 +167,11 @@ class TensorTest(TestCase):
             lambda: tensor.region("x", "gather", 1, 1),
             lambda: tensor.region("x", "gather", 1, 1, dimension="rows", parts=2),
             lambda: tensor.region("x", "copy", 1 << 40, 1 << 40),
+            lambda: tensor.region("x", "copy", 4, 4, row_unit=2),
+            lambda: tensor.region("x", "gather", 4, 4, dimension="rows", column_unit=2),
+            lambda: tensor.region("x", "gather", 4, 4, dimension="rows", row_unit=3),
+            lambda: tensor.region("x", "gather", 4, 4, dimension="rows", row_unit=-1),
+            lambda: tensor.region("a\nb", "copy", 1, 1),
         ):
             with self.assertRaises(trireme.InvalidArgumentError):
                 call()

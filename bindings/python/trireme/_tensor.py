@@ -261,12 +261,15 @@ class Tensor:
         dimension: Name = "none",
         dtype: Dtype = "f32",
         parts: int = 0,
+        row_unit: int = 0,
+        column_unit: int = 0,
     ) -> Region:
         """Makes a region for a whole array of `rows` times `columns`.
 
         `kind` is "copy", "reduce", "gather", "gather_sum", "scatter", "reduce_scatter" or
         "exchange"; the last five need the `dimension` "rows" or "columns". `parts` are the summands
-        of a sum of all ranks together, by default one for each block.
+        of a sum of all ranks together, by default one for each block. As many rows or columns as
+        a unit says stay on one rank together, such as those of an attention head.
         """
         return Region(
             self,
@@ -279,5 +282,7 @@ class Tensor:
                 columns=in_range(columns, 64, "columns"),
                 dtype=dtype_number(dtype),
                 parts=in_range(parts, 32, "parts"),
+                row_unit=in_range(row_unit, 64, "row_unit"),
+                column_unit=in_range(column_unit, 64, "column_unit"),
             ),
         )

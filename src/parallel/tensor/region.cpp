@@ -6,6 +6,7 @@
 
 #include "kernels/reduce.hpp"
 #include "platform/names.hpp"
+#include "platform/utf8.hpp"
 
 namespace trireme::parallel {
 namespace {
@@ -96,14 +97,36 @@ Status check_size(const RegionOptions& options) {
 
 Status check_name(const std::string& name) {
   if (name.empty()) return invalid_argument("options.name is empty");
-  if (name.size() < 64) return Status::success();
-  return invalid_argument("options.name has " + text_of(name.size()) + " bytes, more than 63");
+  if (name.size() > 63) {
+    return invalid_argument("options.name has " + text_of(name.size()) + " bytes, more than 63");
+  }
+  if (!is_utf8(name)) return invalid_argument("options.name is not UTF-8");
+  const std::string clean = clean_text(name);
+  if (clean == name) return Status::success();
+  return invalid_argument("options.name, \"" + clean + "\", has a control character in it");
 }
 
-std::vector<Range> ranges_of(const Tensor& tensor, std::uint64_t extent) {
+Status check_unit(const RegionOptions& options, trireme_region_dimension dimension,
+                  const char* field, std::uint64_t unit, const char* what, std::uint64_t extent) {
+  if (unit <= 1) return Status::success();
+  const bool cuts = options.kind == TRIREME_REGION_KIND_EXCHANGE || options.dimension == dimension;
+  const std::string said = std::string("options.") + field + " is " + text_of(unit);
+  if (!cuts) return invalid_argument(said + ", but the region does not cut " + what);
+  if (extent % unit == 0) return Status::success();
+  return invalid_argument(said + ", which does not divide the " + text_of(extent) + " " + what);
+}
+
+Status check_units(const RegionOptions& options) {
+  TRIREME_RETURN_IF_ERROR(check_unit(options, TRIREME_REGION_DIMENSION_ROWS, "row_unit",
+                                     options.row_unit, "rows", options.rows));
+  return check_unit(options, TRIREME_REGION_DIMENSION_COLUMNS, "column_unit", options.column_unit,
+                    "columns", options.columns);
+}
+
+std::vector<Range> ranges_of(const Tensor& tensor, std::uint64_t extent, std::uint64_t unit) {
   std::vector<Range> ranges;
   for (std::uint32_t rank = 0; rank < tensor.world_size(); ++rank) {
-    ranges.push_back(tensor.range(extent, rank));
+    ranges.push_back(tensor.range_in_units(extent, unit, rank));
   }
   return ranges;
 }
@@ -148,7 +171,10 @@ Status Region::create(std::shared_ptr<Tensor> tensor, RegionOptions options,
   TRIREME_RETURN_IF_ERROR(check_name(options.name));
   TRIREME_RETURN_IF_ERROR(check_kind(options));
   TRIREME_RETURN_IF_ERROR(check_size(options));
+  TRIREME_RETURN_IF_ERROR(check_units(options));
   TRIREME_RETURN_IF_ERROR(check_sum(options, tensor->world_size()));
+  options.row_unit = std::max<std::uint64_t>(options.row_unit, 1);
+  options.column_unit = std::max<std::uint64_t>(options.column_unit, 1);
   if (options.parts == 0) options.parts = tensor->blocks();
   std::shared_ptr<Region> region(new Region(std::move(tensor), std::move(options)));
   TRIREME_RETURN_IF_ERROR(region->tensor_->take_name(region->options_.name));
@@ -162,16 +188,18 @@ Region::Region(std::shared_ptr<Tensor> tensor, RegionOptions options)
       options_(std::move(options)),
       rank_(tensor_->rank()),
       whole_{options_.rows, options_.columns, dtype_size(options_.dtype)},
-      rows_(whole_, true, ranges_of(*tensor_, whole_.rows)),
-      columns_(whole_, false, ranges_of(*tensor_, whole_.columns)),
+      rows_(whole_, true, ranges_of(*tensor_, whole_.rows, options_.row_unit)),
+      columns_(whole_, false, ranges_of(*tensor_, whole_.columns, options_.column_unit)),
       pieces_({whole_.count(), 1, whole_.size}, true, even_ranges(*tensor_, whole_.count())) {
   const Traits& traits = traits_of(options_.kind);
   if (!sums(traits)) return;
   sum_.emplace(traits.splits ? split() : pieces_, options_.dtype, options_.parts, tensor_->rank());
 }
 
-Region::~Region() {
-  if (named_) tensor_->drop_name(options_.name);
+Region::~Region() { drop_name(); }
+
+void Region::drop_name() noexcept {
+  if (std::exchange(named_, false)) tensor_->drop_name(options_.name);
 }
 
 const Split& Region::split() const {
@@ -259,7 +287,7 @@ std::string Region::describe(Direction direction) const {
   const std::string begin = std::string(word(direction)) + " \"";
   const std::size_t rest = begin.size() + form.size();
   const std::size_t room = std::max(kLeast, kMost - std::min(kMost, rest));
-  return begin + options_.name.substr(0, room) + form;
+  return begin + options_.name.substr(0, whole_characters(options_.name, room)) + form;
 }
 
 Operation Region::operation_of(Move move, Direction direction, const char* what) const {
@@ -277,7 +305,8 @@ Operation Region::operation_of(Move move, Direction direction, const char* what)
        {std::uint64_t{options_.name.size()}, static_cast<std::uint64_t>(options_.kind),
         static_cast<std::uint64_t>(options_.dimension), options_.rows, options_.columns,
         static_cast<std::uint64_t>(options_.dtype), std::uint64_t{options_.parts},
-        std::uint64_t{tensor_->blocks()}, std::uint64_t{index(direction)}}) {
+        options_.row_unit, options_.column_unit, std::uint64_t{tensor_->blocks()},
+        std::uint64_t{index(direction)}}) {
     hash = mix(hash, number);
   }
   operation.agreement = hash | 1;  // never 0, which other calls have
@@ -288,6 +317,20 @@ Operation Region::operation_of(Move move, Direction direction, const char* what)
 Status Region::pass(Direction direction, const void* const* parts, std::uint32_t part_count,
                     void* out, std::uint64_t timeout_ns) {
   const PassPlan planned = plan(direction);
+  const Move move = move_of(direction);
+  if (move == Move::keep || move == Move::take_part) {
+    return pass_checked(direction, planned, parts, part_count, out, timeout_ns);
+  }
+  try {
+    return pass_checked(direction, planned, parts, part_count, out, timeout_ns);
+  } catch (...) {  // peers may be in the pass already
+    tensor_->communicator().fail(TRIREME_ERROR_OUT_OF_MEMORY, "no memory left for a pass");
+    throw;
+  }
+}
+
+Status Region::pass_checked(Direction direction, const PassPlan& planned, const void* const* parts,
+                            std::uint32_t part_count, void* out, std::uint64_t timeout_ns) {
   TRIREME_RETURN_IF_ERROR(check_arguments(direction, planned, parts, part_count, out));
   if (direction == Direction::backward && passes_[1] >= passes_[0]) {
     return invalid_state("backward pass " + text_of(passes_[1] + 1) + " of region \"" +

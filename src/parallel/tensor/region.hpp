@@ -24,7 +24,9 @@ struct RegionOptions {
   std::uint64_t rows = 0;
   std::uint64_t columns = 0;
   trireme_dtype dtype = 0;
-  std::uint32_t parts = 0;  // summands of all ranks; 0: the tensor's blocks
+  std::uint32_t parts = 0;        // summands of all ranks; 0: the tensor's blocks
+  std::uint64_t row_unit = 0;     // rows that stay together; 0: one
+  std::uint64_t column_unit = 0;  // columns that stay together; 0: one
 };
 
 enum class Direction { forward, backward };
@@ -54,6 +56,8 @@ class Region {
               std::uint64_t timeout_ns);
 
   const Tensor& tensor() const { return *tensor_; }
+  // Another region may have the name from now on. Any thread, once.
+  void drop_name() noexcept;
 
   // The moves of a pass. part: this rank's part of the array.
   enum class Move { keep, sum, sum_to_part, gather, take_part, to_columns, to_rows };
@@ -70,6 +74,8 @@ class Region {
   // The pass as peers compare it.
   std::string describe(Direction direction) const;
   Operation operation_of(Move move, Direction direction, const char* what) const;
+  Status pass_checked(Direction direction, const PassPlan& plan, const void* const* parts,
+                      std::uint32_t part_count, void* out, std::uint64_t timeout_ns);
   Status communicate(Move move, Direction direction, const void* const* parts,
                      std::uint32_t part_count, void* out, std::uint64_t timeout_ns);
 

@@ -34,6 +34,12 @@ class Tensor {
   sharding::Range range(std::uint64_t extent, std::uint32_t rank) const {
     return sharding::range_of_rank(extent, blocks_, world_size(), rank);
   }
+  // The same with `unit` elements that stay together; it divides the extent.
+  sharding::Range range_in_units(std::uint64_t extent, std::uint64_t unit,
+                                 std::uint32_t rank) const {
+    const sharding::Range units = range(extent / unit, rank);
+    return {units.first * unit, units.count * unit};
+  }
 
   Status check_rank(std::int32_t rank) const;
   Status check_block(std::uint32_t block) const;

@@ -92,8 +92,8 @@ namespace Trireme
         public uint Flags;
 
         /// <summary>
-        /// Name for messages: 1 to 63 bytes of UTF-8. No two live regions of a tensor object share
-        /// one. Required.
+        /// Name for messages: 1 to 63 bytes of UTF-8 without control characters. No two regions of
+        /// a tensor object share one, unless one is destroyed. Required.
         /// </summary>
         public IntPtr Name;
 
@@ -124,6 +124,16 @@ namespace Trireme
         /// from rG/t to (r+1)G/t. Must be 0 in regions without a sum. Default: the tensor's blocks.
         /// </summary>
         public uint Parts;
+
+        /// <summary>
+        /// Rows that stay on one rank together, such as those of an attention head. Divides `rows`.
+        /// The units are cut as an extent is, in place of single rows. Must be 0 or 1 in regions
+        /// that do not cut rows; EXCHANGE cuts both dimensions. Default: 0, which means 1.
+        /// </summary>
+        public ulong RowUnit;
+
+        /// <summary>The same for columns.</summary>
+        public ulong ColumnUnit;
     }
 
     /// <summary>
@@ -274,7 +284,7 @@ namespace Trireme
         internal static extern Status trireme_region_create(
             TensorHandle tensor, ref NativeRegionOptions options, out RegionHandle outRegion);
 
-        /// <summary>Destroys a region. Its name is free again.</summary>
+        /// <summary>Destroys a region. Its name is free again at once.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern void trireme_region_destroy(IntPtr region);
 

@@ -10,7 +10,8 @@ from typing import Any
 TRIREME_TENSOR_MAX_BLOCKS = 65536
 
 # Numbers of the kinds. Each line tells the two forms, then the forward pass, then the backward
-# pass.
+# pass. A pass with "nothing moves" or "this rank's part" works on this rank alone. Every other pass
+# moves bytes, and counts as one that does with a single rank, too.
 
 # Whole to shared. Forward: nothing moves. Backward: the sum of all ranks.
 TRIREME_REGION_KIND_COPY = 1
@@ -103,8 +104,8 @@ class trireme_region_options(Structure):
         ("struct_size", c_uint32),
         # Must be 0.
         ("flags", c_uint32),
-        # Name for messages: 1 to 63 bytes of UTF-8. No two live regions of a tensor object share
-        # one. Required.
+        # Name for messages: 1 to 63 bytes of UTF-8 without control characters. No two regions of a
+        # tensor object share one, unless one is destroyed. Required.
         ("name", c_char_p),
         # How the array changes. Required.
         ("kind", c_int32),
@@ -120,6 +121,12 @@ class trireme_region_options(Structure):
         # Summands of a sum, of all ranks together; the world size or more. Rank r of t has those
         # from rG/t to (r+1)G/t. Must be 0 in regions without a sum. Default: the tensor's blocks.
         ("parts", c_uint32),
+        # Rows that stay on one rank together, such as those of an attention head. Divides `rows`.
+        # The units are cut as an extent is, in place of single rows. Must be 0 or 1 in regions that
+        # do not cut rows; EXCHANGE cuts both dimensions. Default: 0, which means 1.
+        ("row_unit", c_uint64),
+        # The same for columns.
+        ("column_unit", c_uint64),
     ]
 
 
@@ -196,7 +203,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         c_int32,
         [c_void_p, POINTER(trireme_region_options), POINTER(c_void_p)],
     ),
-    # Destroys a region. Its name is free again.
+    # Destroys a region. Its name is free again at once.
     "trireme_region_destroy": (None, [c_void_p]),
     # Tells the sizes and counts of a region.
     "trireme_region_get_info": (c_int32, [c_void_p, POINTER(trireme_region_info)]),

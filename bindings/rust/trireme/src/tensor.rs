@@ -135,6 +135,8 @@ impl Tensor {
         raw.columns = options.columns;
         raw.dtype = T::DTYPE as i32;
         raw.parts = options.parts;
+        raw.row_unit = options.row_unit;
+        raw.column_unit = options.column_unit;
         // SAFETY: tensor.h: "Keeps no pointer into `options`".
         let handle = Handle::create(|out| {
             check(unsafe { sys::trireme_region_create(self.handle.get(), &raw, out) })
@@ -197,12 +199,25 @@ pub struct RegionOptions<'a> {
     pub columns: u64,
     /// Summands of a sum of all ranks together; 0: one for each block.
     pub parts: u32,
+    /// Rows that stay on one rank together, such as those of an attention head; 0: one.
+    pub row_unit: u64,
+    /// The same for columns.
+    pub column_unit: u64,
 }
 
 impl<'a> RegionOptions<'a> {
     pub fn new(name: &'a str, kind: RegionKind, rows: u64, columns: u64) -> Self {
         let dimension = RegionDimension::None;
-        RegionOptions { name, kind, dimension, rows, columns, parts: 0 }
+        RegionOptions {
+            name,
+            kind,
+            dimension,
+            rows,
+            columns,
+            parts: 0,
+            row_unit: 0,
+            column_unit: 0,
+        }
     }
 
     /// The same with a dimension.

@@ -84,6 +84,25 @@ fn ranks_share_an_extent() {
 }
 
 #[test]
+fn columns_go_with_their_heads() {
+    ranks(3, |group| {
+        let tensor = Tensor::new(group, &options(8)).unwrap();
+        let heads = tensor.heads(12, 3).unwrap().heads;
+        let q = RegionOptions::new("q", RegionKind::Scatter, 2, 48).along(RegionDimension::Columns);
+        let mut region = tensor.region(&RegionOptions { column_unit: 4, ..q }).unwrap();
+        let values: Vec<f32> = (0..96).map(|i| i as f32).collect();
+        let own = 4 * heads.start as usize..4 * heads.end as usize;
+        let mut output = vec![0.0; 2 * own.len()];
+        region.forward(&[&values], &mut output).unwrap();
+        assert_eq!(output[..own.len()], values[own.clone()]);
+        assert_eq!(output[own.len()..], values[48..][own]);
+        let rows = RegionOptions::new("r", RegionKind::Gather, 24, 1).along(RegionDimension::Rows);
+        let mut region = tensor.region::<f32>(&RegionOptions { row_unit: 2, ..rows }).unwrap();
+        assert_eq!(region.info().unwrap().input_count, [6, 8, 10][group.rank() as usize]);
+    });
+}
+
+#[test]
 fn every_kind_converts_arrays_and_gradients() {
     for world_size in 1..=3 {
         ranks(world_size, |group| {
@@ -192,6 +211,10 @@ fn wrong_arguments_are_refused() {
             RegionOptions { rows: 1 << 60, ..good },
             good.along(RegionDimension::Rows),
             RegionOptions { kind: RegionKind::Gather, ..good },
+            RegionOptions { name: "a\nb", ..good },
+            RegionOptions { column_unit: 2, ..good },
+            RegionOptions { kind: RegionKind::Gather, row_unit: 2, ..good }
+                .along(RegionDimension::Rows),
         ] {
             fails(tensor.region::<f32>(&bad), Status::InvalidArgument);
         }

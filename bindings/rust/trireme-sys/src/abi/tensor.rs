@@ -53,7 +53,8 @@ constants! {
     /// Most blocks of an extent, and most summands of a sum.
     TRIREME_TENSOR_MAX_BLOCKS: u32 = 65536;
     // Numbers of the kinds. Each line tells the two forms, then the forward pass, then the backward
-    // pass.
+    // pass. A pass with "nothing moves" or "this rank's part" works on this rank alone. Every other
+    // pass moves bytes, and counts as one that does with a single rank, too.
     /// Whole to shared. Forward: nothing moves. Backward: the sum of all ranks.
     TRIREME_REGION_KIND_COPY: trireme_region_kind = 1;
     /// Partial to whole. Forward: the sum of all ranks. Backward: nothing moves.
@@ -130,8 +131,8 @@ structs! {
         struct_size: u32,
         /// Must be 0.
         flags: u32,
-        /// Name for messages: 1 to 63 bytes of UTF-8. No two live regions of a tensor object share
-        /// one. Required.
+        /// Name for messages: 1 to 63 bytes of UTF-8 without control characters. No two regions of
+        /// a tensor object share one, unless one is destroyed. Required.
         name: *const c_char,
         /// How the array changes. Required.
         kind: trireme_region_kind,
@@ -147,6 +148,12 @@ structs! {
         /// Summands of a sum, of all ranks together; the world size or more. Rank r of t has those
         /// from rG/t to (r+1)G/t. Must be 0 in regions without a sum. Default: the tensor's blocks.
         parts: u32,
+        /// Rows that stay on one rank together, such as those of an attention head. Divides `rows`.
+        /// The units are cut as an extent is, in place of single rows. Must be 0 or 1 in regions
+        /// that do not cut rows; EXCHANGE cuts both dimensions. Default: 0, which means 1.
+        row_unit: u64,
+        /// The same for columns.
+        column_unit: u64,
     }
     /// Sizes and counts of a region on this rank. Set struct_size before the call.
     trireme_region_info {
@@ -302,6 +309,11 @@ extern "C" {
     /// key/value heads that its own use. A key/value head may then lie on several ranks: its
     /// gradients are summands.
     ///
+    /// A region holds the columns of these heads if its `column_unit` says how many go together.
+    /// Let D be the columns of a head. Query heads: D \* heads/kv_heads with at least as many
+    /// key/value heads as blocks, else D. Key/value heads: D. With fewer key/value heads than
+    /// blocks, no region cuts these.
+    ///
     /// Does not block.
     ///
     /// * `tensor`: The tensor object.
@@ -339,8 +351,9 @@ extern "C" {
     /// * `TRIREME_OK`
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live tensor object of this process.
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL, or a number is unknown or out of
-    ///   range. Or the name is empty, too long or taken. Or `dimension` or `parts` does not suit
-    ///   the kind. Or the array has more bytes than memory can hold.
+    ///   range. Or the name is empty, too long, taken, not UTF-8 or has a control character. Or
+    ///   `dimension`, `parts` or a unit does not suit the kind. Or a unit does not divide its
+    ///   extent. Or the array has more bytes than memory can hold.
     /// * `TRIREME_ERROR_UNSUPPORTED`: The dtype has no sum, and the region has one. Or `options`
     ///   sets a field newer than this library.
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out.
@@ -351,7 +364,7 @@ extern "C" {
         options: *const trireme_region_options,
         out_region: *mut *mut trireme_region,
     ) -> trireme_status;
-    /// Destroys a region. Its name is free again.
+    /// Destroys a region. Its name is free again at once.
     ///
     /// Never waits for a peer. A pass that runs in another thread goes on.
     ///
@@ -402,10 +415,11 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live region of this process.
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL, part_count is wrong, arrays overlap,
     ///   or an option is out of range.
-    /// * `TRIREME_ERROR_INVALID_STATE`: Called inside a batch or a completion callback of the
-    ///   communicator, or the communicator was destroyed.
+    /// * `TRIREME_ERROR_INVALID_STATE`: Called inside a batch. Or the pass moves bytes, and was
+    ///   called inside a completion callback of the communicator, or after its destruction.
     /// * `TRIREME_ERROR_UNSUPPORTED`: `options` sets a field newer than this library.
-    /// * Any other status as listed at the top of collectives.h. Then the communicator has failed.
+    /// * Any other status as listed at the top of collectives.h. Then the communicator has failed,
+    ///   if the pass moves bytes.
     ///
     /// Thread safety: one call at a time per region. Since 1.0.
     pub fn trireme_region_forward(
@@ -437,7 +451,8 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_STATE`: There were as many backward passes as forward passes. Or as
     ///   for trireme_region_forward().
     /// * `TRIREME_ERROR_UNSUPPORTED`: `options` sets a field newer than this library.
-    /// * Any other status as listed at the top of collectives.h. Then the communicator has failed.
+    /// * Any other status as listed at the top of collectives.h. Then the communicator has failed,
+    ///   if the pass moves bytes.
     ///
     /// Thread safety: one call at a time per region. Since 1.0.
     pub fn trireme_region_backward(
