@@ -319,11 +319,14 @@ static void differ(trireme_communicator *communicator, int rank, void *context) 
     if (how == ROW_COUNT) spec.rows = 7;
     if (how == COLUMN_COUNT) spec.columns = 5;
     if (how == DTYPE) spec.dtype = TRIREME_DTYPE_I32;
+    /* With 2 or 4 ranks, these units are cut where single rows and columns are. */
     if (quarrel->difference == ROW_UNIT) {
         spec.dimension = TRIREME_REGION_DIMENSION_ROWS;
-        spec.row_unit = how == ROW_UNIT ? 6 : 1;
+        spec.rows = 8;
+        spec.row_unit = how == ROW_UNIT ? 2 : 1;
     }
-    if (how == COLUMN_UNIT) spec.column_unit = 6;
+    if (quarrel->difference == COLUMN_UNIT) spec.columns = 8;
+    if (how == COLUMN_UNIT) spec.column_unit = 2;
     trireme_tensor *tensor = NULL;
     trireme_region *region = NULL;
     EXPECT_STATUS(verdict, TRIREME_OK, make_tensor(communicator, spec.blocks, &tensor));
