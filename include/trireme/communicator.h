@@ -178,8 +178,11 @@ typedef struct trireme_child_options {
  * is one exception: the first group of mpi:// in a process. It waits until all ranks of mpirun make
  * theirs, as initialising MPI does. Keeps no pointer into `options`.
  *
- * Reads the tuning table that the variable TRIREME_TUNING names, if it is set. Ranks whose tables
- * differ get TRIREME_ERROR_MISMATCH from their first collective.
+ * Reads the tuning table that the variable TRIREME_TUNING names, if it is set; the file should be
+ * local, as no timeout ends a read. The first plain collective of each queue, normal and high,
+ * compares the ranks' tables: if they differ, it gives TRIREME_ERROR_MISMATCH. Wire dtypes, lists
+ * and calls that find out counts are not plain. Before it, a call that the tables make differently
+ * is a TRIREME_ERROR_MISMATCH, too.
  *
  * @param options   How to join. Required.
  * @param[out] out_communicator  The new communicator; free it with

@@ -56,8 +56,12 @@ std::string difference(const Fingerprint& a, const Fingerprint& b) {
     return std::string(print.agreement_name,
                        strnlen(print.agreement_name, sizeof print.agreement_name));
   };
-  const std::string name = name_of(a);
-  const std::string other = name_of(b);
+  std::string name = name_of(a);
+  std::string other = name_of(b);
+  if (name != other && !name.empty() && !other.empty()) {
+    if (name == kTuningTables) name.clear();
+    if (other == kTuningTables) other.clear();
+  }
   if (a.agreement != b.agreement && !name.empty() && !other.empty() && name != other) {
     return ", one of " + name + " and one of " + other;
   }

@@ -30,6 +30,10 @@ struct Fingerprint {
   char agreement_name[48];
 };
 
+// The agreement_name of an operation that tells which tuning table its rank has. Ranks with equal
+// tables tell them by plain operations only, so a peer with another name has made another call.
+constexpr char kTuningTables[] = "tuning tables (TRIREME_TUNING)";
+
 Fingerprint fingerprint_of(const Operation& operation, std::uint64_t sequence);
 
 constexpr std::size_t kComparedWords = offsetof(Fingerprint, agreement_name) / 8;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/fingerprint.hpp"
 #include "backends/parts.hpp"
 #include "collectives/request.hpp"
 #include "platform/thread.hpp"
@@ -208,30 +209,29 @@ Status Channel::fail_composite(Backend& backend, OperationKind kind, std::uint64
 
 // The operation, or *changed: with the algorithm of the tuning table, and with the table itself to
 // compare. A rank tells it by its first operation that ranks compare by nothing else. A rank
-// without a table tells nothing, which differs, too. Later differences show by the algorithms.
+// without a table tells nothing, which differs, too. All other differences show by the algorithms,
+// in the first operation that they change.
 const Operation& Channel::tuned(const Backend& backend, const Operation& operation,
-                                Operation* changed) {
+                                std::optional<Operation>* changed) {
   Tuning& tuning = records_.tuning;
   tuning.settle(backend);
   const Algorithm algorithm = tuning.choose(backend, operation);
   const bool tells = operation.agreement == 0 && !tuning_is_told_.load(std::memory_order_relaxed);
   if (algorithm == Algorithm::automatic && !tells) return operation;
-  *changed = operation;
-  if (algorithm != Algorithm::automatic) {
-    changed->algorithm = static_cast<std::int32_t>(algorithm);
-  }
+  Operation& own = changed->emplace(operation);
+  if (algorithm != Algorithm::automatic) own.algorithm = static_cast<std::int32_t>(algorithm);
   if (tells) {
-    changed->agreement = tuning.digest();
-    changed->agreement_name = Tuning::kName;
+    own.agreement = tuning.digest();
+    own.agreement_name = kTuningTables;
     tuning_is_told_.store(true, std::memory_order_relaxed);
   }
-  return *changed;
+  return own;
 }
 
 Status Channel::move(Backend& backend, const Operation& operation, std::uint64_t sequence,
                      Deadline deadline) {
   const Status known = backend.know_natives(deadline);  // the operation reports its failure
-  Operation changed;
+  std::optional<Operation> changed;
   const bool may_change = records_.tuning.is_there() && known.ok();
   const Operation& one = may_change ? tuned(backend, operation, &changed) : operation;
   if (runs_natively(backend, one)) return backend.run(one, sequence, deadline);

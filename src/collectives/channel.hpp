@@ -79,7 +79,8 @@ class Channel {
   Status move(Backend& backend, const Operation& operation, std::uint64_t sequence,
               Deadline deadline);
   bool is_left_as_it_is(const PlainOperation& operation) const noexcept;
-  const Operation& tuned(const Backend& backend, const Operation& operation, Operation* changed);
+  const Operation& tuned(const Backend& backend, const Operation& operation,
+                         std::optional<Operation>* changed);
   Status wait_turn(std::unique_lock<std::mutex>& lock, Queue* turn, OperationKind kind,
                    std::uint64_t sequence, Deadline deadline);
   Status fail_composite(Backend& backend, OperationKind kind, std::uint64_t sequence,

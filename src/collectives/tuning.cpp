@@ -23,13 +23,17 @@ struct Open {
   }
 };
 
-// "", or why not. It waits for no writer of a pipe.
-std::string read_file(const char* path, std::string* out) {
+// "", or why not. To open a device may change it, and a file may become one after the first look.
+std::string read_file(const std::string& path, std::string* out) {
   const auto error_text = [] { return Status::system(errno, "it cannot be read").message(); };
-  const Open file{system_table().open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0)};
+  constexpr char kOtherFile[] = "it is no regular file";
   struct stat about {};
+  if (stat(path.c_str(), &about) != 0) return error_text();
+  if (!S_ISREG(about.st_mode)) return kOtherFile;
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;  // waits for no pipe
+  const Open file{system_table().open(path.c_str(), kFlags, 0)};
   if (file.descriptor < 0 || fstat(file.descriptor, &about) != 0) return error_text();
-  if (!S_ISREG(about.st_mode)) return "it is no regular file";
+  if (!S_ISREG(about.st_mode)) return kOtherFile;
   out->resize(TuningTable::kMostBytes + 1);  // one more tells that it is too long
   std::size_t size = 0;
   while (size < out->size()) {
@@ -47,15 +51,16 @@ std::string read_file(const char* path, std::string* out) {
 }  // namespace
 
 Status read_tuning(std::shared_ptr<const TuningTable>* out) {
-  const char* const path = std::getenv("TRIREME_TUNING");
-  if (path == nullptr || *path == 0) return Status::success();
+  const char* const variable = std::getenv("TRIREME_TUNING");
+  if (variable == nullptr) return Status::success();
+  const std::string path = variable;  // at once: the caller may set variables
+  if (path.empty()) return Status::success();
   std::string text;
   std::string fault = read_file(path, &text);
   auto table = std::make_shared<TuningTable>();
   if (fault.empty()) fault = TuningTable::parse(text, table.get());
   if (!fault.empty()) {
-    return invalid_argument("the tuning table \"" + std::string(path) +
-                            "\" (TRIREME_TUNING): " + fault);
+    return invalid_argument("the tuning table \"" + path + "\" (TRIREME_TUNING): " + fault);
   }
   *out = std::move(table);
   return Status::success();

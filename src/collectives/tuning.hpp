@@ -19,9 +19,6 @@ Status read_tuning(std::shared_ptr<const TuningTable>* out);
 
 class Tuning {
  public:
-  // Name of what ranks compare, for the message of a mismatch.
-  static constexpr char kName[] = "tuning tables (TRIREME_TUNING)";
-
   // Once, before anything else; the table may be null.
   void use(std::shared_ptr<const TuningTable> table);
   bool is_there() const noexcept { return table_ != nullptr; }

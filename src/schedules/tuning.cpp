@@ -248,15 +248,23 @@ std::string tuning_text(int ranks, std::string_view backend, const std::vector<T
     const TunedSize& size = sizes[i];
     const bool first = i == 0 || sizes[i - 1].pattern != size.pattern;
     const Algorithm before = first ? Algorithm::automatic : sizes[i - 1].choice.algorithm;
-    if (size.choice.algorithm == before) continue;
-    text += std::string(pattern_name(size.pattern)) + " " + std::to_string(size.bytes) + " " +
-            algorithm_name(size.choice.algorithm);
-    if (size.choice.algorithm != Algorithm::automatic) {
-      char note[40];
-      std::snprintf(note, sizeof note, "  # %.2f times as fast", size.choice.factor);
-      text += note;
+    const Algorithm algorithm = size.choice.algorithm;
+    const std::string operation = pattern_name(size.pattern);
+    if (algorithm != before) {
+      text += operation + " " + std::to_string(size.bytes) + " " + algorithm_name(algorithm);
+      if (algorithm != Algorithm::automatic) {
+        char note[40];
+        std::snprintf(note, sizeof note, "  # %.2f times as fast", size.choice.factor);
+        text += note;
+      }
+      text += "\n";
     }
-    text += "\n";
+    // A barrier has no bytes.
+    const bool last = i + 1 == sizes.size() || sizes[i + 1].pattern != size.pattern;
+    const bool has_more = size.bytes > 0 && size.bytes <= UINT64_MAX / 2;
+    if (last && has_more && algorithm != Algorithm::automatic) {
+      text += operation + " " + std::to_string(2 * size.bytes) + " automatic  # not measured\n";
+    }
   }
   return text;
 }

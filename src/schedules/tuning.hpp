@@ -78,7 +78,8 @@ struct TunedSize {
 };
 
 // The text of a table with one group. `sizes` has those of each pattern in order. Neighbours with
-// the same algorithm share a rule. Each of `remarks` becomes a comment, without an end of line.
+// the same algorithm share a rule. The library chooses from twice the largest measured size on.
+// Each of `remarks` becomes a comment, without an end of line.
 std::string tuning_text(int ranks, std::string_view backend, const std::vector<TunedSize>& sizes,
                         const std::vector<std::string>& remarks);
 

@@ -7,6 +7,7 @@ Usage: test_bench.py TRIREME [unittest arguments]
 import json
 import os
 import pathlib
+import resource
 import stat
 import subprocess
 import sys
@@ -303,8 +304,10 @@ class Tuning(unittest.TestCase):
         for operation, size, algorithm in rules:
             self.assertIn(operation, self.OPERATIONS)
             self.assertIn(algorithm, self.ALGORITHMS)
-            self.assertLessEqual(int(size), 16 << 10)
-        self.assertEqual(list(self.folder.glob("*.part")), [])
+            self.assertLessEqual(int(size), 32 << 10)
+            if int(size) > 16 << 10:  # was not measured
+                self.assertEqual(algorithm, "automatic")
+        self.assertEqual(list(self.folder.glob("table.*")), [])
         return rules
 
     def test_writes_what_groups_read(self):
@@ -388,7 +391,55 @@ class Tuning(unittest.TestCase):
         result = bench("--tune", str(self.folder / "full"), "barrier", *self.TINY)
         self.assertEqual(result.returncode, 1)
         self.assertIn("cannot write", result.stderr)
-        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["full", "table"])
+        self.assertNotIn("chosen", result.stdout)  # it has measured nothing
+        (self.folder / "link").symlink_to("/dev/null")
+        for path in (self.folder / "link", "/dev/null"):
+            result = bench("--tune", str(path), "barrier", *self.TINY)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("no regular file", result.stderr)
+        self.assertTrue(pathlib.Path("/dev/null").is_char_device())
+        self.assertEqual(
+            sorted(path.name for path in self.folder.iterdir()), ["full", "link", "table"]
+        )
+
+    def test_a_new_table_replaces_the_old_one(self):
+        """And nothing else; it has the permissions of the old one."""
+        neighbour = self.folder / "table.part"
+        neighbour.write_text("theirs\n")
+        self.addCleanup(os.umask, os.umask(0o022))
+        for mode in (0o644, 0o600):
+            result = bench("--tune", str(self.path), "barrier", *self.TINY)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(stat.S_IMODE(self.path.stat().st_mode), mode)
+            self.path.chmod(0o600)
+        self.assertEqual(neighbour.read_text(), "theirs\n")
+        neighbour.unlink()
+        self.read_table(self.path, "2 local (processes)")
+
+    def test_a_table_that_cannot_be_written_is_printed(self):
+        """The disk is full when all is measured."""
+        self.path.write_text("mine\n")
+        result = subprocess.run(
+            [TRIREME, "bench", "--tune", str(self.path), "barrier", *self.TINY]
+            + ["--ranks-as", "threads"],
+            capture_output=True,
+            text=True,
+            timeout=LONG,
+            restore_signals=False,  # SIGXFSZ stays ignored
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10)),
+        )
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("cannot write", result.stderr)
+        self.assertIn("\ntrireme tuning 1\n# measured on", result.stdout)
+        self.assertIn("\ngroup 2 local (threads)\n", result.stdout)
+        self.assertEqual(self.path.read_text(), "mine\n")
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["table"])
+
+    def test_sizes_end(self):
+        result = bench("--tune", str(self.path), "-e", "262145G")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("is above 262144G", result.stderr)
+        self.assertFalse(self.path.exists())
 
 
 class Peers(unittest.TestCase):

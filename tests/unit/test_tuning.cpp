@@ -1,5 +1,5 @@
 // The tuning table: what it reads and refuses, which rule is for which call, which measurement is
-// worth a rule, and that it reads what it writes.
+// worth a rule, and that it reads what it writes. And messages name it where it is at fault.
 #include <csetjmp>
 #include <cstdarg>
 #include <cstddef>
@@ -10,11 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "backends/fingerprint.hpp"
+#include "schedules/tuning.hpp"
+
 extern "C" {
 #include <cmocka.h>
 }
-
-#include "schedules/tuning.hpp"
 
 namespace {
 
@@ -255,7 +256,7 @@ void writes_what_it_reads(void** /*state*/) {
                                      {Pattern::all_reduce, 8192, {}},
                                      {Pattern::broadcast, 8, {binomial, 1.1}},
                                      {Pattern::broadcast, 32, {binomial, 1.2}},
-                                     {Pattern::barrier, 0, {}},
+                                     {Pattern::barrier, 0, {bruck, 1.3}},
                                      {Pattern::scatter, 8, {}},
                                      {Pattern::scatter, 32, {direct, 2}}};
   const std::string text = tuning_text(6, "frames (tcp)", sizes, {"made by", "a test"});
@@ -268,13 +269,18 @@ void writes_what_it_reads(void** /*state*/) {
                       "all_reduce 512 ring  # 1.25 times as fast\n"
                       "all_reduce 2048 automatic\n"
                       "broadcast 8 binomial  # 1.10 times as fast\n"
-                      "scatter 32 direct  # 2.00 times as fast\n");
+                      "broadcast 64 automatic  # not measured\n"
+                      "barrier 0 bruck  # 1.30 times as fast\n"
+                      "scatter 32 direct  # 2.00 times as fast\n"
+                      "scatter 64 automatic  # not measured\n");
   const TuningTable table = parsed(text);
   const TunedGroup* const group = table.find(6, "frames (tcp)");
   assert_non_null(group);
   for (const TunedSize& size : sizes) {
     assert_int_equal(group->choose(size.pattern, size.bytes), size.choice.algorithm);
   }
+  assert_int_equal(group->choose(Pattern::scatter, 63), direct);
+  assert_int_equal(group->choose(Pattern::scatter, UINT64_MAX), automatic);
   assert_int_equal(parsed(tuning_text(1, "local (threads)", {}, {})).groups()[0].rules.size(), 0);
 }
 
@@ -299,8 +305,55 @@ void writes_anything(void** /*state*/) {
     const TuningTable table = parsed(tuning_text(3, "gloo (tcp)", sizes, {}));
     for (const TunedSize& size : sizes) {
       assert_int_equal(table.groups()[0].choose(size.pattern, size.bytes), size.choice.algorithm);
+      assert_int_equal(table.groups()[0].choose(size.pattern, 2000), Algorithm::automatic);
     }
   }
+}
+
+// ---- messages ----
+
+std::string told(const Operation& one, const Operation& other) {
+  const Status status = compare_fingerprints(
+      {{0, fingerprint_of(one, 7)}, {1, fingerprint_of(other, 7)}}, "all_reduce", 7, "group");
+  return status.ok() ? "" : status.message();
+}
+
+void assert_tells(const Operation& one, const Operation& other, const char* words) {
+  for (const std::string& text : {told(one, other), told(other, one)}) {
+    const bool right =
+        text.find(words) != std::string::npos &&
+        (std::strstr(words, "tuning") != nullptr || text.find("tuning") == std::string::npos);
+    if (!right) fail_msg("not \"%s\": \"%s\"", words, text.c_str());
+  }
+}
+
+// A rank tells its table in a plain call. Its peer made another call, so the table is not at fault.
+void the_other_call_is_named(void** /*state*/) {
+  Operation plain;
+  plain.kind = OperationKind::all_reduce;
+  plain.dtype = TRIREME_DTYPE_F32;
+  plain.reduction = TRIREME_REDUCTION_SUM;
+  plain.count = 3;
+  Operation tells = plain;
+  tells.agreement = 77;
+  tells.agreement_name = kTuningTables;
+  Operation others = tells;
+  others.agreement = 78;
+  assert_string_equal(told(tells, tells).c_str(), "");
+  assert_tells(tells, others, "with different tuning tables (TRIREME_TUNING)");
+  assert_tells(tells, plain, "with different tuning tables (TRIREME_TUNING)");
+  Operation narrow = plain;
+  narrow.agreement = 5;
+  narrow.agreement_name = "wire dtypes";
+  assert_tells(tells, narrow, "with different wire dtypes");
+  assert_tells(plain, narrow, "with different wire dtypes");
+  Operation list = plain;
+  list.agreement = 9;
+  list.agreement_name = "lists of counts";
+  assert_tells(tells, list, "with different lists of counts");
+  assert_tells(narrow, list, "lists of counts");
+  list.count = 4;  // then the descriptions say it
+  assert_tells(tells, list, "count 4");
 }
 
 }  // namespace
@@ -308,6 +361,7 @@ void writes_anything(void** /*state*/) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(reads_rules),
+      cmocka_unit_test(the_other_call_is_named),
       cmocka_unit_test(every_operation_and_algorithm),
       cmocka_unit_test(refuses),
       cmocka_unit_test(survives_noise),

@@ -16,8 +16,9 @@ namespace trireme::hierarchical {
 namespace {
 
 // Below so many bytes pieces between all ranks end a collective sooner. Measured on two hosts with
-// two ranks each, both ways in turn: see tests/bench/hosts/table.py. `over_wire`: the pieces would
-// go over the wire.
+// two ranks each, both ways in turn: see tests/bench/hosts/table.py. More hosts, or more ranks on
+// each, may have other bounds; trireme bench --tune measures them. `over_wire`: the pieces would go
+// over the wire.
 std::uint64_t least_bytes(OperationKind kind, bool over_wire) {
   constexpr std::uint64_t kKiB = 1u << 10;
   if (!over_wire) return 32 * kKiB;
@@ -65,7 +66,8 @@ std::uint64_t whole_bytes(const Operation& operation, int world_size) {
 Operation column_step(const Operation& operation, bool by_library) {
   Operation step;
   step.channel = operation.channel;
-  // A library has no reduction to one rank.
+  // By a library each host gets the sum. MPI's reductions to one rank lack minimum and maximum,
+  // and Gloo's need room for the sum on every member.
   const bool to_all = by_library && operation.kind == OperationKind::reduce;
   step.kind = to_all ? OperationKind::all_reduce : operation.kind;
   step.dtype = operation.dtype;

@@ -12,6 +12,8 @@ namespace trireme::bench {
 
 namespace {
 
+constexpr std::uint64_t kMostTunedBytes = 1ull << 48;
+
 std::string refuse_bytes(const std::string& text) {
   std::size_t digits = 0;
   while (digits < text.size() && std::isdigit(static_cast<unsigned char>(text[digits]))) ++digits;
@@ -260,6 +262,7 @@ void check_settings(const Settings& s) {
     refuse("--algorithm", "does not go with send_receive");
   }
   if (!s.tune.empty()) {
+    if (largest_bytes(s) > kMostTunedBytes) refuse("--maxbytes", "is above 262144G");
     for (const Op op : operations_of(s)) {
       if (!is_tuned(op)) refuse("--tune", std::string("has no rules for ") + op_name(op));
     }

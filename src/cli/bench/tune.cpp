@@ -1,10 +1,13 @@
 // --tune: measures every algorithm of every operation beside the library's own choice, and writes
 // rules for those that are faster. Groups take them by the variable TRIREME_TUNING.
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <iterator>
@@ -34,30 +37,41 @@ constexpr Tuned kTuned[] = {
     {Op::barrier, Pattern::barrier},
 };
 
-// The file gets its name when it is whole, so that a run which ends early leaves the old one.
+// A file of its own beside `path`, which gets that name when it is whole: a run that ends early
+// leaves the old table.
 class NewFile {
  public:
-  explicit NewFile(const std::string& path) : path_(path), part_(path + ".part") {
-    file_ = std::fopen(part_.c_str(), "w");
-    if (file_ == nullptr) refuse();
+  explicit NewFile(const std::string& path) : path_(path), part_(path + ".XXXXXX") {
+    struct stat about {};
+    const bool is_there = lstat(path_.c_str(), &about) == 0;
+    if (is_there && !S_ISREG(about.st_mode)) {  // a device, or a link to one
+      throw Failure("cannot write " + path_ + ": it is there, and is no regular file");
+    }
+    const int descriptor = mkostemp(part_.data(), O_CLOEXEC);
+    if (descriptor < 0) refuse();
+    const mode_t mask = umask(0);
+    umask(mask);
+    fchmod(descriptor, is_there ? about.st_mode & 0777 : 0666 & ~mask);
+    file_ = fdopen(descriptor, "w");
+    if (file_ != nullptr) return;
+    const int reason = errno;
+    close(descriptor);
+    unlink(part_.c_str());
+    errno = reason;
+    refuse();
   }
   ~NewFile() {
-    if (file_ == nullptr) return;
-    std::fclose(file_);
-    unlink(part_.c_str());
+    if (file_ != nullptr) std::fclose(file_);
+    if (!is_named_) unlink(part_.c_str());
   }
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
   void write(const std::string& text) {
     if (std::fwrite(text.data(), 1, text.size(), file_) != text.size()) refuse();
-    FILE* const file = std::exchange(file_, nullptr);
-    if (std::fclose(file) != 0 || std::rename(part_.c_str(), path_.c_str()) != 0) {
-      const int reason = errno;
-      unlink(part_.c_str());
-      errno = reason;
-      refuse();
-    }
+    if (std::fclose(std::exchange(file_, nullptr)) != 0) refuse();
+    if (std::rename(part_.c_str(), path_.c_str()) != 0) refuse();
+    is_named_ = true;
   }
 
  private:
@@ -66,8 +80,9 @@ class NewFile {
   }
 
   const std::string path_;
-  const std::string part_;
+  std::string part_;
   FILE* file_ = nullptr;
+  bool is_named_ = false;
 };
 
 // One operation at one size.
@@ -97,8 +112,9 @@ class Tune {
         rounds_(settings.rounds != 0 ? settings.rounds : kRounds) {}
 
   int run() {
-    std::unique_ptr<NewFile> file;
-    if (tells_) file = std::make_unique<NewFile>(settings_.tune);
+    // Whoever may not write there learns so before the measurement. It leaves nothing there, in
+    // case that somebody ends this process meanwhile.
+    if (tells_) const NewFile tried(settings_.tune);
     make_rows();
     print_head();
     std::string backend;
@@ -117,7 +133,13 @@ class Tune {
                   static_cast<unsigned long long>(wrong));
       return 1;
     }
-    file->write(tuning_text(group_.size, backend, sizes, remarks()));
+    const std::string text = tuning_text(group_.size, backend, sizes, remarks());
+    try {
+      NewFile(settings_.tune).write(text);
+    } catch (const Failure&) {
+      std::printf("%s", text.c_str());  // it took long to measure
+      throw;
+    }
     std::printf("# wrote %s for %d ranks of %s\n", settings_.tune.c_str(), group_.size,
                 backend.c_str());
     return 0;
@@ -141,12 +163,14 @@ class Tune {
       const std::uint64_t unit = bytes_of(what, group_.size);
       const std::uint64_t last = largest_bytes(settings_);
       const std::uint64_t first = std::max<std::uint64_t>(1, parse_bytes(settings_.minimum));
-      for (std::uint64_t bytes = first; bytes <= last; bytes *= factor_of(settings_)) {
+      const std::uint64_t factor = factor_of(settings_);
+      for (std::uint64_t bytes = first; bytes <= last; bytes *= factor) {
         const std::uint64_t count = std::max<std::uint64_t>(1, bytes / unit);
         const bool again =
             !rows_.empty() && rows_.back().what.op == what.op && rows_.back().what.count == count;
         what.count = count;
         if (!again) add_row(tuned.pattern, what);
+        if (bytes > last / factor) break;  // the product may not fit
       }
     }
     plan_.effort = settings_.effort;
