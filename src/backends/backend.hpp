@@ -348,8 +348,9 @@ class Backend : public Messenger {
                        std::vector<bool>* gives) = 0;
   // Compares the ranks' calls of the collective while `move` makes it over a wire, with a ticket
   // that no other call of the group has. Success means that both have succeeded. A fold is moved
-  // after the comparison, and *gives is as in agree(). Nothing: such a collective is made by
-  // messages. The same on all ranks, once know_natives() has succeeded.
+  // after the comparison. *gives is as in agree(), written before `move` and for a fold only.
+  // Nothing: such a collective is made by messages. The same on all ranks, once know_natives() has
+  // succeeded.
   using OverWire = std::function<Status(Wire& wire, std::uint64_t ticket)>;
   virtual std::optional<Status> run_over_wire(const Operation& operation, std::uint64_t sequence,
                                               Deadline deadline, std::vector<bool>* gives,

@@ -7,11 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "backends/last_calls.hpp"
 #include "collectives/block_memory.hpp"
 #include "collectives/combine.hpp"
 #include "kernels/reduce.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
+#include "platform/stall.hpp"
 #include "schedules/schedule.hpp"
 
 namespace trireme {
@@ -126,6 +128,9 @@ class Run {
       : backend_(backend),
         messages_(messages),
         group_(records.name),
+        // All ranks have called a fold before it moves. Of the others the backend tells which ranks
+        // have not called, while those that have wait for each other.
+        stall_ns_(operation.kind == OperationKind::fold ? records.stall_ns : kNeverStalls),
         scratch_(scratch),
         op_(operation),
         sequence_(sequence),
@@ -245,7 +250,8 @@ class Run {
     BlockMemory planned(op_, pattern_, me_, n_);
     constexpr std::uint64_t kLine = BlockMemory::kLine;
     const std::uint64_t planned_bytes =
-        planned.plan(schedule_, request.algorithm, wire_ == nullptr ? kMessageBytes : kWireBytes);
+        wire_ == nullptr ? planned.plan(schedule_, request.algorithm, kMessageBytes, 1)
+                         : planned.plan(schedule_, request.algorithm, kWireBytes, kSections);
     const std::uint64_t room = (planned_bytes + kLine - 1) / kLine * kLine;
     const std::uint64_t sections =
         (planned.longest_block() + planned.section() - 1) / planned.section();
@@ -410,15 +416,64 @@ class Run {
     return Status::success();
   }
 
+  // Waits for a transfer of the oldest section, and warns through the log while that takes long.
+  Status wait(Section& section, Wire::Transfer& transfer, Stall* stall) {
+    const bool waits = !transfer.done.load(std::memory_order_acquire);
+    if (waits && stall->due(now_ns())) warn(section, stall->waited_ns());
+    for (;;) {
+      const Deadline next = stall->before(deadline_);
+      const Status waited = wire_->wait(transfer, next);
+      if (waited.code() != TRIREME_ERROR_TIMEOUT || !next.passed()) return waited;
+      if (deadline_.passed()) return late(section, waited);
+      if (stall->due(now_ns())) warn(section, stall->waited_ns());
+    }
+  }
+
+  // The peers that have not taken, or not given, their part.
+  static std::vector<std::int32_t> peers_of_unfinished(Section& section) {
+    std::vector<std::int32_t> ranks;
+    for (const Half* const half : {&section.incoming(), &section.sends}) {
+      for (std::size_t i = 0; i < half->posted; ++i) {
+        const Wire::Transfer& each = half->moving[i].transfer;
+        if (!each.done.load(std::memory_order_acquire)) ranks.push_back(each.peer);
+      }
+    }
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    return ranks;
+  }
+
+  // `waited`: the wire's own failure, which knows one of them.
+  static Status late(Section& section, const Status& waited) {
+    FailureDetails details;
+    details.blamed = peers_of_unfinished(section);
+    if (details.blamed.empty()) return waited;  // done meanwhile
+    const std::string text = list_ranks(details.blamed) + " did not arrive before the deadline";
+    return Status::failure(TRIREME_ERROR_TIMEOUT, text).with_details(std::move(details));
+  }
+
+  void warn(Section& section, std::uint64_t waited_ns) const noexcept {
+    try {
+      const std::vector<std::int32_t> ranks = peers_of_unfinished(section);
+      if (ranks.empty()) return;  // done meanwhile
+      warn_slow(group_, me_, backend_.last_calls(), ranks,
+                std::string("not done its part of ") + name_ + ", sequence " +
+                    std::to_string(sequence_) + ",",
+                waited_ns);
+    } catch (...) {  // no memory for a line, so there is none
+    }
+  }
+
   Status finish(Section& section) {
     Half& incoming = section.incoming();
     if (wire_ != nullptr) {
+      Stall stall(stall_ns_);
       for (Half* const half : {&incoming, &section.sends}) {
         for (std::size_t i = 0; i < half->posted; ++i) {
-          TRIREME_RETURN_IF_ERROR(wire_->wait(half->moving[i].transfer, deadline_));
+          TRIREME_RETURN_IF_ERROR(wait(section, half->moving[i].transfer, &stall));
         }
-        half->drop(*wire_);
       }
+      for (Half* const half : {&incoming, &section.sends}) half->drop(*wire_);
     } else {
       batch_.clear();
       for (const Half* const half : {&incoming, &section.sends}) {
@@ -490,6 +545,7 @@ class Run {
   Backend& backend_;
   MessageQueue& messages_;
   const std::string& group_;
+  const std::uint64_t stall_ns_;  // of the waits on a wire
   Scratch& scratch_;
   const Operation& op_;
   const std::uint64_t sequence_;

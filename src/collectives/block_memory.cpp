@@ -6,9 +6,9 @@
 namespace trireme {
 namespace {
 
-// A collective runs in sections, so that the memory between its messages stays small. Small
-// sections also keep the messages of one channel within the room that a backend has for early
-// messages.
+// A collective runs in sections, so that the memory between its messages stays small: the sections
+// that are under way side by side share so much. Small sections also keep the messages of one
+// channel within the room that a backend has for early messages.
 constexpr std::uint64_t kSectionBytes = 32u << 20;
 
 // Most blocks that one message of such a schedule holds.
@@ -74,24 +74,25 @@ std::uint64_t BlockMemory::longest_block() const {
 }
 
 // The same on all ranks: it depends on what they agree on alone.
-void BlockMemory::choose_section(Algorithm algorithm, std::uint64_t message_bytes) {
+void BlockMemory::choose_section(Algorithm algorithm, std::uint64_t message_bytes,
+                                 std::uint64_t side_by_side) {
   const auto ranks = static_cast<std::uint64_t>(n_);
   const std::uint64_t element = std::max(size_, partial_size(op_.dtype));
   const std::uint64_t message =
       message_bytes / element / blocks_of_message(pattern_, algorithm, ranks);
   // Each rank needs at most two spares, and there are as many partial blocks as blocks.
   const std::uint64_t partials = pattern_ == Pattern::all_to_all ? 0 : extents_.size();
-  const std::uint64_t memory = kSectionBytes / element / (2 * ranks + 2 + partials);
+  const std::uint64_t memory = kSectionBytes / side_by_side / element / (2 * ranks + 2 + partials);
   section_ = std::max<std::uint64_t>(std::min(message, memory), kLine);
 }
 
 // Every spare gets room for the longest block that passes through it. Each message of several
 // places gets room to be packed in.
 std::uint64_t BlockMemory::plan(const Schedule& schedule, Algorithm algorithm,
-                                std::uint64_t message_bytes) {
+                                std::uint64_t message_bytes, std::uint64_t side_by_side) {
   extents_.resize(schedule.blocks);
   for (std::uint32_t b = 0; b < schedule.blocks; ++b) extents_[b] = extent(b, schedule.blocks);
-  choose_section(algorithm, message_bytes);
+  choose_section(algorithm, message_bytes, side_by_side);
   for_each_slot(schedule, [&](const Slot& slot) {
     if (!needs_spare(slot)) return;
     std::vector<std::uint64_t>& spares = spares_of(slot);

@@ -29,8 +29,10 @@ class BlockMemory {
         sums_in_output_(!reduces(operation.kind) || partial_size(operation.dtype) == size_) {}
 
   // Gives every place of the schedule room; returns the bytes for it. No message of a section is
-  // longer than `message_bytes`.
-  std::uint64_t plan(const Schedule& schedule, Algorithm algorithm, std::uint64_t message_bytes);
+  // longer than `message_bytes`. At most `side_by_side` sections are under way at once, each with
+  // that room.
+  std::uint64_t plan(const Schedule& schedule, Algorithm algorithm, std::uint64_t message_bytes,
+                     std::uint64_t side_by_side);
   // Uses memory of so many bytes, aligned to cache lines.
   void use(std::byte* memory) { memory_ = memory; }
 
@@ -75,7 +77,7 @@ class BlockMemory {
   };
 
   Extent extent(std::uint32_t block, std::uint32_t blocks) const;
-  void choose_section(Algorithm algorithm, std::uint64_t message_bytes);
+  void choose_section(Algorithm algorithm, std::uint64_t message_bytes, std::uint64_t side_by_side);
   bool needs_spare(const Slot& slot) const {
     if (slot.place == Place::partial) {
       return !sums_in_output_ || !extents_[slot.block].has_output;

@@ -15,23 +15,27 @@
 #define F32 TRIREME_DTYPE_F32
 
 /* A bucket a unit, so that the two places of buckets in flight are soon taken. */
-enum { MANY_UNITS = 7, UNIT = 9, PASSES_BEFORE = 1, REPRODUCIBLE = 2, ENDS_FIRST = 4, KINDS = 8 };
+enum { MANY_UNITS = 7, PASSES_BEFORE = 1, REPRODUCIBLE = 2, ENDS_FIRST = 4, KINDS = 8 };
+/* Elements of a unit. Between hosts the bucket of a long one is more than travels with a call. */
+enum { SHORT = 9, LONG = 4099 };
 
 struct job {
     trireme_strategy strategy;
     int world_size;
     int kind; /* a sum of the above */
+    uint64_t elements;
     struct verdict verdicts[4];
 };
 
 static void
-gather_and_release(struct verdict *v, trireme_model *model, int rank, uint64_t unit, bool brings) {
-    float gradient[UNIT];
-    for (int i = 0; i < UNIT; ++i) gradient[i] = (float)(rank + 1);
+gather_and_release(struct job *job, trireme_model *model, int rank, uint64_t unit, bool brings) {
+    struct verdict *const v = &job->verdicts[rank];
+    float gradient[LONG];
+    for (uint64_t i = 0; i < job->elements; ++i) gradient[i] = (float)(rank + 1);
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_unit(model, unit));
     if (brings) {
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_gradient_ready(model, unit, gradient, UNIT, F32));
+                      trireme_model_gradient_ready(model, unit, gradient, job->elements, F32));
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_release_unit(model, unit));
 }
@@ -55,12 +59,11 @@ be_absent_where_units_are_gathered(trireme_communicator *communicator, int rank,
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(communicator, &options, &model));
     for (int i = 0; i < MANY_UNITS; ++i) {
         const char name[] = {(char)('a' + i), 0};
-        const uint64_t elements = UNIT;
         trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
         parameter.name = name;
         parameter.dtype = F32;
         parameter.dimensions = 1;
-        parameter.shape = &elements;
+        parameter.shape = &job->elements;
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
@@ -73,13 +76,13 @@ be_absent_where_units_are_gathered(trireme_communicator *communicator, int rank,
         /* With two passes rank 0 has data for the first one. */
         const bool present = rank > 0 || pass + 1 < passes;
         const bool ends_first = !present && (job->kind & ENDS_FIRST) != 0;
-        for (uint64_t i = 0; i < MANY_UNITS; ++i) gather_and_release(v, model, rank, i, false);
+        for (uint64_t i = 0; i < MANY_UNITS; ++i) gather_and_release(job, model, rank, i, false);
         uint32_t flags = present ? 0 : TRIREME_BACKWARD_FLAG_ABSENT;
         if (pass + 1 < passes && (job->kind & REPRODUCIBLE) == 0)
             flags |= TRIREME_BACKWARD_FLAG_NO_SYNC;
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, flags));
         if (ends_first) EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
-        for (uint64_t i = MANY_UNITS; i-- > 0;) gather_and_release(v, model, rank, i, present);
+        for (uint64_t i = MANY_UNITS; i-- > 0;) gather_and_release(job, model, rank, i, present);
         if (!ends_first) EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
@@ -90,10 +93,10 @@ be_absent_where_units_are_gathered(trireme_communicator *communicator, int rank,
         sum += (float)(by_rank * (r + 1));
         brought += (float)((job->kind & REPRODUCIBLE) != 0 ? by_rank : by_rank > 0);
     }
-    float values[MANY_UNITS * UNIT];
-    EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_gather_parameters(model, values, MANY_UNITS * UNIT, F32));
-    for (int i = 0; i < MANY_UNITS * UNIT; ++i) EXPECT(v, values[i] == -(sum / brought));
+    float values[MANY_UNITS * LONG];
+    const uint64_t all = MANY_UNITS * job->elements;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_parameters(model, values, all, F32));
+    for (uint64_t i = 0; i < all; ++i) EXPECT(v, values[i] == -(sum / brought));
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
 }
@@ -105,7 +108,9 @@ static void an_absent_rank_does_not_hold_up_gathers(void **state) {
     for (job.world_size = 2; job.world_size <= 4; job.world_size += 2) {
         for (int s = 0; s < 2; ++s) {
             job.strategy = strategies[s];
-            for (job.kind = 0; job.kind < KINDS; ++job.kind) {
+            for (int trial = 0; trial < 2 * KINDS; ++trial) {
+                job.kind = trial / 2;
+                job.elements = trial % 2 == 0 ? SHORT : LONG;
                 memset(job.verdicts, 0, sizeof job.verdicts);
                 run_ranks(job.world_size, be_absent_where_units_are_gathered, &job);
                 assert_verdicts(job.verdicts, job.world_size);

@@ -1,9 +1,11 @@
 /*
  * A rank that is late but alive is no failure: each waiting rank warns through the log and names it
- * and its last call. The operation succeeds once the rank comes.
+ * and its last call. The operation succeeds once the rank comes. So does one that stalls inside a
+ * gradient reduction between hosts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +23,9 @@
 #define NEVER UINT64_MAX
 #define MOST_LINES 64
 #define ENOUGH 3 /* warnings that one rank hears before the late one comes */
+
+#define BUCKET (16u << 10) /* elements: more than travels with a call */
+#define STALL_MS 1500
 
 /* ---- what the log has said ---- */
 
@@ -290,6 +295,98 @@ static void a_short_wait_is_no_warning(void **state) {
     printf("slow: %d trials, %d warnings, 0 failures\n", trial_count, warning_count);
 }
 
+/* ---- a rank that stalls inside a gradient reduction ---- */
+
+struct fold {
+    int world_size;
+    char rendezvous[96];
+    struct verdict verdicts[MOST_RANKS];
+};
+
+/* Descends at rate 1 from 0, once. */
+static void reduce_gradients(int rank, void *context) {
+    struct fold *const fold = context;
+    struct verdict *const v = &fold->verdicts[rank];
+    trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
+    options.rank = rank;
+    options.world_size = fold->world_size;
+    options.rendezvous = fold->rendezvous;
+    options.name = "slow";
+    options.timeout_ns = LONG_NS;
+    options.stall_warning_ns = WARNING_NS;
+    options.backend = "frames"; /* these ranks share a host, whose memory they would use */
+    trireme_communicator *group = NULL;
+    if (!EXPECT_STATUS(v, TRIREME_OK, trireme_communicator_create(&options, &group))) abort();
+    trireme_model_options model_options = TRIREME_MODEL_OPTIONS_INIT;
+    model_options.strategy = TRIREME_STRATEGY_ZERO2;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(group, &model_options, &model));
+    const uint64_t elements = BUCKET;
+    trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+    parameter.name = "w";
+    parameter.dtype = TRIREME_DTYPE_F32;
+    parameter.dimensions = 1;
+    parameter.shape = &elements;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_RULE_SGD;
+    rule.learning_rate = 1;
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    float *const values = calloc(elements, sizeof *values);
+    for (uint64_t i = 0; i < elements; ++i) values[i] = 60 * (float)(rank + 1);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_gradient_ready(model, 0, values, elements, TRIREME_DTYPE_F32));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_gather_parameters(model, values, elements, TRIREME_DTYPE_F32));
+    for (uint64_t i = 0; i < elements; ++i) {
+        if (!EXPECT(v, values[i] == -30 * (float)(fold->world_size + 1))) break;
+    }
+    free(values);
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+    trireme_communicator_destroy(group);
+}
+
+/* One rank sleeps before its first piece. Until it wakes, each other rank waits for it alone. */
+static void who_stalls_in_a_gradient_reduction_is_named(void **state) {
+    (void)state;
+    for (int n = 2; n <= 3; ++n) {
+        struct fold fold = {.world_size = n};
+        char setting[64];
+        line_count = 0;
+        unique_network_rendezvous(fold.rendezvous, sizeof fold.rendezvous);
+        snprintf(setting, sizeof setting, "fold.mid_move=sleep(%d)@1", STALL_MS);
+        assert_int_equal(trireme_failpoint_set(setting), TRIREME_OK);
+        run_threads(n, reduce_gradients, &fold);
+        assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
+        assert_verdicts(fold.verdicts, n);
+        int stalled = -1;
+        bool warns[MOST_RANKS] = {false};
+        for (int i = 0; i < line_count; ++i) {
+            int waiting = -1;
+            int named = -1;
+            int end = 0;
+            sscanf(lines[i],
+                   "rank %d of \"slow\": rank %d has not done its part of gradient reduction, "
+                   "sequence %*d, for %n",
+                   &waiting, &named, &end);
+            if (end == 0) continue;
+            if (stalled < 0) stalled = named;
+            assert_in_range(waiting, 0, n - 1);
+            if (named == stalled) warns[waiting] = true;
+        }
+        assert_in_range(stalled, 0, n - 1);
+        for (int rank = 0; rank < n; ++rank) assert_true(warns[rank] == (rank != stalled));
+        ++trial_count;
+        warning_count += line_count;
+    }
+}
+
 static int listen_before(void **state) {
     (void)state;
     return trireme_set_log_callback(listen_to, TRIREME_LOG_WARNING, NULL);
@@ -304,8 +401,10 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_is_late_is_named_by_a_warning_and_nothing_fails),
         cmocka_unit_test(who_asks_for_no_warning_gets_none),
+        cmocka_unit_test(who_stalls_in_a_gradient_reduction_is_named),
         cmocka_unit_test(a_short_wait_is_no_warning),
     };
+    setenv("TRIREME_TOKEN", "the token of these tests", 1);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("slow", tests, listen_before, be_deaf_after);
 }

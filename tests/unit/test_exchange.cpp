@@ -307,6 +307,44 @@ void who_has_gone_is_named(void**) {
   net[0].drop(misses);
 }
 
+// A whole piece that came before its receive counts, though its sender has gone meanwhile. A piece
+// without its last bytes does not, nor does one that did not come.
+void what_came_before_its_sender_went_is_received(void**) {
+  for (const bool whole : {true, false}) {
+    Net net(2);
+    net[0].take_calls_by([](int, const std::byte*, std::uint64_t) {});
+    assert_true(net[0].publish("", 1).ok());  // opens its end
+    if (!whole) {
+      // Its buffer has no room for the piece: a part of it comes.
+      const int bytes = 1;
+      assert_int_equal(setsockopt(net.lines[1]->find(0)->socket.get(), SOL_SOCKET, SO_SNDBUF,
+                                  &bytes, sizeof bytes),
+                       0);
+    }
+    std::vector<std::uint32_t> data = numbers(16'384, 3), memory(16'384, 77), more(10);
+    Piece sent(0, 1, 1, data), arrives(1, 1, 1, memory), misses(1, 2, 1, more);
+    assert_true(net[1].send(sent).ok());
+    assert_true(sent.done.load() == whole);
+    net.exchanges[1].reset();
+    net.lines[1]->close();
+    bool any = false;
+    for (const Deadline end = Deadline::after(kLong); net[0].ended_ns(1) == 0 && !end.passed();) {
+      assert_true(net[0].fetch(&any).ok());
+    }
+    assert_true(net[0].ended_ns(1) != 0);
+    const Status received = net[0].receive(arrives);
+    assert_int_equal(received.code(), whole ? TRIREME_OK : TRIREME_ERROR_PEER_LOST);
+    assert_true(arrives.done.load() == whole);
+    if (whole) {
+      assert_true(net[0].wait(arrives, Deadline::after(kLong)).ok());
+      assert_true(memory == data);
+    }
+    const Status lost = net[0].receive(misses);
+    assert_int_equal(lost.code(), TRIREME_ERROR_PEER_LOST);
+    assert_true(blames(lost, 3));
+  }
+}
+
 // Ends the thread that moves bytes, and the thread that waits for it.
 void abort_ends_every_wait(void**) {
   Net net(2);
@@ -631,6 +669,7 @@ int main() {
       cmocka_unit_test(lengths_of_one_slot_differ),
       cmocka_unit_test(what_cannot_be_is_corrupt),
       cmocka_unit_test(who_has_gone_is_named),
+      cmocka_unit_test(what_came_before_its_sender_went_is_received),
       cmocka_unit_test(abort_ends_every_wait),
       cmocka_unit_test(calls_come_beside_pieces),
       cmocka_unit_test(who_has_a_call_does_not_rest),

@@ -106,7 +106,7 @@ Status Run::execute_elsewhere(bool apart, bool visits, const Elsewhere& move,
   TRIREME_FAILPOINT(call_.point, "before_move");
   // Before the move: after it, the other ranks may end the collective without this one.
   if (!visits) TRIREME_RETURN_IF_ERROR(transfer_.visit_middle());
-  const Status moved = watch(apart, move);
+  const Status moved = watch(move);
   if (!moved.ok()) {
     if (sent.relay != nullptr) sent.relay->go();
     return explain(moved);
@@ -125,8 +125,7 @@ Status Run::look_before_move() {
   return arrivals_.look_for_gone();
 }
 
-Status Run::watch(bool apart, const Elsewhere& move) {
-  if (!apart) return move(ticket());
+Status Run::watch(const Elsewhere& move) {
   const auto missing = [this] {
     std::vector<std::int32_t> out;
     for (int rank = 0; rank < call_.n; ++rank) {

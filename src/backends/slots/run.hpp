@@ -51,9 +51,8 @@ class Run {
   Status move();
   std::uint64_t ticket() const;
   Status look_before_move();
-  // Moves, while another thread looks for late ranks: if `apart`, no rank has waited for the
-  // others.
-  Status watch(bool apart, const Elsewhere& move);
+  // Moves, while another thread looks for late ranks, and tells this rank's call if it takes long.
+  Status watch(const Elsewhere& move);
   Status explain(const Status& moved);
 
   Call call_;

@@ -107,7 +107,9 @@ Status Exchange::send(Transfer& transfer) {
 Status Exchange::receive(Transfer& transfer) {
   ExchangePeer& from = peer(transfer.peer);
   const std::lock_guard lock(from.mutex);
-  TRIREME_RETURN_IF_ERROR(prepare(from, transfer));
+  const Status ready = prepare(from, transfer);
+  // A peer may have sent the whole piece, and left since.
+  if (!ready.ok() && (failed_.load() || !from.has_early(transfer))) return ready;
   if (!from.receive(transfer)) return look(transfer);
   from.refresh();
   return Status::success();

@@ -267,10 +267,20 @@ bool ExchangePeer::flush() noexcept {
 
 // --- what comes --------------------------------------------------------------------------------
 
-bool ExchangePeer::receive(Transfer& transfer) {
-  const auto early = std::find_if(early_.begin(), early_.end(), [&](const auto& each) {
+ExchangePeer::Earlies::const_iterator ExchangePeer::find_early(const Transfer& transfer) const {
+  return std::find_if(early_.begin(), early_.end(), [&](const auto& each) {
     return each->taker == nullptr && meet(transfer, each->piece.ticket, each->piece.slot);
   });
+}
+
+bool ExchangePeer::has_early(const Transfer& transfer) const {
+  if (!goes_at_once(transfer)) return false;
+  const auto early = find_early(transfer);
+  return early != early_.end() && (*early)->piece.done.load();
+}
+
+bool ExchangePeer::receive(Transfer& transfer) {
+  const auto early = find_early(transfer);
   if (goes_at_once(transfer) && early != early_.end()) {
     if ((*early)->piece.bytes != transfer.bytes) return corrupt("a piece of another length");
     (*early)->taker = &transfer;

@@ -74,6 +74,8 @@ class ExchangePeer {
   // False, after corrupt(): the peer means another length.
   bool send(Transfer& transfer);
   bool receive(Transfer& transfer);
+  // Whether all bytes of a short piece for it are here.
+  bool has_early(const Transfer& transfer) const;
   void publish(std::vector<std::byte> frame, bool later);
   void say_goodbye();
   // The peer does not touch the transfer any more.
@@ -127,6 +129,7 @@ class ExchangePeer {
     std::unique_ptr<std::byte[]> memory;
     Transfer* taker = nullptr;  // asked for it meanwhile
   };
+  using Earlies = std::vector<std::unique_ptr<Early>>;
 
   void enqueue(Outgoing&& outgoing, bool later);
   void hold() noexcept;
@@ -141,6 +144,7 @@ class ExchangePeer {
   bool take_ready();
   void begin_incoming(Transfer* transfer);
   bool begin_early();
+  Earlies::const_iterator find_early(const Transfer& transfer) const;
   void finish_early(const Transfer* piece);
   bool corrupt(const char* what);
 
@@ -177,8 +181,8 @@ class ExchangePeer {
   std::vector<Header> ready_;     // the peer's announced receives, whose sends are not here yet
 
   Seal received_;
-  std::vector<Transfer*> receives_;            // until their data begin
-  std::vector<std::unique_ptr<Early>> early_;  // in the order of their arrival
+  std::vector<Transfer*> receives_;  // until their data begin
+  Earlies early_;                    // in the order of their arrival
   std::uint64_t early_bytes_ = 0;
   Start start_{};  // of what comes; then of_part alone
   // The piece or call that comes.
