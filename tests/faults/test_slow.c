@@ -1,7 +1,7 @@
 /*
  * A rank that is late but alive is no failure: each waiting rank warns through the log and names it
  * and its last call. The operation succeeds once the rank comes. So does one that stalls inside a
- * gradient reduction between hosts.
+ * gradient reduction between hosts. Those who stall for too long are blamed together.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -299,6 +299,8 @@ static void a_short_wait_is_no_warning(void **state) {
 
 struct fold {
     int world_size;
+    uint64_t timeout_ns;
+    trireme_error_info infos[MOST_RANKS]; /* where it is too short */
     char rendezvous[96];
     struct verdict verdicts[MOST_RANKS];
 };
@@ -312,7 +314,7 @@ static void reduce_gradients(int rank, void *context) {
     options.world_size = fold->world_size;
     options.rendezvous = fold->rendezvous;
     options.name = "slow";
-    options.timeout_ns = LONG_NS;
+    options.timeout_ns = fold->timeout_ns;
     options.stall_warning_ns = WARNING_NS;
     options.backend = "frames"; /* these ranks share a host, whose memory they would use */
     trireme_communicator *group = NULL;
@@ -339,12 +341,20 @@ static void reduce_gradients(int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
     EXPECT_STATUS(v, TRIREME_OK,
                   trireme_model_gradient_ready(model, 0, values, elements, TRIREME_DTYPE_F32));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
-    EXPECT_STATUS(v, TRIREME_OK,
-                  trireme_model_gather_parameters(model, values, elements, TRIREME_DTYPE_F32));
-    for (uint64_t i = 0; i < elements; ++i) {
-        if (!EXPECT(v, values[i] == -30 * (float)(fold->world_size + 1))) break;
+    trireme_status status = trireme_model_end_backward(model);
+    if (status == TRIREME_OK) status = trireme_optimizer_step(optimizer);
+    if (fold->timeout_ns == LONG_NS) {
+        EXPECT_STATUS(v, TRIREME_OK, status);
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_gather_parameters(model, values, elements, TRIREME_DTYPE_F32));
+        for (uint64_t i = 0; i < elements; ++i) {
+            if (!EXPECT(v, values[i] == -30 * (float)(fold->world_size + 1))) break;
+        }
+    } else {
+        trireme_error_info *const info = &fold->infos[rank];
+        info->struct_size = sizeof *info;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_last_error_info(info));
+        EXPECT_STATUS(v, TRIREME_ERROR_TIMEOUT, status);
     }
     free(values);
     trireme_optimizer_destroy(optimizer);
@@ -356,7 +366,7 @@ static void reduce_gradients(int rank, void *context) {
 static void who_stalls_in_a_gradient_reduction_is_named(void **state) {
     (void)state;
     for (int n = 2; n <= 3; ++n) {
-        struct fold fold = {.world_size = n};
+        struct fold fold = {.world_size = n, .timeout_ns = LONG_NS};
         char setting[64];
         line_count = 0;
         unique_network_rendezvous(fold.rendezvous, sizeof fold.rendezvous);
@@ -387,6 +397,24 @@ static void who_stalls_in_a_gradient_reduction_is_named(void **state) {
     }
 }
 
+/* Two of three ranks sleep until the third one has given up: it blames both, and tells them. */
+static void all_who_stall_too_long_are_blamed(void **state) {
+    (void)state;
+    struct fold fold = {.world_size = 3, .timeout_ns = 2000ull * 1000 * 1000};
+    unique_network_rendezvous(fold.rendezvous, sizeof fold.rendezvous);
+    assert_int_equal(trireme_failpoint_set("fold.mid_move=sleep(4000)@2+"), TRIREME_OK);
+    run_threads(3, reduce_gradients, &fold);
+    assert_int_equal(trireme_failpoint_set(NULL), TRIREME_OK);
+    assert_verdicts(fold.verdicts, 3);
+    for (int rank = 0; rank < 3; ++rank) {
+        const trireme_error_info *const info = &fold.infos[rank];
+        assert_int_equal(info->blamed_count, 2);
+        assert_int_equal(info->blamed[0], fold.infos[0].blamed[0]);
+        assert_int_equal(info->blamed[1], fold.infos[0].blamed[1]);
+    }
+    ++trial_count;
+}
+
 static int listen_before(void **state) {
     (void)state;
     return trireme_set_log_callback(listen_to, TRIREME_LOG_WARNING, NULL);
@@ -402,6 +430,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(who_is_late_is_named_by_a_warning_and_nothing_fails),
         cmocka_unit_test(who_asks_for_no_warning_gets_none),
         cmocka_unit_test(who_stalls_in_a_gradient_reduction_is_named),
+        cmocka_unit_test(all_who_stall_too_long_are_blamed),
         cmocka_unit_test(a_short_wait_is_no_warning),
     };
     setenv("TRIREME_TOKEN", "the token of these tests", 1);
