@@ -19,8 +19,6 @@ namespace {
 
 static_assert(sharding::kMostBlocks == TRIREME_TENSOR_MAX_BLOCKS);
 
-Status check_flags(std::uint32_t flags) { return api::check_zero("options.flags", flags); }
-
 // A call that reads one property.
 template <class Body>
 trireme_status ask(const char* function, const trireme_tensor* handle, Body body) noexcept {
@@ -50,7 +48,7 @@ trireme_status run_pass(const char* function, Direction direction, trireme_regio
     TRIREME_RETURN_IF_ERROR(api::find(handle, &region));
     trireme_pass_options options = TRIREME_PASS_OPTIONS_INIT;
     TRIREME_RETURN_IF_ERROR(api::read_optional(caller, "options", &options));
-    TRIREME_RETURN_IF_ERROR(check_flags(options.flags));
+    TRIREME_RETURN_IF_ERROR(api::check_zero("options.flags", options.flags));
     TRIREME_RETURN_IF_ERROR(api::refuse_in_batch());
     const Tensor& tensor = region->tensor();
     const char* option = "timeout_ns of the pass's options";
@@ -78,7 +76,7 @@ trireme_status trireme_tensor_create(trireme_communicator* communicator,
     TRIREME_RETURN_IF_ERROR(api::find(communicator, &ranks));
     trireme_tensor_options options = TRIREME_TENSOR_OPTIONS_INIT;
     TRIREME_RETURN_IF_ERROR(api::read_optional(caller, "options", &options));
-    TRIREME_RETURN_IF_ERROR(check_flags(options.flags));
+    TRIREME_RETURN_IF_ERROR(api::check_zero("options.flags", options.flags));
     TRIREME_RETURN_IF_ERROR(api::check_zero("options.reserved", options.reserved));
     TRIREME_RETURN_IF_ERROR(api::require(out_tensor, "out_tensor"));
     std::shared_ptr<Tensor> tensor;
@@ -149,7 +147,7 @@ trireme_status trireme_region_create(trireme_tensor* tensor, const trireme_regio
     TRIREME_RETURN_IF_ERROR(api::find(tensor, &found));
     trireme_region_options options = TRIREME_REGION_OPTIONS_INIT;
     TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", &options));
-    TRIREME_RETURN_IF_ERROR(check_flags(options.flags));
+    TRIREME_RETURN_IF_ERROR(api::check_zero("options.flags", options.flags));
     TRIREME_RETURN_IF_ERROR(api::require(options.name, "options.name"));
     TRIREME_RETURN_IF_ERROR(api::require(out_region, "out_region"));
     std::shared_ptr<Region> region;

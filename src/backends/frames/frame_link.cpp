@@ -60,7 +60,7 @@ FrameLink::FrameLink(int rank, int world_size, std::string group, std::string na
       decisions_(
           group_, [this] { poke(me_); }, few_connections),
       slots_(
-          group_, engine_.get(), [this](int rank) { poke(rank); },
+          group_, engine_.get(), [this](int to) { poke(to); },
           [this](const Status& status) { fail(status); }),
       links_(rank, world_size, few_connections) {}
 

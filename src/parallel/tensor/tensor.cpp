@@ -3,22 +3,17 @@
 #include <string>
 
 namespace trireme::parallel {
-namespace {
-
-std::string text_of(std::uint64_t number) { return std::to_string(number); }
-
-}  // namespace
 
 Status Tensor::create(std::shared_ptr<Communicator> communicator, std::uint32_t blocks,
                       std::uint64_t timeout_ns, std::shared_ptr<Tensor>* out) {
   const auto world_size = static_cast<std::uint32_t>(communicator->world_size());
   if (blocks != 0 && blocks < world_size) {
-    return invalid_argument("options.blocks is " + text_of(blocks) + ", below the " +
-                            text_of(world_size) + " ranks: each needs a block");
+    return invalid_argument("options.blocks is " + std::to_string(blocks) + ", below the " +
+                            std::to_string(world_size) + " ranks: each needs a block");
   }
   if (blocks > sharding::kMostBlocks) {
-    return invalid_argument("options.blocks is " + text_of(blocks) + ", above " +
-                            text_of(sharding::kMostBlocks));
+    return invalid_argument("options.blocks is " + std::to_string(blocks) + ", above " +
+                            std::to_string(sharding::kMostBlocks));
   }
   out->reset(new Tensor(std::move(communicator), blocks == 0 ? world_size : blocks, timeout_ns));
   return Status::success();
@@ -32,16 +27,16 @@ Status Tensor::check_rank(std::int32_t rank) const {
 
 Status Tensor::check_block(std::uint32_t block) const {
   if (block < blocks_) return Status::success();
-  return invalid_argument("block is " + text_of(block) + ", but the blocks are 0 to " +
-                          text_of(blocks_ - 1));
+  return invalid_argument("block is " + std::to_string(block) + ", but the blocks are 0 to " +
+                          std::to_string(blocks_ - 1));
 }
 
 Status Tensor::find_heads(std::uint64_t heads, std::uint64_t kv_heads, std::int32_t rank,
                           sharding::HeadRanges* out) const {
   if (heads == 0) return invalid_argument("heads is 0, but attention has one at least");
   if (kv_heads == 0 || heads % kv_heads != 0) {
-    return invalid_argument("kv_heads is " + text_of(kv_heads) + ", which does not divide the " +
-                            text_of(heads) + " heads");
+    return invalid_argument("kv_heads is " + std::to_string(kv_heads) +
+                            ", which does not divide the " + std::to_string(heads) + " heads");
   }
   TRIREME_RETURN_IF_ERROR(check_rank(rank));
   *out = sharding::heads_of_rank(heads, kv_heads, blocks_, world_size(),

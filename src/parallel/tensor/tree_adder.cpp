@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kPiece = 4096;  // elements
 constexpr std::size_t kSpares = 3;      // two operands that are widened, and a result to narrow
 
-const std::byte* at(const void* memory, std::uint64_t offset) {
+const std::byte* bytes_at(const void* memory, std::uint64_t offset) {
   return static_cast<const std::byte*>(memory) + offset;
 }
 
@@ -62,7 +62,7 @@ void TreeAdder::add_piece(const void* const* given, std::uint64_t first, std::ui
 const void* TreeAdder::find(const sharding::TreeProgram::Operand& operand, const void* const* given,
                             std::uint64_t first, std::uint64_t count, std::byte* spare) {
   if (!operand.given) return temporary(operand.index);
-  const void* const source = at(given[operand.index], first * dtype_size(given_));
+  const void* const source = bytes_at(given[operand.index], first * dtype_size(given_));
   if (given_ == sum_) return source;
   kernels::widen(given_, reinterpret_cast<float*>(spare), source, count);
   return spare;
