@@ -161,18 +161,16 @@ Status MpiWire::end(Lane& lane, Piece& piece) {
       std::memcpy(&head, from, sizeof head);
       from += sizeof head;
     }
-    // Another call of this group: the ranks disagree, and their calls tell how.
-    if (head.group == number_ && head.ticket != transfer.ticket) {
-      aborted_.store(true);
-      return ended();
-    }
-    if (head.group != number_) {
+    if (head.group != number_ || head.ticket != transfer.ticket) {
       aborted_.store(true);
       FailureDetails details;
       details.blamed = {transfer.peer};
-      return Status::failure(TRIREME_ERROR_CORRUPT, "rank " + std::to_string(transfer.peer) +
-                                                        ": a message of MPI was a piece of "
-                                                        "another group")
+      // Another call of this group: the ranks disagree. Their calls tell how, if they come.
+      const bool differs = head.group == number_;
+      return Status::failure(differs ? TRIREME_ERROR_ABORTED : TRIREME_ERROR_CORRUPT,
+                             "rank " + std::to_string(transfer.peer) +
+                                 ": a message of MPI was a piece of another " +
+                                 (differs ? "call" : "group"))
           .with_details(std::move(details));
     }
     const bool is_copied = piece.stage != nullptr && transfer.bytes > 0;

@@ -251,8 +251,11 @@ Status LoadedGemm::run(const GemmCall& call) {
                        std::to_string(most_) + ", the largest that " + info_.library + " takes");
   }
   // Others in this process set the number, too. Another one gives other bits.
-  if (functions_.threads && functions_.threads() != info_.threads) {
-    functions_.set_threads(info_.threads);
+  {
+    const std::lock_guard lock(ThreadTable::whole().mutex);
+    if (functions_.threads && functions_.threads() != info_.threads) {
+      functions_.set_threads(info_.threads);
+    }
   }
   const bool f64 = call.dtype == TRIREME_DTYPE_F64;
   if (functions_.wide) {

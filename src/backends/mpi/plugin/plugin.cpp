@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "backends/mpi/plugin/runtime.hpp"
@@ -62,6 +63,7 @@ struct Group {
   std::atomic<int> abandoned{0};
   // How many messages of post() this rank has sent, less how many it has received.
   std::atomic<std::int64_t> unmatched{0};
+  std::array<std::atomic<std::int64_t>, kOwnChannels> started{};  // collectives, by channel
   std::uint32_t number = 0;
   int tag = 0;  // differs from earlier groups', whose messages may remain queued
 
@@ -74,9 +76,14 @@ struct Group {
 
   std::vector<Slots> slots;  // by channel
 
-  MPI_Request leaving = MPI_REQUEST_NULL;
-  std::int64_t own_unmatched = 0;  // when this rank left
-  std::int64_t all_unmatched = 0;  // of all ranks
+  // All ranks exchange these counts when they leave.
+  std::array<MPI_Request, 2> leaving{MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+  std::int64_t own_unmatched = 0;
+  std::int64_t all_unmatched = 0;
+  // Of each channel how many collectives were started, then the negative of that: the largest.
+  std::array<std::int64_t, std::size_t{2} * kOwnChannels> own_started{};
+  std::array<std::int64_t, std::size_t{2} * kOwnChannels> all_started{};
+  Group* next = nullptr;  // among the kept ones
 
   std::mutex sleep_mutex;
   std::condition_variable stirred;
@@ -302,7 +309,7 @@ bool is_over(Group& group) {
   }
   int all = 0;
   if (group.receiving != MPI_REQUEST_NULL ||
-      MPI_Test(&group.leaving, &all, MPI_STATUS_IGNORE) != MPI_SUCCESS || all == 0) {
+      MPI_Testall(2, group.leaving.data(), &all, MPI_STATUSES_IGNORE) != MPI_SUCCESS || all == 0) {
     return false;
   }
   while (look(group) == State::done) {
@@ -310,20 +317,45 @@ bool is_over(Group& group) {
   return group.receiving == MPI_REQUEST_NULL;
 }
 
-// Groups whose communicators stay for good.
-std::deque<Group*>& kept_groups() {
-  static std::deque<Group*>* const groups = new std::deque<Group*>;
-  return *groups;
+// Groups whose communicators stay for good. The first one leads to the others.
+Group*& kept_groups() {
+  static Group* first = nullptr;
+  return first;
 }
 
-// False: some are left. MPI may keep a message that no rank has received. It may give it to a later
-// communicator with the same number. So the communicators of such a group stay.
+// Whether all messages were received, and each collective was started by all ranks.
+bool is_complete(const Group& group) {
+  bool complete = group.all_unmatched == 0;
+  for (std::size_t channel = 0; channel < kOwnChannels; ++channel) {
+    complete =
+        complete && group.all_started[channel] + group.all_started[kOwnChannels + channel] == 0;
+  }
+  return complete;
+}
+
+bool begin_leaving(Group& group) {
+  group.own_unmatched = group.unmatched.load();
+  for (std::size_t channel = 0; channel < kOwnChannels; ++channel) {
+    group.own_started[channel] = group.started[channel].load();
+    group.own_started[kOwnChannels + channel] = -group.own_started[channel];
+  }
+  const MPI_Comm comm = group.communicators[0];
+  return MPI_Iallreduce(&group.own_unmatched, &group.all_unmatched, 1, MPI_INT64_T, MPI_SUM, comm,
+                        group.leaving.data()) == MPI_SUCCESS &&
+         MPI_Iallreduce(group.own_started.data(), group.all_started.data(),
+                        static_cast<int>(group.own_started.size()), MPI_INT64_T, MPI_MAX, comm,
+                        &group.leaving[1]) == MPI_SUCCESS;
+}
+
+// False: some are left. MPI may keep a message that no rank has received, its own of a collective,
+// too. It may give it to a later communicator with the same number. So the communicators of such a
+// group stay.
 bool forget_groups() {
   std::deque<Group*>& groups = left_groups();
   std::erase_if(groups, [](Group* group) {
     if (!is_over(*group)) return false;
-    if (group->all_unmatched != 0) {
-      kept_groups().push_back(group);
+    if (!is_complete(*group)) {
+      group->next = std::exchange(kept_groups(), group);
       return true;
     }
     for (MPI_Comm& communicator : group->communicators) MPI_Comm_free(&communicator);
@@ -342,11 +374,7 @@ void leave(void* user_data) {
       const Inside inside;
       if (!inside) break;
       if (advance(*group, group->communicators.size()) == State::done && is_quiet(*group)) {
-        group->own_unmatched = group->unmatched.load();
-        if (MPI_Iallreduce(&group->own_unmatched, &group->all_unmatched, 1, MPI_INT64_T, MPI_SUM,
-                           group->communicators[0], &group->leaving) == MPI_SUCCESS) {
-          left_groups().push_back(group);
-        }
+        if (begin_leaving(*group)) left_groups().push_back(group);
         forget_groups();
         break;
       }
@@ -426,10 +454,12 @@ State prepare(Group& group, std::uint32_t channel, const char* what, Start start
 }
 
 State start(Group* group, const Call& call, Request** out, char* error) {
-  return prepare(
+  const State state = prepare(
       *group, call.channel, "starting a collective",
       [&](MPI_Comm comm, MPI_Request* request) { return start_collective(call, comm, request); },
       out, error);
+  if (state == State::done) group->started[call.channel].fetch_add(1);
+  return state;
 }
 
 State post(Group* group, const PeerMessage& message, Request** out, char* error) {
