@@ -38,6 +38,7 @@ static trireme_communicator *join(int rank, const struct job *job, uint64_t time
     trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
     char rendezvous[128];
     snprintf(rendezvous, sizeof rendezvous, "%s", job->rendezvous);
+    add_host(rendezvous, sizeof rendezvous, rank);
     if (job->own_hosts) {
         const size_t length = strlen(rendezvous);
         snprintf(rendezvous + length, sizeof rendezvous - length, "%chost=rank%d",
