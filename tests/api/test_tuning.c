@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -185,6 +186,7 @@ struct job {
     trireme_algorithm others; /* of all ranks but rank 0; 0: they do not name one either */
     bool started;
     bool narrow_first; /* a call with a wire dtype: it compares no tables */
+    pthread_barrier_t narrow_is_over;
     trireme_status expected;
     const char *says; /* in the message of a failure; NULL: anything */
     struct verdict verdicts[MOST_RANKS];
@@ -470,6 +472,8 @@ static void start_barrier(int rank, void *context) {
         EXPECT_STATUS(&job->verdicts[rank], TRIREME_OK,
                       trireme_all_reduce(own, &sum, &sum, 1, F32, SUM, &options));
         EXPECT(&job->verdicts[rank], sum == 6);
+        /* The failure of the next call may else reach a slow rank in this one. */
+        pthread_barrier_wait(&job->narrow_is_over);
     }
     run_one(rank, job);
     /* And for good. */
@@ -518,7 +522,9 @@ static void other_tables_are_a_mismatch(void **state) {
                                       .narrow_first = kind == 0 && odd == 3,
                                       .expected = TRIREME_ERROR_MISMATCH,
                                       .says = "different tuning tables (TRIREME_TUNING)"};
+                    pthread_barrier_init(&job.narrow_is_over, NULL, 4);
                     run_threads(4, start_barrier, &job);
+                    pthread_barrier_destroy(&job.narrow_is_over);
                     run_threads(4, leave, &group);
                     assert_verdicts(job.verdicts, 4);
                 }
