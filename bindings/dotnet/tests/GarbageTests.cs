@@ -245,11 +245,17 @@ namespace Trireme.Tests
             thread.Join();
         }
 
-        private static void Collect()
+        private static readonly object Collecting = new object();
+
+        // One thread at a time: Mono's finalizer thread wakes only one of those that wait for it.
+        internal static void Collect()
         {
-            GC.Collect();
-            GC.WaitForPendingFinalizers();
-            GC.Collect();
+            lock (Collecting)
+            {
+                GC.Collect();
+                GC.WaitForPendingFinalizers();
+                GC.Collect();
+            }
         }
     }
 }
