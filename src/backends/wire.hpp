@@ -55,8 +55,8 @@ class Wire {
 
   // Whether it copies the bytes of pieces that have no keeper.
   virtual bool copies() const { return false; }
-  // Neither waits for the peer, whose piece must have the same size: else the wire ends with
-  // CORRUPT.
+  // Neither waits for the peer. Its piece must have the same size: else the wire ends with a
+  // failure.
   virtual Status send(Transfer& transfer) = 0;
   virtual Status receive(Transfer& transfer) = 0;
   // Sends all that waits for it. wait() does so, too.

@@ -102,8 +102,9 @@ def random_dropout(
     """Sets elements to 0 with the probability `rate` and multiplies the others.
 
     The probability is `rate`, rounded down to a multiple of 2^-32; the factor is
-    1 / (1 - the probability). The result replaces `data`, or goes to `out`. Backward is the same call on the gradient, so
-    there is no mask to keep. The other keywords are those of random_uniform().
+    1 / (1 - the probability). The result replaces `data`, or goes to `out`. Backward is the same
+    call on the gradient, so there is no mask to keep. The other keywords are those of
+    random_uniform().
 
     >>> import array, trireme
     >>> values = array.array("f", [1] * 6)

@@ -347,9 +347,9 @@ bool begin_leaving(Group& group) {
                         &group.leaving[1]) == MPI_SUCCESS;
 }
 
-// False: some are left. MPI may keep a message that no rank has received, its own of a collective,
-// too. It may give it to a later communicator with the same number. So the communicators of such a
-// group stay.
+// False: some are left. MPI may keep a message that no rank has received. It may be one of a
+// collective that this rank never started. MPI may give it to a later communicator with the same
+// number. So the communicators of such a group stay.
 bool forget_groups() {
   std::deque<Group*>& groups = left_groups();
   std::erase_if(groups, [](Group* group) {
