@@ -34,7 +34,7 @@ class Socket {
   // The local address; `port` replaces its port unless it is negative.
   Status own_endpoint(Endpoint* out, int port = -1) const;
   // Sends small messages at once, and ends the connection when sent bytes stay unacknowledged for
-  // silence_ns; 0: when the system gives up.
+  // silence_ns; 0: when the system gives up. Within this host it sends without pacing.
   void tune(std::uint64_t silence_ns) const;
   // Notices that the other host has vanished, even on a connection that is idle for so long: within
   // twice that time.

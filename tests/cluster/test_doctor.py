@@ -100,6 +100,9 @@ class Doctor(unittest.TestCase):
         self.assertEqual(machine["memory"]["value"], f"{pages >> 20} MiB")
         self.assertEqual(set(told["network"]), {name for _, name in socket.if_nameindex()})
         self.assertIn("127.0.0.1", told["network"]["lo"]["value"])
+        with open("/proc/sys/net/ipv4/tcp_congestion_control") as file:
+            congestion = told["limits"]["congestion control"]["value"]
+            self.assertEqual(congestion.split(";")[0], file.read().strip())
 
     def test_backends_that_are_here_have_a_table_and_others_a_reason(self):
         _, told = report()

@@ -2,6 +2,8 @@
 // addresses, a refusal arrives whole, and a rank that goes is told after the addresses. A visit
 // that finds no memory leaves nothing behind. All addresses lie in memory once, and may arrive
 // slowly. Ranks that call at once have room.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -519,6 +521,21 @@ void ranks_of_a_large_group_have_room_beside_strangers(void**) {
   }
 }
 
+// The system's control of congestion may pace, as bbr does.
+void nothing_paces_within_a_host(void**) {
+  const Place place;
+  tcp::Socket socket;
+  assert_true(tcp::connect_to(place.endpoint, Deadline::after(kHangNs), kGoOn, &socket).ok());
+  for (const char* const before : {"cubic", "bbr"}) {
+    setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, before, std::strlen(before));
+    socket.tune(0);
+    char after[16] = "";
+    socklen_t length = sizeof after;
+    assert_int_equal(getsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, after, &length), 0);
+    assert_string_equal(after, "reno");
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -540,6 +557,7 @@ int main() {
       cmocka_unit_test(addresses_may_come_slowly),
       cmocka_unit_test(addresses_that_come_byte_by_byte_are_not_awaited_for_ever),
       cmocka_unit_test(ranks_of_a_large_group_have_room_beside_strangers),
+      cmocka_unit_test(nothing_paces_within_a_host),
   };
   return cmocka_run_group_tests_name("directory", tests, nullptr, nullptr);
 }

@@ -147,6 +147,14 @@ Section limit_facts() {
        std::strtol(backlog.c_str(), nullptr, 10) < 128
            ? "many ranks that join at once have to try again; raise net.core.somaxconn"
            : ""});
+  const std::string congestion = first_line("/proc/sys/net/ipv4/tcp_congestion_control");
+  section.facts.push_back(
+      {"congestion control",
+       congestion == "bbr"  ? "bbr; between hosts of one room cubic may carry long pieces 2 to 3 "
+                              "times as fast (net.ipv4.tcp_congestion_control)"
+       : congestion.empty() ? "unknown"
+                            : congestion,
+       ""});
   return section;
 }
 
