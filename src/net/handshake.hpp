@@ -27,8 +27,33 @@ namespace trireme {
 constexpr std::uint32_t kHandshakeProtocol = 3;
 
 // The purpose of a connection. By `ask_data` and `ask_engine` a caller asks for another connection,
-// for data or an engine, which the called rank makes. The asking one then ends.
-enum class Purpose : std::uint32_t { store = 1, control, data, engine, ask_data, ask_engine };
+// for data or an engine, which the called rank makes. The asking one then ends. So does one for
+// `addresses`: it brings the further addresses of the called rank. `further_line` is line 1 of an
+// engine; the lines after it have the next numbers.
+enum class Purpose : std::uint32_t {
+  store = 1,
+  control,
+  data,
+  engine,
+  ask_data,
+  ask_engine,
+  addresses,
+  further_line
+};
+// A pair of ranks has at most so many lines: connections for an engine, side by side.
+constexpr int kMostLines = 8;
+constexpr Purpose purpose_of_line(int line) {
+  const auto further = static_cast<std::uint32_t>(Purpose::further_line);
+  return line == 0 ? Purpose::engine
+                   : static_cast<Purpose>(further + static_cast<std::uint32_t>(line) - 1);
+}
+// -1: it is no purpose of a line.
+constexpr int line_of(Purpose purpose) {
+  for (int line = 0; line < kMostLines; ++line) {
+    if (purpose == purpose_of_line(line)) return line;
+  }
+  return -1;
+}
 
 struct HandshakeTerms {
   std::uint32_t protocol = kHandshakeProtocol;

@@ -1,9 +1,11 @@
 #include "net/tcp_socket.hpp"
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -86,6 +88,15 @@ void Socket::keep_alive(std::uint64_t idle_ns) const {
   setsockopt(descriptor_, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
   setsockopt(descriptor_, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
   setsockopt(descriptor_, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+void Socket::bound_unsent(unsigned bytes) const {
+  setsockopt(descriptor_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
+}
+
+std::uint64_t Socket::unanswered_bytes() const {
+  int bytes = 0;
+  return ::ioctl(descriptor_, SIOCOUTQ, &bytes) == 0 ? static_cast<std::uint64_t>(bytes) : 0;
 }
 
 Moved Socket::send(const void* data, std::size_t bytes, std::size_t* moved) const {
@@ -197,9 +208,12 @@ Status listen_at(const Endpoint& endpoint, Socket* out, Endpoint* bound) {
 }
 
 Status connect_to(const Endpoint& endpoint, Deadline deadline, const std::atomic<bool>& stop,
-                  Socket* out) {
+                  Socket* out, const Endpoint* from) {
   Socket made(system_table().socket(endpoint.address.ss_family, kType, 0));
   if (!made) return Status::system(errno, "a socket");
+  if (from != nullptr && system_table().bind(made.get(), from->get(), from->length) != 0) {
+    return Status::system(errno, "no connection from " + from->text());
+  }
   if (system_table().connect(made.get(), endpoint.get(), endpoint.length) != 0 &&
       errno != EINPROGRESS && errno != EINTR) {
     return Status::system(errno, "no connection to " + endpoint.text());

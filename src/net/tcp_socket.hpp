@@ -40,6 +40,11 @@ class Socket {
   // twice that time.
   void keep_alive(std::uint64_t idle_ns = kIdleNs) const;
 
+  // Takes no more than about so many bytes that the system has not sent yet.
+  void bound_unsent(unsigned bytes) const;
+  // Sent bytes that the other end has not answered for. Bytes that wait to be sent count, too.
+  std::uint64_t unanswered_bytes() const;
+
   // Moves as many bytes as there is room for, and does not wait.
   Moved send(const void* data, std::size_t bytes, std::size_t* moved) const;
   Moved send(iovec* parts, int count, std::size_t* moved) const;
@@ -57,8 +62,10 @@ class Socket {
 
 // *out is bound to exactly this address; *bound is what it became with port 0.
 Status listen_at(const Endpoint& endpoint, Socket* out, Endpoint* bound);
+// `from`: the address of this host that the connection comes from; null: as the system's routes
+// say.
 Status connect_to(const Endpoint& endpoint, Deadline deadline, const std::atomic<bool>& stop,
-                  Socket* out);
+                  Socket* out, const Endpoint* from = nullptr);
 // Waits for poll()'s `events`. Returns false at the deadline, and at most 0.2 s after `stop` is
 // set.
 bool wait_for(int descriptor, short events, Deadline deadline, const std::atomic<bool>& stop);

@@ -4,11 +4,14 @@
         job = hosts.popen(0, ["trireme", ...])      # as on a machine of its own
         hosts.cut(1)                                # its packets go nowhere, without an error
 
+`links`: each host has so many networks, eth0, eth1, ...; each is a switch of its own.
+
 The namespaces have no names: each lives as long as a process that does nothing, and that dies with
 this one. Nothing is left behind, however it ends.
 """
 
 import ctypes
+import json
 import os
 import pathlib
 import shlex
@@ -63,17 +66,19 @@ class _Namespace:
 
 
 class Hosts:
-    def __init__(self, count):
+    def __init__(self, count, links=1):
         why = missing()
         if why:
             raise unittest.SkipTest(f"no hosts: {why}")
-        self.addresses = [f"10.77.0.{number + 1}" for number in range(count)]
+        self.links = links
+        self.addresses = [self.address(number, 0) for number in range(count)]
         self.jobs = []
         self.spaces = []
         try:
             self.switch = self._space()
-            self.switch.ip("link", "add", "name", "switch", "type", "bridge")
-            self.switch.ip("link", "set", "switch", "up")
+            for link in range(links):
+                self.switch.ip("link", "add", "name", f"switch{link}", "type", "bridge")
+                self.switch.ip("link", "set", f"switch{link}", "up")
             self.hosts = [self._host(number) for number in range(count)]
         except BaseException:
             self.close()
@@ -83,26 +88,46 @@ class Hosts:
         self.spaces.append(_Namespace())
         return self.spaces[-1]
 
+    def address(self, number, link):
+        return f"10.77.{link}.{number + 1}"
+
     def _host(self, number):
         host = self._space()
         host.ip("link", "set", "lo", "up")
-        self.switch.ip(
-            "link",
-            "add",
-            f"port{number}",
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "eth0",
-            "netns",
-            str(host.keeper.pid),
-        )
-        self.heal(number)
-        self.switch.ip("link", "set", f"port{number}", "up")
-        host.ip("addr", "add", self.addresses[number] + "/24", "dev", "eth0")
-        host.ip("link", "set", "eth0", "up")
+        for link in range(self.links):
+            port, name = self._port(number, link), f"eth{link}"
+            keeper = str(host.keeper.pid)
+            pair = ["type", "veth", "peer", "name", name, "netns", keeper]
+            self.switch.ip("link", "add", port, *pair)
+            self.heal(number, link)
+            self.switch.ip("link", "set", port, "up")
+            host.ip("addr", "add", self.address(number, link) + "/24", "dev", name)
+            host.ip("link", "set", name, "up")
         return host
+
+    def _port(self, number, link):
+        return f"port{number}.{link}"
+
+    def limit(self, link, rate):
+        """Each host sends no more over that network: "1gbit". Skips the test where that cannot be."""
+        for host in self.hosts:
+            bucket = ["tbf", "rate", rate, "burst", "256kb", "latency", "20ms"]
+            made = subprocess.run(
+                host.command(["tc", "qdisc", "add", "dev", f"eth{link}", "root", *bucket]),
+                check=False,
+                capture_output=True,
+                text=True,
+            )
+            if made.returncode != 0:
+                raise unittest.SkipTest(f"no limits: {made.stderr.strip()}")
+
+    def sent_bytes(self, number, link):
+        """By the kernel's count of that host's interface."""
+        said = self.run(
+            number, ["ip", "-j", "-s", "link", "show", f"eth{link}"], capture_output=True, text=True
+        )
+        assert said.returncode == 0, said.stderr
+        return json.loads(said.stdout)[0]["stats64"]["tx"]["bytes"]
 
     def popen(self, number, program, **settings):
         job = subprocess.Popen(self.hosts[number].command(program), **settings)
@@ -173,12 +198,12 @@ class Hosts:
             *(str(word) for setting in settings.items() for word in ("--mca", *setting)),
         ]
 
-    def cut(self, number):
+    def cut(self, number, link=0):
         """No packet comes or goes any more; the link still looks up."""
-        self.switch.ip("link", "set", f"port{number}", "nomaster")
+        self.switch.ip("link", "set", self._port(number, link), "nomaster")
 
-    def heal(self, number):
-        self.switch.ip("link", "set", f"port{number}", "master", "switch")
+    def heal(self, number, link=0):
+        self.switch.ip("link", "set", self._port(number, link), "master", f"switch{link}")
 
     def close(self):
         for job in self.jobs:

@@ -131,6 +131,16 @@ void add_host(char *rendezvous, size_t capacity, int rank) {
     if (getenv("TRIREME_TESTS_FEW_CONNECTIONS") != NULL) {
         add_option(rendezvous, capacity, "connections=few");
     }
+    const char *const lines = getenv("TRIREME_TESTS_LINES");
+    if (lines != NULL) {
+        /* So many addresses: pairs of ranks may have different numbers of lines. */
+        const int count = lines[(size_t)rank % strlen(lines)] - '0';
+        char option[160] = "interface=127.0.0.2";
+        for (int i = 1; i < count; ++i) {
+            snprintf(option + strlen(option), sizeof option - strlen(option), ",127.0.0.%d", 2 + i);
+        }
+        add_option(rendezvous, capacity, option);
+    }
 }
 
 trireme_communicator *join_rank(int rank, int world_size, const char *rendezvous) {
@@ -180,7 +190,7 @@ static void rank_main(int rank, void *argument) {
     struct group *const group = argument;
     trireme_communicator *communicator = NULL;
     if (group->net == NULL) {
-        char rendezvous[96];
+        char rendezvous[192];
         snprintf(rendezvous, sizeof rendezvous, "%s", group->rendezvous);
         add_host(rendezvous, sizeof rendezvous, rank);
         communicator = join_rank(rank, group->world_size, rendezvous);

@@ -32,15 +32,19 @@ SessionKeys keys_of(int from, int to) {
   return keys;
 }
 
-// Ranks 0, 3, 6, ... of a group, each with a line to every other one.
+// Ranks 0, 3, 6, ... of a group, each with a line to every other one, or several.
 struct Net {
   // `connected`: else the lines come later, by connect().
-  explicit Net(int size, bool connected = true) {
+  explicit Net(int size, bool connected = true, int line_count = 1) {
     Members members;
     for (int i = 0; i < size; ++i) members.ranks.push_back(3 * i);
     for (int i = 0; i < size; ++i) lines.push_back(std::make_shared<Lines>(3 * size));
     for (int i = 0; i < size; ++i) {
-      for (int j = 0; j < i && connected; ++j) connect(i, j);
+      for (int j = 0; j < i; ++j) {
+        lines[static_cast<std::size_t>(i)]->expect(3 * j, line_count);
+        lines[static_cast<std::size_t>(j)]->expect(3 * i, line_count);
+        for (int line = 0; line < line_count && connected; ++line) connect(i, j, line);
+      }
       exchanges.push_back(nullptr);
     }
     for (int i = 0; i < size; ++i) {
@@ -50,11 +54,17 @@ struct Net {
       assert_true(exchanges[at]->open().ok());
     }
   }
-  void connect(int i, int j) {
+  void connect(int i, int j, int line = 0) {
     int ends[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-    lines[static_cast<std::size_t>(i)]->add(3 * j, Socket(ends[0]), keys_of(i, j));
-    lines[static_cast<std::size_t>(j)]->add(3 * i, Socket(ends[1]), keys_of(j, i));
+    SessionKeys of_i = keys_of(i, j);
+    SessionKeys of_j = keys_of(j, i);
+    for (SessionKeys* keys : {&of_i, &of_j}) {
+      keys->send[0] ^= static_cast<std::uint8_t>(line << 4);
+      keys->receive[0] ^= static_cast<std::uint8_t>(line << 4);
+    }
+    lines[static_cast<std::size_t>(i)]->add(3 * j, Socket(ends[0]), of_i, line);
+    lines[static_cast<std::size_t>(j)]->add(3 * i, Socket(ends[1]), of_j, line);
   }
   Exchange& operator[](int member) { return *exchanges[static_cast<std::size_t>(member)]; }
 

@@ -34,7 +34,7 @@ void a_place_is_what_was_written_or_an_error(void**) {
   const std::string good[] = {
       "10.0.0.2:29500",
       "[::1]:1/name",
-      "node-7.cluster.local:65535/a/b?interface=eth0&silence_ms=1000",
+      "node-7.cluster.local:65535/a/b?interface=eth0,eth1&silence_ms=1000",
       "127.0.0.1:29500?silence_ms=3600000",
       "[fe80::1%eth0]:29500/group?interface=[::1]",
       "h:2/" + std::string(tcp::kMaxPlaceName, 'n'),
@@ -77,11 +77,13 @@ void a_place_is_what_was_written_or_an_error(void**) {
     std::string again = (colons ? "[" + place.host + "]" : place.host) + ":" +
                         std::to_string(place.port) + "/" + place.name +
                         "?silence_ms=" + std::to_string(place.silence_ns / 1'000'000);
-    if (!place.interface.empty()) again += "&interface=" + place.interface;
+    for (std::size_t i = 0; i < place.interfaces.size(); ++i) {
+      again += (i == 0 ? "&interface=" : ",") + place.interfaces[i];
+    }
     tcp::Place other;
     assert_true(tcp::parse_place(again, &other).ok());
     assert_true(other.host == place.host && other.port == place.port && other.name == place.name &&
-                other.interface == place.interface && other.silence_ns == place.silence_ns);
+                other.interfaces == place.interfaces && other.silence_ns == place.silence_ns);
   }
   assert_true(taken > std::size(good));
 }

@@ -244,7 +244,7 @@ void a_mesh_delivers_what_was_sent_or_an_error(void**) {
     options.world_size = 2;
     options.name = "job";
     assert_true(tcp::parse_place(own_place() + "/" + name, &options.place).ok());
-    options.place.interface = own_place().substr(0, own_place().find(':'));
+    options.place.interfaces = {own_place().substr(0, own_place().find(':'))};
     assert_true(Token::from_environment(&options.token).ok());
     std::shared_ptr<tcp::Mesh> mesh;
     assert_true(tcp::Mesh::open(options, &mesh).ok());

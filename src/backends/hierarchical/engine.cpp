@@ -170,10 +170,15 @@ Status HierarchicalEngine::open(const std::vector<Digest>& identities, const std
 }
 
 std::string HierarchicalEngine::description() const {
-  if (hosts() == nullptr) return "";
+  const std::string lines = options_.lines == nullptr ? "" : options_.lines->text();
+  if (hosts() == nullptr) {
+    if (lines.empty()) return "";
+    return (options_.library == nullptr ? "frames" : options_.library->name()) +
+           (" (tcp, " + lines + ")");
+  }
   const std::string between =
       options_.library == nullptr ? "" : std::string(", ") + options_.library->name();
-  return "hierarchical (" + hosts()->text() + between + ")";
+  return "hierarchical (" + hosts()->text() + between + (lines.empty() ? "" : ", " + lines) + ")";
 }
 
 Wire* HierarchicalEngine::wire() {

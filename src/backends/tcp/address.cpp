@@ -3,11 +3,13 @@
 #include <ifaddrs.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <memory>
 
+#include "net/handshake.hpp"
 #include "net/tcp_socket.hpp"
 #include "platform/system.hpp"
 
@@ -21,6 +23,24 @@ Status wrong(std::string_view text, const std::string& what) {
 bool read_number(std::string_view text, std::uint64_t low, std::uint64_t high, std::uint64_t* out) {
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
   return error == std::errc() && stop == text.data() + text.size() && *out >= low && *out <= high;
+}
+
+bool split_interfaces(std::string_view list, std::vector<std::string>* out, std::string* why) {
+  out->clear();
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string name(list.substr(begin, end - begin));
+    begin = end + 1;
+    if (name.empty()) return *why = "interface has a name of no letters in its list", false;
+    if (std::find(out->begin(), out->end(), name) != out->end()) {
+      return *why = "interface names \"" + name + "\" twice", false;
+    }
+    out->push_back(name);
+  }
+  if (out->size() <= static_cast<std::size_t>(kMostLines)) return true;
+  *why = "interface names " + std::to_string(out->size()) + " interfaces, above the " +
+         std::to_string(kMostLines) + " that a rank may have";
+  return false;
 }
 
 Status address_of_interface(const std::string& name, int family, Endpoint* out) {
@@ -79,7 +99,8 @@ Status parse_place(std::string_view text, Place* out) {
     const std::string_view value = item.substr(std::min(equals + 1, item.size()));
     std::uint64_t number = 0;
     if (key == "interface" && !value.empty()) {
-      out->interface = value;
+      std::string reason;
+      if (!split_interfaces(value, &out->interfaces, &reason)) return wrong(text, reason);
     } else if (key == "host") {
       out->label = value;
     } else if (key == "silence_ms") {
@@ -90,9 +111,10 @@ Status parse_place(std::string_view text, Place* out) {
     } else if (item == "connections=few") {
       out->few_connections = true;
     } else {
-      return wrong(text, std::string("\"").append(item) +
-                             "\" is none of interface=NAME, host=LABEL, silence_ms=NUMBER and "
-                             "connections=few");
+      return wrong(text,
+                   std::string("\"").append(item) +
+                       "\" is none of interface=NAME[,NAME...], host=LABEL, silence_ms=NUMBER and "
+                       "connections=few");
     }
   }
   return Status::success();
@@ -120,19 +142,22 @@ Status parse_endpoint(const std::string& text, Endpoint* out) {
   return Status::success();
 }
 
-Status own_address(const Place& place, const Endpoint& meeting, Endpoint* out) {
-  if (!place.interface.empty()) {
-    std::string reason;
-    if (!look_up_number(place.interface, 0, out, &reason)) {
-      return address_of_interface(place.interface, meeting.address.ss_family, out);
-    }
-    if (out->is_any()) {
-      return invalid_argument("interface " + place.interface +
-                              " is every address of a host; peers need one that leads here");
-    }
-    return Status::success();
+namespace {
+
+Status address_of(const std::string& interface, const Endpoint& meeting, Endpoint* out) {
+  std::string reason;
+  if (!look_up_number(interface, 0, out, &reason)) {
+    return address_of_interface(interface, meeting.address.ss_family, out);
   }
-  // Asks the system for the local address of a route: a datagram socket sends nothing.
+  if (out->is_any()) {
+    return invalid_argument("interface " + interface +
+                            " is every address of a host; peers need one that leads here");
+  }
+  return Status::success();
+}
+
+// Asks the system for the local address of a route: a datagram socket sends nothing.
+Status address_on_route(const Endpoint& meeting, Endpoint* out) {
   const Socket probe(
       system_table().socket(meeting.address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!probe) return Status::system(errno, "a socket");
@@ -140,6 +165,27 @@ Status own_address(const Place& place, const Endpoint& meeting, Endpoint* out) {
     return Status::system(errno, "no way leads to " + meeting.text());
   }
   return probe.own_endpoint(out, 0);
+}
+
+}  // namespace
+
+Status own_addresses(const Place& place, const Endpoint& meeting, std::vector<Endpoint>* out) {
+  out->clear();
+  if (place.interfaces.empty()) {
+    out->emplace_back();
+    return address_on_route(meeting, &out->back());
+  }
+  for (const std::string& interface : place.interfaces) {
+    Endpoint own;
+    TRIREME_RETURN_IF_ERROR(address_of(interface, meeting, &own));
+    for (std::size_t i = 0; i < out->size(); ++i) {
+      if ((*out)[i].text() != own.text()) continue;
+      return invalid_argument("interfaces \"" + place.interfaces[i] + "\" and \"" + interface +
+                              "\" have one address, and so are one way to this rank");
+    }
+    out->push_back(own);
+  }
+  return Status::success();
 }
 
 }  // namespace trireme::tcp

@@ -28,6 +28,8 @@ class Admission {
   // Adds the descriptors to poll; pass them to serve() after poll(); `first` is the place of the
   // first one.
   void add_to(std::vector<pollfd>* polled) const;
+  // How many it adds.
+  std::size_t polled_count() const { return 1 + unauthenticated_.size(); }
   // Passes on each caller that has proved itself, and has come for one of these purposes.
   using Enter =
       std::function<void(int rank, Purpose purpose, Socket socket, const SessionKeys& keys)>;

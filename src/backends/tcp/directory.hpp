@@ -51,7 +51,10 @@ struct Entry {
   Digest nonce;                   // distinguishes all processes that ever listened there
   char engine[16];                // the backend that the rank was asked to use: "gloo"; "": none
   Digest host;                    // equal for ranks that reach each other by memory
-  std::uint32_t few_connections;  // 0: every rank is connected to all others
+  std::uint16_t few_connections;  // 0: every rank is connected to all others
+  // How many. The rank itself tells them to those that call it: the bytes of the directory grow
+  // with the square of the ranks.
+  std::uint16_t further_addresses;
 };
 static_assert(sizeof(Entry) == 148);
 

@@ -35,7 +35,7 @@ Exchange::Exchange(Members members, std::shared_ptr<const Lines> lines, Polls po
   }
   common_.ahead.resize(ExchangePeer::kAheadBytes);
   polled_.reserve(peers_.size() + 1);
-  polled_members_.reserve(peers_.size());
+  polled_keys_.reserve(peers_.size());
 }
 
 Status Exchange::open() { return waker_.open(); }
@@ -165,40 +165,49 @@ void Exchange::move_bytes(const Transfer* awaited, Deadline deadline) {
   const std::uint64_t rest = std::min(deadline.remaining_ns(), kLongestPollNs);
   const int ms = static_cast<int>((rest + kMillisecond - 1) / kMillisecond);
   if (common_.queue.is_open()) {
-    common_.queue.wait(ms, [&](int member, short happened) {
-      if (member >= 0) return serve(member, happened, awaited);
+    common_.queue.wait(ms, [&](int key, short happened) {
+      if (key >= 0) return serve(key, happened, awaited);
       if (!failed_.load()) waker_.clear();
     });
     return;
   }
   polled_.clear();
-  polled_members_.clear();
+  polled_keys_.clear();
   polled_.push_back({waker_.get(), POLLIN, 0});
   for (int member = 0; member < size(); ++member) {
-    const short events = peer(member).events();
-    if (events == 0) continue;
-    polled_.push_back({peer(member).socket(), events, 0});
-    polled_members_.push_back(member);
+    const ExchangePeer& there = peer(member);
+    if (const short events = there.events(); events != 0) {
+      polled_.push_back({there.socket(), events, 0});
+      polled_keys_.push_back(member * kMostLines);
+    }
+    const FurtherLines& further = there.further();
+    for (int line = 1; line <= further.count(); ++line) {
+      const short events = further.events(line);
+      if (events == 0) continue;
+      polled_.push_back({further.socket(line), events, 0});
+      polled_keys_.push_back(member * kMostLines + line);
+    }
   }
   // With few peers a look at each costs no more than to ask which of them have something.
-  if (ms == 0 && polled_members_.size() <= kFewPeers) {
+  if (ms == 0 && polled_keys_.size() <= kFewPeers) {
     for (pollfd& each : polled_) each.revents = each.events;
     polled_[0].revents = 0;
   } else {
     ::poll(polled_.data(), polled_.size(), ms);
   }
   if (polled_[0].revents != 0 && !failed_.load()) waker_.clear();
-  for (std::size_t i = 0; i < polled_members_.size(); ++i) {
+  for (std::size_t i = 0; i < polled_keys_.size(); ++i) {
     const short happened = polled_[1 + i].revents;
-    if (happened != 0) serve(polled_members_[i], happened, awaited);
+    if (happened != 0) serve(polled_keys_[i], happened, awaited);
   }
 }
 
 // A peer may have sent and then left. Its bytes still count, so this reads before it sends.
-void Exchange::serve(int member, short happened, const Transfer* awaited) {
-  ExchangePeer& there = peer(member);
+// `key`: of a line of a member.
+void Exchange::serve(int key, short happened, const Transfer* awaited) {
+  ExchangePeer& there = peer(key / kMostLines);
   const std::lock_guard lock(there.mutex);
-  if ((happened & ~POLLOUT) != 0) there.read(awaited);
+  if ((happened & ~POLLOUT) != 0) there.read(key % kMostLines, awaited);
   if ((happened & POLLOUT) != 0) static_cast<void>(there.flush());
   there.update_events();
 }

@@ -92,7 +92,7 @@ class Exchange final : public Wire {
  private:
   ExchangePeer& peer(int member) { return *peers_[static_cast<std::size_t>(member)]; }
   Status prepare(ExchangePeer& peer, const Transfer& transfer);
-  void serve(int member, short happened, const Transfer* awaited);
+  void serve(int key, short happened, const Transfer* awaited);
   void poke();
   void tell_done() noexcept;
   void move_bytes(const Transfer* awaited, Deadline deadline);
@@ -125,7 +125,7 @@ class Exchange final : public Wire {
   Status failure_ = Status::success();
   std::atomic<bool> failed_{false};
   std::vector<pollfd> polled_;  // of the moving thread
-  std::vector<int> polled_members_;
+  std::vector<int> polled_keys_;
 };
 
 }  // namespace trireme::tcp

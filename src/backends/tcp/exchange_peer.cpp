@@ -13,12 +13,9 @@
 namespace trireme::tcp {
 namespace {
 
-// Small enough that a part is still in the caches when its code is compared.
-constexpr std::uint64_t kPartBytes = 128u << 10;
-// A peer may be so many receives, or short pieces of so many bytes, ahead. More than any algorithm
-// has under way with one peer on all channels: who may be further ahead announces its pieces.
-constexpr std::size_t kMostAhead = 4096;
-constexpr std::uint64_t kMostEarlyBytes = 64u << 20;
+constexpr std::uint64_t kPartBytes = ExchangeMessage::kPartBytes;
+// A peer may be so many receives ahead.
+constexpr std::size_t kMostAhead = EarlyPieces::kMostAhead;
 // A thread that looks for calls moves no more of a peer's bytes at a time.
 constexpr std::uint64_t kTurnBytes = 1u << 20;
 // Up to here a copy costs less than to wait for the peer's announcement. Both ends know the length
@@ -41,6 +38,15 @@ bool meet(const Wire::Transfer& transfer, std::uint64_t ticket, std::uint64_t sl
 }  // namespace
 
 Status ExchangePeer::connect(const Lines& lines) {
+  if (is_connected()) return Status::success();
+  if (line_.socket == nullptr && !line_.is_asked && further_.count() == 0) {
+    const int count = lines.expected(rank_);
+    if (count > 1) {
+      further_.open(count - 1);
+      part_.before.reserve(sizeof(Start));  // for begin_stretch()
+    }
+  }
+  further_.take(lines, rank_);
   if (line_.socket != nullptr) return Status::success();
   const Lines::Line* const line = lines.find(rank_);
   if (line == nullptr) {
@@ -73,29 +79,33 @@ bool ExchangePeer::corrupt(const char* what) {
 }
 
 // A peer without a wanted transfer is not watched: its bytes wait in its socket.
-void ExchangePeer::update_events() noexcept {
+bool ExchangePeer::update_events() noexcept {
   short events = 0;
   if (has_unsent() != counted_) {
     counted_ = !counted_;
     common_.unsent_peers.fetch_add(counted_ ? 1 : -1);
   }
+  const bool comes = !sends_.empty() || !receives_.empty() || incoming_.into != nullptr ||
+                     further_.awaits() || common_.take_call != nullptr || broken_;
   if (!ended_ && line_.socket != nullptr) {
     if (has_more() && !held_.load()) events |= POLLOUT;
-    const bool comes = !sends_.empty() || !receives_.empty() || incoming_.into != nullptr;
-    if (comes || common_.take_call != nullptr || broken_) events |= POLLIN;
+    if (comes) events |= POLLIN;
   }
+  bool more = (events & ~events_.load()) != 0;
   events_.store(events);
-  if (events == watched_ || !common_.queue.is_open()) return;
-  if (!common_.queue.watch(line_.socket->get(), member_, watched_, events)) {
-    return common_.out_of_memory();
+  const int key = member_ * kMostLines;
+  if (!further_.watch(common_.queue, key, !ended_, comes, &more)) common_.out_of_memory();
+  if (events == watched_ || !common_.queue.is_open()) return more;
+  if (common_.queue.watch(line_.socket->get(), key, watched_, events)) {
+    watched_ = events;
+  } else {
+    common_.out_of_memory();
   }
-  watched_ = events;
+  return more;
 }
 
 void ExchangePeer::refresh() {
-  const short before = events_.load();
-  update_events();
-  if (!common_.queue.is_open() && (events_.load() & ~before) != 0) common_.wake_poll();
+  if (update_events() && !common_.queue.is_open()) common_.wake_poll();
 }
 
 // --- what goes ---------------------------------------------------------------------------------
@@ -116,9 +126,21 @@ bool ExchangePeer::send(Transfer& transfer) {
     return true;
   }
   if (found->bytes != transfer.bytes) return corrupt("a piece of another length");
+  const std::uint32_t number = found->number;
   ready_.erase(found);
-  enqueue({header, &transfer, {}}, transfer.later);
+  if (further_.carry(transfer)) {
+    send_in_stretches(transfer, number);
+  } else {
+    enqueue({header, &transfer, {}}, transfer.later);
+  }
   return true;
+}
+
+void ExchangePeer::send_in_stretches(Transfer& transfer, std::uint32_t number) {
+  further_.pieces().send(transfer, number);
+  common_.sent_messages.fetch_add(1, std::memory_order_relaxed);
+  // Transfers of other threads may be done.
+  if (flush()) common_.wake_all();
 }
 
 void ExchangePeer::publish(std::vector<std::byte> frame, bool later) {
@@ -131,9 +153,8 @@ void ExchangePeer::say_goodbye() { enqueue({{Kind::goodbye, 0, 0, 0, 0}, nullptr
 void ExchangePeer::forget(const Transfer& transfer) noexcept {
   std::erase(sends_, &transfer);
   std::erase(receives_, &transfer);
-  for (const auto& each : early_) {
-    if (each->taker == &transfer) each->taker = nullptr;
-  }
+  early_.forget(transfer);
+  further_.pieces().forget(transfer);
   std::erase_if(out_, [&](const Outgoing& each) { return each.transfer == &transfer; });
   if (incoming_.into == &transfer) incoming_.into = nullptr;
 }
@@ -143,15 +164,14 @@ void ExchangePeer::enqueue(Outgoing&& outgoing, bool later) {
   const bool was_idle = !has_more();
   out_.push_back(std::move(outgoing));
   common_.sent_messages.fetch_add(1, std::memory_order_relaxed);
-  if (later && was_idle) return hold();
+  if (later && was_idle) {
+    held_.store(true);
+    common_.held.fetch_add(1);
+    return;
+  }
   const bool of_others = held_.load();
   if (later || (!was_idle && !of_others)) return;
   if (flush() && of_others) common_.wake_all();
-}
-
-void ExchangePeer::hold() noexcept {
-  held_.store(true);
-  common_.held.fetch_add(1);
 }
 
 void ExchangePeer::release() noexcept {
@@ -186,6 +206,7 @@ void ExchangePeer::append_part(Outgoing& outgoing, bool copies) {
 Status ExchangePeer::begin_part() {
   part_.before.clear();
   part_.of_transfer = false;
+  part_.stretch = {};
   part_.part_bytes = part_.moved = 0;
   while (!out_.empty()) {
     Outgoing& first = out_.front();
@@ -195,6 +216,7 @@ Status ExchangePeer::begin_part() {
       const std::uint64_t begun = first.begun;
       append_part(first, false);
       part_.of_transfer = true;
+      part_.part = first.data() + begun;
       part_.part_bytes = first.begun - begun;
       return Status::success();
     }
@@ -207,11 +229,36 @@ Status ExchangePeer::begin_part() {
   return Status::success();
 }
 
+// Gives stretches to the lines. `first`: the first line; null: it has no room. True: that one has a
+// stretch to send.
+bool ExchangePeer::begin_stretch(const Socket* first, bool* done) noexcept {
+  if (further_.count() == 0 || broken_) return false;
+  Stretches::Stretch stretch;
+  std::uint64_t sent = 0;
+  const bool gets = further_.flush(first, &stretch, done, &sent);
+  common_.sent_bytes.fetch_add(sent, std::memory_order_relaxed);
+  if (!gets) return false;
+  Start start{};
+  start.header = stretch.header;
+  start.of_header = sent_.make(&start.header, sizeof start.header);
+  sent_.advance();
+  start.of_part = sent_.make(stretch.data, static_cast<std::uint32_t>(stretch.header.bytes));
+  sent_.advance();
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&start);
+  part_.before.assign(bytes, bytes + sizeof start);  // connect() has made room
+  part_.of_transfer = false;
+  part_.stretch = stretch;
+  part_.part = stretch.data;
+  part_.part_bytes = stretch.header.bytes;
+  part_.moved = 0;
+  return true;
+}
+
 bool ExchangePeer::flush() noexcept {
   bool done = false;
   release();
   if (line_.socket == nullptr) return done;
-  while (has_more() && !ended_) {
+  while (!ended_ && (has_more() || begin_stretch(line_.socket, &done))) {
     if (part_.moved == part_.whole()) {
       Status begun = Status::success();
       try {
@@ -232,13 +279,15 @@ bool ExchangePeer::flush() noexcept {
       parts[count++] = {part_.before.data() + part_.moved, before - part_.moved};
     }
     if (part_.part_bytes > 0) {
-      const Outgoing& first = out_.front();
       const std::uint64_t rest = std::min(part_.part_bytes, part_.whole() - part_.moved);
-      parts[count++] = {const_cast<std::byte*>(first.data()) + (first.begun - rest), rest};
+      parts[count++] = {const_cast<std::byte*>(part_.part) + (part_.part_bytes - rest), rest};
     }
     std::size_t moved = 0;
     const Moved result = line_.socket->send(parts, count, &moved);
-    if (result == Moved::nothing) return done;
+    if (result == Moved::nothing) {
+      static_cast<void>(begin_stretch(nullptr, &done));
+      return done;
+    }
     if (result == Moved::ended && errno != EPIPE && errno != ECONNRESET) {
       end(errno);
       return true;
@@ -254,6 +303,12 @@ bool ExchangePeer::flush() noexcept {
     }
     part_.moved += moved;
     if (part_.moved < part_.whole()) continue;
+    if (part_.stretch.of != nullptr) {
+      common_.sent_bytes.fetch_add(part_.part_bytes, std::memory_order_relaxed);
+      done = further_.pieces().sent(part_.stretch) || done;
+      part_.stretch = {};
+      continue;
+    }
     if (!part_.of_transfer) continue;
     const Outgoing& first = out_.front();
     common_.sent_bytes.fetch_add(part_.part_bytes, std::memory_order_relaxed);
@@ -267,31 +322,35 @@ bool ExchangePeer::flush() noexcept {
 
 // --- what comes --------------------------------------------------------------------------------
 
-ExchangePeer::Earlies::const_iterator ExchangePeer::find_early(const Transfer& transfer) const {
-  return std::find_if(early_.begin(), early_.end(), [&](const auto& each) {
-    return each->taker == nullptr && meet(transfer, each->piece.ticket, each->piece.slot);
-  });
-}
-
 bool ExchangePeer::has_early(const Transfer& transfer) const {
   if (!goes_at_once(transfer)) return false;
-  const auto early = find_early(transfer);
-  return early != early_.end() && (*early)->piece.done.load();
+  const EarlyPieces::Early* const early = early_.find(transfer);
+  return early != nullptr && early->piece.done.load();
 }
 
 bool ExchangePeer::receive(Transfer& transfer) {
-  const auto early = find_early(transfer);
-  if (goes_at_once(transfer) && early != early_.end()) {
-    if ((*early)->piece.bytes != transfer.bytes) return corrupt("a piece of another length");
-    (*early)->taker = &transfer;
-    if ((*early)->piece.done.load()) finish_early(&(*early)->piece);
+  EarlyPieces::Early* const early = goes_at_once(transfer) ? early_.find(transfer) : nullptr;
+  if (early != nullptr) {
+    if (early->piece.bytes != transfer.bytes) return corrupt("a piece of another length");
+    early->taker = &transfer;
+    if (early->piece.done.load()) early_.finish(&early->piece);
+    return true;
+  }
+  Header header{Kind::ready, 0, transfer.ticket, transfer.slot, transfer.bytes};
+  if (!goes_at_once(transfer) && further_.carry(transfer)) {
+    header.number = further_.pieces().receive(transfer);
+    try {
+      enqueue({header, nullptr, {}}, transfer.later);
+    } catch (...) {  // the transfer goes
+      further_.pieces().forget(transfer);
+      throw;
+    }
     return true;
   }
   receives_.push_back(&transfer);
   if (goes_at_once(transfer)) return true;
   try {
-    enqueue({{Kind::ready, 0, transfer.ticket, transfer.slot, transfer.bytes}, nullptr, {}},
-            transfer.later);
+    enqueue({header, nullptr, {}}, transfer.later);
   } catch (...) {  // the transfer goes
     receives_.pop_back();
     throw;
@@ -303,7 +362,7 @@ bool ExchangePeer::receive(Transfer& transfer) {
 std::size_t ExchangePeer::most_ahead() const {
   const auto is_long = [](const Transfer* each) { return !goes_at_once(*each); };
   const bool waits = std::any_of(receives_.begin(), receives_.end(), is_long);
-  return waits ? kAheadOfLong : kAheadBytes;
+  return waits || further_.awaits() ? kAheadOfLong : kAheadBytes;
 }
 
 // A short read also takes the bytes behind it: one call of the system brings a header and a call.
@@ -323,7 +382,18 @@ Moved ExchangePeer::receive_some(std::byte* to, std::size_t wanted, std::size_t*
   return Moved::some;
 }
 
-void ExchangePeer::read(const Transfer* awaited) {
+void ExchangePeer::read(int line, const Transfer* awaited) {
+  if (line == 0) return read_first(awaited);
+  if (ended_) return;
+  std::uint64_t received = 0;
+  const FurtherLines::Found found = further_.read(line, awaited, &received);
+  common_.received_bytes.fetch_add(received, std::memory_order_relaxed);
+  if (found == FurtherLines::Found::wrong_bytes) corrupt("bytes that it did not send");
+  if (found == FurtherLines::Found::unasked_bytes) corrupt("a piece that was not asked for");
+  if (found == FurtherLines::Found::broken_line) end(errno);
+}
+
+void ExchangePeer::read_first(const Transfer* awaited) {
   const std::uint64_t calls = common_.taken_calls.load(std::memory_order_relaxed);
   std::uint64_t read_bytes = 0;
   ahead_begin_ = ahead_end_ = 0;
@@ -405,6 +475,13 @@ bool ExchangePeer::take_start() {
     begin_incoming(&call_);
     return true;
   }
+  if (header.kind == Kind::stretch) {
+    incoming_.into = further_.pieces().find(header);
+    if (incoming_.into == nullptr) return corrupt("a piece that was not asked for");
+    incoming_.arrived = header.slot;
+    incoming_.of_part = incoming_.is_stretch = true;
+    return true;
+  }
   const bool at_once = header.kind == Kind::early;
   if (!at_once && header.kind != Kind::data) return corrupt("a message of no kind");
   if (at_once && header.bytes > kShortBytes) return corrupt("a piece of a wrong length");
@@ -412,9 +489,13 @@ bool ExchangePeer::take_start() {
   const auto found = std::find_if(receives_.begin(), receives_.end(), [&](const Transfer* each) {
     return meet(*each, header.ticket, header.slot) && goes_at_once(*each) == at_once;
   });
-  if (found == receives_.end()) {
-    return at_once ? begin_early() : corrupt("a piece that was not asked for");
+  if (found == receives_.end() && at_once) {
+    Transfer* const early = early_.begin(header.ticket, header.slot, header.bytes);
+    if (early == nullptr) return corrupt("too many pieces ahead");
+    begin_incoming(early);
+    return true;
   }
+  if (found == receives_.end()) return corrupt("a piece that was not asked for");
   if ((*found)->bytes != header.bytes) return corrupt("a piece of another length");
   Transfer* const transfer = *found;
   receives_.erase(found);
@@ -436,6 +517,11 @@ bool ExchangePeer::take_part() {
   if (!is_call) common_.received_bytes.fetch_add(bytes, std::memory_order_relaxed);
   incoming_.arrived += bytes;
   incoming_.of_part = false;
+  if (std::exchange(incoming_.is_stretch, false)) {
+    incoming_.into = nullptr;
+    static_cast<void>(further_.pieces().arrived(start_.header));
+    return true;
+  }
   if (incoming_.arrived < into->bytes) return true;
   incoming_.into = nullptr;
   if (is_call) {
@@ -447,37 +533,8 @@ bool ExchangePeer::take_part() {
     return end(failed_with(visit)), false;
   }
   into->done.store(true, std::memory_order_release);
-  finish_early(into);
+  early_.finish(into);
   return true;
-}
-
-bool ExchangePeer::begin_early() {
-  const Header& header = start_.header;
-  if (early_.size() >= kMostAhead || header.bytes > kMostEarlyBytes - early_bytes_) {
-    return corrupt("too many pieces ahead");
-  }
-  auto early = std::make_unique<Early>();
-  early->memory = std::make_unique_for_overwrite<std::byte[]>(header.bytes);
-  early->piece.ticket = header.ticket;
-  early->piece.slot = header.slot;
-  early->piece.data = early->memory.get();
-  early->piece.bytes = header.bytes;
-  early_.push_back(std::move(early));
-  early_bytes_ += header.bytes;
-  begin_incoming(&early_.back()->piece);
-  return true;
-}
-
-// Hands an early piece that is whole to the transfer that has asked for it, if one has.
-void ExchangePeer::finish_early(const Transfer* piece) {
-  const auto found = std::find_if(early_.begin(), early_.end(),
-                                  [&](const auto& each) { return &each->piece == piece; });
-  if (found == early_.end() || (*found)->taker == nullptr) return;
-  Transfer* const taker = (*found)->taker;
-  std::copy_n(piece->data, piece->bytes, taker->data);
-  early_bytes_ -= piece->bytes;
-  taker->done.store(true, std::memory_order_release);
-  early_.erase(found);
 }
 
 bool ExchangePeer::take_ready() {
@@ -493,6 +550,10 @@ bool ExchangePeer::take_ready() {
   Transfer* const transfer = *found;
   if (header.bytes != transfer->bytes) return corrupt("a piece of another length");
   sends_.erase(found);
+  if (further_.carry(*transfer)) {
+    send_in_stretches(*transfer, header.number);
+    return true;
+  }
   enqueue({{Kind::data, 0, transfer->ticket, transfer->slot, transfer->bytes}, transfer, {}},
           false);
   return true;

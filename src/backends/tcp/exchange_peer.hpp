@@ -1,4 +1,5 @@
-// ExchangePeer: one peer of an exchange: what goes to it and what comes from it, over one line.
+// ExchangePeer: one peer of an exchange: what goes to it and what comes from it. It has one line,
+// or several: then long pieces that are announced go over all of them.
 #pragma once
 
 #include <atomic>
@@ -10,7 +11,10 @@
 #include <mutex>
 #include <vector>
 
+#include "backends/tcp/early_pieces.hpp"
 #include "backends/tcp/event_queue.hpp"
+#include "backends/tcp/exchange_message.hpp"
+#include "backends/tcp/further_lines.hpp"
 #include "backends/tcp/lines.hpp"
 #include "backends/wire.hpp"
 
@@ -60,14 +64,17 @@ class ExchangePeer {
   std::uint64_t ended_ns() const { return ended_ns_.load(std::memory_order_acquire); }
   // Whether the peer has said goodbye: then the end of the connection is no loss.
   bool has_left() const { return left_.load(std::memory_order_acquire); }
-  // The events that a moving thread has to wait for, as of poll().
+  // The events that a moving thread has to wait for on the first line, as of poll().
   short events() const { return events_.load(); }
+  const FurtherLines& further() const { return further_; }
 
   // --- under the mutex ---
-  // Takes the line, if there is one. Else it has one made, and keeps what is to go until it is
-  // there. If none can be made, the connection has ended.
+  // Takes the first line, if there is one. Else it has one made, and keeps what is to go until it
+  // is there. If none can be made, the connection has ended. Takes the further lines that are
+  // there.
   Status connect(const Lines& lines);
-  bool is_connected() const { return line_.socket != nullptr; }
+  // All lines are.
+  bool is_connected() const { return line_.socket != nullptr && further_.is_whole(); }
   bool is_asked() const { return line_.is_asked; }
   int socket() const { return line_.socket->get(); }
   int error_number() const { return line_.error_number; }
@@ -84,34 +91,20 @@ class ExchangePeer {
   bool flush() noexcept;
   // Any thread. Whether something waits for flush(), and no moving thread sends it before.
   bool is_held() const { return held_.load(); }
-  bool has_unsent() const { return !has_ended() && has_more(); }
-  // Reads the bytes that have come, until a look at the awaited transfer pays.
-  void read(const Transfer* awaited);
+  bool has_unsent() const {
+    return !has_ended() && (has_more() || (!broken_ && further_.has_unsent()));
+  }
+  // Reads the bytes that have come over a line, until a look at the awaited transfer pays.
+  void read(int line, const Transfer* awaited);
   void end(int error_number) noexcept;
-  // Brings events() up to date. refresh() wakes a thread that polls, if there are more.
-  void update_events() noexcept;
+  // Brings events() up to date. True: there are more. refresh() then wakes a thread that polls.
+  bool update_events() noexcept;
   void refresh();
 
  private:
-  enum class Kind : std::uint32_t { ready = 1, data, call, early, goodbye };
-
-  struct Header {
-    Kind kind;
-    std::uint32_t reserved;  // 0
-    std::uint64_t ticket;
-    std::uint64_t slot;
-    std::uint64_t bytes;
-  };
-  static_assert(sizeof(Header) == 32);
-
-  // A piece goes in parts of a known length, each with its code before it; the header stands before
-  // the first.
-  struct Start {
-    Seal::Head of_header;
-    Header header;
-    Seal::Head of_part;  // 0 if the header is all
-  };
-  static_assert(sizeof(Start) == 64);
+  using Kind = ExchangeMessage::Kind;
+  using Header = ExchangeMessage::Header;
+  using Start = ExchangeMessage::Start;
 
   struct Outgoing {
     const std::byte* data() const { return transfer == nullptr ? call.data() : transfer->data; }
@@ -123,18 +116,13 @@ class ExchangePeer {
     std::uint64_t begun = 0;      // bytes of parts that have been sent or are on their way
   };
 
-  // A short piece that came, or comes, before it was asked for.
-  struct Early {
-    Transfer piece;
-    std::unique_ptr<std::byte[]> memory;
-    Transfer* taker = nullptr;  // asked for it meanwhile
-  };
-  using Earlies = std::vector<std::unique_ptr<Early>>;
-
   void enqueue(Outgoing&& outgoing, bool later);
-  void hold() noexcept;
   void release() noexcept;
+  // On the first line, without stretches that no line has.
   bool has_more() const { return !out_.empty() || part_.moved < part_.whole(); }
+  void send_in_stretches(Transfer& transfer, std::uint32_t number);
+  bool begin_stretch(const Socket* first, bool* done) noexcept;
+  void read_first(const Transfer* awaited);
   Status begin_part();
   void append_part(Outgoing& outgoing, bool copies);
   std::size_t most_ahead() const;
@@ -143,9 +131,6 @@ class ExchangePeer {
   bool take_part();
   bool take_ready();
   void begin_incoming(Transfer* transfer);
-  bool begin_early();
-  Earlies::const_iterator find_early(const Transfer& transfer) const;
-  void finish_early(const Transfer* piece);
   bool corrupt(const char* what);
 
   const int member_;
@@ -166,12 +151,15 @@ class ExchangePeer {
   Seal sent_;
   std::list<Outgoing>
       out_;  // takes no memory while it is empty, as for most peers of a large group
-  // The bytes on their way: whole messages and the head of a part, then the part of a transfer.
+  // The bytes on their way over the first line: whole messages and the head of a part, then the
+  // part of a transfer.
   struct {
     std::uint64_t whole() const { return before.size() + part_bytes; }
 
     std::vector<std::byte> before;
-    bool of_transfer = false;  // the part, and the end of `before`, belong to the first transfer
+    bool of_transfer = false;    // the part, and the end of `before`, belong to the first transfer
+    Stretches::Stretch stretch;  // or to this one
+    const std::byte* part = nullptr;
     std::uint64_t part_bytes = 0;
     std::uint64_t moved = 0;  // bytes of both; all: the next part has to begin
   } part_;
@@ -182,13 +170,14 @@ class ExchangePeer {
 
   Seal received_;
   std::vector<Transfer*> receives_;  // until their data begin
-  Earlies early_;                    // in the order of their arrival
-  std::uint64_t early_bytes_ = 0;
+  EarlyPieces early_;
+  FurtherLines further_;
   Start start_{};  // of what comes; then of_part alone
   // The piece or call that comes.
   struct {
     Transfer* into = nullptr;
     bool of_part = false;       // whether the part is arriving
+    bool is_stretch = false;    // of a piece
     std::uint64_t got = 0;      // bytes of the header, or of the part behind it
     std::uint64_t arrived = 0;  // bytes of the piece before this part
   } incoming_;

@@ -43,6 +43,21 @@ Digest job_of(const std::string& group, const Digest& nonce) {
                 std::string(reinterpret_cast<const char*>(nonce.data()), nonce.size()));
 }
 
+HandshakeDeadlines handshake_deadlines(std::uint64_t call_ns, int world_size) {
+  const std::uint64_t all_ns = kHandshakeOfRankNs * static_cast<std::uint64_t>(world_size);
+  return {Deadline::after(std::max(call_ns, all_ns / 4)),
+          Deadline::after(std::max(kHandshakeNs, all_ns))};
+}
+
+// How many lines each rank has with this one, of two entries the smaller number.
+void expect_lines(const std::vector<Entry>& entries, int me, Lines* lines) {
+  const std::uint16_t own = entries[static_cast<std::size_t>(me)].further_addresses;
+  for (int rank = 0; rank < static_cast<int>(entries.size()) && lines != nullptr; ++rank) {
+    const std::uint16_t theirs = entries[static_cast<std::size_t>(rank)].further_addresses;
+    lines->expect(rank, rank == me ? 0 : 1 + std::min(own, theirs));
+  }
+}
+
 }  // namespace
 
 Mesh::Mesh(const Options& options)
@@ -63,12 +78,13 @@ Status Mesh::open(const Options& options, std::shared_ptr<Mesh>* out) {
   auto mesh = std::make_shared<Mesh>(options);
   Endpoint meeting;
   TRIREME_RETURN_IF_ERROR(resolve(mesh->options_.place, &meeting));
-  Endpoint own;
-  TRIREME_RETURN_IF_ERROR(own_address(mesh->options_.place, meeting, &own));
+  std::vector<Endpoint> own;
+  TRIREME_RETURN_IF_ERROR(own_addresses(mesh->options_.place, meeting, &own));
   TRIREME_FAILPOINT("mesh", "before_listen");
-  Socket listener;
-  TRIREME_RETURN_IF_ERROR(listen_at(own, &listener, &own));
-  own.text().copy(mesh->own_.endpoint, sizeof mesh->own_.endpoint - 1);
+  std::vector<Socket> listeners;
+  TRIREME_RETURN_IF_ERROR(Entrances::listen(&own, &listeners));
+  own.front().text().copy(mesh->own_.endpoint, sizeof mesh->own_.endpoint - 1);
+  mesh->own_.further_addresses = static_cast<std::uint16_t>(own.size() - 1);
   mesh->options_.engine.copy(mesh->own_.engine, sizeof mesh->own_.engine - 1);
   mesh->own_.host = host_identity(mesh->options_.place.label);
   mesh->own_.few_connections = options.few_connections ? 1 : 0;
@@ -80,10 +96,10 @@ Status Mesh::open(const Options& options, std::shared_ptr<Mesh>* out) {
   HandshakeTerms terms;
   terms.rank = mesh->me_;
   terms.job = job_of(mesh->options_.place.name, mesh->own_.nonce);
-  mesh->admission_ =
-      std::make_unique<Admission>(std::move(listener), mesh->options_.token, terms, mesh->name_);
+  mesh->entrances_ = std::make_unique<Entrances>(std::move(own), std::move(listeners),
+                                                 mesh->options_.token, terms, mesh->name_);
   if (options.few_connections) {
-    mesh->admission_->make_room_for(static_cast<std::size_t>(options.world_size));
+    mesh->entrances_->make_room_for(static_cast<std::size_t>(options.world_size));
   }
   mesh->epoll_ = Socket(own_descriptor([] { return epoll_create1(EPOLL_CLOEXEC); }));
   if (!mesh->epoll_) return Status::system(errno, "an epoll descriptor");
@@ -408,6 +424,9 @@ bool Mesh::dial(int rank, const Entry& entry, Purpose purpose) {
       status = call(endpoint, where, options_.token, terms, Deadline::after(kCallNs), stop_,
                     &socket, &keys);
     }
+    if (status.ok() && purpose == Purpose::addresses) {
+      status = make_further_lines(rank, entry, socket, kCallNs);
+    }
     if (status.ok()) status = failpoint("mesh", "before_adopt");
     if (status.ok()) return adopt(rank, purpose, std::move(socket), keys), true;
     if (stop_.load(std::memory_order_acquire)) return false;
@@ -434,14 +453,52 @@ bool Mesh::dial(int rank, const Entry& entry, Purpose purpose) {
   }
 }
 
+// The called rank tells its further addresses to the caller. `call_ns`: how long one call may take.
+Status Mesh::make_further_lines(int rank, const Entry& entry, const Socket& caller,
+                                std::uint64_t call_ns) {
+  FurtherAddresses theirs{};
+  TRIREME_RETURN_IF_ERROR(
+      caller.receive_all(&theirs, sizeof theirs, Deadline::after(call_ns), stop_));
+  HandshakeTerms terms;
+  terms.rank = me_;
+  terms.peer = rank;
+  terms.job = job_of(options_.place.name, entry.nonce);
+  for (int line = 1; line < lines_->expected(rank); ++line) {
+    if (lines_->find(rank, line) != nullptr) continue;
+    Endpoint there;
+    TRIREME_RETURN_IF_ERROR(theirs.of_line(line, &there));
+    const Endpoint from = entrances_->source_of(line);
+    const std::string where = "line " + std::to_string(line) + " from " + from.text() +
+                              " to rank " + std::to_string(rank) + " at " + there.text();
+    terms.purpose = purpose_of_line(line);
+    Socket made;
+    Socket socket;
+    SessionKeys keys;
+    Status status = connect_to(there, Deadline::after(call_ns), stop_, &made, &from);
+    if (status.ok()) {
+      status = shake_hands(std::move(made), where, options_.token, terms,
+                           handshake_deadlines(call_ns, n_), stop_, &socket, &keys);
+    }
+    if (!status.ok()) {
+      return Status::failure(status.code(), where + ": " + status.message())
+          .with_details(status.details() == nullptr ? FailureDetails{} : *status.details());
+    }
+    adopt(rank, terms.purpose, std::move(socket), keys);
+  }
+  return Status::success();
+}
+
 bool Mesh::dial_near(const std::vector<Entry>& entries, const std::vector<bool>& line) {
   for (int rank = 0; rank < me_; ++rank) {
     if (!is_near(rank)) continue;
     const Entry& entry = entries[static_cast<std::size_t>(rank)];
     if (!dial(rank, entry, Purpose::control)) return false;
-    // The engine's line comes before the connection for frames, by which peers know that this
+    // The engine's lines come before the connection for frames, by which peers know that this
     // rank is there.
-    if (line[static_cast<std::size_t>(rank)] && !dial(rank, entry, Purpose::engine)) return false;
+    if (line[static_cast<std::size_t>(rank)]) {
+      if (!dial(rank, entry, Purpose::engine)) return false;
+      if (lines_->expected(rank) > 1 && !dial(rank, entry, Purpose::addresses)) return false;
+    }
     if (!dial(rank, entry, Purpose::data)) return false;
   }
   return true;
@@ -462,6 +519,7 @@ void Mesh::dial_wanted(const std::vector<Entry>& entries) {
 
 bool Mesh::is_made(int rank, Purpose purpose) {
   if (purpose == Purpose::engine) return lines_->find(rank) != nullptr;
+  if (purpose == Purpose::addresses) return lines_->is_whole(rank);
   return has_data(rank);
 }
 
@@ -484,19 +542,18 @@ bool Mesh::try_wanted(WantedConnections::Wanted* wanted, const Entry& entry) {
   Socket socket;
   SessionKeys keys;
   status = failpoint("mesh", "before_dial");
+  const std::uint64_t call_ns = std::min(kCallNs, kFirstCallNs << doubled);
   if (status.ok()) {
-    const std::uint64_t call_ns = std::min(kCallNs, kFirstCallNs << doubled);
-    const Deadline deadline = Deadline::after(call_ns);
-    const std::uint64_t all_ns = kHandshakeOfRankNs * static_cast<std::uint64_t>(n_);
-    const std::uint64_t answer_ns = std::max(call_ns, all_ns / 4);
-    const std::uint64_t patience_ns = std::max(kHandshakeNs, all_ns);
     Socket made;
-    status = connect_to(endpoint, deadline, stop_, &made);
+    status = connect_to(endpoint, Deadline::after(call_ns), stop_, &made);
     if (status.ok()) {
-      status = shake_hands(
-          std::move(made), "rank " + std::to_string(rank) + " at " + text, options_.token, terms,
-          {Deadline::after(answer_ns), Deadline::after(patience_ns)}, stop_, &socket, &keys);
+      status = shake_hands(std::move(made), "rank " + std::to_string(rank) + " at " + text,
+                           options_.token, terms, handshake_deadlines(call_ns, n_), stop_, &socket,
+                           &keys);
     }
+  }
+  if (status.ok() && wanted->purpose == Purpose::addresses) {
+    status = make_further_lines(rank, entry, socket, call_ns);
   }
   if (status.ok()) status = failpoint("mesh", "before_adopt");
   if (status.ok()) {
@@ -533,6 +590,7 @@ void Mesh::join() noexcept {
     if (!met.ok() && met.code() != TRIREME_ERROR_CANCELLED) fail(met);
     if (n_ == 1) entries.push_back(own_);
     if (met.ok() && same_terms(entries)) {
+      expect_lines(entries, me_, lines_.get());
       std::vector<bool> line(entries.size());
       if (options_.line_peers != nullptr) {
         std::vector<int> wanted;
@@ -560,13 +618,15 @@ bool Mesh::wants(int rank, Purpose purpose) {
   if (rank <= me_ || rank >= n_) return false;
   const auto at = static_cast<std::size_t>(rank);
   if (purpose == Purpose::control) return is_near(rank) && !signs_.has(rank);
-  if (purpose == Purpose::engine) return lines_ != nullptr && lines_->find(rank) == nullptr;
+  const int line = line_of(purpose);
+  if (line >= 0) return lines_ != nullptr && lines_->find(rank, line) == nullptr;
   const std::lock_guard lock(peers_[at]->mutex);
   return !peers_[at]->data;
 }
 
 // A caller has proved itself.
 void Mesh::enter(int rank, Purpose purpose, Socket socket, const SessionKeys& keys) {
+  if (purpose == Purpose::addresses) return entrances_->tell(socket);
   if (purpose != Purpose::ask_data && purpose != Purpose::ask_engine) {
     if (wants(rank, purpose)) adopt(rank, purpose, std::move(socket), keys);
     return;
@@ -577,17 +637,22 @@ void Mesh::enter(int rank, Purpose purpose, Socket socket, const SessionKeys& ke
 }
 
 void Mesh::adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& keys) {
+  if (purpose == Purpose::addresses) return;  // it has done its work
+  const int line = line_of(purpose);
   const auto at = static_cast<std::size_t>(rank);
   // A peer reads no bytes of an engine while it computes: its full window is no silence. The signs
   // of life tell of a peer that is gone.
-  socket.tune(purpose == Purpose::engine ? 0 : options_.place.silence_ns);
+  socket.tune(line >= 0 ? 0 : options_.place.silence_ns);
   if (purpose == Purpose::control) {
     signs_.add(rank, std::move(socket));
     return;
   }
-  if (purpose == Purpose::engine) {
+  if (line >= 0) {
     socket.keep_alive(period_of(kIdleNs, n_, kLongestIdleNs));
-    static_cast<void>(lines_->add(rank, std::move(socket), keys));
+    static_cast<void>(lines_->add(rank, std::move(socket), keys, line));
+    // In a large group a rank makes the first line when it is needed, and then the others.
+    const bool is_needed = line == 0 && !is_near(rank) && rank < me_;
+    if (is_needed && lines_->expected(rank) > 1) wanted_.add(rank, Purpose::addresses);
     return note_connected(rank);
   }
   // It has no signs of life.

@@ -1,7 +1,8 @@
 // Mesh: two connections between every two ranks of a group: one for frames, and one for signs of
 // life. Both ends of each have proved that they know the job's token. The mesh is the transport of
 // a host::HostBackend, to which it also reports lost ranks. An engine of that backend may get a
-// third one to each peer, or to some.
+// third one to each peer, or to some: its line. Two ranks with several interfaces have a line
+// between each two of these; see Lines.
 //
 // In a large group only near ranks have these connections. Another one for frames, or for the
 // engine, is made when one of its two ranks needs it. The rank with the higher number calls; the
@@ -24,7 +25,8 @@
 
 #include "backends/rank_set.hpp"
 #include "backends/tcp/address.hpp"
-#include "backends/tcp/admission.hpp"
+#include "backends/tcp/entrances.hpp"
+#include "backends/tcp/line_watch.hpp"
 #include "backends/tcp/lines.hpp"
 #include "backends/tcp/losses.hpp"
 #include "backends/tcp/meeting.hpp"
@@ -111,6 +113,8 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
 
   // For joining.
   void join() noexcept;
+  Status make_further_lines(int rank, const Entry& entry, const Socket& caller,
+                            std::uint64_t call_ns);
   bool same_terms(const std::vector<Entry>& entries);
   bool dial(int rank, const Entry& entry, Purpose purpose);
   bool dial_near(const std::vector<Entry>& entries, const std::vector<bool>& line);
@@ -126,7 +130,8 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
 
   // For watching.
   void watch() noexcept;
-  void turn(bool* heard);          // heard: a turn before has read the directory's news
+  // `heard`: a turn before has read the directory's news.
+  void turn(bool* heard, LineWatch* lines);
   void receive_gone(bool was_in);  // was_in: all were connected before the news
   bool has_data(int rank);
   bool all_are_in();
@@ -147,7 +152,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   Waker waker_;  // for the watching thread
   Signs signs_;
   const std::string silent_;  // the reason for the loss of a rank that was given up
-  std::unique_ptr<Admission> admission_;
+  std::unique_ptr<Entrances> entrances_;
   std::unique_ptr<Meeting> meeting_;
   std::vector<std::unique_ptr<Peer>> peers_;
   Losses losses_;

@@ -29,14 +29,17 @@ class WantedConnections {
   };
 
   explicit WantedConnections(int world_size) : known_(static_cast<std::size_t>(world_size)) {
-    list_.reserve(2 * known_.size());  // add() needs no memory
+    list_.reserve(3 * known_.size());  // add() needs no memory
   }
 
-  // For data or for an engine. Each is wanted once: it stays when it has been made.
+  // For data, for an engine, or for addresses: then the further lines of the engine are wanted.
+  // Each is wanted once: it stays when it has been made.
   void add(int rank, Purpose purpose) noexcept {
     const std::lock_guard lock(mutex_);
-    bool& known = purpose == Purpose::data ? known_[static_cast<std::size_t>(rank)].data
-                                           : known_[static_cast<std::size_t>(rank)].engine;
+    Known& of_rank = known_[static_cast<std::size_t>(rank)];
+    bool& known = purpose == Purpose::data     ? of_rank.data
+                  : purpose == Purpose::engine ? of_rank.engine
+                                               : of_rank.further_lines;
     if (std::exchange(known, true)) return;
     list_.push_back({rank, purpose});
     changed_.notify_all();
@@ -78,6 +81,7 @@ class WantedConnections {
   struct Known {
     bool data = false;
     bool engine = false;
+    bool further_lines = false;
   };
 
   std::mutex mutex_;  // no other lock is taken under it

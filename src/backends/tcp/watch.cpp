@@ -21,11 +21,6 @@ constexpr int kLingerStepMs = 2;
 // A leaving rank whose bytes do not move for so long gives up on them.
 constexpr std::uint64_t kStuckNs = 300 * kMillisecond;
 
-bool has_unanswered(const Socket& socket) {
-  int bytes = 0;
-  return ::ioctl(socket.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
-}
-
 std::uint64_t unsent_bytes(const Socket& socket) {
   int bytes = 0;
   return ::ioctl(socket.get(), SIOCOUTQNSD, &bytes) == 0 ? static_cast<std::uint64_t>(bytes) : 0;
@@ -35,9 +30,10 @@ std::uint64_t unsent_bytes(const Socket& socket) {
 
 void Mesh::watch() noexcept {
   bool heard = false;
+  LineWatch lines(signs_.limit_ns());
   while (!stop_.load(std::memory_order_acquire)) {
     try {
-      turn(&heard);
+      turn(&heard, &lines);
     } catch (...) {  // no memory for a moment
       ::poll(nullptr, 0, kPauseMs);
     }
@@ -45,16 +41,19 @@ void Mesh::watch() noexcept {
   linger();
 }
 
-void Mesh::turn(bool* heard) {
+void Mesh::turn(bool* heard, LineWatch* lines) {
   // It needs no memory, so it comes first.
   for (int rank = 0; rank < n_; ++rank) {
     if (signs_.is_given_up(rank)) lose(rank, silent_);
   }
   if (!failpoint("mesh", "before_watch").ok()) throw std::bad_alloc();
+  if (entrances_->count() > 1 && lines_ != nullptr && met_.load(std::memory_order_acquire)) {
+    lines->look(*lines_, n_, [this](int rank, const std::string& why) { lose(rank, why); });
+  }
   // The directory's news concern ranks that met this one.
   const int seat = met_.load(std::memory_order_acquire) ? meeting_->descriptor() : -1;
   std::vector<pollfd> polled{{waker_.get(), POLLIN, 0}, {seat, POLLIN, 0}};
-  admission_->add_to(&polled);
+  entrances_->add_to(&polled);
   const bool lets_in = polled[2].fd >= 0;  // a door that is full opens with time
   const std::uint64_t longest_ns = lets_in ? period_of(kWatchNs, n_) : kWatchNs;
   ::poll(polled.data(), polled.size(), static_cast<int>(longest_ns / kMillisecond));
@@ -63,9 +62,10 @@ void Mesh::turn(bool* heard) {
   const bool was_in = *heard && all_are_in();
   std::vector<Purpose> purposes{Purpose::control, Purpose::data};
   if (lines_ != nullptr) purposes.push_back(Purpose::engine);
+  if (lines_ != nullptr && entrances_->count() > 1) purposes.push_back(Purpose::addresses);
   if (options_.few_connections)
     purposes.insert(purposes.end(), {Purpose::ask_data, Purpose::ask_engine});
-  admission_->serve(polled, 2, purposes,
+  entrances_->serve(polled, 2, purposes,
                     [this](int rank, Purpose purpose, Socket socket, const SessionKeys& keys) {
                       enter(rank, purpose, std::move(socket), keys);
                     });
@@ -73,7 +73,7 @@ void Mesh::turn(bool* heard) {
   *heard = seat >= 0;
   if (!all_are_in()) return;
   if (*heard && meeting_->first_gone() < 0) was_whole_.store(true, std::memory_order_release);
-  if (!options_.few_connections) admission_->close();
+  if (!options_.few_connections) entrances_->close();
   if (*heard) meeting_->end_well();
 }
 
@@ -128,8 +128,9 @@ void Mesh::settle(bool because_of_another) noexcept {
     for (int rank = ranks.lowest(); rank >= 0; rank = ranks.next(rank)) {
       const auto& peer = peers_[static_cast<std::size_t>(rank)];
       const std::lock_guard lock(peer->mutex);
-      const Lines::Line* const line = lines_ == nullptr ? nullptr : lines_->find(rank);
-      if (line != nullptr) unsent += unsent_bytes(line->socket);
+      if (lines_ != nullptr) {
+        lines_->each(rank, [&](int, const Socket& line) { unsent += unsent_bytes(line); });
+      }
       if (!peer->data || !flush(*peer)) continue;
       unsent += peer->rest.size() - peer->rest_at + unsent_bytes(peer->data);
     }
@@ -143,12 +144,12 @@ void Mesh::settle(bool because_of_another) noexcept {
 
 // After this only join() is called, which ends soon.
 void Mesh::linger() noexcept {
-  admission_->close();
+  entrances_->close();
   if (all_are_in()) meeting_->end_well();
   meeting_->end();
   const Deadline deadline = Deadline::after(kLingerNs);
   std::vector<bool> shut(peers_.size());
-  std::vector<bool> line_shut(peers_.size());
+  std::vector<bool> line_shut(peers_.size() * kMostLines);
   bool waiting = true;
   while ((waiting || joiners_ != 0) && !deadline.passed()) {
     waiting = false;
@@ -157,18 +158,19 @@ void Mesh::linger() noexcept {
       const auto rank = static_cast<std::size_t>(each);
       Peer& peer = *peers_[rank];
       const std::lock_guard lock(peer.mutex);
-      const Lines::Line* const line = lines_ == nullptr ? nullptr : lines_->find(each);
-      // The engine is gone before the rank leaves, so its line is not in use.
-      if (line != nullptr && !line_shut[rank]) {
-        line_shut[rank] = ::shutdown(line->socket.get(), SHUT_WR) == 0;
-      }
-      if (line != nullptr && has_unanswered(line->socket)) waiting = true;
+      // The engine is gone before the rank leaves, so its lines are not in use.
+      const auto end_line = [&](int number, const Socket& line) {
+        const auto at = rank * kMostLines + static_cast<std::size_t>(number);
+        if (!line_shut[at]) line_shut[at] = ::shutdown(line.get(), SHUT_WR) == 0;
+        if (line.unanswered_bytes() > 0) waiting = true;
+      };
+      if (lines_ != nullptr) lines_->each(each, end_line);
       if (!peer.data || !flush(peer)) continue;
       if (peer.rest.empty() && !shut[rank]) {
         ::shutdown(peer.data.get(), SHUT_WR);
         shut[rank] = true;
       }
-      if (has_unanswered(peer.data)) waiting = true;
+      if (peer.data.unanswered_bytes() > 0) waiting = true;
     }
     ::poll(nullptr, 0, kLingerStepMs);
   }

@@ -15,7 +15,7 @@
 //! * "host://NAME": ranks are processes of this host.
 //! * "tcp://ADDRESS:PORT\[/NAME\]\[?interface=NAME\]\[&host=LABEL\]\[&silence_ms=N\]\[&connections=few\]":
 //!   ranks are processes of any hosts that know the job's token. Ranks that all share one host use
-//!   its memory.
+//!   its memory. `interface` may be a list of up to 8, "eth0,eth1": large collectives go over all.
 //! * "transport://NAME": the caller's `transport` carries the bytes.
 //! * "mpi://": all ranks of mpirun. Ranks that all share one host use its memory. If the program
 //!   has not initialised MPI, the library does so, and finalises it when the process exits.
