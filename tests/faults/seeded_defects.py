@@ -17,12 +17,12 @@ import shutil
 import subprocess
 import sys
 
-from defects import library, network
+from defects import library, lines, network
 from defects.settings import BUILD, DOTNET, FLIPS, FOLDER, OVER_GLOO, ROOT
 
 COPY = FOLDER / "source"
 SECONDS = 300  # a test that hangs has caught the defect, too
-DEFECTS = library.DEFECTS + network.DEFECTS
+DEFECTS = library.DEFECTS + network.DEFECTS + lines.DEFECTS
 
 
 def run(command, **options):

@@ -25,7 +25,7 @@ class EarlyPieces {
     Transfer* taker = nullptr;  // asked for it meanwhile
   };
 
-  // The first one that nobody has asked for yet; null: there is none.
+  // The first one of that ticket and slot, unless a transfer has it. Null: there is none.
   Early* find(const Transfer& transfer) const {
     const auto found = std::find_if(list_.begin(), list_.end(), [&](const auto& each) {
       return each->taker == nullptr && each->piece.ticket == transfer.ticket &&

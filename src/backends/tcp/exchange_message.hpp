@@ -1,4 +1,4 @@
-// What goes over the lines of an exchange: messages, and the heads before them.
+// ExchangeMessage: one message on a line of an exchange, and the heads before it.
 #pragma once
 
 #include <cstdint>

@@ -57,6 +57,7 @@ Status ExchangePeer::connect(const Lines& lines) {
     return Status::failure(TRIREME_ERROR_INTERNAL,
                            "the engine has no connection to rank " + std::to_string(rank_));
   }
+  if (further_.count() > 0) line->socket.bound_unsent(FurtherLines::kMostUnsent);
   line_.socket = &line->socket;
   sent_ = line->sent;
   received_ = line->received;
@@ -137,10 +138,10 @@ bool ExchangePeer::send(Transfer& transfer) {
 }
 
 void ExchangePeer::send_in_stretches(Transfer& transfer, std::uint32_t number) {
+  const bool of_others = has_more() || further_.has_unsent();
   further_.pieces().send(transfer, number);
   common_.sent_messages.fetch_add(1, std::memory_order_relaxed);
-  // Transfers of other threads may be done.
-  if (flush()) common_.wake_all();
+  if (flush() && of_others) common_.wake_all();
 }
 
 void ExchangePeer::publish(std::vector<std::byte> frame, bool later) {

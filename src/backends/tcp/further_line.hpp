@@ -33,7 +33,6 @@ class FurtherLine {
   // Sends what there is room for. True: all of it has gone, and *out is the stretch.
   bool flush(Stretches::Stretch* out) noexcept;
 
-  // What a read has found.
   enum class Came {
     nothing,   // no more bytes for now
     some,      // call it again

@@ -5,8 +5,6 @@
 namespace trireme::tcp {
 namespace {
 
-// The system keeps no more bytes of a line that it has not sent: else one line would take all.
-constexpr unsigned kMostUnsentOfLine = 256u << 10;
 constexpr std::uint64_t kTurnOfLineBytes = 1u << 20;
 
 }  // namespace
@@ -22,7 +20,7 @@ void FurtherLines::take(const Lines& lines, int rank) {
     if (lines_[at(line)].is_there()) continue;
     const Lines::Line* const made = lines.find(rank, line);
     if (made == nullptr) continue;
-    made->socket.bound_unsent(kMostUnsentOfLine);
+    made->socket.bound_unsent(kMostUnsent);
     lines_[at(line)].take(*made);
     --missing_;
   }

@@ -14,7 +14,9 @@ namespace trireme::tcp {
 
 class FurtherLines {
  public:
-  // What a read has found.
+  // The system takes no more bytes of a line that it cannot send yet: else one line would take all.
+  static constexpr unsigned kMostUnsent = 256u << 10;
+
   enum class Found { bytes, wrong_bytes, unasked_bytes, broken_line };
 
   // --- any thread ---

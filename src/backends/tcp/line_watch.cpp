@@ -12,8 +12,15 @@ namespace {
 
 constexpr std::uint64_t kLineLookNs = 100 * kMillisecond;
 constexpr std::uint8_t kEstablished = 1;  // of TCP; <linux/tcp.h> has no name for it
-// A rank that leaves ends all its connections. Its goodbye may come somewhat later, on another one.
-constexpr std::uint64_t kGoodbyeNs = 500 * kMillisecond;
+// A rank that leaves or dies ends all its lines. The first one brings its last words, and its end
+// tells the rest. That end may come so much later than the end of another line.
+constexpr std::uint64_t kFirstLineNs = 1'000 * kMillisecond;
+
+bool is_open(const Socket& socket, tcp_info* info) {
+  socklen_t length = sizeof *info;
+  return getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, info, &length) == 0 &&
+         info->tcpi_state == kEstablished;
+}
 
 std::string name_of(const Socket& socket, int line) {
   Endpoint there;
@@ -25,17 +32,18 @@ std::string name_of(const Socket& socket, int line) {
 
 }  // namespace
 
-void LineWatch::look(const Lines& lines, int world_size, const Lose& lose) {
-  const std::uint64_t now = now_ns();
+void LineWatch::look(const Lines& lines, int world_size, std::uint64_t now, const Lose& lose) {
   if (now < next_ns_) return;
   next_ns_ = now + kLineLookNs;
   for (int rank = 0; rank < world_size; ++rank) {
     if (lines.expected(rank) == 1) continue;
+    const Lines::Line* const first = lines.find(rank);
+    if (first == nullptr) continue;
     lines.each(rank, [&](int line, const Socket& socket) {
       if (line == 0) return;  // the signs of life go the same way
       State& state = states_[{rank, line}];
       if (state.is_told) return;
-      const std::string why = trouble(socket, line, &state, now);
+      const std::string why = trouble(first->socket, socket, line, &state, now);
       if (why.empty()) return;
       state.is_told = true;
       lose(rank, why);
@@ -44,14 +52,13 @@ void LineWatch::look(const Lines& lines, int world_size, const Lose& lose) {
 }
 
 // "": there is none.
-std::string LineWatch::trouble(const Socket& socket, int line, State* state,
+std::string LineWatch::trouble(const Socket& first, const Socket& socket, int line, State* state,
                                std::uint64_t now) const {
   tcp_info info{};
-  socklen_t length = sizeof info;
-  if (getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
-  if (info.tcpi_state != kEstablished) {
+  if (!is_open(socket, &info)) {
+    tcp_info of_first{};
     if (state->ended_ns == 0) state->ended_ns = now;
-    if (now - state->ended_ns < kGoodbyeNs) return {};
+    if (now - state->ended_ns < kFirstLineNs || !is_open(first, &of_first)) return {};
     return name_of(socket, line) + " was closed";
   }
   const bool waits = info.tcpi_unacked > 0;

@@ -18,9 +18,9 @@ class LineWatch {
   // `limit_ns`: how long a line may be silent while bytes are under way.
   explicit LineWatch(std::uint64_t limit_ns) : limit_ns_(limit_ns) {}
 
-  // Looks at the lines of all ranks now and then: it may be called at any time.
+  // Looks at the lines of all ranks, unless the last look was a moment ago.
   using Lose = std::function<void(int rank, const std::string& why)>;
-  void look(const Lines& lines, int world_size, const Lose& lose);
+  void look(const Lines& lines, int world_size, std::uint64_t now, const Lose& lose);
 
  private:
   struct State {
@@ -30,7 +30,8 @@ class LineWatch {
     bool is_told = false;
   };
 
-  std::string trouble(const Socket& socket, int line, State* state, std::uint64_t now) const;
+  std::string trouble(const Socket& first, const Socket& socket, int line, State* state,
+                      std::uint64_t now) const;
 
   const std::uint64_t limit_ns_;
   std::uint64_t next_ns_ = 0;

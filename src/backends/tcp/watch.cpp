@@ -48,7 +48,8 @@ void Mesh::turn(bool* heard, LineWatch* lines) {
   }
   if (!failpoint("mesh", "before_watch").ok()) throw std::bad_alloc();
   if (entrances_->count() > 1 && lines_ != nullptr && met_.load(std::memory_order_acquire)) {
-    lines->look(*lines_, n_, [this](int rank, const std::string& why) { lose(rank, why); });
+    lines->look(*lines_, n_, now_ns(),
+                [this](int rank, const std::string& why) { lose(rank, why); });
   }
   // The directory's news concern ranks that met this one.
   const int seat = met_.load(std::memory_order_acquire) ? meeting_->descriptor() : -1;
