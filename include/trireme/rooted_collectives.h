@@ -5,6 +5,19 @@
  * All ranks name the same root. The rules at the top of collectives.h hold here, too: order, memory
  * and the statuses that every operation shares. trireme_broadcast() is in collectives.h.
  *
+ * Small calls between ranks of one host (local://, host://) need not wait. A rank that gives
+ * elements and needs none leaves once they are copied: a leaf of a gather or reduce, the root of a
+ * broadcast or scatter. That holds for up to 176 bytes, if the rank's last calls announce this one
+ * (docs/collectives.md). Then:
+ * - TRIREME_OK means that this rank is done and may use its memory again. It does not mean that the
+ *   peers have called.
+ * - A rank is at most 127 calls ahead of the slowest one, where it waits for it until the deadline.
+ * - If ranks disagree, a rank that has left already gets TRIREME_ERROR_MISMATCH from its next call
+ *   after another rank has noticed. All ranks whose call is not the announced one notice at once.
+ * - A rank that has left hears of a peer's death in a later call, too.
+ *
+ * Call trireme_barrier() to know that all ranks have come.
+ *
  * Ownership: buffers belong to the caller and must live until the operation is done.
  * Thread safety: any thread may call all functions here, also concurrently.
  */

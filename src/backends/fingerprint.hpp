@@ -59,12 +59,14 @@ inline std::uint64_t hash_of(const Fingerprint& print) {
   return hash_of(words);
 }
 
-// The fingerprint of an operation that is not a step of another one, and has no counts, no
-// agreement and no algorithm; returns its hash. Bytes behind the end of the empty name are not
-// written. The words are made in registers: a hash that reads freshly written fields one by one
-// waits for the writes.
-inline std::uint64_t write_plain_fingerprint(const PlainOperation& operation,
-                                             std::uint64_t sequence, Fingerprint* out) {
+struct ComparedWords {
+  std::uint64_t words[kComparedWords];
+};
+
+// The compared words of an operation that is not a step of another one, and has no counts, no
+// agreement and no algorithm. They are made in registers: a hash that reads freshly written fields
+// one by one waits for the writes.
+inline ComparedWords plain_words(const PlainOperation& operation, std::uint64_t sequence) {
   const auto pair = [](std::int32_t low, std::int32_t high) {
     return std::uint64_t{static_cast<std::uint32_t>(low)} |
            std::uint64_t{static_cast<std::uint32_t>(high)} << 32;
@@ -79,16 +81,17 @@ inline std::uint64_t write_plain_fingerprint(const PlainOperation& operation,
       pair(reduces(kind) ? operation.reduction : 0, has_root(kind) ? operation.root : 0);
   const std::uint64_t options =
       std::uint64_t{operation.reproducible ? 1u : 0u} << 16 | std::uint64_t{operation.model} << 32;
-  out->sequence = sequence;
-  out->count = operation.count;
-  out->counts_hash = 0;
-  out->agreement = 0;
-  out->scale_bits = scale;
-  std::memcpy(&out->kind, &what, sizeof what);
-  std::memcpy(&out->reduction, &how, sizeof how);
-  std::memcpy(&out->algorithm, &options, sizeof options);
+  return {{sequence, operation.count, 0, 0, scale, what, how, options}};
+}
+
+// The fingerprint of such an operation; returns its hash. Bytes behind the end of the empty name
+// are not written.
+inline std::uint64_t write_plain_fingerprint(const PlainOperation& operation,
+                                             std::uint64_t sequence, Fingerprint* out) {
+  const ComparedWords print = plain_words(operation, sequence);
+  std::memcpy(static_cast<void*>(out), print.words, sizeof print.words);
   out->agreement_name[0] = 0;
-  return hash_of({sequence, operation.count, 0, 0, scale, what, how, options});
+  return hash_of(print.words);
 }
 
 struct CalledBy {

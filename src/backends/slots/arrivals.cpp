@@ -171,15 +171,20 @@ void Arrivals::take_step(bool later) {
 
 // A rank that has arrived may have left since: it owes no more to this step.
 Status Arrivals::wait_for_slots() {
-  return wait_until_all([&call = call_](int rank) { return call.has_published(rank); });
+  return wait_until_all(
+      [&call = call_](int rank) { return !call.awaits(rank) || call.has_published(rank); });
+}
+
+Status Arrivals::wait_for_steps(std::uint64_t least) {
+  return wait_until_all([&call = call_, least](int rank) {
+    return call.lane(rank).position.load(std::memory_order_acquire) >= least;
+  });
 }
 
 // Every rank takes the same steps, so "all have arrived here" is "no position is below mine".
 Status Arrivals::barrier() {
   take_step();
-  return wait_until_all([&call = call_, target = call_.channel.position](int rank) {
-    return call.lane(rank).position.load(std::memory_order_acquire) >= target;
-  });
+  return wait_for_steps(call_.channel.position);
 }
 
 // The caller's two queues run side by side, so ranks that use both at once do not mismatch: the

@@ -19,7 +19,9 @@ class Arrivals {
 
   // `later`: see SlotRelay::publish().
   void take_step(bool later = false);
-  Status wait_for_slots();
+  Status wait_for_slots();  // of the ranks that the call awaits
+  // Waits until every rank has taken `least` steps.
+  Status wait_for_steps(std::uint64_t least);
   Status barrier();
   // PEER_LOST if a rank has left without having published.
   Status look_for_gone() const;

@@ -40,8 +40,9 @@ struct ChannelState {
 };
 
 struct Call {
-  // Whether it begins here, or start_small() has published it already.
-  enum class Begin { here, published };
+  // Whether it begins here, or start_small() has published it already. in_cell: this rank publishes
+  // it in a cell.
+  enum class Begin { here, published, in_cell };
 
   Call(Group& group_in, ChannelState& channel_in, const Operation& operation,
        std::uint64_t sequence_in, Deadline deadline_in, Begin begin)
@@ -50,7 +51,7 @@ struct Call {
         channel(channel_in),
         op(operation),
         sequence(sequence_in),
-        turn((begin == Begin::here ? channel_in.operations++ : channel_in.operations - 1) & 1),
+        turn(turn_of(channel_in, begin)),
         deadline(deadline_in),
         name(operation_name(operation.as_called().kind)),
         point(failpoint_name(operation.as_called().kind)),
@@ -66,10 +67,21 @@ struct Call {
   Lane& lane(int rank) const { return lanes[rank]; }
   Slot& slot(int rank) const { return lane(rank).slots[turn]; }
   // An operation is published when its slot bears the position of its publication: a peer fills the
-  // same slot again only after this rank has taken a further step.
-  bool has_published(int rank) const {
+  // same slot again only after this rank has taken a further step. A peer that called another
+  // operation may have published it in a cell.
+  bool has_published(int rank) const { return in_slot(rank) || in_cell(rank); }
+  bool in_slot(int rank) const {
     return slot(rank).stamp.load(std::memory_order_acquire) == channel.position;
   }
+  bool in_cell(int rank) const {
+    if (!segment.layout().has_cells || op.channel >= kCellChannels) return false;
+    return cell(rank).stamp.load(std::memory_order_acquire) == channel.position;
+  }
+  Cell& cell(int rank) const { return segment.cell(op.channel, rank, channel.position); }
+  // The published fingerprint of a rank. Its name is fit for a message.
+  Fingerprint print_of(int rank) const;
+  // Whether this rank waits for that one to publish.
+  bool awaits(int rank) const { return awaits_all || rank == awaited; }
 
   // Elements of the longest block, in the kinds that have blocks; else of the whole.
   std::uint64_t longest_block() const {
@@ -113,8 +125,18 @@ struct Call {
   Lane* const lanes;          // of its channel, by rank
   Lane& own;                  // this rank's
   std::uint64_t largest = 0;  // bytes of the longest contribution, once it is measured
+  bool awaits_all = true;
+  int awaited = -1;  // unless it awaits all: the one rank, or none
 
  private:
+  static std::uint64_t turn_of(ChannelState& channel, Begin begin) {
+    switch (begin) {
+      case Begin::here: return channel.operations++ & 1;
+      case Begin::published: return (channel.operations - 1) & 1;
+      default: return channel.operations & 1;  // where a peer would publish a slot
+    }
+  }
+
   // From this size on the root of a broadcast works as much as the others.
   static constexpr std::uint64_t kSharedBroadcast = 64u << 10;
 };

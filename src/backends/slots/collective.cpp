@@ -25,7 +25,8 @@ Status completed(const Status& status, const char* name, std::uint64_t sequence,
 
 }  // namespace
 
-Collectives::Collectives(Group& group, Buffers& buffers) : group_(group), buffers_(buffers) {
+Collectives::Collectives(Group& group, Buffers& buffers)
+    : group_(group), buffers_(buffers), rooted_(group) {
   for (std::uint32_t channel = 0; channel < kModelChannel; ++channel) open(channel);
 }
 
@@ -42,8 +43,8 @@ ChannelState& Collectives::open(std::uint32_t number) {
   return channel;
 }
 
-template <class Body>
-Status Collectives::complete(Run& run, const char* name, std::uint64_t sequence, Body body) {
+template <class Settle, class Body>
+Status Collectives::complete(Settle settle, const char* name, std::uint64_t sequence, Body body) {
   Status status = Status::success();
   try {
     status = body();
@@ -51,13 +52,13 @@ Status Collectives::complete(Run& run, const char* name, std::uint64_t sequence,
     group_.failure().tell(
         Status::failure(TRIREME_ERROR_OUT_OF_MEMORY,
                         "rank " + std::to_string(group_.rank()) + " has no memory left"));
-    run.settle();
+    settle();
     throw;
   }
   if (status.ok()) return status;
   if (!group_.failure().happened())
     group_.failure().tell(completed(status, name, sequence, group_.rank()));
-  run.settle();
+  settle();
   Status first = group_.failure().status(name, sequence);
   // A mismatch that this rank saw is true, whatever failed first.
   if (status.code() == TRIREME_ERROR_MISMATCH && first.code() != TRIREME_ERROR_MISMATCH)
@@ -65,16 +66,27 @@ Status Collectives::complete(Run& run, const char* name, std::uint64_t sequence,
   return first;
 }
 
+// No peer touches this rank's memory: there is nothing to settle.
+template <class Body>
+Status Collectives::complete_rooted(const Operation& operation, std::uint64_t sequence, Body body) {
+  return complete([] {}, operation_name(operation.kind), sequence, body);
+}
+
 Status Collectives::run(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
+  if (rooted_.takes(operation)) {
+    return complete_rooted(operation, sequence, [&] {
+      return rooted_.run(operation, sequence, deadline, channels_[operation.channel]);
+    });
+  }
   Run run(group_, buffers_, open(operation.channel), operation, sequence, deadline, true);
-  return complete(run, operation_name(operation.as_called().kind), sequence,
+  return complete([&run] { run.settle(); }, operation_name(operation.as_called().kind), sequence,
                   [&] { return run.execute(); });
 }
 
 Status Collectives::agree(const Operation& operation, std::uint64_t sequence, Deadline deadline,
                           std::vector<bool>* gives) {
   Run run(group_, buffers_, open(operation.channel), operation, sequence, deadline, false);
-  return complete(run, operation_name(operation.as_called().kind), sequence,
+  return complete([&run] { run.settle(); }, operation_name(operation.as_called().kind), sequence,
                   [&] { return run.agree(gives); });
 }
 
@@ -82,15 +94,21 @@ Status Collectives::run_elsewhere(const Operation& operation, std::uint64_t sequ
                                   Deadline deadline, bool apart, bool visits, const Elsewhere& move,
                                   std::vector<bool>* gives) {
   Run run(group_, buffers_, open(operation.channel), operation, sequence, deadline, false);
-  return complete(run, operation_name(operation.as_called().kind), sequence,
+  return complete([&run] { run.settle(); }, operation_name(operation.as_called().kind), sequence,
                   [&] { return run.execute_elsewhere(apart, visits, move, gives); });
 }
 
 Status Collectives::finish_small(const Operation& operation, std::uint64_t sequence,
                                  Deadline deadline) {
+  if (rooted_.takes(operation)) {
+    return complete_rooted(operation, sequence, [&] {
+      return rooted_.finish_small(operation, sequence, deadline, channels_[operation.channel]);
+    });
+  }
   Run run(group_, buffers_, open(operation.channel), operation, sequence, deadline, true,
           Call::Begin::published);
-  return complete(run, operation_name(operation.kind), sequence, [&] { return run.finish(); });
+  return complete([&run] { run.settle(); }, operation_name(operation.kind), sequence,
+                  [&] { return run.finish(); });
 }
 
 }  // namespace trireme::local

@@ -1,7 +1,8 @@
 // Collectives over the control segment. The protocol of every kind: publish this rank's call ->
 // wait until all have -> compare all with all -> move -> barrier. No byte moves before all have
 // compared, so a disagreement leaves receive memory unchanged on every rank. Only what
-// run_elsewhere() moves apart may have changed it: by bytes of ranks that agree.
+// run_elsewhere() moves apart may have changed it: by bytes of ranks that agree. Small collectives
+// with a root go another way: rooted.hpp.
 #pragma once
 
 #include <array>
@@ -11,6 +12,7 @@
 #include "backends/slots/call.hpp"
 #include "backends/slots/group.hpp"
 #include "backends/slots/memory.hpp"
+#include "backends/slots/rooted.hpp"
 #include "backends/slots/run.hpp"
 
 namespace trireme::local {
@@ -38,15 +40,19 @@ class Collectives {
   TrafficCounters small_traffic() const noexcept;  // of the ones that ended at once
 
  private:
-  // Runs `run` to its end; `body` is the whole operation, or the rest of it.
+  // Runs a collective to its end. `body` is the whole operation, or the rest of it; settle()
+  // follows a failure.
+  template <class Settle, class Body>
+  Status complete(Settle settle, const char* name, std::uint64_t sequence, Body body);
   template <class Body>
-  Status complete(Run& run, const char* name, std::uint64_t sequence, Body body);
+  Status complete_rooted(const Operation& operation, std::uint64_t sequence, Body body);
 
   // Opens a channel, with the memory that it has from its first operation on.
   ChannelState& open(std::uint32_t channel);
 
   Group& group_;
   Buffers& buffers_;
+  Rooted rooted_;
   std::array<ChannelState, kChannels> channels_;
 };
 

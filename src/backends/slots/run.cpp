@@ -1,6 +1,7 @@
 #include "backends/slots/run.hpp"
 
 #include <atomic>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -199,34 +200,46 @@ Status Run::meet() {
   return arrived;
 }
 
+// Copies the fingerprint once, because a peer may change it later.
+Fingerprint Call::print_of(int rank) const {
+  Fingerprint print{};
+  if (in_slot(rank)) {
+    print = slot(rank).fingerprint;
+  } else {
+    std::memcpy(&print, cell(rank).print, sizeof cell(rank).print);
+  }
+  print.agreement_name[sizeof print.agreement_name - 1] = 0;
+  for (char& character : print.agreement_name) {  // the name gets into a message
+    if (character != 0 && (character < 0x20 || character > 0x7e)) character = '?';
+  }
+  return print;
+}
+
 // Compares the ranks that have published. The hashes are in the cache line that was waited for, so
 // ranks that agree read no more.
 Status Run::compare() {
   const std::uint64_t own = call_.slot(call_.me).print_hash;
   bool same = true;
   for (int rank = 0; rank < call_.n; ++rank) {
-    if (!call_.has_published(rank)) continue;
+    if (!call_.in_slot(rank)) {
+      same = same && !call_.in_cell(rank);
+      continue;
+    }
     const Slot& theirs = call_.slot(rank);
     call_.channel.flags[static_cast<std::size_t>(rank)] = theirs.flags;
     same = same && theirs.print_hash == own;
   }
-  return same ? Status::success() : disagreement();
+  return same ? Status::success() : disagreement(call_);
 }
 
-// Copies every fingerprint once, because a peer may change it later. Each rank sees all of them, so
-// each finds the same disagreement.
-Status Run::disagreement() const {
+// Each rank sees all of them, so each finds the same disagreement.
+Status disagreement(const Call& call) {
   std::vector<CalledBy> prints;
-  for (int rank = 0; rank < call_.n; ++rank) {
-    if (!call_.has_published(rank)) continue;
-    Fingerprint& print = prints.emplace_back(CalledBy{rank, call_.slot(rank).fingerprint}).print;
-    print.agreement_name[sizeof print.agreement_name - 1] = 0;
-    for (char& character : print.agreement_name) {  // the name gets into a message
-      if (character != 0 && (character < 0x20 || character > 0x7e)) character = '?';
-    }
+  for (int rank = 0; rank < call.n; ++rank) {
+    if (call.has_published(rank)) prints.push_back({rank, call.print_of(rank)});
   }
   TRIREME_RETURN_IF_ERROR(
-      compare_fingerprints(prints, call_.name, call_.sequence, call_.group.name()));
+      compare_fingerprints(prints, call.name, call.sequence, call.group.name()));
   return Status::failure(TRIREME_ERROR_CORRUPT, "ranks agree, but not the hashes that say so");
 }
 

@@ -18,6 +18,9 @@ namespace trireme::local {
 // Gets a ticket that is the same on all ranks of a call, and that no other call has at that time.
 using Elsewhere = std::function<Status(std::uint64_t ticket)>;
 
+// The MISMATCH of ranks that have published different calls.
+Status disagreement(const Call& call);
+
 class Run {
  public:
   Run(Group& group, Buffers& buffers, ChannelState& channel, const Operation& operation,
@@ -47,7 +50,6 @@ class Run {
   Status meet();
   Status compare();
   void tell_givers(std::vector<bool>* gives) const;  // after meet()
-  Status disagreement() const;
   Status move();
   std::uint64_t ticket() const;
   Status look_before_move();

@@ -14,7 +14,7 @@ namespace trireme::local {
 
 // Raised whenever the layout or the meaning of a field changes; processes compare it when they
 // meet.
-constexpr std::uint32_t kLayoutVersion = 15;
+constexpr std::uint32_t kLayoutVersion = 16;
 
 constexpr std::uint64_t kInlineBytes = 4096;  // payload that fits into a slot
 constexpr std::uint64_t kTinyBytes = 40;      // payload that fits into its first cache line
@@ -61,6 +61,22 @@ struct alignas(kLine) Slot {
   alignas(kLine) std::byte payload[kInlineBytes];
 };
 static_assert(offsetof(Slot, send) == 64);
+
+// Cells of a rank in a channel, used in turn by position; and the channels that have them: those of
+// the caller's operations.
+constexpr std::uint64_t kCells = 128;
+constexpr std::uint32_t kCellChannels = kModelChannel;
+constexpr std::uint64_t kCellBytes = 176;  // payload that fits into a cell
+
+// One small collective with a root, as one rank called it: see rooted.hpp. Peers read the stamp,
+// the hash and the payload. They read the fingerprint only if they disagree.
+struct alignas(kLine) Cell {
+  std::atomic<std::uint64_t> stamp;  // as Slot::stamp
+  std::uint64_t print_hash;
+  std::byte payload[kCellBytes];
+  std::uint64_t print[kComparedWords];  // the compared words of the fingerprint
+};
+static_assert(sizeof(Cell) == 256);
 
 // One rank in one channel. Two slots, used in turn: a rank fills the slot of operation s + 2 only
 // after operation s + 1. By then every peer has published s + 1, and so reads no more of s.
@@ -150,6 +166,8 @@ struct Layout {
     ballots = take(n * sizeof(Ballot));
     proposals = take(n * 2 * sizeof(Proposal));
     lanes = take(n * kChannels * sizeof(Lane));
+    has_cells = rings_of < 0 && n > 1;
+    cells = take(has_cells ? n * kCellChannels * kCells * sizeof(Cell) : 0);
     rings = take(2 * (rings_of < 0 ? n : 2) * n * ring_bytes);
     stages = take(n * (kStages + kUrgentStages) * stage_bytes);
     total_bytes = end;
@@ -159,7 +177,8 @@ struct Layout {
   int rings_of;
   std::uint64_t ring_bytes;   // one message ring: a multiple of 4096
   std::uint64_t stage_bytes;  // one staging chunk: a multiple of 4096
-  std::uint64_t members, records, ballots, proposals, lanes, rings, stages;  // offsets
+  bool has_cells;             // not where a link carries slots
+  std::uint64_t members, records, ballots, proposals, lanes, cells, rings, stages;  // offsets
   std::uint64_t total_bytes;
 
  private:
@@ -197,6 +216,12 @@ class Segment {
     return reinterpret_cast<Lane*>(
         base_ + layout_.lanes)[channel * static_cast<unsigned>(layout_.world_size) +
                                static_cast<unsigned>(rank)];
+  }
+  // The cell of a rank's collective at that position, if Layout::has_cells.
+  Cell& cell(std::uint32_t channel, int rank, std::uint64_t position) const {
+    const std::uint64_t row = std::uint64_t{channel} * static_cast<unsigned>(layout_.world_size) +
+                              static_cast<unsigned>(rank);
+    return reinterpret_cast<Cell*>(base_ + layout_.cells)[row * kCells + position % kCells];
   }
   // The message ring that `from` fills and `to` empties: one in each of two sets.
   std::byte* ring(int set, int from, int to) const {

@@ -53,21 +53,18 @@ std::uint64_t largest(const PlainOperation& operation, int world_size) noexcept 
   }
 }
 
-// Bytes that peers read from this rank, and that it read from them.
-struct Moved {
-  std::uint64_t given, read;
-};
-
 void combine(const PlainOperation& op, const void* const* sources, int n) noexcept {
   const auto ranks = static_cast<std::uint32_t>(n);
   kernels::reduce_few(op.dtype, op.reduction, op.receive, sources, ranks, op.count, ranks,
                       op.scale);
 }
 
-// Takes the result from the contributions of all ranks; for every kind but an all-reduce and a
-// barrier. On its own, so that an all-reduce does not pay for it.
-[[gnu::noinline]] Moved take_result(const PlainOperation& op, const void** sources, int n,
-                                    int me) noexcept {
+}  // namespace
+
+// For every kind but an all-reduce and a barrier. On its own, so that an all-reduce does not pay
+// for it.
+[[gnu::noinline]] Moved take_small_result(const PlainOperation& op, const void** sources, int n,
+                                          int me) noexcept {
   const auto others = static_cast<std::uint64_t>(n - 1);
   const std::uint64_t block = op.count * dtype_size(op.dtype);
   const std::uint64_t mine_at = block * static_cast<std::uint64_t>(me);
@@ -103,10 +100,11 @@ void combine(const PlainOperation& op, const void* const* sources, int n) noexce
   }
 }
 
-}  // namespace
-
 SmallProgress Collectives::start_small(const PlainOperation& op, std::uint64_t sequence,
                                        std::uint64_t most_bytes, BriefTime* out_time) noexcept {
+  if (rooted_.takes(op)) {
+    return rooted_.start_small(op, sequence, channels_[op.channel], out_time);
+  }
   const int n = group_.world_size();
   const int me = group_.rank();
   const std::uint64_t bytes = largest(op, n);
@@ -167,7 +165,7 @@ SmallProgress Collectives::start_small(const PlainOperation& op, std::uint64_t s
   if (op.kind == OperationKind::all_reduce)
     combine(op, sources, n);
   else
-    moved = take_result(op, sources, n, me);
+    moved = take_small_result(op, sources, n, me);
   channel.count_traffic(moved.given, moved.read);
   return SmallProgress::over;
 }

@@ -4,7 +4,7 @@ from defects.settings import DOTNET
 
 DEFECTS = [
     ("ranks are not compared", "src/backends/slots/run.cpp",
-     "return same ? Status::success() : disagreement();", "return Status::success();",
+     "return same ? Status::success() : disagreement(call_);", "return Status::success();",
      "faults_test_mismatch"),
     ("roots are not compared", "src/backends/fingerprint.hpp",
      "has_root(kind) ? operation.root : 0", "0", "faults_test_mismatch"),

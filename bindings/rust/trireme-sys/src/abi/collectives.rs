@@ -4,8 +4,9 @@
 //! Every operation exists twice: the plain form returns when it is done on this rank, the `_start`
 //! form returns a request at once. All ranks must call collectives in the same order, with the same
 //! operation, reduction, dtype, counts and root. If ranks disagree, every rank gets
-//! TRIREME_ERROR_MISMATCH, never a wrong number. Results are the same bits on all ranks and in
-//! every run.
+//! TRIREME_ERROR_MISMATCH, never a wrong number: in this call, or in the next one after a small
+//! call with a root (rooted_collectives.h). Results are the same bits on all ranks and in every
+//! run.
 //!
 //! Buffers may be any host memory. Peers read memory of trireme_buffer_alloc() without a copy. A
 //! buffer may be NULL when it holds no elements. Send and receive memory must not overlap unless an

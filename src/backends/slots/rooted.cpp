@@ -1,0 +1,206 @@
+#include "backends/slots/rooted.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backends/fingerprint.hpp"
+#include "backends/slots/run.hpp"
+#include "platform/failpoint.hpp"
+#include "platform/ticks.hpp"
+
+namespace trireme::local {
+namespace {
+
+// As in small_collective.cpp: how often a rank polls a peer's stamp before it may sleep.
+constexpr int kCellPolls = 150;
+// How often a rank looks for room, and how long it pauses between two looks. Each look takes a
+// cache line from a peer that is at work.
+constexpr int kRoomLooks = 16;
+constexpr int kRoomPauses = 16;
+
+inline void pause_briefly() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Elements that the payload of a cell holds; UINT64_MAX for an operation that has none.
+std::uint64_t payload_count(const PlainOperation& op, int world_size) noexcept {
+  switch (op.kind) {
+    case OperationKind::reduce:
+    case OperationKind::gather:
+    case OperationKind::broadcast: return op.count;
+    case OperationKind::scatter:
+      return op.count > kCellBytes ? UINT64_MAX : op.count * static_cast<std::uint64_t>(world_size);
+    default: return UINT64_MAX;
+  }
+}
+
+bool gives_root(OperationKind kind) noexcept {
+  return kind == OperationKind::broadcast || kind == OperationKind::scatter;
+}
+
+}  // namespace
+
+bool Rooted::takes(const PlainOperation& op) const noexcept {
+  if (!has_root(op.kind) || op.channel >= kCellChannels) return false;
+  const std::uint64_t count = payload_count(op, group_.world_size());
+  return count <= kCellBytes && count * dtype_size(op.dtype) <= kCellBytes &&
+         group_.segment()->layout().has_cells;
+}
+
+bool Rooted::takes(const Operation& op) const noexcept {
+  return op.algorithm == 0 && op.agreement == 0 && op.called == nullptr &&
+         takes(static_cast<const PlainOperation&>(op));
+}
+
+bool Rooted::find_room(State& state, const Lane* lanes, std::uint64_t position) noexcept {
+  for (int looks = group_.bells().spins() ? kRoomLooks : 1; looks > 0; --looks) {
+    std::uint64_t seen = UINT64_MAX;
+    for (int rank = 0; rank < group_.world_size(); ++rank) {
+      if (rank == group_.rank()) continue;
+      seen = std::min(seen, lanes[rank].position.load(std::memory_order_acquire));
+    }
+    state.seen = seen;
+    // With room for several calls the next look is several calls away.
+    if (position < seen + kCells / 2) return true;
+    for (int i = 0; looks > 1 && i < kRoomPauses; ++i) pause_briefly();
+  }
+  return position < state.seen + kCells;
+}
+
+// Writes this rank's cell, takes the step, and notes which ranks the call awaits.
+Cell& Rooted::publish(const PlainOperation& op, std::uint64_t sequence,
+                      ChannelState& channel) noexcept {
+  const int me = group_.rank();
+  const int n = group_.world_size();
+  const Segment& segment = *group_.segment();
+  State& state = states_[op.channel];
+  const std::uint64_t position = channel.position + 1;
+  Cell& mine = segment.cell(op.channel, me, position);
+  ComparedWords print = plain_words(op, sequence);
+  std::memcpy(mine.print, print.words, sizeof mine.print);
+  // The number of a call differs from those before, all else may be the same.
+  print.words[0] = 0;
+  const std::uint64_t call = hash_of(print.words);
+  mine.print_hash = call ^ (sequence * 0x9e3779b97f4a7c15u);
+  const bool from_root = gives_root(op.kind);
+  const std::uint64_t bytes = payload_count(op, n) * dtype_size(op.dtype);
+  if (bytes > 0 && (!from_root || op.root == me)) {
+    std::memcpy(mine.payload, op.kind == OperationKind::broadcast ? op.receive : op.send, bytes);
+  }
+  const bool expected = state.pattern.expects(call);
+  state.awaits = !expected                      ? Awaits::all
+                 : from_root == (op.root == me) ? Awaits::nobody
+                 : from_root                    ? Awaits::root
+                                                : Awaits::all;
+  mine.stamp.store(position, std::memory_order_release);
+  channel.position = position;
+  Lane& lane = segment.lane(op.channel, me);
+  lane.position.store(position, std::memory_order_release);
+  group_.bells().ring(lane.bell);
+  return mine;
+}
+
+SmallProgress Rooted::start_small(const PlainOperation& op, std::uint64_t sequence,
+                                  ChannelState& channel, BriefTime* out_time) noexcept {
+  if (detail::failpoints_armed.load(std::memory_order_relaxed)) return SmallProgress::refused;
+  const int n = group_.world_size();
+  const int me = group_.rank();
+  const Segment& segment = *group_.segment();
+  State& state = states_[op.channel];
+  const std::uint64_t position = channel.position + 1;
+  if (position >= state.seen + kCells &&
+      !find_room(state, &segment.lane(op.channel, 0), position)) {
+    return SmallProgress::refused;
+  }
+  group_.note_call(op.kind, op.channel, op.model, sequence);
+  const Cell& mine = publish(op, sequence, channel);
+  out_time->end_ticks = out_time->start_ticks = ticks_now();
+  // This rank fills the cell after the next one soon.
+  __builtin_prefetch(&segment.cell(op.channel, me, position + 2), 1);
+
+  const void** const sources = channel.cut.data();
+  sources[me] = mine.payload;
+  const bool all = state.awaits == Awaits::all;
+  const int first = all ? 0 : op.root;
+  const int end = all ? n : state.awaits == Awaits::root ? op.root + 1 : first;
+  int looks = group_.bells().spins() ? kCellPolls : 1;
+  bool same = true;
+  for (int rank = first; rank < end; ++rank) {
+    if (rank == me) continue;
+    const Cell& theirs = segment.cell(op.channel, rank, position);
+    bool is_ahead = true;
+    while (theirs.stamp.load(std::memory_order_acquire) != position) {
+      if (--looks <= 0) return SmallProgress::waiting;
+      is_ahead = false;
+      out_time->end_ticks = ticks_now();
+    }
+    if (is_ahead) __builtin_prefetch(&segment.cell(op.channel, rank, position + 2));
+    same = same && theirs.print_hash == mine.print_hash;
+    sources[rank] = theirs.payload;
+  }
+  if (!same) return SmallProgress::waiting;  // finish_small() names the rank
+  if (op.count == 0) return SmallProgress::over;
+  const Moved moved = take_small_result(op, sources, n, me);
+  channel.count_traffic(moved.given, moved.read);
+  return SmallProgress::over;
+}
+
+Status Rooted::finish_small(const Operation& op, std::uint64_t sequence, Deadline deadline,
+                            ChannelState& channel) {
+  Call call(group_, channel, op, sequence, deadline, Call::Begin::in_cell);
+  Arrivals arrivals(call);
+  return finish(call, arrivals);
+}
+
+Status Rooted::run(const Operation& op, std::uint64_t sequence, Deadline deadline,
+                   ChannelState& channel) {
+  Call call(group_, channel, op, sequence, deadline, Call::Begin::in_cell);
+  Arrivals arrivals(call);
+  TRIREME_FAILPOINT(call.point, "before_publish");
+  const std::uint64_t position = channel.position + 1;
+  if (position >= kCells) {
+    TRIREME_RETURN_IF_ERROR(arrivals.wait_for_steps(position - kCells + 1));
+  }
+  publish(op, sequence, channel);
+  return finish(call, arrivals);
+}
+
+Status Rooted::finish(Call& call, Arrivals& arrivals) {
+  const Operation& op = call.op;
+  const Awaits awaits = states_[op.channel].awaits;
+  call.awaits_all = awaits == Awaits::all;
+  call.awaited = awaits == Awaits::root ? op.root : -1;
+  TRIREME_FAILPOINT(call.point, "after_publish");
+  const Status arrived = arrivals.wait_for_slots();
+  if (!arrived.ok() && arrived.code() != TRIREME_ERROR_TIMEOUT) return arrived;
+  // Those that have come tell more than that others have not.
+  TRIREME_RETURN_IF_ERROR(compare(call));
+  TRIREME_RETURN_IF_ERROR(arrived);
+  TRIREME_FAILPOINT(call.point, "before_move");
+  const void** const sources = call.channel.cut.data();
+  for (int rank = 0; rank < call.n; ++rank) sources[rank] = call.cell(rank).payload;
+  const Moved moved = op.count == 0 ? Moved{0, 0} : take_small_result(op, sources, call.n, call.me);
+  TRIREME_FAILPOINT(call.point, "mid_move");
+  TRIREME_FAILPOINT(call.point, "after_move");
+  TRIREME_FAILPOINT(call.point, "before_leave");
+  call.group.traffic().count(moved.given, moved.read);
+  return Status::success();
+}
+
+// Compares this rank's call with those of the ranks that have published.
+Status Rooted::compare(const Call& call) {
+  const std::uint64_t own = call.cell(call.me).print_hash;
+  bool same = true;
+  for (int rank = 0; rank < call.n; ++rank) {
+    if (call.in_cell(rank)) {
+      same = same && call.cell(rank).print_hash == own;
+    } else if (call.in_slot(rank)) {
+      same = false;
+    }
+  }
+  return same ? Status::success() : disagreement(call);
+}
+
+}  // namespace trireme::local
