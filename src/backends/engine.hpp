@@ -8,6 +8,7 @@
 #include <string>
 
 #include "backends/backend.hpp"
+#include "backends/twin.hpp"
 #include "backends/wire.hpp"
 
 namespace trireme::host {
@@ -43,6 +44,23 @@ class Engine {
   // memory of the operation from then on. TIMEOUT if it was late; any other failure ends the group.
   // It becomes the group's failure only if there is no better reason, such as the death of a peer.
   virtual Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) = 0;
+
+  // Whether buffers of the backend shall have twins. The engine may lend the twins of a call's memory
+  // to a library that cannot give them back: see run_lent(). Asked once.
+  virtual bool lends() const { return false; }
+  // Finds the twin of the buffer that holds all of [data, data + bytes), or null. Set before the
+  // ranks have met.
+  using FindTwin = std::function<std::shared_ptr<Twin>(const void* data, std::uint64_t bytes)>;
+  virtual void find_twins_by(FindTwin find) { static_cast<void>(find); }
+  // Whether this rank can lend all memory of the collective. Other ranks may not.
+  virtual bool can_lend(const Operation& operation) const {
+    return static_cast<void>(operation), false;
+  }
+  // As run(), where all ranks can lend. A rank succeeds only once the lent memory of every rank has
+  // been read, while that rank was in its call. After a failure the twins are revoked.
+  virtual Status run_lent(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
+    return run(operation, ticket, deadline);
+  }
 
   // The wire between all ranks, over which algorithms run, or null. The same on all ranks once the
   // group is ready.

@@ -57,6 +57,8 @@ constexpr const char* kOthers[] = {
     "shrink.after_join",
     "mpi.before_meeting",
     "mpi.before_send",
+    "mpi.before_receive",
+    "mpi.before_confirm",
     "file.open",
     "file.direct",
     "file.reserve",

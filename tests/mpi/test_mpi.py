@@ -333,6 +333,24 @@ class SmallCalls(unittest.TestCase):
         self.part("goodbye", (2, 3))
 
 
+class Lent(unittest.TestCase):
+    """Calls on memory that MPI works on without a copy."""
+
+    def part(self, part, worlds):
+        for ranks in worlds:
+            with self.subTest(ranks=ranks):
+                run_well(self, ranks, BUILD / "tests/mpi/mpi_lent", part)
+
+    def test_every_length_in_place_or_not(self):
+        self.part("moves", (1, 2, 3, 4, 5))
+
+    def test_who_gives_up_may_write_at_once(self):
+        self.part("writes", (2, 3, 4))
+
+    def test_who_gives_up_may_free_at_once(self):
+        self.part("frees", (2, 3, 4))
+
+
 class Python(unittest.TestCase):
     def test_python_under_mpirun(self):
         try:

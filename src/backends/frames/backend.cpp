@@ -17,10 +17,17 @@ HostBackend::HostBackend(const GroupOptions& options, std::shared_ptr<FrameLink>
       open_meeting_(std::move(ways.open_meeting)),
       others_may_choose_(ways.others_may_choose),
       group_(frame_link_->group()),
-      buffers_(std::make_shared<local::Buffers>(group_)),
+      buffers_(std::make_shared<local::Buffers>(
+          group_, frame_link_->engine() != nullptr && frame_link_->engine()->lends())),
       collectives_(group_, *buffers_),
       messages_(group_, 0, nullptr),
-      algorithms_(group_, 1, nullptr) {}
+      algorithms_(group_, 1, nullptr) {
+  if (frame_link_->engine() == nullptr) return;
+  frame_link_->engine()->find_twins_by([buffers = buffers_](const void* data, std::uint64_t bytes) {
+    const std::shared_ptr<local::OwnBuffer> buffer = buffers->find(data, bytes);
+    return buffer == nullptr ? nullptr : buffer->twin();
+  });
+}
 
 HostBackend::~HostBackend() {
   buffers_->detach();
@@ -145,7 +152,11 @@ Status HostBackend::run(const Operation& operation, std::uint64_t sequence, Dead
   Engine* const engine = frame_link_->engine();
   return collectives_.run_elsewhere(
       operation, sequence, deadline, engine->tells_apart(), false,
-      [&](std::uint64_t ticket) { return engine->run(operation, ticket, deadline); });
+      [&](std::uint64_t ticket, bool all_lend) {
+        return all_lend ? engine->run_lent(operation, ticket, deadline)
+                        : engine->run(operation, ticket, deadline);
+      },
+      nullptr, engine->can_lend(operation));
 }
 
 // Only where the calling thread itself receives the peers' calls: else it would wait for a thread.
@@ -183,7 +194,7 @@ std::optional<Status> HostBackend::run_over_wire(const Operation& operation, std
   const bool apart = operation.kind != OperationKind::fold;
   return collectives_.run_elsewhere(
       operation, sequence, deadline, apart, true,
-      [&](std::uint64_t ticket) {
+      [&](std::uint64_t ticket, bool) {
         const Status moved = move(*wire, ticket);
         return moved.ok() ? moved : engine->explained(moved);
       },

@@ -47,7 +47,7 @@ Status SlotFrames::send(std::uint32_t channel, bool later) {
 Status SlotFrames::check_call(int from, const Call& call) const {
   const bool tiny = (call.flags & local::kTiny) != 0;
   if (call.carried > (tiny ? local::kTinyBytes : most_bytes_) ||
-      (call.flags & ~(local::kContributes | local::kTiny)) != 0) {
+      (call.flags & ~(local::kContributes | local::kTiny | local::kLends)) != 0) {
     return corrupt_frame(group_.rank(), from, "a call that makes no sense");
   }
   return Status::success();

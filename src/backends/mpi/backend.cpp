@@ -22,10 +22,12 @@ struct Kind {
   const char* name;
   const char* variable;  // mpirun sets it for every process
   const char* library;   // a program of this MPI is linked with it
+  const char* together;  // mpirun sets it to the number of ranks on this host
 };
 // In this order, as Open MPI's mpirun may itself run under a manager that sets PMI_RANK.
-constexpr Kind kKinds[] = {{"openmpi", "OMPI_COMM_WORLD_RANK", "libmpi.so.40"},
-                           {"mpich", "PMI_RANK", "libmpich.so.12"}};
+constexpr Kind kKinds[] = {
+    {"openmpi", "OMPI_COMM_WORLD_RANK", "libmpi.so.40", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"mpich", "PMI_RANK", "libmpich.so.12", "MPI_LOCALNRANKS"}};
 
 std::string file_of(const Kind& kind) {
   return plugin_path(std::string("libtrireme_mpi_") + kind.name + ".so");
@@ -34,6 +36,17 @@ std::string file_of(const Kind& kind) {
 bool is_set(const char* variable) {
   const char* const text = std::getenv(variable);
   return text != nullptr && *text != 0;
+}
+
+// Whether mpirun says that all ranks are on this host.
+bool are_together(int world_size) {
+  bool said = false;
+  for (const Kind& kind : kKinds) {
+    if (!is_set(kind.together)) continue;
+    if (std::getenv(kind.together) != std::to_string(world_size)) return false;
+    said = true;
+  }
+  return said;
 }
 
 // The user's choice comes first, then the MPI that the program uses already, then the MPI of
@@ -116,7 +129,8 @@ std::string next_place(const World& world, int rank) {
 // `group` must outlive the engine.
 Status open_engine(const Plugin& plugin, Group& group, const GroupOptions& options,
                    std::shared_ptr<host::Engine>* out) {
-  auto itself = std::make_shared<MpiEngine>(plugin, group, options.rank, options.world_size);
+  auto itself = std::make_shared<MpiEngine>(plugin, group, options.rank, options.world_size,
+                                            are_together(options.world_size));
   if (options.backend.empty()) {
     const World* world = nullptr;
     TRIREME_RETURN_IF_ERROR(meet(plugin, options.world_size, Deadline::after(0), &world));

@@ -7,6 +7,7 @@
 #include "backends/mpi/looks.hpp"
 #include "backends/parts.hpp"
 #include "kernels/reduce.hpp"
+#include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 
 namespace trireme::mpi {
@@ -14,6 +15,13 @@ namespace {
 
 // The bytes that a rank sends or receives at a time, whichever are more.
 constexpr std::uint64_t kPieceBytes = 2u << 20;
+// Of more than two ranks the ring moves blocks of at least so many bytes: shorter ones wait too
+// often. It is slower than MPI's own broadcast there.
+constexpr std::uint64_t kLeastOfRing = 16u << 10;
+// Fewer bytes cost less to copy than to confirm.
+constexpr std::uint64_t kLeastLent = 16u << 10;
+// The slot of the wire that only confirm() uses.
+constexpr std::uint64_t kConfirmSlot = Wire::kSlots - 1;
 
 bool is_integer(trireme_dtype dtype) {
   return dtype >= TRIREME_DTYPE_I8 && dtype <= TRIREME_DTYPE_U64;
@@ -59,10 +67,98 @@ bool MpiEngine::offers(const Operation& operation) const {
   }
 }
 
-Status MpiEngine::run(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
-  if (operation.kind == OperationKind::all_reduce) {
-    return ring_.run(operation, ticket, deadline);
+// The same on all ranks.
+bool MpiEngine::is_ring(const Operation& operation) const {
+  switch (operation.kind) {
+    case OperationKind::all_reduce: return true;
+    case OperationKind::reduce_scatter:
+    case OperationKind::all_gather:
+      return world_size_ == 2 || operation.count >= kLeastOfRing / dtype_size(operation.dtype);
+    case OperationKind::broadcast: return world_size_ == 2;
+    default: return false;
   }
+}
+
+// --- lent memory -------------------------------------------------------------------------------
+
+bool MpiEngine::find_lent(const Operation& operation, Lent* out) const {
+  const OperationKind kind = operation.kind;
+  const std::uint64_t bytes = operation.count * dtype_size(operation.dtype);
+  const bool sends_blocks = kind == OperationKind::reduce_scatter;
+  const bool takes_blocks = kind == OperationKind::all_gather;
+  const auto find = [this](const void* data, std::uint64_t length) {
+    std::shared_ptr<Twin> twin = find_twin_(data, length);
+    return twin == nullptr || twin->is_revoked() ? nullptr : twin;
+  };
+  out->receive = find(operation.receive, bytes * many(takes_blocks, world_size_));
+  if (kind == OperationKind::broadcast) return out->receive != nullptr;
+  out->send = find(operation.send, bytes * many(sends_blocks, world_size_));
+  return out->send != nullptr && out->receive != nullptr;
+}
+
+bool MpiEngine::can_lend(const Operation& operation) const {
+  if (!one_host_ || world_size_ == 1 || !is_ring(operation)) return false;
+  Lent lent;
+  return operation.count >= kLeastLent / dtype_size(operation.dtype) && find_lent(operation, &lent);
+}
+
+// A rank may give up while a peer still reads what it has lent, and its caller then writes there.
+// So no rank succeeds before each one has said that MPI has sent its bytes and that it has not given
+// up. The bytes may have gone over several ranks: it is said by all to all.
+Status MpiEngine::run_lent(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
+  struct Revoking {
+    Lent lent;
+    bool ended = false;
+    ~Revoking() {
+      for (const std::shared_ptr<Twin>& twin : {lent.send, lent.receive}) {
+        if (!ended && twin != nullptr) twin->revoke();
+      }
+    }
+  } revoking;
+  if (!find_lent(operation, &revoking.lent)) {
+    return Status::failure(TRIREME_ERROR_ABORTED, "a failed collective of MPI had lent this memory");
+  }
+  Operation lent(static_cast<const PlainOperation&>(operation));
+  lent.receive = revoking.lent.receive->of(operation.receive);
+  if (revoking.lent.send != nullptr) lent.send = revoking.lent.send->of(operation.send);
+  TRIREME_RETURN_IF_ERROR(ring_.run_lent(lent, ticket, deadline));
+  // A failed collective of another channel may have revoked them.
+  for (const std::shared_ptr<Twin>& twin : {revoking.lent.send, revoking.lent.receive}) {
+    if (twin == nullptr || !twin->is_revoked()) continue;
+    return Status::failure(TRIREME_ERROR_ABORTED, "a failed collective of MPI had lent this memory");
+  }
+  TRIREME_FAILPOINT("mpi", "before_confirm");
+  TRIREME_RETURN_IF_ERROR(confirm(operation, ticket, deadline));
+  revoking.ended = true;
+  return Status::success();
+}
+
+// In ceil(log2 n) steps each rank hears, over others, from all ranks.
+Status MpiEngine::confirm(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
+  struct Word {
+    Wire& wire;
+    Wire::Transfer transfer;
+    ~Word() { wire.drop(transfer); }
+  };
+  for (int step = 1; step < world_size_; step *= 2) {
+    Word in{wire_, {}}, out{wire_, {}};
+    for (Word* const word : {&in, &out}) {
+      word->transfer.ticket = ticket;
+      word->transfer.channel = operation.channel;
+      word->transfer.slot = kConfirmSlot;
+    }
+    in.transfer.peer = (rank_ + world_size_ - step) % world_size_;
+    out.transfer.peer = (rank_ + step) % world_size_;
+    TRIREME_RETURN_IF_ERROR(wire_.receive(in.transfer));
+    TRIREME_RETURN_IF_ERROR(wire_.send(out.transfer));
+    TRIREME_RETURN_IF_ERROR(wire_.wait(in.transfer, deadline));
+    TRIREME_RETURN_IF_ERROR(wire_.wait(out.transfer, deadline));
+  }
+  return Status::success();
+}
+
+Status MpiEngine::run(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
+  if (is_ring(operation)) return ring_.run(operation, ticket, deadline);
   if (operation.kind == OperationKind::barrier) {
     return run_piece(operation, {0, 0}, deadline);
   }

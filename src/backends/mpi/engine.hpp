@@ -1,7 +1,7 @@
-// MpiEngine: collectives that MPI runs, on memory of the engine. MPI cannot cancel a started
-// operation: an operation that a rank has given up may go on, so the engine copies the caller's
-// memory, piece by piece. An all-reduce is a ring over MPI's wire: MPI's own is faster only where
-// it may wait without an end, and the ring copies only the bytes that it moves.
+// MpiEngine: collectives that MPI runs. MPI cannot cancel a started operation: one that a rank has
+// given up may go on. So MPI gets copies of the caller's memory, piece by piece, or twins of it,
+// which the engine revokes. Long collectives are a ring over MPI's wire: it copies only the bytes
+// that it moves.
 #pragma once
 
 #include <array>
@@ -17,12 +17,14 @@ namespace trireme::mpi {
 
 class MpiEngine final : public host::Engine {
  public:
-  // `group` must outlive the engine.
-  MpiEngine(const Plugin& plugin, Group& group, int rank, int world_size)
+  // `group` must outlive the engine. `one_host`: all ranks are on one host. Only there it lends: a
+  // network's card may write to the pages themselves after their address has other ones.
+  MpiEngine(const Plugin& plugin, Group& group, int rank, int world_size, bool one_host)
       : plugin_(plugin),
         group_(group),
         rank_(rank),
         world_size_(world_size),
+        one_host_(one_host),
         wire_(plugin, group),
         ring_(all_ranks(rank, world_size), wire_) {}
 
@@ -32,6 +34,10 @@ class MpiEngine final : public host::Engine {
   std::uint32_t channels() const override { return kOwnChannels; }
   bool tells_apart() const override { return false; }
   Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
+  bool lends() const override { return one_host_; }
+  void find_twins_by(FindTwin find) override { find_twin_ = std::move(find); }
+  bool can_lend(const Operation& operation) const override;
+  Status run_lent(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
   bool carries_slots() const override { return world_size_ <= kMostExchanged; }
   Status publish(std::uint32_t channel, const void* frame, std::uint64_t bytes,
                  bool later) override;
@@ -56,7 +62,15 @@ class MpiEngine final : public host::Engine {
     std::uint64_t bytes = 0;
   };
   struct Piece;
+  // The twins of an operation's memory; null where it has none.
+  struct Lent {
+    std::shared_ptr<Twin> send;
+    std::shared_ptr<Twin> receive;
+  };
 
+  bool is_ring(const Operation& operation) const;
+  bool find_lent(const Operation& operation, Lent* out) const;
+  Status confirm(const Operation& operation, std::uint64_t ticket, Deadline deadline);
   Status run_piece(const Operation& operation, const Piece& piece, Deadline deadline);
   Status finish(const Call& call, Stage& stage, Deadline deadline);
   Status may_go_on(Deadline deadline) const;
@@ -66,6 +80,8 @@ class MpiEngine final : public host::Engine {
   Group& group_;
   const int rank_;
   const int world_size_;
+  const bool one_host_;
+  FindTwin find_twin_;
   MpiWire wire_;
   wire::Ring ring_;
   std::atomic<bool> aborted_{false};

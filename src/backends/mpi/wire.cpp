@@ -81,7 +81,10 @@ Status MpiWire::send(Transfer& transfer) {
   return begin(transfer, true);
 }
 
-Status MpiWire::receive(Transfer& transfer) { return begin(transfer, false); }
+Status MpiWire::receive(Transfer& transfer) {
+  TRIREME_RETURN_IF_ERROR(failpoint("mpi", "before_receive"));
+  return begin(transfer, false);
+}
 
 Status MpiWire::begin(Transfer& transfer, bool sends) {
   if (aborted_.load()) return ended();
@@ -93,9 +96,9 @@ Status MpiWire::begin(Transfer& transfer, bool sends) {
   const std::uint64_t head_bytes = is_short(transfer) ? sizeof head : 0;
   std::unique_ptr<Piece> piece;
   std::byte* data = transfer.data;
-  if (transfer.keeper != nullptr && !is_short(transfer)) {
+  if ((transfer.keeper != nullptr || transfer.lent) && !is_short(transfer)) {
     piece = std::make_unique<Piece>();
-    piece->kept = *transfer.keeper;
+    if (transfer.keeper != nullptr) piece->kept = *transfer.keeper;
   } else {
     piece = take_piece(lane, transfer.bytes);
     data = piece->stage.get();

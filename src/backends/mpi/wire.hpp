@@ -3,7 +3,7 @@
 //
 // MPI cannot take back a message: it may use the memory of one that this rank has given up, until
 // the process ends. So a piece is copied to or from a stage, which is memory of the wire, unless
-// it has a keeper.
+// it has a keeper or is lent.
 #pragma once
 
 #include <array>
@@ -65,7 +65,7 @@ class MpiWire final : public Wire {
     Transfer* transfer = nullptr;
     PeerMessage message{};
     Request* request = nullptr;          // null: MPI does not have it
-    std::unique_ptr<std::byte[]> stage;  // null: the memory is that of the keeper
+    std::unique_ptr<std::byte[]> stage;  // null: the memory is the keeper's, or lent
     std::size_t size_class = 0;          // of the stage
     std::shared_ptr<std::byte[]> kept;
     Piece* next = nullptr;  // of those that stay for good

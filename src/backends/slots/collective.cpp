@@ -92,9 +92,11 @@ Status Collectives::agree(const Operation& operation, std::uint64_t sequence, De
 
 Status Collectives::run_elsewhere(const Operation& operation, std::uint64_t sequence,
                                   Deadline deadline, bool apart, bool visits, const Elsewhere& move,
-                                  std::vector<bool>* gives) {
+                                  std::vector<bool>* gives, bool lends) {
   Run run(group_, buffers_, open(operation.channel), operation, sequence, deadline, false);
   return complete([&run] { run.settle(); }, operation_name(operation.as_called().kind), sequence,
+  if (lends) run.lend();
+  return complete(run, operation_name(operation.as_called().kind), sequence,
                   [&] { return run.execute_elsewhere(apart, visits, move, gives); });
 }
 

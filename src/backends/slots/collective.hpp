@@ -29,10 +29,11 @@ class Collectives {
                std::vector<bool>* gives);
   // The same with a move by another way. It runs after the comparison, or beside it if two
   // different calls can never meet there (`apart`). `visits`: it visits the failpoint in the
-  // middle. *gives, unless null and only after the comparison: as in agree().
+  // middle. *gives, unless null and only after the comparison: as in agree(). `lends`: this rank
+  // lends its memory.
   Status run_elsewhere(const Operation& operation, std::uint64_t sequence, Deadline deadline,
                        bool apart, bool visits, const Elsewhere& move,
-                       std::vector<bool>* gives = nullptr);
+                       std::vector<bool>* gives = nullptr, bool lends = false);
   // See Backend::start_small(). A contribution longer than `most_bytes` is refused.
   SmallProgress start_small(const PlainOperation& operation, std::uint64_t sequence,
                             std::uint64_t most_bytes, BriefTime* out_time) noexcept;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "platform/failpoint.hpp"
 #include "platform/memory.hpp"
@@ -35,8 +36,13 @@ bool is_sealed(int descriptor, std::uint64_t bytes) {
 }  // namespace
 
 OwnBuffer::OwnBuffer(std::shared_ptr<Buffers> table, std::uint64_t id, void* data,
-                     std::uint64_t bytes, std::uint64_t mapped_bytes, int descriptor)
-    : table_(std::move(table)), id_(id), mapped_bytes_(mapped_bytes), descriptor_(descriptor) {
+                     std::uint64_t bytes, std::uint64_t mapped_bytes, int descriptor,
+                     std::shared_ptr<Twin> twin)
+    : table_(std::move(table)),
+      id_(id),
+      mapped_bytes_(mapped_bytes),
+      descriptor_(descriptor),
+      twin_(std::move(twin)) {
   data_ = data;
   bytes_ = bytes;
 }
@@ -51,20 +57,18 @@ OwnBuffer::~OwnBuffer() {
   if (descriptor_ >= 0) system_table().close(descriptor_);
 }
 
-Buffers::Buffers(Group& group)
+Buffers::Buffers(Group& group, bool twins)
     : processes_(group.processes()),
+      twins_(twins),
       world_size_(group.world_size()),
       group_(&group),
       peers_(static_cast<std::size_t>(group.world_size())) {}
 
-Status Buffers::allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) {
-  TRIREME_RETURN_IF_ERROR(failpoint("buffer", "before_allocate"));
-  const std::uint64_t available = available_memory();
-  if (bytes > available || bytes > UINT64_MAX - kPage) return out_of_memory(bytes, available);
-  const std::uint64_t mapped = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
-
-  const bool named = processes_ && world_size_ > 1;
-  const int descriptor = named ? system_table().memory_file("trireme-buffer", mapped) : -1;
+// Maps pages for a buffer. Those of a file can have a second address, in this process or in others.
+Status Buffers::map_own(std::uint64_t bytes, std::uint64_t mapped,
+                        std::shared_ptr<OwnBuffer>* out) {
+  const bool named = (processes_ || twins_) && world_size_ > 1;
+  int descriptor = named ? system_table().memory_file("trireme-buffer", mapped) : -1;
   if (named && descriptor < 0) {
     if (errno == ENOMEM) return out_of_memory(bytes, available_memory());
     return Status::system(errno, "a shared buffer of " + std::to_string(bytes) + " bytes");
@@ -77,23 +81,36 @@ Status Buffers::allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) {
   }
   prefer_huge_pages(data, mapped);
 
-  std::shared_ptr<OwnBuffer> buffer;
   std::uint64_t id = 0;
   {
     const std::lock_guard lock(mutex_);
     id = next_id_++;
   }
   try {
-    buffer = std::make_shared<OwnBuffer>(shared_from_this(), id, data, bytes, mapped, descriptor);
+    std::shared_ptr<Twin> twin;
+    if (twins_ && named) twin = Twin::map(descriptor, data, mapped);
+    if (!processes_ && named) system_table().close(std::exchange(descriptor, -1));
+    *out = std::make_shared<OwnBuffer>(shared_from_this(), id, data, bytes, mapped, descriptor,
+                                       std::move(twin));
   } catch (...) {
     system_table().unmap(data, mapped);
     if (descriptor >= 0) system_table().close(descriptor);
     throw;
   }
+  return Status::success();
+}
+
+Status Buffers::allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out) {
+  TRIREME_RETURN_IF_ERROR(failpoint("buffer", "before_allocate"));
+  const std::uint64_t available = available_memory();
+  if (bytes > available || bytes > UINT64_MAX - kPage) return out_of_memory(bytes, available);
+  const std::uint64_t mapped = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
+  std::shared_ptr<OwnBuffer> buffer;
+  TRIREME_RETURN_IF_ERROR(map_own(bytes, mapped, &buffer));
   {
     const std::lock_guard lock(mutex_);
-    own_[reinterpret_cast<std::uintptr_t>(data)] = {id, bytes, buffer};
-    if (sink_.made) sink_.made(id);  // under the lock: the sink may be going away
+    own_[reinterpret_cast<std::uintptr_t>(buffer->data())] = {buffer->id(), bytes, buffer};
+    if (sink_.made) sink_.made(buffer->id());  // under the lock: the sink may be going away
   }
   TRIREME_RETURN_IF_ERROR(failpoint("buffer", "after_allocate"));
   *out = std::move(buffer);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/slots/group.hpp"
+#include "backends/twin.hpp"
 
 namespace trireme::local {
 
@@ -19,18 +20,20 @@ class Buffers;
 class OwnBuffer final : public Memory, public std::enable_shared_from_this<OwnBuffer> {
  public:
   OwnBuffer(std::shared_ptr<Buffers> table, std::uint64_t id, void* data, std::uint64_t bytes,
-            std::uint64_t mapped_bytes, int descriptor);
+            std::uint64_t mapped_bytes, int descriptor, std::shared_ptr<Twin> twin);
   ~OwnBuffer() override;
 
   std::uint64_t id() const { return id_; }
   std::uint64_t mapped_bytes() const { return mapped_bytes_; }
   int descriptor() const { return descriptor_; }  // -1 between threads
+  const std::shared_ptr<Twin>& twin() const { return twin_; }  // may be null
 
  private:
   std::shared_ptr<Buffers> table_;
   const std::uint64_t id_;
   const std::uint64_t mapped_bytes_;
   const int descriptor_;
+  const std::shared_ptr<Twin> twin_;
 };
 
 // The news of buffers for the processes at the other ends of the sockets.
@@ -41,7 +44,8 @@ struct BufferSink {
 
 class Buffers : public std::enable_shared_from_this<Buffers> {
  public:
-  explicit Buffers(Group& group);
+  // `twins`: each buffer gets a twin, where the system gives one.
+  explicit Buffers(Group& group, bool twins = false);
 
   Status allocate(std::uint64_t bytes, std::shared_ptr<Memory>* out);
   // The buffer that holds all of [data, data + bytes), or null.
@@ -90,9 +94,11 @@ class Buffers : public std::enable_shared_from_this<Buffers> {
     std::weak_ptr<OwnBuffer> buffer;
   };
 
+  Status map_own(std::uint64_t bytes, std::uint64_t mapped, std::shared_ptr<OwnBuffer>* out);
   void forget(const OwnBuffer& buffer) noexcept;
 
   const bool processes_;
+  const bool twins_;
   const int world_size_;
   std::mutex mutex_;  // guards everything below
   Group* group_;      // null after detach()

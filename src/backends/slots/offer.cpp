@@ -38,7 +38,7 @@ void Offer::publish(bool moves) {
   mine.fingerprint = fingerprint_of(call_.op, call_.sequence);
   mine.print_hash = hash_of(mine.fingerprint);
   const bool gives = call_.contribution_data() != nullptr && call_.contribution(call_.me) > 0;
-  mine.flags = gives ? kContributes : 0;
+  mine.flags = (gives ? kContributes : 0) | (lends_ ? kLends : 0);
   mine.carried = 0;
   if (moves) put(&mine);
   mine.stamp.store(call_.channel.position + 1, std::memory_order_release);

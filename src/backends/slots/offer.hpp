@@ -13,6 +13,8 @@ class Offer {
  public:
   Offer(Call& call, Buffers& buffers) : call_(call), buffers_(buffers) {}
 
+  // Before publish(): see Engine::can_lend().
+  void lend() { lends_ = true; }
   // Writes this rank's slot, all but the step. `moves`: with this rank's data, or its place.
   void publish(bool moves);
   // Peers may write to this rank's receive memory.
@@ -27,6 +29,7 @@ class Offer {
   Call& call_;
   Buffers& buffers_;
   bool exposed_ = false;
+  bool lends_ = false;
 };
 
 }  // namespace trireme::local

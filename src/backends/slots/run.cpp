@@ -1,5 +1,6 @@
 #include "backends/slots/run.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -107,7 +108,7 @@ Status Run::execute_elsewhere(bool apart, bool visits, const Elsewhere& move,
   TRIREME_FAILPOINT(call_.point, "before_move");
   // Before the move: after it, the other ranks may end the collective without this one.
   if (!visits) TRIREME_RETURN_IF_ERROR(transfer_.visit_middle());
-  const Status moved = watch(move);
+  const Status moved = watch(move, !apart && all_lend());
   if (!moved.ok()) {
     if (sent.relay != nullptr) sent.relay->go();
     return explain(moved);
@@ -126,7 +127,12 @@ Status Run::look_before_move() {
   return arrivals_.look_for_gone();
 }
 
-Status Run::watch(const Elsewhere& move) {
+bool Run::all_lend() const {
+  const std::vector<std::uint32_t>& flags = call_.channel.flags;
+  return std::all_of(flags.begin(), flags.end(), [](auto each) { return (each & kLends) != 0; });
+}
+
+Status Run::watch(const Elsewhere& move, bool all_lend) {
   const auto missing = [this] {
     std::vector<std::int32_t> out;
     for (int rank = 0; rank < call_.n; ++rank) {
@@ -150,7 +156,7 @@ Status Run::watch(const Elsewhere& move) {
           {call_.name, call_.sequence, call_.group.latecomers().stall(), missing,
            long_wait_ns(call_.deadline), tell}};
   call_.group.latecomers().watch(call_.op.channel, &watch.watched);
-  return move(ticket());
+  return move(ticket(), all_lend);
 }
 
 // Two calls that this rank has at once get different tickets.

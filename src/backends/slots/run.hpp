@@ -16,7 +16,8 @@
 namespace trireme::local {
 
 // Gets a ticket that is the same on all ranks of a call, and that no other call has at that time.
-using Elsewhere = std::function<Status(std::uint64_t ticket)>;
+// `all_lend`: the ranks have compared the call, and each of them lends its memory.
+using Elsewhere = std::function<Status(std::uint64_t ticket, bool all_lend)>;
 
 // The MISMATCH of ranks that have published different calls.
 Status disagreement(const Call& call);
@@ -39,8 +40,9 @@ class Run {
   Status finish();
   // See Collectives.
   Status agree(std::vector<bool>* gives);
-  Status execute_elsewhere(bool apart, bool visits, const Elsewhere& move,
-                           std::vector<bool>* gives);
+  Status execute_elsewhere(bool apart, bool visits, const Elsewhere& move, std::vector<bool>* gives);
+  // Before execute_elsewhere(): this rank lends its memory.
+  void lend() { offer_.lend(); }
   // After a failure: returns when no peer touches this rank's memory any more.
   void settle() { offer_.settle(); }
 
@@ -52,9 +54,10 @@ class Run {
   void tell_givers(std::vector<bool>* gives) const;  // after meet()
   Status move();
   std::uint64_t ticket() const;
+  bool all_lend() const;  // after meet()
   Status look_before_move();
   // Moves, while another thread looks for late ranks, and tells this rank's call if it takes long.
-  Status watch(const Elsewhere& move);
+  Status watch(const Elsewhere& move, bool all_lend);
   Status explain(const Status& moved);
 
   Call call_;

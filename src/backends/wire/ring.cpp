@@ -14,6 +14,12 @@ namespace {
 // The bytes that go along a chain at a time, or of a block that is reduced: small enough that
 // arrived bytes are still in the caches when they are combined.
 constexpr std::uint64_t kLinkBytes = 256u << 10;
+// A wire that copies gets long blocks in segments, so many at a time: a copy stays in the caches
+// until it is used, and one segment moves while another is copied.
+constexpr std::uint64_t kSegmentBytes = 128u << 10;
+constexpr std::size_t kSegments = 2;
+// The same of lent blocks: few, but none longer than a message may be.
+constexpr std::uint64_t kLentBytes = 16u << 20;
 // Two ranks exchange up to so many bytes directly: they add all of it twice, but wait for each
 // other once. A wire that copies has much to do for each message.
 constexpr std::uint64_t kDirectBytes = 64u << 10;
@@ -34,6 +40,8 @@ struct Ring::Call {
   Deadline deadline;
   Lane& lane;
   std::uint64_t size;
+  bool lent = false;    // the operation's memory
+  bool copied = false;  // the wire copies it
 };
 
 // Whatever ends the call, none of its pieces is left on the wire.
@@ -74,6 +82,7 @@ class Ring::Posted {
     transfer_.ticket = call.ticket;
     transfer_.channel = call.op.channel;
     transfer_.keeper = is_spare ? &call.lane.memory : nullptr;
+    transfer_.lent = call.lent && !is_spare;
     transfer_.data = data;
     transfer_.bytes = bytes;
     // Along a chain a member may be any number of steps ahead of the next one, as it waits for
@@ -126,6 +135,26 @@ std::byte* Ring::spare(Lane& lane, std::uint64_t bytes) {
 
 Status Ring::step(Call& call, const std::byte* out, std::uint64_t out_bytes, std::byte* in,
                   std::uint64_t in_bytes) {
+  const std::uint64_t most = std::max(out_bytes, in_bytes);
+  const std::uint64_t longest = call.copied ? kSegmentBytes : call.lent ? kLentBytes : most;
+  if (most > longest) {
+    Posted takes[kSegments], gives[kSegments];
+    const auto segments = static_cast<std::size_t>((most + longest - 1) / longest);
+    const auto length = [longest](std::uint64_t bytes, std::uint64_t first) {
+      return std::min(longest, bytes - std::min(bytes, first));
+    };
+    for (std::size_t i = 0; i < segments + kSegments; ++i) {
+      Posted& take = takes[i % kSegments];
+      Posted& give = gives[i % kSegments];
+      TRIREME_RETURN_IF_ERROR(give.wait(call.deadline));
+      TRIREME_RETURN_IF_ERROR(take.wait(call.deadline));
+      if (i >= segments) continue;
+      const std::uint64_t first = i * longest;
+      TRIREME_RETURN_IF_ERROR(take.receive(*this, call, in + first, length(in_bytes, first)));
+      TRIREME_RETURN_IF_ERROR(give.send(*this, call, out + first, length(out_bytes, first)));
+    }
+    return Status::success();
+  }
   Posted takes, gives;
   TRIREME_RETURN_IF_ERROR(takes.receive(*this, call, in, in_bytes));
   TRIREME_RETURN_IF_ERROR(gives.send(*this, call, out, out_bytes));
@@ -135,7 +164,18 @@ Status Ring::step(Call& call, const std::byte* out, std::uint64_t out_bytes, std
 
 Status Ring::run(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
   Call call{operation, ticket, deadline, lanes_[operation.channel], dtype_size(operation.dtype)};
-  switch (operation.kind) {
+  call.copied = wire_.copies();
+  return run_call(call);
+}
+
+Status Ring::run_lent(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
+  Call call{operation, ticket, deadline, lanes_[operation.channel], dtype_size(operation.dtype)};
+  call.lent = true;
+  return run_call(call);
+}
+
+Status Ring::run_call(Call& call) {
+  switch (call.op.kind) {
     case OperationKind::all_reduce: return all_reduce(call);
     case OperationKind::reduce_scatter:
     case OperationKind::reduce_scatter_v: return reduce_scatter(call);
@@ -200,7 +240,7 @@ class Ring::Piece {
 
  private:
   int steps() const { return direct_ ? 1 : 2 * (ring_.n_ - 1); }
-  bool copies() const { return ring_.wire_.copies(); }
+  bool copies() const { return call_.copied; }
   Block block(int number) const {
     if (direct_) return {first_, count_};
     const std::uint64_t begin =
@@ -336,13 +376,21 @@ Status Ring::reduce_scatter(Call& call) {
                                         parts[i].count * call.size);
   };
   for (std::size_t i = begun; i < begun + kAhead; ++i) TRIREME_RETURN_IF_ERROR(receive(i));
-  for (std::size_t i = 0; i < begun; ++i) {
-    const Part& part = parts[i];
-    TRIREME_RETURN_IF_ERROR(sends[part.number].send(*this, call, data + part.first * call.size,
-                                                    part.count * call.size));
-  }
+  // A wire that copies gets the first block of two members as the other one takes it.
+  std::size_t given = 0;
+  const auto give_to = [&](std::size_t end) {
+    for (; given < std::min(end, begun); ++given) {
+      const Part& part = parts[given];
+      TRIREME_RETURN_IF_ERROR(sends[part.number].send(*this, call, data + part.first * call.size,
+                                                      part.count * call.size));
+    }
+    return Status::success();
+  };
+  const bool waits = call.copied && n_ == 2;
+  if (!waits) TRIREME_RETURN_IF_ERROR(give_to(begun));
   for (std::size_t i = begun; i < parts.size(); ++i) {
     const Part& part = parts[i];
+    if (waits) TRIREME_RETURN_IF_ERROR(give_to(i - begun + kAhead));
     TRIREME_RETURN_IF_ERROR(receives[i % kAhead].wait(call.deadline));
     TRIREME_RETURN_IF_ERROR(sends[part.number].wait(call.deadline));
     std::byte* const sum = (part.last ? result : sums) + part.number * most * call.size;
@@ -353,6 +401,7 @@ Status Ring::reduce_scatter(Call& call) {
     if (part.last) continue;
     TRIREME_RETURN_IF_ERROR(sends[part.number].send(*this, call, sum, part.count * call.size));
   }
+  TRIREME_RETURN_IF_ERROR(give_to(begun));
   for (Posted& send : sends) TRIREME_RETURN_IF_ERROR(send.wait(call.deadline));
   return Status::success();
 }
@@ -380,6 +429,9 @@ Status Ring::broadcast(Call& call) {
     return std::min(kLinkBytes, bytes - link * kLinkBytes);
   };
   if (n_ == 1) return Status::success();
+  if (n_ == 2 && wire_.copies()) {
+    return step(call, data, passes ? bytes : 0, data, takes ? bytes : 0);
+  }
   // In turn `link` the previous member passes on that link, and this member the one before.
   for (std::uint64_t link = 0; link <= links; ++link) {
     const bool out = passes && link > 0;

@@ -30,6 +30,8 @@ class Ring final : public host::Engine {
   bool prefers(const Operation&) const override { return true; }
   bool tells_apart() const override { return true; }
   Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
+  // The memory of the operation is that of twins. The caller does what Engine::run_lent() promises.
+  Status run_lent(const Operation& operation, std::uint64_t ticket, Deadline deadline) override;
   void abort() noexcept override {}  // the wire's owner ends it
 
  private:
@@ -54,8 +56,9 @@ class Ring final : public host::Engine {
     return blocks[static_cast<std::size_t>(at(index))];
   }
   static std::byte* spare(Lane& lane, std::uint64_t bytes);
+  Status run_call(Call& call);
   // Sends to the next member, and receives from the previous one; both ends agree on the sizes. A
-  // size of 0 sends no message.
+  // size of 0 sends no message. Long copies go in segments.
   Status step(Call& call, const std::byte* out, std::uint64_t out_bytes, std::byte* in,
               std::uint64_t in_bytes);
   std::vector<Block> blocks_of(const Operation& operation) const;
