@@ -53,7 +53,7 @@ using mpi::State;
 
 constexpr std::uint64_t kTicket = 41;
 constexpr std::uint64_t kGroup = 3;
-constexpr std::uint64_t kCount = 50'000;
+constexpr std::uint64_t kCount = 150'000;
 constexpr std::uint64_t kBytes = kCount * sizeof(std::int32_t);
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kMapped = (kBytes + kPage - 1) / kPage * kPage;

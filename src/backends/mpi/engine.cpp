@@ -18,8 +18,10 @@ constexpr std::uint64_t kPieceBytes = 2u << 20;
 // Of more than two ranks the ring moves blocks of at least so many bytes: shorter ones wait too
 // often. It is slower than MPI's own broadcast there.
 constexpr std::uint64_t kLeastOfRing = 16u << 10;
-// Fewer bytes cost less to copy than to confirm.
+// Fewer bytes cost less to copy than to confirm. A short all-reduce reads and writes its copies
+// anyway.
 constexpr std::uint64_t kLeastLent = 16u << 10;
+constexpr std::uint64_t kLeastLentSum = 512u << 10;
 // The slot of the wire that only confirm() uses.
 constexpr std::uint64_t kConfirmSlot = Wire::kSlots - 1;
 
@@ -98,8 +100,10 @@ bool MpiEngine::find_lent(const Operation& operation, Lent* out) const {
 
 bool MpiEngine::can_lend(const Operation& operation) const {
   if (!one_host_ || world_size_ == 1 || !is_ring(operation)) return false;
+  const std::uint64_t least =
+      operation.kind == OperationKind::all_reduce ? kLeastLentSum : kLeastLent;
   Lent lent;
-  return operation.count >= kLeastLent / dtype_size(operation.dtype) && find_lent(operation, &lent);
+  return operation.count >= least / dtype_size(operation.dtype) && find_lent(operation, &lent);
 }
 
 // A rank may give up while a peer still reads what it has lent, and its caller then writes there.

@@ -20,12 +20,16 @@ constexpr std::uint64_t kSegmentBytes = 128u << 10;
 constexpr std::size_t kSegments = 2;
 // The same of lent blocks: few, but none longer than a message may be.
 constexpr std::uint64_t kLentBytes = 16u << 20;
+// A block of an all-reduce over such a wire.
+constexpr std::uint64_t kCopiedLinkBytes = 128u << 10;
+constexpr std::uint64_t kLentLinkBytes = 1u << 20;
 // Two ranks exchange up to so many bytes directly: they add all of it twice, but wait for each
 // other once. A wire that copies has much to do for each message.
 constexpr std::uint64_t kDirectBytes = 64u << 10;
-constexpr std::uint64_t kCopiedDirectBytes = 512u << 10;
+constexpr std::uint64_t kCopiedDirectBytes = 128u << 10;
 // The pieces of an all-reduce that are under way.
 constexpr std::uint64_t kSideBySide = 4;
+constexpr std::uint64_t kCopiedSideBySide = 2;
 // The receives that a reduce-scatter has posted ahead.
 constexpr std::size_t kAhead = 2;
 constexpr std::uint64_t kLine = 64;
@@ -282,14 +286,17 @@ Status Ring::all_reduce(Call& call) {
     kernels::reduce(op.dtype, op.reduction, op.receive, &op.send, 1, op.count, 1, op.scale);
     return Status::success();
   }
-  const std::uint64_t most_direct = wire_.copies() ? kCopiedDirectBytes : kDirectBytes;
+  const std::uint64_t most_direct = call.copied ? kCopiedDirectBytes : kDirectBytes;
+  const std::uint64_t link = call.lent     ? kLentLinkBytes
+                             : call.copied ? kCopiedLinkBytes
+                                           : kLinkBytes;
   const bool direct = n_ == 2 && op.count <= most_direct / call.size;
   const std::uint64_t blocks = direct ? 1 : static_cast<std::uint64_t>(n_);
-  const std::uint64_t most = direct ? op.count : kLinkBytes / call.size * blocks;
+  const std::uint64_t most = direct ? op.count : link / call.size * blocks;
   const std::uint64_t each = (std::min(most, op.count) + blocks - 1) / blocks;
   const std::uint64_t longest = lines(each * call.size) / call.size;
   const std::uint64_t count = (op.count + most - 1) / most;
-  const std::uint64_t side_by_side = std::min(kSideBySide, count);
+  const std::uint64_t side_by_side = std::min(call.copied ? kCopiedSideBySide : kSideBySide, count);
   std::byte* memory = spare(call.lane, 2 * side_by_side * longest * call.size);
   std::deque<Piece> pieces;
   for (std::uint64_t i = 0; i < side_by_side; ++i, memory += 2 * longest * call.size) {
