@@ -33,5 +33,6 @@
 #include <trireme/transport.h>
 #include <trireme/types.h>
 #include <trireme/version.h>
+#include <trireme/vocabulary.h>
 
 #endif

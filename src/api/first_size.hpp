@@ -17,6 +17,7 @@
 #include <trireme/trainer.h>
 #include <trireme/transport.h>
 #include <trireme/version.h>
+#include <trireme/vocabulary.h>
 
 #include <cstdint>
 
@@ -75,6 +76,8 @@ TRIREME_FIRST_SIZE(trireme_head_info, 40);
 TRIREME_FIRST_SIZE(trireme_region_options, 64);
 TRIREME_FIRST_SIZE(trireme_region_info, 64);
 TRIREME_FIRST_SIZE(trireme_pass_options, 16);
+TRIREME_FIRST_SIZE(trireme_vocabulary_options, 72);
+TRIREME_FIRST_SIZE(trireme_vocabulary_info, 64);
 
 #undef TRIREME_FIRST_SIZE
 

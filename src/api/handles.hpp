@@ -5,6 +5,7 @@
 #include <trireme/store.h>
 #include <trireme/tensor.h>
 #include <trireme/types.h>
+#include <trireme/vocabulary.h>
 
 #include <cstdint>
 #include <memory>
@@ -28,6 +29,7 @@ class Trainer;
 namespace trireme::parallel {
 class Region;
 class Tensor;
+class Vocabulary;
 }  // namespace trireme::parallel
 
 namespace trireme::api {
@@ -45,7 +47,8 @@ enum class HandleType : std::uint8_t {
   trainer,
   store,
   tensor,
-  region
+  region,
+  vocabulary
 };
 
 // The object behind each public type.
@@ -68,6 +71,7 @@ TRIREME_HANDLE(trireme_trainer, strategies::Trainer, trainer);
 TRIREME_HANDLE(trireme_store, StoreHandle, store);
 TRIREME_HANDLE(trireme_tensor, parallel::Tensor, tensor);
 TRIREME_HANDLE(trireme_region, parallel::Region, region);
+TRIREME_HANDLE(trireme_vocabulary, parallel::Vocabulary, vocabulary);
 #undef TRIREME_HANDLE
 
 namespace detail {

@@ -117,6 +117,17 @@ using UniformLoop = void (*)(void* data, const std::uint32_t* words, const std::
 using DropoutLoop = void (*)(void* destination, const void* source, const std::uint32_t* words,
                              std::uint64_t count, std::uint32_t limit, double factor);
 
+// Soft-max of a part of a row: see kernels/softmax.hpp. f32 and f64.
+constexpr std::uint64_t kSoftmaxLanes = 16;
+struct SoftmaxLoops {
+  double (*largest)(const void* elements, std::uint64_t count);
+  // Adds to the lanes of exp(element - largest), and behind them to those of the elements.
+  void (*add)(const void* elements, std::uint64_t count, double largest, bool with_sum,
+              double* lanes);
+  void (*gradients)(const void* elements, void* gradients, std::uint64_t count, double largest,
+                    double factor, double shift);
+};
+
 struct Loops {
   ReduceLoop reduce[TRIREME_DTYPE_BYTES + 1]
                    [TRIREME_REDUCTION_SCALED_SUM + 1];  // null: unsupported
@@ -136,6 +147,8 @@ struct Loops {
   RandomWordsLoop random_words;
   UniformLoop uniform[TRIREME_DTYPE_F64 + 1];  // f16, bf16, f32, f64
   DropoutLoop dropout[TRIREME_DTYPE_F64 + 1];
+  double (*exponential)(double x);
+  SoftmaxLoops softmax[2];  // [f64]
   // memcpy past the caches; ends with the fence that makes the stores visible in order.
   void (*stream)(void* destination, const void* source, std::uint64_t bytes);
 };
