@@ -46,7 +46,8 @@
  * it. It keeps its tensor object alive. Once the communicator is destroyed, embed and loss passes
  * answer TRIREME_ERROR_INVALID_STATE.
  *
- * Thread safety: one thread at a time may call functions with the same object.
+ * Thread safety: one thread at a time may make passes of the same object. Other calls may run on
+ * any thread, also concurrently.
  */
 #ifndef TRIREME_VOCABULARY_H
 #define TRIREME_VOCABULARY_H
@@ -232,7 +233,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_vocabulary_embed(
  * @param token_dtype  TRIREME_DTYPE_I32 or TRIREME_DTYPE_I64.
  * @param rows         At most options.rows.
  * @param gradients    `rows` rows of `width` elements: the whole gradient, the same on all ranks.
- * @param[in,out] weight_gradient  `class_count` rows of `width` elements. After an error it is
+ * @param[out] weight_gradient  `class_count` rows of `width` elements. After an error it is
  *                     untouched.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live vocabulary of this process.

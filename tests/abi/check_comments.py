@@ -13,6 +13,7 @@ PHRASES = (
     "any thread, any time",
     "one call at a time per model",
     "one call at a time per region",
+    "one call at a time per vocabulary",
 )
 
 

@@ -228,7 +228,7 @@ static void a_vocabulary_of_50257_classes_is_split(void **state) {
 
 enum { SPECIAL_ROWS = 8, SPECIAL_CLASSES = 40 };
 
-/* What is at a place of row `row`; rows have the target 20. */
+/* The logit at one place. Each row has the target 20. */
 static double special_logit(uint64_t row, uint64_t class) {
     const double usual = (double)(class % 7) - 3;
     switch (row) {

@@ -86,7 +86,8 @@ Status check_vocabulary_size(const Tensor& tensor, const VocabularyOptions& opti
 enum : std::uint64_t { kEmbedPass = 1, kLossPass = 2 };
 
 // The pass as peers compare it: at most 47 bytes, with as much of the name as fits.
-std::string describe_vocabulary_pass(const char* pass, const std::string& name, const TokenList& tokens) {
+std::string describe_vocabulary_pass(const char* pass, const std::string& name,
+                                     const TokenList& tokens) {
   constexpr std::size_t kMost = 47;
   char hash[9];
   std::snprintf(hash, sizeof hash, "%08x", static_cast<unsigned>(tokens.hash()));

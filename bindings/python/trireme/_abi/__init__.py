@@ -50,6 +50,8 @@ from .types import *
 from .types import PROTOTYPES as _types
 from .version import *
 from .version import PROTOTYPES as _version
+from .vocabulary import *
+from .vocabulary import PROTOTYPES as _vocabulary
 
 # Every exported function: its result and its arguments.
 PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
@@ -73,4 +75,5 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     **_tensor,
     **_trainer,
     **_version,
+    **_vocabulary,
 }

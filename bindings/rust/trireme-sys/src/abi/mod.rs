@@ -26,6 +26,7 @@ mod trainer;
 mod transport;
 mod types;
 mod version;
+mod vocabulary;
 
 pub use batch::*;
 pub use buffer::*;
@@ -52,6 +53,7 @@ pub use trainer::*;
 pub use transport::*;
 pub use types::*;
 pub use version::*;
+pub use vocabulary::*;
 
 /// Every constant by name, for the comparison with the released ones.
 #[doc(hidden)]
@@ -72,6 +74,7 @@ pub const CONSTANTS: &[&[(&str, i64)]] = &[
     transport::CONSTANTS,
     types::CONSTANTS,
     version::CONSTANTS,
+    vocabulary::CONSTANTS,
 ];
 
 /// The layout of every struct, as `structs` tells it.
@@ -94,4 +97,5 @@ pub fn layout(line: &mut dyn FnMut(&str, &str, usize, usize)) {
     transport::layout(line);
     types::layout(line);
     version::layout(line);
+    vocabulary::layout(line);
 }
