@@ -11,11 +11,11 @@
  * - Cross-entropy: each rank has the columns of the logits of its classes.
  *   trireme_vocabulary_loss() returns the loss of each row on all ranks.
  *
- * With x the logits of a row, y its target, V the classes, s the label smoothing and z the factor
- * of the z-loss, and with lse = log(sum over all classes of exp(x)):
+ * Symbols of a row: x are its logits, and y is its target. V is the number of classes. s is the
+ * label smoothing, and z the factor of the z-loss. lse is log(sum over all classes of exp(x)).
  *
- *   loss = lse - (1 - s) x[y] - s/V * (sum of x) + z lse^2
- *   d loss / d x[i] = (1 + 2 z lse) exp(x[i] - lse) - s/V - (1 - s if i is y, else 0)
+ * - Loss: `lse - (1 - s) x[y] - s/V * (sum of x) + z lse^2`.
+ * - Gradient of x[i]: `(1 + 2 z lse) exp(x[i] - lse) - s/V`. That of x[y] is less by 1 - s.
  *
  * Label smoothing: Szegedy et al. 2016, with the uniform distribution over the whole vocabulary.
  * z-loss: Chowdhery et al. 2022 (PaLM), section 5. The mean is the caller's: it gives the weight of
@@ -116,7 +116,7 @@ typedef struct trireme_vocabulary_info {
     uint64_t class_count;
     /** Bytes at `kept` of a loss pass with options.rows rows. */
     uint64_t kept_bytes;
-    /** Memory of the object, which trireme_vocabulary_create() allocates. */
+    /** Memory of the object's arrays, which trireme_vocabulary_create() allocates. */
     uint64_t memory_bytes;
     /**
      * Memory that an embed pass takes at most, in bytes. Passes of one communicator use the same
@@ -205,9 +205,9 @@ trireme_vocabulary_get_info(const trireme_vocabulary *vocabulary, trireme_vocabu
  * @param options      Options of this pass; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live vocabulary of this process.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer to elements is NULL, `output` overlaps another
- *                     array, a token is no class, there are too many rows, or an option is out of
- *                     range. A peer that has called the pass waits until its deadline.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer to elements is NULL, or `output` overlaps
+ * another array. Or a token is no class, there are too many rows, or an option is out of range. A
+ * peer that has called the pass waits until its deadline.
  * @retval TRIREME_ERROR_INVALID_STATE  Called inside a batch or a completion callback of the
  *                     communicator, or after its destruction.
  * @retval TRIREME_ERROR_UNSUPPORTED  token_dtype is another one, or `options` sets a field newer
@@ -268,9 +268,9 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_vocabulary_embed_backwa
  * @param options       Options of this pass; NULL for the defaults.
  * @retval TRIREME_OK  Done on this rank.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live vocabulary of this process.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer to elements is NULL, arrays overlap, a target
- *                      is neither a class nor ignored, there are too many rows, or an option is out
- *                      of range. A peer that has called the pass waits until its deadline.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer to elements is NULL, or arrays overlap. Or a
+ * target is neither a class nor ignored, there are too many rows, or an option is out of range. A
+ * peer that has called the pass waits until its deadline.
  * @retval TRIREME_ERROR_INVALID_STATE  Called inside a batch or a completion callback of the
  *                      communicator, or after its destruction.
  * @retval TRIREME_ERROR_UNSUPPORTED  target_dtype is another one, or `options` sets a field newer
@@ -294,15 +294,15 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_vocabulary_loss(
  * @param target_dtype    TRIREME_DTYPE_I32 or TRIREME_DTYPE_I64.
  * @param rows            At most options.rows.
  * @param logits          `rows` rows of `class_count` elements.
- * @param kept            What the loss pass kept of these rows.
+ * @param kept            The bytes that the loss pass kept of these rows.
  * @param loss_gradients  `rows` numbers of the losses' type: the gradient of each row's loss. NULL
  *                        means 1 for each row.
  * @param[out] gradients  `rows` rows of `class_count` elements. May be `logits`. After an error it
  *                        is untouched.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live vocabulary of this process.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer to elements is NULL, `gradients` overlaps
- *                        another array or the logits in part, a target is neither a class nor
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer to elements is NULL, or `gradients` overlaps
+ *                        another array, or the logits in part. Or a target is neither a class nor
  *                        ignored, or there are too many rows.
  * @retval TRIREME_ERROR_UNSUPPORTED  target_dtype is another one.
  *

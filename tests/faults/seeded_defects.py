@@ -19,12 +19,14 @@ import sys
 
 from defects import library, lines, network
 from defects import library, network, rooted
+from defects import library, network, vocabulary
 from defects.settings import BUILD, DOTNET, FLIPS, FOLDER, OVER_GLOO, ROOT
 
 COPY = FOLDER / "source"
 SECONDS = 300  # a test that hangs has caught the defect, too
 DEFECTS = library.DEFECTS + network.DEFECTS + lines.DEFECTS
 DEFECTS = library.DEFECTS + network.DEFECTS + rooted.DEFECTS
+DEFECTS = library.DEFECTS + network.DEFECTS + vocabulary.DEFECTS
 
 
 def run(command, **options):

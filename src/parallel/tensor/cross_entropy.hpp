@@ -49,7 +49,7 @@ class CrossEntropy {
 
  private:
   using Part = kernels::SoftmaxPart;
-  // What a loss pass keeps of a row. largest: NaN if the row has no soft-max.
+  // The numbers of a row that a loss pass keeps. largest: NaN if the row has no soft-max.
   struct Kept {
     double largest = 0;
     double sum = 1;

@@ -76,7 +76,9 @@ namespace Trireme
         /// <summary>Bytes at `kept` of a loss pass with options.rows rows.</summary>
         public ulong KeptBytes;
 
-        /// <summary>Memory of the object, which trireme_vocabulary_create() allocates.</summary>
+        /// <summary>
+        /// Memory of the object's arrays, which trireme_vocabulary_create() allocates.
+        /// </summary>
         public ulong MemoryBytes;
 
         /// <summary>

@@ -71,7 +71,7 @@ class trireme_vocabulary_info(Structure):
         ("class_count", c_uint64),
         # Bytes at `kept` of a loss pass with options.rows rows.
         ("kept_bytes", c_uint64),
-        # Memory of the object, which trireme_vocabulary_create() allocates.
+        # Memory of the object's arrays, which trireme_vocabulary_create() allocates.
         ("memory_bytes", c_uint64),
         # Memory that an embed pass takes at most, in bytes. Passes of one communicator use the same
         # memory, one after the other.
