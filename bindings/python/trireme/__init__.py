@@ -63,6 +63,7 @@ from ._tensor import Heads, Region, RegionInfo, Tensor
 from ._trainer import Layer, LayerCall, Trainer, TrainerInfo, TrainerMetrics
 from ._transport import Transport
 from ._user_rule import Update
+from ._vocabulary import ParallelCrossEntropy, VocabularyInfo, VocabularyParallelEmbedding
 
 __all__ = [
     "AbortedError",
@@ -94,6 +95,7 @@ __all__ = [
     "Optimizer",
     "OptimizerCounters",
     "OutOfMemoryError",
+    "ParallelCrossEntropy",
     "PeerLostError",
     "Region",
     "RegionInfo",
@@ -114,6 +116,8 @@ __all__ = [
     "UnitInfo",
     "UnsupportedError",
     "Update",
+    "VocabularyInfo",
+    "VocabularyParallelEmbedding",
     "algorithm_name",
     "build_info",
     "check_support",
