@@ -144,6 +144,19 @@ namespace Trireme
         }
     }
 
+    internal sealed class VocabularyHandle : NativeHandle
+    {
+        public VocabularyHandle()
+        {
+        }
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.trireme_vocabulary_destroy(handle);
+            return true;
+        }
+    }
+
     internal sealed class RequestHandle : NativeHandle
     {
         public RequestHandle()

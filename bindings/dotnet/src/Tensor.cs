@@ -215,6 +215,21 @@ namespace Trireme
             handle.Dispose();
         }
 
+        internal unsafe VocabularyHandle CreateVocabulary(
+            string name, ElementType elementType, NativeVocabularyOptions options)
+        {
+            using (var text = new Utf8(name, nameof(name)))
+            {
+                options.StructSize = (uint)sizeof(NativeVocabularyOptions);
+                options.Name = text.Pointer;
+                options.Dtype = (int)elementType;
+                VocabularyHandle made;
+                TriremeException.Check(
+                    NativeMethods.trireme_vocabulary_create(handle, ref options, out made));
+                return made;
+            }
+        }
+
         private static uint Positive(int number, string name)
         {
             return (uint)Positive((long)number, name);
