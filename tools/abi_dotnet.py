@@ -67,6 +67,9 @@ CALLING_BACK = {
     "trireme_optimizer_get_step_rate",
     "trireme_trainer_step",
     "trireme_trainer_evaluate",
+    "trireme_linear_forward",
+    "trireme_linear_backward_input",
+    "trireme_linear_backward_weight",
 }
 
 PARAMETERS = {

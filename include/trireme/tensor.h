@@ -50,11 +50,116 @@ typedef struct trireme_region trireme_region;
 /** Most blocks of an extent, and most summands of a sum. */
 #define TRIREME_TENSOR_MAX_BLOCKS 65536
 
+/** The provider of the matrix products of layers. 0 is none. */
+typedef int32_t trireme_gemm_kind;
+
+/** Numbers of the providers. The library links no BLAS, and never picks a provider by itself. */
+enum {
+    /** A function of the caller. */
+    TRIREME_GEMM_KIND_CALLER = 1,
+    /** A BLAS that the library opens at run time, by cblas_sgemm and cblas_dgemm: F32 and F64. */
+    TRIREME_GEMM_KIND_LOADED = 2,
+    /** The library's own loops. They sum in f64, have the same bits on all machines, and are slow.
+     */
+    TRIREME_GEMM_KIND_BUILTIN = 3
+};
+
+/**
+ * One matrix product: result = left * right, or result + left * right.
+ *
+ * All matrices are row-major: elements of a row lie side by side. A step is the distance from row
+ * to row in elements, as the matrix lies in memory. A transposed matrix lies there as its
+ * transpose: `left` is rows by depth, or depth by rows if transposed.
+ */
+typedef struct trireme_product {
+    /** sizeof this struct as the library knows it. */
+    uint32_t struct_size;
+    /** Type of `left` and `right`. `result` has the same type, or F32 if this is F16 or BF16. */
+    trireme_dtype dtype;
+    /** 1 if `left` lies in memory as its transpose, else 0. */
+    int32_t left_transposed;
+    /** The same for `right`. */
+    int32_t right_transposed;
+    /** 1 to add the product to `result`. 0 to overwrite it; its old contents may be NaN. */
+    int32_t add;
+    /** 0. */
+    uint32_t reserved;
+    /** Rows of `left` and `result`; 1 or more. */
+    uint64_t rows;
+    /** Columns of `right` and `result`; 1 or more. */
+    uint64_t columns;
+    /** Columns of `left` and rows of `right`; 1 or more. */
+    uint64_t depth;
+    /** The left matrix. */
+    const void *left;
+    /** Its step. */
+    uint64_t left_step;
+    /** The right matrix. */
+    const void *right;
+    /** Its step. */
+    uint64_t right_step;
+    /** The result. It has no byte in common with the others. */
+    void *result;
+    /** Its step. */
+    uint64_t result_step;
+} trireme_product; /* since 1.0 */
+
+/**
+ * A caller's matrix product. It runs on the thread of the call that needs it, one at a time for
+ * each tensor object.
+ *
+ * It returns 0, or any other number to fail: then all ranks get TRIREME_ERROR_CALLBACK. Equal
+ * products have to give equal bits, wherever the matrices lie, or layers are not reproducible.
+ */
+typedef int32_t(TRIREME_CALLCONV *trireme_product_callback)(const trireme_product *product,
+                                                            void *user_data);
+
+/** A provider of products. Start from TRIREME_GEMM_OPTIONS_INIT. */
+typedef struct trireme_gemm_options {
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /** The provider. Required. */
+    trireme_gemm_kind kind;
+    /**
+     * LOADED: a file, or several with commas between them; the first one that can be used is taken.
+     * Must be NULL for other kinds. Default: NULL, the names in docs/tensor.md.
+     */
+    const char *library;
+    /**
+     * LOADED: threads of each product. A library has one number of threads in a process, and the
+     * bits depend on it. Must be 0 for other kinds. Default: 0, one.
+     */
+    uint32_t threads;
+    /** Must be 0. */
+    uint32_t reserved;
+    /** CALLER: the product. Required there, must be NULL for other kinds. */
+    trireme_product_callback callback;
+    /** CALLER: handed to `callback`. It lives until the last layer of the tensor object is gone. */
+    void *user_data;
+} trireme_gemm_options; /* since 1.0 */
+
+/** A provider that lacks only its kind. */
+#define TRIREME_GEMM_OPTIONS_INIT TRIREME_INIT(trireme_gemm_options)
+
+/** Flags of a tensor object. They change layers (layers.h), not regions. */
+enum {
+    /**
+     * Between layers, each rank has its rows of activations, in place of all rows. A
+     * column-parallel layer gathers them. A row-parallel layer splits its sums by rows.
+     */
+    TRIREME_TENSOR_FLAG_SEQUENCE = 1,
+    /**
+     * Column-parallel layers keep the gathered input for backward in the caller's memory. Without
+     * it they gather the input once more. Needs SEQUENCE.
+     */
+    TRIREME_TENSOR_FLAG_KEEP_GATHERED = 2
+};
+
 /** How ranks split extents. Start from TRIREME_TENSOR_OPTIONS_INIT. */
 typedef struct trireme_tensor_options {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
-    /** Must be 0. */
+    /** 0, or a sum of TRIREME_TENSOR_FLAG_*. Default: 0. */
     uint32_t flags;
     /**
      * Blocks of every extent: at least the world size, at most TRIREME_TENSOR_MAX_BLOCKS. Block i
@@ -65,6 +170,8 @@ typedef struct trireme_tensor_options {
     uint32_t reserved;
     /** Longest time of a pass, in nanoseconds. Default: the communicator's timeout. */
     uint64_t timeout_ns;
+    /** The provider of products. Default: NULL, none; then no layer can be made. */
+    const trireme_gemm_options *gemm;
 } trireme_tensor_options; /* since 1.0 */
 
 /** One block for each rank. */
@@ -84,7 +191,7 @@ typedef struct trireme_tensor_info {
     uint32_t first_block;
     /** Blocks of this rank; 1 or more. */
     uint32_t block_count;
-    /** Regions that are not destroyed. */
+    /** Regions that are not destroyed, those inside layers too. */
     uint32_t region_count;
     /** 0. */
     uint32_t reserved;
@@ -92,6 +199,30 @@ typedef struct trireme_tensor_info {
 
 /** An info ready for trireme_tensor_get_info(). */
 #define TRIREME_TENSOR_INFO_INIT TRIREME_INIT(trireme_tensor_info)
+
+/** The provider of products that a tensor object uses. Set struct_size before the call. */
+typedef struct trireme_gemm_info {
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /** The provider; 0 if there is none. */
+    trireme_gemm_kind kind;
+    /** Threads of each product; 0 if not known. */
+    uint32_t threads;
+    /**
+     * 1 if equal products gave equal bits when the provider was tried: with other threads busy, and
+     * at other addresses. BUILTIN and CALLER are not tried and have 1. 0 without a provider.
+     */
+    uint32_t repeatable;
+    /** The name under which the library was opened, cut to fit; empty if there is none. */
+    char library[128];
+    /** The library's version as it tells it, cut to fit; empty if it does not. */
+    char version[128];
+    /** The products that gave other bits, cut to fit; empty if repeatable. */
+    char difference[128];
+} trireme_gemm_info; /* since 1.0 */
+
+/** An info ready for trireme_tensor_get_gemm_info(). */
+#define TRIREME_GEMM_INFO_INIT TRIREME_INIT(trireme_gemm_info)
 
 /** Attention heads of one rank. Set struct_size before the call. */
 typedef struct trireme_head_info {
@@ -115,8 +246,9 @@ typedef struct trireme_head_info {
 /**
  * Makes a tensor object for the ranks of a communicator.
  *
- * Local: does not wait for the peers. Keeps no pointer into `options`. All ranks give the same
- * blocks; passes compare them.
+ * Local: does not wait for the peers. Keeps no pointer into `options`, but for user_data. All ranks
+ * give the same blocks; passes compare them. A provider LOADED makes a few small products, which
+ * tell whether it is right and repeatable.
  *
  * @param communicator  The ranks, such as those along the axis "tensor" of a mesh.
  * @param options       How ranks split extents; NULL for the defaults.
@@ -124,9 +256,15 @@ typedef struct trireme_head_info {
  *                      failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_tensor is NULL, `flags` or `reserved` is not 0, or
- *                      `blocks` is below the world size or too large.
- * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_tensor is NULL, a flag is unknown, `reserved` is not
+ *                      0, or `blocks` is below the world size or too large. Or KEEP_GATHERED stands
+ *                      without SEQUENCE. Or the provider's kind is unknown, lacks its callback, or
+ *                      has a field of another kind.
+ * @retval TRIREME_ERROR_INVALID_STATE  The library of a provider LOADED computes with another
+ *                      number of threads in this process.
+ * @retval TRIREME_ERROR_UNSUPPORTED  No BLAS can be used; the message lists what was tried and why
+ *                      it was refused. Or `blocks` is above 0, and equal products of the library
+ *                      gave other bits. Or `options` sets a field newer than this library.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  *
  * Thread safety: any thread, also concurrently.
@@ -137,7 +275,7 @@ trireme_tensor_create(trireme_communicator *communicator, const trireme_tensor_o
                       trireme_tensor **out_tensor);
 
 /**
- * Destroys the handle. Regions live on.
+ * Destroys the handle. Regions and layers live on.
  *
  * Never waits for a peer.
  *
@@ -164,6 +302,23 @@ TRIREME_API void TRIREME_CALLCONV trireme_tensor_destroy(trireme_tensor *tensor)
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_tensor_get_info(const trireme_tensor *tensor, trireme_tensor_info *info);
+
+/**
+ * Tells which provider computes the products of layers.
+ *
+ * Does not block.
+ *
+ * @param tensor  The tensor object.
+ * @param[out] info  Where to write it. Only struct_size is read.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live tensor object of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  `info` is NULL, or its struct_size is too small.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
+trireme_tensor_get_gemm_info(const trireme_tensor *tensor, trireme_gemm_info *info);
 
 /**
  * Tells which elements of an extent a rank holds: those of its blocks.
@@ -353,11 +508,17 @@ typedef struct trireme_region_info {
 /** An info ready for trireme_region_get_info(). */
 #define TRIREME_REGION_INFO_INIT TRIREME_INIT(trireme_region_info)
 
+/** Flags of a pass. */
+enum {
+    /** Adds to the gradients of weights and biases. Only for their passes in layers.h. */
+    TRIREME_PASS_FLAG_ADD = 1
+};
+
 /** Options of one pass. NULL in place of a pointer to them means all defaults. */
 typedef struct trireme_pass_options {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
-    /** Must be 0. */
+    /** TRIREME_PASS_FLAG_ADD or 0. Must be 0 for a region. Default: 0. */
     uint32_t flags;
     /** Nanoseconds from now to the deadline. Default: timeout_ns of the tensor object's options. */
     uint64_t timeout_ns;

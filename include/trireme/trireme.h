@@ -13,6 +13,7 @@
 #include <trireme/communicator.h>
 #include <trireme/export.h>
 #include <trireme/failpoint.h>
+#include <trireme/layers.h>
 #include <trireme/log.h>
 #include <trireme/mesh.h>
 #include <trireme/messages.h>

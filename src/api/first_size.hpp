@@ -4,6 +4,7 @@
 
 #include <trireme/collectives.h>
 #include <trireme/communicator.h>
+#include <trireme/layers.h>
 #include <trireme/mesh.h>
 #include <trireme/messages.h>
 #include <trireme/model_options.h>
@@ -70,7 +71,9 @@ TRIREME_FIRST_SIZE(trireme_trainer_options, 64);
 TRIREME_FIRST_SIZE(trireme_trainer_info, 104);
 TRIREME_FIRST_SIZE(trireme_transport, 48);
 TRIREME_FIRST_SIZE(trireme_capability_query, 32);
-TRIREME_FIRST_SIZE(trireme_tensor_options, 24);
+TRIREME_FIRST_SIZE(trireme_gemm_options, 40);
+TRIREME_FIRST_SIZE(trireme_gemm_info, 400);
+TRIREME_FIRST_SIZE(trireme_tensor_options, 32);
 TRIREME_FIRST_SIZE(trireme_tensor_info, 32);
 TRIREME_FIRST_SIZE(trireme_head_info, 40);
 TRIREME_FIRST_SIZE(trireme_region_options, 64);
@@ -78,6 +81,8 @@ TRIREME_FIRST_SIZE(trireme_region_info, 64);
 TRIREME_FIRST_SIZE(trireme_pass_options, 16);
 TRIREME_FIRST_SIZE(trireme_vocabulary_options, 72);
 TRIREME_FIRST_SIZE(trireme_vocabulary_info, 64);
+TRIREME_FIRST_SIZE(trireme_linear_options, 56);
+TRIREME_FIRST_SIZE(trireme_linear_info, 144);
 
 #undef TRIREME_FIRST_SIZE
 

@@ -2,6 +2,7 @@
 // never dereferenced. So a stale, foreign or doubly destroyed handle is an error and not a crash.
 #pragma once
 
+#include <trireme/layers.h>
 #include <trireme/store.h>
 #include <trireme/tensor.h>
 #include <trireme/types.h>
@@ -27,6 +28,7 @@ class Trainer;
 }  // namespace trireme::strategies
 
 namespace trireme::parallel {
+class Linear;
 class Region;
 class Tensor;
 class Vocabulary;
@@ -48,7 +50,8 @@ enum class HandleType : std::uint8_t {
   store,
   tensor,
   region,
-  vocabulary
+  vocabulary,
+  linear
 };
 
 // The object behind each public type.
@@ -72,6 +75,7 @@ TRIREME_HANDLE(trireme_store, StoreHandle, store);
 TRIREME_HANDLE(trireme_tensor, parallel::Tensor, tensor);
 TRIREME_HANDLE(trireme_region, parallel::Region, region);
 TRIREME_HANDLE(trireme_vocabulary, parallel::Vocabulary, vocabulary);
+TRIREME_HANDLE(trireme_linear, parallel::Linear, linear);
 #undef TRIREME_HANDLE
 
 namespace detail {

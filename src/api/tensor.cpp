@@ -1,14 +1,16 @@
 // tensor.h.
 #include <trireme/tensor.h>
 
+#include <cstring>
 #include <memory>
 #include <string>
 
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
-#include "api/operation_call.hpp"
+#include "api/tensor.hpp"
 #include "parallel/tensor/region.hpp"
 #include "parallel/tensor/tensor.hpp"
+#include "platform/utf8.hpp"
 
 using namespace trireme;
 using parallel::Direction;
@@ -40,29 +42,52 @@ Status require_both(const uint64_t* out_first, const uint64_t* out_count) {
   return api::require(out_count, "out_count");
 }
 
+// By number.
+constexpr const char* kGemmNames[] = {"", "caller", "loaded", "builtin"};
+
+Status read_gemm(const trireme_gemm_options* caller, parallel::GemmOptions* out) {
+  trireme_gemm_options options = TRIREME_GEMM_OPTIONS_INIT;
+  TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options.gemm", &options));
+  TRIREME_RETURN_IF_ERROR(api::check_zero("options.gemm.reserved", options.reserved));
+  if (options.kind < TRIREME_GEMM_KIND_CALLER || options.kind > TRIREME_GEMM_KIND_BUILTIN) {
+    return invalid_argument("options.gemm.kind is " + std::to_string(options.kind) +
+                            ", not one of TRIREME_GEMM_KIND_*");
+  }
+  const bool loaded = options.kind == TRIREME_GEMM_KIND_LOADED;
+  if (!loaded && options.library != nullptr) {
+    return invalid_argument("options.gemm.library is for LOADED alone");
+  }
+  if (!loaded && options.threads != 0) {
+    return invalid_argument("options.gemm.threads is for LOADED alone");
+  }
+  if (options.threads > INT32_MAX) {
+    return invalid_argument("options.gemm.threads is " + std::to_string(options.threads));
+  }
+  out->provider = kGemmNames[options.kind];
+  if (options.library != nullptr) out->library = options.library;
+  if (loaded && options.threads != 0) out->threads = static_cast<int>(options.threads);
+  out->callback = options.callback;
+  out->user_data = options.user_data;
+  return Status::success();
+}
+
+template <std::size_t kSize>
+void write_words(const std::string& text, char (&to)[kSize]) {
+  const std::size_t length = whole_characters(text, kSize - 1);
+  std::memcpy(to, text.data(), length);
+  to[length] = 0;
+}
+
 trireme_status run_pass(const char* function, Direction direction, trireme_region* handle,
                         const void* const* parts, uint32_t part_count, void* out,
                         const trireme_pass_options* caller) noexcept {
   return api::guard(function, [&]() -> Status {
     std::shared_ptr<Region> region;
     TRIREME_RETURN_IF_ERROR(api::find(handle, &region));
-    trireme_pass_options options = TRIREME_PASS_OPTIONS_INIT;
-    TRIREME_RETURN_IF_ERROR(api::read_optional(caller, "options", &options));
-    TRIREME_RETURN_IF_ERROR(api::check_zero("options.flags", options.flags));
-    TRIREME_RETURN_IF_ERROR(api::refuse_in_batch());
-    const Tensor& tensor = region->tensor();
-    const char* option = "timeout_ns of the pass's options";
-    std::uint64_t timeout_ns = options.timeout_ns;
-    if (timeout_ns == 0) {
-      option = "timeout_ns of the tensor's options";
-      timeout_ns = tensor.timeout_ns();
-    }
-    if (timeout_ns == 0) {
-      option = "timeout_ns of the communicator's options";
-      timeout_ns = tensor.communicator().timeout_ns();
-    }
-    return tell_deadline(region->pass(direction, parts, part_count, out, timeout_ns), timeout_ns,
-                         option);
+    api::Pass pass;
+    TRIREME_RETURN_IF_ERROR(api::Pass::read(caller, 0, region->tensor(), &pass));
+    return tell_deadline(region->pass(direction, parts, part_count, out, pass.timeout_ns),
+                         pass.timeout_ns, pass.option);
   });
 }
 
@@ -76,12 +101,21 @@ trireme_status trireme_tensor_create(trireme_communicator* communicator,
     TRIREME_RETURN_IF_ERROR(api::find(communicator, &ranks));
     trireme_tensor_options options = TRIREME_TENSOR_OPTIONS_INIT;
     TRIREME_RETURN_IF_ERROR(api::read_optional(caller, "options", &options));
-    TRIREME_RETURN_IF_ERROR(api::check_zero("options.flags", options.flags));
+    TRIREME_RETURN_IF_ERROR(
+        api::check_flags("options.flags", options.flags,
+                         TRIREME_TENSOR_FLAG_SEQUENCE | TRIREME_TENSOR_FLAG_KEEP_GATHERED));
     TRIREME_RETURN_IF_ERROR(api::check_zero("options.reserved", options.reserved));
     TRIREME_RETURN_IF_ERROR(api::require(out_tensor, "out_tensor"));
+    parallel::TensorOptions wanted;
+    wanted.blocks = options.blocks;
+    wanted.sequence = (options.flags & TRIREME_TENSOR_FLAG_SEQUENCE) != 0;
+    wanted.keep_gathered = (options.flags & TRIREME_TENSOR_FLAG_KEEP_GATHERED) != 0;
+    wanted.timeout_ns = options.timeout_ns;
+    if (options.gemm != nullptr) {
+      TRIREME_RETURN_IF_ERROR(read_gemm(options.gemm, &wanted.gemm.emplace()));
+    }
     std::shared_ptr<Tensor> tensor;
-    TRIREME_RETURN_IF_ERROR(
-        Tensor::create(std::move(ranks), options.blocks, options.timeout_ns, &tensor));
+    TRIREME_RETURN_IF_ERROR(Tensor::create(std::move(ranks), wanted, &tensor));
     *out_tensor = api::insert<trireme_tensor>(std::move(tensor));
     return Status::success();
   });
@@ -100,6 +134,24 @@ trireme_status trireme_tensor_get_info(const trireme_tensor* tensor, trireme_ten
     now.first_block = static_cast<std::uint32_t>(own.first);
     now.block_count = static_cast<std::uint32_t>(own.count);
     now.region_count = found.regions();
+    api::write_info(now, info);
+    return Status::success();
+  });
+}
+
+trireme_status trireme_tensor_get_gemm_info(const trireme_tensor* tensor, trireme_gemm_info* info) {
+  return ask(__func__, tensor, [&](const Tensor& found) -> Status {
+    TRIREME_RETURN_IF_ERROR(api::check_info(info, "info"));
+    trireme_gemm_info now = TRIREME_GEMM_INFO_INIT;
+    if (found.gemm() != nullptr) {
+      const parallel::GemmInfo& gemm = found.gemm()->info();
+      while (gemm.provider != kGemmNames[now.kind]) ++now.kind;
+      now.threads = static_cast<std::uint32_t>(gemm.threads);
+      now.repeatable = gemm.repeatable ? 1 : 0;
+      write_words(gemm.library, now.library);
+      write_words(gemm.version, now.version);
+      write_words(gemm.difference, now.difference);
+    }
     api::write_info(now, info);
     return Status::success();
   });

@@ -14,6 +14,8 @@ PHRASES = (
     "one call at a time per model",
     "one call at a time per region",
     "one call at a time per vocabulary",
+    "one call at a time per layer",
+    "one call at a time per tensor object",
 )
 
 

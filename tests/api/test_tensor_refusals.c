@@ -54,8 +54,8 @@ static void tensor_options_are_checked(void **state) {
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.blocks is 65537, above 65536",
             trireme_tensor_create(pair.ranks[0], &options, &tensor));
     options.blocks = 0;
-    options.flags = 2;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.flags is 2",
+    options.flags = 4;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.flags is 4",
             trireme_tensor_create(pair.ranks[0], &options, &tensor));
     options.flags = 0;
     options.reserved = 1;

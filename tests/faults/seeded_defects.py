@@ -20,6 +20,7 @@ import sys
 from defects import library, lines, network
 from defects import library, network, rooted
 from defects import library, network, vocabulary
+from defects import layers, library, network
 from defects.settings import BUILD, DOTNET, FLIPS, FOLDER, OVER_GLOO, ROOT
 
 COPY = FOLDER / "source"
@@ -27,6 +28,7 @@ SECONDS = 300  # a test that hangs has caught the defect, too
 DEFECTS = library.DEFECTS + network.DEFECTS + lines.DEFECTS
 DEFECTS = library.DEFECTS + network.DEFECTS + rooted.DEFECTS
 DEFECTS = library.DEFECTS + network.DEFECTS + vocabulary.DEFECTS
+DEFECTS = library.DEFECTS + layers.DEFECTS + network.DEFECTS
 
 
 def run(command, **options):

@@ -16,6 +16,7 @@
 #include "parallel/tensor/gemm.hpp"
 #include "parallel/tensor/gemm_trial.hpp"
 #include "parallel/tensor/loaded_gemm.hpp"
+#include "parallel/tensor/tensor.hpp"
 #include "platform/dynamic_library.hpp"
 
 // Last: its macros take names like `fail`.
@@ -265,7 +266,7 @@ struct Host {
   bool throws = false;
 };
 
-std::int32_t host_product(const CallerProduct* p, void* user_data) {
+std::int32_t host_product(const trireme_product* p, void* user_data) {
   Host& host = *static_cast<Host*>(user_data);
   ++host.calls;
   if (host.throws) throw std::runtime_error("host");
@@ -562,6 +563,29 @@ void bits_that_do_not_repeat_are_reported(void**) {
   }
 }
 
+void blocks_need_a_library_whose_bits_repeat(void**) {
+  GroupOptions group;
+  group.world_size = 1;
+  group.rendezvous = "local://blocks_need_a_library";
+  std::shared_ptr<Communicator> alone;
+  constexpr std::uint64_t kMinuteNs = 60'000'000'000;
+  assert_true(Communicator::create(group, kMinuteNs, &alone).ok());
+  TensorOptions options;
+  options.blocks = 4;
+  options.gemm = {.provider = "loaded", .library = kFake};
+  std::shared_ptr<Tensor> tensor;
+  assert_true(Tensor::create(alone, options, &tensor).ok());
+  tensor.reset();
+  const Behaving badly("counts");
+  const Status status = Tensor::create(alone, options, &tensor);
+  assert_int_equal(status.code(), TRIREME_ERROR_UNSUPPORTED);
+  assert_true(says(status, "options.blocks is 4, which promises the same bits, but "));
+  assert_true(says(status, "is not repeatable: equal products of "));
+  assert_null(tensor.get());
+  options.blocks = 0;
+  assert_true(Tensor::create(alone, options, &tensor).ok());
+}
+
 void libraries_that_cannot_be_used_say_why(void**) {
   const auto refused = [](const GemmOptions& options, const std::vector<std::string>& words) {
     const Status status = refusal(options);
@@ -653,6 +677,7 @@ int main() {
       cmocka_unit_test(the_first_library_that_can_be_used_is_taken),
       cmocka_unit_test(a_second_number_of_threads_takes_no_other_library),
       cmocka_unit_test(bits_that_do_not_repeat_are_reported),
+      cmocka_unit_test(blocks_need_a_library_whose_bits_repeat),
       cmocka_unit_test(libraries_that_cannot_be_used_say_why),
       cmocka_unit_test(extents_beyond_the_numbers_of_a_library_are_split),
   };

@@ -92,6 +92,19 @@ namespace Trireme
         }
     }
 
+    internal sealed class LinearHandle : NativeHandle
+    {
+        public LinearHandle()
+        {
+        }
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.trireme_linear_destroy(handle);
+            return true;
+        }
+    }
+
     internal sealed class MeshHandle : NativeHandle
     {
         public MeshHandle()

@@ -1,6 +1,8 @@
 #include "parallel/tensor/gemm.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "kernels/matrix.hpp"
@@ -33,6 +35,20 @@ Status check_lines(const MatrixLines& matrix) {
                             " elements apart, do not fit into memory");
   }
   return Status::success();
+}
+
+// "a, b" is a and b.
+std::vector<std::string> names_of_list(const std::string& list) {
+  std::vector<std::string> names;
+  for (std::size_t first = 0; first <= list.size();) {
+    const std::size_t end = std::min(list.find(',', first), list.size());
+    std::string name = list.substr(first, end - first);
+    name.erase(0, std::min(name.find_first_not_of(' '), name.size()));
+    while (!name.empty() && name.back() == ' ') name.pop_back();
+    if (!name.empty()) names.push_back(std::move(name));
+    first = end + 1;
+  }
+  return names;
 }
 
 class BuiltinGemm final : public Gemm {
@@ -68,27 +84,27 @@ class BuiltinGemm final : public Gemm {
 
 class CallerGemm final : public Gemm {
  public:
-  CallerGemm(GemmCallback callback, void* user_data)
+  CallerGemm(trireme_product_callback callback, void* user_data)
       : Gemm({.provider = "caller", .threads = 0}), callback_(callback), user_data_(user_data) {}
 
  private:
   bool takes(trireme_dtype) const override { return true; }
   Status run(const GemmCall& call) override {
-    const CallerProduct product = {.struct_size = sizeof(CallerProduct),
-                                   .dtype = call.dtype,
-                                   .left_transposed = call.left_transposed,
-                                   .right_transposed = call.right_transposed,
-                                   .add = call.add,
-                                   .reserved = 0,
-                                   .rows = call.rows,
-                                   .columns = call.columns,
-                                   .depth = call.depth,
-                                   .left = call.left,
-                                   .left_step = call.left_step,
-                                   .right = call.right,
-                                   .right_step = call.right_step,
-                                   .result = call.result,
-                                   .result_step = call.result_step};
+    const trireme_product product = {.struct_size = sizeof(trireme_product),
+                                     .dtype = call.dtype,
+                                     .left_transposed = call.left_transposed,
+                                     .right_transposed = call.right_transposed,
+                                     .add = call.add,
+                                     .reserved = 0,
+                                     .rows = call.rows,
+                                     .columns = call.columns,
+                                     .depth = call.depth,
+                                     .left = call.left,
+                                     .left_step = call.left_step,
+                                     .right = call.right,
+                                     .right_step = call.right_step,
+                                     .result = call.result,
+                                     .result_step = call.result_step};
     const auto failed = [&](const std::string& how) {
       return Status::failure(TRIREME_ERROR_CALLBACK, "the caller's product of " +
                                                          std::to_string(call.rows) + " by " +
@@ -104,24 +120,28 @@ class CallerGemm final : public Gemm {
     return answer == 0 ? Status::success() : failed("answered " + std::to_string(answer));
   }
 
-  const GemmCallback callback_;
+  const trireme_product_callback callback_;
   void* const user_data_;
 };
 
 }  // namespace
 
-Status Gemm::multiply(const GemmCall& call) {
-  switch (call.dtype) {
+Status Gemm::check_dtype(trireme_dtype dtype) const {
+  switch (dtype) {
     case TRIREME_DTYPE_F32:
     case TRIREME_DTYPE_F64:
     case TRIREME_DTYPE_F16:
     case TRIREME_DTYPE_BF16:
-      if (takes(call.dtype)) break;
+      if (takes(dtype)) return Status::success();
       [[fallthrough]];
     default:
-      return unsupported(std::string("products of ") + dtype_name(call.dtype) + " (" +
-                         std::to_string(call.dtype) + ") by the provider " + info_.provider);
+      return unsupported(std::string("products of ") + dtype_name(dtype) + " (" +
+                         std::to_string(dtype) + ") by the provider " + info_.provider);
   }
+}
+
+Status Gemm::multiply(const GemmCall& call) {
+  TRIREME_RETURN_IF_ERROR(check_dtype(call.dtype));
   if (call.rows == 0 || call.columns == 0) return Status::success();
   const std::uint64_t size = dtype_size(call.dtype), wide = dtype_size(result_dtype(call.dtype));
   const auto lines_of = [&](const char* name, const void* data, std::uint64_t step, bool transposed,
@@ -156,8 +176,11 @@ Status make_gemm(const GemmOptions& options, std::unique_ptr<Gemm>* out) {
   if (!caller && (options.callback != nullptr || options.user_data != nullptr)) {
     return means_nothing("a callback");
   }
-  if (loaded)
-    return LoadedGemm::open({.library = options.library, .threads = options.threads}, out);
+  if (loaded) {
+    LoadedOptions blas = {.threads = options.threads};
+    if (!options.library.empty()) blas.names = names_of_list(options.library);
+    return LoadedGemm::open(blas, out);
+  }
   if (builtin) {
     *out = std::make_unique<BuiltinGemm>();
     return Status::success();

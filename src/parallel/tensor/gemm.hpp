@@ -1,6 +1,7 @@
 // Gemm: products of matrices, by the provider that the caller names.
 #pragma once
 
+#include <trireme/tensor.h>
 #include <trireme/types.h>
 
 #include <cstdint>
@@ -52,6 +53,8 @@ class Gemm {
   // Without rows or columns nothing happens. Without depth the product is 0.
   Status multiply(const GemmCall& call);
   const GemmInfo& info() const { return info_; }
+  // Whether multiply() takes the dtype: f32 or f64, and perhaps f16 and bf16.
+  Status check_dtype(trireme_dtype dtype) const;
 
  protected:
   explicit Gemm(GemmInfo info) : info_(std::move(info)) {}
@@ -63,29 +66,13 @@ class Gemm {
   GemmInfo info_;
 };
 
-// A product as a caller's function gets it: GemmCall without C++.
-struct CallerProduct {
-  std::uint32_t struct_size;
-  trireme_dtype dtype;
-  std::int32_t left_transposed, right_transposed, add;
-  std::uint32_t reserved;
-  std::uint64_t rows, columns, depth;
-  const void* left;
-  std::uint64_t left_step;
-  const void* right;
-  std::uint64_t right_step;
-  void* result;
-  std::uint64_t result_step;
-};
-// Returns 0, or a number of its own for a failure.
-using GemmCallback = std::int32_t (*)(const CallerProduct* product, void* user_data);
-
 struct GemmOptions {
-  std::string provider{};           // "builtin", "loaded" or "caller"
-  std::string library{};            // loaded: its file; "" tries those of kBlasNames
-  int threads = 1;                  // loaded
-  GemmCallback callback = nullptr;  // caller
-  void* user_data = nullptr;        // caller
+  std::string provider{};  // "builtin", "loaded" or "caller"
+  // loaded: its file, or several with commas between; "" tries those of kBlasNames
+  std::string library{};
+  int threads = 1;                              // loaded
+  trireme_product_callback callback = nullptr;  // caller
+  void* user_data = nullptr;                    // caller
 };
 
 // The builtin sums in f64, one product after the other, and rounds once: the same bits on every

@@ -305,7 +305,7 @@ Operation Region::operation_of(Move move, Direction direction, const char* what)
        {std::uint64_t{options_.name.size()}, static_cast<std::uint64_t>(options_.kind),
         static_cast<std::uint64_t>(options_.dimension), options_.rows, options_.columns,
         static_cast<std::uint64_t>(options_.dtype), std::uint64_t{options_.parts},
-        options_.row_unit, options_.column_unit, std::uint64_t{tensor_->blocks()},
+        options_.row_unit, options_.column_unit, options_.also, std::uint64_t{tensor_->blocks()},
         std::uint64_t{index(direction)}}) {
     hash = mix(hash, number);
   }

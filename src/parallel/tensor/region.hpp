@@ -27,6 +27,7 @@ struct RegionOptions {
   std::uint32_t parts = 0;        // summands of all ranks; 0: the tensor's blocks
   std::uint64_t row_unit = 0;     // rows that stay together; 0: one
   std::uint64_t column_unit = 0;  // columns that stay together; 0: one
+  std::uint64_t also = 0;         // what else ranks compare
 };
 
 enum class Direction { forward, backward };

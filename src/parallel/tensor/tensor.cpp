@@ -4,8 +4,9 @@
 
 namespace trireme::parallel {
 
-Status Tensor::create(std::shared_ptr<Communicator> communicator, std::uint32_t blocks,
-                      std::uint64_t timeout_ns, std::shared_ptr<Tensor>* out) {
+Status Tensor::create(std::shared_ptr<Communicator> communicator, const TensorOptions& options,
+                      std::shared_ptr<Tensor>* out) {
+  const std::uint32_t blocks = options.blocks;
   const auto world_size = static_cast<std::uint32_t>(communicator->world_size());
   if (blocks != 0 && blocks < world_size) {
     return invalid_argument("options.blocks is " + std::to_string(blocks) + ", below the " +
@@ -15,7 +16,20 @@ Status Tensor::create(std::shared_ptr<Communicator> communicator, std::uint32_t 
     return invalid_argument("options.blocks is " + std::to_string(blocks) + ", above " +
                             std::to_string(sharding::kMostBlocks));
   }
-  out->reset(new Tensor(std::move(communicator), blocks == 0 ? world_size : blocks, timeout_ns));
+  if (options.keep_gathered && !options.sequence) {
+    return invalid_argument("KEEP_GATHERED without SEQUENCE: nothing is gathered");
+  }
+  std::shared_ptr<Tensor> tensor(new Tensor(std::move(communicator), options));
+  if (options.gemm.has_value()) {
+    TRIREME_RETURN_IF_ERROR(make_gemm(*options.gemm, &tensor->gemm_));
+    const GemmInfo& gemm = tensor->gemm_->info();
+    if (blocks > 0 && !gemm.repeatable) {
+      return unsupported("options.blocks is " + std::to_string(blocks) +
+                         ", which promises the same bits, but " + gemm.library +
+                         " is not repeatable: " + gemm.difference);
+    }
+  }
+  *out = std::move(tensor);
   return Status::success();
 }
 

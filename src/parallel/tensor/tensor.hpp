@@ -1,4 +1,5 @@
-// Tensor: how the ranks of one communicator split extents, and the names of their regions.
+// Tensor: how the ranks of one communicator split extents, the names of their regions, and what
+// their layers share: the provider of products and memory.
 #pragma once
 
 #include <trireme/types.h>
@@ -6,20 +7,30 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 
 #include "collectives/communicator.hpp"
+#include "parallel/tensor/gemm.hpp"
+#include "parallel/tensor/workspace.hpp"
 #include "sharding/blocks.hpp"
 
 namespace trireme::parallel {
 
+struct TensorOptions {
+  std::uint32_t blocks = 0;  // 0: one block a rank
+  bool sequence = false;
+  bool keep_gathered = false;
+  std::uint64_t timeout_ns = 0;       // 0: the communicator's
+  std::optional<GemmOptions> gemm{};  // without, there are no layers
+};
+
 // Any thread.
 class Tensor {
  public:
-  // blocks: 0 for one block a rank. timeout_ns: 0 for the communicator's.
-  static Status create(std::shared_ptr<Communicator> communicator, std::uint32_t blocks,
-                       std::uint64_t timeout_ns, std::shared_ptr<Tensor>* out);
+  static Status create(std::shared_ptr<Communicator> communicator, const TensorOptions& options,
+                       std::shared_ptr<Tensor>* out);
 
   Communicator& communicator() const { return *communicator_; }
   std::uint32_t rank() const { return static_cast<std::uint32_t>(communicator_->rank()); }
@@ -27,7 +38,11 @@ class Tensor {
     return static_cast<std::uint32_t>(communicator_->world_size());
   }
   std::uint32_t blocks() const { return blocks_; }
-  std::uint64_t timeout_ns() const { return timeout_ns_; }  // 0: the communicator's
+  std::uint64_t timeout_ns() const { return options_.timeout_ns; }  // 0: the communicator's
+  bool sequence() const { return options_.sequence; }
+  bool keep_gathered() const { return options_.keep_gathered; }
+  Gemm* gemm() const { return gemm_.get(); }  // null: there are no layers
+  Workspace& workspace() { return workspace_; }
   sharding::Range own_blocks() const {
     return sharding::blocks_of_rank(blocks_, world_size(), rank());
   }
@@ -52,12 +67,16 @@ class Tensor {
   std::uint32_t regions() const;
 
  private:
-  Tensor(std::shared_ptr<Communicator> communicator, std::uint32_t blocks, std::uint64_t timeout_ns)
-      : communicator_(std::move(communicator)), blocks_(blocks), timeout_ns_(timeout_ns) {}
+  Tensor(std::shared_ptr<Communicator> communicator, const TensorOptions& options)
+      : communicator_(std::move(communicator)),
+        options_(options),
+        blocks_(options.blocks != 0 ? options.blocks : world_size()) {}
 
   const std::shared_ptr<Communicator> communicator_;
+  const TensorOptions options_;
   const std::uint32_t blocks_;
-  const std::uint64_t timeout_ns_;
+  std::unique_ptr<Gemm> gemm_;
+  Workspace workspace_{*communicator_};
   mutable std::mutex mutex_;
   std::set<std::string> names_;
 };

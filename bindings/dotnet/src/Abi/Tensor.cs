@@ -4,6 +4,100 @@ using System.Runtime.InteropServices;
 
 namespace Trireme
 {
+    /// <summary>
+    /// One matrix product: result = left * right, or result + left * right. All matrices are
+    /// row-major: elements of a row lie side by side. A step is the distance from row to row in
+    /// elements, as the matrix lies in memory. A transposed matrix lies there as its transpose:
+    /// `left` is rows by depth, or depth by rows if transposed.
+    /// </summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeProduct
+    {
+        /// <summary>sizeof this struct as the library knows it.</summary>
+        public uint StructSize;
+
+        /// <summary>
+        /// Type of `left` and `right`. `result` has the same type, or F32 if this is F16 or BF16.
+        /// </summary>
+        public int Dtype;
+
+        /// <summary>1 if `left` lies in memory as its transpose, else 0.</summary>
+        public int LeftTransposed;
+
+        /// <summary>The same for `right`.</summary>
+        public int RightTransposed;
+
+        /// <summary>
+        /// 1 to add the product to `result`. 0 to overwrite it; its old contents may be NaN.
+        /// </summary>
+        public int Add;
+
+        /// <summary>0.</summary>
+        public uint Reserved;
+
+        /// <summary>Rows of `left` and `result`; 1 or more.</summary>
+        public ulong Rows;
+
+        /// <summary>Columns of `right` and `result`; 1 or more.</summary>
+        public ulong Columns;
+
+        /// <summary>Columns of `left` and rows of `right`; 1 or more.</summary>
+        public ulong Depth;
+
+        /// <summary>The left matrix.</summary>
+        public IntPtr Left;
+
+        /// <summary>Its step.</summary>
+        public ulong LeftStep;
+
+        /// <summary>The right matrix.</summary>
+        public IntPtr Right;
+
+        /// <summary>Its step.</summary>
+        public ulong RightStep;
+
+        /// <summary>The result. It has no byte in common with the others.</summary>
+        public IntPtr Result;
+
+        /// <summary>Its step.</summary>
+        public ulong ResultStep;
+    }
+
+    /// <summary>A provider of products. Start from TRIREME_GEMM_OPTIONS_INIT.</summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeGemmOptions
+    {
+        /// <summary>sizeof this struct as the caller knows it.</summary>
+        public uint StructSize;
+
+        /// <summary>The provider. Required.</summary>
+        public int Kind;
+
+        /// <summary>
+        /// LOADED: a file, or several with commas between them; the first one that can be used is
+        /// taken. Must be NULL for other kinds. Default: NULL, the names in docs/tensor.md.
+        /// </summary>
+        public IntPtr Library;
+
+        /// <summary>
+        /// LOADED: threads of each product. A library has one number of threads in a process, and
+        /// the bits depend on it. Must be 0 for other kinds. Default: 0, one.
+        /// </summary>
+        public uint Threads;
+
+        /// <summary>Must be 0.</summary>
+        public uint Reserved;
+
+        /// <summary>CALLER: the product. Required there, must be NULL for other kinds.</summary>
+        public IntPtr Callback;
+
+        /// <summary>
+        /// CALLER: handed to `callback`. It lives until the last layer of the tensor object is
+        /// gone.
+        /// </summary>
+        public IntPtr UserData;
+    }
+
     /// <summary>How ranks split extents. Start from TRIREME_TENSOR_OPTIONS_INIT.</summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeTensorOptions
@@ -11,7 +105,7 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>Must be 0.</summary>
+        /// <summary>0, or a sum of TRIREME_TENSOR_FLAG_*. Default: 0.</summary>
         public uint Flags;
 
         /// <summary>
@@ -27,6 +121,11 @@ namespace Trireme
         /// Longest time of a pass, in nanoseconds. Default: the communicator's timeout.
         /// </summary>
         public ulong TimeoutNs;
+
+        /// <summary>
+        /// The provider of products. Default: NULL, none; then no layer can be made.
+        /// </summary>
+        public IntPtr Gemm;
     }
 
     /// <summary>A rank's share of every extent. Set struct_size before the call.</summary>
@@ -51,11 +150,47 @@ namespace Trireme
         /// <summary>Blocks of this rank; 1 or more.</summary>
         public uint BlockCount;
 
-        /// <summary>Regions that are not destroyed.</summary>
+        /// <summary>Regions that are not destroyed, those inside layers too.</summary>
         public uint RegionCount;
 
         /// <summary>0.</summary>
         public uint Reserved;
+    }
+
+    /// <summary>
+    /// The provider of products that a tensor object uses. Set struct_size before the call.
+    /// </summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal unsafe struct NativeGemmInfo
+    {
+        /// <summary>sizeof this struct as the caller knows it.</summary>
+        public uint StructSize;
+
+        /// <summary>The provider; 0 if there is none.</summary>
+        public int Kind;
+
+        /// <summary>Threads of each product; 0 if not known.</summary>
+        public uint Threads;
+
+        /// <summary>
+        /// 1 if equal products gave equal bits when the provider was tried: with other threads
+        /// busy, and at other addresses. BUILTIN and CALLER are not tried and have 1. 0 without a
+        /// provider.
+        /// </summary>
+        public uint Repeatable;
+
+        /// <summary>
+        /// The name under which the library was opened, cut to fit; empty if there is none.
+        /// </summary>
+        public fixed byte Library[128];
+
+        /// <summary>
+        /// The library's version as it tells it, cut to fit; empty if it does not.
+        /// </summary>
+        public fixed byte Version[128];
+
+        /// <summary>The products that gave other bits, cut to fit; empty if repeatable.</summary>
+        public fixed byte Difference[128];
     }
 
     /// <summary>Attention heads of one rank. Set struct_size before the call.</summary>
@@ -189,7 +324,7 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it.</summary>
         public uint StructSize;
 
-        /// <summary>Must be 0.</summary>
+        /// <summary>TRIREME_PASS_FLAG_ADD or 0. Must be 0 for a region. Default: 0.</summary>
         public uint Flags;
 
         /// <summary>
@@ -204,6 +339,32 @@ namespace Trireme
     {
         /// <summary>Most blocks of an extent, and most summands of a sum.</summary>
         internal const int TRIREME_TENSOR_MAX_BLOCKS = 65536;
+
+        /// <summary>A function of the caller.</summary>
+        internal const int TRIREME_GEMM_KIND_CALLER = 1;
+
+        /// <summary>
+        /// A BLAS that the library opens at run time, by cblas_sgemm and cblas_dgemm: F32 and F64.
+        /// </summary>
+        internal const int TRIREME_GEMM_KIND_LOADED = 2;
+
+        /// <summary>
+        /// The library's own loops. They sum in f64, have the same bits on all machines, and are
+        /// slow.
+        /// </summary>
+        internal const int TRIREME_GEMM_KIND_BUILTIN = 3;
+
+        /// <summary>
+        /// Between layers, each rank has its rows of activations, in place of all rows. A
+        /// column-parallel layer gathers them. A row-parallel layer splits its sums by rows.
+        /// </summary>
+        internal const int TRIREME_TENSOR_FLAG_SEQUENCE = 1;
+
+        /// <summary>
+        /// Column-parallel layers keep the gathered input for backward in the caller's memory.
+        /// Without it they gather the input once more. Needs SEQUENCE.
+        /// </summary>
+        internal const int TRIREME_TENSOR_FLAG_KEEP_GATHERED = 2;
 
         /// <summary>
         /// Whole to shared. Forward: nothing moves. Backward: the sum of all ranks.
@@ -243,13 +404,25 @@ namespace Trireme
 
         internal const int TRIREME_REGION_DIMENSION_COLUMNS = 2;
 
+        /// <summary>
+        /// Adds to the gradients of weights and biases. Only for their passes in layers.h.
+        /// </summary>
+        internal const int TRIREME_PASS_FLAG_ADD = 1;
+
+        /// <summary>
+        /// A caller's matrix product. It runs on the thread of the call that needs it, one at a
+        /// time for each tensor object.
+        /// </summary>
+        [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+        internal delegate int ProductCallback(IntPtr product, IntPtr userData);
+
         /// <summary>Makes a tensor object for the ranks of a communicator.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_tensor_create(
             CommunicatorHandle communicator, ref NativeTensorOptions options,
             out TensorHandle outTensor);
 
-        /// <summary>Destroys the handle. Regions live on.</summary>
+        /// <summary>Destroys the handle. Regions and layers live on.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern void trireme_tensor_destroy(IntPtr tensor);
 
@@ -257,6 +430,11 @@ namespace Trireme
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_tensor_get_info(
             TensorHandle tensor, ref NativeTensorInfo info);
+
+        /// <summary>Tells which provider computes the products of layers.</summary>
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_tensor_get_gemm_info(
+            TensorHandle tensor, ref NativeGemmInfo info);
 
         /// <summary>Tells which elements of an extent a rank holds: those of its blocks.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]

@@ -15,6 +15,8 @@ from .communicator import *
 from .communicator import PROTOTYPES as _communicator
 from .failpoint import *
 from .failpoint import PROTOTYPES as _failpoint
+from .layers import *
+from .layers import PROTOTYPES as _layers
 from .log import *
 from .log import PROTOTYPES as _log
 from .mesh import *
@@ -62,6 +64,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     **_batch,
     **_communicator,
     **_failpoint,
+    **_tensor,
+    **_layers,
     **_log,
     **_mesh,
     **_messages,
@@ -72,7 +76,6 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     **_request,
     **_rooted_collectives,
     **_store,
-    **_tensor,
     **_trainer,
     **_version,
     **_vocabulary,

@@ -3,11 +3,39 @@
 
 from __future__ import annotations
 
-from ctypes import POINTER, Structure, c_char_p, c_int32, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char,
+    c_char_p,
+    c_int32,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from typing import Any
 
 # Most blocks of an extent, and most summands of a sum.
 TRIREME_TENSOR_MAX_BLOCKS = 65536
+
+# Numbers of the providers. The library links no BLAS, and never picks a provider by itself.
+
+# A function of the caller.
+TRIREME_GEMM_KIND_CALLER = 1
+# A BLAS that the library opens at run time, by cblas_sgemm and cblas_dgemm: F32 and F64.
+TRIREME_GEMM_KIND_LOADED = 2
+# The library's own loops. They sum in f64, have the same bits on all machines, and are slow.
+TRIREME_GEMM_KIND_BUILTIN = 3
+
+# Flags of a tensor object. They change layers (layers.h), not regions.
+
+# Between layers, each rank has its rows of activations, in place of all rows. A column-parallel
+# layer gathers them. A row-parallel layer splits its sums by rows.
+TRIREME_TENSOR_FLAG_SEQUENCE = 1
+# Column-parallel layers keep the gathered input for backward in the caller's memory. Without it
+# they gather the input once more. Needs SEQUENCE.
+TRIREME_TENSOR_FLAG_KEEP_GATHERED = 2
 
 # Numbers of the kinds. Each line tells the two forms, then the forward pass, then the backward
 # pass. A pass with "nothing moves" or "this rank's part" works on this rank alone. Every other pass
@@ -35,6 +63,82 @@ TRIREME_REGION_DIMENSION_NONE = 0
 TRIREME_REGION_DIMENSION_ROWS = 1
 TRIREME_REGION_DIMENSION_COLUMNS = 2
 
+# Flags of a pass.
+
+# Adds to the gradients of weights and biases. Only for their passes in layers.h.
+TRIREME_PASS_FLAG_ADD = 1
+
+
+class trireme_product(Structure):
+    """One matrix product: result = left * right, or result + left * right.
+
+    All matrices are row-major: elements of a row lie side by side. A step is the distance from row
+    to row in elements, as the matrix lies in memory. A transposed matrix lies there as its
+    transpose: `left` is rows by depth, or depth by rows if transposed.
+    """
+
+    _fields_ = [
+        # sizeof this struct as the library knows it.
+        ("struct_size", c_uint32),
+        # Type of `left` and `right`. `result` has the same type, or F32 if this is F16 or BF16.
+        ("dtype", c_int32),
+        # 1 if `left` lies in memory as its transpose, else 0.
+        ("left_transposed", c_int32),
+        # The same for `right`.
+        ("right_transposed", c_int32),
+        # 1 to add the product to `result`. 0 to overwrite it; its old contents may be NaN.
+        ("add", c_int32),
+        # 0.
+        ("reserved", c_uint32),
+        # Rows of `left` and `result`; 1 or more.
+        ("rows", c_uint64),
+        # Columns of `right` and `result`; 1 or more.
+        ("columns", c_uint64),
+        # Columns of `left` and rows of `right`; 1 or more.
+        ("depth", c_uint64),
+        # The left matrix.
+        ("left", c_void_p),
+        # Its step.
+        ("left_step", c_uint64),
+        # The right matrix.
+        ("right", c_void_p),
+        # Its step.
+        ("right_step", c_uint64),
+        # The result. It has no byte in common with the others.
+        ("result", c_void_p),
+        # Its step.
+        ("result_step", c_uint64),
+    ]
+
+# A caller's matrix product. It runs on the thread of the call that needs it, one at a time for each
+# tensor object.
+# It returns 0, or any other number to fail: then all ranks get TRIREME_ERROR_CALLBACK. Equal
+# products have to give equal bits, wherever the matrices lie, or layers are not reproducible.
+trireme_product_callback = CFUNCTYPE(c_int32, POINTER(trireme_product), c_void_p)
+
+
+class trireme_gemm_options(Structure):
+    """A provider of products. Start from TRIREME_GEMM_OPTIONS_INIT."""
+
+    _fields_ = [
+        # sizeof this struct as the caller knows it.
+        ("struct_size", c_uint32),
+        # The provider. Required.
+        ("kind", c_int32),
+        # LOADED: a file, or several with commas between them; the first one that can be used is
+        # taken. Must be NULL for other kinds. Default: NULL, the names in docs/tensor.md.
+        ("library", c_char_p),
+        # LOADED: threads of each product. A library has one number of threads in a process, and the
+        # bits depend on it. Must be 0 for other kinds. Default: 0, one.
+        ("threads", c_uint32),
+        # Must be 0.
+        ("reserved", c_uint32),
+        # CALLER: the product. Required there, must be NULL for other kinds.
+        ("callback", trireme_product_callback),
+        # CALLER: handed to `callback`. It lives until the last layer of the tensor object is gone.
+        ("user_data", c_void_p),
+    ]
+
 
 class trireme_tensor_options(Structure):
     """How ranks split extents. Start from TRIREME_TENSOR_OPTIONS_INIT."""
@@ -42,7 +146,7 @@ class trireme_tensor_options(Structure):
     _fields_ = [
         # sizeof this struct as the caller knows it.
         ("struct_size", c_uint32),
-        # Must be 0.
+        # 0, or a sum of TRIREME_TENSOR_FLAG_*. Default: 0.
         ("flags", c_uint32),
         # Blocks of every extent: at least the world size, at most TRIREME_TENSOR_MAX_BLOCKS. Block
         # i of an extent E holds [iE/G, (i+1)E/G). Default: 0, one block for each rank.
@@ -51,6 +155,8 @@ class trireme_tensor_options(Structure):
         ("reserved", c_uint32),
         # Longest time of a pass, in nanoseconds. Default: the communicator's timeout.
         ("timeout_ns", c_uint64),
+        # The provider of products. Default: NULL, none; then no layer can be made.
+        ("gemm", POINTER(trireme_gemm_options)),
     ]
 
 
@@ -70,10 +176,32 @@ class trireme_tensor_info(Structure):
         ("first_block", c_uint32),
         # Blocks of this rank; 1 or more.
         ("block_count", c_uint32),
-        # Regions that are not destroyed.
+        # Regions that are not destroyed, those inside layers too.
         ("region_count", c_uint32),
         # 0.
         ("reserved", c_uint32),
+    ]
+
+
+class trireme_gemm_info(Structure):
+    """The provider of products that a tensor object uses. Set struct_size before the call."""
+
+    _fields_ = [
+        # sizeof this struct as the caller knows it.
+        ("struct_size", c_uint32),
+        # The provider; 0 if there is none.
+        ("kind", c_int32),
+        # Threads of each product; 0 if not known.
+        ("threads", c_uint32),
+        # 1 if equal products gave equal bits when the provider was tried: with other threads busy,
+        # and at other addresses. BUILTIN and CALLER are not tried and have 1. 0 without a provider.
+        ("repeatable", c_uint32),
+        # The name under which the library was opened, cut to fit; empty if there is none.
+        ("library", c_char * 128),
+        # The library's version as it tells it, cut to fit; empty if it does not.
+        ("version", c_char * 128),
+        # The products that gave other bits, cut to fit; empty if repeatable.
+        ("difference", c_char * 128),
     ]
 
 
@@ -164,7 +292,7 @@ class trireme_pass_options(Structure):
     _fields_ = [
         # sizeof this struct as the caller knows it.
         ("struct_size", c_uint32),
-        # Must be 0.
+        # TRIREME_PASS_FLAG_ADD or 0. Must be 0 for a region. Default: 0.
         ("flags", c_uint32),
         # Nanoseconds from now to the deadline. Default: timeout_ns of the tensor object's options.
         ("timeout_ns", c_uint64),
@@ -177,10 +305,12 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         c_int32,
         [c_void_p, POINTER(trireme_tensor_options), POINTER(c_void_p)],
     ),
-    # Destroys the handle. Regions live on.
+    # Destroys the handle. Regions and layers live on.
     "trireme_tensor_destroy": (None, [c_void_p]),
     # Tells this rank's share of every extent.
     "trireme_tensor_get_info": (c_int32, [c_void_p, POINTER(trireme_tensor_info)]),
+    # Tells which provider computes the products of layers.
+    "trireme_tensor_get_gemm_info": (c_int32, [c_void_p, POINTER(trireme_gemm_info)]),
     # Tells which elements of an extent a rank holds: those of its blocks.
     "trireme_tensor_range": (
         c_int32,

@@ -6,6 +6,7 @@ mod buffer;
 mod collectives;
 mod communicator;
 mod failpoint;
+mod layers;
 mod log;
 mod mesh;
 mod messages;
@@ -33,6 +34,7 @@ pub use buffer::*;
 pub use collectives::*;
 pub use communicator::*;
 pub use failpoint::*;
+pub use layers::*;
 pub use log::*;
 pub use mesh::*;
 pub use messages::*;
@@ -59,6 +61,7 @@ pub use vocabulary::*;
 #[doc(hidden)]
 pub const CONSTANTS: &[&[(&str, i64)]] = &[
     collectives::CONSTANTS,
+    layers::CONSTANTS,
     log::CONSTANTS,
     mesh::CONSTANTS,
     messages::CONSTANTS,
@@ -82,6 +85,7 @@ pub const CONSTANTS: &[&[(&str, i64)]] = &[
 pub fn layout(line: &mut dyn FnMut(&str, &str, usize, usize)) {
     collectives::layout(line);
     communicator::layout(line);
+    layers::layout(line);
     mesh::layout(line);
     messages::layout(line);
     model_options::layout(line);

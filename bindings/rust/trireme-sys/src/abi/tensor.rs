@@ -43,6 +43,9 @@ handles! {
     trireme_region
 }
 
+/// The provider of the matrix products of layers. 0 is none.
+pub type trireme_gemm_kind = i32;
+
 /// A place of a model where an array changes its form.
 pub type trireme_region_kind = i32;
 
@@ -52,6 +55,20 @@ pub type trireme_region_dimension = i32;
 constants! {
     /// Most blocks of an extent, and most summands of a sum.
     TRIREME_TENSOR_MAX_BLOCKS: u32 = 65536;
+    // Numbers of the providers. The library links no BLAS, and never picks a provider by itself.
+    /// A function of the caller.
+    TRIREME_GEMM_KIND_CALLER: trireme_gemm_kind = 1;
+    /// A BLAS that the library opens at run time, by cblas_sgemm and cblas_dgemm: F32 and F64.
+    TRIREME_GEMM_KIND_LOADED: trireme_gemm_kind = 2;
+    /// The library's own loops. They sum in f64, have the same bits on all machines, and are slow.
+    TRIREME_GEMM_KIND_BUILTIN: trireme_gemm_kind = 3;
+    // Flags of a tensor object. They change layers (layers.h), not regions.
+    /// Between layers, each rank has its rows of activations, in place of all rows. A
+    /// column-parallel layer gathers them. A row-parallel layer splits its sums by rows.
+    TRIREME_TENSOR_FLAG_SEQUENCE: u32 = 1;
+    /// Column-parallel layers keep the gathered input for backward in the caller's memory. Without
+    /// it they gather the input once more. Needs SEQUENCE.
+    TRIREME_TENSOR_FLAG_KEEP_GATHERED: u32 = 2;
     // Numbers of the kinds. Each line tells the two forms, then the forward pass, then the backward
     // pass. A pass with "nothing moves" or "this rank's part" works on this rank alone. Every other
     // pass moves bytes, and counts as one that does with a single rank, too.
@@ -74,14 +91,82 @@ constants! {
     TRIREME_REGION_DIMENSION_NONE: trireme_region_dimension = 0;
     TRIREME_REGION_DIMENSION_ROWS: trireme_region_dimension = 1;
     TRIREME_REGION_DIMENSION_COLUMNS: trireme_region_dimension = 2;
+    // Flags of a pass.
+    /// Adds to the gradients of weights and biases. Only for their passes in layers.h.
+    TRIREME_PASS_FLAG_ADD: u32 = 1;
 }
 
+/// A caller's matrix product. It runs on the thread of the call that needs it, one at a time for
+/// each tensor object.
+///
+/// It returns 0, or any other number to fail: then all ranks get TRIREME_ERROR_CALLBACK. Equal
+/// products have to give equal bits, wherever the matrices lie, or layers are not reproducible.
+pub type trireme_product_callback =
+    Option<unsafe extern "C" fn(product: *const trireme_product, user_data: *mut c_void) -> i32>;
+
 structs! {
+    /// One matrix product: result = left \* right, or result + left \* right.
+    ///
+    /// All matrices are row-major: elements of a row lie side by side. A step is the distance from
+    /// row to row in elements, as the matrix lies in memory. A transposed matrix lies there as its
+    /// transpose: `left` is rows by depth, or depth by rows if transposed.
+    trireme_product {
+        /// sizeof this struct as the library knows it.
+        struct_size: u32,
+        /// Type of `left` and `right`. `result` has the same type, or F32 if this is F16 or BF16.
+        dtype: trireme_dtype,
+        /// 1 if `left` lies in memory as its transpose, else 0.
+        left_transposed: i32,
+        /// The same for `right`.
+        right_transposed: i32,
+        /// 1 to add the product to `result`. 0 to overwrite it; its old contents may be NaN.
+        add: i32,
+        /// 0.
+        reserved: u32,
+        /// Rows of `left` and `result`; 1 or more.
+        rows: u64,
+        /// Columns of `right` and `result`; 1 or more.
+        columns: u64,
+        /// Columns of `left` and rows of `right`; 1 or more.
+        depth: u64,
+        /// The left matrix.
+        left: *const c_void,
+        /// Its step.
+        left_step: u64,
+        /// The right matrix.
+        right: *const c_void,
+        /// Its step.
+        right_step: u64,
+        /// The result. It has no byte in common with the others.
+        result: *mut c_void,
+        /// Its step.
+        result_step: u64,
+    }
+    /// A provider of products. Start from TRIREME_GEMM_OPTIONS_INIT.
+    trireme_gemm_options {
+        /// sizeof this struct as the caller knows it.
+        struct_size: u32,
+        /// The provider. Required.
+        kind: trireme_gemm_kind,
+        /// LOADED: a file, or several with commas between them; the first one that can be used is
+        /// taken. Must be NULL for other kinds. Default: NULL, the names in docs/tensor.md.
+        library: *const c_char,
+        /// LOADED: threads of each product. A library has one number of threads in a process, and
+        /// the bits depend on it. Must be 0 for other kinds. Default: 0, one.
+        threads: u32,
+        /// Must be 0.
+        reserved: u32,
+        /// CALLER: the product. Required there, must be NULL for other kinds.
+        callback: trireme_product_callback,
+        /// CALLER: handed to `callback`. It lives until the last layer of the tensor object is
+        /// gone.
+        user_data: *mut c_void,
+    }
     /// How ranks split extents. Start from TRIREME_TENSOR_OPTIONS_INIT.
     trireme_tensor_options {
         /// sizeof this struct as the caller knows it.
         struct_size: u32,
-        /// Must be 0.
+        /// 0, or a sum of TRIREME_TENSOR_FLAG_\*. Default: 0.
         flags: u32,
         /// Blocks of every extent: at least the world size, at most TRIREME_TENSOR_MAX_BLOCKS.
         /// Block i of an extent E holds \[iE/G, (i+1)E/G). Default: 0, one block for each rank.
@@ -90,6 +175,8 @@ structs! {
         reserved: u32,
         /// Longest time of a pass, in nanoseconds. Default: the communicator's timeout.
         timeout_ns: u64,
+        /// The provider of products. Default: NULL, none; then no layer can be made.
+        gemm: *const trireme_gemm_options,
     }
     /// A rank's share of every extent. Set struct_size before the call.
     trireme_tensor_info {
@@ -105,10 +192,29 @@ structs! {
         first_block: u32,
         /// Blocks of this rank; 1 or more.
         block_count: u32,
-        /// Regions that are not destroyed.
+        /// Regions that are not destroyed, those inside layers too.
         region_count: u32,
         /// 0.
         reserved: u32,
+    }
+    /// The provider of products that a tensor object uses. Set struct_size before the call.
+    trireme_gemm_info {
+        /// sizeof this struct as the caller knows it.
+        struct_size: u32,
+        /// The provider; 0 if there is none.
+        kind: trireme_gemm_kind,
+        /// Threads of each product; 0 if not known.
+        threads: u32,
+        /// 1 if equal products gave equal bits when the provider was tried: with other threads
+        /// busy, and at other addresses. BUILTIN and CALLER are not tried and have 1. 0 without a
+        /// provider.
+        repeatable: u32,
+        /// The name under which the library was opened, cut to fit; empty if there is none.
+        library: [c_char; 128],
+        /// The library's version as it tells it, cut to fit; empty if it does not.
+        version: [c_char; 128],
+        /// The products that gave other bits, cut to fit; empty if repeatable.
+        difference: [c_char; 128],
     }
     /// Attention heads of one rank. Set struct_size before the call.
     trireme_head_info {
@@ -183,7 +289,7 @@ structs! {
     trireme_pass_options {
         /// sizeof this struct as the caller knows it.
         struct_size: u32,
-        /// Must be 0.
+        /// TRIREME_PASS_FLAG_ADD or 0. Must be 0 for a region. Default: 0.
         flags: u32,
         /// Nanoseconds from now to the deadline. Default: timeout_ns of the tensor object's
         /// options.
@@ -192,8 +298,10 @@ structs! {
 }
 
 inits! {
+    trireme_gemm_options
     trireme_tensor_options
     trireme_tensor_info
+    trireme_gemm_info
     trireme_head_info
     trireme_region_options
     trireme_region_info
@@ -203,8 +311,9 @@ inits! {
 extern "C" {
     /// Makes a tensor object for the ranks of a communicator.
     ///
-    /// Local: does not wait for the peers. Keeps no pointer into `options`. All ranks give the same
-    /// blocks; passes compare them.
+    /// Local: does not wait for the peers. Keeps no pointer into `options`, but for user_data. All
+    /// ranks give the same blocks; passes compare them. A provider LOADED makes a few small
+    /// products, which tell whether it is right and repeatable.
     ///
     /// * `communicator`: The ranks, such as those along the axis "tensor" of a mesh.
     /// * `options`: How ranks split extents; NULL for the defaults.
@@ -215,9 +324,15 @@ extern "C" {
     ///
     /// * `TRIREME_OK`
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live communicator of this process.
-    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: out_tensor is NULL, `flags` or `reserved` is not 0, or
-    ///   `blocks` is below the world size or too large.
-    /// * `TRIREME_ERROR_UNSUPPORTED`: `options` sets a field newer than this library.
+    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: out_tensor is NULL, a flag is unknown, `reserved` is not
+    ///   0, or `blocks` is below the world size or too large. Or KEEP_GATHERED stands without
+    ///   SEQUENCE. Or the provider's kind is unknown, lacks its callback, or has a field of another
+    ///   kind.
+    /// * `TRIREME_ERROR_INVALID_STATE`: The library of a provider LOADED computes with another
+    ///   number of threads in this process.
+    /// * `TRIREME_ERROR_UNSUPPORTED`: No BLAS can be used; the message lists what was tried and why
+    ///   it was refused. Or `blocks` is above 0, and equal products of the library gave other bits.
+    ///   Or `options` sets a field newer than this library.
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
@@ -226,7 +341,7 @@ extern "C" {
         options: *const trireme_tensor_options,
         out_tensor: *mut *mut trireme_tensor,
     ) -> trireme_status;
-    /// Destroys the handle. Regions live on.
+    /// Destroys the handle. Regions and layers live on.
     ///
     /// Never waits for a peer.
     ///
@@ -251,6 +366,24 @@ extern "C" {
     pub fn trireme_tensor_get_info(
         tensor: *const trireme_tensor,
         info: *mut trireme_tensor_info,
+    ) -> trireme_status;
+    /// Tells which provider computes the products of layers.
+    ///
+    /// Does not block.
+    ///
+    /// * `tensor`: The tensor object.
+    /// * `info`: Where to write it. Only struct_size is read.
+    ///
+    /// Answers:
+    ///
+    /// * `TRIREME_OK`
+    /// * `TRIREME_ERROR_INVALID_HANDLE`: No live tensor object of this process.
+    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: `info` is NULL, or its struct_size is too small.
+    ///
+    /// Thread safety: any thread, also concurrently. Since 1.0.
+    pub fn trireme_tensor_get_gemm_info(
+        tensor: *const trireme_tensor,
+        info: *mut trireme_gemm_info,
     ) -> trireme_status;
     /// Tells which elements of an extent a rank holds: those of its blocks.
     ///

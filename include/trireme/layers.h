@@ -1,0 +1,329 @@
+/**
+ * @file layers.h
+ * @brief Layers whose weights are split between ranks: linear layers.
+ *
+ * A linear layer computes output = input * transpose(weight) + bias. The whole weight has a row for
+ * each output and a column for each input, as in common frameworks. Each rank holds a part of it:
+ * - A column-parallel layer splits the outputs. A rank has the weight's rows of its outputs, and
+ *   their biases. Its input is whole. Its output is split by columns, or gathered.
+ * - A row-parallel layer splits the inputs. A rank has the weight's columns of its inputs. Its
+ *   input is split by columns. Its output is the sum over all ranks. Each rank has the whole bias,
+ *   which is added to the sum once.
+ *
+ * With TRIREME_TENSOR_FLAG_SEQUENCE, the whole input of a column-parallel layer and the output of a
+ * row-parallel layer are split by rows: each rank has the rows of trireme_tensor_range().
+ *
+ * Layers hold no weights. Weights, biases and their gradients belong to the caller. So several
+ * layers may use one weight, such as one layer for a shorter last batch: the number of rows of a
+ * layer is fixed.
+ *
+ * Matrices are row-major without gaps. The tensor object's provider makes the products
+ * (trireme_gemm_options).
+ *
+ * Bits: with `blocks` of G, every product is made block by block, by the same calls for every
+ * number of ranks from 1 to G. Sums over blocks go along the tree of tensor.h. So outputs and all
+ * gradients have the same bits for each of these numbers, with and without SEQUENCE. Another G, or
+ * another provider, library, processor or number of BLAS threads may give other bits.
+ *
+ * Types: F32, F64, F16 and BF16. Products and sums of F16 and BF16 are F32, and so are the
+ * gradients of weights and biases. Outputs and gradients of inputs are rounded once.
+ *
+ * Order: calls that move bytes are collectives of the communicator, as the passes of regions are.
+ * A layer's info tells which ones move bytes. All ranks make them in one order. If ranks differ,
+ * every rank gets TRIREME_ERROR_MISMATCH.
+ *
+ * Failures: if a product fails on one rank, the group fails, and all ranks get the same status.
+ *
+ * Ownership: functions named _create create objects, and those named _destroy destroy them. A layer
+ * keeps its tensor object alive.
+ *
+ * Thread safety: the layers of a tensor object share memory. One thread at a time may call their
+ * functions named forward and backward; a second one gets TRIREME_ERROR_INVALID_STATE.
+ */
+#ifndef TRIREME_LAYERS_H
+#define TRIREME_LAYERS_H
+
+#include <stdint.h>
+#include <trireme/export.h>
+#include <trireme/status.h>
+#include <trireme/tensor.h>
+#include <trireme/types.h>
+
+TRIREME_BEGIN_C
+
+/** A linear layer whose weight is split between ranks. */
+typedef struct trireme_linear trireme_linear;
+
+/** The extent of a linear layer's weight that ranks split. */
+typedef int32_t trireme_linear_kind;
+
+/** Numbers of the kinds. */
+enum {
+    /** Outputs are split. */
+    TRIREME_LINEAR_KIND_COLUMN = 1,
+    /** Inputs are split. */
+    TRIREME_LINEAR_KIND_ROW = 2
+};
+
+/** Flags of a linear layer. */
+enum {
+    /** The layer has a bias. */
+    TRIREME_LINEAR_FLAG_BIAS = 1,
+    /** COLUMN: every rank gets the outputs of all ranks. */
+    TRIREME_LINEAR_FLAG_GATHERED_OUTPUT = 2,
+    /**
+     * ROW: each rank hands in its columns of the input, such as the output of a COLUMN layer.
+     * Without it, each rank hands in the whole input. Required with SEQUENCE.
+     */
+    TRIREME_LINEAR_FLAG_INPUT_SPLIT = 4
+};
+
+/** A linear layer. Start from TRIREME_LINEAR_OPTIONS_INIT. */
+typedef struct trireme_linear_options {
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /** 0, or a sum of TRIREME_LINEAR_FLAG_*. Default: 0. */
+    uint32_t flags;
+    /**
+     * Name for messages: 1 to 40 bytes of UTF-8 without control characters. No two layers of a
+     * tensor object share one, unless one is destroyed. Required.
+     */
+    const char *name;
+    /** The extent that ranks split. Required. */
+    trireme_linear_kind kind;
+    /** Type of the weight, the bias, the input and the output. Required. */
+    trireme_dtype dtype;
+    /** Inputs of the whole layer, which are columns of its input. May be below the world size. */
+    uint64_t input;
+    /** Outputs of the whole layer. May be below the world size. */
+    uint64_t output;
+    /** Rows of the whole input in each call, such as tokens of a batch. May be 0. */
+    uint64_t rows;
+    /**
+     * COLUMN: equal parts of the outputs, one after the other. Ranks split each of them. A rank has
+     * its outputs of the first part, then those of the next one. 2 for a gate and its values; 3 for
+     * queries, keys and values. Divides `output`. Default: 0, which means 1. ROW: must be 0 or 1.
+     */
+    uint32_t stretches;
+    /** Must be 0. */
+    uint32_t reserved;
+} trireme_linear_options; /* since 1.0 */
+
+/** No layer yet. */
+#define TRIREME_LINEAR_OPTIONS_INIT TRIREME_INIT(trireme_linear_options)
+
+/**
+ * Sizes and counts of a linear layer on this rank. Set struct_size before the call.
+ *
+ * More than 16 fields: shapes of all arrays, bytes and passes of all calls, told at once.
+ */
+typedef struct trireme_linear_info {
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /** Type of the gradients of weight and bias: F32 where the layer has F16 or BF16. */
+    trireme_dtype gradient_dtype;
+    /** The first output (COLUMN) or input (ROW) of this rank, counted within a stretch. */
+    uint64_t first;
+    /** Outputs (COLUMN) or inputs (ROW) of this rank in each stretch; may be 0. */
+    uint64_t count;
+    /** Rows of this rank's weight. COLUMN: stretches * count. ROW: all outputs. */
+    uint64_t weight_rows;
+    /** Columns of this rank's weight. COLUMN: all inputs. ROW: count. */
+    uint64_t weight_columns;
+    /** Elements of this rank's bias; 0 without BIAS. */
+    uint64_t bias_count;
+    /** Rows of this rank's input. */
+    uint64_t input_rows;
+    /** Columns of this rank's input. */
+    uint64_t input_columns;
+    /** Rows of this rank's output. */
+    uint64_t output_rows;
+    /** Columns of this rank's output. */
+    uint64_t output_columns;
+    /** Bytes of `kept` in the calls, which the caller holds from forward to backward. */
+    uint64_t kept_bytes;
+    /** Bytes of the memory that all layers of the tensor object share, as far as this one needs it.
+     */
+    uint64_t workspace_bytes;
+    /** Bytes of this rank that peers read in a forward pass. */
+    uint64_t forward_bytes;
+    /** The same in a pass of trireme_linear_backward_input(). */
+    uint64_t backward_input_bytes;
+    /** The same in a pass of trireme_linear_backward_weight(). */
+    uint64_t backward_weight_bytes;
+    /** Forward passes that have succeeded. */
+    uint64_t forward_passes;
+    /** Passes of trireme_linear_backward_input() that have succeeded. */
+    uint64_t backward_input_passes;
+    /** Passes of trireme_linear_backward_weight() that have succeeded. */
+    uint64_t backward_weight_passes;
+} trireme_linear_info; /* since 1.0 */
+
+/** An info ready for trireme_linear_get_info(). */
+#define TRIREME_LINEAR_INFO_INIT TRIREME_INIT(trireme_linear_info)
+
+/**
+ * Makes a linear layer.
+ *
+ * Local: does not wait for the peers. Keeps no pointer into `options`. Allocates the memory that
+ * its calls need, unless another layer of the tensor object has as much.
+ *
+ * @param tensor   The tensor object. Its options name a provider of products.
+ * @param options  The layer. Required.
+ * @param[out] out_linear  The new layer; free it with trireme_linear_destroy(). Not written on
+ *                 failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live tensor object of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or a number or flag is unknown or out
+ *                 of range. Or a flag does not suit the kind. Or `stretches` does not divide
+ *                 `output`. Or SEQUENCE, and a ROW layer without INPUT_SPLIT. Or the name is empty,
+ *                 too long, taken, not UTF-8 or has a control character. Or an array has more bytes
+ *                 than memory can hold.
+ * @retval TRIREME_ERROR_INVALID_STATE  The tensor object has no provider of products. Or its
+ *                 communicator is destroyed.
+ * @retval TRIREME_ERROR_UNSUPPORTED  The provider has no products of this dtype. Or `options` sets
+ *                 a field newer than this library.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_linear_create(
+    trireme_tensor *tensor, const trireme_linear_options *options, trireme_linear **out_linear);
+
+/**
+ * Destroys a linear layer. Its name is free again at once.
+ *
+ * Never waits for a peer. A call that runs in another thread goes on.
+ *
+ * @param linear  A layer; NULL and a stale handle are ignored.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_API void TRIREME_CALLCONV trireme_linear_destroy(trireme_linear *linear);
+
+/**
+ * Tells the sizes and counts of a linear layer.
+ *
+ * Does not block.
+ *
+ * @param linear  The layer.
+ * @param[out] info  Where to write it. Only struct_size is read.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live linear layer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  `info` is NULL, or its struct_size is too small.
+ *
+ * Thread safety: one call at a time per layer.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
+trireme_linear_get_info(const trireme_linear *linear, trireme_linear_info *info);
+
+/**
+ * Computes the output.
+ *
+ * Collective if info.forward_bytes of any rank is above 0: ROW, GATHERED_OUTPUT and SEQUENCE. Then
+ * it blocks until it is done on this rank or the deadline passes. Keeps no pointer. Written arrays
+ * have no byte in common with another array.
+ *
+ * @param linear  The layer.
+ * @param input   info.input_rows by info.input_columns elements.
+ * @param weight  info.weight_rows by info.weight_columns elements.
+ * @param bias    info.bias_count elements; NULL without BIAS.
+ * @param[out] output  info.output_rows by info.output_columns elements. After an argument error it
+ *                is untouched. After a failure on the way it may hold anything.
+ * @param[out] kept  COLUMN with KEEP_GATHERED: info.kept_bytes bytes, for
+ *                trireme_linear_backward_weight(). Else it is not used and may be NULL.
+ * @param options  Options of this pass; NULL for the defaults. Its flags must be 0.
+ * @retval TRIREME_OK  Done on this rank.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live linear layer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, arrays overlap, there is a bias
+ *                without BIAS, or an option is out of range.
+ * @retval TRIREME_ERROR_INVALID_STATE  Called inside a batch, or while another thread calls a layer
+ *                of the tensor object. Or the pass moves bytes, and was called inside a completion
+ *                callback of the communicator, or after its destruction.
+ * @retval TRIREME_ERROR_UNSUPPORTED  An extent is larger than the library of the provider takes. Or
+ *                `options` sets a field newer than this library.
+ * @retval TRIREME_ERROR_CALLBACK  The caller's product failed on a rank.
+ * @return Any other status as listed at the top of collectives.h. Then the communicator has failed.
+ *
+ * Thread safety: one call at a time per tensor object.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_linear_forward(
+    trireme_linear *linear, const void *input, const void *weight, const void *bias, void *output,
+    void *kept, const trireme_pass_options *options);
+
+/**
+ * Computes the gradient of the input.
+ *
+ * Collective if info.backward_input_bytes of any rank is above 0: COLUMN, SEQUENCE, and ROW without
+ * INPUT_SPLIT. Then it blocks. There is one forward pass at least for each pass of this function.
+ *
+ * @param linear  The layer.
+ * @param output_gradient  info.output_rows by info.output_columns elements. Gradients of a whole
+ *                output are the same on all ranks.
+ * @param weight  As in the forward pass.
+ * @param[out] input_gradient  info.input_rows by info.input_columns elements. After an argument
+ *                error it is untouched. After a failure on the way it may hold anything.
+ * @param[out] kept  ROW with SEQUENCE: info.kept_bytes bytes, which get the gathered gradient for
+ *                trireme_linear_backward_weight(). Else it is not used and may be NULL.
+ * @param options  Options of this pass; NULL for the defaults. Its flags must be 0.
+ * @retval TRIREME_OK  Done on this rank.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live linear layer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, arrays overlap, or an option is out of
+ *                range.
+ * @retval TRIREME_ERROR_INVALID_STATE  There were as many of these passes as forward passes. Or as
+ *                for trireme_linear_forward().
+ * @retval TRIREME_ERROR_UNSUPPORTED  As for trireme_linear_forward().
+ * @retval TRIREME_ERROR_CALLBACK  The caller's product failed on a rank.
+ * @return Any other status as listed at the top of collectives.h. Then the communicator has failed.
+ *
+ * Thread safety: one call at a time per tensor object.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_linear_backward_input(
+    trireme_linear *linear, const void *output_gradient, const void *weight, void *input_gradient,
+    void *kept, const trireme_pass_options *options);
+
+/**
+ * Computes the gradients of this rank's weight and bias. It may come any time after the forward
+ * pass, such as after backward passes of other layers.
+ *
+ * Collective if info.backward_weight_bytes of any rank is above 0: COLUMN with SEQUENCE and without
+ * KEEP_GATHERED. Then it blocks. There is one forward pass at least for each pass of this function.
+ *
+ * No rank sums these gradients with another one: each belongs to the rank's own part. The bias of a
+ * ROW layer is whole on all ranks, and so is its gradient, with the same bits.
+ *
+ * @param linear  The layer.
+ * @param input   As in the forward pass. COLUMN with KEEP_GATHERED: not read, may be NULL.
+ * @param output_gradient  As in trireme_linear_backward_input(). ROW with SEQUENCE: not read, may
+ *                be NULL.
+ * @param kept    info.kept_bytes bytes, as the earlier pass has left them.
+ * @param[out] weight_gradient  info.weight_rows by info.weight_columns elements of
+ *                info.gradient_dtype. With TRIREME_PASS_FLAG_ADD the gradient is added to them.
+ * @param[out] bias_gradient  info.bias_count elements likewise; NULL without BIAS.
+ * @param options  Options of this pass; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live linear layer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, arrays overlap, there is a
+ *                bias_gradient without BIAS, or an option is out of range.
+ * @retval TRIREME_ERROR_INVALID_STATE  There were as many of these passes as forward passes. Or ROW
+ *                with SEQUENCE, and there were as many as passes of
+ *                trireme_linear_backward_input(). Or as for trireme_linear_forward().
+ * @retval TRIREME_ERROR_UNSUPPORTED  As for trireme_linear_forward().
+ * @retval TRIREME_ERROR_CALLBACK  The caller's product failed on a rank.
+ * @return Any other status as listed at the top of collectives.h. Then the communicator has failed.
+ *
+ * Thread safety: one call at a time per tensor object.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_linear_backward_weight(
+    trireme_linear *linear, const void *input, const void *output_gradient, const void *kept,
+    void *weight_gradient, void *bias_gradient, const trireme_pass_options *options);
+
+TRIREME_END_C
+
+#endif

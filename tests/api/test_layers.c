@@ -1,0 +1,299 @@
+/* Linear layers: every result to the last bit, for every number of ranks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "layers.inc"
+
+#define MOST 8
+
+static const int world_sizes[] = {1, 2, 3, 4, 5, 8};
+
+struct trial {
+    struct layer_spec spec;
+    struct verdict verdicts[MOST];
+};
+
+static uint64_t sent_bytes(struct verdict *verdict, trireme_communicator *communicator) {
+    trireme_communicator_statistics now = TRIREME_COMMUNICATOR_STATISTICS_INIT;
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_communicator_get_statistics(communicator, &now));
+    return now.sent_bytes;
+}
+
+static void tell(struct verdict *verdict, const struct layer_spec *spec, const char *what) {
+    char text[240];
+    snprintf(text, sizeof text,
+             "%s: kind %d, flags %u, tensor flags %u, %s %dx%d by %d, %u stretches, %u blocks",
+             what, (int)spec->kind, spec->flags, spec->tensor_flags,
+             trireme_dtype_name(spec->dtype), (int)spec->rows, (int)spec->input, (int)spec->output,
+             spec->stretches, spec->blocks);
+    expect_failed(verdict, __FILE__, __LINE__, text);
+}
+
+/* An array of the full extent, as it lies between layers. */
+static struct part full_part(const struct layer_spec *spec, const struct matrix *whole, int rank) {
+    struct part part = whole_part(whole);
+    if ((spec->tensor_flags & TRIREME_TENSOR_FLAG_SEQUENCE) != 0) {
+        part.first_row = rank_cut(spec, whole->rows, rank);
+        part.end_row = rank_cut(spec, whole->rows, rank + 1);
+    }
+    return part;
+}
+
+static struct part split_part(const struct layer_spec *spec, const struct matrix *whole, int rank) {
+    struct part part = whole_part(whole);
+    if (is_column(spec) ? (spec->flags & TRIREME_LINEAR_FLAG_GATHERED_OUTPUT) != 0
+                        : (spec->flags & TRIREME_LINEAR_FLAG_INPUT_SPLIT) == 0) {
+        return part;
+    }
+    part.stretches = spec->stretches;
+    part.first_column = rank_cut(spec, whole->columns / spec->stretches, rank);
+    part.end_column = rank_cut(spec, whole->columns / spec->stretches, rank + 1);
+    return part;
+}
+
+static struct part input_part(const struct layer_spec *spec, const struct matrix *whole, int rank) {
+    return is_column(spec) ? full_part(spec, whole, rank) : split_part(spec, whole, rank);
+}
+
+static struct part
+output_part(const struct layer_spec *spec, const struct matrix *whole, int rank) {
+    return is_column(spec) ? split_part(spec, whole, rank) : full_part(spec, whole, rank);
+}
+
+/* Arrays of one rank, and their sizes as the layer tells them. */
+struct own_arrays {
+    struct matrix input, weight, bias, output_gradient;
+    struct matrix output, input_gradient, weight_gradient, bias_gradient;
+    unsigned char *kept;
+};
+
+static struct own_arrays
+make_own(const struct layer_spec *spec, const struct layer_arrays *all, int rank) {
+    struct own_arrays own;
+    own.input = take_part(&all->input, input_part(spec, &all->input, rank));
+    own.weight = weight_part(spec, &all->weight, rank);
+    own.bias = bias_part(spec, &all->bias, rank);
+    own.output_gradient =
+        take_part(&all->output_gradient, output_part(spec, &all->output_gradient, rank));
+    const trireme_dtype wide = wide_dtype(spec->dtype);
+    own.output = make_matrix(spec->dtype, own.output_gradient.rows, own.output_gradient.columns);
+    own.input_gradient = make_matrix(spec->dtype, own.input.rows, own.input.columns);
+    own.weight_gradient = make_matrix(wide, own.weight.rows, own.weight.columns);
+    own.bias_gradient = make_matrix(wide, own.bias.rows, own.bias.columns);
+    own.kept = malloc(spec->rows * (spec->input + spec->output) * 8 + 1);
+    if (own.kept == NULL) abort();
+    return own;
+}
+
+static void free_own(struct own_arrays *own) {
+    free(own->input.data);
+    free(own->weight.data);
+    free(own->bias.data);
+    free(own->output_gradient.data);
+    free(own->output.data);
+    free(own->input_gradient.data);
+    free(own->weight_gradient.data);
+    free(own->bias_gradient.data);
+    free(own->kept);
+}
+
+static void expect_part(struct verdict *verdict, const struct layer_spec *spec, const char *what,
+                        const struct matrix *own, struct matrix wanted) {
+    if (!has_bits(own, &wanted)) tell(verdict, spec, what);
+    free(wanted.data);
+}
+
+static void expect_info(struct verdict *verdict, const struct layer_spec *spec,
+                        const struct own_arrays *own, const trireme_linear_info *info) {
+    const bool sizes =
+        info->weight_rows == own->weight.rows && info->weight_columns == own->weight.columns &&
+        info->input_rows == own->input.rows && info->input_columns == own->input.columns &&
+        info->output_rows == own->output.rows && info->output_columns == own->output.columns &&
+        info->gradient_dtype == wide_dtype(spec->dtype);
+    if (!sizes) tell(verdict, spec, "info");
+    const bool has_bias = (spec->flags & TRIREME_LINEAR_FLAG_BIAS) != 0;
+    EXPECT(verdict, info->bias_count == (has_bias ? own->bias.rows * own->bias.columns : 0));
+    const bool keeps = (spec->tensor_flags & (is_column(spec) ? TRIREME_TENSOR_FLAG_KEEP_GATHERED
+                                                              : TRIREME_TENSOR_FLAG_SEQUENCE)) != 0;
+    const uint64_t full = is_column(spec) ? spec->input : spec->output;
+    EXPECT(verdict,
+           info->kept_bytes == (keeps ? spec->rows * full * trireme_dtype_bytes(spec->dtype) : 0));
+}
+
+/* Ranks that share memory send just what info plans. */
+static void expect_sent(struct verdict *verdict, const struct layer_spec *spec,
+                        trireme_communicator *communicator, uint64_t before, uint64_t planned,
+                        const char *what) {
+    if (ranks_use_transport() || ranks_use_network()) return;
+    if (sent_bytes(verdict, communicator) - before != planned) tell(verdict, spec, what);
+}
+
+static void check_layer(struct verdict *verdict, trireme_communicator *communicator,
+                        trireme_tensor *tensor, const struct layer_spec *spec, int rank) {
+    struct layer_arrays all = make_layer_arrays(spec);
+    struct own_arrays own = make_own(spec, &all, rank);
+    const bool has_bias = (spec->flags & TRIREME_LINEAR_FLAG_BIAS) != 0;
+    const void *const bias = has_bias ? own.bias.data : NULL;
+    void *const bias_gradient = has_bias ? own.bias_gradient.data : NULL;
+    trireme_linear *linear = NULL;
+    trireme_linear_options options = linear_options(spec, "layer");
+    trireme_linear_info info = TRIREME_LINEAR_INFO_INIT;
+    if (!EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_create(tensor, &options, &linear))) {
+        tell(verdict, spec, "create");
+        goto end;
+    }
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_get_info(linear, &info));
+    expect_info(verdict, spec, &own, &info);
+    /* Twice: the second time gradients are added. */
+    for (int pass = 0; pass < 2; ++pass) {
+        trireme_pass_options add = TRIREME_PASS_OPTIONS_INIT;
+        if (pass == 1) add.flags = TRIREME_PASS_FLAG_ADD;
+        uint64_t before = sent_bytes(verdict, communicator);
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_linear_forward(linear, own.input.data, own.weight.data, bias,
+                                             own.output.data, own.kept, NULL));
+        expect_sent(verdict, spec, communicator, before, info.forward_bytes, "forward bytes");
+        expect_part(verdict, spec, "output", &own.output,
+                    take_part(&all.output, output_part(spec, &all.output, rank)));
+        before = sent_bytes(verdict, communicator);
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_linear_backward_input(linear, own.output_gradient.data,
+                                                    own.weight.data, own.input_gradient.data,
+                                                    own.kept, NULL));
+        expect_sent(verdict, spec, communicator, before, info.backward_input_bytes,
+                    "backward input bytes");
+        expect_part(verdict, spec, "input gradient", &own.input_gradient,
+                    take_part(&all.input_gradient, input_part(spec, &all.input_gradient, rank)));
+        before = sent_bytes(verdict, communicator);
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_linear_backward_weight(linear, own.input.data,
+                                                     own.output_gradient.data, own.kept,
+                                                     own.weight_gradient.data, bias_gradient,
+                                                     &add));
+        expect_sent(verdict, spec, communicator, before, info.backward_weight_bytes,
+                    "backward weight bytes");
+        expect_part(verdict, spec, "weight gradient", &own.weight_gradient,
+                    weight_part(spec, &all.weight_gradient[pass], rank));
+        if (has_bias) {
+            expect_part(verdict, spec, "bias gradient", &own.bias_gradient,
+                        bias_part(spec, &all.bias_gradient[pass], rank));
+        }
+    }
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_get_info(linear, &info));
+    EXPECT(verdict, info.forward_passes == 2 && info.backward_input_passes == 2 &&
+                        info.backward_weight_passes == 2);
+end:
+    trireme_linear_destroy(linear);
+    free_own(&own);
+    free_layer_arrays(&all);
+}
+
+/* The kinds with all their flags; a column layer of three stretches among them. */
+static void check_kinds(struct verdict *verdict, trireme_communicator *communicator,
+                        trireme_tensor *tensor, struct layer_spec spec, int rank) {
+    const bool sequence = (spec.tensor_flags & TRIREME_TENSOR_FLAG_SEQUENCE) != 0;
+    const uint64_t output = spec.output;
+    for (uint32_t bias = 0; bias <= TRIREME_LINEAR_FLAG_BIAS; ++bias) {
+        for (uint32_t gathered = 0; gathered < 2; ++gathered) {
+            spec.kind = TRIREME_LINEAR_KIND_COLUMN;
+            spec.flags = bias | (gathered ? TRIREME_LINEAR_FLAG_GATHERED_OUTPUT : 0);
+            spec.stretches = bias == gathered ? 3 : 1;
+            spec.output = spec.stretches * output;
+            check_layer(verdict, communicator, tensor, &spec, rank);
+            if (gathered && sequence) continue;
+            spec.kind = TRIREME_LINEAR_KIND_ROW;
+            spec.flags = bias | (gathered ? 0 : TRIREME_LINEAR_FLAG_INPUT_SPLIT);
+            spec.stretches = 1;
+            spec.output = output;
+            check_layer(verdict, communicator, tensor, &spec, rank);
+        }
+    }
+}
+
+static void run_layers(trireme_communicator *communicator, int rank, void *context) {
+    struct trial *const trial = context;
+    struct verdict *const verdict = &trial->verdicts[rank];
+    struct layer_spec spec = trial->spec;
+    /* Odd ones, tiny ones, extents below the world size, none at all. */
+    static const uint64_t shapes[][3] = {{7, 13, 11}, {5, 3, 2}, {0, 4, 5},
+                                         {1, 1, 1},   {3, 6, 0}, {2, 0, 3}};
+    trireme_tensor *tensor = NULL;
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  make_layer_tensor(communicator, spec.blocks, spec.tensor_flags, spec.gemm,
+                                    &tensor));
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; ++s) {
+        for (int which = 0; which < 4; ++which) {
+            static const trireme_dtype dtypes[] = {TRIREME_DTYPE_F32, TRIREME_DTYPE_F64,
+                                                   TRIREME_DTYPE_BF16, TRIREME_DTYPE_F16};
+            spec.dtype = dtypes[which];
+            if (which > 1 && (spec.gemm == TRIREME_GEMM_KIND_LOADED || s > 1)) continue;
+            spec.rows = shapes[s][0];
+            spec.input = shapes[s][1];
+            spec.output = shapes[s][2];
+            check_kinds(verdict, communicator, tensor, spec, rank);
+        }
+    }
+    if (spec.gemm == TRIREME_GEMM_KIND_LOADED) {
+        /* Beyond the tiles of its kernels. */
+        spec.dtype = TRIREME_DTYPE_F32;
+        spec.rows = 37;
+        spec.input = 131;
+        spec.output = 101;
+        check_kinds(verdict, communicator, tensor, spec, rank);
+    }
+    trireme_tensor_destroy(tensor);
+}
+
+static void run_all(trireme_gemm_kind gemm, const uint32_t *blocks, size_t block_count) {
+    static const uint32_t flags[] = {0, TRIREME_TENSOR_FLAG_SEQUENCE,
+                                     TRIREME_TENSOR_FLAG_SEQUENCE |
+                                         TRIREME_TENSOR_FLAG_KEEP_GATHERED};
+    for (size_t w = 0; w < sizeof world_sizes / sizeof world_sizes[0]; ++w) {
+        for (size_t b = 0; b < block_count; ++b) {
+            if (blocks[b] != 0 && blocks[b] < (uint32_t)world_sizes[w]) continue;
+            for (size_t f = 0; f < 3; ++f) {
+                if (is_quick() && (w + b + f) % 3 != 0) continue;
+                struct trial trial = {.spec = {.world_size = world_sizes[w],
+                                               .blocks = blocks[b],
+                                               .tensor_flags = flags[f],
+                                               .gemm = gemm}};
+                run_ranks(world_sizes[w], run_layers, &trial);
+                assert_verdicts(trial.verdicts, world_sizes[w]);
+            }
+        }
+    }
+}
+
+/* The oracle makes the products of all blocks in one process, whatever the number of ranks. */
+static void builtin_layers_have_the_bits_of_one_process(void **state) {
+    (void)state;
+    static const uint32_t blocks[] = {4, 8, 12};
+    run_all(TRIREME_GEMM_KIND_BUILTIN, blocks, 3);
+}
+
+static void layers_over_openblas_have_the_bits_of_one_process(void **state) {
+    (void)state;
+    static const uint32_t blocks[] = {4, 8, 12};
+    if (!has_openblas()) skip();
+    run_all(TRIREME_GEMM_KIND_LOADED, blocks, 3);
+}
+
+static void without_blocks_each_rank_makes_one_product(void **state) {
+    (void)state;
+    static const uint32_t none[] = {0};
+    run_all(TRIREME_GEMM_KIND_BUILTIN, none, 1);
+    if (has_openblas()) run_all(TRIREME_GEMM_KIND_LOADED, none, 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(builtin_layers_have_the_bits_of_one_process),
+        cmocka_unit_test(layers_over_openblas_have_the_bits_of_one_process),
+        cmocka_unit_test(without_blocks_each_rank_makes_one_product),
+    };
+    return cmocka_run_group_tests_name("layers", tests, NULL, NULL);
+}

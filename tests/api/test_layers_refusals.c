@@ -1,0 +1,436 @@
+/* Linear layers: bad arguments, ranks that differ, products that fail. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "layers.inc"
+
+#define UNTOUCHED ((trireme_linear *)(uintptr_t)0x5a5a)
+
+static bool says(const char *words) {
+    if (strstr(trireme_last_error(), words) != NULL) return true;
+    fprintf(stderr, "\"%s\" is not in: %s\n", words, trireme_last_error());
+    return false;
+}
+
+#define REFUSED(status, words, call)             \
+    do {                                         \
+        assert_int_equal((call), (status));      \
+        if (!says(words)) fail_msg("%s", #call); \
+    } while (0)
+
+static int32_t no_product(const trireme_product *product, void *user_data) {
+    (void)product;
+    (void)user_data;
+    return 0;
+}
+
+static void providers_are_checked(void **state) {
+    (void)state;
+    const struct rank_pair pair = make_rank_pair();
+    trireme_tensor *tensor = NULL;
+#define PROVIDER(change, status, words)                                                  \
+    do {                                                                                 \
+        trireme_gemm_options gemm = TRIREME_GEMM_OPTIONS_INIT;                           \
+        trireme_tensor_options options = TRIREME_TENSOR_OPTIONS_INIT;                    \
+        options.gemm = &gemm;                                                            \
+        change;                                                                          \
+        REFUSED(status, words, trireme_tensor_create(pair.ranks[0], &options, &tensor)); \
+    } while (0)
+#define BAD_PROVIDER(change, words) PROVIDER(change, TRIREME_ERROR_INVALID_ARGUMENT, words)
+    BAD_PROVIDER(gemm.kind = 0, "options.gemm.kind is 0, not one of TRIREME_GEMM_KIND_*");
+    BAD_PROVIDER(gemm.kind = 4, "options.gemm.kind is 4");
+    BAD_PROVIDER(gemm.struct_size = 8, "options.gemm.struct_size is 8");
+    BAD_PROVIDER((gemm.kind = 3, gemm.reserved = 1), "options.gemm.reserved is 1");
+    BAD_PROVIDER((gemm.kind = 3, gemm.library = "x"), "library is for LOADED alone");
+    BAD_PROVIDER((gemm.kind = 1, gemm.threads = 2), "threads is for LOADED alone");
+    BAD_PROVIDER(gemm.kind = 1, "gemm caller needs a callback");
+    BAD_PROVIDER((gemm.kind = 3, gemm.callback = no_product), "a callback means nothing");
+    BAD_PROVIDER((gemm.kind = 2, gemm.threads = 0x80000000u), "options.gemm.threads is 2147483648");
+    BAD_PROVIDER((gemm.kind = 3, options.flags = 4), "options.flags is 4");
+    BAD_PROVIDER((gemm.kind = 3, options.flags = TRIREME_TENSOR_FLAG_KEEP_GATHERED),
+                 "KEEP_GATHERED without SEQUENCE");
+    PROVIDER((gemm.kind = 2, gemm.library = "libno.so.1, ./libneither.so"),
+             TRIREME_ERROR_UNSUPPORTED, "tried libno.so.1: ");
+    PROVIDER((gemm.kind = 2, gemm.library = "libno.so.1, ./libneither.so"),
+             TRIREME_ERROR_UNSUPPORTED, "tried ./libneither.so: ");
+    PROVIDER((gemm.kind = 2, gemm.library = "libm.so.6"), TRIREME_ERROR_UNSUPPORTED,
+             "has no cblas_sgemm and cblas_dgemm");
+    PROVIDER((gemm.kind = 2, gemm.library = ","), TRIREME_ERROR_UNSUPPORTED, "no BLAS");
+    assert_null(tensor);
+    free_rank_pair(pair);
+}
+
+static void providers_are_told(void **state) {
+    (void)state;
+    const struct rank_pair pair = make_rank_pair();
+    trireme_tensor *tensor = NULL;
+    trireme_gemm_info info = TRIREME_GEMM_INFO_INIT;
+    assert_int_equal(trireme_tensor_create(pair.ranks[0], NULL, &tensor), TRIREME_OK);
+    assert_int_equal(trireme_tensor_get_gemm_info(tensor, &info), TRIREME_OK);
+    assert_true(info.kind == 0 && info.repeatable == 0 && info.library[0] == 0);
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "info is NULL",
+            trireme_tensor_get_gemm_info(tensor, NULL));
+    trireme_tensor_destroy(tensor);
+    assert_int_equal(make_layer_tensor(pair.ranks[0], 8, 0, TRIREME_GEMM_KIND_BUILTIN, &tensor),
+                     TRIREME_OK);
+    assert_int_equal(trireme_tensor_get_gemm_info(tensor, &info), TRIREME_OK);
+    assert_true(info.kind == TRIREME_GEMM_KIND_BUILTIN && info.threads == 1 && info.repeatable);
+    trireme_tensor_destroy(tensor);
+    if (has_openblas()) {
+        trireme_gemm_options gemm = TRIREME_GEMM_OPTIONS_INIT;
+        trireme_tensor_options options = TRIREME_TENSOR_OPTIONS_INIT;
+        gemm.kind = TRIREME_GEMM_KIND_LOADED;
+        gemm.library = "libno.so.1," OPENBLAS;
+        gemm.threads = 2;
+        options.gemm = &gemm;
+        assert_int_equal(trireme_tensor_create(pair.ranks[0], &options, &tensor), TRIREME_OK);
+        assert_int_equal(trireme_tensor_get_gemm_info(tensor, &info), TRIREME_OK);
+        assert_true(info.kind == TRIREME_GEMM_KIND_LOADED && info.threads == 2);
+        assert_string_equal(info.library, OPENBLAS);
+        assert_non_null(strstr(info.version, "OpenBLAS"));
+        /* One number of threads in a process. */
+        trireme_tensor *other = NULL;
+        gemm.threads = 1;
+        REFUSED(TRIREME_ERROR_INVALID_STATE, "has one number for all",
+                trireme_tensor_create(pair.ranks[1], &options, &other));
+        trireme_tensor_destroy(tensor);
+    }
+    free_rank_pair(pair);
+}
+
+static const struct layer_spec usual = {.world_size = 2,
+                                        .kind = TRIREME_LINEAR_KIND_COLUMN,
+                                        .flags = TRIREME_LINEAR_FLAG_BIAS,
+                                        .rows = 3,
+                                        .input = 4,
+                                        .output = 6,
+                                        .stretches = 1,
+                                        .dtype = TRIREME_DTYPE_F32};
+
+static void linear_options_are_checked(void **state) {
+    (void)state;
+    const struct rank_pair pair = make_rank_pair();
+    trireme_tensor *tensor = NULL, *plain = NULL, *sequence = NULL;
+    trireme_linear *linear = UNTOUCHED, *first = NULL;
+    trireme_linear_options options;
+    assert_int_equal(make_layer_tensor(pair.ranks[0], 4, 0, TRIREME_GEMM_KIND_BUILTIN, &tensor),
+                     TRIREME_OK);
+    assert_int_equal(make_layer_tensor(pair.ranks[0], 4, TRIREME_TENSOR_FLAG_SEQUENCE,
+                                       TRIREME_GEMM_KIND_BUILTIN, &sequence),
+                     TRIREME_OK);
+    assert_int_equal(trireme_tensor_create(pair.ranks[0], NULL, &plain), TRIREME_OK);
+#define BAD(change, words)                                         \
+    do {                                                           \
+        options = linear_options(&usual, "x");                     \
+        change;                                                    \
+        REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, words,             \
+                trireme_linear_create(tensor, &options, &linear)); \
+    } while (0)
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options is NULL",
+            trireme_linear_create(tensor, NULL, &linear));
+    BAD(options.struct_size = 8, "options.struct_size is 8");
+    BAD(options.flags = 8, "options.flags is 8");
+    BAD(options.reserved = 1, "options.reserved is 1");
+    BAD(options.name = NULL, "options.name is NULL");
+    BAD(options.name = "", "options.name is empty");
+    BAD(options.name = "01234567890123456789012345678901234567890",
+        "options.name has 41 bytes, more than 40");
+    BAD(options.name = "\xc3(", "options.name is not UTF-8");
+    BAD(options.name = "a\nb", "has a control character");
+    BAD(options.kind = 0, "options.kind is 0, not one of TRIREME_LINEAR_KIND_*");
+    BAD(options.kind = 3, "options.kind is 3");
+    BAD(options.stretches = 4, "options.stretches is 4, which does not divide the 6 outputs");
+    BAD(options.flags = TRIREME_LINEAR_FLAG_INPUT_SPLIT, "INPUT_SPLIT is for layers of kind ROW");
+    BAD((options.kind = TRIREME_LINEAR_KIND_ROW,
+         options.flags = TRIREME_LINEAR_FLAG_GATHERED_OUTPUT),
+        "GATHERED_OUTPUT is for layers of kind COLUMN");
+    BAD((options.kind = TRIREME_LINEAR_KIND_ROW, options.stretches = 2),
+        "a layer of kind ROW has one");
+    BAD(options.rows = 1ull << 55, "more bytes than memory can hold");
+    BAD(options.input = UINT64_MAX, "more bytes than memory can hold");
+    options = linear_options(&usual, "x");
+    options.dtype = TRIREME_DTYPE_I32;
+    REFUSED(TRIREME_ERROR_UNSUPPORTED, "products of i32",
+            trireme_linear_create(tensor, &options, &linear));
+    options = linear_options(&usual, "x");
+    REFUSED(TRIREME_ERROR_INVALID_STATE, "has no provider of products",
+            trireme_linear_create(plain, &options, &linear));
+    options.kind = TRIREME_LINEAR_KIND_ROW;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "with SEQUENCE a layer of kind ROW needs INPUT_SPLIT",
+            trireme_linear_create(sequence, &options, &linear));
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "out_linear is NULL",
+            trireme_linear_create(tensor, &options, NULL));
+    assert_ptr_equal(linear, UNTOUCHED);
+    /* A name is taken until its layer is destroyed. */
+    options = linear_options(&usual, "x");
+    assert_int_equal(trireme_linear_create(tensor, &options, &first), TRIREME_OK);
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "which another region has",
+            trireme_linear_create(tensor, &options, &linear));
+    trireme_linear_destroy(first);
+    trireme_linear_destroy(first);
+    trireme_linear_destroy(NULL);
+    assert_int_equal(trireme_linear_create(tensor, &options, &first), TRIREME_OK);
+    trireme_linear_info info = TRIREME_LINEAR_INFO_INIT;
+    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "info is NULL", trireme_linear_get_info(first, NULL));
+    trireme_linear_destroy(first);
+    REFUSED(TRIREME_ERROR_INVALID_HANDLE, "is not live", trireme_linear_get_info(first, &info));
+    REFUSED(TRIREME_ERROR_INVALID_HANDLE, "a tensor handle was given where a linear",
+            trireme_linear_get_info((trireme_linear *)tensor, &info));
+    if (has_openblas()) {
+        trireme_tensor *loaded = NULL;
+        assert_int_equal(make_layer_tensor(pair.ranks[0], 4, 0, TRIREME_GEMM_KIND_LOADED, &loaded),
+                         TRIREME_OK);
+        options.dtype = TRIREME_DTYPE_BF16;
+        REFUSED(TRIREME_ERROR_UNSUPPORTED, "products of bf16 (10) by the provider loaded",
+                trireme_linear_create(loaded, &options, &linear));
+        trireme_tensor_destroy(loaded);
+    }
+    trireme_tensor_destroy(tensor);
+    trireme_tensor_destroy(sequence);
+    trireme_tensor_destroy(plain);
+    free_rank_pair(pair);
+}
+
+/* Calls that are refused alone: no peer takes part. */
+static void calls_are_checked(void **state) {
+    (void)state;
+    const struct rank_pair pair = make_rank_pair();
+    trireme_tensor *tensor = NULL;
+    trireme_linear *linear = NULL, *bare = NULL;
+    float in[12] = {0}, weight[12] = {0}, bias[3] = {0}, out[9] = {7}, grads[16] = {0};
+    assert_int_equal(make_layer_tensor(pair.ranks[0], 0, 0, TRIREME_GEMM_KIND_BUILTIN, &tensor),
+                     TRIREME_OK);
+    trireme_linear_options options = linear_options(&usual, "x");
+    assert_int_equal(trireme_linear_create(tensor, &options, &linear), TRIREME_OK);
+    options.name = "bare";
+    options.flags = 0;
+    assert_int_equal(trireme_linear_create(tensor, &options, &bare), TRIREME_OK);
+    trireme_pass_options pass = TRIREME_PASS_OPTIONS_INIT;
+    const trireme_status bad = TRIREME_ERROR_INVALID_ARGUMENT;
+    REFUSED(bad, "input is NULL but holds 48 bytes",
+            trireme_linear_forward(linear, NULL, weight, bias, out, NULL, NULL));
+    REFUSED(bad, "weight is NULL but holds 48 bytes",
+            trireme_linear_forward(linear, in, NULL, bias, out, NULL, NULL));
+    REFUSED(bad, "bias is NULL but holds 12 bytes",
+            trireme_linear_forward(linear, in, weight, NULL, out, NULL, NULL));
+    REFUSED(bad, "output is NULL but holds 36 bytes",
+            trireme_linear_forward(linear, in, weight, bias, NULL, NULL, NULL));
+    REFUSED(bad, "bias is given, but layer \"bare\" has no BIAS",
+            trireme_linear_forward(bare, in, weight, bias, out, NULL, NULL));
+    REFUSED(bad, "output and input overlap",
+            trireme_linear_forward(linear, in, weight, bias, in + 11, NULL, NULL));
+    REFUSED(bad, "output and weight overlap",
+            trireme_linear_forward(linear, in, weight, bias, weight, NULL, NULL));
+    pass.flags = TRIREME_PASS_FLAG_ADD;
+    REFUSED(bad, "options.flags is 1",
+            trireme_linear_forward(linear, in, weight, bias, out, NULL, &pass));
+    REFUSED(bad, "options.flags is 1",
+            trireme_linear_backward_input(linear, out, weight, grads, NULL, &pass));
+    pass.flags = 2;
+    REFUSED(bad, "options.flags is 2",
+            trireme_linear_backward_weight(linear, in, out, NULL, grads, bias, &pass));
+    REFUSED(TRIREME_ERROR_INVALID_STATE,
+            "backward input pass 1 of layer \"x\" needs as many forward passes, but there were 0",
+            trireme_linear_backward_input(linear, out, weight, grads, NULL, NULL));
+    REFUSED(TRIREME_ERROR_INVALID_STATE, "backward weight pass 1 of layer \"x\" needs",
+            trireme_linear_backward_weight(linear, in, out, NULL, grads, bias, NULL));
+    REFUSED(bad, "bias_gradient is given, but layer \"bare\" has no BIAS",
+            trireme_linear_backward_weight(bare, in, out, NULL, grads, bias, NULL));
+    REFUSED(bad, "weight_gradient and bias_gradient overlap",
+            trireme_linear_backward_weight(linear, in, out, NULL, grads, grads + 1, NULL));
+    assert_true(out[0] == 7);
+    assert_int_equal(trireme_batch_begin(), TRIREME_OK);
+    REFUSED(TRIREME_ERROR_INVALID_STATE, "batch",
+            trireme_linear_forward(linear, in, weight, bias, out, NULL, NULL));
+    assert_int_equal(trireme_batch_end(), TRIREME_OK);
+    trireme_linear_destroy(linear);
+    trireme_linear_destroy(bare);
+    trireme_tensor_destroy(tensor);
+    free_rank_pair(pair);
+}
+
+/* --- ranks that differ ------------------------------------------------------------------------ */
+
+struct trial {
+    int which;
+    struct verdict verdicts[4];
+};
+
+static void call_otherwise(trireme_communicator *communicator, int rank, void *context) {
+    struct trial *const trial = context;
+    struct verdict *const verdict = &trial->verdicts[rank];
+    struct layer_spec spec = usual;
+    uint32_t tensor_flags = 0;
+    spec.kind = TRIREME_LINEAR_KIND_ROW;
+    spec.flags = TRIREME_LINEAR_FLAG_INPUT_SPLIT;
+    if (rank == 1) {
+        switch (trial->which) {
+            case 0: spec.rows = 5; break;
+            case 1: spec.input = 5; break;
+            case 2: spec.output = 7; break;
+            case 3: spec.dtype = TRIREME_DTYPE_BF16; break;
+            case 4: spec.flags |= TRIREME_LINEAR_FLAG_BIAS; break;
+            case 5: spec.flags = 0; break;
+            default: tensor_flags = TRIREME_TENSOR_FLAG_SEQUENCE; break;
+        }
+    }
+    trireme_tensor *tensor = NULL;
+    trireme_linear *linear = NULL;
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  make_layer_tensor(communicator, 0, tensor_flags, TRIREME_GEMM_KIND_BUILTIN,
+                                    &tensor));
+    trireme_linear_options options = linear_options(&spec, "proj");
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_create(tensor, &options, &linear));
+    double in[64] = {0}, weight[64] = {0}, bias[64] = {0}, out[64] = {0};
+    EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
+                  trireme_linear_forward(linear, in, weight,
+                                         (spec.flags & TRIREME_LINEAR_FLAG_BIAS) != 0 ? bias : NULL,
+                                         out, NULL, NULL));
+    EXPECT(verdict, says("forward of layer \"proj\""));
+    trireme_linear_destroy(linear);
+    trireme_tensor_destroy(tensor);
+}
+
+static void ranks_that_differ_all_get_mismatch(void **state) {
+    (void)state;
+    for (int which = 0; which < 7; ++which) {
+        struct trial trial = {.which = which};
+        run_ranks(3, call_otherwise, &trial);
+        assert_verdicts(trial.verdicts, 3);
+    }
+}
+
+/* --- products that fail ----------------------------------------------------------------------- */
+
+static int32_t fail_on_rank_1(const trireme_product *product, void *user_data) {
+    (void)product;
+    return *(const int *)user_data == 1 ? 42 : 0;
+}
+
+static void fail_product(trireme_communicator *communicator, int rank, void *context) {
+    struct trial *const trial = context;
+    struct verdict *const verdict = &trial->verdicts[rank];
+    trireme_tensor *tensor = NULL;
+    trireme_linear *linear = NULL;
+    trireme_gemm_options gemm = TRIREME_GEMM_OPTIONS_INIT;
+    gemm.kind = TRIREME_GEMM_KIND_CALLER;
+    gemm.callback = fail_on_rank_1;
+    gemm.user_data = &rank;
+    trireme_tensor_options options = TRIREME_TENSOR_OPTIONS_INIT;
+    options.gemm = &gemm;
+    options.timeout_ns = 20ull * 1000 * 1000 * 1000;
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_tensor_create(communicator, &options, &tensor));
+    struct layer_spec spec = usual;
+    /* In a pass that moves bytes, and in one that does not. */
+    spec.kind = trial->which == 0 ? TRIREME_LINEAR_KIND_ROW : TRIREME_LINEAR_KIND_COLUMN;
+    spec.flags = 0;
+    const trireme_linear_options layer = linear_options(&spec, "down_proj");
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_create(tensor, &layer, &linear));
+    float in[64] = {0}, weight[64] = {0}, out[64] = {0};
+    trireme_status status = trireme_linear_forward(linear, in, weight, NULL, out, NULL, NULL);
+    if (trial->which == 1 && rank != 1) {
+        EXPECT(verdict, status == TRIREME_OK);
+        status = trireme_linear_backward_input(linear, out, weight, in, NULL, NULL);
+    }
+    EXPECT(verdict, status == TRIREME_ERROR_CALLBACK);
+    EXPECT(verdict, says("layer \"down_proj\""));
+    EXPECT(verdict, says("answered 42"));
+    trireme_linear_destroy(linear);
+    trireme_tensor_destroy(tensor);
+}
+
+static void a_failed_product_fails_all_ranks(void **state) {
+    (void)state;
+    for (int which = 0; which < 2; ++which) {
+        struct trial trial = {.which = which};
+        run_ranks(3, fail_product, &trial);
+        assert_verdicts(trial.verdicts, 3);
+    }
+}
+
+/* --- a product of the caller ------------------------------------------------------------------ */
+
+static int32_t count_products(const trireme_product *product, void *user_data) {
+    struct plain_product plain = {.dtype = product->dtype,
+                                  .left_transposed = product->left_transposed != 0,
+                                  .right_transposed = product->right_transposed != 0,
+                                  .add = product->add != 0,
+                                  .rows = product->rows,
+                                  .columns = product->columns,
+                                  .depth = product->depth,
+                                  .left = product->left,
+                                  .right = product->right,
+                                  .left_step = product->left_step,
+                                  .right_step = product->right_step,
+                                  .result = product->result,
+                                  .result_step = product->result_step};
+    multiply_plainly(&plain);
+    ++*(int *)user_data;
+    return product->struct_size >= 96 && product->reserved == 0 ? 0 : 1;
+}
+
+/* One rank with 4 blocks, as its caller computes it. A NaN in the input passes. */
+static void a_caller_makes_the_products(void **state) {
+    (void)state;
+    const struct rank_pair pair = make_rank_pair();
+    trireme_tensor *tensor = NULL;
+    trireme_linear *linear = NULL;
+    int calls = 0;
+    trireme_gemm_options gemm = TRIREME_GEMM_OPTIONS_INIT;
+    gemm.kind = TRIREME_GEMM_KIND_CALLER;
+    gemm.callback = count_products;
+    gemm.user_data = &calls;
+    trireme_tensor_options options = TRIREME_TENSOR_OPTIONS_INIT;
+    options.gemm = &gemm;
+    options.blocks = 4;
+    assert_int_equal(trireme_tensor_create(pair.ranks[0], &options, &tensor), TRIREME_OK);
+    struct layer_spec spec = usual;
+    spec.blocks = 4;
+    spec.gemm = TRIREME_GEMM_KIND_BUILTIN;
+    const trireme_linear_options layer = linear_options(&spec, "x");
+    assert_int_equal(trireme_linear_create(tensor, &layer, &linear), TRIREME_OK);
+    struct layer_arrays all = make_layer_arrays(&spec);
+    struct matrix weight = weight_part(&spec, &all.weight, 0);
+    struct matrix bias = bias_part(&spec, &all.bias, 0);
+    struct matrix out = make_matrix(spec.dtype, 3, 3);
+    assert_int_equal(trireme_linear_forward(linear, all.input.data, weight.data, bias.data,
+                                            out.data, NULL, NULL),
+                     TRIREME_OK);
+    assert_int_equal(calls, 2);
+    struct part part = {0, 3, 0, 3, 1};
+    struct matrix wanted = take_part(&all.output, part);
+    assert_true(has_bits(&out, &wanted));
+    set_number(spec.dtype, NAN, all.input.data);
+    assert_int_equal(trireme_linear_forward(linear, all.input.data, weight.data, bias.data,
+                                            out.data, NULL, NULL),
+                     TRIREME_OK);
+    for (uint64_t j = 0; j < 3; ++j) {
+        assert_true(isnan(*(const float *)element_at(&out, 0, j)));
+        assert_memory_equal(element_at(&out, 1, j), element_at(&wanted, 1, j), 4);
+    }
+    free(weight.data);
+    free(bias.data);
+    free(out.data);
+    free(wanted.data);
+    free_layer_arrays(&all);
+    trireme_linear_destroy(linear);
+    trireme_tensor_destroy(tensor);
+    free_rank_pair(pair);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(providers_are_checked),
+        cmocka_unit_test(providers_are_told),
+        cmocka_unit_test(linear_options_are_checked),
+        cmocka_unit_test(calls_are_checked),
+        cmocka_unit_test(ranks_that_differ_all_get_mismatch),
+        cmocka_unit_test(a_failed_product_fails_all_ranks),
+        cmocka_unit_test(a_caller_makes_the_products),
+    };
+    return cmocka_run_group_tests_name("layers_refusals", tests, NULL, NULL);
+}
