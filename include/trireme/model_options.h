@@ -382,7 +382,13 @@ enum {
      * Every rank along the axis holds the same parameter and hands in its whole gradient. The
      * library does not add the gradients up along the axis. A norm counts the parameter once.
      */
-    TRIREME_PLACEMENT_WHOLE = 1
+    TRIREME_PLACEMENT_WHOLE = 1,
+    /**
+     * Every rank along the axis holds the same parameter, and its gradient is a summand. The
+     * library adds the gradients up along the axis. See "Shared parameters" in model.h. A norm
+     * counts the parameter once.
+     */
+    TRIREME_PLACEMENT_SHARED = 2
 };
 
 /**
@@ -394,7 +400,7 @@ enum {
 typedef struct trireme_parameter_placement {
     /** sizeof this struct as the caller knows it; the same in all of a list. */
     uint32_t struct_size;
-    /** TRIREME_PLACEMENT_WHOLE. Required. */
+    /** TRIREME_PLACEMENT_WHOLE or TRIREME_PLACEMENT_SHARED. Required. */
     trireme_placement kind;
     /** Name of the axis, such as "tensor". Required. */
     const char *axis;

@@ -67,7 +67,7 @@ Status read_placements(const trireme_parameter_options& options, std::vector<Axi
   const auto keep = [&](const trireme_parameter_placement& given,
                         const std::string& name) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(given.axis, (name + ".axis").c_str()));
-    out->push_back({given.axis, given.kind});
+    out->push_back({given.axis, given.kind, 1});
     return Status::success();
   };
   return api::read_list(options.placements, options.placement_count, "options.placements", keep);

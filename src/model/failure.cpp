@@ -53,6 +53,7 @@ void Peers::end_groups(const Status& status) const noexcept {
       if (*group != nullptr) groups.push_back(group->get());
     }
     if (norm_group_ != nullptr) groups.push_back(norm_group_.get());
+    for (const auto& group : axes_.sum_groups()) groups.push_back(group.get());
     // The groups along axes of a mesh are the caller's: they tell a cause, and go on.
     std::vector<Communicator*> causes = groups;
     for (Communicator* const group : axes_.groups()) causes.push_back(group);
@@ -99,6 +100,7 @@ void Peers::report(const Status& status) const noexcept {
 void Peers::fail_groups(trireme_status code, std::string_view why) const noexcept {
   link_.fail(code, why);
   if (norm_group_ != nullptr) norm_group_->fail(code, why);
+  for (const auto& group : axes_.sum_groups()) group->fail(code, why);
   tell();
 }
 
@@ -110,6 +112,7 @@ void Peers::tell() const noexcept {
       if (*group != nullptr) static_cast<void>((*group)->failure());
     }
     if (norm_group_ != nullptr) static_cast<void>(norm_group_->failure());
+    for (const auto& group : axes_.sum_groups()) static_cast<void>(group->failure());
   } catch (...) {  // no memory for the words of a failure
   }
 }

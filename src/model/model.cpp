@@ -134,9 +134,10 @@ Status Model::add_parameter(const trireme_parameter_options& options,
                        std::string(dtype_name(options_.reduce_dtype)));
   }
   trireme_parameter_options placed = options;
-  std::vector<std::string> whole_on;
-  TRIREME_RETURN_IF_ERROR(placement_.place(&placed, placements, &whole_on));
-  return registry_.add(placed, out, std::move(whole_on));
+  std::vector<sharding::AxisPlacement> checked = placements;
+  TRIREME_RETURN_IF_ERROR(placement_.place(&placed, &checked));
+  TRIREME_RETURN_IF_ERROR(check_shared(options_, checked));
+  return registry_.add(placed, out, std::move(checked));
 }
 
 Status Model::allocate(const sharding::Layout& layout) {
@@ -186,7 +187,9 @@ Status Model::seal_on_mesh() {
     if (own.code() == TRIREME_ERROR_MISMATCH) axes_.fail_all_ranks(own);
   }
   if (own.ok()) own = seal_ranks();
-  failed_ = axes_.agree_on_seal(link_, registry_, own);
+  ModelAxes::Sums sums;
+  if (own.ok()) sums = {&reducer_->sums(), storage_->allocated};
+  failed_ = axes_.agree_on_seal(link_, registry_, describe_sums(options_), sums, own);
   return Status(failed_);
 }
 
@@ -244,6 +247,7 @@ Status Model::seal_ranks() {
       options_.gradients == TRIREME_GRADIENTS_AVERAGE,
       uneven(),
       (options_.flags & TRIREME_MODEL_FLAG_FIXED_ORDER) != 0,
+      skips(),
       options_.unused,
       options_.bucket_hook,
       options_.hook_data,
@@ -306,7 +310,8 @@ Status Model::memory(trireme_model_memory* out) const {
   out->allocated_gradients = allocated.of(MemoryKind::gradients);
   out->allocated_optimizer_state = allocated.of(MemoryKind::optimizer_state);
   out->allocated_working = allocated.of(MemoryKind::working);
-  out->planned_step_bytes = plan_step_bytes(*layout_) + planned_.given;
+  out->planned_step_bytes =
+      plan_step_bytes(*layout_) + reducer_->sums().given_bytes() + planned_.given;
   out->sent_step_bytes = last_step_bytes_;
   return Status::success();
 }

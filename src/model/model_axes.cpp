@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "exchange/agreement.hpp"
+#include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 
 namespace trireme::strategies {
@@ -14,14 +15,16 @@ using sharding::Group;
 using sharding::Parameter;
 using sharding::Range;
 
-bool is_whole_on(const Parameter& parameter, const std::string& axis) {
-  const std::vector<std::string>& axes = parameter.whole_on;
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+bool is_copied_on(const Parameter& parameter, const std::string& axis) {
+  const sharding::AxisPlacement* const placement = placement_on(parameter, axis);
+  return placement != nullptr && placement->is_copied();
 }
 
 // Aliases count as the parameter that they name.
 bool is_compared(const Parameter& parameter, std::uint64_t number) {
-  return parameter.target == number && !parameter.whole_on.empty();
+  return parameter.target == number &&
+         std::any_of(parameter.placements.begin(), parameter.placements.end(),
+                     [](const sharding::AxisPlacement& each) { return each.is_copied(); });
 }
 
 // Each model has its own units and aliases.
@@ -30,7 +33,7 @@ std::vector<sharding::Fact> whole_facts(const sharding::Registry& registry,
   std::vector<sharding::Fact> facts;
   for (std::size_t i = 0; i < registry.parameters().size(); ++i) {
     const Parameter& parameter = registry.parameters()[i];
-    if (!is_compared(parameter, i) || !is_whole_on(parameter, axis)) continue;
+    if (!is_compared(parameter, i) || !is_copied_on(parameter, axis)) continue;
     facts.push_back(
         {"whole parameter " + std::to_string(facts.size()), sharding::parameter_text(parameter)});
   }
@@ -43,9 +46,12 @@ Status prefixed(const std::string& prefix, const Status& failure) {
                                       : std::move(told);
 }
 
-Status along(const std::string& axis, const Status& status) {
-  if (status.ok()) return Status::success();
-  return prefixed("along axis " + sharding::quoted(axis) + " of the mesh: ", status);
+bool is_summed_on(const sharding::Registry& registry, const std::string& axis) {
+  return std::any_of(
+      registry.parameters().begin(), registry.parameters().end(), [&](const Parameter& parameter) {
+        const sharding::AxisPlacement* const placement = placement_on(parameter, axis);
+        return placement != nullptr && placement->kind == TRIREME_PLACEMENT_SHARED;
+      });
 }
 
 // One element's part of a sum that does not depend on who holds it: models of one axis may cut a
@@ -150,12 +156,17 @@ void ModelAxes::take_numbers() noexcept {
   if (!lines_.empty() && !all_in_line()) all_.take_number();
 }
 
-Status ModelAxes::agree_on_seal(const Link& model, const sharding::Registry& registry, Status own) {
+Status ModelAxes::agree_on_seal(const Link& model, const sharding::Registry& registry,
+                                const std::vector<sharding::Fact>& facts, const Sums& sums,
+                                Status own) {
   for (Line& line : lines_) {
     Status status = line.take_channel(model.timeout_ns);
     // This model's own failure comes first, and the others hear that it has one.
-    if (status.ok()) status = agree(*line.link, "seal", whole_facts(registry, line.axis), own);
-    if (own.ok()) own = along(line.axis, status);
+    std::vector<sharding::Fact> all = whole_facts(registry, line.axis);
+    if (is_summed_on(registry, line.axis)) all.insert(all.end(), facts.begin(), facts.end());
+    if (status.ok()) status = agree(*line.link, "seal", all, own);
+    if (status.ok()) status = open_sum(line, sums);
+    if (own.ok()) own = along_axis(line.axis, status);
   }
   // A rank hears on its axes of few others.
   Status status = all_in_line() ? Status::success() : all_.take_channel(model.timeout_ns);
@@ -186,6 +197,39 @@ void ModelAxes::fail_all_ranks(const Status& cause) const noexcept {
   if (!all_in_line()) all_.link->communicator->fail(cause.code(), cause.message());
 }
 
+// Every model along the axis has sums there, or none has.
+Status ModelAxes::open_sum(const Line& line, const Sums& sums) {
+  const std::vector<sharding::SharedAxis>& axes = sums.sums->axes();
+  const auto axis = std::find_if(axes.begin(), axes.end(), [&](const sharding::SharedAxis& each) {
+    return each.axis == line.axis;
+  });
+  if (axis == axes.end()) return Status::success();
+  const auto number = static_cast<std::size_t>(axis - axes.begin());
+  const Link& link = *line.link;
+  const std::string name =
+      link.communicator->name() + "/model " + std::to_string(line.number) + "/sums";
+  std::shared_ptr<Communicator> group;
+  TRIREME_RETURN_IF_ERROR(
+      duplicate(*link.communicator, {name, link.timeout_ns, link.gathers}, &group));
+  std::vector<bool> cuts = sums.sums->cuts_of(number);
+  std::shared_ptr<Memory> memory;
+  Status ready = sums.sums->allocate(number, group, sums.counter);
+  if (ready.ok()) {
+    ready = link.communicator->allocate(cuts.size() * sizeof(std::uint64_t), &memory);
+  }
+  TRIREME_RETURN_IF_ERROR(agree(link, "seal", {}, ready));
+  auto* const words = static_cast<std::uint64_t*>(memory->data());
+  for (std::size_t i = 0; i < cuts.size(); ++i) words[i] = cuts[i] ? 1 : 0;
+  Operation operation = in_place(link, link.gathers, OperationKind::all_reduce, TRIREME_DTYPE_U64,
+                                 words, cuts.size(), memory);
+  TRIREME_FAILPOINT("seal", "before_cuts");
+  TRIREME_RETURN_IF_ERROR(link.run(std::move(operation)));
+  for (std::size_t i = 0; i < cuts.size(); ++i) cuts[i] = words[i] > 0;
+  sums.sums->open(number, cuts);
+  sum_groups_.push_back(std::move(group));
+  return Status::success();
+}
+
 void ModelAxes::fail(trireme_status code, std::string_view why) const noexcept {
   if (!any()) return;
   for (const Line& line : lines_) line.link->communicator->fail(code, why);
@@ -196,7 +240,7 @@ Status ModelAxes::compare_whole(const Link& model, const sharding::Registry& reg
                                 const sharding::Layout& layout, const ReadParameters& read,
                                 const Status& own) const {
   const bool whole = std::any_of(registry.parameters().begin(), registry.parameters().end(),
-                                 [](const Parameter& each) { return !each.whole_on.empty(); });
+                                 [](const Parameter& each) { return !each.placements.empty(); });
   if (!whole || !any()) return Status(own);
   std::vector<std::uint64_t> sums(registry.parameters().size());
   const Status summed = own.ok() ? all_sums(model, registry, layout, read, &sums) : Status(own);
@@ -215,7 +259,7 @@ Status ModelAxes::compare_along(const Line& line, const sharding::Registry& regi
   std::vector<std::uint64_t> numbers;  // of the parameters
   for (std::size_t i = 0; i < sums.size(); ++i) {
     const Parameter& parameter = registry.parameters()[i];
-    if (is_compared(parameter, i) && is_whole_on(parameter, line.axis)) numbers.push_back(i);
+    if (is_compared(parameter, i) && is_copied_on(parameter, line.axis)) numbers.push_back(i);
   }
   if (numbers.empty()) return Status::success();
   const std::uint64_t count = numbers.size();
@@ -223,13 +267,13 @@ Status ModelAxes::compare_along(const Line& line, const sharding::Registry& regi
   std::shared_ptr<Memory> memory;
   const Status ready =
       own.ok() ? link.communicator->allocate(ranks * count * sizeof sums[0], &memory) : Status(own);
-  TRIREME_RETURN_IF_ERROR(along(line.axis, agree(link, "check_replicas", {}, ready)));
+  TRIREME_RETURN_IF_ERROR(along_axis(line.axis, agree(link, "check_replicas", {}, ready)));
   auto* const all = static_cast<std::uint64_t*>(memory->data());
   std::uint64_t* const mine = all + count * link.rank();
   for (std::uint64_t i = 0; i < count; ++i) mine[i] = sums[numbers[i]];
   Operation operation = in_place(link, link.gathers, OperationKind::all_gather, TRIREME_DTYPE_U64,
                                  all, count, memory);
-  TRIREME_RETURN_IF_ERROR(along(line.axis, link.run(std::move(operation))));
+  TRIREME_RETURN_IF_ERROR(along_axis(line.axis, link.run(std::move(operation))));
   std::vector<std::int32_t> everybody;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     everybody.push_back(static_cast<std::int32_t>(rank));
@@ -240,10 +284,10 @@ Status ModelAxes::compare_along(const Line& line, const sharding::Registry& regi
     std::vector<std::int32_t> blamed = different_ranks(everybody, values);
     if (blamed.empty()) continue;
     const Parameter& parameter = registry.parameters()[numbers[i]];
-    return along(line.axis, copies_differ(link,
-                                          "parameter " + std::to_string(numbers[i]) + " (" +
-                                              sharding::quoted(parameter.name) + ")",
-                                          everybody, std::move(blamed)));
+    return along_axis(line.axis, copies_differ(link,
+                                               "parameter " + std::to_string(numbers[i]) + " (" +
+                                                   sharding::quoted(parameter.name) + ")",
+                                               everybody, std::move(blamed)));
   }
   return Status::success();
 }

@@ -12,6 +12,7 @@
 #include "collectives/mesh.hpp"
 #include "collectives/subgroup.hpp"
 #include "exchange/storage.hpp"
+#include "model/gradients/axis_sums.hpp"
 #include "model/replicas.hpp"
 #include "platform/status.hpp"
 #include "sharding/layout.hpp"
@@ -21,6 +22,13 @@ namespace trireme::strategies {
 
 class ModelAxes {
  public:
+  // The sums of a model along its axes, and the counter of their memory; null if its own ranks have
+  // failed to seal it.
+  struct Sums {
+    AxisSums* sums = nullptr;
+    std::shared_ptr<AllocatedBytes> counter;
+  };
+
   ModelAxes() = default;
   ModelAxes(std::shared_ptr<const Mesh> mesh, const sharding::Placement& placement);
   ~ModelAxes();
@@ -40,6 +48,8 @@ class ModelAxes {
   const std::string& names() const { return names_; }
   // Groups that may have failed, in which other models wait for this one.
   std::vector<Communicator*> groups() const;
+  // Groups of this model alone, in which gradients are added up along axes.
+  const std::vector<std::shared_ptr<Communicator>>& sum_groups() const { return sum_groups_; }
   // Whether none of them has failed.
   bool are_well() const;
 
@@ -50,8 +60,10 @@ class ModelAxes {
   void take_numbers() noexcept;
   // Collective along each axis in turn, then over the mesh: if the models of other ranks have
   // failed, or hold other parameters whole along an axis, this one fails, too. `own` is the outcome
-  // of this model on its ranks, which are those of `model`.
-  Status agree_on_seal(const Link& model, const sharding::Registry& registry, Status own);
+  // of this model on its ranks, which are those of `model`. Makes the groups in which gradients are
+  // added up; `facts`: what models must have in common that do so.
+  Status agree_on_seal(const Link& model, const sharding::Registry& registry,
+                       const std::vector<sharding::Fact>& facts, const Sums& sums, Status own);
   // agree() over all ranks of the mesh, once they have sealed this model. If a group of this model
   // has failed, not all of them may come, and the others hear of that failure.
   Status agree_on_mesh(const Link& model, const char* call,
@@ -84,6 +96,7 @@ class ModelAxes {
   };
   // Whether all ranks of the mesh lie along one axis.
   bool all_in_line() const { return lines_.size() == 1 && lines_[0].link == all_.link; }
+  Status open_sum(const Line& line, const Sums& sums);
   // `own`: whether there are sums.
   Status compare_along(const Line& line, const sharding::Registry& registry,
                        const std::vector<std::uint64_t>& sums, const Status& own) const;
@@ -91,6 +104,7 @@ class ModelAxes {
   std::shared_ptr<const Mesh> mesh_;
   std::vector<Line> lines_;
   Ranks all_;
+  std::vector<std::shared_ptr<Communicator>> sum_groups_;
   std::string names_;
   bool sealed_ = false;
 };

@@ -236,4 +236,33 @@ std::vector<sharding::Fact> describe(const ModelOptions& options, const Mesh* me
   return facts;
 }
 
+std::vector<sharding::Fact> describe_sums(const ModelOptions& options) {
+  // Another strategy makes other passes, and the rest makes another gradient of the same sum.
+  return {{"options.strategy", strategy_name(options.strategy)},
+          {"options.gradients", options.gradients == TRIREME_GRADIENTS_SUM ? "sum" : "average"},
+          {"options.leaves", std::to_string(options.leaves)},
+          {"options.reduce_dtype", std::to_string(options.reduce_dtype)},
+          {"options.unused", std::to_string(options.unused)},
+          {"options.buckets.hook", options.bucket_hook != nullptr ? "set" : "not set"}};
+}
+
+Status check_shared(const ModelOptions& options,
+                    const std::vector<sharding::AxisPlacement>& placements) {
+  const bool shared = std::any_of(placements.begin(), placements.end(), [](const auto& each) {
+    return each.kind == TRIREME_PLACEMENT_SHARED;
+  });
+  if (!shared) return Status::success();
+  const std::string what = "TRIREME_PLACEMENT_SHARED in a model with ";
+  if ((options.flags & TRIREME_MODEL_FLAG_UNEVEN) != 0) {
+    return unsupported(what +
+                       "TRIREME_MODEL_FLAG_UNEVEN: models along an axis make every pass together");
+  }
+  if ((options.flags & TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD) != 0) {
+    return unsupported(what +
+                       "TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD, which keeps no bucket until its sum "
+                       "along the axis is there");
+  }
+  return Status::success();
+}
+
 }  // namespace trireme::strategies

@@ -60,6 +60,12 @@ sharding::Fact mesh_fact(const Mesh* mesh);
 // The options that all ranks must have in common.
 std::vector<sharding::Fact> describe(const ModelOptions& options, const Mesh* mesh);
 
+// The options that models along an axis must have in common to add up gradients there.
+std::vector<sharding::Fact> describe_sums(const ModelOptions& options);
+// Whether the model can add up gradients along an axis, if a placement asks for it.
+Status check_shared(const ModelOptions& options,
+                    const std::vector<sharding::AxisPlacement>& placements);
+
 // TRIREME_SHARE_ALWAYS: whether the ranks share memory, once they have met; the same on all of
 // them.
 Status check_share(const Communicator& communicator, const ModelOptions& options);

@@ -190,54 +190,61 @@ std::string Placement::model_axis_names() const {
   return names;
 }
 
-Status Placement::find_whole(const std::string& parameter,
-                             const std::vector<AxisPlacement>& placements,
-                             std::vector<std::size_t>* out) const {
-  for (std::size_t i = 0; i < placements.size(); ++i) {
-    const AxisPlacement& given = placements[i];
-    const std::string what = "options.placements[" + std::to_string(i) + "]";
-    const std::string of = " of parameter " + parameter;
-    if (!on_mesh()) {
-      return invalid_argument(what + of +
-                              ", but its model was created on a communicator, which has no axes");
-    }
-    if (given.kind != TRIREME_PLACEMENT_WHOLE) {
-      return invalid_argument(what + ".kind " + std::to_string(given.kind) + of +
-                              " is no TRIREME_PLACEMENT_*");
-    }
-    const std::size_t axis = find(given.axis.c_str());
-    if (axis == axes_.size()) {
-      return invalid_argument(what + ".axis \"" + given.axis + "\"" + of +
-                              " is no axis of the model's mesh");
-    }
-    if (given.axis == kData || given.axis == kShard) {
-      return invalid_argument(what + ".axis \"" + given.axis + "\"" + of +
-                              " is an axis on which options.strategy places parameters");
-    }
-    if (std::find(out->begin(), out->end(), axis) != out->end()) {
-      return invalid_argument(what + ".axis \"" + given.axis + "\"" + of + " is named twice");
-    }
-    out->push_back(axis);
+Status Placement::check_placement(const AxisPlacement& given, const std::string& what,
+                                  const std::string& of) const {
+  if (!on_mesh()) {
+    return invalid_argument(what + of +
+                            ", but its model was created on a communicator, which has no axes");
   }
-  std::sort(out->begin(), out->end());
+  if (!given.is_copied()) {
+    return invalid_argument(what + ".kind " + std::to_string(given.kind) + of +
+                            " is no TRIREME_PLACEMENT_*");
+  }
+  if (find(given.axis.c_str()) == axes_.size()) {
+    return invalid_argument(what + ".axis \"" + given.axis + "\"" + of +
+                            " is no axis of the model's mesh");
+  }
+  if (given.axis == kData || given.axis == kShard) {
+    return invalid_argument(what + ".axis \"" + given.axis + "\"" + of +
+                            " is an axis on which options.strategy places parameters");
+  }
   return Status::success();
 }
 
 Status Placement::place(trireme_parameter_options* options,
-                        const std::vector<AxisPlacement>& placements,
-                        std::vector<std::string>* out_whole_on) const {
-  out_whole_on->clear();
+                        std::vector<AxisPlacement>* placements) const {
   if (options->name == nullptr) return invalid_argument("options.name is NULL");
   const std::string shown = quoted(std::string(options->name, strnlen(options->name, 255)));
-  std::vector<std::size_t> whole;
-  TRIREME_RETURN_IF_ERROR(find_whole(shown, placements, &whole));
-  if (!on_mesh() || (options->tied_to != nullptr && placements.empty())) return Status::success();
-  std::uint32_t models = 1;
+  const std::string of = " of parameter " + shown;
+  for (std::size_t i = 0; i < placements->size(); ++i) {
+    AxisPlacement& given = (*placements)[i];
+    const std::string what = "options.placements[" + std::to_string(i) + "]";
+    TRIREME_RETURN_IF_ERROR(check_placement(given, what, of));
+    given.ranks = size_of(find(given.axis.c_str()));
+    for (std::size_t before = 0; before < i; ++before) {
+      if ((*placements)[before].axis == given.axis) {
+        return invalid_argument(what + ".axis \"" + given.axis + "\"" + of + " is named twice");
+      }
+    }
+  }
+  std::sort(placements->begin(), placements->end(),
+            [this](const AxisPlacement& a, const AxisPlacement& b) {
+              return find(a.axis.c_str()) < find(b.axis.c_str());
+            });
+  if (!on_mesh() || (options->tied_to != nullptr && placements->empty())) return Status::success();
+  std::uint32_t models = 1, summed = 0;
   std::string where;
-  for (const std::size_t axis : whole) {
-    models *= size_of(axis);
-    where += (where.empty() ? "it is whole on " : " and ") + described(axes_[axis]);
-    out_whole_on->push_back(axes_[axis].name);
+  for (const AxisPlacement& placement : *placements) {
+    const bool whole = placement.kind == TRIREME_PLACEMENT_WHOLE;
+    if (!whole && placement.ranks > 1) ++summed;
+    models *= placement.ranks;
+    where += (where.empty() ? std::string(whole ? "it is whole on " : "it is shared on ")
+                            : std::string(" and ")) +
+             described(axes_[find(placement.axis.c_str())]);
+  }
+  if (summed > 1) {
+    return unsupported("parameter " + shown +
+                       " is shared on two axes of several ranks; a gradient is summed along one");
   }
   if (options->replicas > 0 && options->replicas != models) {
     if (where.empty()) where = "options.placements tell no axis on which it is whole";

@@ -12,6 +12,7 @@
 
 #include "platform/status.hpp"
 #include "sharding/mesh.hpp"
+#include "sharding/registry.hpp"
 
 namespace trireme::sharding {
 
@@ -19,12 +20,6 @@ namespace trireme::sharding {
 struct ShardWish {
   std::uint32_t ranks = 0;
   std::uint32_t stride = 0;
-};
-
-// The caller's words about a parameter on one axis.
-struct AxisPlacement {
-  std::string axis;
-  trireme_placement kind = 0;
 };
 
 class Placement {
@@ -57,15 +52,14 @@ class Placement {
   // Their names, for messages: "tensor" and "pipeline", in quotes.
   std::string model_axis_names() const;
 
-  // Checks the placements of a parameter. Finds the axes on which it is whole, in the order of the
-  // mesh, and sets `replicas` of its options: the number of models that hold it. An alias without
-  // placements keeps 0, and takes both from the parameter that it is tied to.
-  Status place(trireme_parameter_options* options, const std::vector<AxisPlacement>& placements,
-               std::vector<std::string>* out_whole_on) const;
+  // Checks the placements of a parameter and brings them in the order of the mesh. Sets `replicas`
+  // of its options: the number of models that hold it. An alias without placements keeps 0, and
+  // takes both from the parameter that it is tied to.
+  Status place(trireme_parameter_options* options, std::vector<AxisPlacement>* placements) const;
 
  private:
-  Status find_whole(const std::string& parameter, const std::vector<AxisPlacement>& placements,
-                    std::vector<std::size_t>* out) const;
+  Status check_placement(const AxisPlacement& placement, const std::string& what,
+                         const std::string& of) const;
   Status check_strategy(trireme_strategy strategy, const ShardWish& wish) const;
   std::size_t find(const char* name) const;
   std::uint32_t size_of(std::size_t axis) const;

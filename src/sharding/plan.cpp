@@ -5,6 +5,7 @@
 #include "platform/names.hpp"
 #include "sharding/file_plan.hpp"
 #include "sharding/leaf_tree.hpp"
+#include "sharding/shared_gradients.hpp"
 
 namespace trireme::sharding {
 
@@ -62,6 +63,7 @@ MemoryPlan plan_memory(const Registry& registry, const Layout& layout, bool skip
         by_slot ? plan.slot_count * plan.rounded_stride : piece(layout.whole_gradient_bytes / 2);
   }
   plan.held = piece(layout.held_bytes);
+  plan.sums = shared_gradient_bytes(registry, skips);
   if (layout.largest_group_bytes > 0) {
     std::uint64_t all = 0;
     for (const Group& group : layout.groups) all += group.gathered ? piece(group.bytes) : 0;

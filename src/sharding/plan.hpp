@@ -34,7 +34,9 @@ struct MemoryPlan {
   std::uint64_t reshard = 0;
   // In another one: parameters on their way from and to the file.
   std::uint64_t file_buffer = 0;
-  std::uint64_t working() const { return arena() + reshard + file_buffer; }
+  // In one for each axis: gradients that are added up along it.
+  std::uint64_t sums = 0;
+  std::uint64_t working() const { return arena() + reshard + file_buffer + sums; }
   std::uint64_t all() const { return parameters + gradients + working(); }
 
   // The exchange: 32 bytes for each rank, then `words` (1,024 bytes for the norm, and the counts of

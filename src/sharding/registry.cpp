@@ -1,5 +1,6 @@
 #include "sharding/registry.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string_view>
@@ -89,15 +90,25 @@ std::string parameter_text(const Parameter& parameter) {
                      shape_text(parameter.shape);
   if (parameter.frozen) text += " frozen";
   if (parameter.replicas > 1) text += " of " + std::to_string(parameter.replicas) + " replicas";
-  for (const std::string& axis : parameter.whole_on) text += " whole on " + quoted(axis);
+  for (const AxisPlacement& placement : parameter.placements) {
+    const bool whole = placement.kind == TRIREME_PLACEMENT_WHOLE;
+    text += (whole ? " whole on " : " shared on ") + quoted(placement.axis);
+  }
   if (parameter.parameter_group > 0) {
     text += " in parameter_group " + std::to_string(parameter.parameter_group);
   }
   return text;
 }
 
+const AxisPlacement* placement_on(const Parameter& parameter, const std::string& axis) {
+  const std::vector<AxisPlacement>& all = parameter.placements;
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const AxisPlacement& each) { return each.axis == axis; });
+  return found == all.end() ? nullptr : &*found;
+}
+
 Status Registry::add(const trireme_parameter_options& options, std::uint64_t* out_parameter,
-                     std::vector<std::string> whole_on) {
+                     std::vector<AxisPlacement> placements) {
   if (options.name == nullptr) return invalid_argument("options.name is NULL");
   Parameter parameter;
   TRIREME_RETURN_IF_ERROR(check_name(options.name, "options.name", &parameter.name));
@@ -129,7 +140,7 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
   }
   parameter.dtype = options.dtype;
   parameter.replicas = options.replicas > 0 ? options.replicas : 1;
-  parameter.whole_on = std::move(whole_on);
+  parameter.placements = std::move(placements);
   parameter.parameter_group = options.parameter_group;
   parameter.frozen = (options.flags & TRIREME_PARAMETER_FLAG_FROZEN) != 0;
   if (options.dimensions > 0) {
@@ -165,7 +176,7 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
                               ", but it is tied to " + quoted(original.name) + " of unit " +
                               quoted(units_[original.unit].name));
     }
-    if (!parameter.whole_on.empty() && parameter.whole_on != original.whole_on) {
+    if (!parameter.placements.empty() && parameter.placements != original.placements) {
       return invalid_argument("options.placements of parameter " + shown + " are not those of " +
                               quoted(original.name) + " that it is tied to");
     }
@@ -182,7 +193,7 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
                               std::to_string(original.parameter_group));
     }
     parameter.replicas = original.replicas;
-    parameter.whole_on = original.whole_on;
+    parameter.placements = original.placements;
     parameter.parameter_group = original.parameter_group;
     parameter.unit = original.unit;
     parameter.first = original.first;

@@ -12,21 +12,37 @@
 
 namespace trireme::sharding {
 
+// How a parameter lies on one axis of a mesh.
+struct AxisPlacement {
+  std::string axis;
+  trireme_placement kind = 0;
+  std::uint32_t ranks = 1;  // along the axis
+
+  // Whether every rank along the axis holds the same parameter.
+  bool is_copied() const {
+    return kind == TRIREME_PLACEMENT_WHOLE || kind == TRIREME_PLACEMENT_SHARED;
+  }
+  bool operator==(const AxisPlacement&) const = default;
+};
+
 struct Parameter {
   std::string name;
   trireme_dtype dtype = 0;
   std::vector<std::uint64_t> shape;
   std::uint64_t elements = 0;
   bool frozen = false;
-  std::uint32_t replicas = 1;         // models that hold it, see NormRanks
-  std::vector<std::string> whole_on;  // axes of the mesh on which all ranks hold it
-  std::uint32_t parameter_group = 0;  // of the options of an optimizer
+  std::uint32_t replicas = 1;             // models that hold it, see NormRanks
+  std::vector<AxisPlacement> placements;  // in the order of the mesh's axes
+  std::uint32_t parameter_group = 0;      // of the options of an optimizer
   std::uint64_t unit = 0;
   std::uint64_t first = 0;             // within the unit
   std::uint64_t target = 0;            // the parameter whose memory it uses: its own number unless
                                        // it is tied
   std::vector<std::uint64_t> aliases;  // of a target, in the order added
 };
+
+// Null: the parameter has none on that axis.
+const AxisPlacement* placement_on(const Parameter& parameter, const std::string& axis);
 
 // Whether an optimizer updates the parameter of that number.
 inline bool is_trained(const Parameter& parameter, std::uint64_t number) {
@@ -50,9 +66,10 @@ struct Fact {
 
 class Registry {
  public:
-  // The boundary has read `options`, and a Placement `whole_on`. A failure changes nothing.
+  // The boundary has read `options`, and a Placement has checked `placements`. A failure changes
+  // nothing.
   Status add(const trireme_parameter_options& options, std::uint64_t* out_parameter,
-             std::vector<std::string> whole_on = {});
+             std::vector<AxisPlacement> placements = {});
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const std::vector<Unit>& units() const { return units_; }

@@ -21,6 +21,7 @@ from defects import library, lines, network
 from defects import library, network, rooted
 from defects import library, network, vocabulary
 from defects import layers, library, network
+from defects import library, network, placements
 from defects.settings import BUILD, DOTNET, FLIPS, FOLDER, OVER_GLOO, ROOT
 
 COPY = FOLDER / "source"
@@ -29,6 +30,7 @@ DEFECTS = library.DEFECTS + network.DEFECTS + lines.DEFECTS
 DEFECTS = library.DEFECTS + network.DEFECTS + rooted.DEFECTS
 DEFECTS = library.DEFECTS + network.DEFECTS + vocabulary.DEFECTS
 DEFECTS = library.DEFECTS + layers.DEFECTS + network.DEFECTS
+DEFECTS = library.DEFECTS + network.DEFECTS + placements.DEFECTS
 
 
 def run(command, **options):

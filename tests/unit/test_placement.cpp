@@ -218,20 +218,28 @@ void replicas_are_the_models_that_hold_it(void**) {
     options.name = "p";
     options.replicas = row.told;
     std::vector<AxisPlacement> placements;
-    for (const std::string& axis : row.axes) placements.push_back({axis, TRIREME_PLACEMENT_WHOLE});
-    std::vector<std::string> whole_on = {"left over"};
-    const Status status = placement.place(&options, placements, &whole_on);
+    for (const std::string& axis : row.axes) {
+      placements.push_back({axis, TRIREME_PLACEMENT_WHOLE, 0});
+    }
+    const Status status = placement.place(&options, &placements);
     assert_int_equal(status.ok(), row.replicas > 0);
     if (!status.ok()) continue;
     assert_int_equal(options.replicas, row.replicas);
+    std::vector<std::string> whole_on;
+    std::uint32_t models = 1;
+    for (const AxisPlacement& placed : placements) {
+      whole_on.push_back(placed.axis);
+      models *= placed.ranks;
+    }
     assert_true(whole_on == row.whole_on);
+    assert_int_equal(models, row.replicas);
   }
   // An alias takes both from its parameter.
   trireme_parameter_options alias = TRIREME_PARAMETER_OPTIONS_INIT;
   alias.name = "alias";
   alias.tied_to = "p";
-  std::vector<std::string> whole_on;
-  assert_true(placement.place(&alias, {}, &whole_on).ok());
+  std::vector<AxisPlacement> none;
+  assert_true(placement.place(&alias, &none).ok());
   assert_int_equal(alias.replicas, 0);
   // A communicator has no axes, and the caller counts.
   Placement plain;
@@ -239,11 +247,40 @@ void replicas_are_the_models_that_hold_it(void**) {
   trireme_parameter_options counted = TRIREME_PARAMETER_OPTIONS_INIT;
   counted.name = "counted";
   counted.replicas = 7;
-  assert_true(plain.place(&counted, {}, &whole_on).ok());
+  assert_true(plain.place(&counted, &none).ok());
   assert_int_equal(counted.replicas, 7);
-  assert_false(plain.place(&counted, {{"tensor", TRIREME_PLACEMENT_WHOLE}}, &whole_on).ok());
-  assert_false(placement.place(&alias, {{"tensor", 0}}, &whole_on).ok());
-  assert_false(placement.place(&alias, {{"tensor", 2}}, &whole_on).ok());
+  const auto code_of = [](const Placement& on, trireme_parameter_options options,
+                          std::vector<AxisPlacement> placements) {
+    return on.place(&options, &placements).code();
+  };
+  for (const trireme_placement kind : {TRIREME_PLACEMENT_WHOLE, TRIREME_PLACEMENT_SHARED}) {
+    assert_int_equal(code_of(plain, counted, {{"tensor", kind, 1}}),
+                     TRIREME_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(code_of(placement, alias, {{"tensor", kind, 1}}), TRIREME_OK);
+  }
+  for (const trireme_placement kind : {-1, 0, 4}) {
+    assert_int_equal(code_of(placement, alias, {{"tensor", kind, 1}}),
+                     TRIREME_ERROR_INVALID_ARGUMENT);
+  }
+}
+
+// A gradient is a summand along one axis.
+void a_parameter_is_shared_along_one_axis(void**) {
+  const MeshShape shape = make({{"data", 2}, {"tensor", 2}, {"pipeline", 2}, {"context", 1}}, 0);
+  Placement placement;
+  assert_true(Placement::on_mesh(TRIREME_STRATEGY_ZERO2, shape, {}, &placement).ok());
+  const auto code_of = [&](const char* first, trireme_placement kind) {
+    trireme_parameter_options options = TRIREME_PARAMETER_OPTIONS_INIT;
+    options.name = "p";
+    std::vector<AxisPlacement> placements = {{first, kind, 1},
+                                             {"tensor", TRIREME_PLACEMENT_SHARED, 1}};
+    const Status status = placement.place(&options, &placements);
+    if (status.ok()) assert_int_equal(options.replicas, first[0] == 'p' ? 4 : 2);
+    return status.code();
+  };
+  assert_int_equal(code_of("pipeline", TRIREME_PLACEMENT_SHARED), TRIREME_ERROR_UNSUPPORTED);
+  assert_int_equal(code_of("pipeline", TRIREME_PLACEMENT_WHOLE), TRIREME_OK);
+  assert_int_equal(code_of("context", TRIREME_PLACEMENT_SHARED), TRIREME_OK);
 }
 
 void no_strategy_has_no_placement(void**) {
@@ -263,6 +300,7 @@ int main() {
       cmocka_unit_test(wishes_are_compared_with_the_axes),
       cmocka_unit_test(axes_of_other_names_are_refused),
       cmocka_unit_test(replicas_are_the_models_that_hold_it),
+      cmocka_unit_test(a_parameter_is_shared_along_one_axis),
       cmocka_unit_test(no_strategy_has_no_placement),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

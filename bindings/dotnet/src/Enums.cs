@@ -348,6 +348,12 @@ namespace Trireme
         /// norm counts it once.
         /// </summary>
         Whole = NativeMethods.TRIREME_PLACEMENT_WHOLE,
+
+        /// <summary>
+        /// Every rank along the axis holds the same parameter, and its gradient is a summand. The
+        /// library adds the gradients up along the axis. A norm counts it once.
+        /// </summary>
+        Shared = NativeMethods.TRIREME_PLACEMENT_SHARED,
     }
 
     [Flags]

@@ -43,6 +43,37 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void Summands_are_added_up_along_an_axis()
+        {
+            Ranks.RunAndLeaveTogether(4, c =>
+            {
+                using (Mesh mesh = Mesh.Create(
+                    c, new[] { new MeshAxis("data", 2), new MeshAxis("tensor", 2) }))
+                using (var model = new Model(mesh, new ModelOptions { Strategy = Strategy.Zero2 }))
+                {
+                    model.AddParameter(
+                        new ParameterOptions("norm", ElementType.F32, 2)
+                        {
+                            Placements = new Dictionary<string, Placement>
+                            {
+                                { "tensor", Placement.Shared },
+                            },
+                        });
+                    model.Seal();
+                    var options = new OptimizerOptions { Rule = RuleKind.Sgd, LearningRate = 1 };
+                    using (var optimizer = new Optimizer(model, options))
+                    {
+                        model.AccumulateFlat<float>(new[] { c.Rank + 1f, c.Rank * 10f });
+                        optimizer.Step();
+                        var result = new float[2];
+                        model.GetParameters<float>(result);
+                        Check.Same(new[] { -5f, -30f }, result, "parameters"); // halves of 10, 60
+                    }
+                }
+            });
+        }
+
+        [Test]
         public static void What_contradicts_the_axes_is_refused()
         {
             using (Communicator c = Communicator.Create(0, 1, Ranks.NewRendezvous()))

@@ -33,6 +33,21 @@ class MeshModelsTest(TestCase):
         first, second = (2, 3.0, [-0.5, -1.0]), (2, 3.0, [-1.0, -1.0])
         self.assertEqual(sorted(results), sorted([first, first, second, second]))
 
+    def test_summands_are_added_up_along_an_axis(self):
+        def body(group):
+            with trireme.Mesh(group, {"data": 2, "tensor": 2}) as mesh:
+                with trireme.Model(mesh, "zero2") as model:
+                    model.add_parameter("norm", [2], placement={"tensor": "shared"})
+                    model.seal()
+                    optimizer = trireme.Optimizer(model, "sgd", learning_rate=1.0)
+                    summand = [group.rank + 1.0, group.rank * 10.0]
+                    model.accumulate_flat(array.array("f", summand))
+                    optimizer.step()
+                    return model.get_parameters().tolist()
+
+        # Halves of 10 and 60.
+        self.assertEqual(self.ranks(4, body), [[-5.0, -30.0]] * 4)
+
     def test_hybrid_shard_takes_the_axis(self):
         def body(group):
             shape = {"data": 2, "shard": 2}

@@ -51,7 +51,10 @@ from ._values import (
 
 Which = Union[str, int]  #: A parameter or unit by its name or number.
 
-PLACEMENTS = {"whole": _native.TRIREME_PLACEMENT_WHOLE}
+PLACEMENTS = {
+    "whole": _native.TRIREME_PLACEMENT_WHOLE,
+    "shared": _native.TRIREME_PLACEMENT_SHARED,
+}
 
 _gradient_data = library.trireme_model_get_gradient_data
 _gradient_ready = library.trireme_model_gradient_ready
@@ -330,7 +333,8 @@ class Model:
         the number of its ParameterGroup in `groups` of the Optimizer, and 0 without `groups`.
 
         `placement` tells how the parameter lies on axes of the model's Mesh: {"tensor": "whole"} if
-        every rank along "tensor" holds it and hands in its whole gradient. Its replicas follow from
+        every rank along "tensor" holds it and hands in its whole gradient. With "shared" each rank's
+        gradient is a summand, and the library adds them up along the axis. Its replicas follow from
         that. On the other axes each rank holds a parameter of its own.
         """
         placed = placement or {}

@@ -79,6 +79,7 @@ Status GradientExchange::place(std::uint64_t bucket, bool waits, char** out) {
 Status GradientExchange::find_place(std::uint64_t bucket, bool waits) {
   for (;;) {
     if (memory_.place_in_slot(bucket)) return Status::success();
+    if (waits && launch_held_back_ != nullptr) TRIREME_RETURN_IF_ERROR(launch_held_back_());
     if (const std::size_t before = updates_.waiting(); before > 0) {
       TRIREME_RETURN_IF_ERROR(updates_.run(false));
       if (updates_.waiting() < before) continue;

@@ -11,6 +11,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "exchange/storage.hpp"
 #include "model/gradients/bucket_memory.hpp"
@@ -41,6 +42,8 @@ class GradientExchange {
                    const std::shared_ptr<Storage>& storage, bool averages, bool uneven);
 
   // ---- when ----
+  // `launch` starts the buckets that wait for a sum along an axis, and waits for that.
+  void set_held_back(std::function<Status()> launch) { launch_held_back_ = std::move(launch); }
   // From now on gradients stay on this rank until reduce_all().
   void keep_until_step(bool keep) { kept_until_step_ = keep; }
   bool kept_until_step() const { return kept_until_step_; }
@@ -107,6 +110,7 @@ class GradientExchange {
   const bool averages_;
   const bool uneven_;
   bool kept_until_step_ = false;
+  std::function<Status()> launch_held_back_;  // or null: none wait
   std::deque<InFlight> in_flight_;
   std::uint64_t reductions_ = 0;
 };

@@ -92,6 +92,12 @@ Status GradientIntake::check_all_in() const {
                        "TRIREME_UNUSED_SKIP");
 }
 
+bool GradientIntake::is_in(std::uint64_t target) const {
+  const std::vector<std::uint64_t>& aliases = registry_.parameters()[target].aliases;
+  return handed_[target] && std::all_of(aliases.begin(), aliases.end(),
+                                        [this](std::uint64_t alias) { return handed_[alias]; });
+}
+
 std::uint64_t GradientIntake::bucket_of(std::uint64_t parameter) const {
   const std::uint64_t target = registry_.parameters()[parameter].target;
   return layout_.group_of_parameter(registry_.parameters()[target]).bucket;

@@ -41,6 +41,8 @@ class GradientIntake {
   }
   // Names those that are still to come.
   Status check_all_in() const;
+  // Whether the gradients of all names of a target are in its bucket.
+  bool is_in(std::uint64_t target) const;
   bool is_complete(std::uint64_t bucket) const { return missing_[bucket] == 0; }
   // That of the parameter; kNone: its gradient has no elements.
   std::uint64_t bucket_of(std::uint64_t parameter) const;
@@ -63,6 +65,8 @@ class GradientIntake {
   void note(std::uint64_t parameter, HandedGradient gradient, bool with_aliases);
   // By target: whether it had a gradient on this rank in this step.
   const std::vector<bool>& used() const { return used_; }
+  // Another model that holds the target had one.
+  void note_used(std::uint64_t target) { used_[target] = true; }
 
  private:
   std::uint64_t place_among_names(std::uint64_t parameter) const;

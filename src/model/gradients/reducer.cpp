@@ -19,27 +19,34 @@ Reducer::Reducer(const sharding::Registry& registry, const sharding::Layout& lay
       storage_(storage),
       unused_(settings.unused),
       passes_(layout.spread, settings.uneven),
-      order_(registry, layout, settings.fixed_order),
+      // Models along an axis have buckets of their own; their sums have one order.
+      order_(registry, layout,
+             settings.fixed_order || !shared_axes(registry, layout, settings.skips).empty()),
       intake_(registry, layout, plan, storage),
       memory_(layout, plan, storage),
       updates_(layout, memory_, link, storage, settings.update),
       hook_(settings.hook, settings.hook_data, layout, memory_, link, updates_.agreement()),
       exchange_(layout, passes_, memory_, updates_, overflow_, link, storage, settings.average,
-                settings.uneven) {}
+                settings.uneven),
+      sums_(registry, layout, settings.skips, settings.hook != nullptr, intake_, memory_, link) {
+  if (!sums_.any()) return;
+  exchange_.set_held_back([this] { return launch_ready(false, true); });
+}
 
 // ---- one backward pass ----
 
 Status Reducer::begin(bool no_sync, bool absent) {
   TRIREME_RETURN_IF_ERROR(passes_.begin(no_sync, absent));
-  next_launch_ = 0;
+  next_launch_ = prepared_ = 0;
   intake_.begin_pass();
+  sums_.begin_pass();
   return Status::success();
 }
 
 // A peer that waits for a bucket cannot reach the gather in which this rank may wait next. So empty
 // buckets go out first.
 Status Reducer::launch_if_absent() {
-  return passes_.absent() && !layout_.spread.whole_gradients() ? launch_ready(true)
+  return passes_.absent() && !layout_.spread.whole_gradients() ? launch_ready(true, true)
                                                                : Status::success();
 }
 
@@ -78,14 +85,14 @@ Status Reducer::ready(std::uint64_t parameter, HandedGradient gradient, bool wit
   intake_.note(parameter, gradient, with_aliases);
   if (bucket == kNone) return Status::success();
   if (intake_.is_complete(bucket) && passes_.present() == 0) order_.note_complete(bucket);
-  TRIREME_RETURN_IF_ERROR(launch_ready(false));
+  TRIREME_RETURN_IF_ERROR(launch_ready(false, false));
   return exchange_.update_done();
 }
 
 Status Reducer::end() {
   if (!passes_.in_backward()) return invalid_state("no backward pass is under way");
   if (!passes_.absent()) TRIREME_RETURN_IF_ERROR(fill_missing());
-  TRIREME_RETURN_IF_ERROR(launch_ready(true));
+  TRIREME_RETURN_IF_ERROR(launch_ready(true, true));
   passes_.end();
   if (passes_.reproducible()) {
     ++launched_rounds_;
@@ -111,31 +118,49 @@ Status Reducer::fill_missing() {
 // ---- launching ----
 
 // Peers may need this rank in a gather before they launch a bucket. They do if this rank is absent,
-// or if they lack a gradient, which they know only at the end of their pass.
+// or if they lack a gradient, which they know only at the end of their pass. Models along an axis
+// need each other in the caller's own operations, too.
 bool Reducer::may_wait() const {
+  if (sums_.any() && (sums_.after_hook() || unused_ != TRIREME_UNUSED_ERROR)) return false;
   return !passes_.absent() && !leaves_over_ &&
          (unused_ == TRIREME_UNUSED_ERROR || layout_.spread.whole_parameters());
 }
 
+// The memory of a bucket that goes out, and its hook.
+Status Reducer::prepare(std::uint64_t number, bool present) {
+  char* data = memory_.contribution(number);
+  if (!present && !exchange_.needs_no_place()) TRIREME_RETURN_IF_ERROR(place(number, &data));
+  // A leaf has its place in the tree.
+  if (!present && passes_.reproducible()) {
+    const sharding::Bucket& bucket = layout_.buckets[number];
+    std::memset(data, 0, bucket.elements * dtype_size(bucket.dtype));
+  }
+  // Where gradients stay until the last pass, an absent one gives the sum of the passes before it.
+  if (present || exchange_.adds()) hook_.before(number, data, passes_.made());
+  sums_.note_prepared(number);
+  return Status::success();
+}
+
 // The buckets of this pass that are complete; all: the others as well, empty.
-Status Reducer::launch_ready(bool all) {
-  const bool leaf = passes_.reproducible();
-  while (exchange_.sends() && next_launch_ < layout_.buckets.size()) {
+Status Reducer::launch_ready(bool all, bool waits) {
+  if (!exchange_.sends()) return Status::success();
+  if (sums_.any()) TRIREME_RETURN_IF_ERROR(sums_.start(all));
+  while (next_launch_ < layout_.buckets.size()) {
     const std::uint64_t number = order_.buckets()[next_launch_];
     if (!intake_.is_complete(number) && !all) break;
     const bool present = intake_.is_complete(number) && !passes_.absent();
-    // Where gradients stay until the last pass, an absent one gives the sum of the passes before
-    // it.
-    const bool brings = present || exchange_.adds();
-    char* data = memory_.contribution(number);
-    if (!present && !exchange_.needs_no_place()) TRIREME_RETURN_IF_ERROR(place(number, &data));
-    // A leaf has its place in the tree.
-    if (!present && leaf) {
-      const sharding::Bucket& bucket = layout_.buckets[number];
-      std::memset(data, 0, bucket.elements * dtype_size(bucket.dtype));
+    if (prepared_ == next_launch_) {
+      ++prepared_;
+      TRIREME_RETURN_IF_ERROR(prepare(number, present));
     }
-    if (brings) hook_.before(number, data, passes_.made());
-    char* const send = brings || leaf ? data : nullptr;
+    if (sums_.any()) {
+      bool summed = false;
+      TRIREME_RETURN_IF_ERROR(sums_.start(all));
+      TRIREME_RETURN_IF_ERROR(sums_.finish(number, waits, &summed));
+      if (!summed) break;
+    }
+    const bool brings = present || exchange_.adds() || passes_.reproducible();
+    char* const send = brings ? memory_.contribution(number) : nullptr;
     TRIREME_RETURN_IF_ERROR(exchange_.start(number, send, passes_.made(), may_wait()));
     ++next_launch_;
   }
@@ -175,7 +200,7 @@ Status Reducer::discard(bool* too_late, HookAnswer* hook) {
   updates_.discard();
   if (passes_.in_backward()) {
     passes_.become_absent();  // buckets that are not launched yet go without this rank
-    status = launch_ready(true);
+    status = launch_ready(true, true);
     passes_.drop();
     ++launched_rounds_;
   }

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "exchange/storage.hpp"
+#include "model/gradients/axis_sums.hpp"
 #include "model/gradients/bucket_hook.hpp"
 #include "model/gradients/bucket_memory.hpp"
 #include "model/gradients/bucket_updates.hpp"
@@ -29,6 +30,7 @@ struct ReducerSettings {
   bool average = true;
   bool uneven = false;
   bool fixed_order = false;
+  bool skips = false;
   std::int32_t unused = TRIREME_UNUSED_ERROR;
   trireme_bucket_callback hook = nullptr;
   void* hook_data = nullptr;
@@ -71,6 +73,8 @@ class Reducer {
   const LaunchOrder& order() const { return order_; }
   const BucketMemory& buckets() const { return memory_; }
   GradientExchange& exchange() { return exchange_; }
+  AxisSums& sums() { return sums_; }
+  const AxisSums& sums() const { return sums_; }
   BucketHook& hook() { return hook_; }
   OverflowWatch& overflow() { return overflow_; }
   // With update_in_backward: whether ranks update in this step.
@@ -83,7 +87,9 @@ class Reducer {
     return exchange_.place(bucket, may_wait(), out);
   }
   Status fill_missing();
-  Status launch_ready(bool all);
+  // all: also those that are not complete. `waits`: for sums along an axis.
+  Status launch_ready(bool all, bool waits);
+  Status prepare(std::uint64_t bucket, bool present);
   Status launch_absent();
 
   const sharding::Registry& registry_;
@@ -101,8 +107,10 @@ class Reducer {
   BucketUpdates updates_;
   BucketHook hook_;
   GradientExchange exchange_;
+  AxisSums sums_;
 
   std::uint64_t next_launch_ = 0;      // place in the order, in this pass
+  std::uint64_t prepared_ = 0;         // the same, of buckets that may be launched
   std::uint32_t launched_rounds_ = 0;  // reproducible: rounds whose buckets are all launched
   bool leaves_over_ = false;           // launches rounds without a leaf of this rank
 };

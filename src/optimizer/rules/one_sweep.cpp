@@ -77,6 +77,8 @@ Status OneSweepRule::check(const ShardView& shard, const optimizers::Settings& s
     why = "TRIREME_UNUSED_SKIP";
   } else if (shard.options().reduce_dtype != 0) {
     why = "reduce_dtype";
+  } else if (shard.gradients().sums().any()) {
+    why = "TRIREME_PLACEMENT_SHARED, whose gradients are added up along an axis before";
   } else if (shard.options().bucket_hook != nullptr) {
     why = "a bucket hook";
   } else if (settings.max_norm > 0 || settings.max_value > 0 || !settings.group_max_norms.empty()) {

@@ -263,7 +263,7 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it; the same in all of a list.</summary>
         public uint StructSize;
 
-        /// <summary>TRIREME_PLACEMENT_WHOLE. Required.</summary>
+        /// <summary>TRIREME_PLACEMENT_WHOLE or TRIREME_PLACEMENT_SHARED. Required.</summary>
         public int Kind;
 
         /// <summary>Name of the axis, such as "tensor". Required.</summary>
@@ -634,6 +634,13 @@ namespace Trireme
         /// library does not add the gradients up along the axis. A norm counts the parameter once.
         /// </summary>
         internal const int TRIREME_PLACEMENT_WHOLE = 1;
+
+        /// <summary>
+        /// Every rank along the axis holds the same parameter, and its gradient is a summand. The
+        /// library adds the gradients up along the axis. See "Shared parameters" in model.h. A norm
+        /// counts the parameter once.
+        /// </summary>
+        internal const int TRIREME_PLACEMENT_SHARED = 2;
 
         /// <summary>
         /// A caller's own work on each bucket, such as noise, scaling or measuring. It returns 0,

@@ -92,6 +92,10 @@ TRIREME_PARAMETER_FLAG_FROZEN = 1
 # Every rank along the axis holds the same parameter and hands in its whole gradient. The library
 # does not add the gradients up along the axis. A norm counts the parameter once.
 TRIREME_PLACEMENT_WHOLE = 1
+# Every rank along the axis holds the same parameter, and its gradient is a summand. The library
+# adds the gradients up along the axis. See "Shared parameters" in model.h. A norm counts the
+# parameter once.
+TRIREME_PLACEMENT_SHARED = 2
 
 
 class trireme_bucket_part(Structure):
@@ -273,7 +277,7 @@ class trireme_parameter_placement(Structure):
     _fields_ = [
         # sizeof this struct as the caller knows it; the same in all of a list.
         ("struct_size", c_uint32),
-        # TRIREME_PLACEMENT_WHOLE. Required.
+        # TRIREME_PLACEMENT_WHOLE or TRIREME_PLACEMENT_SHARED. Required.
         ("kind", c_int32),
         # Name of the axis, such as "tensor". Required.
         ("axis", c_char_p),

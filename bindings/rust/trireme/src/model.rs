@@ -129,6 +129,9 @@ pub enum Placement {
     /// Every rank along the axis holds the same parameter and hands in its whole gradient. A norm
     /// counts it once.
     Whole = sys::TRIREME_PLACEMENT_WHOLE,
+    /// Every rank along the axis holds the same parameter, and its gradient is a summand. The
+    /// library adds the gradients up along the axis. A norm counts it once.
+    Shared = sys::TRIREME_PLACEMENT_SHARED,
 }
 
 impl<'a> Parameter<'a> {

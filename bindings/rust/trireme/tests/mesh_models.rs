@@ -44,6 +44,25 @@ fn a_mesh_trains_as_one_process() {
 }
 
 #[test]
+fn summands_are_added_up_along_an_axis() {
+    ranks(4, |communicator| {
+        let axes = [("data", 2), ("tensor", 2)];
+        let mesh = Mesh::new(communicator, &axes, &MeshOptions::default()).unwrap();
+        let mut model = Model::on_mesh(&mesh, &ModelOptions::new(Strategy::Zero2)).unwrap();
+        let placements = &[("tensor", Placement::Shared)];
+        let norm = Parameter { placements, ..Parameter::new("norm", Dtype::F32, &[2]) };
+        model.add_parameter(&norm).unwrap();
+        model.seal().unwrap();
+        let rule = OptimizerOptions::new(RuleKind::Sgd).learning_rate(1.0);
+        let mut optimizer = Optimizer::new(&mut model, &rule).unwrap();
+        let rank = communicator.rank() as f32;
+        model.accumulate_flat(&[rank + 1.0, rank * 10.0]).unwrap();
+        optimizer.step(&mut model).unwrap();
+        assert_eq!(model.get_parameters::<f32>().unwrap(), [-5.0, -30.0]); // halves of 10 and 60
+    });
+}
+
+#[test]
 fn what_contradicts_the_axes_is_refused() {
     ranks(1, |communicator| {
         let axes = [("data", 1), ("tensor", 1)];

@@ -144,6 +144,29 @@
 //!   or of a group, loss_scale, ONE_SWEEP and rules that look at whole parameters (LAMB, LARS,
 //!   ADAFACTOR, MUON).
 //!
+//! Shared parameters: on a mesh, a parameter may be TRIREME_PLACEMENT_SHARED along "tensor" or
+//! "pipeline", such as a layer norm under sequence parallelism. Each rank along the axis hands in a
+//! summand of its gradient. The ranks add these up before the gradients of the data ranks meet. All
+//! ranks along the axis end with the same bits.
+//!
+//! * The summands are added along the binary tree of "Reproducible" above, with ranks in place of
+//!   leaves. A rank that has several summands may hand in their sum along that tree. If each rank
+//!   has as many, a power of two, the bits do not depend on the number of ranks.
+//! * A sum is made for each pass that is reduced. With `leaves` that is each leaf. data_parallel
+//!   and zero1 add up the passes of NO_SYNC before.
+//! * A sum starts when the gradients of all its parameters are in, and overlaps with the rest of
+//!   backward. With a bucket hook it starts after TRIREME_HOOK_BEFORE, which sees the summand.
+//! * Summands travel as f32, or as f64 where the parameter is f64. reduce_dtype rounds their sum.
+//! * A gradient counts as handed in if any rank along the axis has handed it in.
+//! * Buckets keep the order of the first step, as with TRIREME_MODEL_FLAG_FIXED_ORDER.
+//! * Working memory holds the summands once more. An axis of one rank takes no memory and no time.
+//! * trireme_model_seal() compares the strategy, gradients, leaves, unused and reduce_dtype of such
+//!   models along the axis, and whether there is a hook. A difference is a MISMATCH.
+//! * All models along the axis make, end and discard their passes together. A model that fails
+//!   fails the others.
+//! * It does not go with TRIREME_MODEL_FLAG_UNEVEN, TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD or
+//!   TRIREME_OPTIMIZER_FLAG_ONE_SWEEP. A parameter is shared along one axis of several ranks.
+//!
 //! Parameters in a file (ZeRO-Infinity: Rajbhandari et al. 2021, arXiv 2104.07857): with offload,
 //! each rank's part of the parameters lies in a file, except for units that stay whole. Each rank
 //! makes its own file in the directory. The file has no name, so nothing is left of it when the

@@ -134,6 +134,10 @@ constants! {
     /// Every rank along the axis holds the same parameter and hands in its whole gradient. The
     /// library does not add the gradients up along the axis. A norm counts the parameter once.
     TRIREME_PLACEMENT_WHOLE: trireme_placement = 1;
+    /// Every rank along the axis holds the same parameter, and its gradient is a summand. The
+    /// library adds the gradients up along the axis. See "Shared parameters" in model.h. A norm
+    /// counts the parameter once.
+    TRIREME_PLACEMENT_SHARED: trireme_placement = 2;
 }
 
 /// A caller's own work on each bucket, such as noise, scaling or measuring. It returns 0, or any
@@ -292,7 +296,7 @@ structs! {
     trireme_parameter_placement {
         /// sizeof this struct as the caller knows it; the same in all of a list.
         struct_size: u32,
-        /// TRIREME_PLACEMENT_WHOLE. Required.
+        /// TRIREME_PLACEMENT_WHOLE or TRIREME_PLACEMENT_SHARED. Required.
         kind: trireme_placement,
         /// Name of the axis, such as "tensor". Required.
         axis: *const c_char,

@@ -1,0 +1,41 @@
+"""Parameters on the axes of a mesh."""
+
+SUMS = "api_test_shared_parameters"
+
+DEFECTS = [
+    ("a summand is left out", "src/model/gradients/axis_sums.cpp",
+     "for (std::uint32_t rank = 0; rank < ranks; ++rank) {\n        const std::uint32_t target",
+     "for (std::uint32_t rank = 0; rank + 1 < ranks; ++rank) {\n        const std::uint32_t target",
+     SUMS),
+    ("summands are not added up", "src/model/gradients/axis_sums.cpp",
+     "      bring(axes_[number], set, line.memory.data());\n", "", SUMS),
+    ("summands are added up twice", "src/model/gradients/axis_sums.cpp",
+     "      bring(axes_[number], set, line.memory.data());\n",
+     "      for (std::uint64_t i = 0; i < set.elements; ++i) {\n"
+     "        reinterpret_cast<float*>(line.memory.data() + set.place)[i] *= 2;\n"
+     "      }\n      bring(axes_[number], set, line.memory.data());\n", SUMS),
+    ("summands are added up in the order of ranks", "src/model/gradients/axis_sums.cpp",
+     "    const std::uint32_t levels = sharding::tree_levels(ranks);\n",
+     "    kernels::reduce(dtype, TRIREME_REDUCTION_SUM, block + first * size, sources, ranks, count, 1,"
+     " 0);\n    return;\n    const std::uint32_t levels = sharding::tree_levels(ranks);\n", SUMS),
+    ("a norm counts a shared parameter once for each rank", "src/sharding/placement.cpp",
+     "    models *= placement.ranks;\n",
+     "    if (whole) models *= placement.ranks;\n", SUMS),
+    ("a sum divides by the ranks of the axis", "src/model/gradients/axis_sums.cpp",
+     "kernels::reduce_few(dtype, TRIREME_REDUCTION_SUM, to, parts.data(),\n"
+     "                            static_cast<std::uint32_t>(parts.size()), here, 1, 0);",
+     "kernels::reduce_few(dtype, TRIREME_REDUCTION_AVERAGE, to, parts.data(),\n"
+     "                            static_cast<std::uint32_t>(parts.size()), here,\n"
+     "                            static_cast<std::uint32_t>(parts.size()), 0);", SUMS),
+    ("other models do not hear which parameters one of them uses",
+     "src/model/gradients/axis_sums.cpp",
+     "    if (skips_ && read_flag(", "    if (false && read_flag(", SUMS),
+    ("ends of buckets are each model's own", "src/model/model_axes.cpp",
+     "cuts[i] = words[i] > 0;", "static_cast<void>(words[i]);", SUMS),
+    ("an axis's failure stays in the model", "src/model/failure.cpp",
+     "    for (const auto& group : axes_.sum_groups()) groups.push_back(group.get());\n", "",
+     "api_test_shared_failures"),
+    ("models that add up may have other options", "src/model/model_axes.cpp",
+     "all.insert(all.end(), facts.begin(), facts.end());", "static_cast<void>(facts);",
+     "api_test_shared_failures"),
+]
