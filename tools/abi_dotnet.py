@@ -70,6 +70,8 @@ CALLING_BACK = {
     "trireme_linear_forward",
     "trireme_linear_backward_input",
     "trireme_linear_backward_weight",
+    "trireme_context_attention_forward",
+    "trireme_context_attention_backward",
 }
 
 PARAMETERS = {

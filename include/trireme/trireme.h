@@ -11,6 +11,7 @@
 #include <trireme/batch.h>
 #include <trireme/collectives.h>
 #include <trireme/communicator.h>
+#include <trireme/context.h>
 #include <trireme/export.h>
 #include <trireme/failpoint.h>
 #include <trireme/layers.h>

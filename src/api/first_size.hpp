@@ -5,6 +5,7 @@
 #include <trireme/collectives.h>
 #include <trireme/communicator.h>
 #include <trireme/layers.h>
+#include <trireme/context.h>
 #include <trireme/mesh.h>
 #include <trireme/messages.h>
 #include <trireme/model_options.h>
@@ -83,6 +84,11 @@ TRIREME_FIRST_SIZE(trireme_vocabulary_options, 72);
 TRIREME_FIRST_SIZE(trireme_vocabulary_info, 64);
 TRIREME_FIRST_SIZE(trireme_linear_options, 56);
 TRIREME_FIRST_SIZE(trireme_linear_info, 144);
+TRIREME_FIRST_SIZE(trireme_attention_callbacks, 32);
+TRIREME_FIRST_SIZE(trireme_context_options, 96);
+TRIREME_FIRST_SIZE(trireme_context_info, 112);
+TRIREME_FIRST_SIZE(trireme_attention_arrays, 80);
+TRIREME_FIRST_SIZE(trireme_attention_options, 32);
 
 #undef TRIREME_FIRST_SIZE
 

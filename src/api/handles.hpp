@@ -2,7 +2,8 @@
 // never dereferenced. So a stale, foreign or doubly destroyed handle is an error and not a crash.
 #pragma once
 
-#include <trireme/layers.h>
+  #include <trireme/layers.h>,
+  #include <trireme/context.h>
 #include <trireme/store.h>
 #include <trireme/tensor.h>
 #include <trireme/types.h>
@@ -29,6 +30,7 @@ class Trainer;
 
 namespace trireme::parallel {
 class Linear;
+class Context;
 class Region;
 class Tensor;
 class Vocabulary;
@@ -51,7 +53,8 @@ enum class HandleType : std::uint8_t {
   tensor,
   region,
   vocabulary,
-  linear
+  linear,
+  context
 };
 
 // The object behind each public type.
@@ -76,6 +79,7 @@ TRIREME_HANDLE(trireme_tensor, parallel::Tensor, tensor);
 TRIREME_HANDLE(trireme_region, parallel::Region, region);
 TRIREME_HANDLE(trireme_vocabulary, parallel::Vocabulary, vocabulary);
 TRIREME_HANDLE(trireme_linear, parallel::Linear, linear);
+TRIREME_HANDLE(trireme_context, parallel::Context, context);
 #undef TRIREME_HANDLE
 
 namespace detail {

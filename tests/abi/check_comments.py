@@ -16,6 +16,7 @@ PHRASES = (
     "one call at a time per vocabulary",
     "one call at a time per layer",
     "one call at a time per tensor object",
+    "one pass at a time per context",
 )
 
 

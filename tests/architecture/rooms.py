@@ -91,10 +91,14 @@ ROOMS = {
         "layers that ranks compute together: regions, sums over blocks, products",
         "collectives sharding kernels platform public",
     ),
+    "parallel/context": Room(
+        "attention over positions of several ranks: chunk pairs, their merges, keys on their way",
+        "collectives sharding kernels platform public",
+    ),
     "store": Room("the job's store", "net platform"),
     "api": Room(
         "the boundary: check, call down, translate",
-        "store parallel/tensor trainer optimizer optimizer/rules model collectives schedules backends "
+        "store parallel/context parallel/tensor trainer optimizer optimizer/rules model collectives schedules backends "
         "backends/gloo backends/mpi kernels platform public",
     ),
     "launch": Room("starts workers and ends them", "net platform"),

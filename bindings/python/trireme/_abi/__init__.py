@@ -13,6 +13,8 @@ from .collectives import *
 from .collectives import PROTOTYPES as _collectives
 from .communicator import *
 from .communicator import PROTOTYPES as _communicator
+from .context import *
+from .context import PROTOTYPES as _context
 from .failpoint import *
 from .failpoint import PROTOTYPES as _failpoint
 from .layers import *
@@ -63,6 +65,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     **_collectives,
     **_batch,
     **_communicator,
+    **_context,
     **_failpoint,
     **_tensor,
     **_layers,

@@ -5,6 +5,7 @@ mod batch;
 mod buffer;
 mod collectives;
 mod communicator;
+mod context;
 mod failpoint;
 mod layers;
 mod log;
@@ -33,6 +34,7 @@ pub use batch::*;
 pub use buffer::*;
 pub use collectives::*;
 pub use communicator::*;
+pub use context::*;
 pub use failpoint::*;
 pub use layers::*;
 pub use log::*;
@@ -62,6 +64,7 @@ pub use vocabulary::*;
 pub const CONSTANTS: &[&[(&str, i64)]] = &[
     collectives::CONSTANTS,
     layers::CONSTANTS,
+    context::CONSTANTS,
     log::CONSTANTS,
     mesh::CONSTANTS,
     messages::CONSTANTS,
@@ -86,6 +89,7 @@ pub fn layout(line: &mut dyn FnMut(&str, &str, usize, usize)) {
     collectives::layout(line);
     communicator::layout(line);
     layers::layout(line);
+    context::layout(line);
     mesh::layout(line);
     messages::layout(line);
     model_options::layout(line);
