@@ -49,6 +49,7 @@ from ._library import (
     supports,
     version,
 )
+from ._context import AttentionCall, Context, ContextInfo
 from ._counters import OptimizerCounters
 from ._lists import batch
 from ._mesh import Mesh
@@ -67,6 +68,7 @@ from ._vocabulary import ParallelCrossEntropy, VocabularyInfo, VocabularyParalle
 
 __all__ = [
     "AbortedError",
+    "AttentionCall",
     "AuthenticationError",
     "Bucket",
     "BucketPart",
@@ -75,6 +77,8 @@ __all__ = [
     "CancelledError",
     "Communicator",
     "CommunicatorStatistics",
+    "Context",
+    "ContextInfo",
     "CorruptError",
     "Heads",
     "InternalError",
