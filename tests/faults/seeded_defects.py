@@ -17,20 +17,15 @@ import shutil
 import subprocess
 import sys
 
-from defects import library, lines, network
-from defects import library, network, rooted
-from defects import library, network, vocabulary
-from defects import layers, library, network
-from defects import library, network, placements
+from defects import layers, library, lines, network, placements, rooted, vocabulary
 from defects.settings import BUILD, DOTNET, FLIPS, FOLDER, OVER_GLOO, ROOT
 
 COPY = FOLDER / "source"
 SECONDS = 300  # a test that hangs has caught the defect, too
-DEFECTS = library.DEFECTS + network.DEFECTS + lines.DEFECTS
-DEFECTS = library.DEFECTS + network.DEFECTS + rooted.DEFECTS
-DEFECTS = library.DEFECTS + network.DEFECTS + vocabulary.DEFECTS
-DEFECTS = library.DEFECTS + layers.DEFECTS + network.DEFECTS
-DEFECTS = library.DEFECTS + network.DEFECTS + placements.DEFECTS
+DEFECTS = sum(
+    (topic.DEFECTS for topic in (library, network, lines, rooted, vocabulary, layers, placements)),
+    [],
+)
 
 
 def run(command, **options):

@@ -94,9 +94,8 @@ Status Collectives::run_elsewhere(const Operation& operation, std::uint64_t sequ
                                   Deadline deadline, bool apart, bool visits, const Elsewhere& move,
                                   std::vector<bool>* gives, bool lends) {
   Run run(group_, buffers_, open(operation.channel), operation, sequence, deadline, false);
-  return complete([&run] { run.settle(); }, operation_name(operation.as_called().kind), sequence,
   if (lends) run.lend();
-  return complete(run, operation_name(operation.as_called().kind), sequence,
+  return complete([&run] { run.settle(); }, operation_name(operation.as_called().kind), sequence,
                   [&] { return run.execute_elsewhere(apart, visits, move, gives); });
 }
 

@@ -63,8 +63,8 @@ pub use vocabulary::*;
 #[doc(hidden)]
 pub const CONSTANTS: &[&[(&str, i64)]] = &[
     collectives::CONSTANTS,
-    layers::CONSTANTS,
     context::CONSTANTS,
+    layers::CONSTANTS,
     log::CONSTANTS,
     mesh::CONSTANTS,
     messages::CONSTANTS,
@@ -88,8 +88,8 @@ pub const CONSTANTS: &[&[(&str, i64)]] = &[
 pub fn layout(line: &mut dyn FnMut(&str, &str, usize, usize)) {
     collectives::layout(line);
     communicator::layout(line);
-    layers::layout(line);
     context::layout(line);
+    layers::layout(line);
     mesh::layout(line);
     messages::layout(line);
     model_options::layout(line);
