@@ -3,7 +3,8 @@
 //   $ trireme run --nproc-per-node 2 -- ./example_gpt --text FILE --strategy zero3
 //
 // Without the launcher it trains alone. The losses and the trained parameters are the same bits
-// for every strategy and number of ranks, and with any --checkpoint or --activation-budget.
+// for every strategy and number of ranks, and with any --checkpoint or --activation-budget. With
+// --tensor T, T ranks split each layer; then --tensor-blocks decides about the bits, and T does not.
 #include <trireme/trireme.h>
 
 #include <algorithm>
@@ -70,6 +71,13 @@ Options parse(int argc, char** argv) {
          if (text != "yes" && text != "no") throw std::invalid_argument(text);
          t.share = text == "yes";
        }},
+      {"--tensor", whole(t.tensor)},
+      {"--tensor-blocks", whole(t.tensor_blocks)},
+      {"--sequence",
+       [&t](const std::string& text) {
+         if (text != "yes" && text != "no") throw std::invalid_argument(text);
+         t.sequence = text == "yes";
+       }},
       {"--seed", whole(t.seed)},
       {"--layers", whole(t.config.blocks)},
       {"--width", whole(t.config.width)},
@@ -108,6 +116,8 @@ Options parse(int argc, char** argv) {
         "--layers, --heads and --context are at least 1; --heads divides --width");
   if (t.leaves < 1 || t.sequences < 1 || t.steps < 1)
     throw std::runtime_error("--leaves, --sequences and --steps are at least 1");
+  if (t.tensor == 0 && (t.sequence || t.tensor_blocks != 0))
+    throw std::runtime_error("--sequence and --tensor-blocks need --tensor");
   if (c.dropout >= 1) throw std::runtime_error("--dropout is below 1");
   return options;
 }

@@ -2,35 +2,27 @@
 // all they read and write is named by the call. T is what its memory consists of.
 #pragma once
 
-#include <trireme/trainer.h>
-
 #include <cstdint>
 #include <vector>
 
+#include "layer_set.hpp"
 #include "model.hpp"
 
 namespace gpt {
 
-// `batch` of a call points at this: the text of all micro-batches, in the order of the leaves.
-struct Batch {
-  const std::int32_t* tokens;
-  const std::int32_t* targets;  // the token that follows each; read where a loss is wanted
-};
-
 // One for each rank, whose calls come one after the other.
 template <class T>
-class Network {
+class Network : public LayerSet {
  public:
   // `sequences` stretches of text, each of the model's context, in a micro-batch.
   Network(const Config& config, int sequences);
 
-  // Numbers that trireme_layer asks for.
-  std::uint64_t output_bytes(int layer) const;
-  std::uint64_t saved_bytes(int layer) const;
+  std::uint64_t output_bytes(int layer) const override;
+  std::uint64_t saved_bytes(int layer) const override;
   // In the head's `saved` lie first the scores of each position for each token of the vocabulary;
   // where the call wants a loss, the mean cross entropy in nats, they become their gradient.
-  void forward(const trireme_layer_call& call);
-  void backward(const trireme_layer_call& call);
+  void forward(const trireme_layer_call& call) override;
+  void backward(const trireme_layer_call& call) override;
 
  private:
   std::uint64_t narrow() const { return static_cast<std::uint64_t>(rows_) * config_.width; }

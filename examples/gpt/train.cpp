@@ -3,31 +3,94 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <exception>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
+#include "check.hpp"
 #include "network.hpp"
+#include "split.hpp"
+#include "tensor_network.hpp"
 
 namespace gpt {
 
 namespace {
 
-void check(trireme_status status) {
-  if (status != TRIREME_OK)
-    throw std::runtime_error(std::string(trireme_status_name(status)) + ": " +
-                             trireme_last_error());
-}
-
 struct Destroy {
   void operator()(trireme_model* model) const { trireme_model_destroy(model); }
   void operator()(trireme_optimizer* optimizer) const { trireme_optimizer_destroy(optimizer); }
   void operator()(trireme_trainer* trainer) const { trireme_trainer_destroy(trainer); }
+  void operator()(trireme_mesh* mesh) const { trireme_mesh_destroy(mesh); }
+  void operator()(trireme_tensor* tensor) const { trireme_tensor_destroy(tensor); }
 };
 using Model = std::unique_ptr<trireme_model, Destroy>;
 using Optimizer = std::unique_ptr<trireme_optimizer, Destroy>;
 using Trainer = std::unique_ptr<trireme_trainer, Destroy>;
 
-Model make_model(trireme_communicator* communicator, const Training& training,
+// The ranks as an array: those along "tensor" hold parts of one model.
+class Axes {
+ public:
+  Axes(trireme_communicator* communicator, const Training& training) {
+    const bool shards = training.strategy == TRIREME_STRATEGY_HYBRID_SHARD;
+    const char* const names[] = {"data", "tensor", "shard"};
+    const std::int32_t sizes[] = {0, training.tensor,
+                                  static_cast<std::int32_t>(std::max(1u, training.shard_ranks))};
+    trireme_mesh_options options = TRIREME_MESH_OPTIONS_INIT;
+    options.axis_count = shards ? 3 : 2;
+    options.axis_names = names;
+    options.axis_sizes = sizes;
+    trireme_mesh* mesh = nullptr;
+    check(trireme_mesh_create(communicator, &options, &mesh));
+    mesh_.reset(mesh);
+    check(trireme_mesh_get_axis_communicator(mesh, "tensor", &along_));
+    check(trireme_communicator_get_rank(along_, &rank_));
+
+    trireme_gemm_options products = TRIREME_GEMM_OPTIONS_INIT;
+    products.kind = TRIREME_GEMM_KIND_LOADED;
+    trireme_tensor_options split = TRIREME_TENSOR_OPTIONS_INIT;
+    split.blocks = training.tensor_blocks != 0 ? training.tensor_blocks
+                                               : static_cast<std::uint32_t>(training.config.heads);
+    split.flags = training.sequence ? TRIREME_TENSOR_FLAG_SEQUENCE : 0;
+    split.gemm = &products;
+    trireme_tensor* tensor = nullptr;
+    check(trireme_tensor_create(along_, &split, &tensor));
+    tensor_.reset(tensor);
+    split_.emplace(training.config, tensor);
+  }
+
+  trireme_mesh* mesh() const { return mesh_.get(); }
+  trireme_tensor* tensor() const { return tensor_.get(); }
+  const Split& split() const { return *split_; }
+  std::int32_t rank() const { return rank_; }
+  // This rank's parameters in, all of them out.
+  std::vector<float> gather(const std::vector<float>& own, std::uint64_t whole_count) const {
+    std::vector<std::uint64_t> counts;
+    for (std::int32_t rank = 0; rank < split_->ranks(); ++rank)
+      counts.push_back(element_count(split_->layers(rank)));
+    std::uint64_t all = 0;
+    for (const std::uint64_t count : counts) all += count;
+    std::vector<float> parts(all), whole(whole_count);
+    check(trireme_all_gather_v(along_, own.data(), parts.data(), counts.data(),
+                               TRIREME_DTYPE_F32, nullptr));
+    const float* part = parts.data();
+    for (std::int32_t rank = 0; rank < split_->ranks(); ++rank) {
+      split_->put(rank, part, &whole);
+      part += counts[static_cast<std::size_t>(rank)];
+    }
+    return whole;
+  }
+
+ private:
+  std::unique_ptr<trireme_mesh, Destroy> mesh_;
+  std::unique_ptr<trireme_tensor, Destroy> tensor_;
+  trireme_communicator* along_ = nullptr;  // the mesh's
+  std::int32_t rank_ = 0;
+  std::optional<Split> split_;
+};
+
+// `axes` may be null. `layers` are those of this rank.
+Model make_model(trireme_communicator* communicator, const Axes* axes, const Training& training,
                  const std::vector<Layer>& layers) {
   trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
   options.strategy = training.strategy;
@@ -40,21 +103,35 @@ Model make_model(trireme_communicator* communicator, const Training& training,
   units.minimum_bytes = training.minimum_unit_bytes;
   options.units = &units;
   trireme_model* made = nullptr;
-  check(trireme_model_create(communicator, &options, &made));
+  if (axes == nullptr) {
+    check(trireme_model_create(communicator, &options, &made));
+  } else {
+    check(trireme_mesh_create_model(axes->mesh(), &options, &made));
+  }
   Model model(made);
-  for (const Layer& layer : layers) {
-    for (const Parameter& parameter : layer.parameters) {
+  trireme_parameter_placement whole = TRIREME_PARAMETER_PLACEMENT_INIT;
+  whole.axis = "tensor";
+  whole.kind = TRIREME_PLACEMENT_WHOLE;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const Layer& layer = layers[i];
+    for (std::size_t place = 0; place < layer.parameters.size(); ++place) {
+      const Parameter& parameter = layer.parameters[place];
       trireme_parameter_options about = TRIREME_PARAMETER_OPTIONS_INIT;
       about.name = parameter.name.c_str();
       about.unit = layer.unit.c_str();
       about.dtype = TRIREME_DTYPE_F32;
       about.shape = parameter.shape.data();
       about.dimensions = static_cast<std::uint32_t>(parameter.shape.size());
+      if (axes != nullptr && axes->split().is_whole(i, place)) {
+        about.placements = &whole;
+        about.placement_count = 1;
+      }
       check(trireme_model_add_parameter(made, &about, nullptr));
     }
   }
   check(trireme_model_seal(made));
-  const std::vector<float> values = initial_values(layers, training.seed);
+  std::vector<float> values = initial_values(describe(training.config), training.seed);
+  if (axes != nullptr) values = axes->split().part(axes->rank(), values);
   check(
       trireme_model_broadcast_parameters(made, values.data(), values.size(), TRIREME_DTYPE_F32, 0));
   return model;
@@ -79,18 +156,41 @@ Optimizer make_optimizer(trireme_model* model, const Training& training) {
   return optimizer;
 }
 
-std::int32_t TRIREME_CALLCONV forward(const trireme_layer_call* call, void* network) {
-  static_cast<Network<float>*>(network)->forward(*call);
-  return 0;
+// What the trainer's callbacks are given. No exception may pass through C.
+struct Computation {
+  LayerSet* layers;
+  std::string problem;
+  template <class Call>
+  std::int32_t run(const Call& call) {
+    try {
+      call();
+      return 0;
+    } catch (const std::exception& thrown) {
+      problem = thrown.what();
+      return 1;
+    }
+  }
+};
+
+std::int32_t TRIREME_CALLCONV forward(const trireme_layer_call* call, void* user_data) {
+  auto* const computation = static_cast<Computation*>(user_data);
+  return computation->run([&] { computation->layers->forward(*call); });
 }
 
-std::int32_t TRIREME_CALLCONV backward(const trireme_layer_call* call, void* network) {
-  static_cast<Network<float>*>(network)->backward(*call);
-  return 0;
+std::int32_t TRIREME_CALLCONV backward(const trireme_layer_call* call, void* user_data) {
+  auto* const computation = static_cast<Computation*>(user_data);
+  return computation->run([&] { computation->layers->backward(*call); });
+}
+
+// The reason why a layer failed, in place of the trainer's that one did.
+void check_step(trireme_status status, const Computation& computation) {
+  if (status != TRIREME_OK && !computation.problem.empty())
+    throw std::runtime_error(computation.problem);
+  check(status);
 }
 
 Trainer make_trainer(trireme_optimizer* optimizer, const Training& training,
-                     const std::vector<Layer>& layers, Network<float>* network) {
+                     const std::vector<Layer>& layers, Computation* computation) {
   std::vector<trireme_layer> list;
   std::uint64_t parameters = 0;
   for (const Layer& layer : layers) {
@@ -101,9 +201,9 @@ Trainer make_trainer(trireme_optimizer* optimizer, const Training& training,
     described.parameter_count = layer.parameters.size();
     described.forward = forward;
     described.backward = backward;
-    described.user_data = network;
-    described.output_bytes = network->output_bytes(number);
-    described.saved_bytes = network->saved_bytes(number);
+    described.user_data = computation;
+    described.output_bytes = computation->layers->output_bytes(number);
+    described.saved_bytes = computation->layers->saved_bytes(number);
     parameters += layer.parameters.size();
   }
   trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
@@ -157,14 +257,15 @@ double median(std::vector<double> values) {
 }
 
 // The mean loss over some two hundred stretches from the beginning.
-void evaluate(trireme_trainer* trainer, const Sampler& held_out, Pages& pages, Outcome* outcome) {
+void evaluate(trireme_trainer* trainer, const Computation& computation, const Sampler& held_out,
+              Pages& pages, Outcome* outcome) {
   const int passes = std::max(1, std::min(200, held_out.stretches()) / pages.stretches());
   std::vector<double> times;
   for (int pass = 0; pass < passes; ++pass) {
     Batch* const batch = pages.of_stretches(held_out, pass * pages.stretches());
     const auto begin = std::chrono::steady_clock::now();
     double loss = 0;
-    check(trireme_trainer_evaluate(trainer, batch, &loss));
+    check_step(trireme_trainer_evaluate(trainer, batch, &loss), computation);
     times.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     outcome->held_out += loss / passes;
@@ -177,11 +278,21 @@ void evaluate(trireme_trainer* trainer, const Sampler& held_out, Pages& pages, O
 Outcome train(trireme_communicator* communicator, const Training& training, const Sampler& trained,
               const Sampler& held_out,
               const std::function<void(const trireme_trainer_metrics&)>& after_step) {
-  const std::vector<Layer> layers = describe(training.config);
-  Network<float> network(training.config, training.sequences);
-  const Model model = make_model(communicator, training, layers);
+  std::optional<Axes> axes;
+  if (training.tensor > 0) axes.emplace(communicator, training);
+  const std::vector<Layer> whole = describe(training.config);
+  const std::vector<Layer> layers = axes ? axes->split().layers(axes->rank()) : whole;
+  std::unique_ptr<LayerSet> network;
+  if (axes) {
+    network = std::make_unique<TensorNetwork>(training.config, training.sequences, axes->tensor(),
+                                              training.sequence);
+  } else {
+    network = std::make_unique<Network<float>>(training.config, training.sequences);
+  }
+  Computation computation{network.get(), {}};
+  const Model model = make_model(communicator, axes ? &*axes : nullptr, training, layers);
   const Optimizer optimizer = make_optimizer(model.get(), training);
-  const Trainer trainer = make_trainer(optimizer.get(), training, layers, &network);
+  const Trainer trainer = make_trainer(optimizer.get(), training, layers, &computation);
   Outcome outcome;
   check(trireme_trainer_get_info(trainer.get(), &outcome.trainer));
   outcome.activation_bytes = outcome.trainer.planned_checkpoint_bytes +
@@ -192,18 +303,20 @@ Outcome train(trireme_communicator* communicator, const Training& training, cons
   std::vector<double> times;
   for (int step = 0; step < training.steps; ++step) {
     trireme_trainer_metrics metrics = TRIREME_TRAINER_METRICS_INIT;
-    check(trireme_trainer_step(trainer.get(), pages.of_step(trained, step), &metrics));
+    check_step(trireme_trainer_step(trainer.get(), pages.of_step(trained, step), &metrics),
+               computation);
     outcome.losses.push_back(metrics.loss);
     outcome.seconds += metrics.seconds;
     times.push_back(metrics.seconds);
     after_step(metrics);
   }
   outcome.step_seconds = median(times);
-  evaluate(trainer.get(), held_out, pages, &outcome);
+  evaluate(trainer.get(), computation, held_out, pages, &outcome);
 
   outcome.values.resize(element_count(layers));
   check(trireme_model_gather_parameters(model.get(), outcome.values.data(), outcome.values.size(),
                                         TRIREME_DTYPE_F32));
+  if (axes) outcome.values = axes->gather(outcome.values, element_count(whole));
   check(trireme_model_get_memory(model.get(), &outcome.memory));
   check(trireme_model_get_statistics(model.get(), &outcome.statistics));
   return outcome;

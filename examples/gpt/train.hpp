@@ -18,9 +18,15 @@ struct Training {
   std::uint32_t shard_ranks = 0;         // hybrid_shard
   std::uint64_t minimum_unit_bytes = 0;  // minimum_bytes of trireme_unit_options
   bool share = true;                     // ranks of one host may keep one copy of the parameters
+  // Ranks that split each layer between them; 0: none do. Then blocks that cut the layers, whose
+  // number alone decides about the bits (0: one for each head), and whether what goes from layer to
+  // layer is split by rows.
+  int tensor = 0;
+  std::uint32_t tensor_blocks = 0;
+  bool sequence = false;
   // As of trireme_trainer_options: what backward needs is computed again where it is not kept.
   std::uint64_t checkpoint_every = 0, activation_budget = 0;
-  int leaves = 8;     // micro-batches of a step, over all ranks
+  int leaves = 8;     // micro-batches of a step, over all data ranks
   int sequences = 4;  // stretches of text in each
   int steps = 300;
   int warm_up = 20;    // of these, the first
