@@ -1,4 +1,4 @@
-// What Trireme said of a call that failed, as an exception.
+// check(): turns a failed call into an exception with the message of Trireme.
 #pragma once
 
 #include <trireme/trireme.h>

@@ -1,4 +1,4 @@
-// Which part of each parameter a tensor-parallel rank holds.
+// Split: the part of each parameter that a tensor-parallel rank holds.
 #pragma once
 
 #include <trireme/tensor.h>

@@ -1,5 +1,5 @@
-// The same layers as network.hpp, of which each rank along the axis "tensor" computes a part. The
-// library's layers make the products and the exchanges.
+// TensorNetwork: the layers of network.hpp, computed in parts. Each rank along the axis "tensor"
+// computes its part. The library's layers make the products and the exchanges.
 #pragma once
 
 #include <trireme/trireme.h>

@@ -156,7 +156,7 @@ Optimizer make_optimizer(trireme_model* model, const Training& training) {
   return optimizer;
 }
 
-// What the trainer's callbacks are given. No exception may pass through C.
+// Computation: the layers that the trainer's callbacks compute. No exception may pass through C.
 struct Computation {
   LayerSet* layers;
   std::string problem;
