@@ -85,10 +85,12 @@ struct OnItsWay {
     assert_true(net[0].receive(takes).ok());
     assert_true(net[1].send(gives).ok());
     // The sender hears the announcement, and fills all lines.
-    while (bytes_at(net, 0, 1, 1).empty()) {
+    const Deadline end = Deadline::after(20 * kSecond);
+    while (bytes_at(net, 0, 1, 1).empty() && !end.passed()) {
       assert_int_equal(net[1].wait(gives, Deadline::after(kSecond / 100)).code(),
                        TRIREME_ERROR_TIMEOUT);
     }
+    assert_false(bytes_at(net, 0, 1, 1).empty());
   }
   ~OnItsWay() {
     net[0].drop(takes);
@@ -219,6 +221,60 @@ void a_further_line_may_end_first(void**) {
   assert_true(net[0].fetch(&any).ok());
 }
 
+// The first line ends before the bytes of another one are read, or have come.
+void what_is_on_a_further_line_still_counts(void**) {
+  for (const bool comes_late : {false, true}) {
+    Net net(2, true, 2);
+    std::vector<std::uint32_t> data = numbers(2 * kStretchNumbers, 3), memory(2 * kStretchNumbers);
+    Piece takes(1, 1, 0, memory), gives(0, 1, 0, data);
+    assert_true(net[0].receive(takes).ok());
+    assert_true(net[1].send(gives).ok());
+    assert_true(net[1].wait(gives, Deadline::after(kLong)).ok());
+    assert_false(bytes_at(net, 0, 1, 1).empty());
+    net[1].say_goodbye();
+    ::shutdown(net.lines[1]->find(0, 0)->socket.get(), SHUT_WR);
+    if (comes_late) {
+      // Bytes on their way: nothing is there yet when the first line has ended.
+      std::vector<char> bytes = bytes_at(net, 0, 1, 1);
+      int ends[2];
+      assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+      const int place = net.lines[0]->find(3, 1)->socket.get();
+      assert_int_equal(dup2(ends[1], place), place);
+      close(ends[1]);
+      assert_int_equal(net[0].wait(takes, Deadline::after(kSecond / 20)).code(),
+                       TRIREME_ERROR_TIMEOUT);
+      assert_int_equal(::send(ends[0], bytes.data(), bytes.size(), 0), bytes.size());
+      close(ends[0]);
+    } else {
+      net.lines[1]->close();
+    }
+    const Status got = net[0].wait(takes, Deadline::after(kLong));
+    if (!got.ok()) fail_msg("%s", got.message().c_str());
+    assert_true(memory == data);
+    // Then it has ended, and has not been lost.
+    assert_true(net[0].ended_ns(1) != 0);
+    assert_true(net[0].has_left(1));
+  }
+}
+
+// All lines have ended, and bytes are missing.
+void a_piece_that_is_not_whole_at_the_end_is_a_loss(void**) {
+  for (const int last : {0, 1}) {
+    Net net(2, true, 2);
+    OnItsWay piece(net);
+    for (const int line : {1 - last, last}) {
+      std::vector<char> all(8u << 20);
+      const int place = net.lines[0]->find(3, line)->socket.get();
+      while (::recv(place, all.data(), all.size(), MSG_DONTWAIT) > 0) {
+      }
+      ::shutdown(place, SHUT_RD);
+    }
+    const Status lost = net[0].wait(piece.takes, Deadline::after(kLong));
+    if (lost.code() != TRIREME_ERROR_PEER_LOST) fail_msg("%s", lost.message().c_str());
+    assert_true(blames(lost, 3));
+  }
+}
+
 // In a large group further lines come when the first one carries bytes already.
 void lines_that_come_later_carry_stretches(void**) {
   Net net(2, false, 2);
@@ -276,6 +332,8 @@ int main() {
       cmocka_unit_test(a_line_that_is_cut_short_is_a_loss),
       cmocka_unit_test(a_silent_line_is_a_timeout),
       cmocka_unit_test(a_further_line_may_end_first),
+      cmocka_unit_test(what_is_on_a_further_line_still_counts),
+      cmocka_unit_test(a_piece_that_is_not_whole_at_the_end_is_a_loss),
       cmocka_unit_test(lines_that_come_later_carry_stretches),
       cmocka_unit_test(stretches_that_cannot_be_belong_nowhere),
   };

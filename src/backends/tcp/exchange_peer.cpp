@@ -88,7 +88,7 @@ bool ExchangePeer::update_events() noexcept {
   }
   const bool comes = !sends_.empty() || !receives_.empty() || incoming_.into != nullptr ||
                      further_.awaits() || common_.take_call != nullptr || broken_;
-  if (!ended_ && line_.socket != nullptr) {
+  if (!ended_ && line_.socket != nullptr && !line_.has_ended) {
     if (has_more() && !held_.load()) events |= POLLOUT;
     if (comes) events |= POLLIN;
   }
@@ -384,14 +384,20 @@ Moved ExchangePeer::receive_some(std::byte* to, std::size_t wanted, std::size_t*
 }
 
 void ExchangePeer::read(int line, const Transfer* awaited) {
-  if (line == 0) return read_first(awaited);
   if (ended_) return;
-  std::uint64_t received = 0;
-  const FurtherLines::Found found = further_.read(line, awaited, &received);
-  common_.received_bytes.fetch_add(received, std::memory_order_relaxed);
-  if (found == FurtherLines::Found::wrong_bytes) corrupt("bytes that it did not send");
-  if (found == FurtherLines::Found::unasked_bytes) corrupt("a piece that was not asked for");
-  if (found == FurtherLines::Found::broken_line) end(errno);
+  if (line == 0) {
+    read_first(awaited);
+  } else {
+    std::uint64_t received = 0;
+    const FurtherLines::Found found = further_.read(line, awaited, &received);
+    const int error_number = errno;
+    common_.received_bytes.fetch_add(received, std::memory_order_relaxed);
+    if (found == FurtherLines::Found::wrong_bytes) corrupt("bytes that it did not send");
+    if (found == FurtherLines::Found::unasked_bytes) corrupt("a piece that was not asked for");
+    if (found == FurtherLines::Found::broken_line) end(error_number);
+  }
+  // A peer may have sent and then left. Its bytes on the further lines still count, too.
+  if (line_.has_ended && !(further_.awaits() && further_.are_open())) end(line_.error_number);
 }
 
 void ExchangePeer::read_first(const Transfer* awaited) {
@@ -420,7 +426,11 @@ void ExchangePeer::read_first(const Transfer* awaited) {
     const Moved result = with_part ? line_.socket->receive(places, 2, &moved)
                                    : receive_some(to + incoming_.got, places[0].iov_len, &moved);
     if (result == Moved::nothing) return;
-    if (result == Moved::ended) return end(errno);
+    if (result == Moved::ended) {
+      line_.has_ended = true;
+      if (errno != 0) line_.error_number = errno;
+      return;
+    }
     incoming_.got += moved;
     read_bytes += moved;
     if (incoming_.got < whole) continue;

@@ -138,8 +138,9 @@ class ExchangePeer {
   Common& common_;
   struct {
     const Socket* socket = nullptr;
-    bool is_asked = false;  // it is being made
-    int error_number = 0;   // of its end
+    bool is_asked = false;   // it is being made
+    bool has_ended = false;  // the first one; bytes may still come over the others
+    int error_number = 0;    // of its end
   } line_;
   std::atomic<bool> ended_{false};
   std::atomic<std::uint64_t> ended_ns_{0};

@@ -26,7 +26,8 @@ class FurtherLine {
   bool is_there() const { return socket_ != nullptr; }
   // After its end it moves no more bytes. The mesh tells whether that is a loss: the peer may have
   // left, and have said so over the first line.
-  bool can_send() const { return is_there() && !has_ended_ && !is_sending(); }
+  bool is_open() const { return is_there() && !has_ended_; }
+  bool can_send() const { return is_open() && !is_sending(); }
   bool is_sending() const { return stretch_.of != nullptr && !has_ended_; }
   std::uint64_t bytes_under_way() const { return socket_->unanswered_bytes(); }
   void send(const Stretches::Stretch& stretch);

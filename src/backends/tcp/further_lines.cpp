@@ -26,6 +26,13 @@ void FurtherLines::take(const Lines& lines, int rank) {
   }
 }
 
+bool FurtherLines::are_open() const {
+  for (int line = 1; line <= count(); ++line) {
+    if (lines_[at(line)].is_open()) return true;
+  }
+  return false;
+}
+
 bool FurtherLines::has_unsent() const {
   if (pieces_.has_next()) return true;
   for (int line = 1; line <= count(); ++line) {

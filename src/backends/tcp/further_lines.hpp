@@ -37,6 +37,8 @@ class FurtherLines {
     return count() > 0 && transfer.bytes >= kLeastStretched;
   }
   bool awaits() const { return pieces_.awaits(); }
+  // Whether bytes may come over any of them.
+  bool are_open() const;
   bool has_unsent() const;
   // Gives each stretch that waits to the line with the fewest bytes under way, and sends what there
   // is room for. `first`: the first line; null: it has no room. True: *out is for the first line.
