@@ -257,6 +257,28 @@ void what_is_on_a_further_line_still_counts(void**) {
   }
 }
 
+// A rank sends over a line whose other end has gone. What has come over it before still counts.
+void what_came_over_a_line_that_breaks_counts(void**) {
+  Net net(2, true, 2);
+  std::vector<std::uint32_t> data = numbers(2 * kStretchNumbers, 3), memory(2 * kStretchNumbers);
+  std::vector<std::uint32_t> other(2 * kStretchNumbers), more = numbers(2 * kStretchNumbers, 4);
+  Piece takes(1, 1, 0, memory), gives(0, 1, 0, data);
+  Piece asks(0, 1, 1, other), answers(1, 1, 1, more);
+  assert_true(net[0].receive(takes).ok());
+  assert_true(net[1].receive(asks).ok());
+  assert_true(net[1].send(gives).ok());
+  assert_true(net[1].wait(gives, Deadline::after(kLong)).ok());
+  assert_false(bytes_at(net, 0, 1, 1).empty());
+  net[1].abort();
+  net[1].drop(asks);
+  net.lines[1]->close();
+  assert_true(net[0].send(answers).ok());  // it hears that its receiver is ready, or was
+  const Status sent = net[0].wait(answers, Deadline::after(kLong));
+  assert_int_equal(sent.code(), TRIREME_ERROR_PEER_LOST);
+  assert_true(takes.done.load());
+  assert_true(memory == data);
+}
+
 // All lines have ended, and bytes are missing.
 void a_piece_that_is_not_whole_at_the_end_is_a_loss(void**) {
   for (const int last : {0, 1}) {
@@ -292,7 +314,9 @@ void lines_that_come_later_carry_stretches(void**) {
   assert_true(bytes_at(net, 0, 1, 0).size() > ExchangeMessage::kPartBytes / 2);
   net.connect(1, 0, 1);
   std::thread peer([&] { static_cast<void>(net[1].wait(gives, Deadline::after(kLong))); });
-  while (bytes_at(net, 0, 1, 1).empty()) std::this_thread::yield();
+  const Deadline end = Deadline::after(20 * kSecond);
+  while (bytes_at(net, 0, 1, 1).empty() && !end.passed()) std::this_thread::yield();
+  assert_false(bytes_at(net, 0, 1, 1).empty());
   assert_true(net[0].wait(takes, Deadline::after(kLong)).ok());
   peer.join();
   assert_true(memory == data);
@@ -333,6 +357,7 @@ int main() {
       cmocka_unit_test(a_silent_line_is_a_timeout),
       cmocka_unit_test(a_further_line_may_end_first),
       cmocka_unit_test(what_is_on_a_further_line_still_counts),
+      cmocka_unit_test(what_came_over_a_line_that_breaks_counts),
       cmocka_unit_test(a_piece_that_is_not_whole_at_the_end_is_a_loss),
       cmocka_unit_test(lines_that_come_later_carry_stretches),
       cmocka_unit_test(stretches_that_cannot_be_belong_nowhere),

@@ -37,7 +37,7 @@ bool FurtherLine::flush(Stretches::Stretch* out) noexcept {
                       stretch_.header.bytes - of_data};
     std::size_t moved = 0;
     const Moved result = socket_->send(parts, count, &moved);
-    if (result == Moved::ended) has_ended_ = true;
+    if (result == Moved::ended) is_broken_ = true;  // bytes of the peer that are here still count
     if (result != Moved::some) return false;
     moved_ += moved;
   }

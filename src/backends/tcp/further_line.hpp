@@ -24,11 +24,11 @@ class FurtherLine {
   // --- under the mutex of the peer ---
   void take(const Lines::Line& line);
   bool is_there() const { return socket_ != nullptr; }
-  // After its end it moves no more bytes. The mesh tells whether that is a loss: the peer may have
-  // left, and have said so over the first line.
+  // Whether bytes may come. The mesh tells whether the end is a loss: the peer may have left, and
+  // have said so over the first line.
   bool is_open() const { return is_there() && !has_ended_; }
-  bool can_send() const { return is_open() && !is_sending(); }
-  bool is_sending() const { return stretch_.of != nullptr && !has_ended_; }
+  bool can_send() const { return is_open() && !is_broken_ && stretch_.of == nullptr; }
+  bool is_sending() const { return is_open() && !is_broken_ && stretch_.of != nullptr; }
   std::uint64_t bytes_under_way() const { return socket_->unanswered_bytes(); }
   void send(const Stretches::Stretch& stretch);
   // Sends what there is room for. True: all of it has gone, and *out is the stretch.
@@ -54,6 +54,7 @@ class FurtherLine {
  private:
   const Socket* socket_ = nullptr;
   bool has_ended_ = false;
+  bool is_broken_ = false;  // it takes no more bytes
   std::atomic<short> events_{0};
   short watched_ = 0;  // the events that the queue knows
 
