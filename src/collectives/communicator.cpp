@@ -157,8 +157,7 @@ class Core final : public Communicator, public std::enable_shared_from_this<Core
 
   Status run_plain(const PlainOperation& operation, std::uint64_t timeout_ns) override {
     if (inside_callback_of(this)) return refuse_blocking_in_callback();
-    const auto sent = memories_.find(operation.send);
-    const auto received = memories_.find(operation.receive);
+    const Memories::Both kept = memories_.find(operation);
     return told(*this, channels_[operation.channel].run(operation, timeout_ns));
   }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -40,6 +41,22 @@ class Memories {
     return search(data);
   }
 
+  // The memory of both addresses of an operation, which mostly is one.
+  using Both = std::array<std::shared_ptr<const void>, 2>;
+  Both find(const PlainOperation& operation) const {
+    if (!may_hold(operation.send) && !may_hold(operation.receive)) [[likely]]
+      return {};
+    const std::lock_guard lock(mutex_);
+    const auto sent = entry_of(operation.send);
+    const auto received = entry_of(operation.receive);
+    Both both;
+    if (sent != by_address_.end()) both[0] = sent->second.memory.lock();
+    if (received != by_address_.end() && received != sent) {
+      both[1] = received->second.memory.lock();
+    }
+    return both;
+  }
+
   // The operation keeps its memory alive.
   void hold(Operation* operation) const {
     if (operation->also_uses.empty() && !may_hold(operation->send) &&
@@ -70,10 +87,8 @@ class Memories {
 
   std::shared_ptr<const void> search(const void* data) const {
     const std::lock_guard lock(mutex_);
-    const auto after = by_address_.upper_bound(address_of(data));
-    if (after == by_address_.begin()) return nullptr;
-    const auto& [begin, entry] = *std::prev(after);
-    return address_of(data) - begin < entry.bytes ? entry.memory.lock() : nullptr;
+    const auto found = entry_of(data);
+    return found == by_address_.end() ? nullptr : found->second.memory.lock();
   }
 
   struct Entry {
@@ -82,6 +97,14 @@ class Memories {
   };
   static std::uintptr_t address_of(const void* data) {
     return reinterpret_cast<std::uintptr_t>(data);
+  }
+  // The caller holds the lock.
+  std::map<std::uintptr_t, Entry>::const_iterator entry_of(const void* data) const {
+    if (!may_hold(data)) return by_address_.end();
+    const auto after = by_address_.upper_bound(address_of(data));
+    if (after == by_address_.begin()) return by_address_.end();
+    const auto found = std::prev(after);
+    return address_of(data) - found->first < found->second.bytes ? found : by_address_.end();
   }
 
   mutable std::mutex mutex_;

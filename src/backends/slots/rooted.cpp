@@ -17,6 +17,9 @@ constexpr int kCellPolls = 150;
 // cache line from a peer that is at work.
 constexpr int kRoomLooks = 16;
 constexpr int kRoomPauses = 16;
+constexpr std::uint64_t kMilestone = 16;  // positions from one milestone to the next
+// Bytes of payload in the first cache line of a cell.
+constexpr std::uint64_t kFirstLine = 48;
 
 inline void pause_briefly() noexcept {
 #if defined(__x86_64__)
@@ -55,15 +58,18 @@ bool Rooted::takes(const Operation& op) const noexcept {
 }
 
 bool Rooted::find_room(State& state, const Lane* lanes, std::uint64_t position) noexcept {
-  for (int looks = group_.bells().spins() ? kRoomLooks : 1; looks > 0; --looks) {
+  const int most_looks = group_.bells().spins() ? kRoomLooks : 1;
+  for (int looks = most_looks; looks > 0; --looks) {
     std::uint64_t seen = UINT64_MAX;
     for (int rank = 0; rank < group_.world_size(); ++rank) {
       if (rank == group_.rank()) continue;
-      seen = std::min(seen, lanes[rank].position.load(std::memory_order_acquire));
+      const Lane& theirs = lanes[rank];
+      seen = std::min(seen, looks == most_looks ? theirs.position.load(std::memory_order_acquire)
+                                                : theirs.milestone.load(std::memory_order_acquire));
     }
-    state.seen = seen;
+    state.seen = std::max(state.seen, seen);
     // With room for several calls the next look is several calls away.
-    if (position < seen + kCells / 2) return true;
+    if (position < state.seen + kCells / 2) return true;
     for (int i = 0; looks > 1 && i < kRoomPauses; ++i) pause_briefly();
   }
   return position < state.seen + kCells;
@@ -98,6 +104,7 @@ Cell& Rooted::publish(const PlainOperation& op, std::uint64_t sequence,
   channel.position = position;
   Lane& lane = segment.lane(op.channel, me);
   lane.position.store(position, std::memory_order_release);
+  if (position % kMilestone == 0) lane.milestone.store(position, std::memory_order_release);
   group_.bells().ring(lane.bell);
   return mine;
 }
@@ -118,7 +125,10 @@ SmallProgress Rooted::start_small(const PlainOperation& op, std::uint64_t sequen
   const Cell& mine = publish(op, sequence, channel);
   out_time->end_ticks = out_time->start_ticks = ticks_now();
   // This rank fills the cell after the next one soon.
-  __builtin_prefetch(&segment.cell(op.channel, me, position + 2), 1);
+  const bool is_long = payload_count(op, n) * dtype_size(op.dtype) > kFirstLine;
+  const Cell& soon = segment.cell(op.channel, me, position + 2);
+  __builtin_prefetch(&soon, 1);
+  if (is_long) __builtin_prefetch(soon.payload + kFirstLine, 1);
 
   const void** const sources = channel.cut.data();
   sources[me] = mine.payload;
@@ -136,7 +146,11 @@ SmallProgress Rooted::start_small(const PlainOperation& op, std::uint64_t sequen
       is_ahead = false;
       out_time->end_ticks = ticks_now();
     }
-    if (is_ahead) __builtin_prefetch(&segment.cell(op.channel, rank, position + 2));
+    if (is_ahead) {
+      const Cell& next = segment.cell(op.channel, rank, position + 2);
+      __builtin_prefetch(&next);
+      if (is_long) __builtin_prefetch(next.payload + kFirstLine);
+    }
     same = same && theirs.print_hash == mine.print_hash;
     sources[rank] = theirs.payload;
   }

@@ -85,6 +85,9 @@ struct alignas(kLine) Lane {
   Bell bell;                            // rung by the owner after each step, and by a failure
   std::atomic<std::uint64_t> position;  // steps this rank has taken in this channel; only grows
   alignas(kLine) std::atomic<std::uint32_t> reading;  // 1 while the owner reads memory of peers
+  // A former position. The owner writes it less often than the position, so that peers that look
+  // for room take fewer cache lines from it.
+  std::atomic<std::uint64_t> milestone;
   Slot slots[2];
 };
 
