@@ -45,8 +45,8 @@ class Engine {
   // It becomes the group's failure only if there is no better reason, such as the death of a peer.
   virtual Status run(const Operation& operation, std::uint64_t ticket, Deadline deadline) = 0;
 
-  // Whether buffers of the backend shall have twins. The engine may lend the twins of a call's memory
-  // to a library that cannot give them back: see run_lent(). Asked once.
+  // Whether buffers of the backend shall have twins. The engine may lend the twins of a call's
+  // memory to a library that cannot give them back: see run_lent(). Asked once.
   virtual bool lends() const { return false; }
   // Finds the twin of the buffer that holds all of [data, data + bytes), or null. Set before the
   // ranks have met.

@@ -31,10 +31,9 @@ void Twin::revoke() noexcept {
   const std::lock_guard lock(mutex_);
   if (revoked_.exchange(true)) return;
   const int error_number = errno;
-  const void* const other =
-      mmap(twin_, bytes_, PROT_READ | PROT_WRITE,
-           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-  // Without memory for other pages nobody may use the address at all.
+  const void* const other = mmap(twin_, bytes_, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+  // The system has no other pages: then a later access there fails.
   if (other == MAP_FAILED) mprotect(twin_, bytes_, PROT_NONE);
   errno = error_number;
 }

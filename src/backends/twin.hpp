@@ -13,7 +13,8 @@ namespace trireme {
 
 class Twin {
  public:
-  // `data` maps all of that file, which has so many bytes. Null: the system gives no second address.
+  // `data` maps all of that file, which has so many bytes. Null: the system gives no second
+  // address.
   static std::shared_ptr<Twin> map(int descriptor, const void* data, std::uint64_t bytes);
   Twin(const Twin&) = delete;
   Twin& operator=(const Twin&) = delete;

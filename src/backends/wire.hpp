@@ -47,8 +47,8 @@ class Wire {
     // Not null: `data` lies in this memory, which no caller sees. A wire that cannot take bytes
     // back may use it without a copy, and keeps it as long as they move.
     const std::shared_ptr<std::byte[]>* keeper = nullptr;
-    // `data` is the address of a twin: a wire that cannot take bytes back may use it without a copy.
-    // Its maker revokes the twin after it has dropped an unfinished piece.
+    // `data` is the address of a twin: a wire that cannot take bytes back may use it without a
+    // copy. Its maker revokes the twin after it has dropped an unfinished piece.
     bool lent = false;
     std::atomic<bool> done{false};
     void* record = nullptr;  // the wire's own

@@ -18,6 +18,7 @@ import subprocess
 import sys
 
 from defects import layers, library, lines, network, placements, rooted, vocabulary
+from defects import lent, library, network
 from defects.settings import BUILD, DOTNET, FLIPS, FOLDER, OVER_GLOO, ROOT
 
 COPY = FOLDER / "source"
@@ -26,6 +27,7 @@ DEFECTS = sum(
     (topic.DEFECTS for topic in (library, network, lines, rooted, vocabulary, layers, placements)),
     [],
 )
+DEFECTS = library.DEFECTS + network.DEFECTS + lent.DEFECTS
 
 
 def run(command, **options):

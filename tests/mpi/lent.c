@@ -48,9 +48,8 @@ static struct memory allocate(trireme_communicator *communicator, uint64_t count
     if (communicator == NULL) {
         data = malloc(count * sizeof(int32_t));
     } else {
-        EXPECT_STATUS(
-            &verdict, TRIREME_OK,
-            trireme_buffer_alloc(communicator, count * sizeof(int32_t), &memory.buffer));
+        EXPECT_STATUS(&verdict, TRIREME_OK,
+                      trireme_buffer_alloc(communicator, count * sizeof(int32_t), &memory.buffer));
         EXPECT_STATUS(&verdict, TRIREME_OK, trireme_buffer_get_data(memory.buffer, &data));
     }
     if (data == NULL) abort();
@@ -82,8 +81,8 @@ static uint64_t taken_by(enum operation what, uint64_t count) {
     return what == GATHER ? count * (uint64_t)n : count;
 }
 
-static void fill(enum operation what, uint64_t count, uint64_t turn, int32_t *send,
-                 int32_t *receive) {
+static void
+fill(enum operation what, uint64_t count, uint64_t turn, int32_t *send, int32_t *receive) {
     for (uint64_t i = 0; i < sent_by(what, count); ++i) send[i] = value(rank, i, turn);
     for (uint64_t i = 0; what == SPREAD && rank == n - 1 && i < count; ++i) {
         receive[i] = value(rank, i, turn);
@@ -95,16 +94,18 @@ static trireme_status call(trireme_communicator *communicator, enum operation wh
     trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
     options.timeout_ns = timeout_ns;
     switch (what) {
-    case SUM:
-        return trireme_all_reduce(communicator, send, receive, count, TRIREME_DTYPE_I32,
-                                  TRIREME_REDUCTION_SUM, &options);
-    case SCATTER:
-        return trireme_reduce_scatter(communicator, send, receive, count, TRIREME_DTYPE_I32,
+        case SUM:
+            return trireme_all_reduce(communicator, send, receive, count, TRIREME_DTYPE_I32,
                                       TRIREME_REDUCTION_SUM, &options);
-    case GATHER:
-        return trireme_all_gather(communicator, send, receive, count, TRIREME_DTYPE_I32, &options);
-    default:
-        return trireme_broadcast(communicator, receive, count, TRIREME_DTYPE_I32, n - 1, &options);
+        case SCATTER:
+            return trireme_reduce_scatter(communicator, send, receive, count, TRIREME_DTYPE_I32,
+                                          TRIREME_REDUCTION_SUM, &options);
+        case GATHER:
+            return trireme_all_gather(communicator, send, receive, count, TRIREME_DTYPE_I32,
+                                      &options);
+        default:
+            return trireme_broadcast(communicator, receive, count, TRIREME_DTYPE_I32, n - 1,
+                                     &options);
     }
 }
 
@@ -146,8 +147,7 @@ static void run_moves(trireme_communicator *communicator) {
                 struct memory to = allocate(owner, taken_by(what, count)), from = {NULL, NULL};
                 const bool apart = what != SPREAD && !in_place;
                 if (apart) from = allocate(owner, sent_by(what, count));
-                int32_t *const input =
-                    apart ? from.values : input_in_place(what, count, to.values);
+                int32_t *const input = apart ? from.values : input_in_place(what, count, to.values);
                 const uint64_t before = confirmed();
                 for (uint64_t again = 0; again < 2; ++again) {
                     fill(what, count, turn + again, input, to.values);
@@ -166,7 +166,7 @@ static void run_moves(trireme_communicator *communicator) {
 }
 
 /* The last rank is late in its call. The others give up, and write to their memory or free it at
- * once. Then it must not succeed with numbers that nobody has given. The next group is well. */
+ * once. The late rank fails, or has the right numbers. The next group is well. */
 static void run_late(bool frees) {
     for (int what = 0; what < (n == 2 ? OPERATIONS : SPREAD); ++what) { /* all that is lent */
         trireme_communicator *const communicator = join();

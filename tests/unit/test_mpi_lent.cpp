@@ -133,8 +133,7 @@ class Rank {
     for (std::uint64_t i = 0; rank == root && i < kCount; ++i) buffer.data[i] = value(i);
     assert_true(engine_.can_lend(operation_));
     thread_ = std::thread([this, patience_ns] {
-      const Status status =
-          engine_.run_lent(operation_, kTicket, Deadline::after(patience_ns));
+      const Status status = engine_.run_lent(operation_, kTicket, Deadline::after(patience_ns));
       const std::lock_guard lock(group.mutex);
       code_ = status.code();
       ended_ = true;
@@ -345,8 +344,8 @@ void only_memory_with_a_twin_is_lent(void**) {
         return buffer.holds(data, bytes) ? buffer.twin : nullptr;
       });
       assert_true(engine.lends() == one_host);
-      const auto can_lend = [&](OperationKind kind, const std::int32_t* send,
-                                std::int32_t* receive, std::uint64_t count) {
+      const auto can_lend = [&](OperationKind kind, const std::int32_t* send, std::int32_t* receive,
+                                std::uint64_t count) {
         Operation operation;
         operation.kind = kind;
         operation.dtype = TRIREME_DTYPE_I32;

@@ -16,7 +16,7 @@ namespace {
 // The bytes that a rank sends or receives at a time, whichever are more.
 constexpr std::uint64_t kPieceBytes = 2u << 20;
 // Of more than two ranks the ring moves blocks of at least so many bytes: shorter ones wait too
-// often. It is slower than MPI's own broadcast there.
+// often.
 constexpr std::uint64_t kLeastOfRing = 16u << 10;
 // Fewer bytes cost less to copy than to confirm. A short all-reduce reads and writes its copies
 // anyway.
@@ -69,13 +69,13 @@ bool MpiEngine::offers(const Operation& operation) const {
   }
 }
 
-// The same on all ranks.
-bool MpiEngine::is_ring(const Operation& operation) const {
+// The same on all ranks. A sum has the same order whether it is lent or not.
+bool MpiEngine::is_ring(const Operation& operation, bool lent) const {
+  const bool is_long = operation.count >= kLeastOfRing / dtype_size(operation.dtype);
   switch (operation.kind) {
     case OperationKind::all_reduce: return true;
-    case OperationKind::reduce_scatter:
-    case OperationKind::all_gather:
-      return world_size_ == 2 || operation.count >= kLeastOfRing / dtype_size(operation.dtype);
+    case OperationKind::reduce_scatter: return world_size_ == 2 || is_long;
+    case OperationKind::all_gather: return world_size_ == 2 || (lent && is_long);
     case OperationKind::broadcast: return world_size_ == 2;
     default: return false;
   }
@@ -99,16 +99,17 @@ bool MpiEngine::find_lent(const Operation& operation, Lent* out) const {
 }
 
 bool MpiEngine::can_lend(const Operation& operation) const {
-  if (!one_host_ || world_size_ == 1 || !is_ring(operation)) return false;
+  if (!one_host_ || world_size_ == 1 || !is_ring(operation, true)) return false;
   const std::uint64_t least =
       operation.kind == OperationKind::all_reduce ? kLeastLentSum : kLeastLent;
   Lent lent;
   return operation.count >= least / dtype_size(operation.dtype) && find_lent(operation, &lent);
 }
 
-// A rank may give up while a peer still reads what it has lent, and its caller then writes there.
-// So no rank succeeds before each one has said that MPI has sent its bytes and that it has not given
-// up. The bytes may have gone over several ranks: it is said by all to all.
+// A rank whose deadline passes returns while a peer still reads its memory. Its caller then writes
+// there, and the peer reads other numbers. So each rank tells all others that MPI has sent its
+// bytes and that its call goes on; no rank succeeds before it has heard that from all. Ranks pass
+// bytes on to each other, so a word of the sender alone is not enough.
 Status MpiEngine::run_lent(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
   struct Revoking {
     Lent lent;
@@ -120,7 +121,8 @@ Status MpiEngine::run_lent(const Operation& operation, std::uint64_t ticket, Dea
     }
   } revoking;
   if (!find_lent(operation, &revoking.lent)) {
-    return Status::failure(TRIREME_ERROR_ABORTED, "a failed collective of MPI had lent this memory");
+    return Status::failure(TRIREME_ERROR_ABORTED,
+                           "a failed collective of MPI had lent this memory");
   }
   Operation lent(static_cast<const PlainOperation&>(operation));
   lent.receive = revoking.lent.receive->of(operation.receive);
@@ -129,7 +131,8 @@ Status MpiEngine::run_lent(const Operation& operation, std::uint64_t ticket, Dea
   // A failed collective of another channel may have revoked them.
   for (const std::shared_ptr<Twin>& twin : {revoking.lent.send, revoking.lent.receive}) {
     if (twin == nullptr || !twin->is_revoked()) continue;
-    return Status::failure(TRIREME_ERROR_ABORTED, "a failed collective of MPI had lent this memory");
+    return Status::failure(TRIREME_ERROR_ABORTED,
+                           "a failed collective of MPI had lent this memory");
   }
   TRIREME_FAILPOINT("mpi", "before_confirm");
   TRIREME_RETURN_IF_ERROR(confirm(operation, ticket, deadline));
@@ -162,7 +165,7 @@ Status MpiEngine::confirm(const Operation& operation, std::uint64_t ticket, Dead
 }
 
 Status MpiEngine::run(const Operation& operation, std::uint64_t ticket, Deadline deadline) {
-  if (is_ring(operation)) return ring_.run(operation, ticket, deadline);
+  if (is_ring(operation, false)) return ring_.run(operation, ticket, deadline);
   if (operation.kind == OperationKind::barrier) {
     return run_piece(operation, {0, 0}, deadline);
   }

@@ -68,7 +68,7 @@ class MpiEngine final : public host::Engine {
     std::shared_ptr<Twin> receive;
   };
 
-  bool is_ring(const Operation& operation) const;
+  bool is_ring(const Operation& operation, bool lent) const;
   bool find_lent(const Operation& operation, Lent* out) const;
   Status confirm(const Operation& operation, std::uint64_t ticket, Deadline deadline);
   Status run_piece(const Operation& operation, const Piece& piece, Deadline deadline);

@@ -69,7 +69,7 @@ Status Buffers::map_own(std::uint64_t bytes, std::uint64_t mapped,
                         std::shared_ptr<OwnBuffer>* out) {
   const bool named = (processes_ || twins_) && world_size_ > 1;
   int descriptor = named ? system_table().memory_file("trireme-buffer", mapped) : -1;
-  if (named && descriptor < 0) {
+  if (processes_ && named && descriptor < 0) {  // a buffer without a twin is as good as any memory
     if (errno == ENOMEM) return out_of_memory(bytes, available_memory());
     return Status::system(errno, "a shared buffer of " + std::to_string(bytes) + " bytes");
   }
@@ -88,8 +88,8 @@ Status Buffers::map_own(std::uint64_t bytes, std::uint64_t mapped,
   }
   try {
     std::shared_ptr<Twin> twin;
-    if (twins_ && named) twin = Twin::map(descriptor, data, mapped);
-    if (!processes_ && named) system_table().close(std::exchange(descriptor, -1));
+    if (twins_ && descriptor >= 0) twin = Twin::map(descriptor, data, mapped);
+    if (!processes_ && descriptor >= 0) system_table().close(std::exchange(descriptor, -1));
     *out = std::make_shared<OwnBuffer>(shared_from_this(), id, data, bytes, mapped, descriptor,
                                        std::move(twin));
   } catch (...) {

@@ -25,7 +25,7 @@ class OwnBuffer final : public Memory, public std::enable_shared_from_this<OwnBu
 
   std::uint64_t id() const { return id_; }
   std::uint64_t mapped_bytes() const { return mapped_bytes_; }
-  int descriptor() const { return descriptor_; }  // -1 between threads
+  int descriptor() const { return descriptor_; }               // -1 between threads
   const std::shared_ptr<Twin>& twin() const { return twin_; }  // may be null
 
  private:

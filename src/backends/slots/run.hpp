@@ -40,7 +40,8 @@ class Run {
   Status finish();
   // See Collectives.
   Status agree(std::vector<bool>* gives);
-  Status execute_elsewhere(bool apart, bool visits, const Elsewhere& move, std::vector<bool>* gives);
+  Status execute_elsewhere(bool apart, bool visits, const Elsewhere& move,
+                           std::vector<bool>* gives);
   // Before execute_elsewhere(): this rank lends its memory.
   void lend() { offer_.lend(); }
   // After a failure: returns when no peer touches this rank's memory any more.

@@ -20,7 +20,8 @@ constexpr std::uint64_t kSegmentBytes = 128u << 10;
 constexpr std::size_t kSegments = 2;
 // The same of lent blocks: few, but none longer than a message may be.
 constexpr std::uint64_t kLentBytes = 16u << 20;
-// A block of an all-reduce over such a wire.
+// A block of an all-reduce of two members over such a wire. With more of them the order of a sum
+// depends on its block, so there all have the same.
 constexpr std::uint64_t kCopiedLinkBytes = 128u << 10;
 constexpr std::uint64_t kLentLinkBytes = 1u << 20;
 // Two ranks exchange up to so many bytes directly: they add all of it twice, but wait for each
@@ -287,7 +288,8 @@ Status Ring::all_reduce(Call& call) {
     return Status::success();
   }
   const std::uint64_t most_direct = call.copied ? kCopiedDirectBytes : kDirectBytes;
-  const std::uint64_t link = call.lent     ? kLentLinkBytes
+  const std::uint64_t link = n_ > 2        ? kLinkBytes
+                             : call.lent   ? kLentLinkBytes
                              : call.copied ? kCopiedLinkBytes
                                            : kLinkBytes;
   const bool direct = n_ == 2 && op.count <= most_direct / call.size;

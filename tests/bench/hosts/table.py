@@ -3,8 +3,8 @@
 
 Usage: table.py BUILD_FOLDER [--rounds N] [--seconds S] [--ranks N,...] [ROW...]
 
-Rows: tcp, tcp_hosts, link, overlap, gloo, hierarchical, mpi, mpi_hosts, store; without any, all of
-them. "tcp" is the default between hosts over the loopback, beside the better of Open MPI over TCP
+Rows: tcp, tcp_hosts, link, overlap, gloo, hierarchical, mpi, mpi_operations, mpi_hosts, store;
+without any, all of them. "tcp" is the default between hosts over the loopback, beside the better of Open MPI over TCP
 and Gloo; "tcp_hosts" the same between two hosts, and "link" between two hosts with 1 Gbit/s.
 "overlap" is a step of training over that link, beside compute of twice its length. "check" is
 a row that is only run when it is asked for: every operation, dtype and reduction over each of these
@@ -465,6 +465,32 @@ class Bench:
         self.beside_mpi("mpi://, 1 host x 2", name, start, "local", both)
         self.beside_mpi("backend mpi, 1 host x 2", name, start, "mpi", both, "--backend", "mpi")
 
+    def mpi_operations(self) -> None:
+        """Over MPI itself, from 64 KiB on, beside the operations of that MPI."""
+        sizes = [size for size in LARGE if size <= 16 << 20]
+        theirs = [str(WARM_UP), "0", str(self.seconds),
+                  *(f"{each}:{size}" for each in WIRE_OPERATIONS for size in sizes)]
+
+        def row(name: str) -> None:
+            # Open MPI binds two ranks to a core each by itself; MPICH does not.
+            bound = ["-bind-to", "core"] if name == "mpich" else []
+            for way in ("registered", "private"):
+                mine, peers = [], []
+                for _ in range(self.rounds):
+                    mine.append(self.cases_of_ours(self.mpirun(
+                        name, 2, *bound, self.trireme, "bench", *WIRE_OPERATIONS, "-b", sizes[0],
+                        "-e", sizes[-1], "-f", 4, "-w", WARM_UP, "--seconds", self.seconds,
+                        "--place", "in", "--ranks-as", "env", "--backend", "mpi", "--memory", way,
+                        "--json", "-"), "mpi"))
+                    peers.append(self.cases_of_peer(self.mpirun(
+                        name, 2, *bound, self.peer_program(name), *theirs)))
+                for what in mine[0]:
+                    self.table.faster(f"backend mpi, {way}, {what[0]}, {bytes_text(what[1])}",
+                                      [times[what] for times in mine], f"{name} itself",
+                                      [times[what] for times in peers], 0.95)
+
+        self.of_each_mpi(row)
+
     def mpi_on_hosts(self, name: str, network: hosts.Hosts) -> None:
         if name == "mpich":
             raise Missing("MPICH between hosts, which are none to it: see tests/cluster/hosts.py")
@@ -536,8 +562,8 @@ class Bench:
                         "reached" if wrong == 0 else "WRONG")
 
 
-ROWS = ("tcp", "tcp_hosts", "link", "overlap", "gloo", "hierarchical", "mpi", "mpi_hosts", "store",
-        "check")
+ROWS = ("tcp", "tcp_hosts", "link", "overlap", "gloo", "hierarchical", "mpi", "mpi_operations",
+        "mpi_hosts", "store", "check")
 
 
 def main() -> int:
