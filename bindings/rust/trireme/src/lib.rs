@@ -101,6 +101,7 @@ mod tensor;
 mod to_buffer;
 mod trainer;
 mod transport;
+mod vocabulary;
 
 pub use backward::GradientView;
 pub use batch::Batch;
@@ -139,6 +140,7 @@ pub use trainer::{
     TrainerMetrics, TrainerOptions,
 };
 pub use transport::Transport;
+pub use vocabulary::{KeptLosses, Vocabulary, VocabularyInfo, VocabularyOptions};
 
 /// The library's version: major * 1000000 + minor * 1000 + patch.
 pub fn version() -> u32 {

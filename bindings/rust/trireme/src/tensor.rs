@@ -40,7 +40,7 @@ pub struct Heads {
 /// Every extent (rows, columns, heads) is cut into blocks, and each rank holds neighbouring ones.
 #[derive(Debug)]
 pub struct Tensor {
-    handle: Handle<sys::trireme_tensor>,
+    pub(crate) handle: Handle<sys::trireme_tensor>,
     rank: i32,
 }
 

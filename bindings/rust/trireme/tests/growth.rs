@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Structs of public fields that a caller fills, most of them with `..` and defaults.
-const FILLED_BY_CALLERS: [&str; 22] = [
+const FILLED_BY_CALLERS: [&str; 23] = [
     "Buckets",
     "CapabilityQuery",
     "Clipping",
@@ -27,6 +27,7 @@ const FILLED_BY_CALLERS: [&str; 22] = [
     "TensorOptions",
     "TrainerOptions",
     "Units",
+    "VocabularyOptions",
 ];
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
