@@ -71,11 +71,11 @@ static void options_are_checked(void **state) {
     BAD(options.flags = 0, "options.ignored_target is -100, but must be 0 without");
     BAD(options.width = 1ull << 62, "the weight has more bytes than memory can hold");
     BAD((options.width = 1ull << 40, options.rows = 1ull << 40),
-        "the embeddings of all rows has more bytes");
+        "the array of embeddings has more bytes");
     BAD((options.classes = 1ull << 40, options.width = 0, options.rows = 1ull << 40),
-        "the logits has more bytes");
+        "the array of logits has more bytes");
     BAD((options.width = 0, options.classes = 1, options.rows = 1ull << 55),
-        "has more bytes than memory can hold");
+        "the array that ranks exchange has more bytes than memory can hold");
     REFUSES(options.dtype = TRIREME_DTYPE_I32, TRIREME_ERROR_UNSUPPORTED,
             "options.dtype is 5 (i32): a vocabulary is of f32, f64, f16 or bf16");
     REFUSES(options.dtype = 0, TRIREME_ERROR_UNSUPPORTED, "options.dtype is 0");
@@ -143,12 +143,13 @@ static void arguments_of_passes_are_checked(void **state) {
     REFUSED(bad, "kept and gradients overlap", SLOPE(tokens, i32, 4, rows, out, NULL, out));
     REFUSED(bad, "loss_gradients and gradients overlap",
             SLOPE(tokens, i32, 4, rows, kept, out, out));
-    /* Tokens that are no class, the ignored target among them. */
+    /* Tokens that are no class, the ignored target among them. The local call comes first: it
+     * does not wait for the peer where a token is taken by mistake. */
     int32_t odd[4] = {0, 9, 10, 3};
+    REFUSED(bad, "targets[2] is 10", SLOPE(odd, i32, 4, rows, kept, NULL, out));
     REFUSED(bad, "tokens[2] is 10, not a class: the vocabulary has the classes 0 to 9",
             EMBED(odd, i32, 4, rows, out));
     REFUSED(bad, "targets[2] is 10, not a class", LOSS(odd, i32, 4, rows, out, kept));
-    REFUSED(bad, "targets[2] is 10", SLOPE(odd, i32, 4, rows, kept, NULL, out));
     odd[2] = IGNORED;
     REFUSED(bad, "tokens[2] is -100", EMBED(odd, i32, 4, rows, out));
     REFUSED(bad, "tokens[2] is -100", ADD(odd, i32, 4, rows, out));

@@ -77,9 +77,9 @@ Status check_vocabulary_size(const Tensor& tensor, const VocabularyOptions& opti
   TRIREME_RETURN_IF_ERROR(check_bytes("the weight", {own, options.width, size}));
   TRIREME_RETURN_IF_ERROR(check_bytes("an embedding", {options.width, 8}));
   TRIREME_RETURN_IF_ERROR(
-      check_bytes("the embeddings of all rows", {options.rows, options.width, size}));
-  TRIREME_RETURN_IF_ERROR(check_bytes("the logits", {options.rows, own, size}));
-  return check_bytes("what ranks exchange of all rows",
+      check_bytes("the array of embeddings", {options.rows, options.width, size}));
+  TRIREME_RETURN_IF_ERROR(check_bytes("the array of logits", {options.rows, own, size}));
+  return check_bytes("the array that ranks exchange",
                      {options.rows, CrossEntropy::node_bytes(tensor)});
 }
 
