@@ -72,6 +72,9 @@ CALLING_BACK = {
     "trireme_linear_backward_weight",
     "trireme_context_attention_forward",
     "trireme_context_attention_backward",
+    "trireme_mlp_forward",
+    "trireme_mlp_backward_input",
+    "trireme_mlp_backward_weight",
 }
 
 PARAMETERS = {

@@ -89,6 +89,10 @@ TRIREME_FIRST_SIZE(trireme_context_options, 96);
 TRIREME_FIRST_SIZE(trireme_context_info, 112);
 TRIREME_FIRST_SIZE(trireme_attention_arrays, 80);
 TRIREME_FIRST_SIZE(trireme_attention_options, 32);
+TRIREME_FIRST_SIZE(trireme_mlp_options, 80);
+TRIREME_FIRST_SIZE(trireme_mlp_weights, 40);
+TRIREME_FIRST_SIZE(trireme_mlp_gradients, 40);
+TRIREME_FIRST_SIZE(trireme_mlp_info, 112);
 
 #undef TRIREME_FIRST_SIZE
 

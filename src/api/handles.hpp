@@ -31,6 +31,7 @@ class Trainer;
 namespace trireme::parallel {
 class Linear;
 class Context;
+class Mlp;
 class Region;
 class Tensor;
 class Vocabulary;
@@ -54,7 +55,8 @@ enum class HandleType : std::uint8_t {
   region,
   vocabulary,
   linear,
-  context
+  context,
+  mlp
 };
 
 // The object behind each public type.
@@ -80,6 +82,7 @@ TRIREME_HANDLE(trireme_region, parallel::Region, region);
 TRIREME_HANDLE(trireme_vocabulary, parallel::Vocabulary, vocabulary);
 TRIREME_HANDLE(trireme_linear, parallel::Linear, linear);
 TRIREME_HANDLE(trireme_context, parallel::Context, context);
+TRIREME_HANDLE(trireme_mlp, parallel::Mlp, mlp);
 #undef TRIREME_HANDLE
 
 namespace detail {

@@ -105,6 +105,19 @@ namespace Trireme
         }
     }
 
+    internal sealed class MlpHandle : NativeHandle
+    {
+        public MlpHandle()
+        {
+        }
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.trireme_mlp_destroy(handle);
+            return true;
+        }
+    }
+
     internal sealed class MeshHandle : NativeHandle
     {
         public MeshHandle()

@@ -129,7 +129,199 @@ namespace Trireme
         public ulong BackwardWeightPasses;
     }
 
-    // Layers whose weights are split between ranks: linear layers.
+    /// <summary>
+    /// One call of a caller's activation: this rank's columns. Rows lie one after the other.
+    /// </summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeActivationCall
+    {
+        /// <summary>sizeof this struct as the library knows it.</summary>
+        public uint StructSize;
+
+        /// <summary>Type of all arrays.</summary>
+        public int Dtype;
+
+        /// <summary>Rows; may be 0.</summary>
+        public ulong Rows;
+
+        /// <summary>Columns of the output: hidden units of this rank; may be 0.</summary>
+        public ulong Columns;
+
+        /// <summary>
+        /// Columns of the input: `columns`, or twice as many with GATED. There a row has the gates
+        /// of all its columns, then their values.
+        /// </summary>
+        public ulong InputColumns;
+
+        /// <summary>Number of the first column among the hidden units of all ranks.</summary>
+        public ulong FirstColumn;
+
+        /// <summary>rows by input_columns elements.</summary>
+        public IntPtr Input;
+
+        /// <summary>Backward: rows by columns elements. Forward: NULL.</summary>
+        public IntPtr OutputGradient;
+
+        /// <summary>
+        /// Forward: the output, rows by columns elements. Backward: the gradient of the input, rows
+        /// by input_columns elements. It has no byte in common with the others.
+        /// </summary>
+        public IntPtr Result;
+    }
+
+    /// <summary>An MLP. Start from TRIREME_MLP_OPTIONS_INIT.</summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeMlpOptions
+    {
+        /// <summary>sizeof this struct as the caller knows it.</summary>
+        public uint StructSize;
+
+        /// <summary>0, or a sum of TRIREME_MLP_FLAG_*. Default: 0.</summary>
+        public uint Flags;
+
+        /// <summary>Name for messages, as that of a linear layer. Required.</summary>
+        public IntPtr Name;
+
+        /// <summary>Type of weights, biases, input and output. Required.</summary>
+        public int Dtype;
+
+        /// <summary>The activation between the layers. Required.</summary>
+        public int Activation;
+
+        /// <summary>Inputs of the first layer.</summary>
+        public ulong Input;
+
+        /// <summary>
+        /// Hidden units of all ranks: outputs of the activation. May be below the world size.
+        /// </summary>
+        public ulong Hidden;
+
+        /// <summary>Outputs of the second layer.</summary>
+        public ulong Output;
+
+        /// <summary>Rows of the whole input in each call. May be 0.</summary>
+        public ulong Rows;
+
+        /// <summary>CALLER: the activation. Required there, must be NULL for other kinds.</summary>
+        public IntPtr Forward;
+
+        /// <summary>
+        /// CALLER: the gradient of its input. Required there, must be NULL for other kinds.
+        /// </summary>
+        public IntPtr Backward;
+
+        /// <summary>CALLER: handed to both. It lives as long as the layer.</summary>
+        public IntPtr UserData;
+    }
+
+    /// <summary>Weights of an MLP on this rank. Start from TRIREME_MLP_WEIGHTS_INIT.</summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeMlpWeights
+    {
+        /// <summary>sizeof this struct as the caller knows it.</summary>
+        public uint StructSize;
+
+        /// <summary>Must be 0.</summary>
+        public uint Reserved;
+
+        /// <summary>
+        /// info.fc1_rows by `input` elements. Gated: rows of all gates, then of all values.
+        /// </summary>
+        public IntPtr Fc1Weight;
+
+        /// <summary>info.fc1_rows elements; NULL without BIAS.</summary>
+        public IntPtr Fc1Bias;
+
+        /// <summary>`output` by info.count elements.</summary>
+        public IntPtr Fc2Weight;
+
+        /// <summary>`output` elements; NULL without BIAS.</summary>
+        public IntPtr Fc2Bias;
+    }
+
+    /// <summary>
+    /// Gradients of these weights, of info.gradient_dtype. Start from TRIREME_MLP_GRADIENTS_INIT.
+    /// </summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeMlpGradients
+    {
+        /// <summary>sizeof this struct as the caller knows it.</summary>
+        public uint StructSize;
+
+        /// <summary>Must be 0.</summary>
+        public uint Reserved;
+
+        /// <summary>As many elements as the weight has.</summary>
+        public IntPtr Fc1Weight;
+
+        /// <summary>As many as the bias; NULL without BIAS.</summary>
+        public IntPtr Fc1Bias;
+
+        /// <summary>As many as the weight.</summary>
+        public IntPtr Fc2Weight;
+
+        /// <summary>As many as the bias; NULL without BIAS. The same on all ranks.</summary>
+        public IntPtr Fc2Bias;
+    }
+
+    /// <summary>Sizes and counts of an MLP on this rank. Set struct_size before the call.</summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeMlpInfo
+    {
+        /// <summary>sizeof this struct as the caller knows it.</summary>
+        public uint StructSize;
+
+        /// <summary>
+        /// Type of the gradients of weights and biases: F32 where the layer has F16 or BF16.
+        /// </summary>
+        public int GradientDtype;
+
+        /// <summary>The first hidden unit of this rank.</summary>
+        public ulong First;
+
+        /// <summary>Hidden units of this rank; may be 0.</summary>
+        public ulong Count;
+
+        /// <summary>Rows of this rank's first weight: count, or twice as many if gated.</summary>
+        public ulong Fc1Rows;
+
+        /// <summary>Rows of this rank's input: all, or its own with SEQUENCE.</summary>
+        public ulong InputRows;
+
+        /// <summary>Rows of this rank's output likewise.</summary>
+        public ulong OutputRows;
+
+        /// <summary>
+        /// Bytes of `kept` in the calls, which the caller holds from forward to backward.
+        /// </summary>
+        public ulong KeptBytes;
+
+        /// <summary>
+        /// Bytes of the memory that all layers of the tensor object share, as far as this one needs
+        /// it.
+        /// </summary>
+        public ulong WorkspaceBytes;
+
+        /// <summary>Bytes of this rank that peers read in a forward pass.</summary>
+        public ulong ForwardBytes;
+
+        /// <summary>The same in a pass of trireme_mlp_backward_input().</summary>
+        public ulong BackwardInputBytes;
+
+        /// <summary>The same in a pass of trireme_mlp_backward_weight().</summary>
+        public ulong BackwardWeightBytes;
+
+        /// <summary>Forward passes that have succeeded.</summary>
+        public ulong ForwardPasses;
+
+        /// <summary>Passes of trireme_mlp_backward_input() that have succeeded.</summary>
+        public ulong BackwardInputPasses;
+
+        /// <summary>Passes of trireme_mlp_backward_weight() that have succeeded.</summary>
+        public ulong BackwardWeightPasses;
+    }
+
+    // Layers whose weights are split between ranks: linear layers, and MLPs made of two.
     internal static partial class NativeMethods
     {
         /// <summary>Outputs are split.</summary>
@@ -149,6 +341,38 @@ namespace Trireme
         /// Without it, each rank hands in the whole input. Required with SEQUENCE.
         /// </summary>
         internal const int TRIREME_LINEAR_FLAG_INPUT_SPLIT = 4;
+
+        /// <summary>Functions of the caller.</summary>
+        internal const int TRIREME_ACTIVATION_KIND_CALLER = 1;
+
+        /// <summary>max(x, 0). Its slope at 0 is 0.</summary>
+        internal const int TRIREME_ACTIVATION_KIND_RELU = 2;
+
+        /// <summary>
+        /// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): Hendrycks and Gimpel 2016.
+        /// </summary>
+        internal const int TRIREME_ACTIVATION_KIND_GELU_TANH = 3;
+
+        /// <summary>x / (1 + exp(-x)).</summary>
+        internal const int TRIREME_ACTIVATION_KIND_SILU = 4;
+
+        /// <summary>silu(gate) * value, with two inputs for each output: Shazeer 2020.</summary>
+        internal const int TRIREME_ACTIVATION_KIND_SWIGLU = 5;
+
+        /// <summary>Both layers have a bias.</summary>
+        internal const int TRIREME_MLP_FLAG_BIAS = 1;
+
+        /// <summary>
+        /// CALLER: the activation has two inputs for each output, a gate and a value.
+        /// </summary>
+        internal const int TRIREME_MLP_FLAG_GATED = 2;
+
+        /// <summary>
+        /// One direction of a caller's activation. It runs on the thread of the call that needs it,
+        /// and writes every element of `result`.
+        /// </summary>
+        [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+        internal delegate int ActivationCallback(IntPtr call, IntPtr userData);
 
         /// <summary>Makes a linear layer.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
@@ -184,5 +408,41 @@ namespace Trireme
         internal static extern unsafe Status trireme_linear_backward_weight(
             IntPtr linear, void* input, void* outputGradient, void* kept, void* weightGradient,
             void* biasGradient, ref NativePassOptions options);
+
+        /// <summary>
+        /// Makes an MLP: a COLUMN layer, an activation, and a ROW layer with INPUT_SPLIT.
+        /// </summary>
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_mlp_create(
+            TensorHandle tensor, ref NativeMlpOptions options, out MlpHandle outMlp);
+
+        /// <summary>Destroys an MLP. Its name is free again at once.</summary>
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern void trireme_mlp_destroy(IntPtr mlp);
+
+        /// <summary>Tells the sizes and counts of an MLP.</summary>
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_mlp_get_info(MlpHandle mlp, ref NativeMlpInfo info);
+
+        /// <summary>Computes the output.</summary>
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_mlp_forward(
+            IntPtr mlp, void* input, ref NativeMlpWeights weights, void* output, void* kept,
+            ref NativePassOptions options);
+
+        /// <summary>Computes the gradient of the input.</summary>
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_mlp_backward_input(
+            IntPtr mlp, void* outputGradient, ref NativeMlpWeights weights, void* inputGradient,
+            void* kept, ref NativePassOptions options);
+
+        /// <summary>
+        /// Computes the gradients of this rank's weights and biases. It may come any time after
+        /// trireme_mlp_backward_input() of the same `kept`.
+        /// </summary>
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_mlp_backward_weight(
+            IntPtr mlp, void* input, void* outputGradient, void* kept,
+            ref NativeMlpGradients gradients, ref NativePassOptions options);
     }
 }
