@@ -132,6 +132,41 @@ namespace Trireme
         High = NativeMethods.TRIREME_PRIORITY_HIGH,
     }
 
+    /// <summary>How chunks of a sequence lie on ranks. C is the number of ranks.</summary>
+    public enum ContextLayout
+    {
+        /// <summary>In one stretch for each rank.</summary>
+        Contiguous = NativeMethods.TRIREME_CONTEXT_LAYOUT_CONTIGUOUS,
+
+        /// <summary>
+        /// In stretches r and 2C-1-r of 2C: ranks have equal work in a causal attention.
+        /// </summary>
+        Zigzag = NativeMethods.TRIREME_CONTEXT_LAYOUT_ZIGZAG,
+    }
+
+    /// <summary>How keys and values come to a rank.</summary>
+    public enum ContextMethod
+    {
+        /// <summary>Those of all ranks first.</summary>
+        Gather = NativeMethods.TRIREME_CONTEXT_METHOD_GATHER,
+
+        /// <summary>Those of one rank at a time, while pairs are computed.</summary>
+        Ring = NativeMethods.TRIREME_CONTEXT_METHOD_RING,
+    }
+
+    /// <summary>Keys of a chunk pair that its queries see.</summary>
+    public enum AttentionMask
+    {
+        /// <summary>Each query sees all keys.</summary>
+        Full = NativeMethods.TRIREME_ATTENTION_MASK_FULL,
+
+        /// <summary>Both chunks are the same one. Query i sees keys 0 to i.</summary>
+        Diagonal = NativeMethods.TRIREME_ATTENTION_MASK_DIAGONAL,
+
+        /// <summary>A query sees those from VisibleFirst to VisibleEnd.</summary>
+        Ranges = NativeMethods.TRIREME_ATTENTION_MASK_RANGES,
+    }
+
     /// <summary>
     /// How the array of a region changes its form: <see cref="Tensor.Region"/>.
     /// </summary>

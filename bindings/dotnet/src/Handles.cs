@@ -173,12 +173,15 @@ namespace Trireme
     internal sealed class VocabularyHandle : NativeHandle
     {
         public VocabularyHandle()
+    internal sealed class ContextHandle : NativeHandle
+        public ContextHandle()
         {
         }
 
         protected override bool ReleaseHandle()
         {
             NativeMethods.trireme_vocabulary_destroy(handle);
+            NativeMethods.trireme_context_destroy(handle);
             return true;
         }
     }

@@ -37,6 +37,9 @@ namespace Trireme.Tests
             Pair("TRIREME_ERROR_", typeof(Status)),
             Pair("TRIREME_LOG_", typeof(LogLevel)),
             Pair("TRIREME_MESH_ORDER_", typeof(MeshOrder)),
+            Pair("TRIREME_CONTEXT_LAYOUT_", typeof(ContextLayout)),
+            Pair("TRIREME_CONTEXT_METHOD_", typeof(ContextMethod)),
+            Pair("TRIREME_ATTENTION_MASK_", typeof(AttentionMask)),
             Pair("TRIREME_REGION_KIND_", typeof(RegionKind)),
             Pair("TRIREME_REGION_DIMENSION_", typeof(RegionDimension)),
             Pair("TRIREME_PHASE_", typeof(LayerPhase)),
@@ -49,6 +52,8 @@ namespace Trireme.Tests
             "TRIREME_RMSPROP_FLAG_CENTERED", "TRIREME_MUON_FLAG_NESTEROV",
             "TRIREME_SCHEDULE_FLAG_FROM_ZERO", "TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING",
             "TRIREME_VOCABULARY_FLAG_IGNORE", "TRIREME_VOCABULARY_KEPT_BYTES",
+            "TRIREME_CONTEXT_FLAG_CAUSAL", "TRIREME_ATTENTION_PROVIDER_BUILTIN",
+            "TRIREME_ATTENTION_PROVIDER_CALLER", "TRIREME_SCHEDULE_FLAG_FROM_ZERO", "TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING",
         };
 
         [Test]
@@ -192,6 +197,7 @@ namespace Trireme.Tests
                 case "TRIREME_ANY_SOURCE": return NativeMethods.TRIREME_ANY_SOURCE;
                 case "TRIREME_MESH_MAX_AXES": return NativeMethods.TRIREME_MESH_MAX_AXES;
                 case "TRIREME_TENSOR_MAX_BLOCKS": return NativeMethods.TRIREME_TENSOR_MAX_BLOCKS;
+                case "TRIREME_CONTEXT_MAX_CHUNKS": return NativeMethods.TRIREME_CONTEXT_MAX_CHUNKS;
                 case "TRIREME_MAX_STATES": return NativeMethods.TRIREME_MAX_STATES;
                 case "TRIREME_OPTIMIZER_COUNTERS_VERSION":
                     return NativeMethods.TRIREME_OPTIMIZER_COUNTERS_VERSION;

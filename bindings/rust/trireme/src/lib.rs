@@ -70,6 +70,7 @@ mod calls;
 mod changing;
 mod collectives;
 mod communicator;
+mod context;
 mod counters;
 mod element;
 mod error;
@@ -107,6 +108,10 @@ pub use backward::GradientView;
 pub use batch::Batch;
 pub use buffer::Buffer;
 pub use communicator::{Communicator, CommunicatorOptions, Device, Statistics, Within};
+pub use context::{
+    AttentionCall, AttentionGradients, AttentionInputs, AttentionMask, AttentionOptions,
+    BackwardPair, Context, ContextInfo, ContextLayout, ContextMethod, ContextOptions, ForwardPair,
+};
 pub use counters::OptimizerCounters;
 pub use element::{Bf16, Bool8, Byte, Dtype, Element, F8E4m3, F8E5m2, Real, Reduction, F16};
 pub use error::{Error, Result, Status};
