@@ -19,6 +19,7 @@ import sys
 
 from defects import layers, library, lines, network, placements, rooted, vocabulary
 from defects import lent, library, network
+from defects import context, library, network
 from defects.settings import BUILD, DOTNET, FLIPS, FOLDER, OVER_GLOO, ROOT
 
 COPY = FOLDER / "source"
@@ -28,6 +29,7 @@ DEFECTS = sum(
     [],
 )
 DEFECTS = library.DEFECTS + network.DEFECTS + lent.DEFECTS
+DEFECTS = library.DEFECTS + network.DEFECTS + context.DEFECTS
 
 
 def run(command, **options):

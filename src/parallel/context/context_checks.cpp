@@ -1,5 +1,6 @@
 #include "parallel/context/context_checks.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -90,7 +91,7 @@ Status check_heads(const ContextOptions& options) {
   // Slots of pairs hold two numbers more than a head has, of f32, and gradients of keys and values.
   std::uint64_t bytes = 0;
   if (__builtin_mul_overflow(shape.heads, shape.width, &bytes) ||
-      __builtin_mul_overflow(bytes, options.positions, &bytes) ||
+      __builtin_mul_overflow(bytes, std::max<std::uint64_t>(options.positions, 1), &bytes) ||
       __builtin_mul_overflow(bytes, std::uint64_t{16}, &bytes) || bytes > kMaxArrayBytes ||
       shape.width > kMaxArrayBytes || options.positions > kMaxArrayBytes) {
     return invalid_argument("options.positions, options.heads and options.width are " +
