@@ -4,7 +4,8 @@
 //
 // Without the launcher it trains alone. The losses and the trained parameters are the same bits
 // for every strategy and number of ranks, and with any --checkpoint or --activation-budget. With
-// --tensor T, T ranks split each layer; then --tensor-blocks decides about the bits, and T does not.
+// --tensor T, T ranks split each layer; then --tensor-blocks decides about the bits, and T does
+// not.
 #include <trireme/trireme.h>
 
 #include <algorithm>

@@ -42,13 +42,10 @@ Split::Cut Split::cut(std::size_t layer, std::size_t place) const {
     case BlockAt::attention_weight:
     case BlockAt::attention_bias:
     case BlockAt::expand_weight:
-    case BlockAt::expand_bias:
-      return Cut::outputs;
+    case BlockAt::expand_bias: return Cut::outputs;
     case BlockAt::project_weight:
-    case BlockAt::contract_weight:
-      return Cut::inputs;
-    default:
-      return Cut::none;
+    case BlockAt::contract_weight: return Cut::inputs;
+    default: return Cut::none;
   }
 }
 
@@ -71,20 +68,15 @@ std::vector<Layer> Split::layers(std::int32_t rank) const {
       const std::uint64_t rows = rows_of(parameter), columns = parameter.shape.back();
       const bool is_bias = parameter.shape.size() == 1;
       switch (cut(layer, place)) {
-        case Cut::none:
-          break;
-        case Cut::rows:
-          parameter.shape = {range(tensor_, rows, rank).count, columns};
-          break;
+        case Cut::none: break;
+        case Cut::rows: parameter.shape = {range(tensor_, rows, rank).count, columns}; break;
         case Cut::outputs: {
           const std::uint64_t s = stretches(layer, place);
           const std::uint64_t outputs = s * range(tensor_, columns / s, rank).count;
           parameter.shape = is_bias ? std::vector{outputs} : std::vector{outputs, rows};
           break;
         }
-        case Cut::inputs:
-          parameter.shape = {columns, range(tensor_, rows, rank).count};
-          break;
+        case Cut::inputs: parameter.shape = {columns, range(tensor_, rows, rank).count}; break;
       }
     }
   }
@@ -93,7 +85,8 @@ std::vector<Layer> Split::layers(std::int32_t rank) const {
 
 template <class Visit>
 void Split::each(std::int32_t rank, const Visit& visit) const {
-  std::uint64_t begin = 0, at = 0;  // of the parameter in the whole; of the next element in the part
+  std::uint64_t begin = 0,
+                at = 0;  // of the parameter in the whole; of the next element in the part
   for (std::size_t layer = 0; layer < whole_.size(); ++layer) {
     for (std::size_t place = 0; place < whole_[layer].parameters.size(); ++place) {
       const Parameter& parameter = whole_[layer].parameters[place];

@@ -63,8 +63,9 @@ struct TensorNetwork::Kept {
         wide(mixed + n.rows_ * n.local_),
         bent(wide + n.rows_ * n.hidden_),
         weights(bent + n.rows_ * n.hidden_) {}
-  float *const normal1, *const middle, *const normal2, *const qkv, *const mixed, *const wide,
-      *const bent, *const weights;
+  float *const normal1,
+      *const middle, *const normal2, *const qkv, *const mixed, *const wide, *const bent,
+                                                                                *const weights;
 };
 
 TensorNetwork::TensorNetwork(const Config& config, int sequences, trireme_tensor* tensor,
@@ -117,8 +118,8 @@ TensorNetwork::TensorNetwork(const Config& config, int sequences, trireme_tensor
   sums_.resize(2 * d);
   losses_.resize(rows);
   for (const BlockLayers& block : layers_) {
-    const std::uint64_t bytes = std::max(about(block.project.get()).kept_bytes,
-                                         about(block.contract.get()).kept_bytes);
+    const std::uint64_t bytes =
+        std::max(about(block.project.get()).kept_bytes, about(block.contract.get()).kept_bytes);
     gathered_.resize(std::max<std::size_t>(gathered_.size(), bytes));
   }
 }
@@ -202,9 +203,9 @@ void TensorNetwork::drop(const trireme_layer_call& call, std::uint64_t place, fl
 void TensorNetwork::embedding_forward(const trireme_layer_call& call) {
   const auto rows = static_cast<std::uint64_t>(rows_);
   const auto d = static_cast<std::uint64_t>(config_.width);
-  check(trireme_vocabulary_embed(
-      vocabulary_.get(), leaf_of(batch_at(call).tokens, call, rows_), TRIREME_DTYPE_I32, rows,
-      parameter_at(call, EmbeddingAt::token), whole_.data(), nullptr));
+  check(trireme_vocabulary_embed(vocabulary_.get(), leaf_of(batch_at(call).tokens, call, rows_),
+                                 TRIREME_DTYPE_I32, rows, parameter_at(call, EmbeddingAt::token),
+                                 whole_.data(), nullptr));
   const float* const position = parameter_at(call, EmbeddingAt::position);
   for (std::uint64_t row = 0; row < rows; ++row) {
     const std::uint64_t at = row % static_cast<std::uint64_t>(config_.context);
@@ -313,8 +314,8 @@ void TensorNetwork::head_forward(const trireme_layer_call& call) {
                                scores, nullptr, nullptr));
   if (call.loss == nullptr) return;
   check(trireme_vocabulary_loss(vocabulary_.get(), leaf_of(batch_at(call).targets, call, rows_),
-                                TRIREME_DTYPE_I32, rows, scores, losses_.data(),
-                                normal + narrow(), nullptr));
+                                TRIREME_DTYPE_I32, rows, scores, losses_.data(), normal + narrow(),
+                                nullptr));
   *call.loss = std::accumulate(losses_.begin(), losses_.end(), 0.0) / rows_;
 }
 
@@ -356,8 +357,7 @@ void TensorNetwork::norm_backward(const float* x, const float* gain, const float
     if (is_own) summands.push_back(to);
   }
   check(trireme_region_forward(norms_.get(), summands.data(),
-                               static_cast<std::uint32_t>(summands.size()), sums_.data(),
-                               nullptr));
+                               static_cast<std::uint32_t>(summands.size()), sums_.data(), nullptr));
   std::copy_n(sums_.data(), d, dgain);
   std::copy_n(sums_.data() + d, d, dbias);
 }

@@ -71,8 +71,8 @@ class Axes {
     std::uint64_t all = 0;
     for (const std::uint64_t count : counts) all += count;
     std::vector<float> parts(all), whole(whole_count);
-    check(trireme_all_gather_v(along_, own.data(), parts.data(), counts.data(),
-                               TRIREME_DTYPE_F32, nullptr));
+    check(trireme_all_gather_v(along_, own.data(), parts.data(), counts.data(), TRIREME_DTYPE_F32,
+                               nullptr));
     const float* part = parts.data();
     for (std::int32_t rank = 0; rank < split_->ranks(); ++rank) {
       split_->put(rank, part, &whole);

@@ -17,19 +17,23 @@ import shutil
 import subprocess
 import sys
 
-from defects import layers, library, lines, network, placements, rooted, vocabulary
-from defects import lent, library, network
-from defects import context, library, network
+from defects import (
+    context,
+    layers,
+    lent,
+    library,
+    lines,
+    network,
+    placements,
+    rooted,
+    vocabulary,
+)
 from defects.settings import BUILD, DOTNET, FLIPS, FOLDER, OVER_GLOO, ROOT
 
 COPY = FOLDER / "source"
 SECONDS = 300  # a test that hangs has caught the defect, too
-DEFECTS = sum(
-    (topic.DEFECTS for topic in (library, network, lines, rooted, vocabulary, layers, placements)),
-    [],
-)
-DEFECTS = library.DEFECTS + network.DEFECTS + lent.DEFECTS
-DEFECTS = library.DEFECTS + network.DEFECTS + context.DEFECTS
+TOPICS = (library, network, lines, rooted, lent, placements, layers, vocabulary, context)
+DEFECTS = [defect for topic in TOPICS for defect in topic.DEFECTS]
 
 
 def run(command, **options):

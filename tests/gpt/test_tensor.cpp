@@ -298,9 +298,9 @@ void expect_same_bits(const gpt::Training& training, int data) {
   }
 }
 
-constexpr trireme_strategy kStrategies[] = {
-    TRIREME_STRATEGY_DATA_PARALLEL, TRIREME_STRATEGY_ZERO1, TRIREME_STRATEGY_ZERO2,
-    TRIREME_STRATEGY_ZERO3, TRIREME_STRATEGY_HYBRID_SHARD};
+constexpr trireme_strategy kStrategies[] = {TRIREME_STRATEGY_DATA_PARALLEL, TRIREME_STRATEGY_ZERO1,
+                                            TRIREME_STRATEGY_ZERO2, TRIREME_STRATEGY_ZERO3,
+                                            TRIREME_STRATEGY_HYBRID_SHARD};
 
 // All pairs of axes up to 8 ranks. Each pair meets some strategies, and in the long run all.
 void every_layout_has_the_bits_of_one_process(void**) {

@@ -173,14 +173,24 @@ namespace Trireme
     internal sealed class VocabularyHandle : NativeHandle
     {
         public VocabularyHandle()
-    internal sealed class ContextHandle : NativeHandle
-        public ContextHandle()
         {
         }
 
         protected override bool ReleaseHandle()
         {
             NativeMethods.trireme_vocabulary_destroy(handle);
+            return true;
+        }
+    }
+
+    internal sealed class ContextHandle : NativeHandle
+    {
+        public ContextHandle()
+        {
+        }
+
+        protected override bool ReleaseHandle()
+        {
             NativeMethods.trireme_context_destroy(handle);
             return true;
         }
