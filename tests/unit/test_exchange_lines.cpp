@@ -257,7 +257,7 @@ void what_is_on_a_further_line_still_counts(void**) {
   }
 }
 
-// A rank sends over a line whose other end has gone. What has come over it before still counts.
+// A rank sends over a line whose other end has gone. Bytes that came over it before still count.
 void what_came_over_a_line_that_breaks_counts(void**) {
   Net net(2, true, 2);
   std::vector<std::uint32_t> data = numbers(2 * kStretchNumbers, 3), memory(2 * kStretchNumbers);
