@@ -15,6 +15,8 @@ int main() {
 
 #else
 
+#include <cmath>
+
 #include "out_of_memory.inc"
 
 namespace {
@@ -214,12 +216,59 @@ void convert(Rank& rank) {
   trireme_tensor_destroy(tensor);
 }
 
+// The same of a vocabulary: an embedding of ones on both ranks, and logits that are all alike.
+void classify(Rank& rank) {
+  constexpr std::uint64_t kRows = 40, kClasses = 64, kWidth = 100;
+  trireme_tensor* tensor = nullptr;
+  trireme_vocabulary* vocabulary = nullptr;
+  if (!attempt(rank, "tensor",
+               [&] { return trireme_tensor_create(rank.group, nullptr, &tensor); })) {
+    return;
+  }
+  trireme_vocabulary_options options = TRIREME_VOCABULARY_OPTIONS_INIT;
+  options.name = "a vocabulary with a name longer than a text holds by itself";
+  options.classes = kClasses;
+  options.width = kWidth;
+  options.rows = kRows;
+  options.dtype = TRIREME_DTYPE_F32;
+  attempt(rank, "vocabulary",
+          [&] { return trireme_vocabulary_create(tensor, &options, &vocabulary); });
+  static float memory[2][kClasses * kWidth], output[2][kRows * kWidth];
+  static std::int32_t tokens[2][kRows];
+  for (float& each : memory[rank.rank]) each = 1;
+  for (std::uint64_t i = 0; i < kRows; ++i) tokens[rank.rank][i] = static_cast<std::int32_t>(i);
+  const auto check_group = [&](trireme_status status) {
+    if (status != TRIREME_OK && trireme_communicator_wait_ready(rank.group, 0) == TRIREME_OK) {
+      complain(rank, "the group goes on without the pass", status);
+    }
+    return status;
+  };
+  float* const out = output[rank.rank];
+  for (int pass = 0; pass < 2 && !rank.over; ++pass) {
+    const bool embeds = pass == 0;
+    const bool done = attempt(rank, embeds ? "embed" : "loss", [&] {
+      return check_group(
+          embeds ? trireme_vocabulary_embed(vocabulary, tokens[rank.rank], TRIREME_DTYPE_I32, kRows,
+                                            memory[rank.rank], out, nullptr)
+                 : trireme_vocabulary_loss(vocabulary, tokens[rank.rank], TRIREME_DTYPE_I32, kRows,
+                                           memory[rank.rank], out, nullptr, nullptr));
+    });
+    // The logarithm of 64.
+    if (done && !(embeds ? out[kRows * kWidth - 1] == 1 : std::abs(out[39] - 4.158883f) < 1e-5f)) {
+      complain(rank, "a pass", TRIREME_OK);
+    }
+  }
+  trireme_vocabulary_destroy(vocabulary);
+  trireme_tensor_destroy(tensor);
+}
+
 constexpr Scenario kScenarios[] = {
     {"join", [](Rank&) {}, false},      {"collectives", call_blocking, false},
     {"started", call_started, false},   {"ring", call_ring, false},
     {"messages", send_messages, false}, {"lists", call_lists, false},
     {"groups", make_groups, true},      {"agree", decide, false},
     {"questions", ask, false},          {"regions", convert, false},
+    {"vocabulary", classify, false},
 };
 
 const char* only = nullptr;  // the scenario that was asked for
