@@ -170,7 +170,8 @@ Status Vocabulary::collective(Body body) {
 
 std::uint64_t Vocabulary::agreement(std::uint64_t pass) const {
   std::uint64_t hash = tokens_.hash();
-  for (const char letter : options_.name) hash = mix(hash, static_cast<unsigned char>(letter));
+  for (const char letter : options_.name)
+    hash = trireme::mix(hash, static_cast<unsigned char>(letter));
   const std::int64_t ignored = options_.ignored.value_or(0);
   for (const std::uint64_t number :
        {std::uint64_t{options_.name.size()}, options_.classes, options_.width, options_.rows,
@@ -179,7 +180,7 @@ std::uint64_t Vocabulary::agreement(std::uint64_t pass) const {
         std::bit_cast<std::uint64_t>(options_.z_loss + 0.0),
         std::uint64_t{options_.ignored.has_value()}, static_cast<std::uint64_t>(ignored),
         std::uint64_t{tensor_->blocks()}, tokens_.count(), pass}) {
-    hash = mix(hash, number);
+    hash = trireme::mix(hash, number);
   }
   return hash | 1;  // never 0, which other calls have
 }
