@@ -155,7 +155,10 @@ static void run_moves(trireme_communicator *communicator) {
                                   call(communicator, what, count, input, to.values, LONG_NS));
                     EXPECT(&verdict, is_right(what, count, turn + again, to.values));
                 }
-                const bool lends = n > 1 && kind != 2 && count >= (what == SUM ? 131072 : 4096) &&
+                const bool lends = n > 1 && kind != 2 &&
+                                   count >= (what == SUM ? 131072
+                                             : n > 2     ? 16384
+                                                         : 4096) &&
                                    (what != SPREAD || n == 2);
                 EXPECT(&verdict, confirmed() - before == (lends ? 2u : 0u));
                 release(&to);

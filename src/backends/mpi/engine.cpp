@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint64_t kPieceBytes = 2u << 20;
 // Of more than two ranks the ring moves blocks of at least so many bytes: shorter ones wait too
 // often.
-constexpr std::uint64_t kLeastOfRing = 16u << 10;
+constexpr std::uint64_t kLeastOfRing = 64u << 10;
 // Fewer bytes cost less to copy than to confirm. A short all-reduce reads and writes its copies
 // anyway.
 constexpr std::uint64_t kLeastLent = 16u << 10;

@@ -20,6 +20,9 @@ constexpr std::uint64_t kSegmentBytes = 128u << 10;
 constexpr std::size_t kSegments = 2;
 // The same of lent blocks: few, but none longer than a message may be.
 constexpr std::uint64_t kLentBytes = 16u << 20;
+// Of bytes that go one way. Their sender only waits, and a wire may look for the end of a long wait
+// less often.
+constexpr std::uint64_t kLentOneWayBytes = 1u << 20;
 // A block of an all-reduce of two members over such a wire. With more of them the order of a sum
 // depends on its block, so there all have the same.
 constexpr std::uint64_t kCopiedLinkBytes = 128u << 10;
@@ -141,7 +144,11 @@ std::byte* Ring::spare(Lane& lane, std::uint64_t bytes) {
 Status Ring::step(Call& call, const std::byte* out, std::uint64_t out_bytes, std::byte* in,
                   std::uint64_t in_bytes) {
   const std::uint64_t most = std::max(out_bytes, in_bytes);
-  const std::uint64_t longest = call.copied ? kSegmentBytes : call.lent ? kLentBytes : most;
+  const bool one_way = out_bytes == 0 || in_bytes == 0;
+  const std::uint64_t longest = call.copied            ? kSegmentBytes
+                                : call.lent && one_way ? kLentOneWayBytes
+                                : call.lent            ? kLentBytes
+                                                       : most;
   if (most > longest) {
     Posted takes[kSegments], gives[kSegments];
     const auto segments = static_cast<std::size_t>((most + longest - 1) / longest);
