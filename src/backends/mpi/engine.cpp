@@ -15,9 +15,10 @@ namespace {
 
 // The bytes that a rank sends or receives at a time, whichever are more.
 constexpr std::uint64_t kPieceBytes = 2u << 20;
-// Of more than two ranks the ring moves blocks of at least so many bytes: shorter ones wait too
-// often.
+// The ring moves blocks of at least so many bytes, and broadcasts of two ranks: shorter ones wait
+// too often. Two ranks that lend have the least to wait for.
 constexpr std::uint64_t kLeastOfRing = 64u << 10;
+constexpr std::uint64_t kLeastOfSpread = 512u << 10;
 // Fewer bytes cost less to copy than to confirm. A short all-reduce reads and writes its copies
 // anyway.
 constexpr std::uint64_t kLeastLent = 16u << 10;
@@ -69,14 +70,16 @@ bool MpiEngine::offers(const Operation& operation) const {
   }
 }
 
-// The same on all ranks. A sum has the same order whether it is lent or not.
+// The same on all ranks. Of more than two ranks a sum has the same order whether it is lent or not.
 bool MpiEngine::is_ring(const Operation& operation, bool lent) const {
+  const bool two = world_size_ == 2;
   const bool is_long = operation.count >= kLeastOfRing / dtype_size(operation.dtype);
   switch (operation.kind) {
     case OperationKind::all_reduce: return true;
-    case OperationKind::reduce_scatter: return world_size_ == 2 || is_long;
-    case OperationKind::all_gather: return world_size_ == 2 || (lent && is_long);
-    case OperationKind::broadcast: return world_size_ == 2;
+    case OperationKind::reduce_scatter: return is_long || (lent && two);
+    case OperationKind::all_gather: return lent ? two || is_long : two && is_long;
+    case OperationKind::broadcast:
+      return two && (lent || operation.count >= kLeastOfSpread / dtype_size(operation.dtype));
     default: return false;
   }
 }
