@@ -51,6 +51,14 @@ from ._library import (
 )
 from ._context import AttentionCall, Context, ContextInfo
 from ._counters import OptimizerCounters
+from ._layers import (
+    ColumnParallelLinear,
+    LinearInfo,
+    MlpInfo,
+    ParallelMLP,
+    ParallelMode,
+    RowParallelLinear,
+)
 from ._lists import batch
 from ._mesh import Mesh
 from ._model import Model, ModelInfo, ModelMemory, ModelStatistics, UnitInfo
@@ -60,7 +68,7 @@ from ._random import random_dropout, random_uniform
 from ._request import MessageInfo, Request, wait_all, wait_any
 from ._schedule import Schedule, ScheduleOptions
 from ._store import Store
-from ._tensor import Heads, Region, RegionInfo, Tensor
+from ._tensor import GemmInfo, Heads, Region, RegionInfo, Tensor
 from ._trainer import Layer, LayerCall, Trainer, TrainerInfo, TrainerMetrics
 from ._transport import Transport
 from ._user_rule import Update
@@ -142,6 +150,13 @@ __all__ = [
     "version",
     "wait_all",
     "wait_any",
+    "ColumnParallelLinear",
+    "LinearInfo",
+    "MlpInfo",
+    "ParallelMLP",
+    "ParallelMode",
+    "RowParallelLinear",
+    "GemmInfo",
 ]
 # The classes of options: Clipping, Offload and so on; AdamW and the other rules; schedules.
 __all__ += [*_options.__all__, *_rule_options.__all__, *_schedule_options.__all__]

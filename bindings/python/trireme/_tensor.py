@@ -42,6 +42,11 @@ REGION_DIMENSIONS = {
 }
 
 
+GEMM_KINDS = {
+    "loaded": _native.TRIREME_GEMM_KIND_LOADED,
+    "builtin": _native.TRIREME_GEMM_KIND_BUILTIN,
+}
+
 #: Tensor has a method of that name.
 _Range = range
 
@@ -52,6 +57,17 @@ class Heads(NamedTuple):
     heads: range  #: Query heads; may be empty.
     kv_heads: range  #: The key/value heads that these use.
     kv_shared: bool  #: Whether another rank holds one of these key/value heads, too.
+
+
+class GemmInfo(NamedTuple):
+    """The provider of products of layers."""
+
+    kind: str  #: "loaded" or "builtin".
+    threads: int  #: Of each product; 0 if not known.
+    repeatable: bool  #: Whether equal products gave equal bits.
+    library: str  #: The name under which the BLAS was opened.
+    version: str  #: As the BLAS tells it.
+    difference: str  #: Products that gave other bits.
 
 
 class RegionInfo(NamedTuple):
@@ -171,19 +187,46 @@ class Tensor:
     """
 
     def __init__(
-        self, communicator: Communicator, blocks: int = 0, *, timeout: float | None = None
+        self,
+        communicator: Communicator,
+        blocks: int = 0,
+        *,
+        gemm: Name | None = None,
+        library_name: str | None = None,
+        gemm_threads: int = 0,
+        sequence: bool = False,
+        keep_gathered: bool = False,
+        timeout: float | None = None,
     ) -> None:
+        """`gemm` names who computes products of layers: "builtin" or "loaded", a BLAS.
+
+        `library_name` is the file of the BLAS, or several with commas between, and `gemm_threads`
+        its number of threads. `sequence` splits activations between layers by rows.
+        `keep_gathered` keeps the gathered inputs for backward.
+        """
         instance(Communicator, communicator, "communicator")
+        provider = _native.trireme_gemm_options(
+            struct_size=ctypes.sizeof(_native.trireme_gemm_options),
+            kind=0 if gemm is None else number_of(gemm, GEMM_KINDS, "gemm"),
+            library=None if library_name is None else encoded(library_name),
+            threads=in_range(gemm_threads, 32, "gemm_threads"),
+        )
+        flags = (_native.TRIREME_TENSOR_FLAG_SEQUENCE if sequence else 0) | (
+            _native.TRIREME_TENSOR_FLAG_KEEP_GATHERED if keep_gathered else 0
+        )
         options = _native.trireme_tensor_options(
             struct_size=ctypes.sizeof(_native.trireme_tensor_options),
+            flags=flags,
             blocks=in_range(blocks, 32, "blocks"),
             timeout_ns=nanoseconds(timeout),
+            gemm=None if gemm is None else ctypes.pointer(provider),
         )
         handle = c_void_p()
         check(library.trireme_tensor_create(communicator._handle, byref(options), byref(handle)))
         self._handle = handle.value
         self._close = weakref.finalize(self, library.trireme_tensor_destroy, self._handle)
         self._rank = communicator.rank
+        self._sequence = sequence
 
     def close(self) -> None:
         """Destroys the object. Its regions live on."""
@@ -199,6 +242,22 @@ class Tensor:
         found = _native.trireme_tensor_info(struct_size=ctypes.sizeof(_native.trireme_tensor_info))
         check(library.trireme_tensor_get_info(self._handle, byref(found)))
         return found
+
+    @property
+    def sequence(self) -> bool:
+        """Whether activations between layers are split by rows."""
+        return self._sequence
+
+    @property
+    def gemm(self) -> GemmInfo | None:
+        """The provider of products, if there is one."""
+        found = _native.trireme_gemm_info(struct_size=ctypes.sizeof(_native.trireme_gemm_info))
+        check(library.trireme_tensor_get_gemm_info(self._handle, byref(found)))
+        kind = next((name for name, number in GEMM_KINDS.items() if number == found.kind), None)
+        if kind is None:
+            return None
+        texts = (found.library.decode(), found.version.decode(), found.difference.decode())
+        return GemmInfo(kind, int(found.threads), bool(found.repeatable), *texts)
 
     @property
     def blocks(self) -> int:
