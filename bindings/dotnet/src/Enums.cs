@@ -165,6 +165,16 @@ namespace Trireme
 
         /// <summary>A query sees those from VisibleFirst to VisibleEnd.</summary>
         Ranges = NativeMethods.TRIREME_ATTENTION_MASK_RANGES,
+    /// <summary>Who computes the matrix products of layers.</summary>
+    public enum GemmKind
+        /// <summary>A function of the caller, which this binding does not offer.</summary>
+        Caller = NativeMethods.TRIREME_GEMM_KIND_CALLER,
+
+        /// <summary>A BLAS that the library opens at run time.</summary>
+        Loaded = NativeMethods.TRIREME_GEMM_KIND_LOADED,
+
+        /// <summary>The library's own loops, with the same bits on all machines.</summary>
+        Builtin = NativeMethods.TRIREME_GEMM_KIND_BUILTIN,
     }
 
     /// <summary>

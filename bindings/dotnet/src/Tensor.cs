@@ -68,10 +68,19 @@ namespace Trireme
         private readonly TensorHandle handle;
         private readonly int rank;
 
-        private Tensor(TensorHandle handle, int rank)
+        private Tensor(TensorHandle handle, int rank, bool sequence)
         {
             this.handle = handle;
             this.rank = rank;
+            IsSequence = sequence;
+        }
+
+        /// <summary>Whether activations between layers are split by rows.</summary>
+        public bool IsSequence { get; }
+
+        internal TensorHandle Handle
+        {
+            get { return handle; }
         }
 
         /// <summary>Makes a tensor object. Does not wait for the other ranks.</summary>
@@ -80,8 +89,20 @@ namespace Trireme
         /// number of ranks up to G. With 0 each rank has one block.
         /// </param>
         /// <param name="timeout">Longest time of a pass; zero is the communicator's.</param>
+        /// <param name="gemm">Who computes the products of layers; null without layers.</param>
+        /// <param name="library">
+        /// Of Loaded: the file of the BLAS, or several with commas between them; null takes the
+        /// names in docs/tensor.md.
+        /// </param>
+        /// <param name="gemmThreads">Of Loaded: threads of each product; 0 means one.</param>
+        /// <param name="sequence">
+        /// Whether activations between layers are split by rows.
+        /// </param>
+        /// <param name="keepGathered">Whether gathered inputs are kept for backward.</param>
         public static unsafe Tensor Create(
-            Communicator communicator, int blocks = 0, TimeSpan timeout = default(TimeSpan))
+            Communicator communicator, int blocks = 0, TimeSpan timeout = default(TimeSpan),
+            GemmKind? gemm = null, string library = null, int gemmThreads = 0,
+            bool sequence = false, bool keepGathered = false)
         {
             if (communicator == null)
             {
@@ -93,11 +114,24 @@ namespace Trireme
                 StructSize = (uint)sizeof(NativeTensorOptions),
                 Blocks = Positive(blocks, nameof(blocks)),
                 TimeoutNs = Nanoseconds.From(timeout, nameof(timeout)),
+                Flags = (sequence ? (uint)NativeMethods.TRIREME_TENSOR_FLAG_SEQUENCE : 0)
+                    | (keepGathered ? (uint)NativeMethods.TRIREME_TENSOR_FLAG_KEEP_GATHERED : 0),
             };
-            TensorHandle made;
-            TriremeException.Check(NativeMethods.trireme_tensor_create(
-                communicator.Handle, ref options, out made));
-            return new Tensor(made, communicator.Rank);
+            using (var text = new Utf8(library ?? "", nameof(library)))
+            {
+                var provider = new NativeGemmOptions
+                {
+                    StructSize = (uint)sizeof(NativeGemmOptions),
+                    Kind = (int)gemm.GetValueOrDefault(),
+                    Library = library == null ? IntPtr.Zero : text.Pointer,
+                    Threads = Positive(gemmThreads, nameof(gemmThreads)),
+                };
+                options.Gemm = gemm.HasValue ? (IntPtr)(&provider) : IntPtr.Zero;
+                TensorHandle made;
+                TriremeException.Check(NativeMethods.trireme_tensor_create(
+                    communicator.Handle, ref options, out made));
+                return new Tensor(made, communicator.Rank, sequence);
+            }
         }
 
         /// <summary>Blocks of every extent.</summary>
@@ -235,7 +269,7 @@ namespace Trireme
             return (uint)Positive((long)number, name);
         }
 
-        private static ulong Positive(long number, string name)
+        internal static ulong Positive(long number, string name)
         {
             if (number < 0)
             {

@@ -1,0 +1,164 @@
+using System.Linq;
+
+namespace Trireme.Tests
+{
+    /// <summary>Layers that ranks split.</summary>
+    internal static class LayersTests
+    {
+        private const int Rows = 3;
+        private const int Inputs = 4;
+        private const int Hidden = 6;
+
+        [Test]
+        public static void A_pair_of_layers_computes_what_one_process_does()
+        {
+            float[] x = Whole(Rows * Inputs, 1);
+            float[] w1 = Whole(Hidden * Inputs, 2);
+            float[] w2 = Whole(Inputs * Hidden, 3);
+            float[] bias = Whole(Inputs, 4);
+            float[] dy = Whole(Rows * Inputs, 5);
+            float[] h = Product(x, Turned(w1, Inputs), Rows, Inputs, Hidden);
+            float[] y = Product(h, Turned(w2, Hidden), Rows, Hidden, Inputs);
+            float[] dx = Product(
+                Product(dy, w2, Rows, Inputs, Hidden), w1, Rows, Hidden, Inputs);
+            float[] dw1 = Product(
+                Turned(Product(dy, w2, Rows, Inputs, Hidden), Hidden), x, Hidden, Rows, Inputs);
+            Ranks.RunAndLeaveTogether(3, communicator =>
+            {
+                using (Tensor tensor = Tensor.Create(communicator, 4, gemm: GemmKind.Builtin))
+                using (var one = new ColumnParallelLinear(tensor, "fc1", Inputs, Hidden, Rows))
+                using (var two = new RowParallelLinear(
+                    tensor, "fc2", Hidden, Inputs, Rows, bias: true))
+                {
+                    Share own = tensor.Range(Hidden);
+                    Check.Equal(own, one.Info.Own, "outputs");
+                    Check.Equal(ParallelMode.Row, two.Mode, "mode");
+                    int first = (int)own.First;
+                    int count = (int)own.Count;
+                    float[] mine1 = w1.Skip(first * Inputs).Take(count * Inputs).ToArray();
+                    float[] mine2 = w2.Where((value, i) => i % Hidden >= first
+                        && i % Hidden < first + count).ToArray();
+                    var hidden = new float[Rows * count];
+                    var output = new float[Rows * Inputs];
+                    one.Forward(x, mine1, hidden);
+                    two.Forward(hidden, mine2, output, bias);
+                    Check.Same(y.Select((value, i) => value + bias[i % Inputs]).ToArray(), output,
+                        "output");
+                    var hiddenGradient = new float[Rows * count];
+                    var inputGradient = new float[Rows * Inputs];
+                    two.BackwardInput(dy, mine2, hiddenGradient);
+                    one.BackwardInput(hiddenGradient, mine1, inputGradient);
+                    Check.Same(dx, inputGradient, "input gradient");
+                    var weightGradient = new float[count * Inputs];
+                    one.BackwardWeight(x, hiddenGradient, weightGradient);
+                    one.Forward(x, mine1, hidden);
+                    one.BackwardWeight(x, hiddenGradient, weightGradient, add: true);
+                    Check.Same(
+                        dw1.Skip(first * Inputs).Take(count * Inputs).Select(v => 2 * v).ToArray(),
+                        weightGradient, "weight gradient");
+                    Check.Equal(2L, one.Info.BackwardWeightPasses, "passes");
+                }
+            });
+        }
+
+        [Test]
+        public static void An_mlp_is_the_same_with_rows_split_and_whole()
+        {
+            float[] x = Whole(Rows * Inputs, 1);
+            float[] dy = Whole(Rows * Inputs, 5);
+            Ranks.RunAndLeaveTogether(2, communicator =>
+            {
+                float[] whole = Run(communicator, x, dy, false);
+                float[] split = Run(communicator, x, dy, true);
+                Check.Equal(true, whole.Any(value => value != 0), "not all zeros");
+                Check.Same(whole, split, "gradients of weights");
+            });
+        }
+
+        [Test]
+        public static void Arrays_and_providers_are_checked()
+        {
+            Ranks.RunAndLeaveTogether(1, communicator =>
+            {
+                using (Tensor tensor = Tensor.Create(communicator, gemm: GemmKind.Builtin))
+                using (var layer = new ColumnParallelLinear(tensor, "x", 2, 2, 1, bias: true))
+                {
+                    var two = new float[2];
+                    Check.Throws<System.ArgumentException>(
+                        () => layer.Forward(two, two, new float[2], two));
+                    Check.Throws<System.ArgumentNullException>(
+                        () => layer.Forward(two, new float[4], new float[2]));
+                    Check.Throws<InvalidStateException>(
+                        () => layer.BackwardInput(two, new float[4], new float[2]));
+                }
+
+                using (Tensor tensor = Tensor.Create(communicator))
+                {
+                    Check.Throws<InvalidStateException>(
+                        () => new ColumnParallelLinear(tensor, "x", 1, 1, 1));
+                }
+
+                Check.Throws<UnsupportedException>(() => Tensor.Create(
+                    communicator, gemm: GemmKind.Loaded, library: "libno.so,libneither.so"));
+            });
+        }
+
+        private static float[] Run(
+            Communicator communicator, float[] x, float[] dy, bool sequence)
+        {
+            using (Tensor tensor = Tensor.Create(
+                communicator, 4, gemm: GemmKind.Builtin, sequence: sequence,
+                keepGathered: sequence))
+            using (var mlp = new ParallelMLP(
+                tensor, "mlp", Inputs, Hidden, Inputs, Rows, ActivationKind.Swiglu, true))
+            {
+                MLPInfo info = mlp.Info;
+                int first = (int)(sequence ? tensor.Range(Rows).First : 0) * Inputs;
+                int count = (int)info.InputRows * Inputs;
+                float[] source = x.Skip(first).Take(count).ToArray();
+                float[] gradient = dy.Skip(first).Take(count).ToArray();
+                var weights = Arrays(info, 7);
+                var gradients = Arrays(info, 0);
+                var kept = new byte[info.KeptBytes];
+                mlp.Forward(source, weights, new float[count], kept);
+                mlp.BackwardInput(gradient, weights, new float[count], kept);
+                mlp.BackwardWeight(source, gradient, gradients, kept);
+                Check.Equal(sequence, (mlp.Mode & ParallelMode.Sequence) != 0, "mode");
+                return gradients.Fc1Weight.Concat(gradients.Fc1Bias).Concat(gradients.Fc2Weight)
+                    .Concat(gradients.Fc2Bias).ToArray();
+            }
+        }
+
+        private static MLPArrays<float> Arrays(MLPInfo info, int salt)
+        {
+            return new MLPArrays<float>
+            {
+                Fc1Weight = Whole((int)info.Fc1Rows * Inputs, salt),
+                Fc1Bias = Whole((int)info.Fc1Rows, salt + 1),
+                Fc2Weight = Whole(Inputs * (int)info.Own.Count, salt + 2),
+                Fc2Bias = Whole(Inputs, salt + 3),
+            };
+        }
+
+        // Whole numbers, so that sums are exact in any order.
+        private static float[] Whole(int count, int salt)
+        {
+            return Enumerable.Range(0, count).Select(i => (float)((i * 7 + salt * 5) % 9 - 4))
+                .ToArray();
+        }
+
+        private static float[] Turned(float[] matrix, int columns)
+        {
+            int rows = matrix.Length / columns;
+            return Enumerable.Range(0, matrix.Length)
+                .Select(i => matrix[i % rows * columns + i / rows]).ToArray();
+        }
+
+        private static float[] Product(float[] left, float[] right, int rows, int depth, int columns)
+        {
+            return Enumerable.Range(0, rows * columns).Select(i => Enumerable.Range(0, depth)
+                .Sum(k => left[i / columns * depth + k] * right[k * columns + i % columns]))
+                .ToArray();
+        }
+    }
+}
