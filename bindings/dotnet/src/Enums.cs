@@ -165,8 +165,11 @@ namespace Trireme
 
         /// <summary>A query sees those from VisibleFirst to VisibleEnd.</summary>
         Ranges = NativeMethods.TRIREME_ATTENTION_MASK_RANGES,
+    }
+
     /// <summary>Who computes the matrix products of layers.</summary>
     public enum GemmKind
+    {
         /// <summary>A function of the caller, which this binding does not offer.</summary>
         Caller = NativeMethods.TRIREME_GEMM_KIND_CALLER,
 
