@@ -19,7 +19,7 @@
 #include "processes.h"
 #include "ranks.h"
 
-#define WINDOW 128 /* cells: a rank is at most one call less than this ahead */
+#define WINDOW 256 /* cells: a rank is at most one call less than this ahead */
 #define WARM 8     /* equal calls after which the next one is expected */
 
 static const int worlds[] = {2, 3, 4, 5, 8};

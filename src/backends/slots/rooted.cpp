@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backends/fingerprint.hpp"
+#include "backends/slots/own_soon.hpp"
 #include "backends/slots/run.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/ticks.hpp"
@@ -18,6 +19,7 @@ constexpr int kCellPolls = 150;
 constexpr int kRoomLooks = 16;
 constexpr int kRoomPauses = 16;
 constexpr std::uint64_t kMilestone = 16;  // positions from one milestone to the next
+constexpr std::uint64_t kAhead = 3;       // calls before which a rank fetches a cell
 // Bytes of payload in the first cache line of a cell.
 constexpr std::uint64_t kFirstLine = 48;
 
@@ -124,11 +126,11 @@ SmallProgress Rooted::start_small(const PlainOperation& op, std::uint64_t sequen
   group_.note_call(op.kind, op.channel, op.model, sequence);
   const Cell& mine = publish(op, sequence, channel);
   out_time->end_ticks = out_time->start_ticks = ticks_now();
-  // This rank fills the cell after the next one soon.
+  // This rank fills that cell soon.
   const bool is_long = payload_count(op, n) * dtype_size(op.dtype) > kFirstLine;
-  const Cell& soon = segment.cell(op.channel, me, position + 2);
-  __builtin_prefetch(&soon, 1);
-  if (is_long) __builtin_prefetch(soon.payload + kFirstLine, 1);
+  const Cell& soon = segment.cell(op.channel, me, position + kAhead);
+  own_soon(&soon);
+  if (is_long) own_soon(soon.payload + kFirstLine);
 
   const void** const sources = channel.cut.data();
   sources[me] = mine.payload;
@@ -147,7 +149,7 @@ SmallProgress Rooted::start_small(const PlainOperation& op, std::uint64_t sequen
       out_time->end_ticks = ticks_now();
     }
     if (is_ahead) {
-      const Cell& next = segment.cell(op.channel, rank, position + 2);
+      const Cell& next = segment.cell(op.channel, rank, position + kAhead);
       __builtin_prefetch(&next);
       if (is_long) __builtin_prefetch(next.payload + kFirstLine);
     }

@@ -65,7 +65,7 @@ static_assert(offsetof(Slot, send) == 64);
 
 // Cells of a rank in a channel, used in turn by position; and the channels that have them: those of
 // the caller's operations.
-constexpr std::uint64_t kCells = 128;
+constexpr std::uint64_t kCells = 256;
 constexpr std::uint32_t kCellChannels = kModelChannel;
 constexpr std::uint64_t kCellBytes = 176;  // payload that fits into a cell
 

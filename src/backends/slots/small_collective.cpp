@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backends/slots/collective.hpp"
+#include "backends/slots/own_soon.hpp"
 #include "kernels/reduce.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/ticks.hpp"
@@ -16,15 +17,6 @@ namespace {
 constexpr int kPolls = 150;
 // The same where each poll is a call of the system.
 constexpr int kSystemPolls = 100;
-
-// Prepares the line for this rank's store: peers have read it, so this core does not own it.
-inline void own_soon(const void* line) noexcept {
-#if defined(__x86_64__)
-  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));
-#else
-  __builtin_prefetch(line, 1);
-#endif
-}
 
 // One number is the most common payload.
 inline void publish(std::byte* slot, const void* data, std::uint64_t bytes) noexcept {

@@ -11,7 +11,7 @@
 //!
 //! * TRIREME_OK means that this rank is done and may use its memory again. It does not mean that
 //!   the peers have called.
-//! * A rank is at most 127 calls ahead of the slowest one, where it waits for it until the
+//! * A rank is at most 255 calls ahead of the slowest one, where it waits for it until the
 //!   deadline.
 //! * If ranks disagree, a rank that has left already gets TRIREME_ERROR_MISMATCH from its next call
 //!   after another rank has noticed. All ranks whose call is not the announced one notice at once.
