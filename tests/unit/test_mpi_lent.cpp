@@ -1,9 +1,6 @@
 // Memory that MPI gets without a copy, over an MPI that the test plays: the address that it gets,
 // what it reaches there after a call has ended, and what a rank must hear before it succeeds.
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <deque>
 #include <memory>

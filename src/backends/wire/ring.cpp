@@ -153,7 +153,7 @@ Status Ring::step(Call& call, const std::byte* out, std::uint64_t out_bytes, std
     Posted takes[kSegments], gives[kSegments];
     const auto segments = static_cast<std::size_t>((most + longest - 1) / longest);
     const auto length = [longest](std::uint64_t bytes, std::uint64_t first) {
-      return std::min(longest, bytes - std::min(bytes, first));
+      return std::min(longest, bytes - first);
     };
     for (std::size_t i = 0; i < segments + kSegments; ++i) {
       Posted& take = takes[i % kSegments];
@@ -162,8 +162,12 @@ Status Ring::step(Call& call, const std::byte* out, std::uint64_t out_bytes, std
       TRIREME_RETURN_IF_ERROR(take.wait(call.deadline));
       if (i >= segments) continue;
       const std::uint64_t first = i * longest;
-      TRIREME_RETURN_IF_ERROR(take.receive(*this, call, in + first, length(in_bytes, first)));
-      TRIREME_RETURN_IF_ERROR(give.send(*this, call, out + first, length(out_bytes, first)));
+      if (first < in_bytes) {
+        TRIREME_RETURN_IF_ERROR(take.receive(*this, call, in + first, length(in_bytes, first)));
+      }
+      if (first < out_bytes) {
+        TRIREME_RETURN_IF_ERROR(give.send(*this, call, out + first, length(out_bytes, first)));
+      }
     }
     return Status::success();
   }
