@@ -77,6 +77,7 @@ mod error;
 pub mod failpoint;
 mod handle;
 mod hook;
+mod layers;
 mod lists;
 mod log;
 mod mesh;
@@ -116,6 +117,10 @@ pub use counters::OptimizerCounters;
 pub use element::{Bf16, Bool8, Byte, Dtype, Element, F8E4m3, F8E5m2, Real, Reduction, F16};
 pub use error::{Error, Result, Status};
 pub use hook::{Bucket, BucketPart, HookMoment};
+pub use layers::{
+    Activation, Linear, LinearInfo, LinearKind, LinearOptions, Mlp, MlpGradients, MlpInfo,
+    MlpOptions, MlpWeights,
+};
 pub use log::{clear_log, set_log, LogLevel};
 pub use mesh::{Mesh, MeshOptions, MeshOrder};
 pub use messages::{MessageInfo, Source, Tag};
@@ -138,7 +143,8 @@ pub use state::{State, StateRange};
 pub use store::Store;
 pub use subgroup::GroupOptions;
 pub use tensor::{
-    Heads, Region, RegionDimension, RegionInfo, RegionKind, RegionOptions, Tensor, TensorOptions,
+    Gemm, Heads, Region, RegionDimension, RegionInfo, RegionKind, RegionOptions, Tensor,
+    TensorOptions,
 };
 pub use trainer::{
     Layer, LayerCall, LayerMemory, LayerOptions, LayerPhase, Stopper, Trainer, TrainerInfo,

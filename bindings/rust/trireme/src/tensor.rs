@@ -13,14 +13,35 @@ use crate::element::Element;
 use crate::error::{c_text, check, Result};
 use crate::handle::{option_ns, Handle};
 
+/// The provider of the matrix products of layers.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug)]
+pub enum Gemm<'a> {
+    /// A BLAS that the library opens at run time.
+    Loaded {
+        /// A file, or several with commas between them; else the names in docs/tensor.md.
+        library: Option<&'a str>,
+        /// Threads of each product; 0: one.
+        threads: u32,
+    },
+    /// The library's own loops, with the same bits on all machines.
+    Builtin,
+}
+
 /// How ranks split extents.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct TensorOptions {
+pub struct TensorOptions<'a> {
     /// Blocks of every extent, the same on all ranks. With G, sums have the same bits for every
     /// number of ranks up to G. With 0 each rank has one block.
     pub blocks: u32,
     /// Longest time of a pass; else the communicator's timeout.
     pub timeout: Option<Duration>,
+    /// Who computes the products of layers; without it there are none.
+    pub gemm: Option<Gemm<'a>>,
+    /// Whether activations between layers are split by rows.
+    pub sequence: bool,
+    /// Whether gathered inputs are kept for backward.
+    pub keep_gathered: bool,
 }
 
 /// Attention heads of one rank.
@@ -46,15 +67,42 @@ pub struct Tensor {
 
 impl Tensor {
     /// Makes a tensor object. Does not wait for the other ranks.
-    pub fn new(communicator: &Communicator, options: &TensorOptions) -> Result<Self> {
+    pub fn new(communicator: &Communicator, options: &TensorOptions<'_>) -> Result<Self> {
         let mut raw = sys::trireme_tensor_options::init();
         raw.blocks = options.blocks;
         raw.timeout_ns = option_ns(options.timeout);
-        // SAFETY: tensor.h: "Keeps no pointer into `options`".
+        if options.sequence {
+            raw.flags |= sys::TRIREME_TENSOR_FLAG_SEQUENCE as u32;
+        }
+        if options.keep_gathered {
+            raw.flags |= sys::TRIREME_TENSOR_FLAG_KEEP_GATHERED as u32;
+        }
+        let mut gemm = sys::trireme_gemm_options::init();
+        let mut library = None;
+        match options.gemm {
+            None => {}
+            Some(Gemm::Builtin) => gemm.kind = sys::TRIREME_GEMM_KIND_BUILTIN,
+            Some(Gemm::Loaded { library: name, threads }) => {
+                gemm.kind = sys::TRIREME_GEMM_KIND_LOADED;
+                gemm.threads = threads;
+                library = name.map(|name| c_text(name, "library")).transpose()?;
+            }
+        }
+        if let Some(name) = &library {
+            gemm.library = name.as_ptr();
+        }
+        if options.gemm.is_some() {
+            raw.gemm = &gemm;
+        }
+        // SAFETY: tensor.h: "Keeps no pointer into `options`, but for user_data", which is NULL.
         let handle = Handle::create(|out| {
             check(unsafe { sys::trireme_tensor_create(communicator.handle.get(), &raw, out) })
         })?;
         Ok(Tensor { handle, rank: communicator.rank() })
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::trireme_tensor {
+        self.handle.get()
     }
 
     fn info(&self) -> Result<sys::trireme_tensor_info> {

@@ -63,7 +63,7 @@ fn part(tensor: &Tensor, whole: &[f32], form: Form) -> Vec<f32> {
     found
 }
 
-fn options(blocks: u32) -> TensorOptions {
+fn options(blocks: u32) -> TensorOptions<'static> {
     TensorOptions { blocks, ..TensorOptions::default() }
 }
 

@@ -1,0 +1,172 @@
+//! Layers that ranks split.
+
+mod support;
+
+use support::{fails, ranks};
+use trireme::{
+    Activation, Bf16, Gemm, Linear, LinearOptions, Mlp, MlpGradients, MlpOptions, MlpWeights,
+    Status, Tensor, TensorOptions,
+};
+
+const ROWS: usize = 3;
+const INPUT: usize = 4;
+const HIDDEN: usize = 6;
+
+/// Whole numbers, so that sums are exact in any order.
+fn whole(count: usize, salt: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 7 + salt * 5) % 9) as f32 - 4.0).collect()
+}
+
+fn product(left: &[f32], right: &[f32], rows: usize, depth: usize, columns: usize) -> Vec<f32> {
+    (0..rows * columns)
+        .map(|i| {
+            (0..depth)
+                .map(|k| left[i / columns * depth + k] * right[k * columns + i % columns])
+                .sum()
+        })
+        .collect()
+}
+
+fn turned(matrix: &[f32], columns: usize) -> Vec<f32> {
+    let rows = matrix.len() / columns;
+    (0..matrix.len()).map(|i| matrix[i % rows * columns + i / rows]).collect()
+}
+
+fn columns_of(matrix: &[f32], columns: usize, own: std::ops::Range<usize>) -> Vec<f32> {
+    matrix.chunks(columns).flat_map(|row| row[own.clone()].to_vec()).collect()
+}
+
+fn options() -> TensorOptions<'static> {
+    TensorOptions { blocks: 4, gemm: Some(Gemm::Builtin), ..TensorOptions::default() }
+}
+
+#[test]
+fn a_pair_of_layers_computes_what_one_process_does() {
+    ranks(3, |group| {
+        let (x, dy) = (whole(ROWS * INPUT, 1), whole(ROWS * INPUT, 5));
+        let (w1, w2, bias) = (whole(HIDDEN * INPUT, 2), whole(INPUT * HIDDEN, 3), whole(INPUT, 4));
+        let h = product(&x, &turned(&w1, INPUT), ROWS, INPUT, HIDDEN);
+        let mut y = product(&h, &turned(&w2, HIDDEN), ROWS, HIDDEN, INPUT);
+        y.iter_mut().enumerate().for_each(|(i, value)| *value += bias[i % INPUT]);
+        let dh = product(&dy, &w2, ROWS, INPUT, HIDDEN);
+        let tensor = Tensor::new(group, &options()).unwrap();
+        let own = tensor.range(HIDDEN as u64).unwrap();
+        let own = own.start as usize..own.end as usize;
+        let input = INPUT as u64;
+        let (hidden, rows) = (HIDDEN as u64, ROWS as u64);
+        let one_options = LinearOptions::column("fc1", input, hidden, rows);
+        let two_options = LinearOptions::row("fc2", hidden, input, rows).with_bias();
+        let mut one = Linear::<f32>::new(&tensor, &one_options).unwrap();
+        let mut two = Linear::<f32>::new(&tensor, &two_options).unwrap();
+        let mine1 = w1[own.start * INPUT..own.end * INPUT].to_vec();
+        let mine2 = columns_of(&w2, HIDDEN, own.clone());
+        let mut hidden = vec![0.0; ROWS * own.len()];
+        let mut output = vec![0.0; ROWS * INPUT];
+        one.forward(&x, &mine1, None, &mut hidden, &mut [], None).unwrap();
+        two.forward(&hidden, &mine2, Some(&bias), &mut output, &mut [], None).unwrap();
+        assert_eq!(output, y);
+        let mut hidden_gradient = vec![0.0; ROWS * own.len()];
+        let mut input_gradient = vec![0.0; ROWS * INPUT];
+        two.backward_input(&dy, &mine2, &mut hidden_gradient, &mut [], None).unwrap();
+        one.backward_input(&hidden_gradient, &mine1, &mut input_gradient, &mut [], None).unwrap();
+        assert_eq!(hidden_gradient, columns_of(&dh, HIDDEN, own.clone()));
+        assert_eq!(input_gradient, product(&dh, &w1, ROWS, HIDDEN, INPUT));
+        let mut gradient = vec![0.0; INPUT * own.len()];
+        let mut bias_gradient = vec![0.0; INPUT];
+        for add in [false, true] {
+            if add {
+                two.forward(&hidden, &mine2, Some(&bias), &mut output, &mut [], None).unwrap();
+            }
+            let biases = Some(&mut bias_gradient[..]);
+            two.backward_weight(&hidden, &dy, &[], &mut gradient, biases, add, None).unwrap();
+        }
+        let dw2 = product(&turned(&dy, INPUT), &h, INPUT, ROWS, HIDDEN);
+        let twice: Vec<f32> = columns_of(&dw2, HIDDEN, own).iter().map(|v| 2.0 * v).collect();
+        assert_eq!(gradient, twice);
+        let sums: Vec<f32> =
+            (0..INPUT).map(|j| 2.0 * (0..ROWS).map(|i| dy[i * INPUT + j]).sum::<f32>()).collect();
+        assert_eq!(bias_gradient, sums);
+        assert_eq!(two.info().unwrap().forward_passes, 2);
+    });
+}
+
+#[test]
+fn an_mlp_is_the_same_with_rows_split_and_whole() {
+    ranks(2, |group| {
+        let run = |sequence: bool| {
+            let options = TensorOptions { sequence, keep_gathered: sequence, ..options() };
+            let tensor = Tensor::new(group, &options).unwrap();
+            let options = MlpOptions {
+                name: "mlp",
+                activation: Activation::Swiglu,
+                input: INPUT as u64,
+                hidden: HIDDEN as u64,
+                output: INPUT as u64,
+                rows: ROWS as u64,
+                bias: true,
+            };
+            let mut mlp = Mlp::<f32>::new(&tensor, &options).unwrap();
+            let info = mlp.info().unwrap();
+            let (rows, count) = (info.fc1_rows as usize, info.count as usize);
+            let first =
+                if sequence { tensor.range(ROWS as u64).unwrap().start as usize } else { 0 };
+            let own = first * INPUT..first * INPUT + info.input_count;
+            let (x, dy) = (whole(ROWS * INPUT, 1)[own.clone()].to_vec(), whole(ROWS * INPUT, 5));
+            let dy = dy[own].to_vec();
+            let (w1, b1) = (whole(rows * INPUT, 7), whole(rows, 8));
+            let (w2, b2) = (whole(INPUT * count, 9), whole(INPUT, 10));
+            let weights = MlpWeights {
+                fc1_weight: &w1,
+                fc1_bias: Some(&b1),
+                fc2_weight: &w2,
+                fc2_bias: Some(&b2),
+            };
+            let mut kept = vec![0; info.kept_bytes];
+            let (mut y, mut dx) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+            mlp.forward(&x, &weights, &mut y, &mut kept, None).unwrap();
+            mlp.backward_input(&dy, &weights, &mut dx, &mut kept, None).unwrap();
+            let mut found = [w1.clone(), b1.clone(), w2.clone(), b2.clone()];
+            let [d1, e1, d2, e2] = &mut found;
+            let gradients = MlpGradients {
+                fc1_weight: d1,
+                fc1_bias: Some(e1),
+                fc2_weight: d2,
+                fc2_bias: Some(e2),
+            };
+            mlp.backward_weight(&x, &dy, &kept, gradients, false, None).unwrap();
+            assert_ne!(found[0], w1);
+            found
+        };
+        assert_eq!(run(false), run(true));
+    });
+}
+
+#[test]
+fn arrays_and_providers_are_checked() {
+    ranks(1, |group| {
+        let tensor = Tensor::new(group, &options()).unwrap();
+        let layer = LinearOptions::column("x", 2, 2, 1);
+        let mut linear = Linear::<f32>::new(&tensor, &layer).unwrap();
+        let mut out = [0.0; 2];
+        fails(
+            linear.forward(&[0.0; 2], &[0.0; 2], None, &mut out, &mut [], None),
+            Status::InvalidArgument,
+        );
+        fails(
+            linear.backward_input(&[0.0; 2], &[0.0; 4], &mut out, &mut [], None),
+            Status::InvalidState,
+        );
+        fails(
+            Linear::<Bf16>::new(&tensor, &LinearOptions { name: "y", ..layer }),
+            Status::InvalidArgument,
+        );
+        Linear::<Bf16, f32>::new(&tensor, &LinearOptions { name: "z", ..layer }).unwrap();
+        let plain = Tensor::new(group, &TensorOptions::default()).unwrap();
+        fails(Linear::<f32>::new(&plain, &layer), Status::InvalidState);
+        let gemm = Some(Gemm::Loaded { library: Some("libno.so,libneither.so"), threads: 0 });
+        fails(
+            Tensor::new(group, &TensorOptions { gemm, ..TensorOptions::default() }),
+            Status::Unsupported,
+        );
+    });
+}
