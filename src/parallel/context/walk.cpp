@@ -12,9 +12,7 @@ TreeOrder order_of(const Chunks& chunks, const sharding::Range& positions) {
 
 std::uint32_t SlotNumbers::take() {
   if (free_.empty()) return most_++;
-  const auto lowest = std::min_element(free_.begin(), free_.end());
-  const std::uint32_t slot = *lowest;
-  *lowest = free_.back();
+  const std::uint32_t slot = free_.back();
   free_.pop_back();
   return slot;
 }

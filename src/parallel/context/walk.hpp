@@ -3,7 +3,6 @@
 // slots until they are merged. Pure.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -14,7 +13,7 @@
 
 namespace trireme::parallel {
 
-// Numbers of slots; the lowest free one is taken first.
+// Numbers of slots. A slot that was just given back is taken first, because caches hold it.
 class SlotNumbers {
  public:
   std::uint32_t take();
