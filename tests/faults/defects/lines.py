@@ -19,7 +19,7 @@ DEFECTS = [
     ("lines: the code of a stretch is not compared", "src/backends/tcp/further_line.cpp",
      "!received_.fits(code, came)) {", "false) {", "unit_test_exchange_lines"),
     ("lines: a line that is cut short is told to nobody", "src/backends/tcp/exchange_peer.cpp",
-     "if (found == FurtherLines::Found::broken_line) end(errno);", "", "unit_test_exchange_lines"),
+     "if (found == FurtherLines::Found::broken_line) end(error_number);", "", "unit_test_exchange_lines"),
     ("lines: the end of the first line ends the others", "src/backends/tcp/exchange_peer.cpp",
      "if (line_.has_ended && !(further_.awaits() && further_.are_open()))", "if (line_.has_ended)",
      "unit_test_exchange_lines"),
