@@ -67,7 +67,25 @@ Status read_placements(const trireme_parameter_options& options, std::vector<Axi
   const auto keep = [&](const trireme_parameter_placement& given,
                         const std::string& name) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(given.axis, (name + ".axis").c_str()));
-    out->push_back({given.axis, given.kind, 1});
+    if (given.reserved != 0) {
+      return trireme::invalid_argument(name + ".reserved is " + std::to_string(given.reserved) +
+                                       ", and not 0");
+    }
+    constexpr uint64_t kMostStretches = 65'536;
+    if (given.stretch_count > kMostStretches) {
+      return trireme::invalid_argument(name + ".stretch_count " +
+                                       std::to_string(given.stretch_count) + " is above 65,536");
+    }
+    if ((given.stretches != nullptr) != (given.stretch_count > 0)) {
+      return trireme::invalid_argument(
+          name + ".stretches is " + (given.stretches != nullptr ? "set" : "NULL") + ", but " +
+          name + ".stretch_count is " + std::to_string(given.stretch_count));
+    }
+    AxisPlacement placement = {given.axis, given.kind, 1, given.dimension, given.extent, {}};
+    for (uint64_t i = 0; i < given.stretch_count; ++i) {
+      placement.stretches.push_back({given.stretches[2 * i], given.stretches[2 * i + 1]});
+    }
+    out->push_back(std::move(placement));
     return Status::success();
   };
   return api::read_list(options.placements, options.placement_count, "options.placements", keep);

@@ -43,6 +43,19 @@ void Peers::give_up(const Status& status) {
   failed_ = link_.of_step(link_.of_deadline(std::move(whole)));
 }
 
+// Other models may not know it.
+void Peers::give_up_together(const Status& status) {
+  failed_ = Status(status);
+  for (const auto* const group : link_.groups()) {
+    if (*group != nullptr && group != &link_.communicator) {
+      (*group)->fail(status.code(), status.message());
+    }
+  }
+  if (norm_group_ != nullptr) norm_group_->fail(status.code(), status.message());
+  for (const auto& group : axes_.own_groups()) group->fail(status.code(), status.message());
+  tell();
+}
+
 // Without this, a rank that waits in one of them would wait for this rank in vain. A group that has
 // failed tells the reason already; a failure of none of them is known to the others, too, or is
 // this rank's own.
@@ -53,7 +66,7 @@ void Peers::end_groups(const Status& status) const noexcept {
       if (*group != nullptr) groups.push_back(group->get());
     }
     if (norm_group_ != nullptr) groups.push_back(norm_group_.get());
-    for (const auto& group : axes_.sum_groups()) groups.push_back(group.get());
+    for (const auto& group : axes_.own_groups()) groups.push_back(group.get());
     // The groups along axes of a mesh are the caller's: they tell a cause, and go on.
     std::vector<Communicator*> causes = groups;
     for (Communicator* const group : axes_.groups()) causes.push_back(group);
@@ -100,7 +113,7 @@ void Peers::report(const Status& status) const noexcept {
 void Peers::fail_groups(trireme_status code, std::string_view why) const noexcept {
   link_.fail(code, why);
   if (norm_group_ != nullptr) norm_group_->fail(code, why);
-  for (const auto& group : axes_.sum_groups()) group->fail(code, why);
+  for (const auto& group : axes_.own_groups()) group->fail(code, why);
   tell();
 }
 
@@ -112,7 +125,7 @@ void Peers::tell() const noexcept {
       if (*group != nullptr) static_cast<void>((*group)->failure());
     }
     if (norm_group_ != nullptr) static_cast<void>(norm_group_->failure());
-    for (const auto& group : axes_.sum_groups()) static_cast<void>(group->failure());
+    for (const auto& group : axes_.own_groups()) static_cast<void>(group->failure());
   } catch (...) {  // no memory for the words of a failure
   }
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "exchange/agreement.hpp"
+#include "model/placed_parameters.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 
@@ -27,19 +28,6 @@ bool is_compared(const Parameter& parameter, std::uint64_t number) {
                      [](const sharding::AxisPlacement& each) { return each.is_copied(); });
 }
 
-// Each model has its own units and aliases.
-std::vector<sharding::Fact> whole_facts(const sharding::Registry& registry,
-                                        const std::string& axis) {
-  std::vector<sharding::Fact> facts;
-  for (std::size_t i = 0; i < registry.parameters().size(); ++i) {
-    const Parameter& parameter = registry.parameters()[i];
-    if (!is_compared(parameter, i) || !is_copied_on(parameter, axis)) continue;
-    facts.push_back(
-        {"whole parameter " + std::to_string(facts.size()), sharding::parameter_text(parameter)});
-  }
-  return facts;
-}
-
 Status prefixed(const std::string& prefix, const Status& failure) {
   Status told = Status::failure(failure.code(), prefix + failure.message());
   return failure.details() != nullptr ? std::move(told).with_details(*failure.details())
@@ -52,15 +40,6 @@ bool is_summed_on(const sharding::Registry& registry, const std::string& axis) {
         const sharding::AxisPlacement* const placement = placement_on(parameter, axis);
         return placement != nullptr && placement->kind == TRIREME_PLACEMENT_SHARED;
       });
-}
-
-// One element's part of a sum that does not depend on who holds it: models of one axis may cut a
-// parameter at other places. The constants are those of splitmix64.
-std::uint64_t mixed(std::uint64_t element, std::uint64_t bits) {
-  std::uint64_t word = (element + 1) * 0x9e3779b97f4a7c15 ^ bits;
-  word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;
-  word = (word ^ word >> 27) * 0x94d049bb133111eb;
-  return word ^ word >> 31;
 }
 
 // Sums over the elements that this rank updates: every element lies with one rank of the model.
@@ -79,7 +58,7 @@ Status own_sums(const sharding::Registry& registry, const sharding::Layout& layo
           for (std::uint64_t k = 0; k < stretch.count; ++k) {
             std::uint64_t bits = 0;
             std::memcpy(&bits, data + k * size, size);
-            out[i] += mixed(stretch.first - first + k, bits);
+            out[i] += mixed_element(stretch.first - first + k, bits);
           }
         }));
   }
@@ -87,16 +66,15 @@ Status own_sums(const sharding::Registry& registry, const sharding::Layout& layo
 }
 
 // Those of the whole model, by parameter.
-Status all_sums(const Link& model, const sharding::Registry& registry,
-                const sharding::Layout& layout, const ReadParameters& read,
+Status all_sums(const Link& model, const ModelAxes::Compared& compared, std::uint64_t count,
                 std::vector<std::uint64_t>* out) {
-  const std::uint64_t count = registry.parameters().size();
   std::shared_ptr<Memory> memory;
   TRIREME_RETURN_IF_ERROR(
-      agree(model, "check_replicas", {},
+      agree(model, compared.call, {},
             model.communicator->allocate(count * sizeof(std::uint64_t), &memory)));
   auto* const words = static_cast<std::uint64_t*>(memory->data());
-  TRIREME_RETURN_IF_ERROR(own_sums(registry, layout, read, words));
+  std::fill_n(words, count, 0);
+  TRIREME_RETURN_IF_ERROR(compared.sums(words));
   Operation operation = in_place(model, model.gathers, OperationKind::all_reduce, TRIREME_DTYPE_U64,
                                  words, count, memory);
   TRIREME_RETURN_IF_ERROR(model.run(std::move(operation)));
@@ -105,6 +83,13 @@ Status all_sums(const Link& model, const sharding::Registry& registry,
 }
 
 }  // namespace
+
+std::uint64_t mixed_element(std::uint64_t element, std::uint64_t bits) {
+  std::uint64_t word = (element + 1) * 0x9e3779b97f4a7c15 ^ bits;
+  word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;
+  word = (word ^ word >> 27) * 0x94d049bb133111eb;
+  return word ^ word >> 31;
+}
 
 ModelAxes::ModelAxes(std::shared_ptr<const Mesh> mesh, const sharding::Placement& placement)
     : mesh_(std::move(mesh)), names_(placement.model_axis_names()) {
@@ -156,16 +141,17 @@ void ModelAxes::take_numbers() noexcept {
   if (!lines_.empty() && !all_in_line()) all_.take_number();
 }
 
-Status ModelAxes::agree_on_seal(const Link& model, const sharding::Registry& registry,
+Status ModelAxes::agree_on_seal(const Link& model, sharding::Registry* registry,
                                 const std::vector<sharding::Fact>& facts, const Sums& sums,
                                 Status own) {
   for (Line& line : lines_) {
     Status status = line.take_channel(model.timeout_ns);
     // This model's own failure comes first, and the others hear that it has one.
-    std::vector<sharding::Fact> all = whole_facts(registry, line.axis);
-    if (is_summed_on(registry, line.axis)) all.insert(all.end(), facts.begin(), facts.end());
+    std::vector<sharding::Fact> all = placed_facts(*registry, line.axis);
+    if (is_summed_on(*registry, line.axis)) all.insert(all.end(), facts.begin(), facts.end());
     if (status.ok()) status = agree(*line.link, "seal", all, own);
-    if (status.ok()) status = open_sum(line, sums);
+    if (status.ok()) status = settle_placed(*line.link, line.axis, registry);
+    if (status.ok()) status = open_group(line, *registry, sums);
     if (own.ok()) own = along_axis(line.axis, status);
   }
   // A rank hears on its axes of few others.
@@ -174,6 +160,26 @@ Status ModelAxes::agree_on_seal(const Link& model, const sharding::Registry& reg
   if (!own.ok()) return own;
   sealed_ = status.ok();
   return status;
+}
+
+const Link* ModelAxes::own_link(const std::string& axis) const {
+  const auto line = std::find_if(lines_.begin(), lines_.end(),
+                                 [&](const Line& each) { return each.axis == axis; });
+  return line == lines_.end() ? nullptr : line->own.get();
+}
+
+Status ModelAxes::run_along(const std::string& axis, Operation&& operation) const {
+  return along_axis(axis, own_link(axis)->run(std::move(operation)));
+}
+
+Status ModelAxes::agree_on_axes(const char* call, const std::vector<sharding::Fact>& facts,
+                                Status own) const {
+  for (const Line& line : lines_) {
+    if (line.own == nullptr) continue;
+    const Status status = along_axis(line.axis, agree(*line.own, call, facts, own));
+    if (own.ok()) own = Status(status);
+  }
+  return own;
 }
 
 Status ModelAxes::agree_on_mesh(const Link& model, const char* call,
@@ -197,20 +203,33 @@ void ModelAxes::fail_all_ranks(const Status& cause) const noexcept {
   if (!all_in_line()) all_.link->communicator->fail(cause.code(), cause.message());
 }
 
-// Every model along the axis has sums there, or none has.
-Status ModelAxes::open_sum(const Line& line, const Sums& sums) {
+// Every model along the axis holds the same parameters there, so each makes a group, or none does.
+Status ModelAxes::open_group(Line& line, const sharding::Registry& registry, const Sums& sums) {
+  bool placed = false;
+  for (std::size_t i = 0; i < registry.parameters().size(); ++i) {
+    const Parameter& parameter = registry.parameters()[i];
+    // A rank without an element of a split parameter comes, too: others hold some.
+    const sharding::AxisPlacement* const placement = placement_on(parameter, line.axis);
+    placed |= placement != nullptr && parameter.target == i && !parameter.frozen &&
+              (placement->is_split() || parameter.elements > 0);
+  }
+  if (!placed) return Status::success();
+  const Link& link = *line.link;
+  const std::string name =
+      link.communicator->name() + "/model " + std::to_string(line.number) + "/gradients";
+  std::shared_ptr<Communicator> group;
+  TRIREME_RETURN_IF_ERROR(
+      duplicate(*link.communicator, {name, link.timeout_ns, link.gathers}, &group));
+  line.own = std::make_shared<Link>();
+  line.own->communicator = group;
+  line.own->timeout_ns = link.timeout_ns;
+  own_groups_.push_back(group);
   const std::vector<sharding::SharedAxis>& axes = sums.sums->axes();
   const auto axis = std::find_if(axes.begin(), axes.end(), [&](const sharding::SharedAxis& each) {
     return each.axis == line.axis;
   });
   if (axis == axes.end()) return Status::success();
   const auto number = static_cast<std::size_t>(axis - axes.begin());
-  const Link& link = *line.link;
-  const std::string name =
-      link.communicator->name() + "/model " + std::to_string(line.number) + "/sums";
-  std::shared_ptr<Communicator> group;
-  TRIREME_RETURN_IF_ERROR(
-      duplicate(*link.communicator, {name, link.timeout_ns, link.gathers}, &group));
   std::vector<bool> cuts = sums.sums->cuts_of(number);
   std::shared_ptr<Memory> memory;
   Status ready = sums.sums->allocate(number, group, sums.counter);
@@ -226,7 +245,6 @@ Status ModelAxes::open_sum(const Line& line, const Sums& sums) {
   TRIREME_RETURN_IF_ERROR(link.run(std::move(operation)));
   for (std::size_t i = 0; i < cuts.size(); ++i) cuts[i] = words[i] > 0;
   sums.sums->open(number, cuts);
-  sum_groups_.push_back(std::move(group));
   return Status::success();
 }
 
@@ -239,35 +257,52 @@ void ModelAxes::fail(trireme_status code, std::string_view why) const noexcept {
 Status ModelAxes::compare_whole(const Link& model, const sharding::Registry& registry,
                                 const sharding::Layout& layout, const ReadParameters& read,
                                 const Status& own) const {
-  const bool whole = std::any_of(registry.parameters().begin(), registry.parameters().end(),
-                                 [](const Parameter& each) { return !each.placements.empty(); });
-  if (!whole || !any()) return Status(own);
-  std::vector<std::uint64_t> sums(registry.parameters().size());
-  const Status summed = own.ok() ? all_sums(model, registry, layout, read, &sums) : Status(own);
+  Compared compared;
+  compared.call = "check_replicas";
+  compared.is_on = [](const Parameter& parameter, std::uint64_t number, const std::string& axis) {
+    return is_compared(parameter, number) && is_copied_on(parameter, axis);
+  };
+  compared.sums = [&](std::uint64_t* sums) { return own_sums(registry, layout, read, sums); };
+  return compare(model, registry, compared, own);
+}
+
+Status ModelAxes::compare(const Link& model, const sharding::Registry& registry,
+                          const Compared& compared, const Status& own) const {
+  const std::uint64_t count = registry.parameters().size();
+  bool any_on = false;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    for (const sharding::AxisPlacement& placement : registry.parameters()[i].placements) {
+      any_on |= compared.is_on(registry.parameters()[i], i, placement.axis);
+    }
+  }
+  if (!any_on || !any()) return Status(own);
+  std::vector<std::uint64_t> sums(count);
+  const Status summed = own.ok() ? all_sums(model, compared, count, &sums) : Status(own);
   // All ranks of an axis come, whatever this model has found itself or on another axis.
   Status found = Status(summed);
   for (const Line& line : lines_) {
-    Status status = compare_along(line, registry, sums, summed);
+    Status status = compare_along(line, registry, compared, sums, summed);
     if (found.ok()) found = std::move(status);
   }
   return found;
 }
 
 Status ModelAxes::compare_along(const Line& line, const sharding::Registry& registry,
-                                const std::vector<std::uint64_t>& sums, const Status& own) const {
-  const Link& link = *line.link;
+                                const Compared& compared, const std::vector<std::uint64_t>& sums,
+                                const Status& own) const {
   std::vector<std::uint64_t> numbers;  // of the parameters
   for (std::size_t i = 0; i < sums.size(); ++i) {
     const Parameter& parameter = registry.parameters()[i];
-    if (is_compared(parameter, i) && is_copied_on(parameter, line.axis)) numbers.push_back(i);
+    if (compared.is_on(parameter, i, line.axis)) numbers.push_back(i);
   }
   if (numbers.empty()) return Status::success();
+  const Link& link = compared.own_group ? *line.own : *line.link;
   const std::uint64_t count = numbers.size();
   const std::uint32_t ranks = link.world_size();
   std::shared_ptr<Memory> memory;
   const Status ready =
       own.ok() ? link.communicator->allocate(ranks * count * sizeof sums[0], &memory) : Status(own);
-  TRIREME_RETURN_IF_ERROR(along_axis(line.axis, agree(link, "check_replicas", {}, ready)));
+  TRIREME_RETURN_IF_ERROR(along_axis(line.axis, agree(link, compared.call, {}, ready)));
   auto* const all = static_cast<std::uint64_t*>(memory->data());
   std::uint64_t* const mine = all + count * link.rank();
   for (std::uint64_t i = 0; i < count; ++i) mine[i] = sums[numbers[i]];
@@ -283,9 +318,11 @@ Status ModelAxes::compare_along(const Line& line, const sharding::Registry& regi
     for (std::uint32_t rank = 0; rank < ranks; ++rank) values.push_back(all[rank * count + i]);
     std::vector<std::int32_t> blamed = different_ranks(everybody, values);
     if (blamed.empty()) continue;
+    if (compared.differs != nullptr) *compared.differs = true;
     const Parameter& parameter = registry.parameters()[numbers[i]];
     return along_axis(line.axis, copies_differ(link,
-                                               "parameter " + std::to_string(numbers[i]) + " (" +
+                                               std::string(compared.what) + "parameter " +
+                                                   std::to_string(numbers[i]) + " (" +
                                                    sharding::quoted(parameter.name) + ")",
                                                everybody, std::move(blamed)));
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,8 +21,25 @@
 
 namespace trireme::strategies {
 
+// One element's part of a sum that does not depend on who holds it: models of one axis may cut a
+// parameter at other places. The constants are those of splitmix64.
+std::uint64_t mixed_element(std::uint64_t element, std::uint64_t bits);
+
 class ModelAxes {
  public:
+  // A comparison of models along an axis.
+  struct Compared {
+    const char* call = "";   // of the user
+    const char* what = "";   // of a parameter, for messages
+    bool own_group = false;  // in the models' own group, which fails with one of them
+    // Whether the parameter of that number is compared on the axis.
+    bool (*is_on)(const sharding::Parameter& parameter, std::uint64_t number,
+                  const std::string& axis) = nullptr;
+    bool* differs = nullptr;  // set on all ranks of a model whose copies differ from others
+    // Adds this rank's part of each parameter's sum.
+    std::function<Status(std::uint64_t* sums)> sums;
+  };
+
   // The sums of a model along its axes, and the counter of their memory; null if its own ranks have
   // failed to seal it.
   struct Sums {
@@ -48,8 +66,12 @@ class ModelAxes {
   const std::string& names() const { return names_; }
   // Groups that may have failed, in which other models wait for this one.
   std::vector<Communicator*> groups() const;
-  // Groups of this model alone, in which gradients are added up along axes.
-  const std::vector<std::shared_ptr<Communicator>>& sum_groups() const { return sum_groups_; }
+  // Groups of this model alone, in which it adds up and compares gradients along axes.
+  const std::vector<std::shared_ptr<Communicator>>& own_groups() const { return own_groups_; }
+  // This model's way along an axis, to ranks with placements there; or null.
+  const Link* own_link(const std::string& axis) const;
+  // Runs an operation there.
+  Status run_along(const std::string& axis, Operation&& operation) const;
   // Whether none of them has failed.
   bool are_well() const;
 
@@ -62,8 +84,11 @@ class ModelAxes {
   // failed, or hold other parameters whole along an axis, this one fails, too. `own` is the outcome
   // of this model on its ranks, which are those of `model`. Makes the groups in which gradients are
   // added up; `facts`: what models must have in common that do so.
-  Status agree_on_seal(const Link& model, const sharding::Registry& registry,
+  Status agree_on_seal(const Link& model, sharding::Registry* registry,
                        const std::vector<sharding::Fact>& facts, const Sums& sums, Status own);
+  // agree() along each axis on which trained parameters have placements.
+  Status agree_on_axes(const char* call, const std::vector<sharding::Fact>& facts,
+                       Status own) const;
   // agree() over all ranks of the mesh, once they have sealed this model. If a group of this model
   // has failed, not all of them may come, and the others hear of that failure.
   Status agree_on_mesh(const Link& model, const char* call,
@@ -80,6 +105,9 @@ class ModelAxes {
   Status compare_whole(const Link& model, const sharding::Registry& registry,
                        const sharding::Layout& layout, const ReadParameters& read,
                        const Status& own) const;
+  // The same of anything that parameters have.
+  Status compare(const Link& model, const sharding::Registry& registry, const Compared& compared,
+                 const Status& own) const;
 
  private:
   // Some ranks, with a channel of the model's own.
@@ -93,18 +121,20 @@ class ModelAxes {
   };
   struct Line : Ranks {
     std::string axis;
+    std::shared_ptr<Link> own;  // a group of the model's own, if it needs one
   };
   // Whether all ranks of the mesh lie along one axis.
   bool all_in_line() const { return lines_.size() == 1 && lines_[0].link == all_.link; }
-  Status open_sum(const Line& line, const Sums& sums);
+  Status open_group(Line& line, const sharding::Registry& registry, const Sums& sums);
   // `own`: whether there are sums.
   Status compare_along(const Line& line, const sharding::Registry& registry,
-                       const std::vector<std::uint64_t>& sums, const Status& own) const;
+                       const Compared& compared, const std::vector<std::uint64_t>& sums,
+                       const Status& own) const;
 
   std::shared_ptr<const Mesh> mesh_;
   std::vector<Line> lines_;
   Ranks all_;
-  std::vector<std::shared_ptr<Communicator>> sum_groups_;
+  std::vector<std::shared_ptr<Communicator>> own_groups_;
   std::string names_;
   bool sealed_ = false;
 };

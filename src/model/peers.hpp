@@ -41,6 +41,8 @@ class Peers {
     return keep_failure(std::move(status));
   }
   void give_up(const Status& status);
+  // The same, where all ranks of the model have the failure: the caller's group goes on.
+  void give_up_together(const Status& status);
   // Gives up, and fails the caller's group, too.
   void abort(const Status& status, const std::string& why);
   // For a failure of a disk or a callback of this rank: the peers may have no trouble, and wait.

@@ -81,6 +81,28 @@ Status check_update_in_backward(const optimizers::Settings& settings) {
   return unsupported(std::string("TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD with ") + why);
 }
 
+// Refuses rules that would take a part of a parameter for the whole.
+Status check_split(const ShardView& shard, const optimizers::Settings& settings) {
+  for (std::size_t i = 0; i < shard.registry().parameters().size(); ++i) {
+    const Parameter& parameter = shard.registry().parameters()[i];
+    const bool split = std::any_of(
+        parameter.placements.begin(), parameter.placements.end(),
+        [](const sharding::AxisPlacement& each) { return each.is_split() && each.ranks > 1; });
+    if (!split || !is_trained(parameter, i) || !has_group(parameter, settings)) continue;
+    const std::string rule = kernels::rule_name(settings.rule.kind);
+    const std::string is_split =
+        ", and parameter " + sharding::quoted(parameter.name) + " is split between models";
+    if (settings.rule.kind == TRIREME_RULE_ADAFACTOR) {
+      return unsupported(rule + " needs rows and columns of whole parameters" + is_split);
+    }
+    if (settings.is_matrix(parameter.shape, parameter.parameter_group)) {
+      return unsupported(rule + " needs whole matrices" + is_split +
+                         "; a group with TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE needs none");
+    }
+  }
+  return Status::success();
+}
+
 bool wants_norm(const optimizers::Settings& settings) {
   return settings.max_norm > 0 || !settings.group_max_norms.empty() ||
          settings.loss_scale.first > 0;
@@ -89,6 +111,7 @@ bool wants_norm(const optimizers::Settings& settings) {
 // The checks that a rank makes before it meets others. `told`: whether the caller names norm_ranks.
 Status check_settings(const ShardView& shard, const optimizers::Settings& settings, bool told) {
   if (settings.one_sweep) TRIREME_RETURN_IF_ERROR(OneSweepRule::check(shard, settings));
+  TRIREME_RETURN_IF_ERROR(check_split(shard, settings));
   if (shard.updates_in_backward()) {
     TRIREME_RETURN_IF_ERROR(check_update_in_backward(settings));
   }
@@ -118,6 +141,7 @@ Status check_begin(const ShardView& shard, Status read) {
   const ModelAxes& axes = shard.axes();
   if (ready.ok() || !axes.sealed()) return ready;
   try {
+    static_cast<void>(axes.agree_on_axes(kCreateCall, {}, Status(ready)));
     static_cast<void>(axes.agree_on_mesh(shard.link(), kCreateCall, {}, ready));
     return ready;
   } catch (...) {
@@ -169,6 +193,13 @@ Status Optimizer::create(const std::shared_ptr<Model>& model, const optimizers::
   Status ready = optimizers::read_settings(options, &settings);
   if (ready.ok()) ready = check_settings(shard, settings, told);
   if (axes.any()) {
+    // Copies of a parameter have one gradient, which all models compare or none does.
+    const bool compares = !settings.one_sweep && !shard.updates_in_backward();
+    ready =
+        axes.agree_on_axes(kCreateCall,
+                           {{"a gradient that is there before its update", compares ? "yes" : "no"},
+                            {"the rule", kernels::rule_name(settings.rule.kind)}},
+                           std::move(ready));
     // All models of the mesh have a norm, or none has one. They compare along an axis together.
     ready = axes.agree_on_mesh(shard.link(), kCreateCall,
                                {{"a norm or loss scale", wants_norm(settings) ? "set" : "not set"},

@@ -196,7 +196,7 @@ Status Placement::check_placement(const AxisPlacement& given, const std::string&
     return invalid_argument(what + of +
                             ", but its model was created on a communicator, which has no axes");
   }
-  if (!given.is_copied()) {
+  if (!given.is_copied() && !given.is_split()) {
     return invalid_argument(what + ".kind " + std::to_string(given.kind) + of +
                             " is no TRIREME_PLACEMENT_*");
   }
@@ -211,6 +211,51 @@ Status Placement::check_placement(const AxisPlacement& given, const std::string&
   return Status::success();
 }
 
+Status Placement::check_split(const trireme_parameter_options& options, const AxisPlacement& given,
+                              const std::string& what, const std::string& of) const {
+  if (!given.is_split()) {
+    if (given.dimension == 0 && given.extent == 0 && given.stretches.empty()) {
+      return Status::success();
+    }
+    return invalid_argument(what + of +
+                            " has a dimension, extent or stretches, which mean nothing but with "
+                            "TRIREME_PLACEMENT_SPLIT; leave them 0");
+  }
+  if (given.dimension >= options.dimensions) {
+    return invalid_argument(what + ".dimension " + text_of(given.dimension) + of + ", which has " +
+                            text_of(options.dimensions) + " dimensions");
+  }
+  if (options.shape == nullptr) return Status::success();  // the registry refuses it
+  std::vector<Range> sorted = given.stretches;
+  std::uint64_t held = 0;
+  for (const Range& stretch : sorted) {
+    if (stretch.first > given.extent || stretch.count > given.extent - stretch.first) {
+      return invalid_argument(what + ".stretches" + of + " has " + std::to_string(stretch.count) +
+                              " indices from " + std::to_string(stretch.first) +
+                              " on, beyond the extent " + std::to_string(given.extent));
+    }
+  }
+  std::sort(sorted.begin(), sorted.end(),
+            [](const Range& a, const Range& b) { return a.first < b.first; });
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    held += sorted[i].count;
+    if (i > 0 && sorted[i].first < sorted[i - 1].end()) {
+      return invalid_argument(what + ".stretches" + of + " has index " +
+                              std::to_string(sorted[i].first) + " twice");
+    }
+  }
+  const std::uint64_t shape = options.shape[given.dimension];
+  if (held != shape) {
+    return invalid_argument(what + ".stretches" + of + " has " + std::to_string(held) +
+                            " indices, but dimension " + text_of(given.dimension) + " has " +
+                            std::to_string(shape));
+  }
+  if (given.ranks > 1 || held == given.extent) return Status::success();
+  return invalid_argument(what + ".extent " + std::to_string(given.extent) + of + ", but " +
+                          described(axes_[find(given.axis.c_str())]) + " holds " +
+                          std::to_string(held));
+}
+
 Status Placement::place(trireme_parameter_options* options,
                         std::vector<AxisPlacement>* placements) const {
   if (options->name == nullptr) return invalid_argument("options.name is NULL");
@@ -221,9 +266,17 @@ Status Placement::place(trireme_parameter_options* options,
     const std::string what = "options.placements[" + std::to_string(i) + "]";
     TRIREME_RETURN_IF_ERROR(check_placement(given, what, of));
     given.ranks = size_of(find(given.axis.c_str()));
+    // Empty ones have no place.
+    std::erase_if(given.stretches, [](const Range& stretch) { return stretch.count == 0; });
+    TRIREME_RETURN_IF_ERROR(check_split(*options, given, what, of));
     for (std::size_t before = 0; before < i; ++before) {
       if ((*placements)[before].axis == given.axis) {
         return invalid_argument(what + ".axis \"" + given.axis + "\"" + of + " is named twice");
+      }
+      if (given.is_split() && (*placements)[before].is_split() &&
+          (*placements)[before].dimension == given.dimension) {
+        return unsupported(what + of + " splits dimension " + text_of(given.dimension) +
+                           " on a second axis");
       }
     }
   }
@@ -235,6 +288,7 @@ Status Placement::place(trireme_parameter_options* options,
   std::uint32_t models = 1, summed = 0;
   std::string where;
   for (const AxisPlacement& placement : *placements) {
+    if (placement.is_split()) continue;
     const bool whole = placement.kind == TRIREME_PLACEMENT_WHOLE;
     if (!whole && placement.ranks > 1) ++summed;
     models *= placement.ranks;

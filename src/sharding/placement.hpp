@@ -60,6 +60,8 @@ class Placement {
  private:
   Status check_placement(const AxisPlacement& placement, const std::string& what,
                          const std::string& of) const;
+  Status check_split(const trireme_parameter_options& options, const AxisPlacement& placement,
+                     const std::string& what, const std::string& of) const;
   Status check_strategy(trireme_strategy strategy, const ShardWish& wish) const;
   std::size_t find(const char* name) const;
   std::uint32_t size_of(std::size_t axis) const;

@@ -10,6 +10,7 @@ struct Range {
   std::uint64_t first = 0;
   std::uint64_t count = 0;
   std::uint64_t end() const { return first + count; }
+  bool operator==(const Range&) const = default;
 };
 
 // Balanced: every rank owns elements / world_size, and the first elements % world_size ranks one

@@ -30,15 +30,6 @@ Status check_name(const char* text, const char* what, std::string* out) {
   return Status::success();
 }
 
-std::string shape_text(const std::vector<std::uint64_t>& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (i > 0) text += ", ";
-    text += std::to_string(shape[i]);
-  }
-  return text + "]";
-}
-
 Status count_elements(const std::string& name, const std::vector<std::uint64_t>& shape,
                       std::uint64_t* out) {
   std::uint64_t elements = 1;
@@ -85,14 +76,39 @@ std::string quoted(const std::string& name) {
   return text + "\"";
 }
 
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i > 0) text += ", ";
+    text += std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+std::string split_text(const AxisPlacement& placement) {
+  std::string text = "split on " + quoted(placement.axis) + " by dimension " +
+                     std::to_string(placement.dimension) + " of " +
+                     std::to_string(placement.extent) + (placement.stretches.empty() ? "" : ":");
+  for (std::size_t i = 0; i < placement.stretches.size(); ++i) {
+    text += (i > 0 ? ", " : " ") + std::to_string(placement.stretches[i].first) + "+" +
+            std::to_string(placement.stretches[i].count);
+  }
+  return text;
+}
+
 std::string parameter_text(const Parameter& parameter) {
   std::string text = quoted(parameter.name) + " " + dtype_name(parameter.dtype) + " " +
                      shape_text(parameter.shape);
   if (parameter.frozen) text += " frozen";
   if (parameter.replicas > 1) text += " of " + std::to_string(parameter.replicas) + " replicas";
   for (const AxisPlacement& placement : parameter.placements) {
-    const bool whole = placement.kind == TRIREME_PLACEMENT_WHOLE;
-    text += (whole ? " whole on " : " shared on ") + quoted(placement.axis);
+    text += ' ';
+    if (placement.is_split()) {
+      text += split_text(placement);
+    } else {
+      text += placement.kind == TRIREME_PLACEMENT_WHOLE ? "whole on " : "shared on ";
+      text += quoted(placement.axis);
+    }
   }
   if (parameter.parameter_group > 0) {
     text += " in parameter_group " + std::to_string(parameter.parameter_group);
@@ -148,6 +164,7 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
   }
   TRIREME_RETURN_IF_ERROR(count_elements(parameter.name, parameter.shape, &parameter.elements));
   const std::uint64_t number = parameters_.size();
+  parameter.common_number = number;
 
   std::string unit_name;
   if (options.unit != nullptr) {
@@ -198,6 +215,7 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
     parameter.unit = original.unit;
     parameter.first = original.first;
     parameter.target = target;
+    parameter.common_number = target;
     make_room(&parameters_);
     make_room(&parameters_[target].aliases);
     by_name_.emplace(parameter.name, number);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "platform/status.hpp"
+#include "sharding/range.hpp"
 
 namespace trireme::sharding {
 
@@ -17,11 +18,17 @@ struct AxisPlacement {
   std::string axis;
   trireme_placement kind = 0;
   std::uint32_t ranks = 1;  // along the axis
+  // SPLIT: the dimension that is cut, and its extent in the whole parameter. The stretches are the
+  // indices that this rank holds, in the order in which they lie here.
+  std::uint32_t dimension = 0;
+  std::uint64_t extent = 0;
+  std::vector<Range> stretches;
 
   // Whether every rank along the axis holds the same parameter.
   bool is_copied() const {
     return kind == TRIREME_PLACEMENT_WHOLE || kind == TRIREME_PLACEMENT_SHARED;
   }
+  bool is_split() const { return kind == TRIREME_PLACEMENT_SPLIT; }
   bool operator==(const AxisPlacement&) const = default;
 };
 
@@ -34,12 +41,18 @@ struct Parameter {
   std::uint32_t replicas = 1;             // models that hold it, see NormRanks
   std::vector<AxisPlacement> placements;  // in the order of the mesh's axes
   std::uint32_t parameter_group = 0;      // of the options of an optimizer
+  // The least number that it has in a model along its axes, set when that is sealed: the number
+  // that all of these models draw by.
+  std::uint64_t common_number = 0;
   std::uint64_t unit = 0;
   std::uint64_t first = 0;             // within the unit
   std::uint64_t target = 0;            // the parameter whose memory it uses: its own number unless
                                        // it is tied
   std::vector<std::uint64_t> aliases;  // of a target, in the order added
 };
+
+// "split on "tensor" by dimension 1 of 12: 0+4, 8+4".
+std::string split_text(const AxisPlacement& placement);
 
 // Null: the parameter has none on that axis.
 const AxisPlacement* placement_on(const Parameter& parameter, const std::string& axis);
@@ -72,6 +85,9 @@ class Registry {
              std::vector<AxisPlacement> placements = {});
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
+  void set_common_number(std::uint64_t parameter, std::uint64_t number) {
+    parameters_[parameter].common_number = number;
+  }
   const std::vector<Unit>& units() const { return units_; }
   std::uint64_t elements() const { return elements_; }
   // The type of every unit, or 0 if they differ.
@@ -90,6 +106,7 @@ class Registry {
 // The words for a parameter that hold in every model: nothing of its unit, and not whether it is
 // tied.
 std::string parameter_text(const Parameter& parameter);
+std::string shape_text(const std::vector<std::uint64_t>& shape);
 
 // The name in quotes, with every letter escaped that could break a one-line message.
 std::string quoted(const std::string& name);

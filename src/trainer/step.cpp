@@ -117,7 +117,7 @@ Status Trainer::pass(void* batch, bool trains, double* out_loss) {
   if (status.ok()) return status;
   // The failure of a rank was told as data, so the step is over on all ranks. Other models of
   // norm_ranks may go on.
-  const bool lives = told_ && shard_.steps_alone() && shard_.axes().sum_groups().empty() &&
+  const bool lives = told_ && shard_.steps_alone() && shard_.axes().own_groups().empty() &&
                      shard_.link().communicator->failure().ok();
   if (!lives) {
     shard_.give_up(status);

@@ -104,7 +104,7 @@ static float to_bf16(float value) {
 static float
 along_tensor(const struct job *job, int step, int leaf, int tensor, int parameter, int i) {
     if (!is_shared(parameter)) return summand(job, step, leaf, tensor, parameter, i);
-    float numbers[MOST_RANKS];
+    float numbers[MOST_RANKS] = {0};
     for (int t = 0; t < job->tensor; ++t) numbers[t] = summand(job, step, leaf, t, parameter, i);
     return tree_sum(numbers, job->tensor);
 }
@@ -112,7 +112,7 @@ along_tensor(const struct job *job, int step, int leaf, int tensor, int paramete
 /* data_parallel and zero1 add up passes first. */
 static float all_passes_along_tensor(const struct job *job, int step, int rank, int tensor,
                                      int parameter, int i) {
-    float numbers[MOST_RANKS];
+    float numbers[MOST_RANKS] = {0};
     for (int t = 0; t < job->tensor; ++t) {
         numbers[t] = 0;
         for (uint32_t pass = 0; pass < job->passes; ++pass) {
@@ -135,7 +135,7 @@ static float over_ranks(const struct job *job, const float *numbers) {
 }
 
 static float gradient_of(const struct job *job, int step, int tensor, int parameter, int i) {
-    float numbers[16];
+    float numbers[16] = {0};
     if (job->leaves > 0) {
         for (int leaf = 0; leaf < (int)job->leaves; ++leaf) {
             numbers[leaf] = along_tensor(job, step, leaf, tensor, parameter, i);
@@ -386,7 +386,8 @@ static void train(trireme_communicator *all, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_memory(model, &memory));
     EXPECT(v, memory.planned_working == memory.allocated_working);
     EXPECT(v, memory.planned_gradients == memory.allocated_gradients);
-    if (job->leaves == 0 && job->passes == 1) {
+    /* This test gathers no unit, and the plan of zero3 and hybrid_shard counts gathers. */
+    if (job->leaves == 0 && job->passes == 1 && job->strategy <= TRIREME_STRATEGY_ZERO2) {
         EXPECT(v, memory.planned_step_bytes == memory.sent_step_bytes);
     }
     take_values(v, job, model, rank);

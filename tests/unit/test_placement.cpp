@@ -32,6 +32,13 @@ MeshShape make(std::vector<Axis> axes, trireme_mesh_order order) {
   return shape;
 }
 
+AxisPlacement placed_on(const std::string& axis, trireme_placement kind) {
+  AxisPlacement placement;
+  placement.axis = axis;
+  placement.kind = kind;
+  return placement;
+}
+
 Spread spread_of(const Placement& placement, trireme_strategy strategy) {
   Spread spread;
   spread.strategy = strategy;
@@ -219,7 +226,7 @@ void replicas_are_the_models_that_hold_it(void**) {
     options.replicas = row.told;
     std::vector<AxisPlacement> placements;
     for (const std::string& axis : row.axes) {
-      placements.push_back({axis, TRIREME_PLACEMENT_WHOLE, 0});
+      placements.push_back(placed_on(axis, TRIREME_PLACEMENT_WHOLE));
     }
     const Status status = placement.place(&options, &placements);
     assert_int_equal(status.ok(), row.replicas > 0);
@@ -254,12 +261,12 @@ void replicas_are_the_models_that_hold_it(void**) {
     return on.place(&options, &placements).code();
   };
   for (const trireme_placement kind : {TRIREME_PLACEMENT_WHOLE, TRIREME_PLACEMENT_SHARED}) {
-    assert_int_equal(code_of(plain, counted, {{"tensor", kind, 1}}),
+    assert_int_equal(code_of(plain, counted, {placed_on("tensor", kind)}),
                      TRIREME_ERROR_INVALID_ARGUMENT);
-    assert_int_equal(code_of(placement, alias, {{"tensor", kind, 1}}), TRIREME_OK);
+    assert_int_equal(code_of(placement, alias, {placed_on("tensor", kind)}), TRIREME_OK);
   }
   for (const trireme_placement kind : {-1, 0, 4}) {
-    assert_int_equal(code_of(placement, alias, {{"tensor", kind, 1}}),
+    assert_int_equal(code_of(placement, alias, {placed_on("tensor", kind)}),
                      TRIREME_ERROR_INVALID_ARGUMENT);
   }
 }
@@ -272,8 +279,8 @@ void a_parameter_is_shared_along_one_axis(void**) {
   const auto code_of = [&](const char* first, trireme_placement kind) {
     trireme_parameter_options options = TRIREME_PARAMETER_OPTIONS_INIT;
     options.name = "p";
-    std::vector<AxisPlacement> placements = {{first, kind, 1},
-                                             {"tensor", TRIREME_PLACEMENT_SHARED, 1}};
+    std::vector<AxisPlacement> placements = {placed_on(first, kind),
+                                             placed_on("tensor", TRIREME_PLACEMENT_SHARED)};
     const Status status = placement.place(&options, &placements);
     if (status.ok()) assert_int_equal(options.replicas, first[0] == 'p' ? 4 : 2);
     return status.code();

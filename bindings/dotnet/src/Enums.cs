@@ -402,6 +402,11 @@ namespace Trireme
         /// library adds the gradients up along the axis. A norm counts it once.
         /// </summary>
         Shared = NativeMethods.TRIREME_PLACEMENT_SHARED,
+
+        /// <summary>
+        /// Every rank along the axis holds a part: see <see cref="ParameterOptions.Splits"/>.
+        /// </summary>
+        Split = NativeMethods.TRIREME_PLACEMENT_SPLIT,
     }
 
     [Flags]

@@ -51,9 +51,31 @@ namespace Trireme
         /// </summary>
         public IReadOnlyDictionary<string, Placement> Placements { get; set; }
 
+        /// <summary>
+        /// The part of the parameter that this rank holds, by the name of an axis along which it
+        /// is split. Null is none.
+        /// </summary>
+        public IReadOnlyDictionary<string, SplitPart> Splits { get; set; }
+
         internal unsafe NativeParameterPlacement[] NativePlacements(CallMemory memory)
         {
             var list = new List<NativeParameterPlacement>();
+            foreach (KeyValuePair<string, SplitPart> each in
+                Splits ?? new Dictionary<string, SplitPart>())
+            {
+                ulong[] stretches = each.Value.Numbers();
+                list.Add(new NativeParameterPlacement
+                {
+                    StructSize = (uint)sizeof(NativeParameterPlacement),
+                    Kind = (int)Placement.Split,
+                    Axis = memory.Put(each.Key, nameof(Splits)),
+                    Dimension = checked((uint)each.Value.Dimension),
+                    Extent = checked((ulong)each.Value.Extent),
+                    Stretches = stretches.Length > 0 ? memory.Put(stretches) : IntPtr.Zero,
+                    StretchCount = (ulong)stretches.Length / 2,
+                });
+            }
+
             foreach (KeyValuePair<string, Placement> each in
                 Placements ?? new Dictionary<string, Placement>())
             {

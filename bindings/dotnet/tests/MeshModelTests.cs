@@ -73,6 +73,43 @@ namespace Trireme.Tests
             });
         }
 
+        private static void SealParts(Communicator c, params SplitPart[] parts)
+        {
+            using (Mesh mesh = Mesh.Create(
+                c, new[] { new MeshAxis("data", 1), new MeshAxis("tensor", 2) }))
+            using (var model = new Model(mesh, new ModelOptions { Strategy = Strategy.Zero2 }))
+            {
+                model.AddParameter(
+                    new ParameterOptions("qkv", ElementType.F32, 4, 6)
+                    {
+                        Splits = new Dictionary<string, SplitPart>
+                        {
+                            { "tensor", parts[mesh.Coordinates(c.Rank)[1]] },
+                        },
+                    });
+                model.Seal();
+                var rows = new OptimizerOptions { Rule = RuleKind.Adafactor };
+                Check.Throws<UnsupportedException>(() => new Optimizer(model, rows));
+            }
+        }
+
+        [Test]
+        public static void Parts_make_the_whole()
+        {
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                SealParts(
+                    c,
+                    new SplitPart(1, 12, new Stretch(0, 2), new Stretch(4, 2), new Stretch(8, 2)),
+                    new SplitPart(1, 12, new Stretch(2, 2), new Stretch(6, 2), new Stretch(10, 2)));
+                var first = new SplitPart(1, 12, new Stretch(0, 6));
+                var overlapping = new SplitPart(1, 12, new Stretch(5, 6));
+                Check.Throws<InvalidArgumentException>(() => SealParts(c, first, overlapping));
+                var few = new SplitPart(1, 12, new Stretch(0, 5));
+                Check.Throws<InvalidArgumentException>(() => SealParts(c, few, few));
+            });
+        }
+
         [Test]
         public static void What_contradicts_the_axes_is_refused()
         {

@@ -48,6 +48,32 @@ class MeshModelsTest(TestCase):
         # Halves of 10 and 60.
         self.assertEqual(self.ranks(4, body), [[-5.0, -30.0]] * 4)
 
+    def test_parts_make_the_whole(self):
+        def seal(group, stretches, rule="adamw"):
+            with trireme.Mesh(group, {"data": 1, "tensor": 2}) as mesh:
+                with trireme.Model(mesh, "zero2") as model:
+                    own = stretches[mesh.coordinates(group.rank)["tensor"]]
+                    placement = {"tensor": trireme.Split(1, 12, own)}
+                    model.add_parameter("qkv", [4, 6], placement=placement)
+                    model.seal()
+                    trireme.Optimizer(model, rule)
+
+        halves = [[(0, 2), (4, 2), (8, 2)], [(2, 2), (6, 2), (10, 2)]]
+        overlapping = [[(0, 6)], [(5, 6)]]
+        self.ranks(2, lambda group: seal(group, halves))
+
+        def refused(group):
+            with self.assertRaisesRegex(ValueError, "index 5 of dimension 1 of split parameter"):
+                seal(group, overlapping)
+            with self.assertRaisesRegex(ValueError, "has 5 indices, but dimension 1 has 6"):
+                seal(group, [[(0, 5)]] * 2)
+            with self.assertRaisesRegex(ValueError, "stretches are pairs"):
+                seal(group, [[(0, 5, 1)]] * 2)
+            with self.assertRaisesRegex(trireme.TriremeError, "is split between models"):
+                seal(group, halves, "adafactor")
+
+        self.ranks(2, refused)
+
     def test_hybrid_shard_takes_the_axis(self):
         def body(group):
             shape = {"data": 2, "shard": 2}

@@ -61,7 +61,7 @@ from ._layers import (
 )
 from ._lists import batch
 from ._mesh import Mesh
-from ._model import Model, ModelInfo, ModelMemory, ModelStatistics, UnitInfo
+from ._model import Model, ModelInfo, ModelMemory, ModelStatistics, Split, UnitInfo
 from ._offload import OffloadInfo
 from ._optimizer import LossScaleInfo, Optimizer, StateRange
 from ._random import random_dropout, random_uniform
@@ -115,6 +115,7 @@ __all__ = [
     "Rule",
     "Schedule",
     "ScheduleOptions",
+    "Split",
     "StateRange",
     "Store",
     "SystemCallError",

@@ -51,10 +51,44 @@ from ._values import (
 
 Which = Union[str, int]  #: A parameter or unit by its name or number.
 
+
+class Split(NamedTuple):
+    """A placement: this rank holds a part of one `dimension` of a parameter.
+
+    The dimension has `extent` indices in the whole parameter. `stretches` are pairs (first index,
+    count) of those that lie here, in their order here. A fused matrix of queries, keys and values
+    has three.
+    """
+
+    dimension: int
+    extent: int
+    stretches: Sequence[tuple[int, int]]
+
+
 PLACEMENTS = {
     "whole": _native.TRIREME_PLACEMENT_WHOLE,
     "shared": _native.TRIREME_PLACEMENT_SHARED,
 }
+
+
+def _placement_on(axis: str, kind: Name | Split) -> Any:
+    native = _native.trireme_parameter_placement(
+        struct_size=ctypes.sizeof(_native.trireme_parameter_placement), axis=encoded(axis)
+    )
+    if not isinstance(kind, Split):
+        native.kind = number_of(kind, PLACEMENTS, "placement")
+        return native
+    native.kind = _native.TRIREME_PLACEMENT_SPLIT
+    native.dimension = in_range(kind.dimension, 32, "dimension")
+    native.extent = in_range(kind.extent, 64, "extent")
+    numbers = [in_range(number, 64, "stretches") for pair in kind.stretches for number in pair]
+    if any(len(pair) != 2 for pair in kind.stretches):
+        raise ValueError("stretches are pairs of a first index and a count")
+    if numbers:
+        native.stretches = (c_uint64 * len(numbers))(*numbers)
+    native.stretch_count = len(numbers) // 2
+    return native
+
 
 _gradient_data = library.trireme_model_get_gradient_data
 _gradient_ready = library.trireme_model_gradient_ready
@@ -320,7 +354,7 @@ class Model:
         frozen: bool = False,
         replicas: int = 0,
         parameter_group: int = 0,
-        placement: Mapping[str, Name] | None = None,
+        placement: Mapping[str, Name | Split] | None = None,
     ) -> int:
         """Adds a parameter of "f32", "f64", "f16" or "bf16" and answers its number.
 
@@ -335,18 +369,12 @@ class Model:
         `placement` tells how the parameter lies on axes of the model's Mesh: {"tensor": "whole"} if
         every rank along "tensor" holds it and hands in its whole gradient. With "shared" each rank's
         gradient is a summand, and the library adds them up along the axis. Its replicas follow from
-        that. On the other axes each rank holds a parameter of its own.
+        that. With a Split each rank holds a part. On the other axes each rank holds a parameter of
+        its own.
         """
         placed = placement or {}
         placements = (_native.trireme_parameter_placement * len(placed))(
-            *(
-                _native.trireme_parameter_placement(
-                    struct_size=ctypes.sizeof(_native.trireme_parameter_placement),
-                    kind=number_of(kind, PLACEMENTS, "placement"),
-                    axis=encoded(axis),
-                )
-                for axis, kind in placed.items()
-            )
+            *(_placement_on(axis, kind) for axis, kind in placed.items())
         )
         shape = (shape,) if isinstance(shape, int) else shape
         extents = tuple(in_range(extent, 64, "extent") for extent in shape)

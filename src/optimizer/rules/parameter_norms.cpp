@@ -1,6 +1,7 @@
 #include "optimizer/rules/parameter_norms.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "optimizer/rules/clipping.hpp"
 #include "platform/failpoint.hpp"
@@ -16,12 +17,24 @@ namespace {
 
 constexpr std::uint64_t kWordsOfParameter = 2 * GradientNorm::kWords;
 
+// A rank that holds no element of it adds nothing, but comes.
+bool is_split_on(const Parameter& parameter, std::uint64_t number,
+                 const sharding::AxisPlacement& placement) {
+  return parameter.target == number && !parameter.frozen && placement.is_split() &&
+         placement.ranks > 1;
+}
+
 }  // namespace
 
 std::uint64_t ParameterNorms::plan(const sharding::Registry& registry) {
   const std::vector<Parameter>& parameters = registry.parameters();
   std::uint64_t trained = 0;
-  for (std::size_t i = 0; i < parameters.size(); ++i) trained += is_trained(parameters[i], i);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    trained += is_trained(parameters[i], i);
+    for (const sharding::AxisPlacement& placement : parameters[i].placements) {
+      trained += is_split_on(parameters[i], i, placement);
+    }
+  }
   return trained * kWordsOfParameter * sizeof(std::int64_t);
 }
 
@@ -32,14 +45,66 @@ Status ParameterNorms::allocate(const ShardView& shard) {
     places_.push_back(place);
     if (is_trained(parameters[i], i)) place += kWordsOfParameter;
   }
-  const std::uint64_t bytes = plan(shard.registry());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    for (const sharding::AxisPlacement& placement : parameters[i].placements) {
+      if (!is_split_on(parameters[i], i, placement)) continue;
+      auto norms = std::find_if(axes_.begin(), axes_.end(),
+                                [&](const AxisNorms& each) { return each.axis == placement.axis; });
+      if (norms == axes_.end()) {
+        norms = axes_.emplace(axes_.end());
+        norms->axis = placement.axis;
+      }
+      norms->places.push_back(is_trained(parameters[i], i) ? places_[i] : sharding::kNone);
+    }
+  }
+  constexpr std::uint64_t kBytes = kWordsOfParameter * sizeof(std::int64_t);
+  for (AxisNorms& norms : axes_) {
+    TRIREME_RETURN_IF_ERROR(norms.words.allocate(*shard.axes().own_link(norms.axis)->communicator,
+                                                 shard.storage()->allocated, MemoryKind::working,
+                                                 norms.places.size() * kBytes));
+  }
+  const std::uint64_t bytes = place * sizeof(std::int64_t);
   return bytes > 0 ? shard.allocate(&words_, MemoryKind::working, bytes) : Status::success();
+}
+
+// Models along the axis hold parts of these parameters.
+Status ParameterNorms::add_up_along(const ShardView& shard, AxisNorms& norms) {
+  const Link& link = *shard.axes().own_link(norms.axis);
+  auto* const own = reinterpret_cast<std::int64_t*>(words_.data());
+  auto* const all = reinterpret_cast<std::int64_t*>(norms.words.data());
+  std::int64_t* next = all;
+  for (const std::uint64_t place : norms.places) {
+    if (place == sharding::kNone) {
+      std::fill_n(next, kWordsOfParameter, 0);
+    } else {
+      std::copy_n(own + place, kWordsOfParameter, next);
+    }
+    next += kWordsOfParameter;
+  }
+  Operation operation =
+      in_place(link, link.gathers, OperationKind::all_reduce, TRIREME_DTYPE_I64, all,
+               norms.places.size() * kWordsOfParameter, norms.words.memory());
+  TRIREME_FAILPOINT("step", "before_axis_norms");
+  TRIREME_RETURN_IF_ERROR(shard.axes().run_along(norms.axis, std::move(operation)));
+  next = all;
+  for (const std::uint64_t place : norms.places) {
+    if (place != sharding::kNone) std::copy_n(next, kWordsOfParameter, own + place);
+    next += kWordsOfParameter;
+  }
+  return Status::success();
 }
 
 Status ParameterNorms::add_up(ShardView& shard, const ShardState& state,
                               const StepFactors& factors) {
   const std::uint64_t count = words_.bytes() / sizeof(std::int64_t);
-  if (count == 0) return Status::success();
+  if (count > 0) TRIREME_RETURN_IF_ERROR(add_up_model(shard, state, factors));
+  for (AxisNorms& norms : axes_) TRIREME_RETURN_IF_ERROR(add_up_along(shard, norms));
+  return Status::success();
+}
+
+Status ParameterNorms::add_up_model(ShardView& shard, const ShardState& state,
+                                    const StepFactors& factors) {
+  const std::uint64_t count = words_.bytes() / sizeof(std::int64_t);
   auto* const words = reinterpret_cast<std::int64_t*>(words_.data());
   std::fill_n(words, count, 0);
   TRIREME_RETURN_IF_ERROR(shard.report_disk(shard.expect_updates()));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "optimizer/rules/update_rule.hpp"
@@ -22,8 +23,18 @@ class ParameterNorms {
   double of_gradients(std::uint64_t parameter) const;
 
  private:
+  // The parameters that models along an axis hold in parts.
+  struct AxisNorms {
+    std::string axis;
+    std::vector<std::uint64_t> places;
+    Arena words;
+  };
+  Status add_up_model(ShardView& shard, const ShardState& state, const StepFactors& factors);
+  Status add_up_along(const ShardView& shard, AxisNorms& norms);
+
   Arena words_;                        // sums of squares, two for each place of a parameter
   std::vector<std::uint64_t> places_;  // by parameter
+  std::vector<AxisNorms> axes_;
 };
 
 }  // namespace trireme::strategies

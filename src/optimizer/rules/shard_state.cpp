@@ -50,6 +50,17 @@ Status ShardState::allocate(std::uint64_t state_bytes, std::uint64_t master_byte
 // Makes the pieces that this rank updates: with data_parallel all of them, else those of its
 // blocks. The state of a bucket lies vector by vector where an arena of one vector would have the
 // bucket; saved state has the same order, even if it lies in a file.
+// Null: the parameter is not split.
+const sharding::WholeNumbers* ShardState::numbers_of(std::uint64_t parameter) {
+  numbers_.resize(shard_.registry().parameters().size());
+  auto& numbers = numbers_[parameter];
+  if (numbers == nullptr) {
+    numbers =
+        std::make_unique<const sharding::WholeNumbers>(shard_.registry().parameters()[parameter]);
+  }
+  return numbers->same() ? nullptr : numbers.get();
+}
+
 void ShardState::place() {
   const sharding::Layout& layout = shard_.layout();
   const bool whole = layout.spread.whole_state();
@@ -77,6 +88,8 @@ void ShardState::place() {
       Piece piece;
       piece.dtype = parameter.dtype;
       piece.parameter = segment.parameter;
+      piece.common_number = parameter.common_number;
+      piece.numbers = numbers_of(segment.parameter);
       piece.group = parameter.parameter_group;
       piece.first = segment.first;
       piece.count = segment.count;

@@ -94,6 +94,7 @@ class ShardState {
   };
 
   void place();
+  const sharding::WholeNumbers* numbers_of(std::uint64_t parameter);
   Status visit_windows(const Piece& piece, ParameterFile::Access access,
                        const UpdatePiece& act) const;
   std::uint64_t saved_place(const Offload::Visited& visited, std::uint32_t vector) const;
@@ -105,6 +106,7 @@ class ShardState {
   Arena masters_;            // of parameters of 16 bits, piece by piece, if the options ask for
                              // them
   std::unique_ptr<Offload> file_;  // null: state_ holds all state
+  std::vector<std::unique_ptr<const sharding::WholeNumbers>> numbers_;  // that pieces name
   std::vector<Piece> pieces_;
   std::vector<sharding::Range> own_parts_;  // by piece
   std::vector<SavedPlace> saved_places_;    // by piece

@@ -66,11 +66,19 @@ void update_by_loops(const Settings& settings, const Piece& piece, std::uint64_t
   const bool by_chance = settings.stochastic_rounding && piece.dtype == TRIREME_DTYPE_BF16;
   kernels::RandomRounding random;
   if (by_chance) {
-    random = {mix(mix(mix(0, settings.rounding_seed), step), piece.parameter), piece.first};
+    random = {mix(mix(mix(0, settings.rounding_seed), step), piece.common_number), piece.first};
   }
-  const auto update = [&](const kernels::UpdateRule& rule) {
-    kernels::update(rule, piece.dtype, piece.parameters, piece.gradients, piece.states, piece.count,
+  const auto update_part = [&](const kernels::UpdateRule& rule, const Piece& part) {
+    kernels::update(rule, part.dtype, part.parameters, part.gradients, part.states, part.count,
                     step, learning_rate, gradient_scale, by_chance ? &random : nullptr);
+  };
+  const auto update = [&](const kernels::UpdateRule& rule) {
+    if (!by_chance || piece.numbers == nullptr) return update_part(rule, piece);
+    piece.numbers->visit(piece.first, piece.count,
+                         [&](std::uint64_t first, std::uint64_t number, std::uint64_t count) {
+                           random.first = number;
+                           update_part(rule, part_of(piece, first - piece.first, count));
+                         });
   };
   const bool whole = !adafactor && !lamb && kind != TRIREME_RULE_MUON;
   if (whole && settings.group_weight_decays.empty()) return update(settings.rule);

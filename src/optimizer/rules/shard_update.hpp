@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "optimizer/rules/settings.hpp"
+#include "sharding/whole_numbers.hpp"
 
 namespace trireme::optimizers {
 
@@ -11,7 +12,9 @@ namespace trireme::optimizers {
 struct Piece {
   trireme_dtype dtype = 0;  // of parameters
   std::uint64_t parameter = 0;
-  std::uint64_t group = 0;  // of parameters
+  std::uint64_t common_number = 0;                  // of the parameter in all models
+  const sharding::WholeNumbers* numbers = nullptr;  // of its elements; null: those here
+  std::uint64_t group = 0;                          // of parameters
   std::uint64_t first = 0;
   std::uint64_t count = 0;
   bool matrix = false;  // the rule needs the whole matrix

@@ -254,8 +254,7 @@ namespace Trireme
     /// <summary>
     /// The placement of a parameter on one axis of a mesh. Start from
     /// TRIREME_PARAMETER_PLACEMENT_INIT. It is for the axes along which each rank has a model of
-    /// its own. Without a placement there, each rank along the axis holds a parameter of its own,
-    /// such as a part of a matrix.
+    /// its own. Without a placement there, each rank along the axis holds a parameter of its own.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeParameterPlacement
@@ -263,11 +262,39 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it; the same in all of a list.</summary>
         public uint StructSize;
 
-        /// <summary>TRIREME_PLACEMENT_WHOLE or TRIREME_PLACEMENT_SHARED. Required.</summary>
+        /// <summary>
+        /// TRIREME_PLACEMENT_WHOLE, TRIREME_PLACEMENT_SHARED or TRIREME_PLACEMENT_SPLIT. Required.
+        /// </summary>
         public int Kind;
 
         /// <summary>Name of the axis, such as "tensor". Required.</summary>
         public IntPtr Axis;
+
+        /// <summary>
+        /// SPLIT: the dimension that is cut, from 0. At most one axis cuts a dimension. Must be 0
+        /// otherwise. Default: 0.
+        /// </summary>
+        public uint Dimension;
+
+        /// <summary>Must be 0.</summary>
+        public uint Reserved;
+
+        /// <summary>
+        /// SPLIT: extent of the dimension in the whole parameter. Must be 0 otherwise. Default: 0.
+        /// </summary>
+        public ulong Extent;
+
+        /// <summary>
+        /// SPLIT: the indices of the dimension that this rank holds, as pairs of numbers: the first
+        /// index of a stretch in the whole, and its length. They have the order in which they lie
+        /// here, and add up to `shape` of the dimension. A fused matrix of queries, keys and values
+        /// has three. Copied. Default: NULL, no index, for a rank that holds nothing. Must be NULL
+        /// otherwise.
+        /// </summary>
+        public IntPtr Stretches;
+
+        /// <summary>Pairs at `stretches`; at most 65,536. Default: 0.</summary>
+        public ulong StretchCount;
     }
 
     /// <summary>Describes one parameter. Start from TRIREME_PARAMETER_OPTIONS_INIT.</summary>
@@ -631,16 +658,24 @@ namespace Trireme
 
         /// <summary>
         /// Every rank along the axis holds the same parameter and hands in its whole gradient. The
-        /// library does not add the gradients up along the axis. A norm counts the parameter once.
+        /// library does not add the gradients up along the axis. It compares them: see "Whole
+        /// gradients" at the top of this file. A norm counts the parameter once.
         /// </summary>
         internal const int TRIREME_PLACEMENT_WHOLE = 1;
 
         /// <summary>
         /// Every rank along the axis holds the same parameter, and its gradient is a summand. The
-        /// library adds the gradients up along the axis. See "Shared parameters" in model.h. A norm
-        /// counts the parameter once.
+        /// library adds the gradients up along the axis. See "Shared parameters" at the top of this
+        /// file. A norm counts the parameter once.
         /// </summary>
         internal const int TRIREME_PLACEMENT_SHARED = 2;
+
+        /// <summary>
+        /// Every rank along the axis holds a part of one dimension of the parameter. Stochastic
+        /// rounding takes the numbers of elements in the whole. See "Split parameters" at the top
+        /// of this file.
+        /// </summary>
+        internal const int TRIREME_PLACEMENT_SPLIT = 3;
 
         /// <summary>
         /// A caller's own work on each bucket, such as noise, scaling or measuring. It returns 0,

@@ -90,12 +90,16 @@ TRIREME_PARAMETER_FLAG_FROZEN = 1
 # Numbers of the placements.
 
 # Every rank along the axis holds the same parameter and hands in its whole gradient. The library
-# does not add the gradients up along the axis. A norm counts the parameter once.
+# does not add the gradients up along the axis. It compares them: see "Whole gradients" at the top
+# of this file. A norm counts the parameter once.
 TRIREME_PLACEMENT_WHOLE = 1
 # Every rank along the axis holds the same parameter, and its gradient is a summand. The library
-# adds the gradients up along the axis. See "Shared parameters" in model.h. A norm counts the
-# parameter once.
+# adds the gradients up along the axis. See "Shared parameters" at the top of this file. A norm
+# counts the parameter once.
 TRIREME_PLACEMENT_SHARED = 2
+# Every rank along the axis holds a part of one dimension of the parameter. Stochastic rounding
+# takes the numbers of elements in the whole. See "Split parameters" at the top of this file.
+TRIREME_PLACEMENT_SPLIT = 3
 
 
 class trireme_bucket_part(Structure):
@@ -271,16 +275,31 @@ class trireme_parameter_placement(Structure):
     TRIREME_PARAMETER_PLACEMENT_INIT.
 
     It is for the axes along which each rank has a model of its own. Without a placement there, each
-    rank along the axis holds a parameter of its own, such as a part of a matrix.
+    rank along the axis holds a parameter of its own.
     """
 
     _fields_ = [
         # sizeof this struct as the caller knows it; the same in all of a list.
         ("struct_size", c_uint32),
-        # TRIREME_PLACEMENT_WHOLE or TRIREME_PLACEMENT_SHARED. Required.
+        # TRIREME_PLACEMENT_WHOLE, TRIREME_PLACEMENT_SHARED or TRIREME_PLACEMENT_SPLIT. Required.
         ("kind", c_int32),
         # Name of the axis, such as "tensor". Required.
         ("axis", c_char_p),
+        # SPLIT: the dimension that is cut, from 0. At most one axis cuts a dimension. Must be 0
+        # otherwise. Default: 0.
+        ("dimension", c_uint32),
+        # Must be 0.
+        ("reserved", c_uint32),
+        # SPLIT: extent of the dimension in the whole parameter. Must be 0 otherwise. Default: 0.
+        ("extent", c_uint64),
+        # SPLIT: the indices of the dimension that this rank holds, as pairs of numbers: the first
+        # index of a stretch in the whole, and its length. They have the order in which they lie
+        # here, and add up to `shape` of the dimension. A fused matrix of queries, keys and values
+        # has three. Copied. Default: NULL, no index, for a rank that holds nothing. Must be NULL
+        # otherwise.
+        ("stretches", POINTER(c_uint64)),
+        # Pairs at `stretches`; at most 65,536. Default: 0.
+        ("stretch_count", c_uint64),
     ]
 
 

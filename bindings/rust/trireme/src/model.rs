@@ -1,5 +1,6 @@
 //! A model whose parameters, gradients and optimizer state are spread over ranks.
 
+use std::ffi::CStr;
 use std::fmt;
 use std::ptr;
 use std::str::FromStr;
@@ -118,20 +119,54 @@ pub struct Parameter<'a> {
     pub parameter_group: u32,
     /// How it lies on axes of the model's mesh, by the name of the axis, such as
     /// `&[("tensor", Placement::Whole)]`. On the other axes each rank holds a parameter of its own.
-    pub placements: &'a [(&'a str, Placement)],
+    pub placements: &'a [(&'a str, Placement<'a>)],
 }
 
 /// How a parameter lies on an axis of a mesh.
 #[non_exhaustive]
-#[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
+pub enum Placement<'a> {
     /// Every rank along the axis holds the same parameter and hands in its whole gradient. A norm
     /// counts it once.
-    Whole = sys::TRIREME_PLACEMENT_WHOLE,
+    Whole,
     /// Every rank along the axis holds the same parameter, and its gradient is a summand. The
     /// library adds the gradients up along the axis. A norm counts it once.
-    Shared = sys::TRIREME_PLACEMENT_SHARED,
+    Shared,
+    /// Every rank along the axis holds a part of one `dimension`, which has `extent` indices in the
+    /// whole. `stretches` are the first index and the length of those that lie here, in their order
+    /// here. A fused matrix of queries, keys and values has three.
+    Split { dimension: u32, extent: u64, stretches: &'a [(u64, u64)] },
+}
+
+impl Placement<'_> {
+    /// Pairs of a first index and a length, one after the other.
+    fn numbers(&self) -> Vec<u64> {
+        match *self {
+            Placement::Split { stretches, .. } => {
+                stretches.iter().flat_map(|&(first, count)| [first, count]).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn on(&self, axis: &CStr, numbers: &[u64]) -> sys::trireme_parameter_placement {
+        let mut raw = sys::trireme_parameter_placement::init();
+        raw.axis = axis.as_ptr();
+        match *self {
+            Placement::Whole => raw.kind = sys::TRIREME_PLACEMENT_WHOLE,
+            Placement::Shared => raw.kind = sys::TRIREME_PLACEMENT_SHARED,
+            Placement::Split { dimension, extent, .. } => {
+                raw.kind = sys::TRIREME_PLACEMENT_SPLIT;
+                raw.dimension = dimension;
+                raw.extent = extent;
+                if !numbers.is_empty() {
+                    raw.stretches = numbers.as_ptr();
+                }
+                raw.stretch_count = numbers.len() as u64 / 2;
+            }
+        }
+        raw
+    }
 }
 
 impl<'a> Parameter<'a> {
@@ -359,16 +394,14 @@ impl Model {
             .iter()
             .map(|placed| c_text(placed.0, "axis"))
             .collect::<Result<Vec<_>>>()?;
+        let parts: Vec<Vec<u64>> =
+            parameter.placements.iter().map(|placed| placed.1.numbers()).collect();
         let placements: Vec<_> = parameter
             .placements
             .iter()
             .zip(&axes)
-            .map(|(placed, axis)| {
-                let mut raw = sys::trireme_parameter_placement::init();
-                raw.kind = placed.1 as i32;
-                raw.axis = axis.as_ptr();
-                raw
-            })
+            .zip(&parts)
+            .map(|((placed, axis), part)| placed.1.on(axis, part))
             .collect();
         if !placements.is_empty() {
             raw.placements = placements.as_ptr();

@@ -4,8 +4,8 @@ mod support;
 
 use support::{fails, ranks};
 use trireme::{
-    Dtype, Mesh, MeshOptions, Model, ModelOptions, Optimizer, OptimizerOptions, Parameter,
-    Placement, RuleKind, Status, Strategy,
+    Communicator, Dtype, Mesh, MeshOptions, Model, ModelOptions, Optimizer, OptimizerOptions,
+    Parameter, Placement, Result, RuleKind, Status, Strategy,
 };
 
 fn common(name: &str) -> Parameter<'_> {
@@ -59,6 +59,29 @@ fn summands_are_added_up_along_an_axis() {
         model.accumulate_flat(&[rank + 1.0, rank * 10.0]).unwrap();
         optimizer.step(&mut model).unwrap();
         assert_eq!(model.get_parameters::<f32>().unwrap(), [-5.0, -30.0]); // halves of 10 and 60
+    });
+}
+
+#[test]
+fn parts_make_the_whole() {
+    let seal = |communicator: &Communicator, parts: [&[(u64, u64)]; 2]| -> Result<()> {
+        let axes = [("data", 1), ("tensor", 2)];
+        let mesh = Mesh::new(communicator, &axes, &MeshOptions::default())?;
+        let mut model = Model::on_mesh(&mesh, &ModelOptions::new(Strategy::Zero2))?;
+        let stretches = parts[mesh.coordinates(communicator.rank())?[1] as usize];
+        let placements = &[("tensor", Placement::Split { dimension: 1, extent: 12, stretches })];
+        let qkv = Parameter { placements, ..Parameter::new("qkv", Dtype::F32, &[4, 6]) };
+        model.add_parameter(&qkv)?;
+        model.seal()?;
+        let rows = OptimizerOptions::new(RuleKind::Adafactor);
+        fails(Optimizer::new(&mut model, &rows), Status::Unsupported);
+        Ok(())
+    };
+    ranks(2, |communicator| {
+        let thirds: [&[(u64, u64)]; 2] = [&[(0, 2), (4, 2), (8, 2)], &[(2, 2), (6, 2), (10, 2)]];
+        seal(communicator, thirds).unwrap();
+        fails(seal(communicator, [&[(0, 6)], &[(5, 6)]]), Status::InvalidArgument);
+        fails(seal(communicator, [&[(0, 5)], &[(0, 5)]]), Status::InvalidArgument);
     });
 }
 

@@ -144,29 +144,6 @@
 //!   or of a group, loss_scale, ONE_SWEEP and rules that look at whole parameters (LAMB, LARS,
 //!   ADAFACTOR, MUON).
 //!
-//! Shared parameters: on a mesh, a parameter may be TRIREME_PLACEMENT_SHARED along "tensor" or
-//! "pipeline", such as a layer norm under sequence parallelism. Each rank along the axis hands in a
-//! summand of its gradient. The ranks add these up before the gradients of the data ranks meet. All
-//! ranks along the axis end with the same bits.
-//!
-//! * The summands are added along the binary tree of "Reproducible" above, with ranks in place of
-//!   leaves. A rank that has several summands may hand in their sum along that tree. If each rank
-//!   has as many, a power of two, the bits do not depend on the number of ranks.
-//! * A sum is made for each pass that is reduced. With `leaves` that is each leaf. data_parallel
-//!   and zero1 add up the passes of NO_SYNC before.
-//! * A sum starts when the gradients of all its parameters are in, and overlaps with the rest of
-//!   backward. With a bucket hook it starts after TRIREME_HOOK_BEFORE, which sees the summand.
-//! * Summands travel as f32, or as f64 where the parameter is f64. reduce_dtype rounds their sum.
-//! * A gradient counts as handed in if any rank along the axis has handed it in.
-//! * Buckets keep the order of the first step, as with TRIREME_MODEL_FLAG_FIXED_ORDER.
-//! * Working memory holds the summands once more. An axis of one rank takes no memory and no time.
-//! * trireme_model_seal() compares the strategy, gradients, leaves, unused and reduce_dtype of such
-//!   models along the axis, and whether there is a hook. A difference is a MISMATCH.
-//! * All models along the axis make, end and discard their passes together. A model that fails
-//!   fails the others.
-//! * It does not go with TRIREME_MODEL_FLAG_UNEVEN, TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD or
-//!   TRIREME_OPTIMIZER_FLAG_ONE_SWEEP. A parameter is shared along one axis of several ranks.
-//!
 //! Parameters in a file (ZeRO-Infinity: Rajbhandari et al. 2021, arXiv 2104.07857): with offload,
 //! each rank's part of the parameters lies in a file, except for units that stay whole. Each rank
 //! makes its own file in the directory. The file has no name, so nothing is left of it when the
@@ -324,11 +301,14 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL. A name is empty, too long, no UTF-8
     ///   or taken. The shape overflows. The unit has another dtype, or parameters of another unit
     ///   came since. Or tied_to names no matching parameter. Or placements name no axis of the
-    ///   model's mesh, "data" or "shard", or an axis twice, or contradict replicas.
+    ///   model's mesh, "data" or "shard", or an axis twice, or contradict replicas. Or the
+    ///   stretches of a placement lie beyond its extent, overlap, or do not add up to the
+    ///   dimension.
     /// * `TRIREME_ERROR_INVALID_STATE`: The model is sealed.
     /// * `TRIREME_ERROR_UNSUPPORTED`: A parameter cannot have this dtype. Or the parameter is
-    ///   trained, has f64, and the model has reduce_dtype. Or `options` sets a field newer than
-    ///   this library.
+    ///   trained, has f64, and the model has reduce_dtype. Or it is shared along two axes, or two
+    ///   axes cut one dimension. Or it is shared, and the model has TRIREME_MODEL_FLAG_UNEVEN or
+    ///   UPDATE_IN_BACKWARD. Or `options` sets a field newer than this library.
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out.
     ///
     /// Thread safety: one call at a time per model. Since 1.0.
@@ -351,10 +331,11 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_STATE`: The model is sealed, or has no parameter.
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: hybrid_shard with shards.ranks 0: hosts have different
     ///   numbers of ranks, or ranks that are no neighbours. Or units.reshard_ranks does not divide
-    ///   the ranks of a host. This model can only be destroyed.
+    ///   the ranks of a host. Or the ranks' parts of a split parameter do not make the whole: the
+    ///   message names an index. This model can only be destroyed.
     /// * `TRIREME_ERROR_MISMATCH`: Ranks registered different parameters or options; the message
     ///   names the first difference and both sides. Or ranks along an axis of the mesh registered
-    ///   different parameters that are whole there; the message names the axis, too. The
+    ///   different parameters with placements there; the message names the axis, too. The
     ///   communicator lives on; this model can only be destroyed.
     /// * `TRIREME_ERROR_UNSUPPORTED`: TRIREME_SHARE_ALWAYS, and the ranks that have met share no
     ///   memory.

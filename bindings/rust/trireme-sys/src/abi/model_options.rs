@@ -49,6 +49,53 @@
 //! * Trained parameters are f32, f16 or bf16.
 //! * It does not go with TRIREME_OPTIMIZER_FLAG_ONE_SWEEP.
 //!
+//! Shared parameters: on a mesh, a parameter may be TRIREME_PLACEMENT_SHARED along "tensor" or
+//! "pipeline", such as a layer norm under sequence parallelism. Each rank along the axis hands in a
+//! summand of its gradient. The ranks add these up before the gradients of the data ranks meet. All
+//! ranks along the axis end with the same bits.
+//!
+//! * The summands are added along the binary tree of "Reproducible" in model.h, with ranks in place
+//!   of leaves. A rank that has several summands may hand in their sum along that tree. If each
+//!   rank has as many, a power of two, the bits do not depend on the number of ranks.
+//! * A sum is made for each pass that is reduced. With `leaves` that is each leaf. data_parallel
+//!   and zero1 add up the passes of NO_SYNC before.
+//! * A sum starts when the gradients of all its parameters are in, and overlaps with the rest of
+//!   backward. With a bucket hook it starts after TRIREME_HOOK_BEFORE, which sees the summand.
+//! * Summands travel as f32, or as f64 where the parameter is f64. reduce_dtype rounds their sum.
+//! * A gradient counts as handed in if any rank along the axis has handed it in.
+//! * Buckets keep the order of the first step, as with TRIREME_MODEL_FLAG_FIXED_ORDER.
+//! * Working memory holds the summands once more. An axis of one rank takes no memory and no time.
+//! * trireme_model_seal() compares the strategy, gradients, leaves, unused and reduce_dtype of such
+//!   models along the axis, and whether there is a hook. A difference is a MISMATCH.
+//! * All models along the axis make, end and discard their passes together. A model that fails
+//!   fails the others.
+//! * It does not go with TRIREME_MODEL_FLAG_UNEVEN, TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD or
+//!   TRIREME_OPTIMIZER_FLAG_ONE_SWEEP. A parameter is shared along one axis of several ranks.
+//!
+//! Split parameters: on a mesh, a parameter may be TRIREME_PLACEMENT_SPLIT along "tensor" or
+//! "pipeline". Each rank along the axis registers its part, with the part's own shape. The
+//! placement tells which indices of one dimension lie there.
+//!
+//! * trireme_model_seal() compares the parts along the axis. A name, type or whole shape that
+//!   differs is a MISMATCH. An index on two ranks or on none is INVALID_ARGUMENT on all of them.
+//! * TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING draws by the number of an element in the whole
+//!   parameter. So parts are rounded as the whole is in one process.
+//! * LAMB and LARS take norms of the whole parameter, which ranks add up along the axis. A norm
+//!   takes 1,104 bytes for each parameter and axis.
+//! * ADAFACTOR, and MUON for matrices, would take the rows or the matrix of a part for those of the
+//!   whole. trireme_optimizer_create() refuses them with TRIREME_ERROR_UNSUPPORTED. Without the
+//!   placement the library cannot tell a part, and each rule takes what lies there.
+//! * Models with placed parameters that are trained have one rule; another one is a MISMATCH.
+//! * Each part counts once in a norm. The flat vectors, ranges and saved state are those of the
+//!   rank's part. The caller's rule sees the numbers of elements in the part.
+//!
+//! Whole gradients: ranks that hold a parameter TRIREME_PLACEMENT_WHOLE hand in the same gradient.
+//! The first three steps of an optimizer compare it along the axis, and so does each step of
+//! check_every. A difference is a MISMATCH that names the parameter and the ranks, such as where a
+//! sum over the axis was forgotten. No parameter has changed then. Models with such parameters step
+//! together. TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD and TRIREME_OPTIMIZER_FLAG_ONE_SWEEP keep no
+//! reduced gradient to compare.
+//!
 //! Ownership: the call that takes a string or an array copies it. Thread safety: plain data.
 
 use std::os::raw::{c_char, c_void};
@@ -132,12 +179,17 @@ constants! {
     TRIREME_PARAMETER_FLAG_FROZEN: u32 = 1;
     // Numbers of the placements.
     /// Every rank along the axis holds the same parameter and hands in its whole gradient. The
-    /// library does not add the gradients up along the axis. A norm counts the parameter once.
+    /// library does not add the gradients up along the axis. It compares them: see "Whole
+    /// gradients" at the top of this file. A norm counts the parameter once.
     TRIREME_PLACEMENT_WHOLE: trireme_placement = 1;
     /// Every rank along the axis holds the same parameter, and its gradient is a summand. The
-    /// library adds the gradients up along the axis. See "Shared parameters" in model.h. A norm
-    /// counts the parameter once.
+    /// library adds the gradients up along the axis. See "Shared parameters" at the top of this
+    /// file. A norm counts the parameter once.
     TRIREME_PLACEMENT_SHARED: trireme_placement = 2;
+    /// Every rank along the axis holds a part of one dimension of the parameter. Stochastic
+    /// rounding takes the numbers of elements in the whole. See "Split parameters" at the top of
+    /// this file.
+    TRIREME_PLACEMENT_SPLIT: trireme_placement = 3;
 }
 
 /// A caller's own work on each bucket, such as noise, scaling or measuring. It returns 0, or any
@@ -292,14 +344,29 @@ structs! {
     /// TRIREME_PARAMETER_PLACEMENT_INIT.
     ///
     /// It is for the axes along which each rank has a model of its own. Without a placement there,
-    /// each rank along the axis holds a parameter of its own, such as a part of a matrix.
+    /// each rank along the axis holds a parameter of its own.
     trireme_parameter_placement {
         /// sizeof this struct as the caller knows it; the same in all of a list.
         struct_size: u32,
-        /// TRIREME_PLACEMENT_WHOLE or TRIREME_PLACEMENT_SHARED. Required.
+        /// TRIREME_PLACEMENT_WHOLE, TRIREME_PLACEMENT_SHARED or TRIREME_PLACEMENT_SPLIT. Required.
         kind: trireme_placement,
         /// Name of the axis, such as "tensor". Required.
         axis: *const c_char,
+        /// SPLIT: the dimension that is cut, from 0. At most one axis cuts a dimension. Must be 0
+        /// otherwise. Default: 0.
+        dimension: u32,
+        /// Must be 0.
+        reserved: u32,
+        /// SPLIT: extent of the dimension in the whole parameter. Must be 0 otherwise. Default: 0.
+        extent: u64,
+        /// SPLIT: the indices of the dimension that this rank holds, as pairs of numbers: the first
+        /// index of a stretch in the whole, and its length. They have the order in which they lie
+        /// here, and add up to `shape` of the dimension. A fused matrix of queries, keys and values
+        /// has three. Copied. Default: NULL, no index, for a rank that holds nothing. Must be NULL
+        /// otherwise.
+        stretches: *const u64,
+        /// Pairs at `stretches`; at most 65,536. Default: 0.
+        stretch_count: u64,
     }
     /// Describes one parameter. Start from TRIREME_PARAMETER_OPTIONS_INIT.
     trireme_parameter_options {

@@ -187,8 +187,9 @@ extern "C" {
     /// * `TRIREME_ERROR_UNSUPPORTED`: `options` sets a field newer than this library, or more than
     ///   1,024 groups. Or two options do not go together, or one does not go with the model, such
     ///   as max_norm of a group with clipping.max_norm (docs/features.md). norm_ranks cannot be
-    ///   over a transport, which carries one group, nor go with TRIREME_MODEL_FLAG_UNEVEN. The
-    ///   message says which.
+    ///   over a transport, which carries one group, nor go with TRIREME_MODEL_FLAG_UNEVEN.
+    ///   ADAFACTOR, or MUON for matrices, with a parameter that is split along an axis. The message
+    ///   says which.
     /// * `TRIREME_ERROR_SYSTEM`: Also: a rank cannot make a file in offload.path, or its disk has
     ///   no room for the state. That rank's message names the path, the bytes that it needs and
     ///   those that are free. The model goes on without an optimizer.
@@ -244,7 +245,8 @@ extern "C" {
     /// * `TRIREME_ERROR_MISMATCH`: Also: the learning rates of ranks differ, by what was set, by
     ///   their schedules or by the factors of groups. No parameter has changed, and the model has
     ///   failed. Or the comparison of check_every found a difference: the step is done, and the
-    ///   model has failed.
+    ///   model has failed. Or models handed in different gradients of a whole parameter ("Whole
+    ///   gradients" in model_options.h): no parameter has changed, and the model has failed.
     /// * Any other status as listed at the top of model.h.
     ///
     /// Thread safety: one call at a time per model. Since 1.0.
