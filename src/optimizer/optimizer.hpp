@@ -99,6 +99,7 @@ class Optimizer final : public UpdateSink {
   // The rule's answer in the present step, with update in backward.
   RuleAnswer answer_;
   std::uint64_t steps_ = 0;
+  std::uint32_t own_steps_ = 0;  // in which it has compared gradients with other models, at most 3
   ParameterSteps parameter_steps_;
 };
 

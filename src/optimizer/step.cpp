@@ -5,11 +5,15 @@
 
 #include "optimizer/optimizer.hpp"
 #include "optimizer/rules/user.hpp"
+#include "optimizer/whole_gradients.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 
 namespace trireme::strategies {
 namespace {
+
+// Steps from the creation of an optimizer on, in which models compare gradients in any case.
+constexpr std::uint32_t kComparedSteps = 3;
 
 // Whether check_every makes a comparison part of the step of this number.
 bool compares(const optimizers::Settings& settings, std::uint64_t step) {
@@ -45,6 +49,10 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
   const std::uint64_t number = steps_ + 1;
   // Whether other models of a mesh go on if this one fails now. Before their norm they hear of it.
   bool others_go_on = shard_.steps_alone();
+  const bool compares_gradients = (own_steps_ < kComparedSteps || compares(settings_, number)) &&
+                                  !shard_.updates_in_backward() && !rule_->reduces() &&
+                                  has_whole_gradients(shard_);
+  bool differs = false;  // from other models
   const auto run = [&]() -> Status {
     // A gather ends on this rank when no peer reads its shard any more. A later one reads the shard
     // only when this rank has come to it. So while no gather is under way here, the update below is
@@ -81,6 +89,10 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
       TRIREME_RETURN_IF_ERROR(
           compare_answers(shard_, hook.answer, hook.bucket, "bucket hook", "bucket"));
     }
+    if (compares_gradients) {
+      if (own_steps_ < kComparedSteps) ++own_steps_;
+      TRIREME_RETURN_IF_ERROR(compare_whole_gradients(shard_, &differs));
+    }
     norms_.look_for_overflow();
     norms_.clip_values();
     TRIREME_RETURN_IF_ERROR(norms_.add_up(&parameter_steps_));
@@ -100,7 +112,11 @@ Status Optimizer::run_step(bool shadowed, bool* nobody) {
   // they may not have left it.
   if (others_go_on && steps_ < number && compares(settings_, number))
     model_->refuse_replicas(status);
-  shard_.give_up(status);
+  if (differs) {
+    shard_.give_up_together(status);
+  } else {
+    shard_.give_up(status);
+  }
   return Status(shard_.failure());
 }
 

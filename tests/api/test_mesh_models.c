@@ -518,12 +518,17 @@ static void step_alone(trireme_communicator *all, int rank, void *context) {
     trireme_mesh *const mesh = make_mesh(v, all, names, job->sizes, AXES, job->order);
     int32_t at[AXES];
     EXPECT_STATUS(v, TRIREME_OK, trireme_mesh_get_coordinates(mesh, rank, at, AXES));
-    trireme_model *const model = make_model(v, mesh, TRIREME_STRATEGY_ZERO1, at[TENSOR]);
+    trireme_model *model = NULL;
+    const trireme_model_options zero1 = spread_by(TRIREME_STRATEGY_ZERO1);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_mesh_create_model(mesh, &zero1, &model));
+    add(v, model, "w", (uint64_t)(PART + at[TENSOR]), NULL);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options rule = rule_of(0);
     trireme_optimizer *optimizer = NULL;
-    /* Models of a mesh have nothing in common without a norm: one of them steps more often. */
+    /* Models of a mesh have nothing in common without a norm, or a parameter that is whole along an
+     * axis: one of them steps more often. */
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
-    const uint64_t count = (uint64_t)(PART + at[TENSOR] + COMMON);
+    const uint64_t count = (uint64_t)(PART + at[TENSOR]);
     const float gradients[MOST] = {1};
     for (int step = 0; step < 1 + at[TENSOR]; ++step) {
         for (int leaf = 0; leaf < LEAVES; ++leaf) {

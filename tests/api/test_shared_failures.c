@@ -311,6 +311,87 @@ static void a_step_that_all_discard_leaves_no_summand(void **state) {
     run_on(2, 2, 1, discard);
 }
 
+/* ---- gradients of what is whole ---- */
+
+enum { LATE_STEP = 5 };
+
+/* A model forgets its sum in one step. The others find that before any parameter changes. */
+static void forget_a_sum(const struct place *p, int forgotten, uint64_t check_every, bool found) {
+    const trireme_model_options options = zero2();
+    trireme_model *model = NULL;
+    EXPECT_STATUS(p->v, TRIREME_OK, trireme_mesh_create_model(p->mesh, &options, &model));
+    EXPECT_STATUS(p->v, TRIREME_OK, add(model, "own", 2, 0));
+    EXPECT_STATUS(p->v, TRIREME_OK, add(model, "bias", 7, TRIREME_PLACEMENT_WHOLE));
+    EXPECT_STATUS(p->v, TRIREME_OK, trireme_model_seal(model));
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_RULE_SGD;
+    rule.learning_rate = 1;
+    rule.check_every = check_every;
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(p->v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    for (int step = 1; step <= forgotten; ++step) {
+        float gradients[9] = {(float)p->tensor, 2, 1, 1, 1, 1, 1, 1, 1};
+        if (step == forgotten && p->tensor == 1) gradients[7] = 3;
+        EXPECT_STATUS(p->v, TRIREME_OK, trireme_model_accumulate_flat(model, gradients, 9, F32, 0));
+        const bool fails = found && step == forgotten;
+        EXPECT_STATUS(p->v, fails ? TRIREME_ERROR_MISMATCH : TRIREME_OK,
+                      trireme_optimizer_step(optimizer));
+        if (fails) {
+            EXPECT(p->v, says("along axis \"tensor\" of the mesh: the gradient of parameter 1 "
+                              "(\"bias\") has other bits on rank 1 than on the others of "));
+        }
+    }
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+}
+
+static void forget_sums(trireme_communicator *all, int rank, void *context) {
+    const struct place p = begin(context, all, rank);
+    for (int step = 1; step <= 3; ++step) forget_a_sum(&p, step, 0, true);
+    forget_a_sum(&p, 4, 0, false);
+    forget_a_sum(&p, LATE_STEP, LATE_STEP, true);
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_barrier(all, NULL));
+    trireme_mesh_destroy(p.mesh);
+}
+
+/* One model has no gradient to compare. */
+static void want_one_sweep(trireme_communicator *all, int rank, void *context) {
+    const struct place p = begin(context, all, rank);
+    trireme_model_options options = zero2();
+    options.strategy = TRIREME_STRATEGY_ZERO1;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_mesh_create_model(p.mesh, &options, &model));
+    EXPECT_STATUS(p.v, TRIREME_OK, add(model, "bias", 7, TRIREME_PLACEMENT_WHOLE));
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_seal(model));
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_RULE_SGD;
+    if (p.tensor == 1) rule.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(p.v, TRIREME_ERROR_MISMATCH, trireme_optimizer_create(model, &rule, &optimizer));
+    EXPECT(p.v, says("a gradient that is there before its update is yes on rank 0 and no on rank"));
+    rule.flags = TRIREME_OPTIMIZER_FLAG_ONE_SWEEP;
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    const float gradients[7] = {0};
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_model_accumulate_flat(model, gradients, 7, F32, 0));
+    EXPECT_STATUS(p.v, TRIREME_OK, trireme_optimizer_step(optimizer));
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+    trireme_mesh_destroy(p.mesh);
+}
+
+static void models_compare_gradients_or_none_does(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    run_on(2, 2, 1, want_one_sweep);
+}
+
+static void a_forgotten_sum_is_a_mismatch(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    run_on(1, 3, 1, forget_sums);
+    run_on(2, 3, 1, forget_sums);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_go_with_sums_is_refused),
@@ -318,6 +399,8 @@ int main(void) {
         cmocka_unit_test(a_model_whose_hook_fails_fails_the_others),
         cmocka_unit_test(a_model_that_is_lost_fails_those_that_wait_for_its_summand),
         cmocka_unit_test(a_step_that_all_discard_leaves_no_summand),
+        cmocka_unit_test(a_forgotten_sum_is_a_mismatch),
+        cmocka_unit_test(models_compare_gradients_or_none_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

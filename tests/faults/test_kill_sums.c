@@ -1,5 +1,6 @@
 /*
- * One rank gets kill -9 in the sum of a SHARED parameter along "tensor", at every step of it. Or it
+ * One rank gets kill -9 in the sum of a SHARED parameter along "tensor", at every step of it, or as
+ * gradients are compared. Or it
  * dies while a model with such sums is sealed. Each survivor of data 2 x tensor 2 gets PEER_LOST
  * long before its deadline, and so does its next call. Over host://.
  */
@@ -19,6 +20,7 @@
 
 #define WORLD 4
 #define STEPS 3
+#define PARAMETERS 4
 #define ELEMENTS 1000
 #define SOON_NS (20ull * 1000 * 1000 * 1000)
 
@@ -30,7 +32,8 @@ struct trial {
     char rendezvous[64];
 };
 
-static trireme_model *seal(trireme_mesh *mesh, trireme_strategy strategy, trireme_status *status) {
+static trireme_model *
+seal(trireme_mesh *mesh, trireme_strategy strategy, int tensor, trireme_status *status) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = strategy;
     trireme_bucket_options *const buckets = buckets_of(&options);
@@ -40,17 +43,25 @@ static trireme_model *seal(trireme_mesh *mesh, trireme_strategy strategy, trirem
     if (trireme_mesh_create_model(mesh, &options, &model) != TRIREME_OK) _exit(93);
     const uint64_t elements = ELEMENTS;
     trireme_parameter_placement placement = TRIREME_PARAMETER_PLACEMENT_INIT;
-    placement.kind = TRIREME_PLACEMENT_SHARED;
     placement.axis = "tensor";
-    static const char *const names[3] = {"norm", "own", "router"};
-    for (int i = 0; i < 3; ++i) {
+    static const char *const names[PARAMETERS] = {"norm", "part", "router", "bias"};
+    static const trireme_placement kinds[PARAMETERS] = {TRIREME_PLACEMENT_SHARED,
+                                                        TRIREME_PLACEMENT_SPLIT,
+                                                        TRIREME_PLACEMENT_SHARED,
+                                                        TRIREME_PLACEMENT_WHOLE};
+    const uint64_t pair[2] = {(uint64_t)tensor * ELEMENTS, ELEMENTS};
+    for (int i = 0; i < PARAMETERS; ++i) {
+        placement.kind = kinds[i];
+        placement.extent = i == 1 ? 2 * ELEMENTS : 0;
+        placement.stretches = i == 1 ? pair : NULL;
+        placement.stretch_count = i == 1 ? 1 : 0;
         trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
         parameter.name = names[i];
         parameter.dtype = TRIREME_DTYPE_F32;
         parameter.dimensions = 1;
         parameter.shape = &elements;
-        parameter.placements = i == 1 ? NULL : &placement;
-        parameter.placement_count = i == 1 ? 0 : 1;
+        parameter.placements = &placement;
+        parameter.placement_count = 1;
         if (trireme_model_add_parameter(model, &parameter, NULL) != TRIREME_OK) _exit(94);
     }
     *status = trireme_model_seal(model);
@@ -73,28 +84,28 @@ static void train_until_it_fails(int rank, void *context, struct outcome *outcom
     const bool dies = rank == trial->victim;
     if (dies && trial->in_seal && trireme_failpoint_set(setting) != TRIREME_OK) _exit(91);
     trireme_status status = TRIREME_OK;
-    trireme_model *const model = seal(mesh, trial->strategy, &status);
+    trireme_model *const model = seal(mesh, trial->strategy, rank % 2, &status);
     trireme_optimizer *optimizer = NULL;
     if (status == TRIREME_OK) {
         trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-        rule.kind = TRIREME_RULE_SGD;
+        rule.kind = TRIREME_RULE_LARS;
         rule.learning_rate = 1;
         if (trireme_optimizer_create(model, &rule, &optimizer) != TRIREME_OK) _exit(95);
     }
-    static float gradients[3 * ELEMENTS];
-    for (int i = 0; i < 3 * ELEMENTS; ++i) gradients[i] = 1;
+    static float gradients[PARAMETERS * ELEMENTS];
+    for (int i = 0; i < PARAMETERS * ELEMENTS; ++i) gradients[i] = 1;
     for (int step = 0; step < STEPS && status == TRIREME_OK; ++step) {
         if (dies && step == 1 && trireme_failpoint_set(setting) != TRIREME_OK) _exit(91);
         outcome->entered_ns = monotonic_ns();
-        status =
-            trireme_model_accumulate_flat(model, gradients, 3 * ELEMENTS, TRIREME_DTYPE_F32, 0);
+        status = trireme_model_accumulate_flat(model, gradients, PARAMETERS * ELEMENTS,
+                                               TRIREME_DTYPE_F32, 0);
         if (status == TRIREME_OK) status = trireme_optimizer_step(optimizer);
         outcome->returned_ns = monotonic_ns();
         if (status == TRIREME_OK) ++outcome->rounds;
     }
     if (status != TRIREME_OK) keep_error(outcome, status);
-    outcome->later =
-        trireme_model_accumulate_flat(model, gradients, 3 * ELEMENTS, TRIREME_DTYPE_F32, 0);
+    outcome->later = trireme_model_accumulate_flat(model, gradients, PARAMETERS * ELEMENTS,
+                                                   TRIREME_DTYPE_F32, 0);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
     trireme_mesh_destroy(mesh);
@@ -108,12 +119,13 @@ static void run_trial(struct trial *trial) {
     wait_processes(&processes);
     for (int rank = 0; rank < WORLD; ++rank) {
         const struct outcome *const o = &processes.outcomes[rank];
-        const bool right = rank == trial->victim ? o->signal == SIGKILL
-                                                 : !o->hung && o->exit_code == 0 &&
-                                                       o->status == TRIREME_ERROR_PEER_LOST &&
-                                                       o->later == TRIREME_ERROR_PEER_LOST &&
-                                                       o->rounds <= (trial->in_seal ? 0 : 1) &&
-                                                       o->returned_ns - o->entered_ns < SOON_NS;
+        const bool right = rank == trial->victim
+                               ? o->signal == SIGKILL
+                               : !o->hung && o->exit_code == 0 &&
+                                     o->status == TRIREME_ERROR_PEER_LOST &&
+                                     o->later == TRIREME_ERROR_PEER_LOST &&
+                                     o->rounds <= (trial->in_seal ? 0 : STEPS - 1) &&
+                                     o->returned_ns - o->entered_ns < SOON_NS;
         if (!right) {
             print_error(
                 "%s, strategy %d, victim %d: rank %d: exit code %d, signal %d%s, %d "
@@ -130,7 +142,8 @@ static void run_trial(struct trial *trial) {
 static void survivors_of_a_sum_lose_a_peer(void **state) {
     (void)state;
     static const char *const points[] = {"axis_sum.before_launch", "axis_sum.after_launch",
-                                         "axis_sum.after_wait"};
+                                         "axis_sum.after_wait", "step.before_whole",
+                                         "step.before_axis_norms"};
     for (size_t point = 0; point < sizeof points / sizeof points[0]; ++point) {
         for (int strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; ++strategy) {
             if (is_quick() && ((int)point + strategy) % 3 != 0) continue;
@@ -144,10 +157,11 @@ static void survivors_of_a_sum_lose_a_peer(void **state) {
 
 static void survivors_of_a_seal_with_sums_lose_a_peer(void **state) {
     (void)state;
-    for (int victim = 0; victim < WORLD; ++victim) {
+    static const char *const points[] = {"seal.before_parts", "seal.before_cuts"};
+    for (int i = 0; i < 2 * WORLD; ++i) {
         struct trial trial = {.strategy = TRIREME_STRATEGY_ZERO2,
-                              .victim = victim,
-                              .point = "seal.before_cuts",
+                              .victim = i / 2,
+                              .point = points[i % 2],
                               .in_seal = true};
         run_trial(&trial);
     }
