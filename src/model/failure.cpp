@@ -43,7 +43,7 @@ void Peers::give_up(const Status& status) {
   failed_ = link_.of_step(link_.of_deadline(std::move(whole)));
 }
 
-// Other models may not know it.
+// Models along that axis have it, too, or are about to receive it. Those along another one may not.
 void Peers::give_up_together(const Status& status) {
   failed_ = Status(status);
   for (const auto* const group : link_.groups()) {
@@ -52,7 +52,9 @@ void Peers::give_up_together(const Status& status) {
     }
   }
   if (norm_group_ != nullptr) norm_group_->fail(status.code(), status.message());
-  for (const auto& group : axes_.own_groups()) group->fail(status.code(), status.message());
+  if (axes_.own_groups().size() > 1) {
+    for (const auto& group : axes_.own_groups()) group->fail(status.code(), status.message());
+  }
   tell();
 }
 
