@@ -43,7 +43,7 @@ TRIREME_FIRST_SIZE(trireme_bucket_options, 40);
 TRIREME_FIRST_SIZE(trireme_unit_options, 32);
 TRIREME_FIRST_SIZE(trireme_shard_options, 16);
 TRIREME_FIRST_SIZE(trireme_model_options, 80);
-TRIREME_FIRST_SIZE(trireme_parameter_placement, 16);
+TRIREME_FIRST_SIZE(trireme_parameter_placement, 48);
 TRIREME_FIRST_SIZE(trireme_parameter_options, 72);
 TRIREME_FIRST_SIZE(trireme_model_info, 72);
 TRIREME_FIRST_SIZE(trireme_unit_info, 48);
