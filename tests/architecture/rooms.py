@@ -94,6 +94,8 @@ ROOMS = {
     "parallel/context": Room(
         "attention over positions of several ranks: chunk pairs, their merges, keys on their way",
         "collectives sharding kernels platform public",
+    "parallel/pipeline": Room(
+        "schedules of stages and micro-batches: made, checked, simulated; pure", "platform public"
     ),
     "store": Room("the job's store", "net platform"),
     "api": Room(
