@@ -398,7 +398,7 @@ void each_rule_names_place_and_reason(void**) {
       {"0F0,0B0\n1F0,1I0,1B0", Rule::kOnce, 1, 2, "exclude each other"},
       {"0F0,0B0,1B0\n1F0,1B0", Rule::kRank, 0, 2, "stage 1 lies on rank 1"},
       {"0F0,0B0\n1B0,1F0", Rule::kOrder, 1, 0, "comes before 1F0"},
-      {"0F0,0F1,0B0,0B1\n1F1,1B1,1F0,1B0", Rule::kMessageOrder, 1, 0, "takes message 0"},
+      {"0F0,0F1,0B0,0B1\n1F1,1B1,1F0,1B0", Rule::kMessageOrder, 0, 2, "takes message 0"},
       {"0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1B0,1SEND_B0", Rule::kMessage, 1, 0, "lacks 1RECV_F0"},
       {"0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0", Rule::kMessage, 0, 3,
        "received but not sent"},
