@@ -23,6 +23,7 @@
 #include <trireme/offload.h>
 #include <trireme/optimizer_options.h>
 #include <trireme/optimizer.h>
+#include <trireme/pipeline.h>
 #include <trireme/random.h>
 #include <trireme/request.h>
 #include <trireme/rooted_collectives.h>

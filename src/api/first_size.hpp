@@ -11,6 +11,7 @@
 #include <trireme/model_options.h>
 #include <trireme/offload.h>
 #include <trireme/optimizer_options.h>
+#include <trireme/pipeline.h>
 #include <trireme/random.h>
 #include <trireme/schedule.h>
 #include <trireme/status.h>
@@ -93,6 +94,15 @@ TRIREME_FIRST_SIZE(trireme_mlp_options, 80);
 TRIREME_FIRST_SIZE(trireme_mlp_weights, 40);
 TRIREME_FIRST_SIZE(trireme_mlp_gradients, 40);
 TRIREME_FIRST_SIZE(trireme_mlp_info, 112);
+TRIREME_FIRST_SIZE(trireme_pipeline_stage_costs, 104);
+TRIREME_FIRST_SIZE(trireme_pipeline_costs, 48);
+TRIREME_FIRST_SIZE(trireme_pipeline_limits, 24);
+TRIREME_FIRST_SIZE(trireme_pipeline_schedule_options, 80);
+TRIREME_FIRST_SIZE(trireme_pipeline_schedule_info, 56);
+TRIREME_FIRST_SIZE(trireme_pipeline_check_report, 48);
+TRIREME_FIRST_SIZE(trireme_pipeline_step_report, 80);
+TRIREME_FIRST_SIZE(trireme_pipeline_layer_costs, 32);
+TRIREME_FIRST_SIZE(trireme_partition_options, 40);
 
 #undef TRIREME_FIRST_SIZE
 

@@ -2,8 +2,9 @@
 // never dereferenced. So a stale, foreign or doubly destroyed handle is an error and not a crash.
 #pragma once
 
-#include <trireme/layers.h>
-#include <trireme/context.h>
+  #include <trireme/layers.h>,
+  #include <trireme/context.h>,
+  #include <trireme/pipeline.h>
 #include <trireme/store.h>
 #include <trireme/tensor.h>
 #include <trireme/types.h>
@@ -39,8 +40,9 @@ class Vocabulary;
 
 namespace trireme::api {
 
-class MeshHandles;  // a mesh and the handles that belong to it
-class StoreHandle;  // a store and its timeout
+class MeshHandles;        // a mesh and the handles that belong to it
+class StoreHandle;        // a store and its timeout
+struct PipelineSchedule;  // a schedule and how it was found
 
 enum class HandleType : std::uint8_t {
   communicator = 1,
@@ -56,7 +58,8 @@ enum class HandleType : std::uint8_t {
   vocabulary,
   linear,
   context,
-  mlp
+  mlp,
+  pipeline_schedule
 };
 
 // The object behind each public type.
@@ -83,6 +86,7 @@ TRIREME_HANDLE(trireme_vocabulary, parallel::Vocabulary, vocabulary);
 TRIREME_HANDLE(trireme_linear, parallel::Linear, linear);
 TRIREME_HANDLE(trireme_context, parallel::Context, context);
 TRIREME_HANDLE(trireme_mlp, parallel::Mlp, mlp);
+TRIREME_HANDLE(trireme_pipeline_schedule, PipelineSchedule, pipeline_schedule);
 #undef TRIREME_HANDLE
 
 namespace detail {

@@ -15,6 +15,7 @@
 #include "cli/bench/settings.hpp"
 #include "cli/doctor/doctor.hpp"
 #include "cli/node_settings.hpp"
+#include "cli/plan/plan.hpp"
 #include "cli/run_arguments.hpp"
 #include "launch/supervisor.hpp"
 #include "launch/launcher.hpp"
@@ -157,6 +158,21 @@ int run_command(int argc, char** argv) {
   trireme::bench::Settings bench_settings;
   trireme::bench::add_options(*bench, &bench_settings);
 
+  CLI::App* const planning =
+      app.add_subcommand("plan", "Compares schedules of a pipeline, and draws one");
+  trireme::plan::Settings plan;
+  planning
+      ->add_option("--pipeline", plan.file, "Costs of the stages: docs/pipeline.md tells the lines")
+      ->type_name("FILE")
+      ->required();
+  planning->add_option("--order", plan.order, "The order that is drawn, such as zbv (default best)")
+      ->type_name("NAME");
+  planning
+      ->add_option("--format", plan.format, "text, csv, drawing, svg or trace (default drawing)")
+      ->type_name("NAME");
+  bool drawing_alone = false;
+  planning->add_flag("--drawing-alone", drawing_alone, "Do not write the table of all orders");
+
   try {
     if (!words.empty() && words[0] == "run") {
       const trireme::cli::RunArguments split =
@@ -168,7 +184,7 @@ int run_command(int argc, char** argv) {
     std::reverse(words.begin(), words.end());  // the parser wants them in reverse
     app.parse(std::move(words));
     if (app.get_subcommands().empty()) {
-      throw CLI::ValidationError("command", "run, bench, doctor or info is missing");
+      throw CLI::ValidationError("command", "run, bench, plan, doctor or info is missing");
     }
     if (bench->parsed()) trireme::bench::check_settings(bench_settings);
     if (run->parsed() && launch.program.empty()) {
@@ -184,6 +200,10 @@ int run_command(int argc, char** argv) {
   }
   if (info->parsed()) return show_info(failpoints);
   if (bench->parsed()) return trireme::bench::run(bench_settings);
+  if (planning->parsed()) {
+    plan.all = !drawing_alone;
+    return trireme::plan::run(plan);
+  }
   if (examine->parsed()) return trireme::doctor::run(doctor);
   launch.prefix = !no_prefix;
   launch.grace = std::chrono::nanoseconds(static_cast<std::int64_t>(grace_seconds * 1e9));

@@ -101,12 +101,14 @@ ROOMS = {
     "api": Room(
         "the boundary: check, call down, translate",
         "store parallel/context parallel/tensor trainer optimizer optimizer/rules model collectives schedules backends "
+        "store parallel/pipeline parallel/tensor trainer optimizer optimizer/rules model collectives schedules backends "
         "backends/gloo backends/mpi kernels platform public",
     ),
     "launch": Room("starts workers and ends them", "net platform"),
     "cli/bench": Room("trireme bench", "schedules public"),
     "cli/doctor": Room("trireme doctor", "platform public"),
-    "cli": Room("the command", "cli/bench cli/doctor launch net public"),
+    "cli/plan": Room("trireme plan", "public"),
+    "cli": Room("the command", "cli/bench cli/doctor cli/plan launch net public"),
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]', flags=re.M)

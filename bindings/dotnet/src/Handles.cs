@@ -288,4 +288,22 @@ namespace Trireme
             return true;
         }
     }
+
+    internal sealed class PipelineScheduleHandle : NativeHandle
+    {
+        public PipelineScheduleHandle()
+        {
+        }
+
+        internal PipelineScheduleHandle(IntPtr value)
+        {
+            SetHandle(value);
+        }
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.trireme_pipeline_schedule_destroy(handle);
+            return true;
+        }
+    }
 }

@@ -189,8 +189,9 @@ namespace Trireme.Tests
 
         private static long ConstantOf(string name, long versionPart)
         {
-            // Properties of the public classes, or their sizes.
-            if (Plain.Contains(name))
+            // Properties of the public classes, or their sizes. Enums of pipelines have other names.
+            if (Plain.Contains(name) || name.StartsWith("TRIREME_PIPELINE_") ||
+                name.StartsWith("TRIREME_PARTITION_"))
             {
                 const BindingFlags Hidden = BindingFlags.Static | BindingFlags.NonPublic;
                 return (int)typeof(NativeMethods).GetField(name, Hidden).GetRawConstantValue();

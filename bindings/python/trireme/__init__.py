@@ -64,6 +64,18 @@ from ._mesh import Mesh
 from ._model import Model, ModelInfo, ModelMemory, ModelStatistics, Split, UnitInfo
 from ._offload import OffloadInfo
 from ._optimizer import LossScaleInfo, Optimizer, StateRange
+from ._pipeline import (
+    LayerCosts,
+    Partition,
+    PipelineAction,
+    PipelineCosts,
+    PipelineInfo,
+    PipelineSchedule,
+    RankTimes,
+    StageCosts,
+    StepReport,
+    partition,
+)
 from ._random import random_dropout, random_uniform
 from ._request import MessageInfo, Request, wait_all, wait_any
 from ._schedule import Schedule, ScheduleOptions
@@ -93,6 +105,7 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidHandleError",
     "InvalidStateError",
+    "LayerCosts",
     "LossScaleInfo",
     "Layer",
     "LayerCall",
@@ -108,7 +121,13 @@ __all__ = [
     "OptimizerCounters",
     "OutOfMemoryError",
     "ParallelCrossEntropy",
+    "Partition",
     "PeerLostError",
+    "PipelineAction",
+    "PipelineCosts",
+    "PipelineInfo",
+    "PipelineSchedule",
+    "RankTimes",
     "Region",
     "RegionInfo",
     "Request",
@@ -116,7 +135,9 @@ __all__ = [
     "Schedule",
     "ScheduleOptions",
     "Split",
+    "StageCosts",
     "StateRange",
+    "StepReport",
     "Store",
     "SystemCallError",
     "Tensor",
@@ -140,6 +161,7 @@ __all__ = [
     "failpoint_names",
     "batch",
     "optimizer_name",
+    "partition",
     "random_dropout",
     "random_uniform",
     "reduction_name",

@@ -32,6 +32,8 @@ from .offload import *
 from .optimizer import *
 from .optimizer import PROTOTYPES as _optimizer
 from .optimizer_options import *
+from .pipeline import *
+from .pipeline import PROTOTYPES as _pipeline
 from .random import *
 from .random import PROTOTYPES as _random
 from .request import *
@@ -75,6 +77,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     **_model,
     **_schedule,
     **_optimizer,
+    **_pipeline,
     **_random,
     **_request,
     **_rooted_collectives,

@@ -89,6 +89,7 @@ mod operation;
 mod optimizer;
 mod optimizer_options;
 mod parameter_values;
+mod pipeline;
 mod random;
 mod request;
 mod rooted;
@@ -133,6 +134,11 @@ pub use operation::{Algorithm, OperationOptions, Priority};
 pub use optimizer::{LossScaleInfo, Optimizer};
 pub use optimizer_options::{Clipping, LossScale, OptimizerOptions, ParameterGroup};
 pub use parameter_values::ParameterValues;
+pub use pipeline::{
+    partition, LayerCosts, PartitionOptions, PipelineAction, PipelineCosts, PipelineFormat,
+    PipelineInfo, PipelineLimits, PipelineOptions, PipelinePlacement, PipelineSchedule, RankTimes,
+    StageCosts, StepReport,
+};
 pub use random::{random_dropout, random_dropout_into, random_uniform, RandomPart};
 pub use request::{wait_all, wait_any, Pending, Request, Storage};
 pub use rule::{Pieces, Update, MAX_STATES};

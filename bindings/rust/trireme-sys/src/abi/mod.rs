@@ -16,6 +16,7 @@ mod model_options;
 mod offload;
 mod optimizer;
 mod optimizer_options;
+mod pipeline;
 mod random;
 mod request;
 mod rooted_collectives;
@@ -45,6 +46,7 @@ pub use model_options::*;
 pub use offload::*;
 pub use optimizer::*;
 pub use optimizer_options::*;
+pub use pipeline::*;
 pub use random::*;
 pub use request::*;
 pub use rooted_collectives::*;
@@ -72,6 +74,7 @@ pub const CONSTANTS: &[&[(&str, i64)]] = &[
     model_options::CONSTANTS,
     offload::CONSTANTS,
     optimizer_options::CONSTANTS,
+    pipeline::CONSTANTS,
     rules::CONSTANTS,
     schedule::CONSTANTS,
     status::CONSTANTS,
@@ -95,6 +98,7 @@ pub fn layout(line: &mut dyn FnMut(&str, &str, usize, usize)) {
     model_options::layout(line);
     offload::layout(line);
     optimizer_options::layout(line);
+    pipeline::layout(line);
     random::layout(line);
     rules::layout(line);
     schedule::layout(line);
