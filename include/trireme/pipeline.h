@@ -323,7 +323,7 @@ typedef struct trireme_pipeline_schedule_info {
 /** An info ready for trireme_pipeline_schedule_get_info(). */
 #define TRIREME_PIPELINE_SCHEDULE_INFO_INIT TRIREME_INIT(trireme_pipeline_schedule_info)
 
-/** What a check has found. Set struct_size before the call. */
+/** The result of a check. Set struct_size before the call. */
 typedef struct trireme_pipeline_check_report {
     /** sizeof this struct as the caller knows it. */
     uint32_t struct_size;
@@ -444,7 +444,11 @@ typedef struct trireme_partition_options {
 #define TRIREME_PARTITION_OPTIONS_INIT TRIREME_INIT(trireme_partition_options)
 
 /**
- * Names an order, such as "zb-h1". Never NULL; "unknown" for a number that is no order.
+ * Names an order, such as "zb-h1". Does not block.
+ *
+ * @param order  Any number.
+ * @return The name, which lives as long as the library. Never NULL: "unknown" for a number that is
+ *         no order.
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0
@@ -454,6 +458,8 @@ TRIREME_API const char *TRIREME_CALLCONV trireme_pipeline_order_name(trireme_pip
 /**
  * Reads the name of an order. Letters may be large or small; "-", "_" and spaces do not count.
  * Synonyms of other libraries are known, such as "Interleaved1F1B", "ZBVZeroBubble" and "hanayo".
+ *
+ * Does not block.
  *
  * @param name  The name.
  * @param[out] out_order  The order. Not written on failure.
@@ -478,9 +484,9 @@ trireme_pipeline_order_parse(const char *name, trireme_pipeline_order *out_order
  * @param[out] out_schedule  Free it with trireme_pipeline_schedule_destroy(). Not written on
  *                 failure.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a number is unknown or out of range,
- *                 the order does not have so many stages a rank, costs are negative, not finite or
- *                 of another number of stages, or no schedule is within the limits.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or a number is unknown or out of
+ * range. Or the order does not have so many stages a rank. Or costs are negative, not finite or of
+ * another number of stages. Or no schedule is within the limits.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  *
@@ -496,6 +502,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_pipeline_schedule_creat
  *
  * Of a CSV, stages and micro-batches are the largest numbers in it, and a stage lies where its F
  * are. Empty fields are slots in which a rank waits. B with a W of the same micro-batch means I.
+ *
+ * Does not block.
  *
  * @param text    The text; needs no final 0.
  * @param length  Its bytes, at most 2^28.
@@ -515,6 +523,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_pipeline_schedule_parse
 /**
  * Makes a schedule from the caller's own lists. Does not check it: see
  * trireme_pipeline_schedule_check(). Keeps no pointer.
+ *
+ * Does not block.
  *
  * @param ranks          Ranks, 1 to 65,536.
  * @param micro_batches  Micro-batches of a step, 1 or more.
@@ -538,6 +548,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_pipeline_schedule_from_
 
 /**
  * Destroys a schedule.
+ *
+ * Does not block.
  *
  * @param schedule  A schedule; NULL and a stale handle are ignored.
  *
@@ -565,6 +577,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_pipeline_schedule_get_i
 /**
  * Tells on which rank each stage lies.
  *
+ * Does not block.
+ *
  * @param schedule  The schedule.
  * @param[out] rank_of   The ranks of the first `capacity` stages. NULL if capacity is 0.
  * @param capacity  Stages that fit there.
@@ -582,6 +596,8 @@ trireme_pipeline_schedule_placement(const trireme_pipeline_schedule *schedule, u
 
 /**
  * Tells the actions of a rank, in order.
+ *
+ * Does not block.
  *
  * @param schedule  The schedule.
  * @param rank      A rank of the schedule.
@@ -602,6 +618,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_pipeline_schedule_actio
 /**
  * Looks whether a schedule can run: all rules of trireme_pipeline_rule. A schedule that holds them
  * never waits for ever, and no rank holds more bytes than its limit.
+ *
+ * Does not block.
  *
  * @param schedule  The schedule.
  * @param costs     Bytes of each stage. NULL: memory is not looked at.
@@ -631,6 +649,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_pipeline_schedule_check
  * An action begins when the one before it on its rank has ended and its message is there. Pairs run
  * one after the other. SEND and RECV take `overhead` alone.
  *
+ * Does not block.
+ *
  * @param schedule  The schedule.
  * @param costs     Times and bytes of each stage. Required.
  * @param limits    `buffers` count as times to wait; `bytes` must be NULL. NULL: none.
@@ -656,6 +676,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_pipeline_schedule_simul
 
 /**
  * Tells when each action of a rank begins and ends, in seconds from the begin of the step.
+ *
+ * Does not block.
  *
  * @param schedule  The schedule.
  * @param costs     As for trireme_pipeline_schedule_simulate().
@@ -684,6 +706,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_pipeline_schedule_times
 /**
  * Tells the actions that decide the makespan, from the first one to the last one.
  *
+ * Does not block.
+ *
  * @param schedule  The schedule.
  * @param costs     As for trireme_pipeline_schedule_simulate().
  * @param limits    As there.
@@ -707,6 +731,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_pipeline_schedule_criti
 
 /**
  * Writes a schedule as text.
+ *
+ * Does not block.
  *
  * @param schedule  The schedule.
  * @param format    The form.
@@ -737,6 +763,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_pipeline_schedule_write
  * LOOP makes the slowest stage fast, and each stage is within the limit of its rank. V and WAVE
  * take the stages of a rank together, in time and bytes.
  *
+ * Does not block.
+ *
  * @param layers       Costs of the layers, in order.
  * @param layer_count  Layers, 1 to 65,536. Each stage has one at least, without ALLOW_EMPTY.
  * @param options      Ranks, stages, limits. Required.
@@ -746,8 +774,9 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_pipeline_schedule_write
  * @param[out] out_seconds  The time of the slowest stage, or rank. NULL: not told. Not written on
  *                     failure.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a number is out of range, costs are
- *                     negative or not finite, cut_count is wrong, or no cut is within the limits.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, or a number is out of range. Or costs
+ *                     are negative or not finite. Or cut_count is wrong, or no cut is within the
+ *                     limits.
  * @retval TRIREME_ERROR_UNSUPPORTED  There are too many cuts to try, as along a wave of hundreds of
  *                     layers. Or a struct sets a field newer than this library.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.

@@ -12,9 +12,9 @@
 #include <cmocka.h>
 #include <trireme/trireme.h>
 
-#define assert_ok(call)                                                                  \
-    do {                                                                                 \
-        if ((call) != TRIREME_OK) fail_msg("%s: %s", #call, trireme_last_error());       \
+#define assert_ok(call)                                                            \
+    do {                                                                           \
+        if ((call) != TRIREME_OK) fail_msg("%s: %s", #call, trireme_last_error()); \
     } while (0)
 
 static void assert_refused(trireme_status status, trireme_status expected, const char *words) {
@@ -233,24 +233,27 @@ static void lists_of_the_caller_are_taken(void **state) {
     trireme_pipeline_schedule_destroy(schedule);
     const uint32_t outside[] = {0, 2}, lonely[] = {0, 0};
     schedule = NULL;
-    assert_refused(
-        trireme_pipeline_schedule_from_actions(2, 1, outside, 2, actions, counts, &schedule),
-        TRIREME_ERROR_INVALID_ARGUMENT, "rank 2");
-    assert_refused(
-        trireme_pipeline_schedule_from_actions(2, 1, lonely, 2, actions, counts, &schedule),
-        TRIREME_ERROR_INVALID_ARGUMENT, "no stage");
-    assert_refused(trireme_pipeline_schedule_from_actions(2, 1, rank_of, 2, actions, huge, &schedule),
+    assert_refused(trireme_pipeline_schedule_from_actions(2, 1, outside, 2, actions, counts,
+                                                          &schedule),
+                   TRIREME_ERROR_INVALID_ARGUMENT, "rank 2");
+    assert_refused(trireme_pipeline_schedule_from_actions(2, 1, lonely, 2, actions, counts,
+                                                          &schedule),
+                   TRIREME_ERROR_INVALID_ARGUMENT, "no stage");
+    assert_refused(trireme_pipeline_schedule_from_actions(2, 1, rank_of, 2, actions, huge,
+                                                          &schedule),
                    TRIREME_ERROR_INVALID_ARGUMENT, "counts[1]");
-    assert_refused(
-        trireme_pipeline_schedule_from_actions(2, 0, rank_of, 2, actions, counts, &schedule),
-        TRIREME_ERROR_INVALID_ARGUMENT, "micro-batches");
-    assert_refused(trireme_pipeline_schedule_from_actions(2, 1, NULL, 2, actions, counts, &schedule),
+    assert_refused(trireme_pipeline_schedule_from_actions(2, 0, rank_of, 2, actions, counts,
+                                                          &schedule),
+                   TRIREME_ERROR_INVALID_ARGUMENT, "micro-batches");
+    assert_refused(trireme_pipeline_schedule_from_actions(2, 1, NULL, 2, actions, counts,
+                                                          &schedule),
                    TRIREME_ERROR_INVALID_ARGUMENT, "rank_of is NULL");
-    assert_refused(trireme_pipeline_schedule_from_actions(2, 1, rank_of, 2, NULL, counts, &schedule),
+    assert_refused(trireme_pipeline_schedule_from_actions(2, 1, rank_of, 2, NULL, counts,
+                                                          &schedule),
                    TRIREME_ERROR_INVALID_ARGUMENT, "actions is NULL");
-    assert_refused(
-        trireme_pipeline_schedule_from_actions(2, 1, rank_of, 2, actions, NULL, &schedule),
-        TRIREME_ERROR_INVALID_ARGUMENT, "counts is NULL");
+    assert_refused(trireme_pipeline_schedule_from_actions(2, 1, rank_of, 2, actions, NULL,
+                                                          &schedule),
+                   TRIREME_ERROR_INVALID_ARGUMENT, "counts is NULL");
     assert_refused(trireme_pipeline_schedule_from_actions(2, 1, rank_of, 2, actions, counts, NULL),
                    TRIREME_ERROR_INVALID_ARGUMENT, "out_schedule is NULL");
     assert_null(schedule);
@@ -317,16 +320,17 @@ static void bad_options_are_refused(void **state) {
     const trireme_pipeline_costs costs = costs_of(stages, 4);
     const trireme_pipeline_limits limits = TRIREME_PIPELINE_LIMITS_INIT;
     const uint32_t rank_of[] = {0};
-    const trireme_pipeline_schedule_options good = {
-        .struct_size = sizeof good, .order = TRIREME_PIPELINE_ORDER_GPIPE, .ranks = 4,
-        .micro_batches = 2};
+    const trireme_pipeline_schedule_options good = {.struct_size = sizeof good,
+                                                    .order = TRIREME_PIPELINE_ORDER_GPIPE,
+                                                    .ranks = 4,
+                                                    .micro_batches = 2};
     trireme_pipeline_schedule_options bad;
-#define REFUSED(change, words)                                                    \
-    do {                                                                          \
-        bad = good;                                                               \
-        change;                                                                   \
-        assert_refused(trireme_pipeline_schedule_create(&bad, &schedule),         \
-                       TRIREME_ERROR_INVALID_ARGUMENT, words);                    \
+#define REFUSED(change, words)                                            \
+    do {                                                                  \
+        bad = good;                                                       \
+        change;                                                           \
+        assert_refused(trireme_pipeline_schedule_create(&bad, &schedule), \
+                       TRIREME_ERROR_INVALID_ARGUMENT, words);            \
     } while (0)
     REFUSED(bad.struct_size = 8, "struct_size");
     REFUSED(bad.order = 0, "order 0 is unknown");

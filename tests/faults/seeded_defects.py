@@ -28,12 +28,14 @@ from defects import (
     rooted,
     vocabulary,
 )
+from defects import library, network, pipeline
 from defects.settings import BUILD, DOTNET, FLIPS, FOLDER, OVER_GLOO, ROOT
 
 COPY = FOLDER / "source"
 SECONDS = 300  # a test that hangs has caught the defect, too
 TOPICS = (library, network, lines, rooted, lent, placements, layers, vocabulary, context)
 DEFECTS = [defect for topic in TOPICS for defect in topic.DEFECTS]
+DEFECTS = library.DEFECTS + network.DEFECTS + pipeline.DEFECTS
 
 
 def run(command, **options):

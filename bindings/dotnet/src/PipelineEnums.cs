@@ -40,7 +40,7 @@ namespace Trireme
         Best = NativeMethods.TRIREME_PIPELINE_ORDER_BEST,
     }
 
-    /// <summary>What a rank does in one action.</summary>
+    /// <summary>A kind of action.</summary>
     public enum PipelineKind
     {
         /// <summary>Forward.</summary>

@@ -467,8 +467,6 @@ def partition(
     cuts = (c_uint64 * count)()
     seconds = c_double()
     check(
-        library.trireme_partition(
-            native, len(layers), byref(options), cuts, count, byref(seconds)
-        )
+        library.trireme_partition(native, len(layers), byref(options), cuts, count, byref(seconds))
     )
     return Partition(list(cuts), seconds.value)

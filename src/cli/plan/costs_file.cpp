@@ -21,9 +21,8 @@ struct Line {
   }
   void want(std::size_t least, std::size_t most) const {
     if (values.size() >= least && values.size() <= most) return;
-    fail("takes " + std::to_string(least) +
-         (least == most ? "" : " to " + std::to_string(most)) + " numbers, not " +
-         std::to_string(values.size()));
+    fail("takes " + std::to_string(least) + (least == most ? "" : " to " + std::to_string(most)) +
+         " numbers, not " + std::to_string(values.size()));
   }
   std::uint64_t whole(std::size_t i, double most) const {
     if (!(values[i] >= 0 && values[i] <= most) || std::floor(values[i]) != values[i]) {
@@ -46,7 +45,8 @@ bool read_line(const std::string& text, Line* out) {
     double value = 0;
     const char* const end = number.data() + number.size();
     const auto [stop, error] = std::from_chars(number.data(), end, value);
-    if (error != std::errc() || stop != end) out->fail("has \"" + number + "\", which is no number");
+    if (error != std::errc() || stop != end)
+      out->fail("has \"" + number + "\", which is no number");
     out->values.push_back(value);
   }
   return true;
@@ -101,8 +101,9 @@ CostsFile read_costs(const std::string& text) {
     } else if (line.word == "stage") {
       out.stages.push_back(read_stage(line));
     } else {
-      line.fail("is no word of this file; words are ranks, stages_per_rank, micro_batches, stage, "
-                "limit, buffers, overhead, latency and bytes_per_second");
+      line.fail(
+          "is no word of this file; words are ranks, stages_per_rank, micro_batches, stage, "
+          "limit, buffers, overhead, latency and bytes_per_second");
     }
   }
   const std::uint64_t stages = std::uint64_t{out.ranks} * out.stages_per_rank;

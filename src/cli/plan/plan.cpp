@@ -54,8 +54,7 @@ class Plan {
       options.limits = &limits_;
     }
     trireme_pipeline_schedule* made = nullptr;
-    return Handle(trireme_pipeline_schedule_create(&options, &made) == TRIREME_OK ? made
-                                                                                  : nullptr);
+    return Handle(trireme_pipeline_schedule_create(&options, &made) == TRIREME_OK ? made : nullptr);
   }
 
   void compare() const {
@@ -67,15 +66,15 @@ class Plan {
       if (schedule == nullptr) continue;
       const char* const name = trireme_pipeline_order_name(order);
       trireme_pipeline_step_report report = TRIREME_PIPELINE_STEP_REPORT_INIT;
-      const trireme_status status = trireme_pipeline_schedule_simulate(
-          schedule.get(), &costs_, &times_, &report, nullptr, 0);
+      const trireme_status status =
+          trireme_pipeline_schedule_simulate(schedule.get(), &costs_, &times_, &report, nullptr, 0);
       if (status == TRIREME_ERROR_INVALID_STATE) {
         std::printf("%-12s stands still with %u buffers\n", name, file_.buffers);
         continue;
       }
       check(status);
-      const bool fits = trireme_pipeline_schedule_check(schedule.get(), &costs_, &limits_,
-                                                        nullptr) == TRIREME_OK;
+      const bool fits =
+          trireme_pipeline_schedule_check(schedule.get(), &costs_, &limits_, nullptr) == TRIREME_OK;
       std::printf("%-12s %12.6g %12.6g %7.2f%% %14llu  %s\n", name, report.makespan, report.span,
                   100 * report.bubble, static_cast<unsigned long long>(report.peak_bytes),
                   fits ? "yes" : "no");

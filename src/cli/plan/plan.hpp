@@ -6,10 +6,10 @@
 namespace trireme::plan {
 
 struct Settings {
-  std::string file{};             // of costs
-  std::string order = "best";     // that is drawn
+  std::string file{};          // of costs
+  std::string order = "best";  // that is drawn
   std::string format = "drawing";
-  bool all = true;                // the table of all orders
+  bool all = true;  // the table of all orders
 };
 
 // Writes to the standard output. Throws std::runtime_error for a file or an order that is wrong.

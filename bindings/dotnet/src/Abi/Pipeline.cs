@@ -230,7 +230,7 @@ namespace Trireme
         public ulong Evaluations;
     }
 
-    /// <summary>What a check has found. Set struct_size before the call.</summary>
+    /// <summary>The result of a check. Set struct_size before the call.</summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativePipelineCheckReport
     {
@@ -565,9 +565,7 @@ namespace Trireme
         /// <summary>Stages may be without layers.</summary>
         internal const int TRIREME_PARTITION_FLAG_ALLOW_EMPTY = 1;
 
-        /// <summary>
-        /// Names an order, such as "zb-h1". Never NULL; "unknown" for a number that is no order.
-        /// </summary>
+        /// <summary>Names an order, such as "zb-h1". Does not block.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern IntPtr trireme_pipeline_order_name(PipelineOrder order);
 

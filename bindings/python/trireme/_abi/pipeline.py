@@ -285,7 +285,7 @@ class trireme_pipeline_schedule_info(Structure):
 
 
 class trireme_pipeline_check_report(Structure):
-    """What a check has found. Set struct_size before the call."""
+    """The result of a check. Set struct_size before the call."""
 
     _fields_ = [
         # sizeof this struct as the caller knows it.
@@ -405,7 +405,7 @@ class trireme_partition_options(Structure):
 
 
 PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
-    # Names an order, such as "zb-h1". Never NULL; "unknown" for a number that is no order.
+    # Names an order, such as "zb-h1". Does not block.
     "trireme_pipeline_order_name": (c_char_p, [c_int32]),
     # Reads the name of an order. Letters may be large or small; "-", "_" and spaces do not count.
     # Synonyms of other libraries are known, such as "Interleaved1F1B", "ZBVZeroBubble" and

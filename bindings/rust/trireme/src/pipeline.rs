@@ -7,7 +7,7 @@ use trireme_sys as sys;
 use crate::error::{c_text, check, static_text, Error, Result};
 use crate::handle::Handle;
 
-/// What a rank does in one action.
+/// One action of a rank.
 pub use sys::trireme_pipeline_action as PipelineAction;
 /// Times of one rank, in seconds.
 pub use sys::trireme_pipeline_rank_times as RankTimes;
@@ -383,13 +383,8 @@ impl PipelineSchedule {
         let costs = RawCosts::new(costs);
         let limits = raw_limits(&PipelineLimits { buffers, bytes: Vec::new() });
         let mut raw = sys::trireme_pipeline_step_report::init();
-        let none = RankTimes {
-            first_start: 0.0,
-            last_end: 0.0,
-            work: 0.0,
-            peak_bytes: 0,
-            sent_bytes: 0,
-        };
+        let none =
+            RankTimes { first_start: 0.0, last_end: 0.0, work: 0.0, peak_bytes: 0, sent_bytes: 0 };
         let mut ranks = vec![none; self.info()?.ranks as usize];
         // SAFETY: structs that live as long as the call, and memory for so many ranks.
         check(unsafe {
@@ -500,8 +495,7 @@ pub fn partition(layers: &[LayerCosts], options: &PartitionOptions) -> Result<(V
         Some(PipelinePlacement::List(_)) => sys::TRIREME_PIPELINE_PLACEMENT_LIST,
     };
     let ranks = options.ranks as usize;
-    for (what, length) in
-        [("limits", options.limits.len()), ("in_flight", options.in_flight.len())]
+    for (what, length) in [("limits", options.limits.len()), ("in_flight", options.in_flight.len())]
     {
         if length != 0 && length != ranks {
             return Err(Error::invalid(format!("{what} has {length} values for {ranks} ranks")));

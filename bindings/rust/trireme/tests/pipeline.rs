@@ -58,14 +58,12 @@ fn texts_read_back() {
 fn own_lists() {
     let action = |kind, stage| PipelineAction { kind, stage, micro_batch: 0, pair: 0 };
     let (one, two) = (vec![action(1, 0), action(4, 0)], vec![action(1, 1), action(4, 1)]);
-    let schedule =
-        PipelineSchedule::from_actions(&[one.clone(), two.clone()], 1, &[0, 1]).unwrap();
+    let schedule = PipelineSchedule::from_actions(&[one.clone(), two.clone()], 1, &[0, 1]).unwrap();
     schedule.check(None, &PipelineLimits::default()).unwrap();
     let found = schedule.actions(1).unwrap();
     assert_eq!((found.len(), found[1].kind, found[1].stage), (2, 4, 1));
     assert!(schedule.actions(2).is_err());
-    let broken =
-        PipelineSchedule::from_actions(&[vec![one[1], one[0]], two], 1, &[0, 1]).unwrap();
+    let broken = PipelineSchedule::from_actions(&[vec![one[1], one[0]], two], 1, &[0, 1]).unwrap();
     let error = broken.check(None, &PipelineLimits::default()).unwrap_err();
     assert!(error.to_string().contains("rank 0, action 0 (0B0): comes before 0F0"), "{error}");
 }

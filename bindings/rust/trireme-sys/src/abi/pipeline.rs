@@ -274,7 +274,7 @@ structs! {
         /// BEST: schedules that were simulated. Else 0.
         evaluations: u64,
     }
-    /// What a check has found. Set struct_size before the call.
+    /// The result of a check. Set struct_size before the call.
     trireme_pipeline_check_report {
         /// sizeof this struct as the caller knows it.
         struct_size: u32,
@@ -385,13 +385,20 @@ inits! {
 }
 
 extern "C" {
-    /// Names an order, such as "zb-h1". Never NULL; "unknown" for a number that is no order.
+    /// Names an order, such as "zb-h1". Does not block.
+    ///
+    /// * `order`: Any number.
+    ///
+    /// Returns: The name, which lives as long as the library. Never NULL: "unknown" for a number
+    /// that is no order.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
     pub fn trireme_pipeline_order_name(order: trireme_pipeline_order) -> *const c_char;
     /// Reads the name of an order. Letters may be large or small; "-", "_" and spaces do not count.
     /// Synonyms of other libraries are known, such as "Interleaved1F1B", "ZBVZeroBubble" and
     /// "hanayo".
+    ///
+    /// Does not block.
     ///
     /// * `name`: The name.
     /// * `out_order`: The order. Not written on failure.
@@ -419,9 +426,9 @@ extern "C" {
     /// Answers:
     ///
     /// * `TRIREME_OK`
-    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL, a number is unknown or out of range,
-    ///   the order does not have so many stages a rank, costs are negative, not finite or of
-    ///   another number of stages, or no schedule is within the limits.
+    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL, or a number is unknown or out of
+    ///   range. Or the order does not have so many stages a rank. Or costs are negative, not finite
+    ///   or of another number of stages. Or no schedule is within the limits.
     /// * `TRIREME_ERROR_UNSUPPORTED`: `options` sets a field newer than this library.
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out.
     ///
@@ -436,6 +443,8 @@ extern "C" {
     /// Of a CSV, stages and micro-batches are the largest numbers in it, and a stage lies where its
     /// F are. Empty fields are slots in which a rank waits. B with a W of the same micro-batch
     /// means I.
+    ///
+    /// Does not block.
     ///
     /// * `text`: The text; needs no final 0.
     /// * `length`: Its bytes, at most 2^28.
@@ -456,6 +465,8 @@ extern "C" {
     ) -> trireme_status;
     /// Makes a schedule from the caller's own lists. Does not check it: see
     /// trireme_pipeline_schedule_check(). Keeps no pointer.
+    ///
+    /// Does not block.
     ///
     /// * `ranks`: Ranks, 1 to 65,536.
     /// * `micro_batches`: Micro-batches of a step, 1 or more.
@@ -483,6 +494,8 @@ extern "C" {
     ) -> trireme_status;
     /// Destroys a schedule.
     ///
+    /// Does not block.
+    ///
     /// * `schedule`: A schedule; NULL and a stale handle are ignored.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
@@ -505,6 +518,8 @@ extern "C" {
     ) -> trireme_status;
     /// Tells on which rank each stage lies.
     ///
+    /// Does not block.
+    ///
     /// * `schedule`: The schedule.
     /// * `rank_of`: The ranks of the first `capacity` stages. NULL if capacity is 0.
     /// * `capacity`: Stages that fit there.
@@ -524,6 +539,8 @@ extern "C" {
         out_count: *mut u64,
     ) -> trireme_status;
     /// Tells the actions of a rank, in order.
+    ///
+    /// Does not block.
     ///
     /// * `schedule`: The schedule.
     /// * `rank`: A rank of the schedule.
@@ -547,6 +564,8 @@ extern "C" {
     ) -> trireme_status;
     /// Looks whether a schedule can run: all rules of trireme_pipeline_rule. A schedule that holds
     /// them never waits for ever, and no rank holds more bytes than its limit.
+    ///
+    /// Does not block.
     ///
     /// * `schedule`: The schedule.
     /// * `costs`: Bytes of each stage. NULL: memory is not looked at.
@@ -578,6 +597,8 @@ extern "C" {
     /// An action begins when the one before it on its rank has ended and its message is there.
     /// Pairs run one after the other. SEND and RECV take `overhead` alone.
     ///
+    /// Does not block.
+    ///
     /// * `schedule`: The schedule.
     /// * `costs`: Times and bytes of each stage. Required.
     /// * `limits`: `buffers` count as times to wait; `bytes` must be NULL. NULL: none.
@@ -606,6 +627,8 @@ extern "C" {
         rank_capacity: u64,
     ) -> trireme_status;
     /// Tells when each action of a rank begins and ends, in seconds from the begin of the step.
+    ///
+    /// Does not block.
     ///
     /// * `schedule`: The schedule.
     /// * `costs`: As for trireme_pipeline_schedule_simulate().
@@ -639,6 +662,8 @@ extern "C" {
     ) -> trireme_status;
     /// Tells the actions that decide the makespan, from the first one to the last one.
     ///
+    /// Does not block.
+    ///
     /// * `schedule`: The schedule.
     /// * `costs`: As for trireme_pipeline_schedule_simulate().
     /// * `limits`: As there.
@@ -665,6 +690,8 @@ extern "C" {
         out_count: *mut u64,
     ) -> trireme_status;
     /// Writes a schedule as text.
+    ///
+    /// Does not block.
     ///
     /// * `schedule`: The schedule.
     /// * `format`: The form.
@@ -699,6 +726,8 @@ extern "C" {
     /// LOOP makes the slowest stage fast, and each stage is within the limit of its rank. V and
     /// WAVE take the stages of a rank together, in time and bytes.
     ///
+    /// Does not block.
+    ///
     /// * `layers`: Costs of the layers, in order.
     /// * `layer_count`: Layers, 1 to 65,536. Each stage has one at least, without ALLOW_EMPTY.
     /// * `options`: Ranks, stages, limits. Required.
@@ -711,8 +740,8 @@ extern "C" {
     /// Answers:
     ///
     /// * `TRIREME_OK`
-    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL, a number is out of range, costs are
-    ///   negative or not finite, cut_count is wrong, or no cut is within the limits.
+    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL, or a number is out of range. Or costs
+    ///   are negative or not finite. Or cut_count is wrong, or no cut is within the limits.
     /// * `TRIREME_ERROR_UNSUPPORTED`: There are too many cuts to try, as along a wave of hundreds
     ///   of layers. Or a struct sets a field newer than this library.
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out.
