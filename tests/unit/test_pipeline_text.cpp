@@ -196,7 +196,7 @@ void drawings_show_each_action(void**) {
   Times times;
   assert_true(simulate(schedule, equal_costs(2, 1, 0), {.record = true}, &times));
   assert_string_equal(draw_text(schedule, times, 200).c_str(),
-                      "rank 0 0F0 0F1 ........0B0     ....0B1     \n"
+                      "rank 0 0F0 0F1 ........0B0     ....0B1\n"
                       "rank 1 ....1F0 1B0     1F1 1B1     ........\n");
   const std::string narrow = draw_text(schedule, times, 20);
   assert_true(narrow.find('\n') <= 20);

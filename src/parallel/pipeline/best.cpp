@@ -31,7 +31,10 @@ class Search {
     try_named();
     try_lists();
     if (out_.schedule.ranks == 0) return refuse();
+    const Schedule found = out_.schedule;
+    const double value = out_.value;
     improve();
+    if (out_.value == value) out_.schedule = found;  // with its pairs
     Times times;
     simulate(out_.schedule, costs_, {.buffers = options_.limits.buffers, .record = true}, &times);
     out_.bound = is_span() ? times.lower_span : times.lower_bound;

@@ -54,6 +54,7 @@ std::string draw_text(const Schedule& schedule, const Times& times, std::size_t 
       text.resize(end - begin, ' ');
       line.replace(begin, end - begin, text);
     }
+    line.resize(line.find_last_not_of(' ') + 1);
     const std::string name = std::to_string(rank);
     out += "rank " + std::string(digits - name.size(), ' ') + name + " " + line + "\n";
   }
