@@ -18,11 +18,26 @@ namespace Trireme
         /// <summary>Seconds of B; 0 means those of I and W.</summary>
         public double Backward;
 
+        /// <summary>Seconds of R.</summary>
+        public double Recompute;
+
+        /// <summary>Seconds of GATHER.</summary>
+        public double Gather;
+
+        /// <summary>Seconds of REDUCE.</summary>
+        public double Reduce;
+
         /// <summary>Bytes of a micro-batch from F until I or B.</summary>
         public ulong KeptBytes;
 
         /// <summary>Bytes of a micro-batch from I until W.</summary>
         public ulong HeldBytes;
+
+        /// <summary>Bytes of a micro-batch from F until R, where there is an R.</summary>
+        public ulong CheckpointBytes;
+
+        /// <summary>Bytes from GATHER until RELEASE.</summary>
+        public ulong ParameterBytes;
 
         /// <summary>Bytes of the output, and of the gradient that comes back.</summary>
         public ulong MessageBytes;
@@ -59,7 +74,10 @@ namespace Trireme
                     StructSize = (uint)sizeof(NativePipelineStageCosts),
                     Forward = Stages[i].Forward, Input = Stages[i].Input,
                     Weight = Stages[i].Weight, Backward = Stages[i].Backward,
-                    KeptBytes = Stages[i].KeptBytes, HeldBytes = Stages[i].HeldBytes,
+                    Recompute = Stages[i].Recompute, Gather = Stages[i].Gather,
+                    Reduce = Stages[i].Reduce, KeptBytes = Stages[i].KeptBytes,
+                    HeldBytes = Stages[i].HeldBytes, CheckpointBytes = Stages[i].CheckpointBytes,
+                    ParameterBytes = Stages[i].ParameterBytes,
                     MessageBytes = Stages[i].MessageBytes,
                 };
             }
@@ -104,6 +122,12 @@ namespace Trireme
 
         /// <summary>Best alone: bytes that each rank may hold; null is no limit.</summary>
         public ulong[] Limits { get; set; }
+
+        /// <summary>Best alone: messages that may wait at a stage boundary; 0: any.</summary>
+        public int Buffers { get; set; }
+
+        /// <summary>Best alone: whether spans are to be small, and not the makespan.</summary>
+        public bool Span { get; set; }
 
         /// <summary>Best alone: equal options and seeds give equal schedules.</summary>
         public ulong Seed { get; set; }
@@ -224,6 +248,7 @@ namespace Trireme
                 StagesPerRank = Count(options.StagesPerRank, nameof(options.StagesPerRank)),
                 MicroBatches = Count(options.MicroBatches, nameof(options.MicroBatches)),
                 Placement = (int)options.Placement, Seed = options.Seed,
+                Objective = options.Span ? NativeMethods.TRIREME_PIPELINE_OBJECTIVE_SPAN : 0,
                 Evaluations = options.Evaluations,
             };
             NativePipelineStageCosts[] stages =
@@ -241,7 +266,8 @@ namespace Trireme
                 }
 
                 NativePipelineLimits limits = LimitsOf(options.Limits, most);
-                if (options.Limits != null)
+                limits.Buffers = Count(options.Buffers, nameof(options.Buffers));
+                if (options.Limits != null || options.Buffers != 0)
                 {
                     native.Limits = (IntPtr)(&limits);
                 }
