@@ -63,6 +63,15 @@ void best_is_never_worse_than_a_named_one(void**) {
     if (!verdict.holds()) fail_msg("%s", verdict.message.c_str());
     assert_true(best.value == value_of(best.schedule, costs, options.objective));
     assert_true(best.bound <= best.value);
+    if (options.objective == Objective::kSpan) {  // a rank may choose between B, and I and W
+      std::vector<double> work(p);
+      for (std::uint32_t s = 0; s < p * v; ++s) {
+        const StageCosts& stage = costs.stages[s];
+        work[best.schedule.rank_of[s]] +=
+            m * (stage.forward + std::min(stage.backward, stage.input + stage.weight));
+      }
+      assert_true(best.bound <= *std::max_element(work.begin(), work.end()));
+    }
     for (std::int32_t n = 1; n < kNames; ++n) {
       const auto name = static_cast<Name>(n);
       if (!is_defined(name, p, v, m)) continue;

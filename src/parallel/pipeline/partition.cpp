@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kNoWay = std::numeric_limits<double>::infinity();
 constexpr std::uint64_t kMostLayers = 1u << 16;
-constexpr std::uint64_t kMostBytes = 1ull << 40;
+constexpr std::uint64_t kMostLayerBytes = 1ull << 40;
 constexpr std::uint32_t kMostChunks = 4;       // stages a rank of a wave
 constexpr std::uint32_t kMostWaveRanks = 512;  // the recursion is as deep
 constexpr double kMostWork = 1u << 30;
@@ -199,7 +199,7 @@ Status check_layers(const std::vector<LayerCosts>& layers) {
                               number_text(layers[i].seconds) +
                               "; they must be finite and 0 or more");
     }
-    if (layers[i].bytes > kMostBytes || layers[i].kept_bytes > kMostBytes) {
+    if (layers[i].bytes > kMostLayerBytes || layers[i].kept_bytes > kMostLayerBytes) {
       return invalid_argument("bytes of layer " + std::to_string(i) + " are above 2^40");
     }
   }

@@ -113,13 +113,14 @@ class Simulator {
       RankTimes& own = out_.ranks[rank];
       out_.makespan = std::max(out_.makespan, own.last_end);
       out_.span = std::max(out_.span, own.span());
-      out_.lower_span = std::max(out_.lower_span, own.work);
       out_.work += own.work;
       if (options_.bytes) own.peak_bytes = peak_bytes_of(schedule_, rank, costs_);
     }
     if (options_.record) {
-      // Sums in another order may round above it.
-      out_.lower_bound = std::min(lower_bound(schedule_, costs_), out_.makespan);
+      const Bounds bounds = lower_bounds(schedule_, costs_);
+      // Sums in another order may round above them.
+      out_.lower_bound = std::min(bounds.makespan, out_.makespan);
+      out_.lower_span = std::min(bounds.span, out_.span);
       follow();
     }
   }
@@ -171,7 +172,7 @@ bool simulate(const Schedule& schedule, const Costs& costs, const SimulateOption
   return Simulator(schedule, costs, options, out).run();
 }
 
-double lower_bound(const Schedule& schedule, const Costs& costs) {
+Bounds lower_bounds(const Schedule& schedule, const Costs& costs) {
   const std::uint32_t stages = schedule.stages();
   std::vector<double> work(schedule.ranks), head(schedule.ranks, -1);
   const auto between = [&](std::uint32_t stage) {
@@ -187,18 +188,19 @@ double lower_bound(const Schedule& schedule, const Costs& costs) {
     work[rank] += schedule.micro_batches * (stage.forward + costs.overhead + backward);
     way += stage.forward + costs.overhead + between(s);
   }
-  double bound = 0;
+  Bounds out;
   for (std::uint32_t rank = 0; rank < schedule.ranks; ++rank) {
-    bound = std::max(bound, head[rank] + work[rank]);
+    out.makespan = std::max(out.makespan, head[rank] + work[rank]);
+    out.span = std::max(out.span, work[rank]);
   }
   for (std::uint32_t s = stages; s-- > 0;) {
     const StageCosts& stage = costs.stages[s];
     const double last = std::min(stage.backward, stage.input + stage.weight + costs.overhead);
-    bound = std::max(bound, way + last + costs.overhead);
+    out.makespan = std::max(out.makespan, way + last + costs.overhead);
     way += std::min(stage.backward, stage.input) + costs.overhead;
     if (s > 0) way += between(s - 1);
   }
-  return bound;
+  return out;
 }
 
 }  // namespace trireme::pipeline

@@ -29,10 +29,11 @@ struct Step {
 
 struct Times {
   double makespan = 0;
-  double span = 0;         // the longest of all ranks
-  double work = 0;         // of all ranks
-  double lower_bound = 0;  // no schedule of these stages and costs has a shorter makespan
-  double lower_span = 0;
+  double span = 0;  // the longest of all ranks
+  double work = 0;  // of all ranks
+  // With record: no schedule of these stages and costs has a shorter makespan.
+  double lower_bound = 0;
+  double lower_span = 0;  // the same of the span
   std::vector<RankTimes> ranks{};
   // With record: of each action, as Schedule::actions lists them.
   std::vector<double> start{}, end{};
@@ -56,8 +57,13 @@ struct SimulateOptions {
 bool simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options,
               Times* out);
 
-// The greater of two: of a rank, when its first action can begin and its work; of one micro-batch,
-// its way forward and back, and the last W.
-double lower_bound(const Schedule& schedule, const Costs& costs);
+// Of all schedules of these stages, whether they have B, or I and W. Makespan: the greater of two.
+// One is when a rank's first action can begin, and its work. The other is the way of one
+// micro-batch forward and back, and its last W. Span: the work of a rank.
+struct Bounds {
+  double makespan = 0;
+  double span = 0;
+};
+Bounds lower_bounds(const Schedule& schedule, const Costs& costs);
 
 }  // namespace trireme::pipeline
