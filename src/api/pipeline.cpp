@@ -362,7 +362,7 @@ trireme_status trireme_pipeline_schedule_placement(const trireme_pipeline_schedu
 
 namespace {
 
-Status check_rank(const Schedule& schedule, std::uint32_t rank) {
+Status check_schedule_rank(const Schedule& schedule, std::uint32_t rank) {
   if (rank < schedule.ranks) return Status::success();
   return invalid_argument("rank " + std::to_string(rank) + " is not below " +
                           std::to_string(schedule.ranks));
@@ -374,7 +374,7 @@ trireme_status trireme_pipeline_schedule_actions(const trireme_pipeline_schedule
                                                  uint32_t rank, trireme_pipeline_action* actions,
                                                  uint64_t capacity, uint64_t* out_count) {
   return with_schedule(__func__, schedule, [&](const PipelineSchedule& found) -> Status {
-    TRIREME_RETURN_IF_ERROR(check_rank(found.schedule, rank));
+    TRIREME_RETURN_IF_ERROR(check_schedule_rank(found.schedule, rank));
     TRIREME_RETURN_IF_ERROR(check_array(actions, capacity, "actions"));
     TRIREME_RETURN_IF_ERROR(api::require(out_count, "out_count"));
     const auto all = found.schedule.of(rank);
@@ -457,7 +457,7 @@ trireme_status trireme_pipeline_schedule_times(const trireme_pipeline_schedule* 
                                                double* starts, double* ends, uint64_t capacity,
                                                uint64_t* out_count) {
   return with_schedule(__func__, schedule, [&](const PipelineSchedule& found) -> Status {
-    TRIREME_RETURN_IF_ERROR(check_rank(found.schedule, rank));
+    TRIREME_RETURN_IF_ERROR(check_schedule_rank(found.schedule, rank));
     TRIREME_RETURN_IF_ERROR(check_array(starts, capacity, "starts"));
     TRIREME_RETURN_IF_ERROR(check_array(ends, capacity, "ends"));
     TRIREME_RETURN_IF_ERROR(api::require(out_count, "out_count"));

@@ -70,10 +70,10 @@ std::vector<std::uint32_t> place(Placement placement, std::uint32_t ranks,
 }
 
 const char* kind_name(trireme_pipeline_kind kind) {
-  constexpr std::array<const char*, 13> kNames = {"?",      "F",       "I",      "W",      "B",
-                                                  "R",      "SEND_F",  "RECV_F", "SEND_B", "RECV_B",
-                                                  "GATHER", "RELEASE", "REDUCE"};
-  return kind > 0 && kind < static_cast<std::int32_t>(kNames.size()) ? kNames[kind] : "?";
+  constexpr std::array<const char*, 13> kKindNames = {
+      "?",      "F",      "I",      "W",      "B",       "R",     "SEND_F",
+      "RECV_F", "SEND_B", "RECV_B", "GATHER", "RELEASE", "REDUCE"};
+  return kind > 0 && kind < static_cast<std::int32_t>(kKindNames.size()) ? kKindNames[kind] : "?";
 }
 
 std::string action_text(const Action& action) {
