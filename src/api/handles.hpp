@@ -2,9 +2,9 @@
 // never dereferenced. So a stale, foreign or doubly destroyed handle is an error and not a crash.
 #pragma once
 
-  #include <trireme/layers.h>,
-  #include <trireme/context.h>,
-  #include <trireme/pipeline.h>
+#include <trireme/context.h>
+#include <trireme/layers.h>
+#include <trireme/pipeline.h>
 #include <trireme/store.h>
 #include <trireme/tensor.h>
 #include <trireme/types.h>

@@ -94,15 +94,15 @@ ROOMS = {
     "parallel/context": Room(
         "attention over positions of several ranks: chunk pairs, their merges, keys on their way",
         "collectives sharding kernels platform public",
+    ),
     "parallel/pipeline": Room(
         "schedules of stages and micro-batches: made, checked, simulated; pure", "platform public"
     ),
     "store": Room("the job's store", "net platform"),
     "api": Room(
         "the boundary: check, call down, translate",
-        "store parallel/context parallel/tensor trainer optimizer optimizer/rules model collectives schedules backends "
-        "store parallel/pipeline parallel/tensor trainer optimizer optimizer/rules model collectives schedules backends "
-        "backends/gloo backends/mpi kernels platform public",
+        "store parallel/context parallel/pipeline parallel/tensor trainer optimizer optimizer/rules model "
+        "collectives schedules backends backends/gloo backends/mpi kernels platform public",
     ),
     "launch": Room("starts workers and ends them", "net platform"),
     "cli/bench": Room("trireme bench", "schedules public"),

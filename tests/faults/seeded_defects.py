@@ -24,18 +24,28 @@ from defects import (
     library,
     lines,
     network,
+    pipeline,
     placements,
     rooted,
     vocabulary,
 )
-from defects import library, network, pipeline
 from defects.settings import BUILD, DOTNET, FLIPS, FOLDER, OVER_GLOO, ROOT
 
 COPY = FOLDER / "source"
 SECONDS = 300  # a test that hangs has caught the defect, too
-TOPICS = (library, network, lines, rooted, lent, placements, layers, vocabulary, context)
+TOPICS = (
+    library,
+    network,
+    lines,
+    rooted,
+    lent,
+    placements,
+    layers,
+    vocabulary,
+    context,
+    pipeline,
+)
 DEFECTS = [defect for topic in TOPICS for defect in topic.DEFECTS]
-DEFECTS = library.DEFECTS + network.DEFECTS + pipeline.DEFECTS
 
 
 def run(command, **options):
