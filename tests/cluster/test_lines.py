@@ -160,10 +160,11 @@ class Lines(unittest.TestCase):
         self.assertEqual([each["blamed"] for each in said], [[1], [0]], said)
 
     def test_a_cut_further_network_is_a_loss(self):
-        """The ranks still reach each other, and name the rank that one of them has missed first."""
+        """The ranks still reach each other. They name the rank that one of them has missed first, or
+        each other if both are as fast."""
         said = self.check_cut(1)
-        self.assertIn(said[0]["blamed"], [[0], [1]], said)
-        self.assertEqual(said[0]["blamed"], said[1]["blamed"], said)
+        blamed = [each["blamed"] for each in said]
+        self.assertIn(blamed, [[[0], [0]], [[1], [1]], [[1], [0]]], said)
         for each in said:
             self.assertRegex(each["text"], r"line 1 to 10\.77\.1\.[12]:\d+ answered for no bytes")
 
