@@ -168,6 +168,7 @@ namespace Trireme
     }
 
     /// <summary>Who computes the matrix products of layers.</summary>
+    /// <summary>The provider of the matrix products of layers.</summary>
     public enum GemmKind
     {
         /// <summary>A function of the caller, which this binding does not offer.</summary>

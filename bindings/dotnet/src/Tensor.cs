@@ -89,7 +89,7 @@ namespace Trireme
         /// number of ranks up to G. With 0 each rank has one block.
         /// </param>
         /// <param name="timeout">Longest time of a pass; zero is the communicator's.</param>
-        /// <param name="gemm">Who computes the products of layers; null without layers.</param>
+        /// <param name="gemm">The provider of the products of layers; null without layers.</param>
         /// <param name="library">
         /// Of Loaded: the file of the BLAS, or several with commas between them; null takes the
         /// names in docs/tensor.md.

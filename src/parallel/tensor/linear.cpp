@@ -95,9 +95,11 @@ Status run_layer(Tensor& tensor, const std::string& name, const char* what,
     if (status.ok()) return status;
     const std::string told =
         std::string(what) + " of layer \"" + name + "\": " + std::string(status.message());
-    // Peers may wait for this rank in a pass of the layer. If they know of the failure, this
-    // changes nothing.
-    tensor.communicator().fail(status.code(), told);
+    // Peers may wait for this rank in a pass of the layer. A pass that failed has let them know,
+    // and this changes nothing. A pass that was refused fails nothing.
+    if (status.code() != TRIREME_ERROR_INVALID_STATE) {
+      tensor.communicator().fail(status.code(), told);
+    }
     Status result = Status::failure(status.code(), told);
     if (status.details() == nullptr) return result;
     return std::move(result).with_details(*status.details());

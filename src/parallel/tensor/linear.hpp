@@ -148,7 +148,8 @@ class Linear {
 // Checks the name of a layer.
 Status check_layer_name(const std::string& name);
 
-// Runs the work of a call of a layer. A failure names the layer, and fails the group.
+// Runs the work of a call of a layer. A failure names the layer, and fails the group unless a pass
+// was refused.
 Status run_layer(Tensor& tensor, const std::string& name, const char* what,
                  const std::function<Status(Workspace::Use& use)>& work);
 

@@ -36,7 +36,7 @@ pub struct TensorOptions<'a> {
     pub blocks: u32,
     /// Longest time of a pass; else the communicator's timeout.
     pub timeout: Option<Duration>,
-    /// Who computes the products of layers; without it there are none.
+    /// The provider of the products of layers; without it there are no layers.
     pub gemm: Option<Gemm<'a>>,
     /// Whether activations between layers are split by rows.
     pub sequence: bool,
