@@ -90,7 +90,7 @@ class Cutter {
     for (std::uint32_t c = 0; c < chunks(); ++c) out = out * (n_ + 1) + cuts[c];
     return out;
   }
-  std::uint32_t chunks() const { return options_.stages_per_rank; }
+  std::uint32_t chunks() const { return std::min(options_.stages_per_rank, kMostChunks); }
   // Layers that a chunk can still take, together with its neighbour at the inner turn.
   std::uint64_t room(const Cuts& cuts, std::uint32_t chunk) const {
     const std::uint32_t even = chunk / 2 * 2;
@@ -122,7 +122,7 @@ class Cutter {
 
   void choose(std::uint32_t rank, std::uint32_t chunk, const Cuts& cuts, double seconds,
               std::uint64_t bytes, const Cuts& counts, Value* best) {
-    if (chunk == chunks()) {
+    if (chunk >= chunks()) {
       const double value = std::max(seconds, solve(rank + 1, cuts));
       if (value < best->seconds) *best = {value, counts};
       return;

@@ -265,7 +265,8 @@ void append_actions(const Schedule& schedule, std::uint32_t rank, char delimiter
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (i > 0) *out += delimiter;
     if (list[i].pair != 0 && i + 1 < list.size() && list[i + 1].pair == list[i].pair) {
-      *out += "(" + text(list[i]) + ";" + text(list[i + 1]) + ")";
+      out->append("(").append(text(list[i])).append(";");
+      out->append(text(list[i + 1])).append(")");
       if (torch) *out += kOverlap;
       ++i;
     } else {
