@@ -167,7 +167,7 @@ namespace Trireme
         Ranges = NativeMethods.TRIREME_ATTENTION_MASK_RANGES,
     }
 
-    /// <summary>Who computes the matrix products of layers.</summary>
+    /// <summary>The provider that computes the matrix products of layers.</summary>
     /// <summary>The provider of the matrix products of layers.</summary>
     public enum GemmKind
     {
