@@ -167,7 +167,6 @@ namespace Trireme
         Ranges = NativeMethods.TRIREME_ATTENTION_MASK_RANGES,
     }
 
-    /// <summary>The provider that computes the matrix products of layers.</summary>
     /// <summary>The provider of the matrix products of layers.</summary>
     public enum GemmKind
     {
