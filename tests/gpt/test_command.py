@@ -83,6 +83,12 @@ class Command(unittest.TestCase):
             planned = re.search(r"(\d+) bytes of activations planned", other[2].stdout)[1]
             self.assertLessEqual(int(planned), int(time[3]) // 2)
 
+    def test_ranks_may_split_the_layers(self):
+        alone = self.losses(0, "--tensor", "1")
+        self.assertLess(alone[0][1], alone[0][3] - 0.3)
+        for ranks, options in ((2, ["--tensor", "2"]), (4, ["--tensor", "2", "--sequence", "yes"])):
+            self.assertEqual(self.losses(ranks, *options, "--strategy", "zero2")[1], alone[1])
+
     def test_what_it_does_not_understand(self):
         for options, complaint in [
             (["--stepps", "3"], "options, each with a value"),
@@ -92,6 +98,9 @@ class Command(unittest.TestCase):
             (["--shard-ranks", "4294967296"], "--shard-ranks does not take"),
             (["--strategy", "zero9"], "--strategy does not take zero9"),
             (["--heads", "5"], "--heads divides --width"),
+            (["--sequence", "yes"], "--sequence and --tensor-blocks need --tensor"),
+            (["--tensor", "1", "--sequence", "on"], "--sequence does not take on"),
+            (["--tensor", "1", "--tensor-blocks", "3"], "--tensor-blocks divide --heads"),
             (["--dropout", "1"], "--dropout is below 1"),
             (["--text", "/no/such/file"], "cannot be read"),
             (["--activation-budget", "1"], "the least that works is"),

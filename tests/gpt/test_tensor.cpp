@@ -11,6 +11,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
