@@ -119,6 +119,8 @@ Options parse(int argc, char** argv) {
     throw std::runtime_error("--leaves, --sequences and --steps are at least 1");
   if (t.tensor == 0 && (t.sequence || t.tensor_blocks != 0))
     throw std::runtime_error("--sequence and --tensor-blocks need --tensor");
+  if (t.tensor > 0 && t.strategy == TRIREME_STRATEGY_HYBRID_SHARD && t.shard_ranks == 0)
+    throw std::runtime_error("hybrid_shard with --tensor needs --shard-ranks");
   if (c.dropout >= 1) throw std::runtime_error("--dropout is below 1");
   return options;
 }

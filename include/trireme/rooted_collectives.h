@@ -13,7 +13,8 @@
  *   peers have called.
  * - A rank is at most 255 calls ahead of the slowest one, where it waits for it until the deadline.
  * - If ranks disagree, a rank that has left already gets TRIREME_ERROR_MISMATCH from its next call
- *   after another rank has noticed. All ranks whose call is not the announced one notice at once.
+ *   after another rank has noticed. A rank whose call is not the announced one waits for all ranks,
+ *   and notices once they have called.
  * - A rank that has left hears of a peer's death in a later call, too.
  *
  * Call trireme_barrier() to know that all ranks have come.

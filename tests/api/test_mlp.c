@@ -330,7 +330,11 @@ static void run_mlps(trireme_communicator *communicator, int rank, void *context
     struct trial *const trial = context;
     struct verdict *const verdict = &trial->verdicts[rank];
     struct mlp_spec spec = trial->spec;
-    static const uint64_t shapes[][4] = {{7, 5, 13, 6}, {3, 4, 2, 1}, {0, 3, 5, 2}, {2, 1, 0, 3}};
+    static const uint64_t shapes[][4] = {{7, 5, 13, 6},
+                                         {3, 4, 2, 1},
+                                         {0, 3, 5, 2},
+                                         {2, 1, 0, 3},
+                                         {24, 96, 48, 5}};
     trireme_tensor *tensor = NULL;
     EXPECT_STATUS(verdict, TRIREME_OK,
                   make_layer_tensor(communicator, spec.blocks, spec.tensor_flags, spec.gemm,
@@ -374,6 +378,38 @@ static void run_all(trireme_gemm_kind gemm) {
             }
         }
     }
+}
+
+/* Each rank's own activation: their hidden units do not belong together. */
+static void activate_otherwise(trireme_communicator *communicator, int rank, void *context) {
+    struct trial *const trial = context;
+    struct verdict *const verdict = &trial->verdicts[rank];
+    struct mlp_spec spec = trial->spec;
+    trireme_tensor *tensor = NULL;
+    trireme_mlp *mlp = NULL;
+    uint64_t columns = 0;
+    spec.activation = rank == 1 ? TRIREME_ACTIVATION_KIND_SILU : TRIREME_ACTIVATION_KIND_RELU;
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  make_layer_tensor(communicator, 0, 0, TRIREME_GEMM_KIND_BUILTIN, &tensor));
+    const trireme_mlp_options options = mlp_options(&spec, "mlp", &columns);
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_mlp_create(tensor, &options, &mlp));
+    double in[64] = {0}, weights[2][64] = {{0}}, out[64] = {0};
+    char kept[4096];
+    trireme_mlp_weights given = TRIREME_MLP_WEIGHTS_INIT;
+    given.fc1_weight = weights[0];
+    given.fc2_weight = weights[1];
+    EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
+                  trireme_mlp_forward(mlp, in, &given, out, kept, NULL));
+    trireme_mlp_destroy(mlp);
+    trireme_tensor_destroy(tensor);
+}
+
+static void ranks_with_different_activations_all_get_mismatch(void **state) {
+    (void)state;
+    struct trial trial = {
+        .spec = {.dtype = TRIREME_DTYPE_F32, .rows = 3, .input = 2, .hidden = 6, .output = 2}};
+    run_ranks(3, activate_otherwise, &trial);
+    assert_verdicts(trial.verdicts, 3);
 }
 
 static void builtin_mlps_have_the_bits_of_one_process(void **state) {
@@ -690,6 +726,7 @@ static void a_failed_activation_fails_all_ranks(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(builtin_mlps_have_the_bits_of_one_process),
+        cmocka_unit_test(ranks_with_different_activations_all_get_mismatch),
         cmocka_unit_test(mlps_over_openblas_have_the_bits_of_one_process),
         cmocka_unit_test(gradients_are_slopes),
         cmocka_unit_test(activations_are_within_rounding_of_libm),

@@ -99,6 +99,7 @@ class Command(unittest.TestCase):
             (["--strategy", "zero9"], "--strategy does not take zero9"),
             (["--heads", "5"], "--heads divides --width"),
             (["--sequence", "yes"], "--sequence and --tensor-blocks need --tensor"),
+            (["--tensor", "1", "--strategy", "hsdp"], "needs --shard-ranks"),
             (["--tensor", "1", "--sequence", "on"], "--sequence does not take on"),
             (["--tensor", "1", "--tensor-blocks", "3"], "--tensor-blocks divide --heads"),
             (["--dropout", "1"], "--dropout is below 1"),

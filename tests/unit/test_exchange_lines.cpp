@@ -333,8 +333,8 @@ void stretches_that_cannot_be_belong_nowhere(void**) {
                           std::uint64_t bytes) {
     return Stretches::Header{ExchangeMessage::Kind::stretch, of, ticket, first, bytes};
   };
-  assert_ptr_equal(stretches.find(header(number, 5, 0, most)), &takes);
-  assert_ptr_equal(stretches.find(header(number, 5, 2 * most, 4)), &takes);
+  assert_ptr_equal(stretches.begin(header(number, 5, 0, most)), &takes);
+  assert_ptr_equal(stretches.begin(header(number, 5, 2 * most, 4)), &takes);
   const Stretches::Header wrong[] = {
       header(number + 1, 5, 0, most),      header(number, 6, 0, most),
       header(number, 5, 0, most - 1),      header(number, 5, 1, most),
@@ -342,7 +342,10 @@ void stretches_that_cannot_be_belong_nowhere(void**) {
       header(number, 5, 3 * most, 0),      header(number, 5, UINT64_MAX - most + 1, most),
       header(number, 5, most, UINT64_MAX), header(number, 5, 2 * most, 5),
   };
-  for (const Stretches::Header& each : wrong) assert_null(stretches.find(each));
+  for (const Stretches::Header& each : wrong) assert_null(stretches.begin(each));
+  // A stretch that comes again would stand for one that is missing.
+  assert_null(stretches.begin(header(number, 5, 0, most)));
+  assert_ptr_equal(stretches.begin(header(number, 5, most, most)), &takes);
 }
 
 }  // namespace

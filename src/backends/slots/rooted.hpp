@@ -7,8 +7,9 @@
 //
 // So a disagreement cannot stay hidden. Up to their first different call all ranks have made the
 // same ones, so all expect the same next call. At least one of two different calls is not that one.
-// Its rank awaits all, sees the difference, and fails the group. Every other rank learns it in this
-// call if it waits, else in its next one.
+// Its rank awaits all, sees the difference, and fails the group. Every other rank learns it in a
+// wait after that: in this call, or in a later one. No rank takes data of a call that differs from
+// its own.
 //
 // A rank takes a cell again only after all peers have taken a step since. So it is at most kCells -
 // 1 calls ahead of any of them.

@@ -487,7 +487,7 @@ bool ExchangePeer::take_start() {
     return true;
   }
   if (header.kind == Kind::stretch) {
-    incoming_.into = further_.pieces().find(header);
+    incoming_.into = further_.pieces().begin(header);
     if (incoming_.into == nullptr) return corrupt("a piece that was not asked for");
     incoming_.arrived = header.slot;
     incoming_.of_part = incoming_.is_stretch = true;

@@ -94,7 +94,7 @@ FurtherLines::Found FurtherLines::read(int number, const Wire::Transfer* awaited
         if (!line.is_intact()) return Found::wrong_bytes;
         const Stretches::Header& header = line.header();
         const bool is_stretch = header.kind == ExchangeMessage::Kind::stretch;
-        Wire::Transfer* const into = is_stretch ? pieces_.find(header) : nullptr;
+        Wire::Transfer* const into = is_stretch ? pieces_.begin(header) : nullptr;
         if (into == nullptr) return Found::unasked_bytes;
         line.place(into->data + header.slot);
         break;

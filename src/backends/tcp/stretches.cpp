@@ -40,11 +40,13 @@ bool Stretches::sent(const Stretch& stretch) noexcept {
 }
 
 std::uint32_t Stretches::receive(Transfer& transfer) {
-  in_.push_back({&transfer, next_number_});
+  const std::uint64_t stretches =
+      (transfer.bytes + ExchangeMessage::kPartBytes - 1) / ExchangeMessage::kPartBytes;
+  in_.push_back({&transfer, next_number_, std::vector<bool>(stretches)});
   return next_number_++;
 }
 
-Stretches::Transfer* Stretches::find(const Header& header) const {
+Stretches::Transfer* Stretches::begin(const Header& header) {
   const auto found = std::find_if(in_.begin(), in_.end(), [&](const Incoming& each) {
     return each.number == header.number && each.transfer->ticket == header.ticket;
   });
@@ -52,7 +54,11 @@ Stretches::Transfer* Stretches::find(const Header& header) const {
   Transfer* const into = found->transfer;
   const bool fits = header.slot % ExchangeMessage::kPartBytes == 0 && header.slot < into->bytes &&
                     header.bytes == stretch_bytes(*into, header.slot);
-  return fits ? into : nullptr;
+  if (!fits) return nullptr;
+  const std::uint64_t stretch = header.slot / ExchangeMessage::kPartBytes;
+  if (found->begun[stretch]) return nullptr;
+  found->begun[stretch] = true;
+  return into;
 }
 
 bool Stretches::arrived(const Header& header) noexcept {

@@ -44,8 +44,9 @@ class Stretches {
   // Returns the number for the receive.
   std::uint32_t receive(Transfer& transfer);
   bool awaits() const { return !in_.empty(); }
-  // The transfer to which the stretch belongs; null: there is none, or it has no such bytes.
-  Transfer* find(const Header& header) const;
+  // A stretch begins to come. Returns the transfer to which it belongs. Null: there is none, it has
+  // no such bytes, or they have come before. A second copy would stand for a missing stretch.
+  Transfer* begin(const Header& header);
   // All bytes of the stretch are there. True: the transfer is done.
   bool arrived(const Header& header) noexcept;
 
@@ -55,6 +56,7 @@ class Stretches {
   struct Incoming {
     Transfer* transfer;
     std::uint32_t number;
+    std::vector<bool> begun;    // by stretch
     std::uint64_t arrived = 0;  // bytes
   };
 

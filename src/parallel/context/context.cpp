@@ -213,7 +213,10 @@ Status Context::run(AttentionPass pass, const trireme_attention_arrays& arrays,
                     std::vector<std::uint64_t> starts, std::uint64_t timeout_ns) {
   const std::uint64_t hash = agreement(pass, starts);
   const Visibility visibility(options_.positions, options_.shape.causal, std::move(starts));
-  TRIREME_RETURN_IF_ERROR(take_memory(plan(pass).memory.bytes));
+  if (const Status taken = take_memory(plan(pass).memory.bytes); !taken.ok()) {
+    communicator_->fail(taken.code(), taken.message());  // peers may be in the pass already
+    return taken;
+  }
   PassMoves moves(*communicator_, describe(pass), hash, timeout_ns);
   const PassTask task{*this,      pass,  arrays,
                       visibility, moves, static_cast<std::byte*>(memory_->data())};

@@ -27,7 +27,11 @@ PassMoves::PassMoves(Communicator& communicator, std::string name, std::uint64_t
       deadline_(Deadline::after(timeout_ns)) {}
 
 PassMoves::~PassMoves() {
-  if (request_ != nullptr) static_cast<void>(wait());
+  if (request_ == nullptr) return;
+  try {
+    static_cast<void>(wait());
+  } catch (...) {  // no memory for the message
+  }
 }
 
 Operation PassMoves::called(OperationKind kind) const {

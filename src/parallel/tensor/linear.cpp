@@ -150,7 +150,7 @@ Status Linear::make_region(const char* what, trireme_region_kind kind,
         std::uint64_t{options_.stretches},
         std::uint64_t{static_cast<std::uint32_t>(options_.dtype)}, std::uint64_t{options_.bias},
         std::uint64_t{options_.gathered_output}, std::uint64_t{options_.input_split},
-        std::uint64_t{tensor_->keep_gathered()}}) {
+        std::uint64_t{tensor_->keep_gathered()}, options_.also}) {
     region.also = (region.also ^ number) * 0x9e3779b97f4a7c15u;
     region.also ^= region.also >> 29;
   }

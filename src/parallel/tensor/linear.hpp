@@ -38,6 +38,7 @@ struct LinearOptions {
   bool bias = false;
   bool gathered_output = false;
   bool input_split = false;
+  std::uint64_t also = 0;  // another number that ranks compare
 };
 
 // One thread at a time, and one call at a time for all layers of a tensor object.

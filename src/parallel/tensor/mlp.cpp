@@ -23,6 +23,9 @@ Status Mlp::create(std::shared_ptr<Tensor> tensor, const MlpOptions& options,
   layer.rows = options.rows;
   layer.dtype = options.dtype;
   layer.bias = options.bias;
+  // Ranks with different activations would add units that do not belong together.
+  layer.also = std::uint64_t{static_cast<std::uint32_t>(options.activation.kind)} * 2 +
+               (Activation::is_gated(options.activation) ? 1 : 0) + 1;
   std::shared_ptr<Linear> first, second;
   TRIREME_RETURN_IF_ERROR(Linear::create(tensor, layer, &first));
   layer.name = options.name + ".fc2";
@@ -48,8 +51,8 @@ Mlp::Mlp(std::shared_ptr<Tensor> tensor, const MlpOptions& options, std::shared_
       fc1_(first_->info()),
       fc2_(second_->info()),
       activation_(options.activation, options.dtype, fc2_.first, options.rows, fc2_.count),
-      memory_(std::max(fc1_.workspace_bytes,
-                       Workspace::rounded(activated_bytes()) + fc2_.workspace_bytes)) {}
+      memory_(Workspace::rounded(activated_bytes()) +
+              std::max(fc1_.workspace_bytes, fc2_.workspace_bytes)) {}
 
 void Mlp::drop_names() noexcept {
   first_->drop_names();

@@ -1,5 +1,6 @@
 #include "parallel/tensor/workspace.hpp"
 
+#include <new>
 #include <utility>
 
 namespace trireme::parallel {
@@ -36,6 +37,8 @@ Workspace::Use::~Use() {
 
 std::byte* Workspace::Use::take(std::uint64_t bytes) {
   if (bytes == 0) return nullptr;
+  // A plan that is too small must not reach other memory.
+  if (rounded(bytes) > memory_->bytes() - taken_) throw std::bad_alloc();
   std::byte* const at = static_cast<std::byte*>(memory_->data()) + taken_;
   taken_ += rounded(bytes);
   return at;

@@ -26,7 +26,7 @@ class Workspace {
     Use& operator=(const Use&) = delete;
     ~Use();
 
-    // Of reserved memory; NULL for none.
+    // Of reserved memory; NULL for none. Throws std::bad_alloc beyond what is reserved.
     std::byte* take(std::uint64_t bytes);
 
     // Gives back what is taken while it lives.

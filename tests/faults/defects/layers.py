@@ -45,4 +45,11 @@ DEFECTS = [
     ("layers: blocks are promised without a repeatable library",
      "src/parallel/tensor/tensor.cpp", "if (blocks > 0 && !gemm.repeatable) {", "if (false) {",
      "unit_test_gemm"),
+    ("an MLP plans its activations beside one layer alone", "src/parallel/tensor/mlp.cpp",
+     "Workspace::rounded(activated_bytes()) +\n              std::max(fc1_.workspace_bytes,"
+     " fc2_.workspace_bytes)",
+     "std::max(fc1_.workspace_bytes,\n              Workspace::rounded(activated_bytes()) +"
+     " fc2_.workspace_bytes)", "api_test_mlp"),
+    ("ranks may have different activations", "src/parallel/tensor/mlp.cpp",
+     "layer.also = std::uint64_t{", "layer.also = 0 * std::uint64_t{", "api_test_mlp"),
 ]
