@@ -34,11 +34,13 @@ Status prefixed(const std::string& prefix, const Status& failure) {
                                       : std::move(told);
 }
 
-bool is_summed_on(const sharding::Registry& registry, const std::string& axis) {
+// Whether models make one gradient of a parameter there: SHARED, or WHOLE and trained.
+bool has_one_gradient_on(const sharding::Registry& registry, const std::string& axis) {
   return std::any_of(
       registry.parameters().begin(), registry.parameters().end(), [&](const Parameter& parameter) {
         const sharding::AxisPlacement* const placement = placement_on(parameter, axis);
-        return placement != nullptr && placement->kind == TRIREME_PLACEMENT_SHARED;
+        return placement != nullptr && placement->is_copied() &&
+               (placement->kind == TRIREME_PLACEMENT_SHARED || !parameter.frozen);
       });
 }
 
@@ -125,6 +127,12 @@ ChildOptions ModelAxes::norm_child(std::uint64_t timeout_ns) const {
           all_.link->gathers};
 }
 
+std::vector<std::string> ModelAxes::axis_names() const {
+  std::vector<std::string> found;
+  for (const Line& line : lines_) found.push_back(line.axis);
+  return found;
+}
+
 std::vector<Communicator*> ModelAxes::groups() const {
   std::vector<Communicator*> found;
   for (const Line& line : lines_) found.push_back(line.link->communicator.get());
@@ -148,7 +156,8 @@ Status ModelAxes::agree_on_seal(const Link& model, sharding::Registry* registry,
     Status status = line.take_channel(model.timeout_ns);
     // This model's own failure comes first, and the others hear that it has one.
     std::vector<sharding::Fact> all = placed_facts(*registry, line.axis);
-    if (is_summed_on(*registry, line.axis)) all.insert(all.end(), facts.begin(), facts.end());
+    if (has_one_gradient_on(*registry, line.axis))
+      all.insert(all.end(), facts.begin(), facts.end());
     if (status.ok()) status = agree(*line.link, "seal", all, own);
     if (status.ok()) status = settle_placed(*line.link, line.axis, registry);
     if (status.ok()) status = open_group(line, *registry, sums);

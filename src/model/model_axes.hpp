@@ -64,6 +64,8 @@ class ModelAxes {
   ChildOptions norm_child(std::uint64_t timeout_ns) const;
   // In quotes, for messages.
   const std::string& names() const { return names_; }
+  // In the order of the mesh's axes, which is that of all calls along each axis in turn.
+  std::vector<std::string> axis_names() const;
   // Groups that may have failed, in which other models wait for this one.
   std::vector<Communicator*> groups() const;
   // Groups of this model alone, in which it adds up and compares gradients along axes.

@@ -16,6 +16,8 @@ using sharding::AxisPlacement;
 using sharding::Parameter;
 using sharding::Range;
 
+// In the order of the facts: the copied ones, then the split ones, each in the order of
+// registration. Ranks may mix the two kinds in other ways, so no other order is theirs in common.
 // Aliases count as the parameter that they name.
 std::vector<std::uint64_t> placed_on_axis(const sharding::Registry& registry,
                                           const std::string& axis) {
@@ -24,6 +26,9 @@ std::vector<std::uint64_t> placed_on_axis(const sharding::Registry& registry,
     const Parameter& parameter = registry.parameters()[i];
     if (parameter.target == i && placement_on(parameter, axis) != nullptr) numbers.push_back(i);
   }
+  std::stable_partition(numbers.begin(), numbers.end(), [&](std::uint64_t number) {
+    return !placement_on(registry.parameters()[number], axis)->is_split();
+  });
   return numbers;
 }
 
@@ -79,7 +84,8 @@ Status check_parts(const Parameter& parameter, const AxisPlacement& placement,
 
 std::vector<sharding::Fact> placed_facts(const sharding::Registry& registry,
                                          const std::string& axis) {
-  std::vector<sharding::Fact> copied, split;
+  std::vector<sharding::Fact> facts;
+  std::uint64_t copied = 0;
   for (const std::uint64_t number : placed_on_axis(registry, axis)) {
     Parameter parameter = registry.parameters()[number];
     for (AxisPlacement& placement : parameter.placements) {
@@ -87,13 +93,13 @@ std::vector<sharding::Fact> placed_facts(const sharding::Registry& registry,
       parameter.shape[placement.dimension] = placement.extent;
       placement.stretches.clear();
     }
-    std::vector<sharding::Fact>& facts = placement_on(parameter, axis)->is_split() ? split : copied;
-    facts.push_back({(&facts == &split ? "split parameter " : "whole parameter ") +
-                         std::to_string(facts.size()),
+    const bool split = placement_on(parameter, axis)->is_split();
+    if (!split) ++copied;
+    facts.push_back({split ? "split parameter " + std::to_string(facts.size() - copied)
+                           : "whole parameter " + std::to_string(facts.size()),
                      sharding::parameter_text(parameter)});
   }
-  copied.insert(copied.end(), split.begin(), split.end());
-  return copied;
+  return facts;
 }
 
 Status settle_placed(const Link& line, const std::string& axis, sharding::Registry* registry) {
@@ -114,10 +120,11 @@ Status settle_placed(const Link& line, const std::string& axis, sharding::Regist
   operation.kind = OperationKind::all_gather_v;
   operation.dtype = TRIREME_DTYPE_U64;
   operation.counts.assign(lengths, lengths + ranks);
-  std::vector<std::uint64_t> first(ranks);
+  std::vector<std::uint64_t> first(ranks), end(ranks);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     first[rank] = operation.count;
     operation.count += lengths[rank];
+    end[rank] = operation.count;
   }
   std::shared_ptr<Memory> texts;
   TRIREME_RETURN_IF_ERROR(
@@ -130,24 +137,33 @@ Status settle_placed(const Link& line, const std::string& axis, sharding::Regist
   operation.owner = texts;
   TRIREME_RETURN_IF_ERROR(line.run(std::move(operation)));
   Status found = Status::success();
+  bool complete = true;
   for (const std::uint64_t number : numbers) {
     const Parameter& parameter = registry->parameters()[number];
     const AxisPlacement& placement = *placement_on(parameter, axis);
     std::uint64_t least = UINT64_MAX;
     std::vector<HeldRange> held;
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      const auto next = [&] { return words[first[rank]++]; };
+      const auto next = [&] {
+        complete = complete && first[rank] < end[rank];
+        return complete ? words[first[rank]++] : 0;
+      };
       least = std::min(least, next());
-      for (std::uint64_t left = placement.is_split() ? next() : 0; left > 0; --left) {
+      for (std::uint64_t left = placement.is_split() ? next() : 0; complete && left > 0; --left) {
         const std::uint64_t begin = next();
         held.push_back({{begin, next()}, rank});
       }
     }
+    if (!complete) break;
     if (found.ok() && placement.is_split())
       found = check_parts(parameter, placement, std::move(held));
     registry->set_common_number(number, least);
   }
-  return found;
+  // All ranks read the same words, so all of them fail.
+  return complete && first == end
+             ? std::move(found)
+             : Status::failure(TRIREME_ERROR_INTERNAL,
+                               "the ranks' words of placed parameters have other lengths");
 }
 
 }  // namespace trireme::strategies

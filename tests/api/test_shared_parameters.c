@@ -213,9 +213,12 @@ static void check(const struct job *job) {
 
 /* ---- one rank ---- */
 
+/* The axis that this file calls "tensor", as a mesh names it. */
+static const char *axis_name = "tensor";
+
 static trireme_mesh *
 make_mesh(struct verdict *v, trireme_communicator *all, int data, int tensor, bool shard) {
-    const char *const axes[2] = {shard ? "shard" : "data", "tensor"};
+    const char *const axes[2] = {shard ? "shard" : "data", axis_name};
     const int32_t sizes[2] = {data, tensor};
     trireme_mesh_options options = TRIREME_MESH_OPTIONS_INIT;
     options.axis_names = axes;
@@ -229,7 +232,7 @@ make_mesh(struct verdict *v, trireme_communicator *all, int data, int tensor, bo
 static trireme_parameter_placement on_tensor(trireme_placement kind) {
     trireme_parameter_placement placement = TRIREME_PARAMETER_PLACEMENT_INIT;
     placement.kind = kind;
-    placement.axis = "tensor";
+    placement.axis = axis_name;
     return placement;
 }
 
@@ -304,6 +307,21 @@ static void pass(struct verdict *v, const struct job *job, trireme_model *model,
                                                    TRIREME_DTYPE_F32));
     }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
+}
+
+static trireme_optimizer *make_sgd(struct verdict *v, trireme_model *model) {
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_RULE_SGD;
+    rule.learning_rate = 1;
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    return optimizer;
+}
+
+static void destroy(trireme_optimizer *optimizer, trireme_model *model, trireme_mesh *mesh) {
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+    trireme_mesh_destroy(mesh);
 }
 
 static void take_values(struct verdict *v, struct job *job, trireme_model *model, int rank) {
@@ -391,9 +409,7 @@ static void train(trireme_communicator *all, int rank, void *context) {
         EXPECT(v, memory.planned_step_bytes == memory.sent_step_bytes);
     }
     take_values(v, job, model, rank);
-    trireme_optimizer_destroy(optimizer);
-    trireme_model_destroy(model);
-    trireme_mesh_destroy(mesh);
+    destroy(optimizer, model, mesh);
 }
 
 static void run_job(struct job *job, rank_function *function) {
@@ -425,6 +441,17 @@ static void run_everywhere(struct job job) {
 }
 
 static const struct job plain = {.passes = 1, .dtype = TRIREME_DTYPE_F32, .way = FLAT};
+
+static void run_strategies(int data, int tensor, rank_function *function) {
+    for (int strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; ++strategy) {
+        static struct job job;
+        job = plain;
+        job.data = data;
+        job.tensor = tensor;
+        job.strategy = strategy;
+        run_job(&job, function);
+    }
+}
 
 static void each_strategy_adds_up_along_the_axis(void **state) {
     (void)state;
@@ -506,11 +533,7 @@ static void add_blocks(trireme_communicator *all, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK,
                   add(model, "norm", WIDTH, TRIREME_DTYPE_F32, TRIREME_PLACEMENT_SHARED));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
-    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_RULE_SGD;
-    rule.learning_rate = 1;
-    trireme_optimizer *optimizer = NULL;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    trireme_optimizer *const optimizer = make_sgd(v, model);
     float gradient[WIDTH], values[WIDTH];
     const int own = BLOCKS / job->tensor;
     for (int i = 0; i < WIDTH; ++i) {
@@ -528,9 +551,7 @@ static void add_blocks(trireme_communicator *all, int rank, void *context) {
     if (rank == job->tensor - 1) {
         memcpy(block_results[job->tensor / 2], values, sizeof values); /* 1, 2, 4: 0, 1, 2 */
     }
-    trireme_optimizer_destroy(optimizer);
-    trireme_model_destroy(model);
-    trireme_mesh_destroy(mesh);
+    destroy(optimizer, model, mesh);
 }
 
 static void sums_of_blocks_have_the_same_bits_for_every_number_of_ranks(void **state) {
@@ -637,16 +658,7 @@ static void miss_some(trireme_communicator *all, int rank, void *context) {
 static void a_parameter_that_one_model_uses_is_updated_in_all(void **state) {
     (void)state;
     if (!ranks_make_groups()) skip();
-    for (int strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; ++strategy) {
-        for (int data = 1; data <= 2; ++data) {
-            static struct job job;
-            job = plain;
-            job.data = data;
-            job.tensor = 2;
-            job.strategy = strategy;
-            run_job(&job, miss_some);
-        }
-    }
+    for (int data = 1; data <= 2; ++data) run_strategies(data, 2, miss_some);
 }
 
 static void overflow(trireme_communicator *all, int rank, void *context) {
@@ -675,22 +687,13 @@ static void overflow(trireme_communicator *all, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK,
                   trireme_model_gather_parameters(model, values, 12, TRIREME_DTYPE_F32));
     EXPECT(v, values[4] == 1 - (float)job->tensor && values[11] == 0);
-    trireme_optimizer_destroy(optimizer);
-    trireme_model_destroy(model);
-    trireme_mesh_destroy(mesh);
+    destroy(optimizer, model, mesh);
 }
 
 static void an_overflow_in_a_summand_skips_the_step_of_all(void **state) {
     (void)state;
     if (!ranks_make_groups()) skip();
-    for (int strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; ++strategy) {
-        static struct job job;
-        job = plain;
-        job.data = 2;
-        job.tensor = 2;
-        job.strategy = strategy;
-        run_job(&job, overflow);
-    }
+    run_strategies(2, 2, overflow);
 }
 
 /* A tied parameter: the sum of both names' gradients is the summand. */
@@ -723,11 +726,7 @@ static void tie(trireme_communicator *all, int rank, void *context) {
     alias.placement_count = 0;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &alias, NULL));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
-    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_RULE_SGD;
-    rule.learning_rate = 1;
-    trireme_optimizer *optimizer = NULL;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    trireme_optimizer *const optimizer = make_sgd(v, model);
     const float one[3] = {1, 2, 3}, ten[3] = {10, 20, 30};
     float values[3];
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
@@ -741,22 +740,45 @@ static void tie(trireme_communicator *all, int rank, void *context) {
     EXPECT_STATUS(v, TRIREME_OK,
                   trireme_model_gather_parameters(model, values, 3, TRIREME_DTYPE_F32));
     for (int i = 0; i < 3; ++i) EXPECT(v, values[i] == -(float)(job->tensor * 11 * (i + 1)));
-    trireme_optimizer_destroy(optimizer);
-    trireme_model_destroy(model);
-    trireme_mesh_destroy(mesh);
+    destroy(optimizer, model, mesh);
 }
 
 static void names_of_a_shared_parameter_are_one_summand(void **state) {
     (void)state;
     if (!ranks_make_groups()) skip();
-    for (int strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; ++strategy) {
-        static struct job job;
-        job = plain;
-        job.data = 2;
-        job.tensor = 3;
-        job.strategy = strategy;
-        run_job(&job, tie);
+    run_strategies(2, 3, tie);
+}
+
+/* Stage 0 begins its backward when stage 1 has handed in all gradients of its own. */
+static void pass_by_stages(trireme_communicator *all, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_mesh *const mesh = make_mesh(v, all, 1, job->tensor, false);
+    trireme_model *const model = make_small(v, mesh, job->strategy, TRIREME_UNUSED_ERROR);
+    trireme_optimizer *const optimizer = make_sgd(v, model);
+    const float gradient[3] = {1, 2, 4};
+    float values[12];
+    if (rank == 0) EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(all, NULL));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_begin_backward(model, 0));
+    for (uint64_t i = 4; i-- > 0;) {
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_gradient_ready(model, i, gradient, 3, TRIREME_DTYPE_F32));
     }
+    if (rank == 1) EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(all, NULL));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_end_backward(model));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_gather_parameters(model, values, 12, TRIREME_DTYPE_F32));
+    for (int i = 0; i < 12; ++i) EXPECT(v, values[i] == 1 - gradient[i % 3] * (i < 9 ? 2 : 1));
+    destroy(optimizer, model, mesh);
+}
+
+static void a_stage_waits_for_no_stage_before_it(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    axis_name = "pipeline";
+    run_strategies(1, 2, pass_by_stages);
+    axis_name = "tensor";
 }
 
 int main(void) {
@@ -770,6 +792,7 @@ int main(void) {
         cmocka_unit_test(a_parameter_that_one_model_uses_is_updated_in_all),
         cmocka_unit_test(an_overflow_in_a_summand_skips_the_step_of_all),
         cmocka_unit_test(names_of_a_shared_parameter_are_one_summand),
+        cmocka_unit_test(a_stage_waits_for_no_stage_before_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

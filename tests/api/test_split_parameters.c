@@ -29,6 +29,7 @@ struct job {
     uint32_t dimension; /* that is cut */
     int fused;          /* stretches of a rank */
     bool later;         /* on odd ranks of "tensor" another parameter comes before */
+    bool mixed; /* on odd ranks of "tensor" the whole parameter comes before the split one */
     struct verdict verdicts[MOST_RANKS];
 };
 
@@ -125,7 +126,7 @@ static void train(trireme_communicator *all, int rank, void *context) {
     trireme_mesh *const mesh = make_mesh(v, all, job);
     trireme_model *const model = make_model(v, mesh, job->strategy);
     const uint64_t two[DIMENSIONS] = {1, 1, 2};
-    const bool late = job->later && tensor % 2 == 1;
+    const bool late = job->later && tensor % 2 == 1, mixed = job->mixed && tensor % 2 == 1;
     if (late) {
         EXPECT_STATUS(v, TRIREME_OK, add_matrix(model, "before", two, TRIREME_DTYPE_BF16, NULL));
     }
@@ -139,11 +140,15 @@ static void train(trireme_communicator *all, int rank, void *context) {
     placement.extent = whole_shape[job->dimension];
     placement.stretches = pairs;
     placement.stretch_count = (uint64_t)job->fused;
-    EXPECT_STATUS(v, TRIREME_OK, add_matrix(model, "w", shape, TRIREME_DTYPE_BF16, &placement));
     trireme_parameter_placement whole = TRIREME_PARAMETER_PLACEMENT_INIT;
     whole.kind = TRIREME_PLACEMENT_WHOLE;
     whole.axis = "tensor";
-    EXPECT_STATUS(v, TRIREME_OK, add_matrix(model, "norm", two, TRIREME_DTYPE_BF16, &whole));
+    for (int i = 0; i < 2; ++i) {
+        const bool split = (i == 0) != mixed;
+        EXPECT_STATUS(v, TRIREME_OK,
+                      add_matrix(model, split ? "w" : "norm", split ? shape : two,
+                                 TRIREME_DTYPE_BF16, split ? &placement : &whole));
+    }
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
     rule.kind = TRIREME_RULE_SGD;
@@ -154,21 +159,23 @@ static void train(trireme_communicator *all, int rank, void *context) {
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
     uint32_t numbers[MOST];
-    const int count = numbers_of(job, tensor, numbers), first = late ? 2 : 0;
+    const int count = numbers_of(job, tensor, numbers), first = late || mixed ? 2 : 0;
+    const int of_norm = mixed ? 0 : first + count;
+    const uint64_t draws_of_norm = job->mixed ? 0 : 1; /* the least number in any model */
     float expected[MOST], norm[2] = {1, 1}, flat[MOST + 4] = {0};
     for (int i = 0; i < count; ++i) expected[i] = 1 + (float)(numbers[i] % 64) / 128;
     uint16_t values[MOST + 4] = {0};
     for (int i = 0; i < count; ++i) {
         values[first + i] = (uint16_t)(bits_of_float(expected[i]) >> 16);
     }
-    for (int i = 0; i < 2; ++i) values[first + count + i] = 0x3f80;
-    const uint64_t elements = (uint64_t)(first + count + 2);
+    for (int i = 0; i < 2; ++i) values[of_norm + i] = 0x3f80;
+    const uint64_t elements = (uint64_t)(first + count + (mixed ? 0 : 2));
     EXPECT_STATUS(v, TRIREME_OK,
                   trireme_model_broadcast_parameters(model, values, elements, TRIREME_DTYPE_BF16,
                                                      0));
     for (int step = 0; step < STEPS; ++step) {
         for (int i = 0; i < count; ++i) flat[first + i] = gradient_at(step, numbers[i]);
-        for (int i = 0; i < 2; ++i) flat[first + count + i] = 0.377f * (float)(i + 1);
+        for (int i = 0; i < 2; ++i) flat[of_norm + i] = 0.377f * (float)(i + 1);
         EXPECT_STATUS(v, TRIREME_OK,
                       trireme_model_accumulate_flat(model, flat, elements, TRIREME_DTYPE_F32, 0));
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
@@ -182,7 +189,8 @@ static void train(trireme_communicator *all, int rank, void *context) {
             volatile float change = 0.01f * (0.377f * (float)(i + 1));
             volatile float next = norm[i] - change;
             norm[i] = float_of_bits(
-                (uint32_t)rounded(next, SEED, (uint64_t)step + 1, 1, (uint32_t)i) << 16);
+                (uint32_t)rounded(next, SEED, (uint64_t)step + 1, draws_of_norm, (uint32_t)i)
+                << 16);
         }
     }
     EXPECT_STATUS(v, TRIREME_OK,
@@ -192,7 +200,7 @@ static void train(trireme_communicator *all, int rank, void *context) {
         wrong += values[first + i] != bits_of_float(expected[i]) >> 16;
     }
     for (int i = 0; i < 2; ++i) {
-        wrong += values[first + count + i] != bits_of_float(norm[i]) >> 16;
+        wrong += values[of_norm + i] != bits_of_float(norm[i]) >> 16;
     }
     EXPECT(v, wrong == 0);
     trireme_optimizer_destroy(optimizer);
@@ -239,6 +247,24 @@ static void models_draw_by_one_number_of_a_parameter(void **state) {
                            .fused = 3,
                            .later = true};
         run_job(&job, train);
+    }
+}
+
+/* Ranks agree on the order of the whole parameters, and on that of the split ones. */
+static void models_mix_whole_and_split_parameters_in_any_way(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    for (int strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; ++strategy) {
+        for (int tensor = 2; tensor <= 4; ++tensor) {
+            static struct job job;
+            job = (struct job){.data = 2,
+                               .tensor = tensor,
+                               .strategy = strategy,
+                               .dimension = 1,
+                               .fused = 3,
+                               .mixed = true};
+            run_job(&job, train);
+        }
     }
 }
 
@@ -545,6 +571,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_part_is_rounded_as_in_the_whole),
         cmocka_unit_test(models_draw_by_one_number_of_a_parameter),
+        cmocka_unit_test(models_mix_whole_and_split_parameters_in_any_way),
         cmocka_unit_test(parts_that_mean_nothing_are_refused),
         cmocka_unit_test(parts_that_do_not_make_the_whole_are_told_at_seal),
         cmocka_unit_test(a_part_takes_the_norm_of_the_whole),

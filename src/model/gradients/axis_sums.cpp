@@ -96,6 +96,8 @@ AxisSums::AxisSums(const sharding::Registry& registry, const sharding::Layout& l
       memory_(memory),
       link_(link),
       axes_(sharding::shared_axes(registry, layout, skips)),
+      at_once_(std::all_of(axes_.begin(), axes_.end(),
+                           [](const SharedAxis& each) { return each.axis == "tensor"; })),
       lines_(axes_.size()),
       prepared_(layout.buckets.size()) {}
 

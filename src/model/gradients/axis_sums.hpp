@@ -42,6 +42,9 @@ class AxisSums {
   // ---- a backward pass ----
   bool any() const { return !axes_.empty(); }
   bool after_hook() const { return after_hook_; }
+  // Whether all ranks of the sums make their passes at the same time. Along "tensor" they do. Along
+  // another axis a rank's backward may need that of a peer, as between stages of a pipeline.
+  bool at_once() const { return at_once_; }
   void begin_pass();
   // The hook has seen the bucket, if there is one.
   void note_prepared(std::uint64_t bucket) { prepared_[bucket] = true; }
@@ -83,6 +86,7 @@ class AxisSums {
   const BucketMemory& memory_;
   Link& link_;
   const std::vector<sharding::SharedAxis> axes_;
+  const bool at_once_;
   std::vector<Line> lines_;     // by axis
   std::vector<bool> prepared_;  // by bucket, in this pass
 };

@@ -119,8 +119,10 @@ Status Reducer::fill_missing() {
 
 // Peers may need this rank in a gather before they launch a bucket. They do if this rank is absent,
 // or if they lack a gradient, which they know only at the end of their pass. Models along an axis
-// need each other in the caller's own operations, too.
+// need each other in the caller's own operations, too. A wait for a sum inside a pass could be one
+// for a peer that needs the rest of this pass.
 bool Reducer::may_wait() const {
+  if (!sums_.at_once()) return false;
   if (sums_.any() && (sums_.after_hook() || unused_ != TRIREME_UNUSED_ERROR)) return false;
   return !passes_.absent() && !leaves_over_ &&
          (unused_ == TRIREME_UNUSED_ERROR || layout_.spread.whole_parameters());

@@ -45,17 +45,15 @@ Status ParameterNorms::allocate(const ShardView& shard) {
     places_.push_back(place);
     if (is_trained(parameters[i], i)) place += kWordsOfParameter;
   }
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    for (const sharding::AxisPlacement& placement : parameters[i].placements) {
-      if (!is_split_on(parameters[i], i, placement)) continue;
-      auto norms = std::find_if(axes_.begin(), axes_.end(),
-                                [&](const AxisNorms& each) { return each.axis == placement.axis; });
-      if (norms == axes_.end()) {
-        norms = axes_.emplace(axes_.end());
-        norms->axis = placement.axis;
-      }
-      norms->places.push_back(is_trained(parameters[i], i) ? places_[i] : sharding::kNone);
+  for (const std::string& axis : shard.axes().axis_names()) {
+    AxisNorms norms;
+    norms.axis = axis;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const sharding::AxisPlacement* const placement = placement_on(parameters[i], axis);
+      if (placement == nullptr || !is_split_on(parameters[i], i, *placement)) continue;
+      norms.places.push_back(is_trained(parameters[i], i) ? places_[i] : sharding::kNone);
     }
+    if (!norms.places.empty()) axes_.push_back(std::move(norms));
   }
   constexpr std::uint64_t kBytes = kWordsOfParameter * sizeof(std::int64_t);
   for (AxisNorms& norms : axes_) {

@@ -34,6 +34,7 @@ class ParameterNorms {
 
   Arena words_;                        // sums of squares, two for each place of a parameter
   std::vector<std::uint64_t> places_;  // by parameter
+  // In the order of the mesh, which all ranks have in common. Ranks may register in another order.
   std::vector<AxisNorms> axes_;
 };
 

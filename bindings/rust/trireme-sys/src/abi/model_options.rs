@@ -64,6 +64,8 @@
 //! * Summands travel as f32, or as f64 where the parameter is f64. reduce_dtype rounds their sum.
 //! * A gradient counts as handed in if any rank along the axis has handed it in.
 //! * Buckets keep the order of the first step, as with TRIREME_MODEL_FLAG_FIXED_ORDER.
+//! * Along "pipeline" a pass waits for no sum before its end. With zero2, zero3 and hybrid_shard
+//!   buckets may then take memory beyond the plan.
 //! * Working memory holds the summands once more. An axis of one rank takes no memory and no time.
 //! * trireme_model_seal() compares the strategy, gradients, leaves, unused and reduce_dtype of such
 //!   models along the axis, and whether there is a hook. A difference is a MISMATCH.
@@ -89,12 +91,18 @@
 //! * Each part counts once in a norm. The flat vectors, ranges and saved state are those of the
 //!   rank's part. The caller's rule sees the numbers of elements in the part.
 //!
-//! Whole gradients: ranks that hold a parameter TRIREME_PLACEMENT_WHOLE hand in the same gradient.
-//! The first three steps of an optimizer compare it along the axis, and so does each step of
-//! check_every. A difference is a MISMATCH that names the parameter and the ranks, such as where a
-//! sum over the axis was forgotten. No parameter has changed then. Models with such parameters step
-//! together. TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD and TRIREME_OPTIMIZER_FLAG_ONE_SWEEP keep no
-//! reduced gradient to compare.
+//! Whole gradients: ranks that hold a parameter TRIREME_PLACEMENT_WHOLE hand in the same gradient,
+//! bit for bit. The first three steps of an optimizer compare it along the axis, and so does each
+//! step of check_every. A difference is a MISMATCH that names the parameter and the ranks, such as
+//! where a sum over the axis was forgotten. No parameter has changed then. Models with such
+//! parameters step together.
+//!
+//! * Kernels of the ranks may give other bits, such as sums with atomic additions. Then make the
+//!   parameter SHARED, and each rank hands in its part of the gradient. Or one rank makes the
+//!   gradient and broadcasts it along the axis.
+//! * trireme_model_seal() compares the same options as for shared parameters.
+//! * TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD and TRIREME_OPTIMIZER_FLAG_ONE_SWEEP keep no reduced
+//!   gradient to compare.
 //!
 //! Ownership: the call that takes a string or an array copies it. Thread safety: plain data.
 
