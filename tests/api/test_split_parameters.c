@@ -502,6 +502,68 @@ static void a_part_takes_the_norm_of_the_whole(void **state) {
     }
 }
 
+/* Two matrices of ones, each in two parts: "a" along "tensor", "b" along "pipeline". Two
+ * ranks add them in the other order. Gradients are 1 in the first part and 2 in the other one, so
+ * that LARS moves an element by 0.001 / sqrt(2.5) of its gradient. */
+static void step_on_two_axes(trireme_communicator *all, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    const char *const axes[3] = {"pipeline", "data", "tensor"};
+    const int32_t sizes[3] = {2, 1, 2};
+    trireme_mesh_options mesh_options = TRIREME_MESH_OPTIONS_INIT;
+    mesh_options.axis_names = axes;
+    mesh_options.axis_sizes = sizes;
+    mesh_options.axis_count = 3;
+    trireme_mesh *mesh = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_mesh_create(all, &mesh_options, &mesh));
+    trireme_model *const model = make_model(v, mesh, job->strategy);
+    float values[20], gradients[20];
+    int count = 0;
+    for (int i = 0; i < 2; ++i) {
+        const bool along_tensor = (i == 0) == (rank % 3 == 0);
+        const uint64_t shape[DIMENSIONS] = {2, along_tensor ? 8 : 2, 1};
+        const int part = along_tensor ? rank % 2 : rank / 2;
+        const uint64_t half = shape[1], pair[2] = {half * (uint64_t)part, half};
+        for (uint64_t k = 0; k < 2 * half; ++k) gradients[count++] = 1 + (float)part;
+        trireme_parameter_placement placement = split(1, 2 * half, pair, 1);
+        placement.axis = along_tensor ? "tensor" : "pipeline";
+        EXPECT_STATUS(v, TRIREME_OK,
+                      add_matrix(model, along_tensor ? "a" : "b", shape, TRIREME_DTYPE_F32,
+                                 &placement));
+    }
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_RULE_LARS;
+    rule.learning_rate = 1;
+    trireme_optimizer *optimizer = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    for (int i = 0; i < 20; ++i) values[i] = 1;
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_broadcast_parameters(model, values, 20, TRIREME_DTYPE_F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_accumulate_flat(model, gradients, 20, TRIREME_DTYPE_F32, 0));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_gather_parameters(model, values, 20, TRIREME_DTYPE_F32));
+    for (int i = 0; i < 20; ++i) {
+        const double wanted = 1 - 0.001 * (double)gradients[i] / sqrt(2.5);
+        EXPECT(v, fabs((double)values[i] - wanted) < 1e-6);
+    }
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+    trireme_mesh_destroy(mesh);
+}
+
+static void norms_have_one_order_of_axes(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    for (int strategy = 1; strategy <= TRIREME_STRATEGY_ZERO3; ++strategy) {
+        static struct job job;
+        job = (struct job){.data = 2, .tensor = 2, .strategy = strategy};
+        run_job(&job, step_on_two_axes);
+    }
+}
+
 /* Models with other rules. */
 static void want_another_rule(trireme_communicator *all, int rank, void *context) {
     struct job *const job = context;
@@ -575,6 +637,7 @@ int main(void) {
         cmocka_unit_test(parts_that_mean_nothing_are_refused),
         cmocka_unit_test(parts_that_do_not_make_the_whole_are_told_at_seal),
         cmocka_unit_test(a_part_takes_the_norm_of_the_whole),
+        cmocka_unit_test(norms_have_one_order_of_axes),
         cmocka_unit_test(models_of_one_parameter_have_one_rule),
         cmocka_unit_test(rules_of_whole_parameters_refuse_a_part),
     };
