@@ -592,6 +592,35 @@ static void models_of_one_parameter_have_one_rule(void **state) {
     run_job(&job, want_another_rule);
 }
 
+/* Models that would make other gradients of a whole parameter. */
+static void want_other_leaves(trireme_communicator *all, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_mesh *const mesh = make_mesh(v, all, job);
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_ZERO2;
+    options.leaves = rank % job->tensor == 0 ? 4 : 8;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_mesh_create_model(mesh, &options, &model));
+    const uint64_t shape[DIMENSIONS] = {4, 6, 5};
+    trireme_parameter_placement whole = TRIREME_PARAMETER_PLACEMENT_INIT;
+    whole.kind = TRIREME_PLACEMENT_WHOLE;
+    whole.axis = "tensor";
+    EXPECT_STATUS(v, TRIREME_OK, add_matrix(model, "w", shape, TRIREME_DTYPE_F32, &whole));
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_seal(model));
+    EXPECT(v, says("options.leaves is 4 on rank 0 and 8 on rank 1"));
+    trireme_model_destroy(model);
+    trireme_mesh_destroy(mesh);
+}
+
+static void models_of_a_whole_parameter_have_one_way_to_its_gradient(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    static struct job job;
+    job = (struct job){.data = 2, .tensor = 2};
+    run_job(&job, want_other_leaves);
+}
+
 /* They would take the rows or the matrix of a part for those of the whole. */
 static void want_rules(trireme_communicator *all, int rank, void *context) {
     struct job *const job = context;
@@ -639,6 +668,7 @@ int main(void) {
         cmocka_unit_test(a_part_takes_the_norm_of_the_whole),
         cmocka_unit_test(norms_have_one_order_of_axes),
         cmocka_unit_test(models_of_one_parameter_have_one_rule),
+        cmocka_unit_test(models_of_a_whole_parameter_have_one_way_to_its_gradient),
         cmocka_unit_test(rules_of_whole_parameters_refuse_a_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
