@@ -11,7 +11,7 @@
  * (docs/collectives.md). Then:
  * - TRIREME_OK means that this rank is done and may use its memory again. It does not mean that the
  *   peers have called.
- * - A rank is at most 255 calls ahead of the slowest one, where it waits for it until the deadline.
+ * - A rank is at most 63 calls ahead of the slowest one, where it waits for it until the deadline.
  * - If ranks disagree, a rank that has left already gets TRIREME_ERROR_MISMATCH from its next call
  *   after another rank has noticed. A rank whose call is not the announced one waits for all ranks,
  *   and notices once they have called.

@@ -212,6 +212,10 @@ void ModelAxes::fail_all_ranks(const Status& cause) const noexcept {
   if (!all_in_line()) all_.link->communicator->fail(cause.code(), cause.message());
 }
 
+void ModelAxes::fail_own_groups(const Status& cause) const noexcept {
+  for (const auto& group : own_groups_) group->fail(cause.code(), cause.message());
+}
+
 // Every model along the axis holds the same parameters there, so each makes a group, or none does.
 Status ModelAxes::open_group(Line& line, const sharding::Registry& registry, const Sums& sums) {
   bool placed = false;

@@ -99,6 +99,8 @@ class ModelAxes {
   void tell_failure(const Link& model) const;
   // Fails the group of all ranks, but for an axis of the caller's.
   void fail_all_ranks(const Status& cause) const noexcept;
+  // Ends the models' own groups: this model cannot come there.
+  void fail_own_groups(const Status& cause) const noexcept;
   // Fails the groups in which other models may wait for this one.
   void fail(trireme_status code, std::string_view why) const noexcept;
   // Collective along each axis in turn, where a parameter is whole. All ranks of this model call

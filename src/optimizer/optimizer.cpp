@@ -141,7 +141,6 @@ Status check_begin(const ShardView& shard, Status read) {
   const ModelAxes& axes = shard.axes();
   if (ready.ok() || !axes.sealed()) return ready;
   try {
-    static_cast<void>(axes.agree_on_axes(kCreateCall, {}, Status(ready)));
     static_cast<void>(axes.agree_on_mesh(shard.link(), kCreateCall, {}, ready));
     return ready;
   } catch (...) {
@@ -193,6 +192,14 @@ Status Optimizer::create(const std::shared_ptr<Model>& model, const optimizers::
   Status ready = optimizers::read_settings(options, &settings);
   if (ready.ok()) ready = check_settings(shard, settings, told);
   if (axes.any()) {
+    // All models of the mesh have a norm, or none has one. They compare along an axis together.
+    // This comes first: a model that has failed before tells all ranks here, and they meet nowhere
+    // else.
+    ready = axes.agree_on_mesh(shard.link(), kCreateCall,
+                               {{"a norm or loss scale", wants_norm(settings) ? "set" : "not set"},
+                                {"options.check_every", std::to_string(settings.check_every)}},
+                               ready);
+    TRIREME_RETURN_IF_ERROR(ready);
     // Copies of a parameter have one gradient, which all models compare or none does.
     const bool compares = !settings.one_sweep && !shard.updates_in_backward();
     ready =
@@ -200,11 +207,8 @@ Status Optimizer::create(const std::shared_ptr<Model>& model, const optimizers::
                            {{"a gradient that is there before its update", compares ? "yes" : "no"},
                             {"the rule", kernels::rule_name(settings.rule.kind)}},
                            std::move(ready));
-    // All models of the mesh have a norm, or none has one. They compare along an axis together.
-    ready = axes.agree_on_mesh(shard.link(), kCreateCall,
-                               {{"a norm or loss scale", wants_norm(settings) ? "set" : "not set"},
-                                {"options.check_every", std::to_string(settings.check_every)}},
-                               ready);
+    // The ranks of other axes hear of a failure.
+    ready = axes.agree_on_mesh(shard.link(), kCreateCall, {}, ready);
   }
   TRIREME_RETURN_IF_ERROR(ready);
   std::shared_ptr<Communicator> norm_ranks = told_norm_ranks;
@@ -270,6 +274,10 @@ Status Optimizer::create(const std::shared_ptr<Model>& model, const optimizers::
   if (norm_ranks != nullptr && !all_come && !told) axes.tell_failure(shard.link());
   if (norm_ranks != nullptr && all_come) {
     ready = optimizer->norms_.open_norm_ranks(*norm_ranks, norm_child, kCreateCall, facts, ready);
+  }
+  // Other models may have their optimizers by now. They would wait for this one in a step.
+  if (ready.code() == TRIREME_ERROR_OUT_OF_MEMORY || ready.code() == TRIREME_ERROR_SYSTEM) {
+    axes.fail_own_groups(ready);
   }
   TRIREME_RETURN_IF_ERROR(ready);
   optimizer->norms_.make_room();

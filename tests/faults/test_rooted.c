@@ -19,8 +19,8 @@
 #include "processes.h"
 #include "ranks.h"
 
-#define WINDOW 256 /* cells: a rank is at most one call less than this ahead */
-#define WARM 8     /* equal calls after which the next one is expected */
+#define WINDOW 64 /* cells: a rank is at most one call less than this ahead */
+#define WARM 8    /* equal calls after which the next one is expected */
 
 static const int worlds[] = {2, 3, 4, 5, 8};
 #define WORLDS (sizeof worlds / sizeof worlds[0])

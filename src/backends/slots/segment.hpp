@@ -65,7 +65,7 @@ static_assert(offsetof(Slot, send) == 64);
 
 // Cells of a rank in a channel, used in turn by position; and the channels that have them: those of
 // the caller's operations.
-constexpr std::uint64_t kCells = 256;
+constexpr std::uint64_t kCells = 64;
 constexpr std::uint32_t kCellChannels = kModelChannel;
 constexpr std::uint64_t kCellBytes = 176;  // payload that fits into a cell
 
@@ -170,10 +170,11 @@ struct Layout {
     ballots = take(n * sizeof(Ballot));
     proposals = take(n * 2 * sizeof(Proposal));
     lanes = take(n * kChannels * sizeof(Lane));
-    has_cells = rings_of < 0 && n > 1;
-    cells = take(has_cells ? n * kCellChannels * kCells * sizeof(Cell) : 0);
     rings = take(2 * (rings_of < 0 ? n : 2) * n * ring_bytes);
     stages = take(n * (kStages + kUrgentStages) * stage_bytes);
+    // Last: so no stage lies on a further huge page because of them.
+    has_cells = rings_of < 0 && n > 1;
+    cells = take(has_cells ? n * kCellChannels * kCells * sizeof(Cell) : 0);
     total_bytes = end;
   }
 
