@@ -679,7 +679,7 @@ class Arguments(unittest.TestCase):
 
     def test_what_is_unknown_or_out_of_range_is_refused(self):
         n = ["--nproc-per-node", "1"]
-        self.refused([], "run, bench, doctor or info")
+        self.refused([], "run, bench, plan, doctor or info")
         self.refused(["walk"], "walk")
         self.refused(["run"], "--nproc-per-node")
         self.refused(["run", "--", "true"], "--nproc-per-node")
