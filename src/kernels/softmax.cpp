@@ -23,6 +23,7 @@ const SoftmaxLoops& softmax_loops(trireme_dtype dtype) {
 // elements at once, or some of them in f32.
 template <class Body>
 void each_softmax_piece(trireme_dtype dtype, const void* elements, std::uint64_t count, Body body) {
+  if (count == 0) return;  // there may be no elements to point at
   if (!is_narrow(dtype)) {
     body(elements, count, std::uint64_t{0});
     return;
