@@ -261,6 +261,7 @@ impl<T: Element> AttentionCall<'_, T> {
 
 /// The results of a pair in a forward pass, which the closure writes. They begin as zeros.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct ForwardPair<'a> {
     /// The output of each query and head, before it is divided by the sum.
     pub output: &'a mut [f32],
@@ -273,6 +274,7 @@ pub struct ForwardPair<'a> {
 /// The results of a pair in a backward pass: its summands, which the closure writes. They begin as
 /// zeros.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct BackwardPair<'a> {
     pub dq: &'a mut [f32],
     pub dk: &'a mut [f32],
@@ -540,8 +542,8 @@ impl<T: Element> Context<T> {
         ] {
             same(name, found, "the context", wanted)?;
         }
-        raw.output = output.as_ptr().cast_mut().cast();
-        raw.kept = kept.as_ptr().cast_mut();
+        raw.output = output.as_ptr() as *mut _;
+        raw.kept = kept.as_ptr() as *mut _;
         raw.d_output = d_output.as_ptr().cast();
         raw.dq = gradients.dq.as_mut_ptr().cast();
         raw.dk = gradients.dk.as_mut_ptr().cast();

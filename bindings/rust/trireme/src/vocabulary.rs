@@ -242,7 +242,7 @@ impl<T: Element> Vocabulary<T> {
                 targets.as_ptr().cast(),
                 Dtype::I32 as i32,
                 targets.len() as u64,
-                place.cast_const().cast(),
+                place as *const _,
                 kept.0.as_ptr().cast(),
                 weights,
                 place.cast(),

@@ -4,15 +4,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Structs of public fields that a caller fills, most of them with `..` and defaults.
-const FILLED_BY_CALLERS: [&str; 23] = [
+const FILLED_BY_CALLERS: [&str; 37] = [
+    "AttentionGradients",
+    "AttentionInputs",
+    "AttentionOptions",
     "Buckets",
     "CapabilityQuery",
     "Clipping",
     "CommunicatorOptions",
+    "ContextOptions",
     "GroupOptions",
+    "LayerCosts",
     "LayerOptions",
+    "LinearOptions",
     "LossScale",
     "MeshOptions",
+    "MlpGradients",
+    "MlpOptions",
+    "MlpWeights",
     "ModelOptions",
     "Offload",
     "OperationOptions",
@@ -20,9 +29,14 @@ const FILLED_BY_CALLERS: [&str; 23] = [
     "OptimizerOptions",
     "Parameter",
     "ParameterGroup",
+    "PartitionOptions",
+    "PipelineCosts",
+    "PipelineLimits",
+    "PipelineOptions",
     "RandomPart",
     "RegionOptions",
     "Shards",
+    "StageCosts",
     "StateRange", // no caller can make one: it has private fields
     "TensorOptions",
     "TrainerOptions",
