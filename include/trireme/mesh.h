@@ -20,7 +20,8 @@
  * - "data": along it lie copies of the model, and each rank has data of its own.
  * - "shard": the ranks along it keep one copy between them.
  * - "tensor" and "pipeline": each rank along them has a model of its own, such as parts of the same
- *   layers, or other layers. Gradients are never added up along these axes.
+ *   layers, or other layers. Gradients are added up along these axes for parameters that are
+ *   TRIREME_PLACEMENT_SHARED there, and for no others.
  *
  * The axes decide about these options, so each may stay at its default:
  * - data_parallel, zero1, zero2 and zero3 spread a model over "data". zero1, zero2 and zero3 may

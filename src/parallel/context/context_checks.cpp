@@ -16,18 +16,6 @@ std::string said(const char* field, std::uint64_t value) {
   return std::string("options.") + field + " is " + std::to_string(value);
 }
 
-Status check_context_name(const std::string& name) {
-  if (name.empty()) return invalid_argument("options.name is empty");
-  if (name.size() > 63) {
-    return invalid_argument("options.name has " + std::to_string(name.size()) +
-                            " bytes, more than 63");
-  }
-  if (!is_utf8(name)) return invalid_argument("options.name is not UTF-8");
-  const std::string clean = clean_text(name);
-  if (clean == name) return Status::success();
-  return invalid_argument("options.name, \"" + clean + "\", has a control character in it");
-}
-
 Status check_choice(const char* field, const char* prefix, std::int32_t value) {
   if (value == 1 || value == 2) return Status::success();
   return invalid_argument(std::string("options.") + field + " is " + std::to_string(value) +
@@ -105,7 +93,7 @@ Status check_heads(const ContextOptions& options) {
 }  // namespace
 
 Status check_context_options(const ContextOptions& options, std::uint32_t world_size) {
-  TRIREME_RETURN_IF_ERROR(check_context_name(options.name));
+  TRIREME_RETURN_IF_ERROR(check_object_name(options.name));
   TRIREME_RETURN_IF_ERROR(check_choices(options));
   TRIREME_RETURN_IF_ERROR(check_chunks(options, world_size));
   return check_heads(options);

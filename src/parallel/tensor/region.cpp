@@ -95,17 +95,6 @@ Status check_size(const RegionOptions& options) {
                           dtype_name(options.dtype) + " are more bytes than memory can hold");
 }
 
-Status check_name(const std::string& name) {
-  if (name.empty()) return invalid_argument("options.name is empty");
-  if (name.size() > 63) {
-    return invalid_argument("options.name has " + text_of(name.size()) + " bytes, more than 63");
-  }
-  if (!is_utf8(name)) return invalid_argument("options.name is not UTF-8");
-  const std::string clean = clean_text(name);
-  if (clean == name) return Status::success();
-  return invalid_argument("options.name, \"" + clean + "\", has a control character in it");
-}
-
 Status check_unit(const RegionOptions& options, trireme_region_dimension dimension,
                   const char* field, std::uint64_t unit, const char* what, std::uint64_t extent) {
   if (unit <= 1) return Status::success();
@@ -168,7 +157,7 @@ Status take_scratch(Steps& steps, std::uint64_t bytes, std::byte** out) {
 
 Status Region::create(std::shared_ptr<Tensor> tensor, RegionOptions options,
                       std::shared_ptr<Region>* out) {
-  TRIREME_RETURN_IF_ERROR(check_name(options.name));
+  TRIREME_RETURN_IF_ERROR(check_object_name(options.name));
   TRIREME_RETURN_IF_ERROR(check_kind(options));
   TRIREME_RETURN_IF_ERROR(check_size(options));
   TRIREME_RETURN_IF_ERROR(check_units(options));

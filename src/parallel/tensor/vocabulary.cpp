@@ -17,18 +17,6 @@ namespace {
 
 constexpr std::uint64_t kMostVocabularyBytes = 1ull << 56;  // no processor of today addresses more
 
-Status check_vocabulary_name(const std::string& name) {
-  if (name.empty()) return invalid_argument("options.name is empty");
-  if (name.size() > 63) {
-    return invalid_argument("options.name has " + std::to_string(name.size()) +
-                            " bytes, more than 63");
-  }
-  if (!is_utf8(name)) return invalid_argument("options.name is not UTF-8");
-  const std::string clean = clean_text(name);
-  if (clean == name) return Status::success();
-  return invalid_argument("options.name, \"" + clean + "\", has a control character in it");
-}
-
 Status check_bytes(const char* what, std::initializer_list<std::uint64_t> factors) {
   std::uint64_t bytes = 1;
   for (const std::uint64_t factor : factors) {
@@ -101,7 +89,7 @@ std::string describe_vocabulary_pass(const char* pass, const std::string& name,
 
 Status Vocabulary::create(std::shared_ptr<Tensor> tensor, VocabularyOptions options,
                           std::shared_ptr<Vocabulary>* out) {
-  TRIREME_RETURN_IF_ERROR(check_vocabulary_name(options.name));
+  TRIREME_RETURN_IF_ERROR(check_object_name(options.name));
   TRIREME_RETURN_IF_ERROR(check_vocabulary_numbers(options));
   TRIREME_RETURN_IF_ERROR(check_vocabulary_size(*tensor, options));
   out->reset(new Vocabulary(std::move(tensor), std::move(options)));
