@@ -68,16 +68,4 @@ std::size_t whole_characters(std::string_view text, std::size_t most) noexcept {
   return follows(bytes) ? most : bytes;  // a letter is never so long, so this is not UTF-8
 }
 
-Status check_object_name(const std::string& name) {
-  if (name.empty()) return invalid_argument("options.name is empty");
-  if (name.size() > 63) {
-    return invalid_argument("options.name has " + std::to_string(name.size()) +
-                            " bytes, more than 63");
-  }
-  if (!is_utf8(name)) return invalid_argument("options.name is not UTF-8");
-  const std::string clean = clean_text(name);
-  if (clean == name) return Status::success();
-  return invalid_argument("options.name, \"" + clean + "\", has a control character in it");
-}
-
 }  // namespace trireme

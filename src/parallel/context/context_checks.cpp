@@ -5,7 +5,7 @@
 #include <string>
 
 #include "platform/names.hpp"
-#include "platform/utf8.hpp"
+#include "platform/object_name.hpp"
 
 namespace trireme::parallel {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "kernels/reduce.hpp"
 #include "platform/names.hpp"
+#include "platform/object_name.hpp"
 #include "platform/utf8.hpp"
 
 namespace trireme::parallel {

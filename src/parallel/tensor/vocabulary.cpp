@@ -10,6 +10,7 @@
 #include "kernels/reduce.hpp"
 #include "platform/mix.hpp"
 #include "platform/names.hpp"
+#include "platform/object_name.hpp"
 #include "platform/utf8.hpp"
 
 namespace trireme::parallel {
