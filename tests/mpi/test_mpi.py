@@ -5,6 +5,7 @@ rank that is killed.
 Usage: test_mpi.py openmpi|mpich BUILD_FOLDER [unittest arguments]
 """
 
+import concurrent.futures
 import contextlib
 import os
 import pathlib
@@ -28,7 +29,7 @@ BUILD = pathlib.Path()
 TRIALS = (
     100 if os.environ.get("TRIREME_TEST_LONG") else 5
 )  # of killing a rank, each of two ways to work
-AT_ONCE = 5  # jobs that start together, as they mostly wait
+AT_ONCE = 5  # jobs that run side by side, as they mostly wait
 LONG = 240  # seconds; longer than anything healthy takes on a busy machine
 WORLDS = (1, 2, 3, 4)
 
@@ -49,19 +50,27 @@ def mpirun(ranks, *command, name=None):
 
 
 def run(ranks, *command, **more):
-    return subprocess.run(
-        mpirun(ranks, *command),
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-        env=environment(**more),
-    )
+    """In a folder of its own: what mpirun keeps there, another one might clear away."""
+    with tempfile.TemporaryDirectory() as folder:
+        return subprocess.run(
+            mpirun(ranks, *command),
+            capture_output=True,
+            text=True,
+            timeout=LONG,
+            env=environment(TMPDIR=folder, **more),
+        )
 
 
 def run_well(test, ranks, *command, **more):
     result = run(ranks, *command, **more)
     test.assertEqual(result.returncode, 0, result.stdout + result.stderr)
     return result.stdout
+
+
+def at_once(call, *arguments):
+    """Calls with one of each list at a time, AT_ONCE calls side by side. Raises what one of them raises."""
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(call, *arguments))
 
 
 def check_training(test, start, ranks):
@@ -134,7 +143,7 @@ class Parts:
         wait_until(lambda: not any(map(alive, pids)), "the end of every rank")
 
     def start_waiting_job(self, stack):
-        """In a folder of its own: what mpirun keeps there, another one might clear away."""
+        """In a folder of its own, as run()."""
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         errors = stack.enter_context(open(f"{folder}/errors", "w"))
         command = mpirun(3, BUILD / "tests/mpi/mpi_job", "wait", "mpi://", *self.BACKEND)
@@ -190,8 +199,8 @@ class MpiItself(Parts, unittest.TestCase):
         self.part("timeout_at_once", (3,))
 
     def test_a_rank_that_does_not_go_on_ends_the_collective_of_all(self):
-        for part in ("frozen", "broken", "frozen_at_once", "broken_at_once"):
-            self.part(part, (2, 3))
+        parts = ("frozen", "broken", "frozen_at_once", "broken_at_once")
+        at_once(lambda part: self.part(part, (2, 3)), parts)
 
 
 class OneHost(Parts, unittest.TestCase):
@@ -298,8 +307,7 @@ class TwoHosts(unittest.TestCase):
             self.part("again", each)
 
     def test_a_rank_that_does_not_go_on_ends_the_collective_of_all(self):
-        for part in ("timeout", "frozen", "broken"):
-            self.part(part, 2)
+        at_once(lambda part: self.part(part, 2), ("timeout", "frozen", "broken"))
 
     def test_training_has_the_bits_of_any_other_group(self):
         for each in (1, 2):
@@ -339,9 +347,7 @@ class Lent(unittest.TestCase):
     """Calls on memory that MPI works on without a copy."""
 
     def part(self, part, worlds):
-        for ranks in worlds:
-            with self.subTest(ranks=ranks):
-                run_well(self, ranks, BUILD / "tests/mpi/mpi_lent", part)
+        at_once(lambda ranks: run_well(self, ranks, BUILD / "tests/mpi/mpi_lent", part), worlds)
 
     def test_every_length_in_place_or_not(self):
         self.part("moves", (1, 2, 3, 4, 5))
