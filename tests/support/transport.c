@@ -34,6 +34,7 @@ struct net {
     pthread_cond_t changed;
     int world_size;
     bool let_go;
+    bool closing; /* no frame is waited for: receivers end at once, not at their next timeout */
     int released;
     struct end ends[];
 };
@@ -144,7 +145,7 @@ static int32_t receive_frame(void *user_data, int32_t *out_from, void *data, uin
     int32_t status = TRIREME_OK;
     pthread_mutex_lock(&net->mutex);
     while (end->first == NULL && status == TRIREME_OK) {
-        if (pthread_cond_timedwait(&net->changed, &net->mutex, &until) != 0) {
+        if (net->closing || pthread_cond_timedwait(&net->changed, &net->mutex, &until) != 0) {
             status = TRIREME_ERROR_TIMEOUT;
         }
     }
@@ -215,6 +216,8 @@ int net_sent(struct net *net, int rank) {
 void net_destroy(struct net *net, int count) {
     net_let_go(net);
     pthread_mutex_lock(&net->mutex);
+    net->closing = true;
+    pthread_cond_broadcast(&net->changed);
     while (net->released < count) pthread_cond_wait(&net->changed, &net->mutex);
     pthread_mutex_unlock(&net->mutex);
     for (int rank = 0; rank < net->world_size; ++rank) {

@@ -319,7 +319,7 @@ std::string named(const char* what, int size, std::uint64_t trial) {
 // As many as may die one after the other without a decision in between.
 void while_a_majority_lives_all_of_it_decide(void**) {
   std::uint64_t deaths = 0;
-  for (std::uint64_t trial = 0; trial < fuzz::trials(10'000); ++trial) {
+  for (std::uint64_t trial = 0; trial < fuzz::trials(4'000); ++trial) {
     fuzz::Random random{fuzz::seed() ^ trial};
     const bool few = trial / 6 % 2 != 0;
     const int size = few ? kFewSizes[trial % 6] : kSizes[trial % 6];
@@ -356,7 +356,7 @@ void while_a_majority_lives_all_of_it_decide(void**) {
 // the lower one.
 void a_broken_connection_costs_one_rank(void**) {
   int paid = 0;
-  for (std::uint64_t trial = 0; trial < fuzz::trials(5'000); ++trial) {
+  for (std::uint64_t trial = 0; trial < fuzz::trials(2'000); ++trial) {
     fuzz::Random random{fuzz::seed() * 5 ^ trial};
     const bool few = trial / 6 % 3 != 0;
     const int size = few ? kFewSizes[1 + trial % 5] : kSizes[2 + trial % 4];
@@ -446,7 +446,7 @@ void who_has_voted_is_not_absent(void**) {
 // Two sides from some moment on, and one of them may already be smaller than it was.
 void of_two_sides_one_goes_on(void**) {
   int by_lowest = 0;
-  for (std::uint64_t trial = 0; trial < fuzz::trials(20'000); ++trial) {
+  for (std::uint64_t trial = 0; trial < fuzz::trials(8'000); ++trial) {
     fuzz::Random random{~fuzz::seed() ^ trial};
     const int size = kSizes[1 + trial % 5];
     constexpr std::uint64_t kDecisions = 3;
@@ -493,7 +493,7 @@ void of_two_sides_one_goes_on(void**) {
 void nothing_makes_two_decisions_of_one(void**) {
   std::uint64_t stuck = 0;
   std::uint64_t decisions = 0;
-  const std::uint64_t trials = fuzz::trials(15'000);
+  const std::uint64_t trials = fuzz::trials(6'000);
   for (std::uint64_t trial = 0; trial < trials; ++trial) {
     fuzz::Random random{fuzz::seed() * 3 ^ trial};
     const bool few = trial / 5 % 2 != 0;
