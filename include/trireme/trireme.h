@@ -12,6 +12,7 @@
 #include <trireme/collectives.h>
 #include <trireme/communicator.h>
 #include <trireme/context.h>
+#include <trireme/experts.h>
 #include <trireme/export.h>
 #include <trireme/failpoint.h>
 #include <trireme/layers.h>

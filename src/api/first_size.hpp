@@ -6,6 +6,7 @@
 #include <trireme/communicator.h>
 #include <trireme/layers.h>
 #include <trireme/context.h>
+#include <trireme/experts.h>
 #include <trireme/mesh.h>
 #include <trireme/messages.h>
 #include <trireme/model_options.h>
@@ -90,6 +91,10 @@ TRIREME_FIRST_SIZE(trireme_context_options, 96);
 TRIREME_FIRST_SIZE(trireme_context_info, 112);
 TRIREME_FIRST_SIZE(trireme_attention_arrays, 80);
 TRIREME_FIRST_SIZE(trireme_attention_options, 32);
+TRIREME_FIRST_SIZE(trireme_experts_options, 72);
+TRIREME_FIRST_SIZE(trireme_experts_info, 136);
+TRIREME_FIRST_SIZE(trireme_experts_route_arrays, 96);
+TRIREME_FIRST_SIZE(trireme_experts_route_info, 48);
 TRIREME_FIRST_SIZE(trireme_mlp_options, 80);
 TRIREME_FIRST_SIZE(trireme_mlp_weights, 40);
 TRIREME_FIRST_SIZE(trireme_mlp_gradients, 40);

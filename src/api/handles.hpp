@@ -3,6 +3,7 @@
 #pragma once
 
 #include <trireme/context.h>
+#include <trireme/experts.h>
 #include <trireme/layers.h>
 #include <trireme/pipeline.h>
 #include <trireme/store.h>
@@ -32,6 +33,7 @@ class Trainer;
 namespace trireme::parallel {
 class Linear;
 class Context;
+class Experts;
 class Mlp;
 class Region;
 class Tensor;
@@ -59,7 +61,8 @@ enum class HandleType : std::uint8_t {
   linear,
   context,
   mlp,
-  pipeline_schedule
+  pipeline_schedule,
+  experts
 };
 
 // The object behind each public type.
@@ -87,6 +90,7 @@ TRIREME_HANDLE(trireme_linear, parallel::Linear, linear);
 TRIREME_HANDLE(trireme_context, parallel::Context, context);
 TRIREME_HANDLE(trireme_mlp, parallel::Mlp, mlp);
 TRIREME_HANDLE(trireme_pipeline_schedule, PipelineSchedule, pipeline_schedule);
+TRIREME_HANDLE(trireme_experts, parallel::Experts, experts);
 #undef TRIREME_HANDLE
 
 namespace detail {

@@ -17,6 +17,7 @@ PHRASES = (
     "one call at a time per layer",
     "one call at a time per tensor object",
     "one pass at a time per context",
+    "one pass at a time per layer of experts",
 )
 
 

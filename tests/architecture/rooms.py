@@ -95,13 +95,17 @@ ROOMS = {
         "attention over positions of several ranks: chunk pairs, their merges, keys on their way",
         "collectives sharding kernels platform public",
     ),
+    "parallel/experts": Room(
+        "a layer of experts: routing, and rows on their way to experts and back",
+        "collectives sharding kernels platform public",
+    ),
     "parallel/pipeline": Room(
         "schedules of stages and micro-batches: made, checked, simulated; pure", "platform public"
     ),
     "store": Room("the job's store", "net platform"),
     "api": Room(
         "the boundary: check, call down, translate",
-        "store parallel/context parallel/pipeline parallel/tensor trainer optimizer optimizer/rules model "
+        "store parallel/context parallel/experts parallel/pipeline parallel/tensor trainer optimizer optimizer/rules model "
         "collectives schedules backends backends/gloo backends/mpi kernels platform public",
     ),
     "launch": Room("starts workers and ends them", "net platform"),

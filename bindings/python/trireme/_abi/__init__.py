@@ -15,6 +15,8 @@ from .communicator import *
 from .communicator import PROTOTYPES as _communicator
 from .context import *
 from .context import PROTOTYPES as _context
+from .experts import *
+from .experts import PROTOTYPES as _experts
 from .failpoint import *
 from .failpoint import PROTOTYPES as _failpoint
 from .layers import *
@@ -68,8 +70,9 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     **_batch,
     **_communicator,
     **_context,
-    **_failpoint,
     **_tensor,
+    **_experts,
+    **_failpoint,
     **_layers,
     **_log,
     **_mesh,

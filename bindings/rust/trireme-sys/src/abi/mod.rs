@@ -6,6 +6,7 @@ mod buffer;
 mod collectives;
 mod communicator;
 mod context;
+mod experts;
 mod failpoint;
 mod layers;
 mod log;
@@ -36,6 +37,7 @@ pub use buffer::*;
 pub use collectives::*;
 pub use communicator::*;
 pub use context::*;
+pub use experts::*;
 pub use failpoint::*;
 pub use layers::*;
 pub use log::*;
@@ -66,6 +68,7 @@ pub use vocabulary::*;
 pub const CONSTANTS: &[&[(&str, i64)]] = &[
     collectives::CONSTANTS,
     context::CONSTANTS,
+    experts::CONSTANTS,
     layers::CONSTANTS,
     log::CONSTANTS,
     mesh::CONSTANTS,
@@ -92,6 +95,7 @@ pub fn layout(line: &mut dyn FnMut(&str, &str, usize, usize)) {
     collectives::layout(line);
     communicator::layout(line);
     context::layout(line);
+    experts::layout(line);
     layers::layout(line);
     mesh::layout(line);
     messages::layout(line);
