@@ -309,7 +309,7 @@ static void route_a_bad_row(trireme_communicator *communicator, int rank, void *
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_experts_route(experts, &arrays, &routed, NULL));
     EXPECT(verdict, says(test->words) && r.kept[0] == 0x5a && routed.real_rows == 0);
-    /* The group works on, and nobody looks at a row of padding. */
+    /* The group works on. A row of padding is not read. */
     memset(r.padding, 0, r.rows);
     if (rank == 1) r.padding[1] = 7;
     arrays.padding = r.padding;

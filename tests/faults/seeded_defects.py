@@ -19,6 +19,7 @@ import sys
 
 from defects import (
     context,
+    experts,
     layers,
     lent,
     library,
@@ -43,6 +44,7 @@ TOPICS = (
     layers,
     vocabulary,
     context,
+    experts,
     pipeline,
 )
 DEFECTS = [defect for topic in TOPICS for defect in topic.DEFECTS]
