@@ -51,6 +51,7 @@ from ._library import (
 )
 from ._context import AttentionCall, Context, ContextInfo
 from ._counters import OptimizerCounters
+from ._experts import Experts, ExpertsInfo, Routing
 from ._layers import (
     ColumnParallelLinear,
     LinearInfo,
@@ -100,6 +101,8 @@ __all__ = [
     "Context",
     "ContextInfo",
     "CorruptError",
+    "Experts",
+    "ExpertsInfo",
     "Heads",
     "InternalError",
     "InvalidArgumentError",
@@ -131,6 +134,7 @@ __all__ = [
     "Region",
     "RegionInfo",
     "Request",
+    "Routing",
     "Rule",
     "Schedule",
     "ScheduleOptions",

@@ -5,23 +5,22 @@ from __future__ import annotations
 import ctypes
 import weakref
 from ctypes import byref, c_void_p
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 from . import _native
+from ._arrays import exactly
 from ._errors import InvalidArgumentError, check
 from ._fields import instance
 from ._native import library
 from ._tensor import Tensor
 from ._values import (
     Dtype,
-    dtype_name,
     dtype_number,
     encoded,
     in_range,
     nanoseconds,
     readable,
     writable,
-    wrong_dtype,
 )
 
 
@@ -74,28 +73,7 @@ class _Vocabulary:
             struct_size=ctypes.sizeof(_native.trireme_pass_options), timeout_ns=nanoseconds(timeout)
         )
 
-    @staticmethod
-    def _array(
-        open_memory: Callable[..., Any], data: Any, dtype: int, count: int, what: str
-    ) -> tuple[memoryview, int | None]:
-        """The memory and its address, if it is of that dtype and length."""
-        try:
-            letter = memoryview(data).format[-1:]
-        except TypeError:
-            letter = "B"  # a Buffer, or no memory at all
-        # Memory of bytes, or of 16 bits, cannot tell its dtype.
-        view, address, found, code = open_memory(data, dtype if letter in "BHhbc" else None, what)
-        if code != dtype:
-            raise TypeError(
-                f"{what} has elements of type {dtype_name(code)}, not of "
-                f"{dtype_name(dtype)}{wrong_dtype(code, dtype)}"
-            )
-        if found != count:
-            raise InvalidArgumentError(
-                f"{what} has {found} elements, but must have {count}",
-                _native.TRIREME_ERROR_INVALID_ARGUMENT,
-            )
-        return view, address
+    _array = staticmethod(exactly)
 
 
 class VocabularyParallelEmbedding(_Vocabulary):
