@@ -154,6 +154,29 @@ namespace Trireme
         Ring = NativeMethods.TRIREME_CONTEXT_METHOD_RING,
     }
 
+    /// <summary>Meaning of the numbers that a router gives.</summary>
+    public enum ExpertScores
+    {
+        /// <summary>Their soft-max over all experts gives the probabilities.</summary>
+        Logits = NativeMethods.TRIREME_EXPERTS_SCORES_LOGITS,
+
+        /// <summary>Probabilities, or other numbers that are 0 or more.</summary>
+        Probabilities = NativeMethods.TRIREME_EXPERTS_SCORES_PROBABILITIES,
+    }
+
+    /// <summary>Rows that are dropped where more choose an expert than it takes.</summary>
+    public enum ExpertDrop
+    {
+        /// <summary>No row is dropped.</summary>
+        None = NativeMethods.TRIREME_EXPERTS_DROP_NONE,
+
+        /// <summary>The last rows of the leaf.</summary>
+        Last = NativeMethods.TRIREME_EXPERTS_DROP_LAST,
+
+        /// <summary>Those with the lowest weights.</summary>
+        LowestWeight = NativeMethods.TRIREME_EXPERTS_DROP_LOWEST_WEIGHT,
+    }
+
     /// <summary>Keys of a chunk pair that its queries see.</summary>
     public enum AttentionMask
     {

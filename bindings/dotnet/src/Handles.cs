@@ -196,6 +196,19 @@ namespace Trireme
         }
     }
 
+    internal sealed class ExpertsHandle : NativeHandle
+    {
+        public ExpertsHandle()
+        {
+        }
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.trireme_experts_destroy(handle);
+            return true;
+        }
+    }
+
     internal sealed class RequestHandle : NativeHandle
     {
         public RequestHandle()

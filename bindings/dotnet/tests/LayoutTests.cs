@@ -40,6 +40,8 @@ namespace Trireme.Tests
             Pair("TRIREME_CONTEXT_LAYOUT_", typeof(ContextLayout)),
             Pair("TRIREME_CONTEXT_METHOD_", typeof(ContextMethod)),
             Pair("TRIREME_ATTENTION_MASK_", typeof(AttentionMask)),
+            Pair("TRIREME_EXPERTS_SCORES_", typeof(ExpertScores)),
+            Pair("TRIREME_EXPERTS_DROP_", typeof(ExpertDrop)),
             Pair("TRIREME_REGION_KIND_", typeof(RegionKind)),
             Pair("TRIREME_GEMM_KIND_", typeof(GemmKind)),
             Pair("TRIREME_ACTIVATION_KIND_", typeof(ActivationKind)),
@@ -59,7 +61,8 @@ namespace Trireme.Tests
             "TRIREME_SCHEDULE_FLAG_FROM_ZERO", "TRIREME_SCHEDULE_FLAG_LINEAR_ANNEALING",
             "TRIREME_VOCABULARY_FLAG_IGNORE", "TRIREME_VOCABULARY_KEPT_BYTES",
             "TRIREME_CONTEXT_FLAG_CAUSAL", "TRIREME_ATTENTION_PROVIDER_BUILTIN",
-            "TRIREME_ATTENTION_PROVIDER_CALLER",
+            "TRIREME_ATTENTION_PROVIDER_CALLER", "TRIREME_EXPERTS_FLAG_NORMALIZE",
+            "TRIREME_EXPERTS_MAX", "TRIREME_EXPERTS_MAX_LEAVES",
         };
 
         [Test]
