@@ -16,6 +16,7 @@ namespace Trireme
         private readonly long width;
         private readonly int experts;
         private readonly int topK;
+        private readonly long keptBytes;
 
         private Experts(ExpertsHandle handle, ExpertsOptions options)
         {
@@ -24,6 +25,7 @@ namespace Trireme
             width = options.Width;
             experts = options.Experts;
             topK = options.TopK;
+            keptBytes = Info.KeptBytes;
         }
 
         /// <summary>Sizes and counts so far.</summary>
@@ -208,11 +210,7 @@ namespace Trireme
             Routing routing, ReadOnlySpan<float> scores, ReadOnlySpan<float> dWeights,
             Span<float> dScores, double[] dMeanProbabilities = null)
         {
-            if (routing == null)
-            {
-                throw new ArgumentNullException(nameof(routing));
-            }
-
+            CheckRouting(routing);
             long count = (long)routing.Rows * experts;
             Elements.CheckLength(nameof(scores), scores.Length, count);
             Elements.CheckLength(nameof(dWeights), dWeights.Length, routing.Weights.Length);
@@ -240,14 +238,24 @@ namespace Trireme
             handle.Dispose();
         }
 
-        private void CheckRows<T>(
-            Routing routing, ReadOnlySpan<T> array, string name, long rows) where T : struct
+        /// <summary>The library reads as many bytes of a routing as one of its own has.</summary>
+        private void CheckRouting(Routing routing)
         {
             if (routing == null)
             {
                 throw new ArgumentNullException(nameof(routing));
             }
 
+            if (routing.Kept.Length != keptBytes)
+            {
+                throw new ArgumentException("The routing of another layer.", nameof(routing));
+            }
+        }
+
+        private void CheckRows<T>(
+            Routing routing, ReadOnlySpan<T> array, string name, long rows) where T : struct
+        {
+            CheckRouting(routing);
             Vocabulary.CheckLength<T>(name, elementType, array.Length, rows * width);
         }
     }

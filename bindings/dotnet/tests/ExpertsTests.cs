@@ -148,6 +148,15 @@ namespace Trireme.Tests
                         () => other.Dispatch<float>(routing, rows, received));
                 }
 
+                options.Experts = 1000; // its routings are longer
+                using (Experts other = Experts.Create(alone, options))
+                {
+                    Check.Throws<ArgumentException>(
+                        () => other.Dispatch<float>(routing, rows, received));
+                    Check.Throws<ArgumentException>(
+                        () => other.RouteBackward(routing, scores, new float[4], scores));
+                }
+
                 experts.Dispatch<float>(routing, rows, received);
                 experts.Dispose();
                 Check.Throws<ObjectDisposedException>(

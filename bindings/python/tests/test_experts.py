@@ -211,6 +211,9 @@ class ExpertsTest(TestCase):
         other = trireme.Experts(group, "y", 2, 1, width=2, rows=3, leaves=2)
         with refused(invalid, "kept has not the bytes"):
             other.dispatch(routing, rows, out)
+        longer = trireme.Experts(group, "x", 1000, 1, width=2, rows=3, leaves=2)
+        with refused(invalid, "it is another layer's"):
+            longer.dispatch(routing, rows, out)
         experts.dispatch(routing, rows, out)
         self.assertEqual(list(out), [3, 4, 1, 2])
         experts.close()

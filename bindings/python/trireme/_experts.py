@@ -72,22 +72,50 @@ class Routing:
         self._expert_rows = (c_uint64 * experts)()
         self._expert_dropped = (c_uint64 * experts)()
         self._means = (c_double * experts)()
-        #: Rows of this rank.
-        self.rows = rows
+        self._rows = rows
+        self._top_k = top_k
+        self._info = _native.trireme_experts_route_info(
+            struct_size=ctypes.sizeof(_native.trireme_experts_route_info)
+        )
         #: Rows of experts. -1 for a slot that is not routed.
         self.chosen = array.array("i", bytes(4 * rows * top_k))
         #: Rows of weights; 0 in padding rows.
         self.weights = array.array("f", bytes(4 * rows * top_k))
-        #: Rows that dispatch() brings to this rank.
-        self.received_rows = 0
-        #: Slots of this rank that are routed.
-        self.sent_rows = 0
-        #: Rows of all ranks that are no padding.
-        self.real_rows = 0
-        #: Bytes of this rank that peers read in dispatch() or combine_backward().
-        self.dispatch_bytes = 0
-        #: Bytes of this rank that peers read in combine() or dispatch_backward().
-        self.combine_bytes = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of this rank."""
+        return self._rows
+
+    @property
+    def slots(self) -> int:
+        """Rows of this rank times the experts that a row chooses."""
+        return self._rows * self._top_k
+
+    @property
+    def received_rows(self) -> int:
+        """Rows that dispatch() brings to this rank."""
+        return self._info.received_rows
+
+    @property
+    def sent_rows(self) -> int:
+        """Slots of this rank that are routed."""
+        return self._info.sent_rows
+
+    @property
+    def real_rows(self) -> int:
+        """Rows of all ranks that are no padding."""
+        return self._info.real_rows
+
+    @property
+    def dispatch_bytes(self) -> int:
+        """Bytes of this rank that peers read in dispatch() or combine_backward()."""
+        return self._info.dispatch_bytes
+
+    @property
+    def combine_bytes(self) -> int:
+        """Bytes of this rank that peers read in combine() or dispatch_backward()."""
+        return self._info.combine_bytes
 
     @property
     def expert_rows(self) -> list[int]:
@@ -118,7 +146,7 @@ class Routing:
     def _arrays(self, scores: int | None) -> _native.trireme_experts_route_arrays:
         return _native.trireme_experts_route_arrays(
             struct_size=ctypes.sizeof(_native.trireme_experts_route_arrays),
-            rows=self.rows,
+            rows=self._rows,
             scores=_pointer(scores),
             kept=writable(self._kept, "bytes", "kept")[1],
             segments=self._segments,
@@ -191,6 +219,7 @@ class Experts:
         self._width = options.width
         self._experts = options.experts
         self._top_k = options.top_k
+        self._kept_bytes = self.info.kept_bytes
 
     def close(self) -> None:
         """Destroys the layer."""
@@ -251,16 +280,13 @@ class Experts:
             arrays.leaf_rows = (c_uint64 * len(leaf_rows))(
                 *(in_range(each, 64, "leaf_rows") for each in leaf_rows)
             )
-        found = _native.trireme_experts_route_info(
-            struct_size=ctypes.sizeof(_native.trireme_experts_route_info)
-        )
         options = self._pass_options(timeout)
         check(
-            library.trireme_experts_route(self._handle, byref(arrays), byref(found), byref(options))
+            library.trireme_experts_route(
+                self._handle, byref(arrays), byref(routing._info), byref(options)
+            )
         )
         del view
-        for name in ("received_rows", "sent_rows", "real_rows", "dispatch_bytes", "combine_bytes"):
-            setattr(routing, name, getattr(found, name))
         return routing
 
     def dispatch(
@@ -318,7 +344,7 @@ class Experts:
         given = self._rows(readable, d_output, routing.rows, "d_output")
         back = self._rows(readable, returned, routing.sent_rows, "returned")
         result = self._rows(writable, d_results, routing.received_rows, "d_results")
-        weights = self._floats(writable, d_weights, len(routing.weights), "d_weights")
+        weights = self._floats(writable, d_weights, routing.slots, "d_weights")
         options = self._pass_options(timeout)
         check(
             library.trireme_experts_combine_backward(
@@ -360,7 +386,7 @@ class Experts:
         """
         count = routing.rows * self._experts
         given = self._floats(readable, scores, count, "scores")
-        weights = self._floats(readable, d_weights, len(routing.weights), "d_weights")
+        weights = self._floats(readable, d_weights, routing.slots, "d_weights")
         result = self._floats(writable, d_scores, count, "d_scores")
         means: tuple[Any, int | None] = (None, None)
         if d_mean_probabilities is not None:
@@ -383,6 +409,14 @@ class Experts:
         )
 
     def _kept(self, routing: Routing) -> int | None:
+        """The library reads as many bytes of a routing as one of its own has."""
+        instance(Routing, routing, "routing")
+        if len(routing._kept) != self._kept_bytes:
+            raise InvalidArgumentError(
+                f"the routing keeps {len(routing._kept)} bytes, but one of this layer keeps "
+                f"{self._kept_bytes}: it is another layer's",
+                _native.TRIREME_ERROR_INVALID_ARGUMENT,
+            )
         return writable(routing._kept, "bytes", "kept")[1]
 
     def _rows(self, open_memory: Any, data: Any, rows: int, what: str) -> tuple[Any, int | None]:

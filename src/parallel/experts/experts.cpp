@@ -213,12 +213,14 @@ Status Experts::check_pairs(ExpertPass backward, ExpertPass forward) const {
                        std::to_string(passes(forward)));
 }
 
+std::uint64_t Experts::kept_shape() const { return mix(mix(shape_, rank()), layout_.ranks()); }
+
 Status Experts::load(const void* kept) {
   if (kept == nullptr) {
     return invalid_argument("kept is NULL but holds " + std::to_string(plan_.kept_bytes) +
                             " bytes");
   }
-  if (routing_.load(mix(shape_, rank()), kept)) return Status::success();
+  if (routing_.load(kept_shape(), kept)) return Status::success();
   return invalid_argument("kept has not the bytes that a route pass of experts \"" + options_.name +
                           "\" wrote on this rank");
 }
@@ -418,7 +420,7 @@ Status Experts::route(const trireme_experts_route_arrays& arrays, std::uint64_t 
     TRIREME_RETURN_IF_ERROR(tell_counts(arrays, timeout_ns));
     TRIREME_RETURN_IF_ERROR(refused_row());
     read_counts();
-    routing_.save(mix(shape_, rank()), arrays.kept);
+    routing_.save(kept_shape(), arrays.kept);
     write_segments(arrays.segments);
     write_slots(arrays);
     write_counts(arrays);

@@ -74,6 +74,7 @@ mod context;
 mod counters;
 mod element;
 mod error;
+mod experts;
 pub mod failpoint;
 mod handle;
 mod hook;
@@ -117,6 +118,9 @@ pub use context::{
 pub use counters::OptimizerCounters;
 pub use element::{Bf16, Bool8, Byte, Dtype, Element, F8E4m3, F8E5m2, Real, Reduction, F16};
 pub use error::{Error, Result, Status};
+pub use experts::{
+    ExpertDrop, ExpertScores, Experts, ExpertsInfo, ExpertsOptions, RouteInputs, Routing,
+};
 pub use hook::{Bucket, BucketPart, HookMoment};
 pub use layers::{
     Activation, Linear, LinearInfo, LinearKind, LinearOptions, Mlp, MlpGradients, MlpInfo,

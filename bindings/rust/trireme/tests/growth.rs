@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Structs of public fields that a caller fills, most of them with `..` and defaults.
-const FILLED_BY_CALLERS: [&str; 37] = [
+const FILLED_BY_CALLERS: [&str; 39] = [
     "AttentionGradients",
     "AttentionInputs",
     "AttentionOptions",
@@ -13,6 +13,7 @@ const FILLED_BY_CALLERS: [&str; 37] = [
     "Clipping",
     "CommunicatorOptions",
     "ContextOptions",
+    "ExpertsOptions",
     "GroupOptions",
     "LayerCosts",
     "LayerOptions",
@@ -35,6 +36,7 @@ const FILLED_BY_CALLERS: [&str; 37] = [
     "PipelineOptions",
     "RandomPart",
     "RegionOptions",
+    "RouteInputs",
     "Shards",
     "StageCosts",
     "StateRange", // no caller can make one: it has private fields
