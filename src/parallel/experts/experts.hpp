@@ -87,7 +87,7 @@ class Experts {
   Status check_pairs(ExpertPass backward, ExpertPass forward) const;
   // Reads what a route pass kept.
   Status load(const void* kept);
-  // What another layer, rank or group keeps is told apart by it.
+  // Tells kept bytes from those of another layer, rank or group.
   std::uint64_t kept_shape() const;
   std::uint64_t row_bytes() const { return row_bytes_; }
   std::uint64_t rows_bytes() const { return routing_.rows() * row_bytes_; }
