@@ -199,8 +199,12 @@ Status Context::pass(AttentionPass pass, const trireme_attention_arrays& arrays,
   try {
     const Status status = run(pass, arrays, std::move(starts), timeout_ns);
     if (status.ok()) ++passes_[index(pass)];
+    // An operation that cannot begin, without memory or a thread, fails nothing by itself. Peers
+    // may wait for it in the middle of the pass.
     if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY) {
       communicator_->fail(TRIREME_ERROR_OUT_OF_MEMORY, kNoMemory);
+    } else if (status.code() == TRIREME_ERROR_SYSTEM) {
+      communicator_->fail(TRIREME_ERROR_SYSTEM, status.message());
     }
     return name_pass(pass, status);
   } catch (...) {  // peers may be in the pass already

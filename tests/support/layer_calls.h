@@ -1,0 +1,82 @@
+/*
+ * One object of each kind that splits layers, along one communicator, and every call of theirs as
+ * data. Inputs are numbers of the rank alone, so that a call's outputs are the same each time.
+ * Products and the activation are the test's own callbacks.
+ */
+#ifndef TRIREME_TESTS_LAYER_CALLS_H
+#define TRIREME_TESTS_LAYER_CALLS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <trireme/trireme.h>
+
+enum layer_call {
+    REDUCE_FORWARD,
+    GATHER_FORWARD,
+    GATHER_BACKWARD,
+    SCATTER_FORWARD,
+    SCATTER_BACKWARD,
+    EXCHANGE_FORWARD,
+    EXCHANGE_BACKWARD,
+    COLUMN_FORWARD,
+    COLUMN_BACKWARD,
+    COLUMN_WEIGHT,
+    ROW_FORWARD,
+    ROW_BACKWARD,
+    ROW_WEIGHT,
+    MLP_FORWARD,
+    MLP_BACKWARD,
+    MLP_WEIGHT,
+    EMBED,
+    EMBED_BACKWARD,
+    LOSS,
+    LOSS_BACKWARD,
+    ATTEND,
+    ATTEND_BACKWARD,
+    LAYER_CALLS
+};
+
+/* The differences of one rank's objects. */
+struct layer_variant {
+    bool named;  /* their names */
+    bool longer; /* one more row */
+    bool tokens; /* other tokens */
+};
+
+struct layer_calls {
+    struct layer_variant variant;
+    int32_t rank, ranks;
+    uint64_t rows;
+    uint32_t blocks; /* of this rank */
+    trireme_tensor *tensor;
+    trireme_region *reduce, *gather, *scatter, *exchange;
+    trireme_linear *column, *row;
+    trireme_mlp *mlp;
+    trireme_vocabulary *vocabulary;
+    trireme_context *context;
+    float *memory;        /* of all arrays */
+    enum layer_call last; /* call that was made */
+    /* Before calls, products and activations; not 0: it fails. May be NULL. */
+    int32_t (*event)(void *);
+    void *user_data;
+};
+
+/* Makes the objects that are NULL, one after the other, up to the first that fails. `calls` must
+ * not move, and is freed in any case. It begins as zeros, but for `event` and `user_data`. */
+trireme_status make_layer_calls(trireme_communicator *communicator, struct layer_variant variant,
+                                struct layer_calls *calls);
+void free_layer_calls(struct layer_calls *calls);
+
+/* "row forward" */
+const char *layer_call_name(enum layer_call call);
+/* Text that a failure of this call has in its message. */
+const char *layer_call_object(enum layer_call call);
+bool is_local_call(enum layer_call call);
+/* Whether it may be the first call of its object. */
+bool is_first_call(enum layer_call call);
+
+trireme_status make_layer_call(struct layer_calls *calls, enum layer_call call);
+/* Of all that the last call has written. */
+uint64_t hash_of_outputs(const struct layer_calls *calls);
+
+#endif
