@@ -342,7 +342,7 @@ Status Linear::backward_weight_in(Workspace::Use& use, const BackwardWeight& cal
   const void* full = call.kept;
   if (!keeps_in_forward() && !keeps_in_backward()) {
     TRIREME_RETURN_IF_ERROR(gather_rows(use, is_column() ? call.input : call.output_gradient,
-                                        nullptr, deadline, &full));
+                                        nullptr, deadline, &full, "weight"));
   }
   TRIREME_RETURN_IF_ERROR(
       weigh(full, split_array(is_column() ? call.output_gradient : call.input), call));
@@ -377,19 +377,19 @@ std::uint64_t Linear::weight_place(std::uint32_t stretch, const Range& range) co
 }
 
 Status Linear::move(Region& region, const void* const* parts, std::uint32_t count, void* out,
-                    Deadline deadline) {
+                    Deadline deadline, const char* pass_name) {
   return region.pass(Direction::forward, parts, count, out,
-                     std::max<std::uint64_t>(deadline.remaining_ns(), 1));
+                     std::max<std::uint64_t>(deadline.remaining_ns(), 1), pass_name);
 }
 
 Status Linear::gather_rows(Workspace::Use& use, const void* part, void* kept, Deadline deadline,
-                           const void** out) {
+                           const void** out, const char* pass_name) {
   *out = part;
   if (rows_ == nullptr) return Status::success();
   void* const whole =
       kept != nullptr ? kept : use.take(options_.rows * full_ * dtype_size(options_.dtype));
   *out = whole;
-  return move(*rows_, &part, 1, whole, deadline);
+  return move(*rows_, &part, 1, whole, deadline, pass_name);
 }
 
 Status Linear::spread(Workspace::Use& use, const void* full, const void* weight, const void* bias,

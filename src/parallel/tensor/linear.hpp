@@ -113,10 +113,10 @@ class Linear {
   Status check_pass(const char* what, std::uint64_t passes) const;
 
   static Status move(Region& region, const void* const* parts, std::uint32_t count, void* out,
-                     Deadline deadline);
+                     Deadline deadline, const char* pass_name = nullptr);
   // The whole array of the full extent: `part` itself, or what the ranks' rows are gathered to.
   Status gather_rows(Workspace::Use& use, const void* part, void* kept, Deadline deadline,
-                     const void** out);
+                     const void** out, const char* pass_name = nullptr);
   Status spread(Workspace::Use& use, const void* full, const void* weight, const void* bias,
                 void* out, Deadline deadline);
   Status spread_blocks(const void* full, const void* weight, void* out);

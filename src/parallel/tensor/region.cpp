@@ -266,7 +266,7 @@ Status Region::check_arguments(Direction direction, const PassPlan& plan, const 
 
 // --- one pass ----------------------------------------------------------------------------------
 
-std::string Region::describe(Direction direction) const {
+std::string Region::describe(const Called& called) const {
   constexpr std::size_t kMost = 47;   // bytes of a fingerprint's name
   constexpr std::size_t kLeast = 12;  // of the region's name
   const char* const by = !traits_of(options_.kind).splits ? ""
@@ -274,13 +274,13 @@ std::string Region::describe(Direction direction) const {
                                                           : " by columns";
   const std::string form = std::string("\", ") + traits_of(options_.kind).name + by + " " +
                            text_of(whole_.rows) + "x" + text_of(whole_.columns);
-  const std::string begin = std::string(word(direction)) + " \"";
+  const std::string begin = std::string(called.name) + " \"";
   const std::size_t rest = begin.size() + form.size();
   const std::size_t room = std::max(kLeast, kMost - std::min(kMost, rest));
   return begin + options_.name.substr(0, whole_characters(options_.name, room)) + form;
 }
 
-Operation Region::operation_of(Move move, Direction direction, const char* what) const {
+Operation Region::operation_of(Move move, const Called& called, const char* what) const {
   Operation operation;
   operation.kind = move == Move::sum           ? OperationKind::all_reduce
                    : move == Move::sum_to_part ? OperationKind::reduce_scatter_v
@@ -291,12 +291,15 @@ Operation Region::operation_of(Move move, Direction direction, const char* what)
   if (sums(move)) operation.reduction = TRIREME_REDUCTION_SUM;
   std::uint64_t hash = 0x6a09e667f3bcc908u;
   for (const char letter : options_.name) hash = mix(hash, static_cast<unsigned char>(letter));
+  for (const char* letter = called.name; *letter != 0; ++letter) {
+    hash = mix(hash, static_cast<unsigned char>(*letter));
+  }
   for (const std::uint64_t number :
        {std::uint64_t{options_.name.size()}, static_cast<std::uint64_t>(options_.kind),
         static_cast<std::uint64_t>(options_.dimension), options_.rows, options_.columns,
         static_cast<std::uint64_t>(options_.dtype), std::uint64_t{options_.parts},
         options_.row_unit, options_.column_unit, options_.also, std::uint64_t{tensor_->blocks()},
-        std::uint64_t{index(direction)}}) {
+        std::uint64_t{index(called.direction)}}) {
     hash = mix(hash, number);
   }
   operation.agreement = hash | 1;  // never 0, which other calls have
@@ -305,22 +308,24 @@ Operation Region::operation_of(Move move, Direction direction, const char* what)
 }
 
 Status Region::pass(Direction direction, const void* const* parts, std::uint32_t part_count,
-                    void* out, std::uint64_t timeout_ns) {
+                    void* out, std::uint64_t timeout_ns, const char* pass_name) {
+  const Called called = {direction, pass_name != nullptr ? pass_name : word(direction)};
   const PassPlan planned = plan(direction);
   const Move move = move_of(direction);
   if (move == Move::keep || move == Move::take_part) {
-    return pass_checked(direction, planned, parts, part_count, out, timeout_ns);
+    return pass_checked(called, planned, parts, part_count, out, timeout_ns);
   }
   try {
-    return pass_checked(direction, planned, parts, part_count, out, timeout_ns);
+    return pass_checked(called, planned, parts, part_count, out, timeout_ns);
   } catch (...) {  // peers may be in the pass already
     tensor_->communicator().fail(TRIREME_ERROR_OUT_OF_MEMORY, "no memory left for a pass");
     throw;
   }
 }
 
-Status Region::pass_checked(Direction direction, const PassPlan& planned, const void* const* parts,
+Status Region::pass_checked(const Called& called, const PassPlan& planned, const void* const* parts,
                             std::uint32_t part_count, void* out, std::uint64_t timeout_ns) {
+  const Direction direction = called.direction;
   TRIREME_RETURN_IF_ERROR(check_arguments(direction, planned, parts, part_count, out));
   if (direction == Direction::backward && passes_[1] >= passes_[0]) {
     return invalid_state("backward pass " + text_of(passes_[1] + 1) + " of region \"" +
@@ -335,19 +340,19 @@ Status Region::pass_checked(Direction direction, const PassPlan& planned, const 
       kernels::copy(out, parts[0], planned.to * whole_.size);
     }
   } else {
-    TRIREME_RETURN_IF_ERROR(communicate(move, direction, parts, part_count, out, timeout_ns));
+    TRIREME_RETURN_IF_ERROR(communicate(move, called, parts, part_count, out, timeout_ns));
   }
   ++passes_[index(direction)];
   return Status::success();
 }
 
-Status Region::communicate(Move move, Direction direction, const void* const* parts,
+Status Region::communicate(Move move, const Called& called, const void* const* parts,
                            std::uint32_t part_count, void* out, std::uint64_t timeout_ns) {
-  const std::string what = describe(direction);
-  Operation operation = operation_of(move, direction, what.c_str());
-  const Operation called = operation;
+  const std::string what = describe(called);
+  Operation operation = operation_of(move, called, what.c_str());
+  const Operation whole = operation;
   Operation step = operation;
-  step.called = &called;
+  step.called = &whole;
   // Buffers of the caller live until the pass is over.
   operation.send = parts[0];
   operation.receive = out;
@@ -364,7 +369,7 @@ Status Region::communicate(Move move, Direction direction, const void* const* pa
   const Status status =
       tensor_->communicator().run(std::move(operation), Deadline::after(timeout_ns));
   if (status.ok()) return Status::success();
-  Status told = Status::failure(status.code(), std::string(word(direction)) + " pass of region \"" +
+  Status told = Status::failure(status.code(), std::string(called.name) + " pass of region \"" +
                                                    options_.name + "\": " + status.message());
   if (status.details() == nullptr) return told;
   return std::move(told).with_details(*status.details());

@@ -52,9 +52,10 @@ class Region {
   PassPlan plan(Direction direction) const;
   std::uint64_t passes(Direction direction) const { return passes_[index(direction)]; }
 
-  // Checks the arguments, and makes the pass.
+  // Checks the arguments, and makes the pass. Ranks compare its name: a layer makes passes of one
+  // region in several calls.
   Status pass(Direction direction, const void* const* parts, std::uint32_t part_count, void* out,
-              std::uint64_t timeout_ns);
+              std::uint64_t timeout_ns, const char* pass_name = nullptr);
 
   const Tensor& tensor() const { return *tensor_; }
   // Another region may have the name from now on. Any thread, once.
@@ -73,11 +74,15 @@ class Region {
   Status check_arguments(Direction direction, const PassPlan& plan, const void* const* parts,
                          std::uint32_t part_count, const void* out) const;
   // The pass as peers compare it.
-  std::string describe(Direction direction) const;
-  Operation operation_of(Move move, Direction direction, const char* what) const;
-  Status pass_checked(Direction direction, const PassPlan& plan, const void* const* parts,
+  struct Called {
+    Direction direction;
+    const char* name;
+  };
+  std::string describe(const Called& called) const;
+  Operation operation_of(Move move, const Called& called, const char* what) const;
+  Status pass_checked(const Called& called, const PassPlan& plan, const void* const* parts,
                       std::uint32_t part_count, void* out, std::uint64_t timeout_ns);
-  Status communicate(Move move, Direction direction, const void* const* parts,
+  Status communicate(Move move, const Called& called, const void* const* parts,
                      std::uint32_t part_count, void* out, std::uint64_t timeout_ns);
 
   // Moves; `step` is a step of the called operation, with its kind and without memory.
