@@ -29,6 +29,7 @@ from defects import (
     placements,
     rooted,
     vocabulary,
+    wide_layers,
 )
 from defects.settings import BUILD, DOTNET, FLIPS, FOLDER, OVER_GLOO, ROOT
 
@@ -43,6 +44,7 @@ TOPICS = (
     placements,
     layers,
     vocabulary,
+    wide_layers,
     context,
     experts,
     pipeline,

@@ -1,0 +1,18 @@
+"""Layers that ranks split, in a whole model, in a failing one and beside other rules."""
+
+REGION = "src/parallel/tensor/region.cpp"
+MEMORY, KILLS, WIDE = (
+    "faults_test_out_of_memory_layers", "faults_test_kill_layers", "gpt_test_wide")
+
+DEFECTS = [
+    ("wide layers: peers wait for a context without a thread", "src/parallel/context/context.cpp",
+     "communicator_->fail(TRIREME_ERROR_SYSTEM, status.message());", "", MEMORY),
+    ("wide layers: peers wait for a layer without memory", "src/parallel/tensor/linear.cpp",
+     "tensor.communicator().fail(status.code(), told);", "", MEMORY),
+    ("wide layers: a forward pass fits another rank's pass for weights", REGION,
+     "for (const char* letter = called.name; *letter != 0; ++letter) {",
+     "for (const char* letter = \"\"; *letter != 0; ++letter) {", KILLS),
+    ("wide layers: a rank has one key/value head alone", "src/sharding/blocks.cpp",
+     "result.kv_heads = {first, (result.heads.end() - 1) / group + 1 - first};",
+     "result.kv_heads = {first, 1};", WIDE),
+]
