@@ -345,7 +345,12 @@ enum {
     /** x / (1 + exp(-x)). */
     TRIREME_ACTIVATION_KIND_SILU = 4,
     /** silu(gate) * value, with two inputs for each output: Shazeer 2020. */
-    TRIREME_ACTIVATION_KIND_SWIGLU = 5
+    TRIREME_ACTIVATION_KIND_SWIGLU = 5,
+    /**
+     * x/2 (1 + erf(x / sqrt(2))): Hendrycks and Gimpel 2016. An f64 result is within 8 units of its
+     * last place, and 0 for x below -37.5. Others are rounded once from it.
+     */
+    TRIREME_ACTIVATION_KIND_GELU = 6
 };
 
 /** One call of a caller's activation: this rank's columns. Rows lie one after the other. */

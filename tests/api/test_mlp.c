@@ -22,16 +22,25 @@ static double gelu_argument(double x) {
     return 2 * sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x);
 }
 
+/* The share of a normal distribution below x. */
+static double normal_below(double x) {
+    return (double)(0.5L * erfcl(-(long double)x / sqrtl(2)));
+}
+
 static double value_of(trireme_activation_kind kind, double x) {
     switch (kind) {
         case TRIREME_ACTIVATION_KIND_RELU: return x > 0 ? x : 0;
         case TRIREME_ACTIVATION_KIND_GELU_TANH: return x * sigmoid(gelu_argument(x));
+        case TRIREME_ACTIVATION_KIND_GELU: return x * normal_below(x);
         default: return x * sigmoid(x);
     }
 }
 
 static double slope_of(trireme_activation_kind kind, double x) {
     if (kind == TRIREME_ACTIVATION_KIND_RELU) return x > 0;
+    if (kind == TRIREME_ACTIVATION_KIND_GELU) {
+        return normal_below(x) + x * exp(-x * x / 2) / sqrt(2 * acos(-1));
+    }
     const bool gelu = kind == TRIREME_ACTIVATION_KIND_GELU_TANH;
     const double s = sigmoid(gelu ? gelu_argument(x) : x);
     const double inner = gelu ? 2 * sqrt(2 / acos(-1)) * (1 + 3 * 0.044715 * x * x) : 1;
@@ -345,7 +354,7 @@ static void run_mlps(trireme_communicator *communicator, int rank, void *context
         spec.hidden = shapes[s][2];
         spec.output = shapes[s][3];
         for (spec.activation = TRIREME_ACTIVATION_KIND_CALLER;
-             spec.activation <= TRIREME_ACTIVATION_KIND_SWIGLU; ++spec.activation) {
+             spec.activation <= TRIREME_ACTIVATION_KIND_GELU; ++spec.activation) {
             const bool caller = spec.activation == TRIREME_ACTIVATION_KIND_CALLER;
             for (uint32_t gated = 0; gated <= (caller ? TRIREME_MLP_FLAG_GATED : 0); gated += 2) {
                 spec.dtype = TRIREME_DTYPE_F32;
@@ -508,7 +517,7 @@ static void gradients_are_slopes(void **state) {
     (void)state;
     for (int world_size = 1; world_size <= 3; ++world_size) {
         for (trireme_activation_kind kind = TRIREME_ACTIVATION_KIND_CALLER;
-             kind <= TRIREME_ACTIVATION_KIND_SWIGLU; ++kind) {
+             kind <= TRIREME_ACTIVATION_KIND_GELU; ++kind) {
             struct trial trial = {.spec = {.world_size = world_size,
                                            .blocks = 4,
                                            .gemm = TRIREME_GEMM_KIND_BUILTIN,
@@ -544,7 +553,8 @@ static void activations_are_within_rounding_of_libm(void **state) {
     in[7] = NAN;
     const double unit = 1;
     for (trireme_activation_kind kind = TRIREME_ACTIVATION_KIND_RELU;
-         kind <= TRIREME_ACTIVATION_KIND_SILU; ++kind) {
+         kind <= TRIREME_ACTIVATION_KIND_GELU; ++kind) {
+        if (kind == TRIREME_ACTIVATION_KIND_SWIGLU) continue; /* it has two inputs */
         const struct mlp_spec spec = {.world_size = 1,
                                       .gemm = TRIREME_GEMM_KIND_BUILTIN,
                                       .activation = kind,
@@ -571,6 +581,12 @@ static void activations_are_within_rounding_of_libm(void **state) {
                 continue;
             }
             const double value = value_of(kind, in[i]), slope = slope_of(kind, in[i]);
+            const bool is_gelu = kind == TRIREME_ACTIVATION_KIND_GELU;
+            if (is_gelu && in[i] >= -37.5 && fabs(out[i] - value) > 8 * 0x1p-53 * fabs(value)) {
+                fail_msg("GELU of %.17g: %.17g, not %.17g", in[i], out[i], value);
+            }
+            if (is_gelu && in[i] < -37.5) assert_true(out[i] == 0 && slopes[i] == 0);
+            if (is_gelu && in[i] < -37.5) continue;
             /* Rounding of the exponent's argument weighs with its size. */
             const double bound = 1e-15 * (1 + fabs(in[i]));
             if (fabs(out[i] - value) > bound * fabs(value) + 1e-300 ||
@@ -627,7 +643,7 @@ static void bad_arguments_are_refused(void **state) {
     BAD(options.name = NULL, "options.name is NULL");
     BAD(options.name = "", "options.name is empty");
     BAD(options.activation = 0, "options.activation is 0, not one of TRIREME_ACTIVATION_KIND_*");
-    BAD(options.activation = 6, "options.activation is 6");
+    BAD(options.activation = 7, "options.activation is 7");
     BAD(options.activation = TRIREME_ACTIVATION_KIND_CALLER, "needs forward and backward");
     BAD(options.forward = forward_of_caller, "forward and backward are for the activation CALLER");
     BAD(options.flags = TRIREME_MLP_FLAG_GATED, "GATED is for the activation CALLER alone");

@@ -19,6 +19,9 @@ namespace Trireme
 
         /// <summary>silu(gate) * value.</summary>
         Swiglu = NativeMethods.TRIREME_ACTIVATION_KIND_SWIGLU,
+
+        /// <summary>x/2 (1 + erf(x / sqrt(2))).</summary>
+        Gelu = NativeMethods.TRIREME_ACTIVATION_KIND_GELU,
     }
 
     /// <summary>Weights of a <see cref="ParallelMLP"/> on this rank, or their gradients.</summary>

@@ -29,6 +29,7 @@ from ._values import (
 
 ACTIVATIONS = {
     "relu": _native.TRIREME_ACTIVATION_KIND_RELU,
+    "gelu": _native.TRIREME_ACTIVATION_KIND_GELU,
     "gelu_tanh": _native.TRIREME_ACTIVATION_KIND_GELU_TANH,
     "silu": _native.TRIREME_ACTIVATION_KIND_SILU,
     "swiglu": _native.TRIREME_ACTIVATION_KIND_SWIGLU,

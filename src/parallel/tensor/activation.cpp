@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <iterator>
 
 #include "kernels/reduce.hpp"
 #include "platform/names.hpp"
@@ -64,6 +65,52 @@ struct GeluTanh {
     const double x = all < -40 ? -40 : (all > 40 ? 40 : all);  // beyond, only squares overflow
     const double s = 1 / (1 + exponential(-kTwice * (x + kCube * x * x * x)));
     return s + x * s * (1 - s) * kTwice * (1 + 3 * kCube * x * x);
+  }
+};
+
+// x Phi(x), with Phi(x) = (1 + erf(x / sqrt 2)) / 2: Hendrycks and Gimpel 2016.
+//
+// Phi(-a) = exp(-a^2 / 2) g / (2 (1 + sqrt(2) a)) for a >= 0. The smooth factor g is
+// (1 + 2z) exp(z^2) erfc(z) with z = a / sqrt 2. It is a polynomial in (a - 5.25) / (a + 5.25): the
+// Chebyshev interpolation of degree 26, made with 60 digits. Its next coefficient is below 2^-62.
+struct Gelu {
+  static constexpr double kMost = 37.5;  // Phi(-a) is below 2^-1018 beyond, and counts as 0
+  static constexpr double kCentre = 5.25;
+  static constexpr double kFactors[] = {
+      0x1.3cfc0d6efcf31p+0,  -0x1.1f443e9c43b40p-3, 0x1.a6f40eaaaabd0p-10,  0x1.5a2936ce0fd92p-4,
+      -0x1.c2029dbdff8d8p-4, 0x1.783b9a1a57694p-4,  -0x1.d5c7c96ba444ap-5,  0x1.ba077a95ae819p-6,
+      -0x1.21a3674febc37p-7, 0x1.6557a037a75cap-10, 0x1.8eafe3bcbfcd5p-12,  -0x1.210c92e7cbda4p-12,
+      0x1.1fe6df28c8b7ap-15, 0x1.afcc66703c913p-16, -0x1.472daac382c00p-17, -0x1.f3b3fd44d2fa1p-20,
+      0x1.b91ce562154bdp-20, 0x1.ba90a614c10d5p-24, -0x1.17586b86989b4p-22, -0x1.cdfb6c2776e58p-29,
+      0x1.6a70cc94db827p-25, 0x1.02e680e6ac77bp-32, -0x1.d2a13a1659577p-28, -0x1.f54f2487561ebp-34,
+      0x1.fe37ad96027b7p-31, 0x1.3bd489ebf9429p-36, -0x1.47d6bae0c01dfp-34};
+
+  // exp(-a^2 / 2). The square is exact in the upper bits of a; the series adds the rest.
+  static double bell(double a) {
+    const auto upper = static_cast<double>(static_cast<float>(a));
+    const double r = (a - upper) * (a + upper);
+    return exponential(-0.5 * upper * upper) * (1 - r * (0.5 - r * (0.125 - r / 48)));
+  }
+  static double phi(double a, double bell_of_a) {
+    const double t = (a - kCentre) / (a + kCentre);
+    double sum = 0;
+    for (std::size_t i = std::size(kFactors); i-- > 0;) sum = sum * t + kFactors[i];
+    return 0.5 * bell_of_a * sum / (1 + 0x1.6a09e667f3bcdp+0 * a);
+  }
+  static double value(double x) {
+    const double a = x < 0 ? -x : x;
+    const double bounded = a > kMost ? kMost : a;
+    const double tail = a > kMost ? 0 : phi(bounded, bell(bounded));
+    return x < -kMost ? 0 : x * (x < 0 ? tail : 1 - tail);
+  }
+  static double slope(double x) {
+    const double a = x < 0 ? -x : x;
+    const double bounded = a > kMost ? kMost : a;
+    const double height = a > kMost ? 0 : bell(bounded);
+    const double tail = phi(bounded, height);
+    constexpr double kPeak = 0x1.9884533d43651p-2;  // 1 / sqrt(2 pi)
+    const double signed_a = x < 0 ? -bounded : bounded;
+    return (x < 0 ? tail : 1 - tail) + signed_a * kPeak * height;
   }
 };
 
@@ -153,7 +200,7 @@ void activate_back(const ActivationRows& all, const void* input, const void* out
 
 Status Activation::check(const ActivationOptions& options) {
   if (options.kind < TRIREME_ACTIVATION_KIND_CALLER ||
-      options.kind > TRIREME_ACTIVATION_KIND_SWIGLU) {
+      options.kind > TRIREME_ACTIVATION_KIND_GELU) {
     return invalid_argument("options.activation is " + std::to_string(options.kind) +
                             ", not one of TRIREME_ACTIVATION_KIND_*");
   }
@@ -179,6 +226,7 @@ Status Activation::forward(const void* input, void* output) const {
   switch (options_.kind) {
     case TRIREME_ACTIVATION_KIND_RELU: activate<Relu>(all, input, output); break;
     case TRIREME_ACTIVATION_KIND_GELU_TANH: activate<GeluTanh>(all, input, output); break;
+    case TRIREME_ACTIVATION_KIND_GELU: activate<Gelu>(all, input, output); break;
     case TRIREME_ACTIVATION_KIND_SILU:
     case TRIREME_ACTIVATION_KIND_SWIGLU: activate<Silu>(all, input, output); break;
     default: return call_back("forward", options_.forward, input, nullptr, output);
@@ -195,6 +243,9 @@ Status Activation::backward(const void* input, const void* output_gradient,
       break;
     case TRIREME_ACTIVATION_KIND_GELU_TANH:
       activate_back<GeluTanh>(all, input, output_gradient, input_gradient);
+      break;
+    case TRIREME_ACTIVATION_KIND_GELU:
+      activate_back<Gelu>(all, input, output_gradient, input_gradient);
       break;
     case TRIREME_ACTIVATION_KIND_SILU:
     case TRIREME_ACTIVATION_KIND_SWIGLU:

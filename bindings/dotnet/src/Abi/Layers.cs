@@ -359,6 +359,12 @@ namespace Trireme
         /// <summary>silu(gate) * value, with two inputs for each output: Shazeer 2020.</summary>
         internal const int TRIREME_ACTIVATION_KIND_SWIGLU = 5;
 
+        /// <summary>
+        /// x/2 (1 + erf(x / sqrt(2))): Hendrycks and Gimpel 2016. An f64 result is within 8 units
+        /// of its last place, and 0 for x below -37.5. Others are rounded once from it.
+        /// </summary>
+        internal const int TRIREME_ACTIVATION_KIND_GELU = 6;
+
         /// <summary>Both layers have a bias.</summary>
         internal const int TRIREME_MLP_FLAG_BIAS = 1;
 

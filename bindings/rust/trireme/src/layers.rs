@@ -300,6 +300,8 @@ pub enum Activation {
     Silu = sys::TRIREME_ACTIVATION_KIND_SILU,
     /// silu(gate) * value.
     Swiglu = sys::TRIREME_ACTIVATION_KIND_SWIGLU,
+    /// x/2 (1 + erf(x / sqrt(2))).
+    Gelu = sys::TRIREME_ACTIVATION_KIND_GELU,
 }
 
 /// One MLP: a column-parallel layer, an activation and a row-parallel layer.

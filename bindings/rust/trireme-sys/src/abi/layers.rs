@@ -86,6 +86,9 @@ constants! {
     TRIREME_ACTIVATION_KIND_SILU: trireme_activation_kind = 4;
     /// silu(gate) \* value, with two inputs for each output: Shazeer 2020.
     TRIREME_ACTIVATION_KIND_SWIGLU: trireme_activation_kind = 5;
+    /// x/2 (1 + erf(x / sqrt(2))): Hendrycks and Gimpel 2016. An f64 result is within 8 units of
+    /// its last place, and 0 for x below -37.5. Others are rounded once from it.
+    TRIREME_ACTIVATION_KIND_GELU: trireme_activation_kind = 6;
     // Flags of an MLP.
     /// Both layers have a bias.
     TRIREME_MLP_FLAG_BIAS: u32 = 1;
