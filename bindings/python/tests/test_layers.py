@@ -1,6 +1,7 @@
 """Layers that ranks split: forward and backward against plain sums, modes, refusals."""
 
 import array
+import math
 import unittest
 
 from support import TestCase, trireme
@@ -103,6 +104,125 @@ class LayersTest(TestCase):
         self.assertEqual(found[1], found[2])
         self.assertEqual(found[1], found[4])
 
+    def test_products_of_the_caller_are_those_that_layers_use(self):
+        x, w, dy = whole(ROWS, INPUT, 1), whole(HIDDEN, INPUT, 2), whole(ROWS, HIDDEN, 4)
+
+        def body(group):
+            shapes = []
+
+            def multiply(p):
+                shapes.append((p.dtype, p.rows, p.columns, p.depth))
+                for i in range(p.rows):
+                    for j in range(p.columns):
+                        total = p.result[i * p.result_step + j] if p.add else 0
+                        for k in range(p.depth):
+                            left = (k, i) if p.left_transposed else (i, k)
+                            right = (j, k) if p.right_transposed else (k, j)
+                            total += (
+                                p.left[left[0] * p.left_step + left[1]]
+                                * p.right[right[0] * p.right_step + right[1]]
+                            )
+                        p.result[i * p.result_step + j] = total
+
+            with trireme.Tensor(group, 3, gemm=multiply) as tensor:
+                assert tensor.gemm.kind == "caller"
+                own = tensor.range(HIDDEN)
+                layer = trireme.ColumnParallelLinear(tensor, "fc1", INPUT, HIDDEN, ROWS)
+            with layer:  # the function lives as long as the layer
+                part = flat(w[own.start : own.stop])
+                y, dx, dw = zeros(ROWS * len(own)), zeros(ROWS * INPUT), zeros(len(part))
+                own_dy = flat(row[own.start : own.stop] for row in dy)
+                layer.forward(flat(x), part, y)
+                assert y == flat(row[own.start : own.stop] for row in product(x, turned(w)))
+                layer.backward_input(own_dy, part, dx)
+                assert dx == flat(product(dy, w))
+                layer.backward_weight(flat(x), own_dy, dw)
+                assert dw == flat(product(turned(dy), x)[own.start : own.stop])
+            assert all(shape[0] == "f32" for shape in shapes) and len(shapes) >= 3, shapes
+
+        for ranks in (1, 3):
+            self.ranks(ranks, body)
+
+    def test_activations_of_the_caller_are_those_that_mlps_use(self):
+        """Each output is the activation of an input, and the gradient of that is the slope."""
+        inputs = array.array("f", (i / 4 - 3 for i in range(25)))
+        unit, rows = array.array("f", [1]), len(inputs)
+
+        def below(x):
+            return (1 + math.erf(x / math.sqrt(2))) / 2
+
+        def forward(call):
+            assert (call.rows, call.columns, call.output_gradient) == (rows, 1, None)
+            for i, x in enumerate(call.input):
+                call.result[i] = x * below(x)
+
+        def backward(call):
+            for i, x in enumerate(call.input):
+                slope = below(x) + x * math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+                call.result[i] = call.output_gradient[i] * slope
+
+        def body(group):
+            found = []
+            with trireme.Tensor(group, gemm="builtin") as tensor:
+                for name, activation in (("own", (forward, backward)), ("library", "gelu")):
+                    with trireme.ParallelMLP(
+                        tensor, name, 1, 1, 1, rows, activation=activation
+                    ) as mlp:
+                        y, dx = zeros(rows), zeros(rows)
+                        kept, weights = bytearray(mlp.info.kept_bytes), (unit, None, unit, None)
+                        mlp.forward(inputs, weights, y, kept)
+                        mlp.backward_input(array.array("f", [1] * rows), weights, dx, kept)
+                        found.append((y, dx))
+            return found
+
+        ((own, library),) = self.ranks(1, body)
+        for one, other in zip(own, library):
+            for a, b in zip(one, other):
+                self.assertAlmostEqual(a, b, delta=1e-7 * max(1, abs(b)))
+        self.assertAlmostEqual(library[0][16], below(1), delta=1e-7)
+
+    def test_an_exception_of_a_function_comes_out_of_the_pass(self):
+        def body(group):
+            rank = group.rank
+
+            def fail(_):
+                raise ZeroDivisionError("of rank 1")
+
+            def end(_):
+                pass
+
+            answers = []
+            with trireme.Tensor(group, gemm=fail if rank == 1 else end) as tensor:
+                with trireme.RowParallelLinear(tensor, "row", 2, 2, 1) as layer:
+                    try:
+                        layer.forward(zeros(len(tensor.range(2))), zeros(2), zeros(2))
+                    except (ZeroDivisionError, trireme.CallbackError) as error:
+                        answers.append(type(error).__name__)
+            return answers
+
+        self.assertEqual(self.ranks(2, body), [["CallbackError"], ["ZeroDivisionError"]])
+
+        def bend(group):
+            def fail(_):
+                raise KeyError("of rank 0")
+
+            def end(_):
+                pass
+
+            with trireme.Tensor(group, gemm="builtin") as tensor:
+                activation = (fail if group.rank == 0 else end, end)
+                with trireme.ParallelMLP(
+                    tensor, "mlp", 2, 2, 2, 1, activation=activation, gated=True
+                ) as mlp:
+                    weights = zeros(4), None, zeros(2), None
+                    try:
+                        mlp.forward(zeros(2), weights, zeros(2), bytearray(mlp.info.kept_bytes))
+                    except (KeyError, trireme.CallbackError) as error:
+                        return type(error).__name__
+            return None
+
+        self.assertEqual(self.ranks(2, bend), ["KeyError", "CallbackError"])
+
     def test_the_provider_is_told(self):
         def body(group):
             with trireme.Tensor(group) as tensor, self.assertRaises(trireme.InvalidStateError):
@@ -115,6 +235,8 @@ class LayersTest(TestCase):
                 trireme.Tensor(group, gemm="loaded", library_name="libno.so,libneither.so")
             with self.assertRaisesRegex(ValueError, "gemm"):
                 trireme.Tensor(group, gemm="blas")
+            with self.assertRaisesRegex(TypeError, "the function itself"):
+                trireme.Tensor(group, gemm="caller")
 
         self.ranks(1, body)
 

@@ -11,6 +11,7 @@ from ._abi.options import *
 from ._abi.rule_options import *
 from ._abi.schedule_options import *
 from ._buffer import Buffer
+from ._callers import ActivationCall, Product
 from ._communicator import Communicator, CommunicatorStatistics
 from ._errors import (
     AbortedError,
@@ -89,6 +90,7 @@ from ._vocabulary import ParallelCrossEntropy, VocabularyInfo, VocabularyParalle
 
 __all__ = [
     "AbortedError",
+    "ActivationCall",
     "AttentionCall",
     "AuthenticationError",
     "Bucket",
@@ -130,6 +132,7 @@ __all__ = [
     "PipelineCosts",
     "PipelineInfo",
     "PipelineSchedule",
+    "Product",
     "RankTimes",
     "Region",
     "RegionInfo",

@@ -9,7 +9,8 @@ from ctypes import byref, c_void_p
 from typing import Any, Callable, NamedTuple
 
 from . import _native
-from ._errors import InvalidArgumentError, check
+from ._callers import ActivationFunction, Caller, backward_callback, forward_callback
+from ._errors import InvalidArgumentError, check, last_failure
 from ._fields import instance
 from ._native import library
 from ._tensor import Tensor
@@ -87,8 +88,11 @@ class MlpInfo(NamedTuple):
 class _Layer:
     """The common parts of layers: memory of the right type and length, and the end."""
 
+    _activation: Caller | None = None
+
     def _open(self, tensor: Tensor, mode: ParallelMode, dtype: int, handle: int, end: Any) -> None:
         self._handle = handle
+        self._products = tensor._products  # lives as long as the layer, which calls it
         self._close = weakref.finalize(self, end, handle)
         self._dtype = dtype
         self._mode = mode | ParallelMode.SEQUENCE if tensor.sequence else mode
@@ -102,6 +106,16 @@ class _Layer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _call(self, function: Callable[..., int], *arguments: Any) -> None:
+        """Makes a pass. Raises what a function of the caller has raised in it."""
+        code = function(self._handle, *arguments)
+        if not code:
+            return
+        failure: BaseException = last_failure(code)
+        for caller in (self._products, self._activation):
+            failure = (caller.take_error() if caller is not None else None) or failure
+        raise failure
 
     @property
     def mode(self) -> ParallelMode:
@@ -216,7 +230,7 @@ class _Linear(_Layer):
             self._bytes(writable, kept, keeps),
         )
         addresses = (address for _, address in arrays)
-        check(library.trireme_linear_forward(self._handle, *addresses, byref(_pass(timeout))))
+        self._call(library.trireme_linear_forward, *addresses, byref(_pass(timeout)))
 
     def backward_input(
         self,
@@ -238,9 +252,7 @@ class _Linear(_Layer):
             self._bytes(writable, kept, keeps),
         )
         addresses = (address for _, address in arrays)
-        check(
-            library.trireme_linear_backward_input(self._handle, *addresses, byref(_pass(timeout)))
-        )
+        self._call(library.trireme_linear_backward_input, *addresses, byref(_pass(timeout)))
 
     def backward_weight(
         self,
@@ -275,7 +287,7 @@ class _Linear(_Layer):
         )
         addresses = (address for _, address in arrays)
         options = _pass(timeout, add)
-        check(library.trireme_linear_backward_weight(self._handle, *addresses, byref(options)))
+        self._call(library.trireme_linear_backward_weight, *addresses, byref(options))
 
 
 class ColumnParallelLinear(_Linear):
@@ -336,8 +348,10 @@ class RowParallelLinear(_Linear):
 class ParallelMLP(_Layer):
     """A column-parallel layer, an activation and a row-parallel layer.
 
-    `activation` is "relu", "gelu_tanh", "silu" or "swiglu". Use it in a `with` block, or call
-    close().
+    `activation` is "gelu", "relu", "gelu_tanh", "silu", "swiglu", or two functions: one for each
+    direction, which get each ActivationCall. With `gated` these have two inputs for each output. An
+    exception of one comes out of the pass on its rank, and the other ranks get CallbackError. Use
+    it in a `with` block, or call close().
     """
 
     def __init__(
@@ -349,22 +363,31 @@ class ParallelMLP(_Layer):
         output: int,
         rows: int,
         *,
-        activation: Name = "gelu_tanh",
+        activation: Name | tuple[ActivationFunction, ActivationFunction] = "gelu_tanh",
+        gated: bool = False,
         dtype: Dtype = "f32",
         bias: bool = False,
     ) -> None:
         instance(Tensor, tensor, "tensor")
         options = _native.trireme_mlp_options(
             struct_size=ctypes.sizeof(_native.trireme_mlp_options),
-            flags=_native.TRIREME_MLP_FLAG_BIAS if bias else 0,
+            flags=(_native.TRIREME_MLP_FLAG_BIAS if bias else 0)
+            | (_native.TRIREME_MLP_FLAG_GATED if gated else 0),
             name=encoded(name),
             dtype=dtype_number(dtype),
-            activation=number_of(activation, ACTIVATIONS, "activation"),
+            activation=_native.TRIREME_ACTIVATION_KIND_CALLER
+            if isinstance(activation, tuple)
+            else number_of(activation, ACTIVATIONS, "activation"),
             input=in_range(input, 64, "input"),
             hidden=in_range(hidden, 64, "hidden"),
             output=in_range(output, 64, "output"),
             rows=in_range(rows, 64, "rows"),
         )
+        if isinstance(activation, tuple):
+            forward, backward = activation
+            self._activation = Caller(forward=forward, backward=backward)
+            options.forward, options.backward = forward_callback, backward_callback
+            options.user_data = self._activation.number
         handle = c_void_p()
         check(library.trireme_mlp_create(tensor._handle, byref(options), byref(handle)))
         assert handle.value is not None
@@ -410,11 +433,8 @@ class ParallelMLP(_Layer):
         one = self._array(readable, input, info.input_rows * self._input, "input")
         two = self._array(writable, out, info.output_rows * self._output, "out")
         memory = self._bytes(writable, kept, info.kept_bytes)
-        check(
-            library.trireme_mlp_forward(
-                self._handle, one[1], byref(read), two[1], memory[1], byref(_pass(timeout))
-            )
-        )
+        options = byref(_pass(timeout))
+        self._call(library.trireme_mlp_forward, one[1], byref(read), two[1], memory[1], options)
         del views
 
     def backward_input(
@@ -433,10 +453,9 @@ class ParallelMLP(_Layer):
         one = self._array(readable, output_gradient, given, "output_gradient")
         two = self._array(writable, out, info.input_rows * self._input, "out")
         memory = self._bytes(writable, kept, info.kept_bytes)
-        check(
-            library.trireme_mlp_backward_input(
-                self._handle, one[1], byref(read), two[1], memory[1], byref(_pass(timeout))
-            )
+        options = byref(_pass(timeout))
+        self._call(
+            library.trireme_mlp_backward_input, one[1], byref(read), two[1], memory[1], options
         )
         del views
 
@@ -460,9 +479,6 @@ class ParallelMLP(_Layer):
         two = self._array(readable, output_gradient, given, "output_gradient")
         memory = self._bytes(readable, kept, info.kept_bytes)
         options = _pass(timeout, add)
-        check(
-            library.trireme_mlp_backward_weight(
-                self._handle, one[1], two[1], memory[1], byref(written), byref(options)
-            )
-        )
+        arguments = one[1], two[1], memory[1], byref(written), byref(options)
+        self._call(library.trireme_mlp_backward_weight, *arguments)
         del views

@@ -8,6 +8,7 @@ from ctypes import byref, c_uint64, c_void_p
 from typing import Any, Callable, NamedTuple
 
 from . import _native
+from ._callers import Caller, ProductFunction, product_callback
 from ._communicator import Communicator
 from ._errors import InvalidArgumentError, check
 from ._fields import instance
@@ -43,6 +44,7 @@ REGION_DIMENSIONS = {
 
 
 GEMM_KINDS = {
+    "caller": _native.TRIREME_GEMM_KIND_CALLER,
     "loaded": _native.TRIREME_GEMM_KIND_LOADED,
     "builtin": _native.TRIREME_GEMM_KIND_BUILTIN,
 }
@@ -191,7 +193,7 @@ class Tensor:
         communicator: Communicator,
         blocks: int = 0,
         *,
-        gemm: Name | None = None,
+        gemm: Name | ProductFunction | None = None,
         library_name: str | None = None,
         gemm_threads: int = 0,
         sequence: bool = False,
@@ -200,17 +202,26 @@ class Tensor:
     ) -> None:
         """`gemm` names who computes products of layers: "builtin" or "loaded", a BLAS.
 
+        It may also be a function, which gets each Product. An exception of it comes out of the pass
+        on its rank, and the other ranks get CallbackError.
         `library_name` is the file of the BLAS, or several with commas between, and `gemm_threads`
         its number of threads. `sequence` splits activations between layers by rows.
         `keep_gathered` keeps the gathered inputs for backward.
         """
         instance(Communicator, communicator, "communicator")
+        self._products = Caller(product=gemm) if callable(gemm) else None
+        name = "caller" if callable(gemm) else gemm
+        if gemm == "caller":
+            raise TypeError('gemm is "caller": give the function itself')
         provider = _native.trireme_gemm_options(
             struct_size=ctypes.sizeof(_native.trireme_gemm_options),
-            kind=0 if gemm is None else number_of(gemm, GEMM_KINDS, "gemm"),
+            kind=0 if name is None else number_of(name, GEMM_KINDS, "gemm"),
             library=None if library_name is None else encoded(library_name),
             threads=in_range(gemm_threads, 32, "gemm_threads"),
         )
+        if self._products is not None:
+            provider.callback = product_callback
+            provider.user_data = self._products.number
         flags = (_native.TRIREME_TENSOR_FLAG_SEQUENCE if sequence else 0) | (
             _native.TRIREME_TENSOR_FLAG_KEEP_GATHERED if keep_gathered else 0
         )
