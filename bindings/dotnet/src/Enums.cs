@@ -193,7 +193,7 @@ namespace Trireme
     /// <summary>The provider of the matrix products of layers.</summary>
     public enum GemmKind
     {
-        /// <summary>A function of the caller, which this binding does not offer.</summary>
+        /// <summary>A function of the caller.</summary>
         Caller = NativeMethods.TRIREME_GEMM_KIND_CALLER,
 
         /// <summary>A BLAS that the library opens at run time.</summary>

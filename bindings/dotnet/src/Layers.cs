@@ -165,6 +165,7 @@ namespace Trireme
     {
         private readonly LinearHandle handle;
         private readonly ElementType elementType;
+        private readonly ProductRunner products;
 
         internal unsafe ParallelLinear(
             Tensor tensor, string name, ParallelMode mode, NativeLinearOptions options)
@@ -187,6 +188,7 @@ namespace Trireme
                     tensor.Handle, ref options, out handle));
             }
 
+            products = tensor.Products;
             elementType = (ElementType)options.Dtype;
             Mode = tensor.IsSequence ? mode | ParallelMode.Sequence : mode;
         }
@@ -217,12 +219,13 @@ namespace Trireme
             using (var held = new HeldHandle(handle))
             {
                 var options = PassOptions(timeout, false);
-                TriremeException.Check(NativeMethods.trireme_linear_forward(
+                Status status = NativeMethods.trireme_linear_forward(
                     held.Address, (void*)arrays.Add(nameof(input), input, elementType, Inputs(info)),
                     (void*)arrays.Add(nameof(weight), weight, elementType, Weights(info)),
                     (void*)arrays.Add(nameof(bias), bias, elementType, info.BiasCount),
                     (void*)arrays.Add(nameof(output), output, elementType, Outputs(info)),
-                    (void*)arrays.AddKept(kept, keeps ? info.KeptBytes : 0), ref options));
+                    (void*)arrays.AddKept(kept, keeps ? info.KeptBytes : 0), ref options);
+                ActivationRunner.Check(status, products, null);
             }
         }
 
@@ -238,14 +241,15 @@ namespace Trireme
             using (var held = new HeldHandle(handle))
             {
                 var options = PassOptions(timeout, false);
-                TriremeException.Check(NativeMethods.trireme_linear_backward_input(
+                Status status = NativeMethods.trireme_linear_backward_input(
                     held.Address,
                     (void*)arrays.Add(
                         nameof(outputGradient), outputGradient, elementType, Outputs(info)),
                     (void*)arrays.Add(nameof(weight), weight, elementType, Weights(info)),
                     (void*)arrays.Add(
                         nameof(inputGradient), inputGradient, elementType, Inputs(info)),
-                    (void*)arrays.AddKept(kept, keeps ? info.KeptBytes : 0), ref options));
+                    (void*)arrays.AddKept(kept, keeps ? info.KeptBytes : 0), ref options);
+                ActivationRunner.Check(status, products, null);
             }
         }
 
@@ -261,7 +265,7 @@ namespace Trireme
             using (var held = new HeldHandle(handle))
             {
                 var options = PassOptions(timeout, add);
-                TriremeException.Check(NativeMethods.trireme_linear_backward_weight(
+                Status status = NativeMethods.trireme_linear_backward_weight(
                     held.Address, (void*)arrays.Add(nameof(input), input, elementType, Inputs(info)),
                     (void*)arrays.Add(
                         nameof(outputGradient), outputGradient, elementType, Outputs(info)),
@@ -270,7 +274,8 @@ namespace Trireme
                         nameof(weightGradient), weightGradient, info.GradientType, Weights(info)),
                     (void*)arrays.Add(
                         nameof(biasGradient), biasGradient, info.GradientType, info.BiasCount),
-                    ref options));
+                    ref options);
+                ActivationRunner.Check(status, products, null);
             }
         }
 

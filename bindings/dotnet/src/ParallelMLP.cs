@@ -5,7 +5,7 @@ namespace Trireme
     /// <summary>The activation between the two layers of a <see cref="ParallelMLP"/>.</summary>
     public enum ActivationKind
     {
-        /// <summary>Functions of the caller, which this binding does not offer.</summary>
+        /// <summary>Functions of the caller.</summary>
         Caller = NativeMethods.TRIREME_ACTIVATION_KIND_CALLER,
 
         /// <summary>max(x, 0).</summary>
@@ -99,13 +99,22 @@ namespace Trireme
         private readonly long input;
         private readonly long output;
         private readonly bool bias;
+        private readonly ProductRunner products;
+        private readonly ActivationRunner activation;
 
         /// <param name="hidden">Hidden units of all ranks.</param>
         /// <param name="rows">Rows of the whole input in each call.</param>
+        /// <param name="forward">
+        /// Of Caller: the activation. An exception of it, or of backward, comes out of the pass on
+        /// its rank, and the other ranks get a CallbackException.
+        /// </param>
+        /// <param name="backward">Of Caller: the gradient of the activation's input.</param>
+        /// <param name="gated">Of Caller: whether each output has two inputs.</param>
         public unsafe ParallelMLP(
             Tensor tensor, string name, long input, long hidden, long output, long rows,
             ActivationKind activation = ActivationKind.GeluTanh, bool bias = false,
-            ElementType elementType = ElementType.F32)
+            ElementType elementType = ElementType.F32, ActivationFunction forward = null,
+            ActivationFunction backward = null, bool gated = false)
         {
             if (tensor == null)
             {
@@ -117,12 +126,16 @@ namespace Trireme
                 throw new ArgumentNullException(nameof(name));
             }
 
+            ActivationRunner runner = forward == null && backward == null
+                ? null
+                : new ActivationRunner(forward, backward);
             using (var text = new Utf8(name, nameof(name)))
             {
                 var options = new NativeMlpOptions
                 {
                     StructSize = (uint)sizeof(NativeMlpOptions),
-                    Flags = bias ? (uint)NativeMethods.TRIREME_MLP_FLAG_BIAS : 0,
+                    Flags = (bias ? (uint)NativeMethods.TRIREME_MLP_FLAG_BIAS : 0)
+                        | (gated ? (uint)NativeMethods.TRIREME_MLP_FLAG_GATED : 0),
                     Name = text.Pointer,
                     Dtype = (int)elementType,
                     Activation = (int)activation,
@@ -130,11 +143,16 @@ namespace Trireme
                     Hidden = Tensor.Positive(hidden, nameof(hidden)),
                     Output = Tensor.Positive(output, nameof(output)),
                     Rows = Tensor.Positive(rows, nameof(rows)),
+                    Forward = runner == null ? IntPtr.Zero : runner.Forward,
+                    Backward = runner == null ? IntPtr.Zero : runner.Backward,
+                    UserData = runner == null ? IntPtr.Zero : runner.UserData,
                 };
                 TriremeException.Check(
                     NativeMethods.trireme_mlp_create(tensor.Handle, ref options, out handle));
             }
 
+            products = tensor.Products;
+            this.activation = runner;
             this.elementType = elementType;
             this.input = input;
             this.output = output;
@@ -169,13 +187,14 @@ namespace Trireme
             {
                 var options = ParallelLinear.PassOptions(timeout, false);
                 NativeMlpWeights read = Weights(arrays, weights, info);
-                TriremeException.Check(NativeMethods.trireme_mlp_forward(
+                Status status = NativeMethods.trireme_mlp_forward(
                     held.Address,
                     (void*)arrays.Add(nameof(source), source, elementType, info.InputRows * input),
                     ref read,
                     (void*)arrays.Add(
                         nameof(result), result, elementType, info.OutputRows * output),
-                    (void*)arrays.AddKept(kept, info.KeptBytes), ref options));
+                    (void*)arrays.AddKept(kept, info.KeptBytes), ref options);
+                ActivationRunner.Check(status, products, activation);
             }
         }
 
@@ -190,7 +209,7 @@ namespace Trireme
             {
                 var options = ParallelLinear.PassOptions(timeout, false);
                 NativeMlpWeights read = Weights(arrays, weights, info);
-                TriremeException.Check(NativeMethods.trireme_mlp_backward_input(
+                Status status = NativeMethods.trireme_mlp_backward_input(
                     held.Address,
                     (void*)arrays.Add(
                         nameof(outputGradient), outputGradient, elementType,
@@ -198,7 +217,8 @@ namespace Trireme
                     ref read,
                     (void*)arrays.Add(
                         nameof(inputGradient), inputGradient, elementType, info.InputRows * input),
-                    (void*)arrays.AddKept(kept, info.KeptBytes), ref options));
+                    (void*)arrays.AddKept(kept, info.KeptBytes), ref options);
+                ActivationRunner.Check(status, products, activation);
             }
         }
 
@@ -223,13 +243,14 @@ namespace Trireme
                     Fc2Weight = places[2],
                     Fc2Bias = places[3],
                 };
-                TriremeException.Check(NativeMethods.trireme_mlp_backward_weight(
+                Status status = NativeMethods.trireme_mlp_backward_weight(
                     held.Address,
                     (void*)arrays.Add(nameof(source), source, elementType, info.InputRows * input),
                     (void*)arrays.Add(
                         nameof(outputGradient), outputGradient, elementType,
                         info.OutputRows * output),
-                    (void*)arrays.AddKept(kept, info.KeptBytes), ref written, ref options));
+                    (void*)arrays.AddKept(kept, info.KeptBytes), ref written, ref options);
+                ActivationRunner.Check(status, products, activation);
             }
         }
 

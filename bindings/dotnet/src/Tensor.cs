@@ -68,15 +68,19 @@ namespace Trireme
         private readonly TensorHandle handle;
         private readonly int rank;
 
-        private Tensor(TensorHandle handle, int rank, bool sequence)
+        private Tensor(TensorHandle handle, int rank, bool sequence, ProductRunner products)
         {
             this.handle = handle;
             this.rank = rank;
+            Products = products;
             IsSequence = sequence;
         }
 
         /// <summary>Whether activations between layers are split by rows.</summary>
         public bool IsSequence { get; }
+
+        /// <summary>Null without products of the caller.</summary>
+        internal ProductRunner Products { get; }
 
         internal TensorHandle Handle
         {
@@ -99,10 +103,14 @@ namespace Trireme
         /// Whether activations between layers are split by rows.
         /// </param>
         /// <param name="keepGathered">Whether gathered inputs are kept for backward.</param>
+        /// <param name="product">
+        /// Of Caller: the product. An exception of it comes out of the pass on its rank, and the
+        /// other ranks get a CallbackException.
+        /// </param>
         public static unsafe Tensor Create(
             Communicator communicator, int blocks = 0, TimeSpan timeout = default(TimeSpan),
             GemmKind? gemm = null, string library = null, int gemmThreads = 0,
-            bool sequence = false, bool keepGathered = false)
+            bool sequence = false, bool keepGathered = false, ProductFunction product = null)
         {
             if (communicator == null)
             {
@@ -117,6 +125,7 @@ namespace Trireme
                 Flags = (sequence ? (uint)NativeMethods.TRIREME_TENSOR_FLAG_SEQUENCE : 0)
                     | (keepGathered ? (uint)NativeMethods.TRIREME_TENSOR_FLAG_KEEP_GATHERED : 0),
             };
+            var products = product == null ? null : new ProductRunner(product);
             using (var text = new Utf8(library ?? "", nameof(library)))
             {
                 var provider = new NativeGemmOptions
@@ -125,12 +134,14 @@ namespace Trireme
                     Kind = (int)gemm.GetValueOrDefault(),
                     Library = library == null ? IntPtr.Zero : text.Pointer,
                     Threads = Positive(gemmThreads, nameof(gemmThreads)),
+                    Callback = products == null ? IntPtr.Zero : ProductRunner.Address,
+                    UserData = products == null ? IntPtr.Zero : products.UserData,
                 };
                 options.Gemm = gemm.HasValue ? (IntPtr)(&provider) : IntPtr.Zero;
                 TensorHandle made;
                 TriremeException.Check(NativeMethods.trireme_tensor_create(
                     communicator.Handle, ref options, out made));
-                return new Tensor(made, communicator.Rank, sequence);
+                return new Tensor(made, communicator.Rank, sequence, products);
             }
         }
 

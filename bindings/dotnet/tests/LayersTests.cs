@@ -76,6 +76,132 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void Products_of_the_caller_are_those_that_layers_use()
+        {
+            float[] x = Whole(Rows * Inputs, 1);
+            float[] w = Whole(Hidden * Inputs, 2);
+            float[] y = Product(x, Turned(w, Inputs), Rows, Inputs, Hidden);
+            Ranks.RunAndLeaveTogether(3, communicator =>
+            {
+                int products = 0;
+                ColumnParallelLinear layer;
+                Share own;
+                using (Tensor tensor = Tensor.Create(
+                    communicator, 3, gemm: GemmKind.Caller, product: product =>
+                    {
+                        ++products;
+                        Multiply(product);
+                    }))
+                {
+                    own = tensor.Range(Hidden);
+                    layer = new ColumnParallelLinear(tensor, "fc1", Inputs, Hidden, Rows);
+                }
+
+                // The function lives as long as the layer.
+                System.GC.Collect();
+                System.GC.WaitForPendingFinalizers();
+                using (layer)
+                {
+                    int count = (int)own.Count;
+                    float[] mine = w.Skip((int)own.First * Inputs).Take(count * Inputs).ToArray();
+                    var output = new float[Rows * count];
+                    layer.Forward(x, mine, output);
+                    Check.Same(
+                        y.Where((value, i) => i % Hidden >= own.First
+                            && i % Hidden < own.First + count).ToArray(),
+                        output, "output");
+                    Check.Equal(true, products > 0, "products");
+                }
+            });
+        }
+
+        [Test]
+        public static void Activations_of_the_caller_are_those_that_mlps_use()
+        {
+            Ranks.RunAndLeaveTogether(1, communicator =>
+            {
+                float[] own;
+                float[] library;
+                using (Tensor tensor = Tensor.Create(communicator, gemm: GemmKind.Builtin))
+                {
+                    using (var mlp = new ParallelMLP(
+                        tensor, "own", 1, 1, 1, 9, ActivationKind.Caller,
+                        forward: call =>
+                        {
+                            System.Span<float> result = call.Result<float>();
+                            for (int i = 0; i < call.Rows; ++i)
+                            {
+                                float value = call.Input<float>()[i];
+                                result[i] = System.Math.Max(value, 0);
+                            }
+                        },
+                        backward: call =>
+                        {
+                            System.Span<float> result = call.Result<float>();
+                            for (int i = 0; i < call.Rows; ++i)
+                            {
+                                float slope = call.Input<float>()[i] > 0 ? 1 : 0;
+                                result[i] = slope * call.OutputGradient<float>()[i];
+                            }
+                        }))
+                    {
+                        own = OutputAndGradient(mlp);
+                    }
+
+                    using (var mlp = new ParallelMLP(
+                        tensor, "library", 1, 1, 1, 9, ActivationKind.Relu))
+                    {
+                        library = OutputAndGradient(mlp);
+                    }
+
+                    using (var mlp = new ParallelMLP(
+                        tensor, "gelu", 1, 1, 1, 9, ActivationKind.Gelu))
+                    {
+                        // 1 * Phi(1)
+                        Check.Equal((float)0.84134474606854293, OutputAndGradient(mlp)[5], "GELU of 1");
+                    }
+
+                    Check.Throws<InvalidArgumentException>(() => new ParallelMLP(
+                        tensor, "none", 1, 1, 1, 9, ActivationKind.Caller, forward: call => { }));
+                }
+
+                Check.Same(library, own, "output and gradient");
+                Check.Equal(4f, own[8], "the last output");
+            });
+        }
+
+        [Test]
+        public static void An_exception_of_a_function_comes_out_of_the_pass()
+        {
+            Ranks.RunAndLeaveTogether(2, communicator =>
+            {
+                bool fails = communicator.Rank == 1;
+                using (Tensor tensor = Tensor.Create(
+                    communicator, gemm: GemmKind.Caller, product: product =>
+                    {
+                        if (fails)
+                        {
+                            throw new System.TimeZoneNotFoundException("of rank 1");
+                        }
+                    }))
+                using (var layer = new RowParallelLinear(tensor, "row", 2, 2, 1))
+                {
+                    var two = new float[2];
+                    System.Action forward =
+                        () => layer.Forward(new float[1], two, new float[2]);
+                    if (fails)
+                    {
+                        Check.Throws<System.TimeZoneNotFoundException>(forward);
+                    }
+                    else
+                    {
+                        Check.Throws<CallbackException>(forward);
+                    }
+                }
+            });
+        }
+
+        [Test]
         public static void Arrays_and_providers_are_checked()
         {
             Ranks.RunAndLeaveTogether(1, communicator =>
@@ -101,6 +227,42 @@ namespace Trireme.Tests
                 Check.Throws<UnsupportedException>(() => Tensor.Create(
                     communicator, gemm: GemmKind.Loaded, library: "libno.so,libneither.so"));
             });
+        }
+
+        private static void Multiply(Product p)
+        {
+            System.ReadOnlySpan<float> left = p.Left<float>();
+            System.ReadOnlySpan<float> right = p.Right<float>();
+            System.Span<float> result = p.Result<float>();
+            for (int i = 0; i < p.Rows; ++i)
+            {
+                for (int j = 0; j < p.Columns; ++j)
+                {
+                    float sum = p.Add ? result[(i * p.ResultStep) + j] : 0;
+                    for (int k = 0; k < p.Depth; ++k)
+                    {
+                        sum += left[p.LeftTransposed ? (k * p.LeftStep) + i : (i * p.LeftStep) + k]
+                            * right[
+                                p.RightTransposed ? (j * p.RightStep) + k : (k * p.RightStep) + j];
+                    }
+
+                    result[(i * p.ResultStep) + j] = sum;
+                }
+            }
+        }
+
+        // Of inputs from -4 to 4, with weights of 1.
+        private static float[] OutputAndGradient(ParallelMLP mlp)
+        {
+            var weights = new MLPArrays<float> { Fc1Weight = new[] { 1f }, Fc2Weight = new[] { 1f } };
+            float[] inputs = Enumerable.Range(-4, 9).Select(i => (float)i).ToArray();
+            float[] ones = Enumerable.Repeat(1f, 9).ToArray();
+            var output = new float[9];
+            var gradient = new float[9];
+            var kept = new byte[mlp.Info.KeptBytes];
+            mlp.Forward(inputs, weights, output, kept);
+            mlp.BackwardInput(ones, weights, gradient, kept);
+            return output.Concat(gradient).ToArray();
         }
 
         private static float[] Run(
