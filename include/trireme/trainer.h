@@ -70,6 +70,20 @@
  * - The model has TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD, and backward fails late: all ranks have
  *   handed in the first bucket of their last micro-batch.
  *
+ * Pipeline: with the option pipeline, this rank has the layers of its own stages alone.
+ *
+ * - The caller gives these layers in the order of forward: those of its first stage, then those of
+ *   its next one. The model has their parameters alone.
+ * - The ranks of the model are those with the same stages ("data" of a mesh).
+ * - Each rank makes the actions of its list in the schedule, in order. An output goes to the next
+ *   stage, a gradient to the stage before. docs/pipeline.md tells the schedules.
+ * - The micro-batches of the schedule are those of each rank in a step.
+ * - Gradients are added up in the order of micro-batches, whatever the schedule.
+ * - All ranks learn the mean loss, which the last stage computes.
+ * - norm_ranks are the ranks of all models of the pipeline, as on a mesh. Then a callback that
+ *   fails breaks no model: all ranks of "data" and "pipeline" discard the step.
+ * - A rank that fails otherwise, or dies, makes the models of all these ranks fail.
+ *
  * Unwritten gradients: backward writes every element of its gradients. Before backward the library
  * fills them with a mark, a NaN of its own. After backward it looks for the mark. The step fails,
  * as with a failed callback, in these cases:
@@ -95,6 +109,7 @@
 #include <stdint.h>
 #include <trireme/export.h>
 #include <trireme/optimizer.h>
+#include <trireme/pipeline.h>
 #include <trireme/status.h>
 #include <trireme/types.h>
 
@@ -109,7 +124,11 @@ enum {
     /** Backward: the callback computes gradients. */
     TRIREME_PHASE_BACKWARD = 3,
     /** Forward of trireme_trainer_evaluate(): no backward follows. */
-    TRIREME_PHASE_EVALUATE = 4
+    TRIREME_PHASE_EVALUATE = 4,
+    /** Backward of a layer with backward_weight: the gradient of the input alone. */
+    TRIREME_PHASE_BACKWARD_INPUT = 5,
+    /** The callback backward_weight: the gradients of the parameters alone. */
+    TRIREME_PHASE_BACKWARD_WEIGHT = 6
 };
 
 /**
@@ -126,7 +145,7 @@ typedef struct trireme_layer_call {
     uint32_t struct_size;
     /** TRIREME_PHASE_*. */
     int32_t phase;
-    /** Number of the layer, from 0. */
+    /** Number of the layer, from 0. In a pipeline: among the layers of all stages. */
     uint64_t layer;
     /** trireme_optimizer_get_step_count() before the step. */
     uint64_t step;
@@ -181,6 +200,10 @@ typedef struct trireme_layer_call {
     double loss_scale;
     /** As handed to trireme_trainer_step() or trireme_trainer_evaluate(). */
     void *batch;
+    /** Number of the layer's stage, from 0. 0 without a pipeline. */
+    uint32_t stage;
+    /** 0. */
+    uint32_t reserved;
 } trireme_layer_call; /* since 1.0 */
 
 /**
@@ -220,6 +243,18 @@ typedef struct trireme_layer {
     uint64_t output_bytes;
     /** Bytes that forward leaves for backward beside the output, for one micro-batch. */
     uint64_t saved_bytes;
+    /**
+     * Computes the gradients of the parameters. Then `backward` computes the gradient of the input
+     * alone (TRIREME_PHASE_BACKWARD_INPUT), and this one is called later
+     * (TRIREME_PHASE_BACKWARD_WEIGHT). A pipeline makes I and W of them. It finds input, output,
+     * saved and output_gradient as `backward` left them. Default: NULL, `backward` computes all.
+     */
+    trireme_layer_callback backward_weight;
+    /**
+     * Bytes of the input that the layer expects. Other output_bytes of the layer before are
+     * TRIREME_ERROR_INVALID_ARGUMENT, also across stages. Default: 0, any.
+     */
+    uint64_t input_bytes;
 } trireme_layer; /* since 1.0 */
 
 /** A layer that does nothing yet. */
@@ -280,6 +315,41 @@ enum {
     TRIREME_TRAINER_FLAG_ZERO_GRADIENTS = 1
 };
 
+/** Bits of trireme_trainer_pipeline_options.flags. */
+enum {
+    /** Refuse a schedule with W if a layer with parameters to train has no backward_weight. */
+    TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT = 1
+};
+
+/**
+ * The pipeline of a trainer. Start from TRIREME_TRAINER_PIPELINE_OPTIONS_INIT.
+ * docs/pipeline.md#train-with-a-pipeline has an example.
+ */
+typedef struct trireme_trainer_pipeline_options {
+    /** sizeof this struct as the caller knows it. */
+    uint32_t struct_size;
+    /** 0, or TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT. */
+    uint32_t flags;
+    /**
+     * The ranks of the pipeline, as many as the schedule has: those along "pipeline" of a mesh.
+     * The trainer makes a group of its own from it. Required.
+     */
+    trireme_communicator *communicator;
+    /** The actions of all ranks. The trainer keeps a copy. Required. */
+    const trireme_pipeline_schedule *schedule;
+    /**
+     * Stage s has the layers from cuts[s] up to, but without, cuts[s+1], by their numbers in the
+     * whole model. As trireme_partition() gives them. cuts[0] is 0. The first and the last stage
+     * have a layer at least; another stage without layers passes its input on. Required.
+     */
+    const uint64_t *cuts;
+    /** Numbers at `cuts`: the stages of the schedule, and one. */
+    uint64_t cut_count;
+} trireme_trainer_pipeline_options; /* since 1.0 */
+
+/** Options that lack all that is required. */
+#define TRIREME_TRAINER_PIPELINE_OPTIONS_INIT TRIREME_INIT(trireme_trainer_pipeline_options)
+
 /** How a trainer runs. Start from TRIREME_TRAINER_OPTIONS_INIT. 0 or NULL means the default. */
 typedef struct trireme_trainer_options {
     /** sizeof this struct as the caller knows it. */
@@ -318,6 +388,11 @@ typedef struct trireme_trainer_options {
      * in memory.
      */
     const trireme_offload_options *offload;
+    /**
+     * Train with a pipeline: see "Pipeline" at the top of this file. Default: NULL, this rank has
+     * all layers.
+     */
+    const trireme_trainer_pipeline_options *pipeline;
 } trireme_trainer_options; /* since 1.0 */
 
 /** Options with all defaults. */
@@ -337,16 +412,21 @@ typedef struct trireme_trainer_info {
     uint64_t recomputed;
     /** Bytes of the checkpoints: the last outputs of all stretches but the last. */
     uint64_t planned_checkpoint_bytes;
-    /** Bytes of outputs and saved of the largest stretch. */
+    /**
+     * Bytes of outputs and saved of the largest stretch. With a pipeline: of all micro-batches that
+     * are on their way at once, with their inputs and gradients of outputs.
+     */
     uint64_t planned_stretch_bytes;
     /**
      * Bytes of gradients of outputs. Two neighbouring layers have theirs at a time. So it is the
-     * largest gradient of the even layers plus the largest one of the odd layers.
+     * largest gradient of the even layers plus the largest one of the odd layers. With a pipeline:
+     * of gradients that are sent to the stage before.
      */
     uint64_t planned_gradient_bytes;
     /**
      * Bytes where backward writes gradients that have no view in the model. The trainer has room
-     * for the layer that needs the most.
+     * for the layer that needs the most. With a pipeline also the sums over micro-batches, and
+     * gradients that wait for those of an earlier micro-batch.
      */
     uint64_t planned_parameter_gradient_bytes;
     /** Bytes in which ranks tell each other their losses and failures. */
@@ -362,6 +442,10 @@ typedef struct trireme_trainer_info {
      * stands in place of the checkpoints. If there is one stretch, it also stands in place of that.
      */
     uint64_t planned_window_bytes;
+    /** With a pipeline: stages of this rank. Else 0. */
+    uint64_t stages;
+    /** Layers with backward_weight. */
+    uint64_t split_layers;
 } trireme_trainer_info; /* since 1.0 */
 
 /** Info ready for trireme_trainer_get_info(). */

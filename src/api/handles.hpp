@@ -27,7 +27,7 @@ class Memory;
 namespace trireme::strategies {
 class Model;
 class Optimizer;
-class Trainer;
+class StepCaller;
 }  // namespace trireme::strategies
 
 namespace trireme::parallel {
@@ -81,7 +81,7 @@ TRIREME_HANDLE(trireme_buffer, Memory, buffer);
 TRIREME_HANDLE(trireme_model, strategies::Model, model);
 TRIREME_HANDLE(trireme_optimizer, strategies::Optimizer, optimizer);
 TRIREME_HANDLE(trireme_mesh, MeshHandles, mesh);
-TRIREME_HANDLE(trireme_trainer, strategies::Trainer, trainer);
+TRIREME_HANDLE(trireme_trainer, strategies::StepCaller, trainer);
 TRIREME_HANDLE(trireme_store, StoreHandle, store);
 TRIREME_HANDLE(trireme_tensor, parallel::Tensor, tensor);
 TRIREME_HANDLE(trireme_region, parallel::Region, region);

@@ -9,6 +9,7 @@
 
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
+#include "api/pipeline.hpp"
 #include "parallel/pipeline/best.hpp"
 #include "parallel/pipeline/check.hpp"
 #include "parallel/pipeline/draw.hpp"
@@ -21,17 +22,6 @@ using trireme::invalid_argument;
 using trireme::Status;
 namespace api = trireme::api;
 namespace pipeline = trireme::pipeline;
-
-namespace trireme::api {
-
-struct PipelineSchedule {
-  pipeline::Schedule schedule;
-  trireme_pipeline_order order = 0;
-  double value = 0, bound = 0;
-  std::uint64_t evaluations = 0;
-};
-
-}  // namespace trireme::api
 
 namespace {
 

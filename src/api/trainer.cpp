@@ -3,13 +3,21 @@
 
 #include <trireme/trainer.h>
 
+#include <memory>
+#include <vector>
+
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
 #include "api/offload_options.hpp"
+#include "api/pipeline.hpp"
+#include "parallel/executor/pipeline_trainer.hpp"
 #include "platform/names.hpp"
 
 using trireme::Status;
+using trireme::parallel::PipelineTrainer;
+using trireme::parallel::PipelineTrainerOptions;
 using trireme::strategies::Optimizer;
+using trireme::strategies::StepCaller;
 using trireme::strategies::Trainer;
 namespace api = trireme::api;
 
@@ -19,7 +27,7 @@ template <class Body>
 trireme_status with_trainer(const char* function, const trireme_trainer* handle,
                             Body&& body) noexcept {
   return api::guard(function, [&]() -> Status {
-    std::shared_ptr<Trainer> trainer;
+    std::shared_ptr<StepCaller> trainer;
     TRIREME_RETURN_IF_ERROR(api::find(handle, &trainer));
     TRIREME_RETURN_IF_ERROR(trainer->check_call());
     return body(*trainer);
@@ -36,10 +44,7 @@ Status read_layers(const trireme_layer* layers, uint64_t count, std::vector<Trai
                         });
 }
 
-Status read_options(const trireme_trainer_options* caller, Trainer::Options* out) {
-  trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
-  TRIREME_RETURN_IF_ERROR(api::read_optional(caller, "options", &options));
-  TRIREME_RETURN_IF_ERROR(api::check_zero("options.reserved", options.reserved));
+Status read_options(const trireme_trainer_options& options, Trainer::Options* out) {
   trireme_offload_options offload = TRIREME_OFFLOAD_OPTIONS_INIT;
   TRIREME_RETURN_IF_ERROR(api::read_offload(options.offload, &offload));
   if (offload.ratio != 0) {
@@ -58,6 +63,79 @@ Status read_options(const trireme_trainer_options* caller, Trainer::Options* out
   return Status::success();
 }
 
+// Faults that all ranks hear of: this one comes to the call, too.
+Status check_pipeline(const trireme_trainer_options& options,
+                      const trireme_trainer_pipeline_options& pipeline) {
+  if (options.checkpoint_every > 0 || options.activation_budget_bytes > 0 ||
+      options.offload != nullptr) {
+    return trireme::unsupported(
+        "options.checkpoint_every, activation_budget_bytes or offload with options.pipeline: a "
+        "pipeline keeps all activations of the micro-batches on their way in memory");
+  }
+  if ((pipeline.flags & ~uint32_t{TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT}) == 0) {
+    return Status::success();
+  }
+  return trireme::invalid_argument("options.pipeline.flags " + std::to_string(pipeline.flags) +
+                                   " has a bit that is no TRIREME_TRAINER_PIPELINE_FLAG_*");
+}
+
+// Without these this rank cannot meet the others.
+Status read_pipeline(const trireme_trainer_options& options, PipelineTrainerOptions* out,
+                     Status* checked) {
+  trireme_trainer_pipeline_options pipeline = TRIREME_TRAINER_PIPELINE_OPTIONS_INIT;
+  TRIREME_RETURN_IF_ERROR(api::read_struct(options.pipeline, "options.pipeline", &pipeline));
+  TRIREME_RETURN_IF_ERROR(api::find(pipeline.communicator, &out->communicator));
+  std::shared_ptr<api::PipelineSchedule> schedule;
+  TRIREME_RETURN_IF_ERROR(api::find(pipeline.schedule, &schedule));
+  out->schedule = schedule->schedule;
+  constexpr uint64_t kMostCuts = (1u << 18) + 1;  // stages of a schedule, and one
+  if (pipeline.cut_count > 0 && pipeline.cut_count <= kMostCuts) {
+    TRIREME_RETURN_IF_ERROR(api::require(pipeline.cuts, "options.pipeline.cuts"));
+    out->cuts.assign(pipeline.cuts, pipeline.cuts + pipeline.cut_count);
+  }
+  out->flags = options.flags;
+  out->pipeline_flags = pipeline.flags;
+  out->micro_batches = options.micro_batches;
+  out->seed = options.seed;
+  out->after_step = options.after_step;
+  out->user_data = options.user_data;
+  *checked = check_pipeline(options, pipeline);
+  return Status::success();
+}
+
+// Makes the trainer that the options ask for.
+Status make_trainer(const trireme_trainer_options& options, std::vector<Trainer::Layer> layers,
+                    trireme_optimizer* optimizer, trireme_trainer** out_trainer) {
+  Trainer::Options whole;
+  PipelineTrainerOptions staged;
+  Status checked = Status::success();
+  if (options.pipeline != nullptr) {
+    TRIREME_RETURN_IF_ERROR(read_pipeline(options, &staged, &checked));
+  } else {
+    TRIREME_RETURN_IF_ERROR(read_options(options, &whole));
+  }
+  std::shared_ptr<Optimizer> found;
+  TRIREME_RETURN_IF_ERROR(api::find(optimizer, &found));
+  TRIREME_RETURN_IF_ERROR(found->check_call());
+  Status status = Status::success();
+  // All ranks create it together: if memory runs out in the middle of it, the group fails.
+  api::hand_out(*found, [&] {
+    std::shared_ptr<StepCaller> made;
+    if (options.pipeline != nullptr) {
+      std::shared_ptr<PipelineTrainer> trainer;
+      status = PipelineTrainer::create(found, std::move(layers), std::move(staged),
+                                       std::move(checked), &trainer);
+      made = std::move(trainer);
+    } else {
+      std::shared_ptr<Trainer> trainer;
+      status = Trainer::create(found, std::move(layers), whole, &trainer);
+      made = std::move(trainer);
+    }
+    if (status.ok()) *out_trainer = api::insert<trireme_trainer>(std::move(made));
+  });
+  return status;
+}
+
 }  // namespace
 
 trireme_status trireme_trainer_create(trireme_optimizer* optimizer, const trireme_layer* layers,
@@ -65,22 +143,13 @@ trireme_status trireme_trainer_create(trireme_optimizer* optimizer, const trirem
                                       const trireme_trainer_options* caller_options,
                                       trireme_trainer** out_trainer) {
   return api::guard(__func__, [&]() -> Status {
-    Trainer::Options options;
-    TRIREME_RETURN_IF_ERROR(read_options(caller_options, &options));
+    trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
+    TRIREME_RETURN_IF_ERROR(api::read_optional(caller_options, "options", &options));
+    TRIREME_RETURN_IF_ERROR(api::check_zero("options.reserved", options.reserved));
     TRIREME_RETURN_IF_ERROR(api::require(out_trainer, "out_trainer"));
     std::vector<Trainer::Layer> described;
     TRIREME_RETURN_IF_ERROR(read_layers(layers, layer_count, &described));
-    std::shared_ptr<Optimizer> found;
-    TRIREME_RETURN_IF_ERROR(api::find(optimizer, &found));
-    TRIREME_RETURN_IF_ERROR(found->check_call());
-    Status status = Status::success();
-    // All ranks create it together: if memory runs out in the middle of it, the group fails.
-    api::hand_out(*found, [&] {
-      std::shared_ptr<Trainer> trainer;
-      status = Trainer::create(found, std::move(described), options, &trainer);
-      if (status.ok()) *out_trainer = api::insert<trireme_trainer>(std::move(trainer));
-    });
-    return status;
+    return make_trainer(options, std::move(described), optimizer, out_trainer);
   });
 }
 
@@ -88,7 +157,7 @@ void trireme_trainer_destroy(trireme_trainer* trainer) { api::destroy(trainer); 
 
 trireme_status trireme_trainer_step(trireme_trainer* trainer, void* batch,
                                     trireme_trainer_metrics* out_metrics) {
-  return with_trainer(__func__, trainer, [&](Trainer& found) -> Status {
+  return with_trainer(__func__, trainer, [&](StepCaller& found) -> Status {
     if (out_metrics != nullptr) {
       TRIREME_RETURN_IF_ERROR(api::check_info(out_metrics, "out_metrics"));
     }
@@ -101,7 +170,7 @@ trireme_status trireme_trainer_step(trireme_trainer* trainer, void* batch,
 }
 
 trireme_status trireme_trainer_evaluate(trireme_trainer* trainer, void* batch, double* out_loss) {
-  return with_trainer(__func__, trainer, [&](Trainer& found) -> Status {
+  return with_trainer(__func__, trainer, [&](StepCaller& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_loss, "out_loss"));
     double loss = 0;
     Status status = Status::success();
@@ -113,7 +182,7 @@ trireme_status trireme_trainer_evaluate(trireme_trainer* trainer, void* batch, d
 
 trireme_status trireme_trainer_request_stop(trireme_trainer* trainer) {
   return api::guard(__func__, [&]() -> Status {
-    std::shared_ptr<Trainer> found;
+    std::shared_ptr<StepCaller> found;
     TRIREME_RETURN_IF_ERROR(api::find(trainer, &found));
     found->request_stop();
     return Status::success();
@@ -122,7 +191,7 @@ trireme_status trireme_trainer_request_stop(trireme_trainer* trainer) {
 
 trireme_status trireme_trainer_get_info(const trireme_trainer* trainer,
                                         trireme_trainer_info* out_info) {
-  return with_trainer(__func__, trainer, [&](Trainer& found) -> Status {
+  return with_trainer(__func__, trainer, [&](StepCaller& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info"));
     trireme_trainer_info info = TRIREME_TRAINER_INFO_INIT;
     TRIREME_RETURN_IF_ERROR(found.info(&info));
@@ -133,7 +202,7 @@ trireme_status trireme_trainer_get_info(const trireme_trainer* trainer,
 
 trireme_status trireme_trainer_get_offload_info(const trireme_trainer* trainer,
                                                 trireme_offload_info* out_info) {
-  return with_trainer(__func__, trainer, [&](Trainer& found) -> Status {
+  return with_trainer(__func__, trainer, [&](StepCaller& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::check_info(out_info, "out_info"));
     trireme_offload_info info = {};
     TRIREME_RETURN_IF_ERROR(found.offload_info(&info));

@@ -52,6 +52,7 @@ void Peers::give_up_together(const Status& status) {
     }
   }
   if (norm_group_ != nullptr) norm_group_->fail(status.code(), status.message());
+  for (const auto& group : joined_) group->fail(status.code(), status.message());
   if (axes_.own_groups().size() > 1) {
     for (const auto& group : axes_.own_groups()) group->fail(status.code(), status.message());
   }
@@ -68,6 +69,7 @@ void Peers::end_groups(const Status& status) const noexcept {
       if (*group != nullptr) groups.push_back(group->get());
     }
     if (norm_group_ != nullptr) groups.push_back(norm_group_.get());
+    for (const auto& group : joined_) groups.push_back(group.get());
     for (const auto& group : axes_.own_groups()) groups.push_back(group.get());
     // The groups along axes of a mesh are the caller's: they tell a cause, and go on.
     std::vector<Communicator*> causes = groups;
@@ -115,6 +117,7 @@ void Peers::report(const Status& status) const noexcept {
 void Peers::fail_groups(trireme_status code, std::string_view why) const noexcept {
   link_.fail(code, why);
   if (norm_group_ != nullptr) norm_group_->fail(code, why);
+  for (const auto& group : joined_) group->fail(code, why);
   for (const auto& group : axes_.own_groups()) group->fail(code, why);
   tell();
 }
@@ -127,6 +130,7 @@ void Peers::tell() const noexcept {
       if (*group != nullptr) static_cast<void>((*group)->failure());
     }
     if (norm_group_ != nullptr) static_cast<void>(norm_group_->failure());
+    for (const auto& group : joined_) static_cast<void>(group->failure());
     for (const auto& group : axes_.own_groups()) static_cast<void>(group->failure());
   } catch (...) {  // no memory for the words of a failure
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "exchange/storage.hpp"
 #include "model/model_axes.hpp"
@@ -23,6 +24,13 @@ class Peers {
   // In this group other models wait for this one. Null: none do.
   void set_norm_group(std::shared_ptr<Communicator> group) { norm_group_ = std::move(group); }
   bool steps_alone() const { return norm_group_ == nullptr; }
+  // Ranks of it; 0: there is none.
+  std::uint32_t norm_ranks() const {
+    return norm_group_ == nullptr ? 0 : static_cast<std::uint32_t>(norm_group_->world_size());
+  }
+  // Groups of a trainer, in which ranks of other models wait for this one. They fail with it.
+  void join(std::shared_ptr<Communicator> group) { joined_.push_back(std::move(group)); }
+  void leave(const std::shared_ptr<Communicator>& group) noexcept { std::erase(joined_, group); }
   // Of a mesh, along which other models lie.
   const ModelAxes& axes() const { return axes_; }
 
@@ -73,6 +81,7 @@ class Peers {
   // The group in which other models wait for this one, while it has an optimizer with a norm of all
   // of them, or gets one; or null.
   std::shared_ptr<Communicator> norm_group_;
+  std::vector<std::shared_ptr<Communicator>> joined_;
 };
 
 constexpr std::string_view kNoMemory = "no memory left in the middle of a call";

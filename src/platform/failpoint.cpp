@@ -138,6 +138,11 @@ constexpr const char* kTraining[] = {
     "trainer.before_exchange",
     "trainer.after_exchange",
     "trainer.keep",
+    "pipeline.before_allocate",
+    "pipeline.before_send",
+    "pipeline.before_receive",
+    "pipeline.before_outcome",
+    "pipeline.after_outcome",
 };
 
 const std::vector<std::string>& names() {

@@ -25,8 +25,15 @@ class GapSearch {
         zeroes_(zeroes),
         offered_(layers.parameters().size()) {}
 
+  // Layers before these, which other ranks have, compute gradients from those of all inputs.
+  void need_all_inputs() { all_inputs_ = true; }
   // A micro-batch begins.
   void begin() { gap_layer_ = kNoLayer; }
+  // The layer behind the last one, of another rank, has left out a part of its input gradient.
+  void note_received_gap() {
+    if (gap_layer_ == kNoLayer) gap_layer_ = layers_.size();
+  }
+  bool has_gap() const { return gap_layer_ != kNoLayer; }
   // Before backward. An input gradient is marked even if no layer needs it: old values must not be
   // read.
   void mark(std::uint64_t layer, std::span<char> input_gradient);
@@ -43,6 +50,7 @@ class GapSearch {
   const LayerGradients& gradients_;
   const bool all_needed_;
   const bool zeroes_;
+  bool all_inputs_ = false;
   std::vector<void*> offered_;  // by parameter, where backward was to write
   // State of the present micro-batch: the first layer that left out input_gradient, or a part of
   // it.

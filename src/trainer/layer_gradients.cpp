@@ -44,4 +44,10 @@ Status LayerGradients::offer(std::uint64_t layer) {
   return Status::success();
 }
 
+void LayerGradients::offer_none(std::uint64_t layer) {
+  for (std::uint64_t k = 0; k < layers_[layer].described.parameter_count; ++k) {
+    places_[layers_.parameter_number(layer, k)] = nullptr;
+  }
+}
+
 }  // namespace trireme::strategies

@@ -24,6 +24,8 @@ class LayerGradients {
 
   // Before backward of a layer, which may set a place to null, or to memory of its own.
   Status offer(std::uint64_t layer);
+  // Before backward for the input alone, which has no places.
+  void offer_none(std::uint64_t layer);
   void** of_layer(std::uint64_t layer) {
     return places_.data() + layers_[layer].described.first_parameter;
   }

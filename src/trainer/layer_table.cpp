@@ -16,8 +16,15 @@ constexpr std::size_t kLongestName = 255;
 }  // namespace
 
 std::string LayerTable::name_of(std::uint64_t number) const {
-  std::string name = "layer " + std::to_string(number);
-  if (number < layers_.size()) name += " (" + sharding::quoted(layers_[number].name) + ")";
+  if (number == layers_.size() && !layers_.empty() && layers_[0].stage != kNoStage) {
+    return "a layer of a later stage";
+  }
+  if (number >= layers_.size()) return "layer " + std::to_string(number);
+  const Layer& layer = layers_[number];
+  const bool staged = layer.stage != kNoStage;
+  std::string name = "layer " + std::to_string(staged ? layer.number : number) + " (" +
+                     sharding::quoted(layer.name) + ")";
+  if (staged) name += " of stage " + std::to_string(layer.stage);
   return name;
 }
 
@@ -45,6 +52,13 @@ Status LayerTable::check() const {
     if (layer.forward == nullptr || layer.backward == nullptr) {
       return invalid_argument(name_of(i) + " has no " +
                               (layer.forward == nullptr ? "forward" : "backward") + " callback");
+    }
+    const bool begins = i == 0 || layers_[i].stage != layers_[i - 1].stage;
+    if (layer.input_bytes > 0 && !begins &&
+        layer.input_bytes != layers_[i - 1].described.output_bytes) {
+      return invalid_argument(name_of(i) + " has input_bytes " + std::to_string(layer.input_bytes) +
+                              ", but " + name_of(i - 1) + " has output_bytes " +
+                              std::to_string(layers_[i - 1].described.output_bytes));
     }
     if (layer.first_parameter > parameters().size() ||
         layer.parameter_count > parameters().size() - layer.first_parameter) {
@@ -98,7 +112,9 @@ void LayerTable::add_facts(std::vector<sharding::Fact>* facts) const {
                           std::to_string(layer.parameter_count) + " parameters from " +
                           std::to_string(layer.first_parameter) + " on, output_bytes " +
                           std::to_string(layer.output_bytes) + ", saved_bytes " +
-                          std::to_string(layer.saved_bytes)});
+                          std::to_string(layer.saved_bytes) + ", input_bytes " +
+                          std::to_string(layer.input_bytes) +
+                          (layer.backward_weight != nullptr ? ", with backward_weight" : "")});
   }
 }
 

@@ -15,11 +15,16 @@ namespace trireme::strategies {
 
 class LayerTable {
  public:
+  static constexpr std::uint32_t kNoStage = UINT32_MAX;
+
   // A layer, read by the boundary, with a name of its own.
   struct Layer {
     std::string name;
     trireme_layer described = {};
     std::vector<std::uint64_t> units = {};  // of its parameters, in their order
+    // Of a pipeline: its number among the layers of all ranks, and its stage.
+    std::uint64_t number = 0;
+    std::uint32_t stage = kNoStage;
   };
 
   LayerTable(const sharding::Registry& registry, std::vector<Layer> layers)
@@ -32,7 +37,7 @@ class LayerTable {
 
   std::uint64_t size() const { return layers_.size(); }
   const Layer& operator[](std::uint64_t number) const { return layers_[number]; }
-  // "layer 2 ("block1")"; the number alone if there is no such layer.
+  // "layer 2 ("block1")", and its stage if it has one; the number alone if there is no such layer.
   std::string name_of(std::uint64_t number) const;
   const std::vector<sharding::Parameter>& parameters() const { return registry_.parameters(); }
   // Of the model, from the layer's own.

@@ -119,8 +119,13 @@ Status PassExchange::failure() const {
   const LayerGaps gaps = {static_cast<std::uint64_t>(told[kFirst]),
                           static_cast<std::uint64_t>(told[kTold]),
                           static_cast<std::uint64_t>(told[kElement])};
-  static constexpr const char* kPhases[] = {"", "forward", "recomputed forward", "backward",
-                                            "forward of an evaluation"};
+  static constexpr const char* kPhases[] = {"",
+                                            "forward",
+                                            "recomputed forward",
+                                            "backward",
+                                            "forward of an evaluation",
+                                            "backward for the input",
+                                            "backward for the weights"};
   const auto phase = static_cast<std::uint64_t>(told[kPhase]);
   std::string message = phase < std::size(kPhases) ? kPhases[phase] : "a callback";
   message += " of " + layers_.name_of(layer);

@@ -4,91 +4,14 @@
 #include <string>
 #include <utility>
 
-#include "platform/clock.hpp"
 #include "platform/failpoint.hpp"
-#include "platform/mix.hpp"
 #include "platform/names.hpp"
+#include "trainer/seeds.hpp"
 #include "trainer/trainer.hpp"
 
 namespace trireme::strategies {
 
 using sharding::Parameter;
-
-namespace {
-
-class Running {
- public:
-  explicit Running(std::atomic<bool>& flag) : flag_(flag) { flag_.store(true); }
-  ~Running() { flag_.store(false); }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
-
- private:
-  std::atomic<bool>& flag_;
-};
-
-}  // namespace
-
-Status Trainer::check_between_steps(ShardView& shard) {
-  if (!shard.gradients().step_under_way()) return Status::success();
-  return invalid_state(
-      "a step is under way; end it with trireme_optimizer_step() or "
-      "trireme_model_discard_gradients()");
-}
-
-Status Trainer::check_ready() const {
-  TRIREME_RETURN_IF_ERROR(shard_.check_sealed());
-  TRIREME_RETURN_IF_ERROR(check_between_steps(shard_));
-  return shard_.check_released("the trainer's step");
-}
-
-Status Trainer::step(void* batch, trireme_trainer_metrics* out) {
-  TRIREME_RETURN_IF_ERROR(check_ready());
-  const Running running(running_);
-  const std::uint64_t begin = now_ns(), exposed = shard_.link().exposed_ns;
-  trireme_trainer_metrics metrics = TRIREME_TRAINER_METRICS_INIT;
-  metrics.loss_scale = optimizer_->norms().loss_scale().scale();
-  const std::uint64_t before = optimizer_->step_count();
-  TRIREME_RETURN_IF_ERROR(pass(batch, true, &metrics.loss));
-  if (Status status = optimizer_->step(); !status.ok()) {
-    // A schedule that had a rate before and has none now fails before this rank has met the others,
-    // which wait. A rank without a part in the step has no operation under way.
-    const bool alone =
-        shard_.gradients().step_under_way() || status.code() == TRIREME_ERROR_CALLBACK;
-    if (alone && shard_.failure().ok()) {
-      shard_.fail_groups(status.code(), status.message());
-      shard_.give_up(status);
-    }
-    return status;
-  }
-  metrics.learning_rate = optimizer_->last_rate();
-  metrics.stop = stop_ ? 1 : 0;
-  metrics.step = optimizer_->step_count();
-  metrics.skipped = metrics.step == before ? 1 : 0;
-  metrics.micro_batches = total_;
-  metrics.sent_bytes = shard_.last_step_bytes();
-  const double norm = optimizer_->norms().last_norm();
-  metrics.gradient_norm = norm < 0 || metrics.skipped != 0 ? -1 : norm;
-  metrics.seconds = static_cast<double>(now_ns() - begin) / 1e9;
-  metrics.exposed_seconds = static_cast<double>(shard_.link().exposed_ns - exposed) / 1e9;
-  *out = metrics;
-  if (options_.after_step == nullptr) return Status::success();
-  std::int32_t answer = 1;
-  try {
-    answer = options_.after_step(&metrics, options_.user_data);
-  } catch (...) {  // of a caller in C++: the step is done all the same
-  }
-  if (answer != 0) request_stop();
-  return Status::success();
-}
-
-Status Trainer::evaluate(void* batch, double* out_loss) {
-  TRIREME_RETURN_IF_ERROR(check_ready());
-  const Running running(running_);
-  return pass(batch, false, out_loss);
-}
-
-void Trainer::request_stop() { stop_asked_.store(true, std::memory_order_relaxed); }
 
 // Runs all micro-batches, and exchanges the ranks' outcomes.
 Status Trainer::pass(void* batch, bool trains, double* out_loss) {
@@ -132,11 +55,11 @@ Status Trainer::micro_batch(std::uint32_t number, bool trains) {
   gaps_.begin();
   const bool has_part = leaf_ < total_;
   if (has_part) losses_[number] = std::numeric_limits<double>::quiet_NaN();
-  const std::uint64_t seed = mix(mix(mix(0, options_.seed), optimizer_->step_count()), leaf_);
+  const std::uint64_t seed = leaf_seed(options_.seed, optimizer_->step_count(), leaf_);
   for (trireme_layer_call& call : calls_) {
     call.micro_batch = number;
     call.leaf = leaf_;
-    call.random_seed = mix(seed, call.layer);
+    call.random_seed = layer_seed(seed, call.layer);
   }
   if (window_ != nullptr && computes())
     TRIREME_RETURN_IF_ERROR(shard_.report_disk(window_->begin()));
@@ -307,22 +230,34 @@ void Trainer::call(std::int32_t phase, std::uint64_t layer) {
   trireme_layer_call& call = calls_[layer];
   const trireme_layer& described = layers_[layer].described;
   const bool backward = phase == TRIREME_PHASE_BACKWARD;
-  call.phase = phase;
   call.loss_scale = backward ? optimizer_->norms().loss_scale().scale() * micro_batch_scale_ : 0;
   call.gradients = nullptr;
   call.output_gradient = nullptr;
   call.input_gradient = nullptr;
-  if (backward) {
-    if (call.parameter_count > 0) call.gradients = gradients_.of_layer(layer);
-    if (layer + 1 < layers_.size() && call.output_bytes > 0) {
-      call.output_gradient = arena_.get() + plan_.places[layer].gradient;
-    }
-    call.input_gradient = input_gradient(layer).data();
+  if (!backward) return call_back(described.forward, phase, layer);
+  if (layer + 1 < layers_.size() && call.output_bytes > 0) {
+    call.output_gradient = arena_.get() + plan_.places[layer].gradient;
   }
+  call.input_gradient = input_gradient(layer).data();
+  const bool split = described.backward_weight != nullptr;
+  if (split) {
+    call_back(described.backward, TRIREME_PHASE_BACKWARD_INPUT, layer);
+    if (failure_.kind != LayerFailure::none) return;
+    call.input_gradient = nullptr;
+  }
+  if (call.parameter_count > 0) call.gradients = gradients_.of_layer(layer);
+  if (split) {
+    call_back(described.backward_weight, TRIREME_PHASE_BACKWARD_WEIGHT, layer);
+  } else {
+    call_back(described.backward, phase, layer);
+  }
+}
+
+void Trainer::call_back(trireme_layer_callback callback, std::int32_t phase, std::uint64_t layer) {
+  calls_[layer].phase = phase;
   const CallbackScope scope(shard_.link());
   try {
-    const std::int32_t answer =
-        (backward ? described.backward : described.forward)(&call, described.user_data);
+    const std::int32_t answer = callback(&calls_[layer], layers_[layer].described.user_data);
     if (answer != 0) fail(LayerFailure::answered, phase, layer, answer);
   } catch (...) {  // of a caller in C++: the peers must learn of it
     fail(LayerFailure::threw, phase, layer, 0);
@@ -333,8 +268,8 @@ void Trainer::call(std::int32_t phase, std::uint64_t layer) {
 
 Status Trainer::exchange(bool trains, double* out_loss) {
   TRIREME_RETURN_IF_ERROR(exchange_.run(optimizer_->step_count() * 2 + (trains ? 1 : 0), failure_,
-                                        losses_, stop_asked_.load(std::memory_order_relaxed)));
-  stop_ = stop_ || exchange_.anyone_stops();
+                                        losses_, stop_asked()));
+  note_stop(exchange_.anyone_stops());
   Status failed = exchange_.failure();
   told_ = !failed.ok();
   if (!told_) *out_loss = exchange_.mean_loss();

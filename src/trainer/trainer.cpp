@@ -25,8 +25,7 @@ constexpr char kCreateTrainer[] = "create of a trainer";
 
 Trainer::Trainer(const std::shared_ptr<Optimizer>& optimizer, std::vector<Layer> layers,
                  Options options)
-    : optimizer_(optimizer),
-      shard_(optimizer->model()->shard()),
+    : StepCaller(optimizer, options.after_step, options.user_data),
       layers_(shard_.registry(), std::move(layers)),
       options_(std::move(options)),
       rounds_(shard_.options().leaves > 0 ? sharding::rounds(shard_.options().leaves, world_size())
@@ -178,14 +177,6 @@ void Trainer::prepare_calls() {
     call.parameters = parameters_.data() + described.first_parameter;
     call.parameter_counts = counts_.data() + described.first_parameter;
   }
-}
-
-Status Trainer::check_call() const {
-  TRIREME_RETURN_IF_ERROR(model().check_call());
-  if (!running_.load(std::memory_order_relaxed)) return Status::success();
-  return invalid_state(
-      "called from inside a callback of the trainer; only trireme_trainer_request_stop() and calls "
-      "that destroy are allowed there");
 }
 
 Status Trainer::info(trireme_trainer_info* out) const {

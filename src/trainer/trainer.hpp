@@ -4,7 +4,6 @@
 
 #include <trireme/trainer.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,10 +21,11 @@
 #include "trainer/layer_gradients.hpp"
 #include "trainer/layer_table.hpp"
 #include "trainer/pass_exchange.hpp"
+#include "trainer/step_caller.hpp"
 
 namespace trireme::strategies {
 
-class Trainer {
+class Trainer final : public StepCaller {
  public:
   using Layer = LayerTable::Layer;
 
@@ -45,16 +45,8 @@ class Trainer {
   static Status create(const std::shared_ptr<Optimizer>& optimizer, std::vector<Layer> layers,
                        const Options& options, std::shared_ptr<Trainer>* out);
 
-  Status step(void* batch, trireme_trainer_metrics* out);
-  Status evaluate(void* batch, double* out_loss);
-  void request_stop();
-  Status info(trireme_trainer_info* out) const;
-  Status offload_info(trireme_offload_info* out) const;
-  // Refuses a call from inside a callback, in the middle of another one.
-  Status check_call() const;
-  void fail_groups(trireme_status code, std::string_view why) const noexcept {
-    shard_.fail_groups(code, why);
-  }
+  Status info(trireme_trainer_info* out) const override;
+  Status offload_info(trireme_offload_info* out) const override;
 
  private:
   struct Free {
@@ -68,12 +60,8 @@ class Trainer {
   void prepare_calls();
   std::vector<sharding::Fact> facts() const;
 
-  Model& model() const { return *optimizer_->model(); }
-  std::uint32_t rank() const { return shard_.link().rank(); }
-  std::uint32_t world_size() const { return shard_.link().world_size(); }
-  static Status check_between_steps(ShardView& shard);
-  Status check_ready() const;
-  Status pass(void* batch, bool trains, double* out_loss);
+  Status pass(void* batch, bool trains, double* out_loss) override;
+  std::uint32_t micro_batches() const override { return total_; }
   Status micro_batch(std::uint32_t number, bool trains);
   Status forward(std::int32_t phase, std::uint64_t first, std::uint64_t end);
   Status backward(std::uint64_t first, std::uint64_t end);
@@ -87,11 +75,10 @@ class Trainer {
   void after_call(std::int32_t phase, std::uint64_t layer);
   bool computes() const { return leaf_ < total_ && failure_.kind == LayerFailure::none; }
   void call(std::int32_t phase, std::uint64_t layer);
+  void call_back(trireme_layer_callback callback, std::int32_t phase, std::uint64_t layer);
   void fail(LayerFailure::Kind kind, std::int32_t phase, std::uint64_t layer, std::int32_t answer);
   Status exchange(bool trains, double* out_loss);
 
-  const std::shared_ptr<Optimizer> optimizer_;
-  ShardView& shard_;  // of it
   LayerTable layers_;
   const Options options_;
   const std::uint32_t rounds_;  // micro-batches of a rank in a step; some ranks may have one leaf
@@ -116,15 +103,8 @@ class Trainer {
   // State of the present step.
   std::uint32_t leaf_ = 0;
   LayerFailure failure_;
-  bool told_ = false;                  // all ranks know of a failure
-  std::vector<double> losses_;         // of this rank's micro-batches
-  std::atomic<bool> running_ = false;  // keeps after_step from beginning another one
-  std::atomic<bool> stop_asked_ = false;
-  bool stop_ = false;  // as all ranks know
+  bool told_ = false;           // all ranks know of a failure
+  std::vector<double> losses_;  // of this rank's micro-batches
 };
-
-inline void fail_to_hand_out(const Trainer& trainer) noexcept {
-  trainer.fail_groups(TRIREME_ERROR_OUT_OF_MEMORY, kNoMemory);
-}
 
 }  // namespace trireme::strategies

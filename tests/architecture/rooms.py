@@ -102,10 +102,15 @@ ROOMS = {
     "parallel/pipeline": Room(
         "schedules of stages and micro-batches: made, checked, simulated; pure", "platform public"
     ),
+    "parallel/executor": Room(
+        "a step of a pipeline's stages, action by action",
+        "parallel/pipeline trainer model exchange collectives sharding kernels platform public",
+    ),
     "store": Room("the job's store", "net platform"),
     "api": Room(
         "the boundary: check, call down, translate",
         "store parallel/context parallel/experts parallel/pipeline parallel/tensor trainer optimizer optimizer/rules model "
+        "store parallel/executor parallel/context parallel/pipeline parallel/tensor trainer optimizer optimizer/rules model "
         "collectives schedules backends backends/gloo backends/mpi kernels platform public",
     ),
     "launch": Room("starts workers and ends them", "net platform"),

@@ -21,7 +21,9 @@ namespace Trireme
         /// <summary>TRIREME_PHASE_*.</summary>
         public int Phase;
 
-        /// <summary>Number of the layer, from 0.</summary>
+        /// <summary>
+        /// Number of the layer, from 0. In a pipeline: among the layers of all stages.
+        /// </summary>
         public ulong Layer;
 
         /// <summary>trireme_optimizer_get_step_count() before the step.</summary>
@@ -111,6 +113,12 @@ namespace Trireme
 
         /// <summary>As handed to trireme_trainer_step() or trireme_trainer_evaluate().</summary>
         public IntPtr Batch;
+
+        /// <summary>Number of the layer's stage, from 0. 0 without a pipeline.</summary>
+        public uint Stage;
+
+        /// <summary>0.</summary>
+        public uint Reserved;
     }
 
     /// <summary>One layer. Start from TRIREME_LAYER_INIT.</summary>
@@ -154,6 +162,21 @@ namespace Trireme
         /// Bytes that forward leaves for backward beside the output, for one micro-batch.
         /// </summary>
         public ulong SavedBytes;
+
+        /// <summary>
+        /// Computes the gradients of the parameters. Then `backward` computes the gradient of the
+        /// input alone (TRIREME_PHASE_BACKWARD_INPUT), and this one is called later
+        /// (TRIREME_PHASE_BACKWARD_WEIGHT). A pipeline makes I and W of them. It finds input,
+        /// output, saved and output_gradient as `backward` left them. Default: NULL, `backward`
+        /// computes all.
+        /// </summary>
+        public IntPtr BackwardWeight;
+
+        /// <summary>
+        /// Bytes of the input that the layer expects. Other output_bytes of the layer before are
+        /// TRIREME_ERROR_INVALID_ARGUMENT, also across stages. Default: 0, any.
+        /// </summary>
+        public ulong InputBytes;
     }
 
     /// <summary>Results of a step. Set struct_size before a call that fills it.</summary>
@@ -205,6 +228,39 @@ namespace Trireme
 
         /// <summary>Seconds of the step in which the rank waited for communication.</summary>
         public double ExposedSeconds;
+    }
+
+    /// <summary>
+    /// The pipeline of a trainer. Start from TRIREME_TRAINER_PIPELINE_OPTIONS_INIT.
+    /// docs/pipeline.md#train-with-a-pipeline has an example.
+    /// </summary>
+    [StructLayout(LayoutKind.Sequential)]
+    internal struct NativeTrainerPipelineOptions
+    {
+        /// <summary>sizeof this struct as the caller knows it.</summary>
+        public uint StructSize;
+
+        /// <summary>0, or TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT.</summary>
+        public uint Flags;
+
+        /// <summary>
+        /// The ranks of the pipeline, as many as the schedule has: those along "pipeline" of a
+        /// mesh. The trainer makes a group of its own from it. Required.
+        /// </summary>
+        public IntPtr Communicator;
+
+        /// <summary>The actions of all ranks. The trainer keeps a copy. Required.</summary>
+        public IntPtr Schedule;
+
+        /// <summary>
+        /// Stage s has the layers from cuts[s] up to, but without, cuts[s+1], by their numbers in
+        /// the whole model. As trireme_partition() gives them. cuts[0] is 0. The first and the last
+        /// stage have a layer at least; another stage without layers passes its input on. Required.
+        /// </summary>
+        public IntPtr Cuts;
+
+        /// <summary>Numbers at `cuts`: the stages of the schedule, and one.</summary>
+        public ulong CutCount;
     }
 
     /// <summary>
@@ -260,6 +316,12 @@ namespace Trireme
         /// NULL, activations stay in memory.
         /// </summary>
         public IntPtr Offload;
+
+        /// <summary>
+        /// Train with a pipeline: see "Pipeline" at the top of this file. Default: NULL, this rank
+        /// has all layers.
+        /// </summary>
+        public IntPtr Pipeline;
     }
 
     /// <summary>
@@ -290,18 +352,23 @@ namespace Trireme
         /// </summary>
         public ulong PlannedCheckpointBytes;
 
-        /// <summary>Bytes of outputs and saved of the largest stretch.</summary>
+        /// <summary>
+        /// Bytes of outputs and saved of the largest stretch. With a pipeline: of all micro-batches
+        /// that are on their way at once, with their inputs and gradients of outputs.
+        /// </summary>
         public ulong PlannedStretchBytes;
 
         /// <summary>
         /// Bytes of gradients of outputs. Two neighbouring layers have theirs at a time. So it is
-        /// the largest gradient of the even layers plus the largest one of the odd layers.
+        /// the largest gradient of the even layers plus the largest one of the odd layers. With a
+        /// pipeline: of gradients that are sent to the stage before.
         /// </summary>
         public ulong PlannedGradientBytes;
 
         /// <summary>
         /// Bytes where backward writes gradients that have no view in the model. The trainer has
-        /// room for the layer that needs the most.
+        /// room for the layer that needs the most. With a pipeline also the sums over
+        /// micro-batches, and gradients that wait for those of an earlier micro-batch.
         /// </summary>
         public ulong PlannedParameterGradientBytes;
 
@@ -325,6 +392,12 @@ namespace Trireme
         /// that.
         /// </summary>
         public ulong PlannedWindowBytes;
+
+        /// <summary>With a pipeline: stages of this rank. Else 0.</summary>
+        public ulong Stages;
+
+        /// <summary>Layers with backward_weight.</summary>
+        public ulong SplitLayers;
     }
 
     // A whole training step in one call: the caller brings the layers' forward and backward.
@@ -345,10 +418,23 @@ namespace Trireme
         internal const int TRIREME_PHASE_EVALUATE = 4;
 
         /// <summary>
+        /// Backward of a layer with backward_weight: the gradient of the input alone.
+        /// </summary>
+        internal const int TRIREME_PHASE_BACKWARD_INPUT = 5;
+
+        /// <summary>The callback backward_weight: the gradients of the parameters alone.</summary>
+        internal const int TRIREME_PHASE_BACKWARD_WEIGHT = 6;
+
+        /// <summary>
         /// `gradients` and `input_gradient` are 0 before backward, which may add to them. The
         /// library does not look for unwritten elements.
         /// </summary>
         internal const int TRIREME_TRAINER_FLAG_ZERO_GRADIENTS = 1;
+
+        /// <summary>
+        /// Refuse a schedule with W if a layer with parameters to train has no backward_weight.
+        /// </summary>
+        internal const int TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT = 1;
 
         /// <summary>Forward or backward of a layer, called on the thread of the step.</summary>
         [UnmanagedFunctionPointer(CallingConvention.Cdecl)]

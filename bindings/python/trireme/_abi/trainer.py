@@ -28,12 +28,21 @@ TRIREME_PHASE_RECOMPUTE = 2
 TRIREME_PHASE_BACKWARD = 3
 # Forward of trireme_trainer_evaluate(): no backward follows.
 TRIREME_PHASE_EVALUATE = 4
+# Backward of a layer with backward_weight: the gradient of the input alone.
+TRIREME_PHASE_BACKWARD_INPUT = 5
+# The callback backward_weight: the gradients of the parameters alone.
+TRIREME_PHASE_BACKWARD_WEIGHT = 6
 
 # Bits of trireme_trainer_options.flags.
 
 # `gradients` and `input_gradient` are 0 before backward, which may add to them. The library does
 # not look for unwritten elements.
 TRIREME_TRAINER_FLAG_ZERO_GRADIENTS = 1
+
+# Bits of trireme_trainer_pipeline_options.flags.
+
+# Refuse a schedule with W if a layer with parameters to train has no backward_weight.
+TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT = 1
 
 
 class trireme_layer_call(Structure):
@@ -51,7 +60,7 @@ class trireme_layer_call(Structure):
         ("struct_size", c_uint32),
         # TRIREME_PHASE_*.
         ("phase", c_int32),
-        # Number of the layer, from 0.
+        # Number of the layer, from 0. In a pipeline: among the layers of all stages.
         ("layer", c_uint64),
         # trireme_optimizer_get_step_count() before the step.
         ("step", c_uint64),
@@ -98,6 +107,10 @@ class trireme_layer_call(Structure):
         ("loss_scale", c_double),
         # As handed to trireme_trainer_step() or trireme_trainer_evaluate().
         ("batch", c_void_p),
+        # Number of the layer's stage, from 0. 0 without a pipeline.
+        ("stage", c_uint32),
+        # 0.
+        ("reserved", c_uint32),
     ]
 
 # Forward or backward of a layer, called on the thread of the step.
@@ -134,6 +147,14 @@ class trireme_layer(Structure):
         ("output_bytes", c_uint64),
         # Bytes that forward leaves for backward beside the output, for one micro-batch.
         ("saved_bytes", c_uint64),
+        # Computes the gradients of the parameters. Then `backward` computes the gradient of the
+        # input alone (TRIREME_PHASE_BACKWARD_INPUT), and this one is called later
+        # (TRIREME_PHASE_BACKWARD_WEIGHT). A pipeline makes I and W of them. It finds input, output,
+        # saved and output_gradient as `backward` left them. Default: NULL, `backward` computes all.
+        ("backward_weight", trireme_layer_callback),
+        # Bytes of the input that the layer expects. Other output_bytes of the layer before are
+        # TRIREME_ERROR_INVALID_ARGUMENT, also across stages. Default: 0, any.
+        ("input_bytes", c_uint64),
     ]
 
 
@@ -177,6 +198,30 @@ class trireme_trainer_metrics(Structure):
 trireme_trainer_callback = CFUNCTYPE(c_int32, POINTER(trireme_trainer_metrics), c_void_p)
 
 
+class trireme_trainer_pipeline_options(Structure):
+    """The pipeline of a trainer. Start from TRIREME_TRAINER_PIPELINE_OPTIONS_INIT.
+    docs/pipeline.md#train-with-a-pipeline has an example.
+    """
+
+    _fields_ = [
+        # sizeof this struct as the caller knows it.
+        ("struct_size", c_uint32),
+        # 0, or TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT.
+        ("flags", c_uint32),
+        # The ranks of the pipeline, as many as the schedule has: those along "pipeline" of a mesh.
+        # The trainer makes a group of its own from it. Required.
+        ("communicator", c_void_p),
+        # The actions of all ranks. The trainer keeps a copy. Required.
+        ("schedule", c_void_p),
+        # Stage s has the layers from cuts[s] up to, but without, cuts[s+1], by their numbers in the
+        # whole model. As trireme_partition() gives them. cuts[0] is 0. The first and the last stage
+        # have a layer at least; another stage without layers passes its input on. Required.
+        ("cuts", POINTER(c_uint64)),
+        # Numbers at `cuts`: the stages of the schedule, and one.
+        ("cut_count", c_uint64),
+    ]
+
+
 class trireme_trainer_options(Structure):
     """How a trainer runs. Start from TRIREME_TRAINER_OPTIONS_INIT. 0 or NULL means the default."""
 
@@ -209,6 +254,9 @@ class trireme_trainer_options(Structure):
         # without that option, the bytes of four layers or checkpoints. Default: NULL, activations
         # stay in memory.
         ("offload", POINTER(trireme_offload_options)),
+        # Train with a pipeline: see "Pipeline" at the top of this file. Default: NULL, this rank
+        # has all layers.
+        ("pipeline", POINTER(trireme_trainer_pipeline_options)),
     ]
 
 
@@ -228,13 +276,16 @@ class trireme_trainer_info(Structure):
         ("recomputed", c_uint64),
         # Bytes of the checkpoints: the last outputs of all stretches but the last.
         ("planned_checkpoint_bytes", c_uint64),
-        # Bytes of outputs and saved of the largest stretch.
+        # Bytes of outputs and saved of the largest stretch. With a pipeline: of all micro-batches
+        # that are on their way at once, with their inputs and gradients of outputs.
         ("planned_stretch_bytes", c_uint64),
         # Bytes of gradients of outputs. Two neighbouring layers have theirs at a time. So it is the
-        # largest gradient of the even layers plus the largest one of the odd layers.
+        # largest gradient of the even layers plus the largest one of the odd layers. With a
+        # pipeline: of gradients that are sent to the stage before.
         ("planned_gradient_bytes", c_uint64),
         # Bytes where backward writes gradients that have no view in the model. The trainer has room
-        # for the layer that needs the most.
+        # for the layer that needs the most. With a pipeline also the sums over micro-batches, and
+        # gradients that wait for those of an earlier micro-batch.
         ("planned_parameter_gradient_bytes", c_uint64),
         # Bytes in which ranks tell each other their losses and failures.
         ("planned_exchange_bytes", c_uint64),
@@ -248,6 +299,10 @@ class trireme_trainer_info(Structure):
         # stands in place of the checkpoints. If there is one stretch, it also stands in place of
         # that.
         ("planned_window_bytes", c_uint64),
+        # With a pipeline: stages of this rank. Else 0.
+        ("stages", c_uint64),
+        # Layers with backward_weight.
+        ("split_layers", c_uint64),
     ]
 
 

@@ -69,6 +69,20 @@
 //! * The model has TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD, and backward fails late: all ranks have
 //!   handed in the first bucket of their last micro-batch.
 //!
+//! Pipeline: with the option pipeline, this rank has the layers of its own stages alone.
+//!
+//! * The caller gives these layers in the order of forward: those of its first stage, then those of
+//!   its next one. The model has their parameters alone.
+//! * The ranks of the model are those with the same stages ("data" of a mesh).
+//! * Each rank makes the actions of its list in the schedule, in order. An output goes to the next
+//!   stage, a gradient to the stage before. docs/pipeline.md tells the schedules.
+//! * The micro-batches of the schedule are those of each rank in a step.
+//! * Gradients are added up in the order of micro-batches, whatever the schedule.
+//! * All ranks learn the mean loss, which the last stage computes.
+//! * norm_ranks are the ranks of all models of the pipeline, as on a mesh. Then a callback that
+//!   fails breaks no model: all ranks of "data" and "pipeline" discard the step.
+//! * A rank that fails otherwise, or dies, makes the models of all these ranks fail.
+//!
 //! Unwritten gradients: backward writes every element of its gradients. Before backward the library
 //! fills them with a mark, a NaN of its own. After backward it looks for the mark. The step fails,
 //! as with a failed callback, in these cases:
@@ -91,8 +105,8 @@
 use std::os::raw::{c_char, c_void};
 
 use super::{
-    trireme_offload_info, trireme_offload_options, trireme_optimizer, trireme_status,
-    trireme_trainer,
+    trireme_communicator, trireme_offload_info, trireme_offload_options, trireme_optimizer,
+    trireme_pipeline_schedule, trireme_status, trireme_trainer,
 };
 
 constants! {
@@ -105,10 +119,17 @@ constants! {
     TRIREME_PHASE_BACKWARD: i32 = 3;
     /// Forward of trireme_trainer_evaluate(): no backward follows.
     TRIREME_PHASE_EVALUATE: i32 = 4;
+    /// Backward of a layer with backward_weight: the gradient of the input alone.
+    TRIREME_PHASE_BACKWARD_INPUT: i32 = 5;
+    /// The callback backward_weight: the gradients of the parameters alone.
+    TRIREME_PHASE_BACKWARD_WEIGHT: i32 = 6;
     // Bits of trireme_trainer_options.flags.
     /// `gradients` and `input_gradient` are 0 before backward, which may add to them. The library
     /// does not look for unwritten elements.
     TRIREME_TRAINER_FLAG_ZERO_GRADIENTS: u32 = 1;
+    // Bits of trireme_trainer_pipeline_options.flags.
+    /// Refuse a schedule with W if a layer with parameters to train has no backward_weight.
+    TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT: u32 = 1;
 }
 
 /// Forward or backward of a layer, called on the thread of the step.
@@ -142,7 +163,7 @@ structs! {
         struct_size: u32,
         /// TRIREME_PHASE_\*.
         phase: i32,
-        /// Number of the layer, from 0.
+        /// Number of the layer, from 0. In a pipeline: among the layers of all stages.
         layer: u64,
         /// trireme_optimizer_get_step_count() before the step.
         step: u64,
@@ -189,6 +210,10 @@ structs! {
         loss_scale: f64,
         /// As handed to trireme_trainer_step() or trireme_trainer_evaluate().
         batch: *mut c_void,
+        /// Number of the layer's stage, from 0. 0 without a pipeline.
+        stage: u32,
+        /// 0.
+        reserved: u32,
     }
     /// One layer. Start from TRIREME_LAYER_INIT.
     trireme_layer {
@@ -214,6 +239,15 @@ structs! {
         output_bytes: u64,
         /// Bytes that forward leaves for backward beside the output, for one micro-batch.
         saved_bytes: u64,
+        /// Computes the gradients of the parameters. Then `backward` computes the gradient of the
+        /// input alone (TRIREME_PHASE_BACKWARD_INPUT), and this one is called later
+        /// (TRIREME_PHASE_BACKWARD_WEIGHT). A pipeline makes I and W of them. It finds input,
+        /// output, saved and output_gradient as `backward` left them. Default: NULL, `backward`
+        /// computes all.
+        backward_weight: trireme_layer_callback,
+        /// Bytes of the input that the layer expects. Other output_bytes of the layer before are
+        /// TRIREME_ERROR_INVALID_ARGUMENT, also across stages. Default: 0, any.
+        input_bytes: u64,
     }
     /// Results of a step. Set struct_size before a call that fills it.
     trireme_trainer_metrics {
@@ -245,6 +279,26 @@ structs! {
         /// Seconds of the step in which the rank waited for communication.
         exposed_seconds: f64,
     }
+    /// The pipeline of a trainer. Start from TRIREME_TRAINER_PIPELINE_OPTIONS_INIT.
+    /// docs/pipeline.md#train-with-a-pipeline has an example.
+    trireme_trainer_pipeline_options {
+        /// sizeof this struct as the caller knows it.
+        struct_size: u32,
+        /// 0, or TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT.
+        flags: u32,
+        /// The ranks of the pipeline, as many as the schedule has: those along "pipeline" of a
+        /// mesh. The trainer makes a group of its own from it. Required.
+        communicator: *mut trireme_communicator,
+        /// The actions of all ranks. The trainer keeps a copy. Required.
+        schedule: *const trireme_pipeline_schedule,
+        /// Stage s has the layers from cuts\[s\] up to, but without, cuts\[s+1\], by their numbers
+        /// in the whole model. As trireme_partition() gives them. cuts\[0\] is 0. The first and the
+        /// last stage have a layer at least; another stage without layers passes its input on.
+        /// Required.
+        cuts: *const u64,
+        /// Numbers at `cuts`: the stages of the schedule, and one.
+        cut_count: u64,
+    }
     /// How a trainer runs. Start from TRIREME_TRAINER_OPTIONS_INIT. 0 or NULL means the default.
     trireme_trainer_options {
         /// sizeof this struct as the caller knows it.
@@ -275,6 +329,9 @@ structs! {
         /// outputs leave; without that option, the bytes of four layers or checkpoints. Default:
         /// NULL, activations stay in memory.
         offload: *const trireme_offload_options,
+        /// Train with a pipeline: see "Pipeline" at the top of this file. Default: NULL, this rank
+        /// has all layers.
+        pipeline: *const trireme_trainer_pipeline_options,
     }
     /// Layers and memory of a trainer on this rank. Set struct_size before the call.
     trireme_trainer_info {
@@ -290,13 +347,16 @@ structs! {
         recomputed: u64,
         /// Bytes of the checkpoints: the last outputs of all stretches but the last.
         planned_checkpoint_bytes: u64,
-        /// Bytes of outputs and saved of the largest stretch.
+        /// Bytes of outputs and saved of the largest stretch. With a pipeline: of all micro-batches
+        /// that are on their way at once, with their inputs and gradients of outputs.
         planned_stretch_bytes: u64,
         /// Bytes of gradients of outputs. Two neighbouring layers have theirs at a time. So it is
-        /// the largest gradient of the even layers plus the largest one of the odd layers.
+        /// the largest gradient of the even layers plus the largest one of the odd layers. With a
+        /// pipeline: of gradients that are sent to the stage before.
         planned_gradient_bytes: u64,
         /// Bytes where backward writes gradients that have no view in the model. The trainer has
-        /// room for the layer that needs the most.
+        /// room for the layer that needs the most. With a pipeline also the sums over
+        /// micro-batches, and gradients that wait for those of an earlier micro-batch.
         planned_parameter_gradient_bytes: u64,
         /// Bytes in which ranks tell each other their losses and failures.
         planned_exchange_bytes: u64,
@@ -310,12 +370,17 @@ structs! {
         /// stands in place of the checkpoints. If there is one stretch, it also stands in place of
         /// that.
         planned_window_bytes: u64,
+        /// With a pipeline: stages of this rank. Else 0.
+        stages: u64,
+        /// Layers with backward_weight.
+        split_layers: u64,
     }
 }
 
 inits! {
     trireme_layer
     trireme_trainer_metrics
+    trireme_trainer_pipeline_options
     trireme_trainer_options
     trireme_trainer_info
 }

@@ -1,0 +1,349 @@
+// The pass of a pipeline, action by action.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "parallel/executor/pipeline_trainer.hpp"
+#include "platform/failpoint.hpp"
+#include "platform/names.hpp"
+#include "trainer/seeds.hpp"
+
+namespace trireme::parallel {
+
+using pipeline::Action;
+using sharding::Parameter;
+using strategies::LayerFailure;
+
+// ---- the whole ----
+
+std::uint32_t PipelineTrainer::own_micro_batches() const {
+  return rank() < total_ ? (total_ - rank() - 1) / world_size() + 1 : 0;
+}
+
+void PipelineTrainer::begin_pass(void* batch, bool trains) {
+  failure_ = {};
+  stopped_ = told_ = false;
+  trains_ = trains;
+  gaps_.begin();
+  sums_.begin(own_micro_batches());
+  losses_.assign(losses_.size(), std::numeric_limits<double>::quiet_NaN());
+  for (trireme_layer_call& call : calls_) {
+    call.batch = batch;
+    call.step = optimizer_->step_count();
+  }
+}
+
+Status PipelineTrainer::pass(void* batch, bool trains, double* out_loss) {
+  begin_pass(batch, trains);
+  // A schedule of rates that has none is known now, and is reported like a failure of a layer.
+  double rate = 0;
+  if (trains && !optimizer_->next_rate(&rate).ok()) {
+    failure_.kind = LayerFailure::no_rate;
+    sums_.stop();
+  }
+  const auto run = [&]() -> Status {
+    TRIREME_RETURN_IF_ERROR(run_actions());
+    TRIREME_RETURN_IF_ERROR(links_.drain());
+    // A rank that leaves after this has no operation under way that others wait for.
+    if (!trains) TRIREME_RETURN_IF_ERROR(shard_.end_pass());
+    return exchange(out_loss);
+  };
+  Status status = run();
+  if (status.ok()) return status;
+  links_.drop();
+  // The failure was told as data to all ranks of the model and of the pipeline. Further models of
+  // norm_ranks may go on.
+  const std::uint64_t knowing = std::uint64_t{world_size()} * link_.world_size();
+  const bool alone = shard_.norm_ranks() == 0 || shard_.norm_ranks() == knowing;
+  const bool lives = told_ && alone && shard_.axes().own_groups().empty() &&
+                     shard_.link().communicator->failure().ok() &&
+                     link_.communicator->failure().ok();
+  if (!lives) {
+    shard_.give_up(status);
+    return status;
+  }
+  if (trains) TRIREME_RETURN_IF_ERROR(model().discard(&status));
+  return status;
+}
+
+Status PipelineTrainer::run_actions() {
+  for (const Action& action : plan_.actions) {
+    const trireme_pipeline_kind kind = action.kind;
+    const bool of_forward = kind == TRIREME_PIPELINE_KIND_F ||
+                            kind == TRIREME_PIPELINE_KIND_SEND_F ||
+                            kind == TRIREME_PIPELINE_KIND_RECV_F;
+    if (trains_ || of_forward) TRIREME_RETURN_IF_ERROR(act(action));
+  }
+  return Status::success();
+}
+
+Status PipelineTrainer::act(const Action& action) {
+  switch (action.kind) {
+    case TRIREME_PIPELINE_KIND_F: return forward(action);
+    case TRIREME_PIPELINE_KIND_RECV_F: return receive(action, StageDirection::forward);
+    case TRIREME_PIPELINE_KIND_SEND_F: return send(action, StageDirection::forward);
+    case TRIREME_PIPELINE_KIND_RECV_B: return receive(action, StageDirection::backward);
+    case TRIREME_PIPELINE_KIND_SEND_B: return send(action, StageDirection::backward);
+    default: return backward(action);
+  }
+}
+
+Status PipelineTrainer::exchange(double* out_loss) {
+  const std::uint64_t agreement = optimizer_->step_count() * 2 + (trains_ ? 1 : 0);
+  TRIREME_RETURN_IF_ERROR(exchange_.run(agreement, failure_, losses_, stop_asked()));
+  Status failed = exchange_.failure();
+  PipelineOutcome::Told told;
+  told.failure = &failed;
+  told.stop = exchange_.anyone_stops();
+  told.loss = exchange_.mean_loss();
+  told.stopped = stopped_;
+  TRIREME_RETURN_IF_ERROR(outcome_.run(agreement, told));
+  note_stop(outcome_.anyone_stops());
+  Status of_all = outcome_.failure();
+  told_ = !of_all.ok();
+  if (!told_) *out_loss = outcome_.loss();
+  return of_all;
+}
+
+// ---- places and messages ----
+
+PipelineTrainer::Cell PipelineTrainer::cell(std::uint32_t stage, std::uint32_t micro_batch) const {
+  const ExecutorPlan::Place& place = plan_.place(stage, micro_batch);
+  char* const memory = arena_ ? static_cast<char*>(arena_->data()) : nullptr;
+  Cell cell;
+  cell.shape = &plan_.stages[plan_.local[stage]];
+  cell.layout = &plan_.layouts[plan_.local[stage]];
+  cell.micro_batch = micro_batch;
+  cell.present = leaf_of(micro_batch) < total_;
+  cell.activations = memory + place.activations;
+  cell.gradients = memory + place.gradients;
+  return cell;
+}
+
+char* PipelineTrainer::sent_gradient(std::uint32_t stage, std::uint32_t micro_batch) const {
+  return static_cast<char*>(arena_->data()) + plan_.sent[plan_.local[stage]] +
+         plan_.place(stage, micro_batch).sent * plan_.sent_stride(stage) + kHeaderBytes;
+}
+
+// This rank does not compute any more in the pass. It goes through the rest of the actions, so that
+// no peer waits for it.
+void PipelineTrainer::stop() {
+  stopped_ = true;
+  sums_.stop();
+}
+
+Status PipelineTrainer::receive(const Action& action, StageDirection direction) {
+  const Cell to = cell(action.stage, action.micro_batch);
+  if (!to.present) return Status::success();
+  const bool forward = direction == StageDirection::forward;
+  TRIREME_RETURN_IF_ERROR(forward ? links_.claim(to.activations, to.layout->bytes)
+                                  : links_.claim(to.gradients, to.layout->gradient_bytes));
+  StageMessage message;
+  message.direction = direction;
+  message.trains = trains_;
+  message.step = optimizer_->step_count();
+  message.stage = forward ? action.stage - 1 : action.stage + 1;
+  message.micro_batch = action.micro_batch;
+  message.bytes = forward ? to.shape->input_bytes : to.shape->output_bytes;
+  char* const data =
+      forward ? to.activations + to.layout->input : to.gradients + to.layout->gradient;
+  StageNews news;
+  TRIREME_RETURN_IF_ERROR(links_.receive(message, data, schedule_.rank_of[message.stage], &news));
+  if (news.failed) stop();
+  if (news.gaps) gaps_.note_received_gap();
+  return Status::success();
+}
+
+Status PipelineTrainer::send(const Action& action, StageDirection direction) {
+  const Cell from = cell(action.stage, action.micro_batch);
+  if (!from.present) return Status::success();
+  const bool forward = direction == StageDirection::forward;
+  StageMessage message;
+  message.direction = direction;
+  message.trains = trains_;
+  message.step = optimizer_->step_count();
+  message.stage = action.stage;
+  message.micro_batch = action.micro_batch;
+  message.bytes = forward ? from.shape->output_bytes : from.shape->input_bytes;
+  char* const data = forward ? from.activations + from.layout->output
+                             : sent_gradient(action.stage, action.micro_batch);
+  const std::uint32_t to = schedule_.rank_of[forward ? action.stage + 1 : action.stage - 1];
+  return links_.send(message, {!computes(from), !forward && gaps_.has_gap()}, data, to);
+}
+
+// ---- forward and backward of a stage ----
+
+Status PipelineTrainer::forward(const Action& action) {
+  const Cell here = cell(action.stage, action.micro_batch);
+  if (here.shape->begins)
+    TRIREME_RETURN_IF_ERROR(links_.claim(here.activations, here.layout->bytes));
+  for (std::uint64_t place = 0; place < here.shape->layer_count; ++place) {
+    const std::uint64_t layer = here.shape->first_layer + place;
+    TRIREME_RETURN_IF_ERROR(gather(layer));
+    if (computes(here)) forward_layer(here, place);
+    TRIREME_RETURN_IF_ERROR(release(layer));
+  }
+  if (here.shape->ends || schedule_.crosses(action.stage)) return Status::success();
+  // The next stage is this rank's, too, and keeps its input as long as it needs it.
+  const Cell next = cell(action.stage + 1, action.micro_batch);
+  TRIREME_RETURN_IF_ERROR(links_.claim(next.activations, next.layout->bytes));
+  if (computes(here) && here.shape->output_bytes > 0) {
+    std::memcpy(next.activations + next.layout->input, here.activations + here.layout->output,
+                here.shape->output_bytes);
+  }
+  return Status::success();
+}
+
+Status PipelineTrainer::find_input_gradient(const Cell& here, char** out) {
+  const std::uint32_t stage = here.shape->stage;
+  *out = nullptr;
+  if (here.shape->begins) return Status::success();
+  if (schedule_.crosses(stage - 1)) {
+    *out = sent_gradient(stage, here.micro_batch);
+    return links_.claim(*out - kHeaderBytes, plan_.sent_stride(stage));
+  }
+  const Cell before = cell(stage - 1, here.micro_batch);
+  *out = before.gradients + before.layout->gradient;
+  return links_.claim(before.gradients, before.layout->gradient_bytes);
+}
+
+Status PipelineTrainer::backward(const Action& action) {
+  const Cell here = cell(action.stage, action.micro_batch);
+  const bool weights_alone = action.kind == TRIREME_PIPELINE_KIND_W;
+  char* input_gradient = nullptr;
+  if (!weights_alone) {
+    if (here.shape->ends)
+      TRIREME_RETURN_IF_ERROR(links_.claim(here.gradients, here.layout->gradient_bytes));
+    TRIREME_RETURN_IF_ERROR(find_input_gradient(here, &input_gradient));
+  }
+  for (std::uint64_t place = here.shape->layer_count; place-- > 0;) {
+    TRIREME_RETURN_IF_ERROR(backward_layer(here, place, action.kind, input_gradient));
+  }
+  if (weights_alone || here.shape->layer_count > 0) return Status::success();
+  if (computes(here) && here.shape->input_bytes > 0) {
+    std::memcpy(input_gradient, here.gradients + here.layout->gradient, here.shape->input_bytes);
+  }
+  return Status::success();
+}
+
+// ---- one layer ----
+
+Status PipelineTrainer::gather(std::uint64_t layer) {
+  for (const std::uint64_t unit : layers_[layer].units) {
+    TRIREME_RETURN_IF_ERROR(model().gather_unit(unit));
+  }
+  for (std::uint64_t k = 0; k < layers_[layer].described.parameter_count; ++k) {
+    const std::uint64_t number = layers_.parameter_number(layer, k);
+    const Parameter& parameter = layers_.parameters()[number];
+    parameters_[number] =
+        parameter.elements == 0
+            ? nullptr
+            : shard_.unit_memory(parameter.unit) + parameter.first * dtype_size(parameter.dtype);
+  }
+  return Status::success();
+}
+
+Status PipelineTrainer::release(std::uint64_t layer) {
+  const std::vector<std::uint64_t>& units = layers_[layer].units;
+  for (std::size_t i = units.size(); i-- > 0;) {
+    TRIREME_RETURN_IF_ERROR(model().release_unit(units[i]));
+  }
+  return Status::success();
+}
+
+void PipelineTrainer::fill_call(const Cell& here, std::uint64_t place, char* input_gradient) {
+  const std::uint64_t layer = here.shape->first_layer + place;
+  const StageLayout::Layer& at = here.layout->layers[place];
+  trireme_layer_call& call = calls_[layer];
+  call.micro_batch = here.micro_batch;
+  call.leaf = leaf_of(here.micro_batch);
+  call.random_seed = strategies::layer_seed(
+      strategies::leaf_seed(options_.seed, call.step, call.leaf), call.layer);
+  call.input_bytes = place > 0 ? calls_[layer - 1].output_bytes : here.shape->input_bytes;
+  const char* const input = place > 0 ? here.activations + here.layout->layers[place - 1].output
+                                      : here.activations + here.layout->input;
+  call.input = call.input_bytes > 0 ? input : nullptr;
+  call.output = call.output_bytes > 0 ? here.activations + at.output : nullptr;
+  call.saved = call.saved_bytes > 0 ? here.activations + at.saved : nullptr;
+  call.gradients = nullptr;
+  call.output_gradient = nullptr;
+  call.input_gradient = call.input_bytes > 0 ? input_gradient : nullptr;
+  call.loss = nullptr;
+  call.loss_scale = 0;
+}
+
+void PipelineTrainer::forward_layer(const Cell& here, std::uint64_t place) {
+  const std::uint64_t layer = here.shape->first_layer + place;
+  fill_call(here, place, nullptr);
+  if (here.shape->ends && place + 1 == here.shape->layer_count) {
+    calls_[layer].loss = &losses_[here.micro_batch];
+  }
+  call(layers_[layer].described.forward, trains_ ? TRIREME_PHASE_FORWARD : TRIREME_PHASE_EVALUATE,
+       layer, here.micro_batch);
+}
+
+// I of a layer without backward_weight makes its gradients, too, and W of it is empty.
+Status PipelineTrainer::backward_layer(const Cell& here, std::uint64_t place,
+                                       trireme_pipeline_kind kind, char* input_gradient) {
+  const std::uint64_t layer = here.shape->first_layer + place;
+  const trireme_layer& described = layers_[layer].described;
+  const bool split = described.backward_weight != nullptr;
+  const bool for_input = kind != TRIREME_PIPELINE_KIND_W;
+  const bool for_weights = split ? kind != TRIREME_PIPELINE_KIND_I : for_input;
+  if (!for_input && !for_weights) return Status::success();
+  TRIREME_RETURN_IF_ERROR(gather(layer));
+  if (place > 0) input_gradient = here.gradients + here.layout->layers[place - 1].gradient;
+  fill_call(here, place, input_gradient);
+  trireme_layer_call& made = calls_[layer];
+  made.loss_scale = optimizer_->norms().loss_scale().scale() * micro_batch_scale_;
+  if (made.output_bytes > 0 && !(here.shape->ends && place + 1 == here.shape->layer_count)) {
+    made.output_gradient = here.gradients + here.layout->layers[place].gradient;
+  }
+  char* const filled = static_cast<char*>(made.input_gradient);
+  const std::span<char> input(filled, filled == nullptr ? 0 : made.input_bytes);
+  if (for_input && split && computes(here)) {
+    gradients_.offer_none(layer);
+    gaps_.mark(layer, input);
+    call(described.backward, TRIREME_PHASE_BACKWARD_INPUT, layer, here.micro_batch);
+    if (computes(here)) look_for_gaps(layer, input, here.micro_batch);
+  }
+  if (for_weights && computes(here)) {
+    const std::span<char> written = split ? std::span<char>() : input;
+    TRIREME_RETURN_IF_ERROR(gradients_.offer(layer));
+    gaps_.mark(layer, written);
+    made.input_gradient = written.data();
+    if (made.parameter_count > 0) made.gradients = gradients_.of_layer(layer);
+    call(split ? described.backward_weight : described.backward,
+         split ? TRIREME_PHASE_BACKWARD_WEIGHT : TRIREME_PHASE_BACKWARD, layer, here.micro_batch);
+    if (computes(here)) look_for_gaps(layer, written, here.micro_batch);
+  }
+  if (for_weights && here.present) {
+    failure_.leaf = failure_.kind == LayerFailure::none ? leaf_of(here.micro_batch) : failure_.leaf;
+    TRIREME_RETURN_IF_ERROR(sums_.produced(layer, here.micro_batch));
+  }
+  return release(layer);
+}
+
+void PipelineTrainer::look_for_gaps(std::uint64_t layer, std::span<const char> input_gradient,
+                                    std::uint32_t micro_batch) {
+  const std::optional<LayerFailure> found = gaps_.look(layer, input_gradient);
+  if (!found) return;
+  failure_ = *found;
+  failure_.leaf = leaf_of(micro_batch);
+}
+
+void PipelineTrainer::call(trireme_layer_callback callback, std::int32_t phase, std::uint64_t layer,
+                           std::uint32_t micro_batch) {
+  calls_[layer].phase = phase;
+  const strategies::CallbackScope scope(shard_.link());
+  try {
+    const std::int32_t answer = callback(&calls_[layer], layers_[layer].described.user_data);
+    if (answer == 0) return;
+    failure_ = {LayerFailure::answered, phase, answer, layer, leaf_of(micro_batch), {}};
+  } catch (...) {  // of a caller in C++: the peers must learn of it
+    failure_ = {LayerFailure::threw, phase, 0, layer, leaf_of(micro_batch), {}};
+  }
+}
+
+}  // namespace trireme::parallel

@@ -1,0 +1,463 @@
+#include "parallel/executor/pipeline_trainer.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "collectives/subgroup.hpp"
+#include "exchange/agreement.hpp"
+#include "kernels/hash.hpp"
+#include "parallel/pipeline/check.hpp"
+#include "parallel/pipeline/text.hpp"
+#include "platform/failpoint.hpp"
+#include "platform/names.hpp"
+#include "sharding/leaf_tree.hpp"
+
+namespace trireme::parallel {
+
+using pipeline::Action;
+using pipeline::Schedule;
+using sharding::Fact;
+using sharding::Parameter;
+using strategies::activation_piece;
+using strategies::ShardView;
+
+namespace {
+
+constexpr char kCreatePipeline[] = "create of a trainer with a pipeline";
+// Beyond these actions a hash alone tells two schedules apart.
+constexpr std::size_t kMostToldActions = 1u << 16;
+
+bool is_by_pass(const ShardView& shard, const Schedule& schedule) {
+  return shard.options().leaves > 0 || schedule.micro_batches == 1;
+}
+
+std::uint32_t total_micro_batches(const ShardView& shard, const Schedule& schedule) {
+  if (shard.options().leaves > 0) return shard.options().leaves;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      std::uint64_t{schedule.micro_batches} * shard.link().world_size(), UINT32_MAX));
+}
+
+// Each layer of the list gets its number and stage, as far as the cuts go.
+std::vector<strategies::LayerTable::Layer> number_layers(
+    std::vector<strategies::LayerTable::Layer> layers, const PipelineTrainerOptions& options) {
+  const auto rank = static_cast<std::uint32_t>(options.communicator->rank());
+  std::size_t next = 0;
+  for (std::uint32_t stage = 0; stage < options.schedule.stages(); ++stage) {
+    if (options.schedule.rank_of[stage] != rank || stage + 1 >= options.cuts.size()) continue;
+    for (std::uint64_t k = options.cuts[stage]; k < options.cuts[stage + 1]; ++k) {
+      if (next == layers.size()) return layers;
+      layers[next].number = k;
+      layers[next++].stage = stage;
+    }
+  }
+  return layers;
+}
+
+Status check_kinds(const Schedule& schedule) {
+  for (std::uint32_t rank = 0; rank < schedule.ranks; ++rank) {
+    const auto list = schedule.of(rank);
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const trireme_pipeline_kind kind = list[i].kind;
+      if (kind != TRIREME_PIPELINE_KIND_R && !pipeline::is_of_stage(kind)) continue;
+      return unsupported("the schedule has " + pipeline::action_place(rank, i, list[i]) +
+                         ": a trainer makes F, I, W, B and their messages alone");
+    }
+  }
+  return Status::success();
+}
+
+std::uint64_t hash_of_schedule(const Schedule& schedule) {
+  return kernels::hash(
+      schedule.actions.data(), schedule.actions.size() * sizeof(Action),
+      kernels::hash(schedule.rank_of.data(), schedule.rank_of.size() * sizeof(std::uint32_t),
+                    schedule.micro_batches));
+}
+
+}  // namespace
+
+PipelineTrainer::PipelineTrainer(const std::shared_ptr<strategies::Optimizer>& optimizer,
+                                 std::vector<Layer> layers, PipelineTrainerOptions options)
+    : StepCaller(optimizer, options.after_step, options.user_data),
+      layers_(shard_.registry(), number_layers(std::move(layers), options)),
+      options_(std::move(options)),
+      schedule_(with_messages(options_.schedule)),
+      total_(total_micro_batches(shard_, schedule_)),
+      micro_batch_scale_(shard_.options().leaves > 0 ||
+                                 shard_.options().gradients == TRIREME_GRADIENTS_SUM
+                             ? 1
+                             : 1.0 / schedule_.micro_batches),
+      gradients_(model(), layers_),
+      gaps_(layers_, gradients_, shard_.options().unused == TRIREME_UNUSED_ERROR,
+            (options_.flags & TRIREME_TRAINER_FLAG_ZERO_GRADIENTS) != 0),
+      sums_(model(), layers_, gradients_, failure_, is_by_pass(shard_, schedule_)),
+      exchange_(shard_, layers_, schedule_.micro_batches, total_),
+      outcome_(link_, schedule_.rank_of.back()) {
+  link_.timeout_ns = shard_.link().timeout_ns;
+}
+
+PipelineTrainer::~PipelineTrainer() {
+  links_.drop();
+  if (link_.communicator == nullptr) return;
+  shard_.leave(link_.communicator);
+  link_.communicator->leave();
+}
+
+Status PipelineTrainer::create(const std::shared_ptr<strategies::Optimizer>& optimizer,
+                               std::vector<Layer> layers, PipelineTrainerOptions options,
+                               Status read, std::shared_ptr<PipelineTrainer>* out) {
+  ShardView& shard = optimizer->model()->shard();
+  TRIREME_RETURN_IF_ERROR(shard.check_sealed());
+  std::shared_ptr<PipelineTrainer> trainer(
+      new PipelineTrainer(optimizer, std::move(layers), std::move(options)));
+  PipelineTrainer& made = *trainer;
+  Status ready = std::move(read);
+  if (ready.ok()) ready = made.check_model();
+  if (ready.ok()) ready = made.check_options();
+  if (ready.ok()) ready = made.check_layers();
+  TRIREME_RETURN_IF_ERROR(
+      made.agree_everywhere(made.pipeline_facts(), made.model_facts(), std::move(ready)));
+  ChildOptions child;
+  child.timeout_ns = made.link_.timeout_ns;
+  std::shared_ptr<Communicator> group;
+  ready = duplicate(*made.options_.communicator, child, &group);
+  if (ready.ok()) {
+    made.link_.communicator = std::move(group);
+    shard.join(made.link_.communicator);
+  }
+  TRIREME_RETURN_IF_ERROR(made.agree_everywhere({}, {}, std::move(ready)));
+  made.layers_.find_units();
+  std::vector<StageShape> stages;
+  TRIREME_RETURN_IF_ERROR(made.exchange_sizes(&stages));
+  std::vector<bool> split;
+  for (std::uint64_t i = 0; i < made.layers_.size(); ++i) {
+    split.push_back(made.layers_[i].described.backward_weight != nullptr);
+  }
+  made.plan_ = plan_execution(made.schedule_, static_cast<std::uint32_t>(made.link_.rank()),
+                              std::move(stages), made.layers_.bytes(), split,
+                              made.sums_.layer_bytes(), is_by_pass(shard, made.schedule_));
+  made.gradients_.place(made.plan_.bytes(), true);
+  TRIREME_RETURN_IF_ERROR(made.agree_everywhere({}, {}, made.allocate()));
+  made.prepare_calls();
+  *out = std::move(trainer);
+  return Status::success();
+}
+
+// ---- checks ----
+
+Status PipelineTrainer::check_model() const {
+  TRIREME_RETURN_IF_ERROR(check_between_steps(shard_));
+  if (shard_.uneven()) {
+    return unsupported(
+        "a trainer of a model with TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data "
+        "cannot follow it; create the model without the flag");
+  }
+  if (shard_.updates_in_backward()) {
+    return unsupported(
+        "a pipeline of a model with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD: other micro-batches "
+        "still read the parameters; create the model without the flag");
+  }
+  const strategies::AxisSums& sums = shard_.gradients().sums();
+  if (sums.any() && !sums.at_once()) {
+    return unsupported(
+        "a pipeline of a model with parameters that are TRIREME_PLACEMENT_SHARED along it: a "
+        "trainer does not add up gradients of several stages");
+  }
+  return Status::success();
+}
+
+Status PipelineTrainer::check_options() const {
+  const auto ranks = static_cast<std::uint32_t>(options_.communicator->world_size());
+  if ((options_.flags & ~std::uint32_t{TRIREME_TRAINER_FLAG_ZERO_GRADIENTS}) != 0) {
+    return invalid_argument("options.flags " + std::to_string(options_.flags) +
+                            " has a bit that is no TRIREME_TRAINER_FLAG_*");
+  }
+  if (ranks != schedule_.ranks) {
+    return invalid_argument("options.pipeline.schedule has " + std::to_string(schedule_.ranks) +
+                            " ranks, but options.pipeline.communicator has " +
+                            std::to_string(ranks));
+  }
+  TRIREME_RETURN_IF_ERROR(check_kinds(options_.schedule));
+  if (const pipeline::Verdict verdict = pipeline::check(options_.schedule, {}, nullptr);
+      !verdict.holds()) {
+    return invalid_argument("options.pipeline.schedule cannot run: " + verdict.message);
+  }
+  const std::uint32_t leaves = shard_.options().leaves;
+  if (leaves > 0) {
+    if (options_.micro_batches > 0) {
+      return invalid_argument("options.micro_batches " + std::to_string(options_.micro_batches) +
+                              " of a reproducible model: the trainer shares out its " +
+                              std::to_string(leaves) + " leaves; leave it 0");
+    }
+    const std::uint32_t rounds = sharding::rounds(leaves, world_size());
+    if (rounds != schedule_.micro_batches) {
+      return invalid_argument("options.pipeline.schedule has " +
+                              std::to_string(schedule_.micro_batches) + " micro-batches, but " +
+                              std::to_string(leaves) + " leaves on " +
+                              std::to_string(world_size()) + " ranks of the model are " +
+                              std::to_string(rounds) + " on each");
+    }
+    return Status::success();
+  }
+  if (options_.micro_batches > 0 && options_.micro_batches != schedule_.micro_batches) {
+    return invalid_argument("options.micro_batches " + std::to_string(options_.micro_batches) +
+                            ", but options.pipeline.schedule has " +
+                            std::to_string(schedule_.micro_batches) + "; leave it 0");
+  }
+  constexpr std::uint32_t kMost = 65'536;  // as leaves
+  if (schedule_.micro_batches > kMost ||
+      std::uint64_t{schedule_.micro_batches} * world_size() > UINT32_MAX) {
+    return invalid_argument("options.pipeline.schedule has " +
+                            std::to_string(schedule_.micro_batches) +
+                            " micro-batches, above 65,536");
+  }
+  return Status::success();
+}
+
+Status PipelineTrainer::check_layers() const {
+  const std::vector<std::uint64_t>& cuts = options_.cuts;
+  const std::uint32_t stages = schedule_.stages();
+  if (cuts.size() != std::uint64_t{stages} + 1) {
+    return invalid_argument("options.pipeline.cut_count is " + std::to_string(cuts.size()) +
+                            ", but a schedule of " + std::to_string(stages) + " stages has " +
+                            std::to_string(stages + 1) + " cuts");
+  }
+  if (cuts[0] != 0) {
+    return invalid_argument("options.pipeline.cuts[0] is " + std::to_string(cuts[0]) + ", not 0");
+  }
+  for (std::uint32_t stage = 0; stage < stages; ++stage) {
+    if (cuts[stage + 1] < cuts[stage]) {
+      return invalid_argument("options.pipeline.cuts[" + std::to_string(stage + 1) + "] is " +
+                              std::to_string(cuts[stage + 1]) + ", below cuts[" +
+                              std::to_string(stage) + "], " + std::to_string(cuts[stage]));
+    }
+    if (cuts[stage + 1] > cuts[stage] || (stage > 0 && stage + 1 < stages)) continue;
+    return invalid_argument("stage " + std::to_string(stage) +
+                            " has no layers by options.pipeline.cuts; the first stage reads the "
+                            "batch and the last one has the loss");
+  }
+  const auto own = static_cast<std::uint32_t>(options_.communicator->rank());
+  std::uint64_t wanted = 0;
+  for (std::uint32_t stage = 0; stage < stages; ++stage) {
+    if (own < schedule_.ranks && schedule_.rank_of[stage] == own) {
+      wanted += cuts[stage + 1] - cuts[stage];
+    }
+  }
+  if (wanted == 0) {
+    return unsupported("rank " + std::to_string(own) +
+                       " of the pipeline has no layers by options.pipeline.cuts, and so no model");
+  }
+  if (wanted != layers_.size()) {
+    return invalid_argument("there are " + std::to_string(layers_.size()) +
+                            " layers, but by options.pipeline.cuts the stages of rank " +
+                            std::to_string(own) + " have " + std::to_string(wanted));
+  }
+  TRIREME_RETURN_IF_ERROR(layers_.check());
+  const std::vector<strategies::LayerBytes> sizes = layers_.bytes();
+  for (std::uint64_t i = 0; i < sizes.size(); ++i) {
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 44;
+    if (sizes[i].output <= kMost && sizes[i].saved <= kMost) continue;
+    return invalid_argument("output_bytes or saved_bytes of " + layers_.name_of(i) +
+                            " are above 2^44");
+  }
+  if ((options_.pipeline_flags & TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT) == 0) {
+    return Status::success();
+  }
+  const bool has_weights =
+      std::any_of(schedule_.actions.begin(), schedule_.actions.end(),
+                  [](const Action& a) { return a.kind == TRIREME_PIPELINE_KIND_W; });
+  for (std::uint64_t i = 0; i < layers_.size() && has_weights; ++i) {
+    const trireme_layer& layer = layers_[i].described;
+    if (layer.backward_weight != nullptr) continue;
+    for (std::uint64_t k = 0; k < layer.parameter_count; ++k) {
+      if (layers_.parameters()[layers_.parameter_number(i, k)].frozen) continue;
+      return invalid_argument(layers_.name_of(i) +
+                              " has no backward_weight, but the schedule has W "
+                              "(TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT)");
+    }
+  }
+  return Status::success();
+}
+
+// ---- what ranks have in common ----
+
+std::vector<Fact> PipelineTrainer::pipeline_facts() const {
+  std::string cuts, placement;
+  for (const std::uint64_t cut : options_.cuts) {
+    cuts += std::to_string(cut);
+    cuts += ' ';
+  }
+  for (const std::uint32_t rank : schedule_.rank_of) {
+    placement += std::to_string(rank);
+    placement += ' ';
+  }
+  std::vector<Fact> facts = {
+      {"options.flags", std::to_string(options_.flags)},
+      {"options.seed", std::to_string(options_.seed)},
+      {"options.pipeline.flags", std::to_string(options_.pipeline_flags)},
+      {"options.pipeline.cuts", cuts},
+      {"the micro-batches of options.pipeline.schedule", std::to_string(schedule_.micro_batches)},
+      {"the ranks of the stages of options.pipeline.schedule", placement},
+      {"the ranks of the model", std::to_string(world_size())},
+      {"this rank's place among those of the model", std::to_string(rank())},
+      {"the leaves of the model", std::to_string(shard_.options().leaves)},
+      {"the gradients of the model",
+       shard_.options().gradients == TRIREME_GRADIENTS_SUM ? "sums" : "means"},
+      {"steps of the optimizer", std::to_string(optimizer_->step_count())}};
+  const bool tells = options_.schedule.actions.size() <= kMostToldActions;
+  for (std::uint32_t rank = 0; rank < options_.schedule.ranks && tells; ++rank) {
+    const auto list = options_.schedule.of(rank);
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      facts.push_back({"action " + std::to_string(i) + " of rank " + std::to_string(rank) +
+                           " in options.pipeline.schedule",
+                       pipeline::action_text(list[i])});
+    }
+  }
+  facts.push_back({"the hash of options.pipeline.schedule",
+                   std::to_string(hash_of_schedule(options_.schedule))});
+  return facts;
+}
+
+std::vector<Fact> PipelineTrainer::model_facts() const {
+  std::vector<Fact> facts = {
+      {"options.flags", std::to_string(options_.flags)},
+      {"options.micro_batches", std::to_string(options_.micro_batches)},
+      {"options.seed", std::to_string(options_.seed)},
+      {"the rank in options.pipeline.communicator", std::to_string(options_.communicator->rank())},
+      {"the hash of options.pipeline.schedule",
+       std::to_string(hash_of_schedule(options_.schedule))}};
+  layers_.add_facts(&facts);
+  return facts;
+}
+
+Status PipelineTrainer::agree_everywhere(const std::vector<Fact>& pipeline,
+                                         const std::vector<Fact>& model, Status own) const {
+  strategies::Link along;
+  along.communicator = options_.communicator;
+  along.timeout_ns = link_.timeout_ns;
+  own = agree(along, kCreatePipeline, pipeline, own);
+  own = agree(shard_.link(), kCreatePipeline, model, own);
+  return agree(along, kCreatePipeline, {}, own);
+}
+
+// Each rank tells the sizes of its own stages.
+Status PipelineTrainer::exchange_sizes(std::vector<StageShape>* out) {
+  struct Sizes {
+    std::uint64_t expected = 0, output = 0;
+  };
+  const std::uint32_t stages = schedule_.stages();
+  const std::uint64_t words = std::uint64_t{stages} * sizeof(Sizes) / sizeof(std::uint64_t);
+  std::shared_ptr<Memory> memory;
+  TRIREME_RETURN_IF_ERROR(agree_everywhere(
+      {}, {},
+      link_.communicator->allocate(link_.world_size() * words * sizeof(std::uint64_t), &memory)));
+  auto* const all = static_cast<Sizes*>(memory->data());
+  Sizes* const own = all + std::uint64_t{link_.rank()} * stages;
+  std::uint64_t first = 0;
+  for (std::uint32_t stage = 0; stage < stages; ++stage) {
+    own[stage] = {};
+    if (schedule_.rank_of[stage] != link_.rank()) continue;
+    StageShape shape;
+    shape.stage = stage;
+    shape.first_layer = first;
+    shape.layer_count = options_.cuts[stage + 1] - options_.cuts[stage];
+    shape.begins = stage == 0;
+    shape.ends = stage + 1 == stages;
+    first += shape.layer_count;
+    for (std::uint64_t i = shape.first_layer; i < first; ++i) {
+      shape.split = shape.split || layers_[i].described.backward_weight != nullptr;
+    }
+    if (shape.layer_count > 0) {
+      own[stage] = {layers_[shape.first_layer].described.input_bytes,
+                    layers_[first - 1].described.output_bytes};
+    }
+    out->push_back(shape);
+  }
+  Operation operation = strategies::in_place(link_, 0, OperationKind::all_gather, TRIREME_DTYPE_U64,
+                                             all, words, memory);
+  TRIREME_RETURN_IF_ERROR(link_.run(std::move(operation)));
+  std::vector<std::uint64_t> outputs(stages);
+  Status fits = Status::success();
+  for (std::uint32_t stage = 0; stage < stages; ++stage) {
+    const Sizes told = all[std::uint64_t{schedule_.rank_of[stage]} * stages + stage];
+    const std::uint64_t before = stage == 0 ? 0 : outputs[stage - 1];
+    const bool empty = options_.cuts[stage + 1] == options_.cuts[stage];
+    outputs[stage] = empty ? before : told.output;
+    if (!fits.ok() || told.expected == 0 || told.expected == before || stage == 0) continue;
+    fits = invalid_argument("the first layer of stage " + std::to_string(stage) +
+                            " has input_bytes " + std::to_string(told.expected) + ", but stage " +
+                            std::to_string(stage - 1) + " puts out " + std::to_string(before));
+  }
+  for (StageShape& shape : *out) {
+    if (shape.stage > 0) shape.input_bytes = outputs[shape.stage - 1];
+    shape.output_bytes = outputs[shape.stage];
+  }
+  return fits;
+}
+
+// ---- memory ----
+
+Status PipelineTrainer::allocate() {
+  TRIREME_FAILPOINT("pipeline", "before_allocate");
+  const std::uint64_t scratch = plan_.bytes() + gradients_.own_bytes();
+  if (scratch + sums_.sum_bytes() > 0) {
+    TRIREME_RETURN_IF_ERROR(link_.communicator->allocate(scratch + sums_.sum_bytes(), &arena_));
+    char* const memory = static_cast<char*>(arena_->data());
+    gradients_.use(memory);
+    sums_.use(memory, &plan_.parked, memory + scratch);
+  }
+  links_.use(arena_);
+  links_.set_hash(hash_of_schedule(schedule_));
+  TRIREME_RETURN_IF_ERROR(exchange_.allocate());
+  return outcome_.allocate();
+}
+
+// Prepares the parts of a layer's calls that never change.
+void PipelineTrainer::prepare_calls() {
+  const std::vector<Parameter>& parameters = shard_.registry().parameters();
+  parameters_.resize(parameters.size());
+  for (const Parameter& parameter : parameters) counts_.push_back(parameter.elements);
+  losses_.assign(schedule_.micro_batches, std::numeric_limits<double>::quiet_NaN());
+  calls_.resize(layers_.size());
+  for (std::uint64_t i = 0; i < layers_.size(); ++i) {
+    const trireme_layer& described = layers_[i].described;
+    trireme_layer_call& call = calls_[i];
+    call.struct_size = sizeof call;
+    call.layer = layers_[i].number;
+    call.stage = layers_[i].stage;
+    call.output_bytes = described.output_bytes;
+    call.saved_bytes = described.saved_bytes;
+    call.parameter_count = described.parameter_count;
+    if (call.parameter_count == 0) continue;
+    call.parameters = parameters_.data() + described.first_parameter;
+    call.parameter_counts = counts_.data() + described.first_parameter;
+  }
+  // Only if a stage before this rank's first one has parameters does anybody read its gradient; no
+  // rank knows that, so all inputs count as read.
+  if (layers_[0].number > 0) gaps_.need_all_inputs();
+}
+
+Status PipelineTrainer::info(trireme_trainer_info* out) const {
+  out->micro_batches = schedule_.micro_batches;
+  out->layers = layers_.size();
+  out->stretches = 1;
+  out->planned_stretch_bytes = plan_.slots;
+  out->planned_gradient_bytes = plan_.sent_bytes;
+  out->planned_parameter_gradient_bytes =
+      plan_.parked_bytes + gradients_.own_bytes() + sums_.sum_bytes();
+  out->planned_exchange_bytes = exchange_.planned_bytes() + outcome_.planned_bytes();
+  out->allocated_bytes =
+      (arena_ ? arena_->bytes() : 0) + exchange_.allocated_bytes() + outcome_.allocated_bytes();
+  out->largest_bytes = out->least_bytes = plan_.slots + plan_.sent_bytes;
+  out->stages = plan_.stages.size();
+  for (std::uint64_t i = 0; i < layers_.size(); ++i) {
+    if (layers_[i].described.backward_weight != nullptr) ++out->split_layers;
+  }
+  return Status::success();
+}
+
+Status PipelineTrainer::offload_info(trireme_offload_info*) const {
+  return invalid_state("the trainer was created without options.offload");
+}
+
+}  // namespace trireme::parallel

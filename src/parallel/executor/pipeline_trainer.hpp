@@ -1,0 +1,140 @@
+// PipelineTrainer: a step of the stages that this rank has, action by action of a schedule. The
+// plan says where each micro-batch lies, the links bring outputs and gradients from stage to stage,
+// the model has this rank's parameters alone.
+#pragma once
+
+#include <trireme/trainer.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "exchange/storage.hpp"
+#include "parallel/executor/gradient_sums.hpp"
+#include "parallel/executor/links.hpp"
+#include "parallel/executor/outcome.hpp"
+#include "parallel/executor/plan.hpp"
+#include "parallel/pipeline/schedule.hpp"
+#include "trainer/gaps.hpp"
+#include "trainer/layer_failure.hpp"
+#include "trainer/layer_gradients.hpp"
+#include "trainer/layer_table.hpp"
+#include "trainer/pass_exchange.hpp"
+#include "trainer/step_caller.hpp"
+
+namespace trireme::parallel {
+
+// Read by the boundary.
+struct PipelineTrainerOptions {
+  std::uint32_t flags = 0;           // of the trainer
+  std::uint32_t pipeline_flags = 0;  // of its pipeline
+  std::uint32_t micro_batches = 0;
+  std::uint64_t seed = 0;
+  trireme_trainer_callback after_step = nullptr;
+  void* user_data = nullptr;
+  std::shared_ptr<Communicator> communicator{};  // the caller's, along the pipeline
+  pipeline::Schedule schedule{};
+  std::vector<std::uint64_t> cuts{};
+};
+
+class PipelineTrainer final : public strategies::StepCaller {
+ public:
+  using Layer = strategies::LayerTable::Layer;
+
+  // The boundary has read the options, with the outcome `read`.
+  static Status create(const std::shared_ptr<strategies::Optimizer>& optimizer,
+                       std::vector<Layer> layers, PipelineTrainerOptions options, Status read,
+                       std::shared_ptr<PipelineTrainer>* out);
+  ~PipelineTrainer() override;
+
+  Status info(trireme_trainer_info* out) const override;
+  Status offload_info(trireme_offload_info* out) const override;
+
+ private:
+  // A stage of a micro-batch that an action is about.
+  struct Cell {
+    const StageShape* shape = nullptr;
+    const StageLayout* layout = nullptr;
+    std::uint32_t micro_batch = 0;
+    bool present = false;  // this rank has a part in the micro-batch
+    char* activations = nullptr;
+    char* gradients = nullptr;
+  };
+
+  PipelineTrainer(const std::shared_ptr<strategies::Optimizer>& optimizer,
+                  std::vector<Layer> layers, PipelineTrainerOptions options);
+  Status check_model() const;
+  Status check_options() const;
+  Status check_layers() const;
+  std::vector<sharding::Fact> pipeline_facts() const;
+  std::vector<sharding::Fact> model_facts() const;
+  // Over all ranks of all models: a failure of one is a failure of all.
+  Status agree_everywhere(const std::vector<sharding::Fact>& pipeline,
+                          const std::vector<sharding::Fact>& model, Status own) const;
+  Status exchange_sizes(std::vector<StageShape>* stages);
+  Status allocate();
+  void prepare_calls();
+
+  Status pass(void* batch, bool trains, double* out_loss) override;
+  std::uint32_t micro_batches() const override { return total_; }
+  Status run_actions();
+  Status act(const pipeline::Action& action);
+  Status exchange(double* out_loss);
+  void begin_pass(void* batch, bool trains);
+
+  std::uint32_t leaf_of(std::uint32_t micro_batch) const {
+    return micro_batch * world_size() + rank();
+  }
+  std::uint32_t own_micro_batches() const;
+  Cell cell(std::uint32_t stage, std::uint32_t micro_batch) const;
+  bool computes(const Cell& cell) const {
+    return cell.present && !stopped_ && failure_.kind == strategies::LayerFailure::none;
+  }
+  Status receive(const pipeline::Action& action, StageDirection direction);
+  Status send(const pipeline::Action& action, StageDirection direction);
+  Status forward(const pipeline::Action& action);
+  Status backward(const pipeline::Action& action);
+  // The place of the gradient of the stage's input; null for the first stage.
+  Status find_input_gradient(const Cell& cell, char** out);
+  char* sent_gradient(std::uint32_t stage, std::uint32_t micro_batch) const;
+
+  Status gather(std::uint64_t layer);
+  Status release(std::uint64_t layer);
+  void fill_call(const Cell& cell, std::uint64_t place, char* input_gradient);
+  void call(trireme_layer_callback callback, std::int32_t phase, std::uint64_t layer,
+            std::uint32_t micro_batch);
+  void forward_layer(const Cell& cell, std::uint64_t place);
+  Status backward_layer(const Cell& cell, std::uint64_t place, trireme_pipeline_kind kind,
+                        char* input_gradient);
+  void look_for_gaps(std::uint64_t layer, std::span<const char> input_gradient,
+                     std::uint32_t micro_batch);
+  void stop();
+
+  strategies::LayerTable layers_;
+  const PipelineTrainerOptions options_;
+  const pipeline::Schedule schedule_;  // names its messages
+  const std::uint32_t total_;          // micro-batches of all ranks of the model
+  const double micro_batch_scale_;
+
+  strategies::LayerFailure failure_;
+  strategies::LayerGradients gradients_;
+  strategies::GapSearch gaps_;
+  GradientSums sums_;
+  strategies::PassExchange exchange_;
+  strategies::Link link_;  // along the pipeline
+  StageLinks links_{link_};
+  PipelineOutcome outcome_;
+  ExecutorPlan plan_;
+  std::shared_ptr<Memory> arena_;
+  std::vector<const void*> parameters_;
+  std::vector<std::uint64_t> counts_;
+  std::vector<trireme_layer_call> calls_;  // by layer
+
+  // State of the present pass.
+  bool trains_ = false;
+  bool stopped_ = false;  // a peer has failed
+  bool told_ = false;     // all ranks know of a failure
+  std::vector<double> losses_;
+};
+
+}  // namespace trireme::parallel
