@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include <ranks.h>
 
-#include "pipeline_chain.inc"
+#include "pipeline_chain_checks.inc"
 
 #define LEAVES 6
 

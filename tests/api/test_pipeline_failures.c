@@ -1,0 +1,528 @@
+/*
+ * A trainer with a pipeline when something goes wrong: callbacks that fail at any action, ranks
+ * that disagree, options that are refused, ranks that make different calls or come too late.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h comes after those it needs. */
+#include <cmocka.h>
+#include <ranks.h>
+
+#include "pipeline_chain_checks.inc"
+
+#define LEAVES 6
+
+static bool says(const char *words) {
+    return strstr(trireme_last_error(), words) != NULL;
+}
+
+static struct job
+job_of(int data, int ranks, trireme_pipeline_order order, int stages_per_rank, unsigned split) {
+    return (struct job){.strategy = TRIREME_STRATEGY_DATA_PARALLEL,
+                        .data = data,
+                        .ranks = ranks,
+                        .order = order,
+                        .stages_per_rank = stages_per_rank,
+                        .leaves = LEAVES,
+                        .split = split};
+}
+
+/* ---- callbacks that fail ---- */
+
+static char kept_message[MOST_RANKS][700];
+
+static void make_right_steps(struct rank *r) {
+    struct verdict *const v = r->verdict;
+    for (int step = 0; step < STEPS && v->text[0] == 0; ++step) {
+        trireme_trainer_metrics metrics = TRIREME_TRAINER_METRICS_INIT;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_trainer_step(r->trainer, r, &metrics));
+        if (r->job->right == NULL) continue;
+        EXPECT(v, memcmp(&metrics.loss, &r->job->right->losses[step], sizeof(double)) == 0);
+        EXPECT(v, metrics.gradient_norm == r->job->right->norms[step]);
+    }
+    if (r->job->right != NULL && v->text[0] == 0) check_chain_values(r);
+}
+
+static void fail_once(trireme_communicator *all, int number, void *context) {
+    struct job *const job = context;
+    struct rank r = begin_rank(all, number, job);
+    struct verdict *const v = r.verdict;
+    make_rank(&r, all);
+    const trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
+    EXPECT_STATUS(v, TRIREME_OK, create_chain_trainer(&r, &pipeline));
+    if (job->act != NOTHING && v->text[0] == 0) {
+        double loss = 77;
+        trireme_trainer_metrics metrics = TRIREME_TRAINER_METRICS_INIT;
+        metrics.step = 77;
+        const trireme_status status = job->phase == TRIREME_PHASE_EVALUATE
+                                          ? trireme_trainer_evaluate(r.trainer, &r, &loss)
+                                          : trireme_trainer_step(r.trainer, &r, &metrics);
+        EXPECT_STATUS(v, TRIREME_ERROR_CALLBACK, status);
+        EXPECT(v, loss == 77 && metrics.step == 77);
+        snprintf(kept_message[number], sizeof kept_message[number], "%s", trireme_last_error());
+    }
+    make_right_steps(&r);
+    end_rank(&r);
+}
+
+static const struct curve *reproducible(void) {
+    static struct curve curve;
+    if (curve.losses[0] != 0) return &curve;
+    static struct job job;
+    job = job_of(1, 1, TRIREME_PIPELINE_ORDER_1F1B, 1, 0);
+    job.leaves = 0;
+    job.micro_batches = MOST_LEAVES; /* seeds of all leaves of any job */
+    run_chain(&job, fail_once);
+    plain_training(LEAVES, 0, 0, &curve);
+    return &curve;
+}
+
+/* All ranks have the message of the failure, which names all of its places. */
+static void check_messages(const struct job *job, const char *what, int stage, int place) {
+    char words[4][96];
+    snprintf(words[0], sizeof words[0], "%s", what);
+    snprintf(words[1], sizeof words[1], "of stage %d", stage);
+    snprintf(words[2], sizeof words[2], "rank %d of the pipeline: ", place);
+    snprintf(words[3], sizeof words[3], "on rank %d in micro-batch %d", job->rank,
+             job->micro_batch * job->data + job->rank);
+    for (int i = 0; i < job->data * job->ranks; ++i) {
+        for (int w = 0; w < 4; ++w) {
+            if (strstr(kept_message[i], words[w]) != NULL) continue;
+            print_error("rank %d says \"%s\", not \"%s\"\n", i, kept_message[i], words[w]);
+            fail();
+        }
+    }
+}
+
+static void find_place(struct job *job, int layer, int *stage, int *place) {
+    static struct job copy;
+    copy = *job;
+    struct rank r = {.job = &copy, .verdict = &copy.verdicts[0]};
+    make_schedule(&r);
+    trireme_pipeline_schedule_destroy(r.schedule);
+    for (uint64_t s = 0; s < r.stages; ++s) {
+        if (r.cuts[s] <= (uint64_t)layer && (uint64_t)layer < r.cuts[s + 1]) *stage = (int)s;
+    }
+    *place = (int)r.rank_of[*stage];
+}
+
+static void a_failed_callback_is_known_everywhere(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    const struct curve *const right = reproducible();
+    const struct {
+        trireme_pipeline_order order;
+        int stages_per_rank;
+    } orders[] = {{TRIREME_PIPELINE_ORDER_GPIPE, 1},
+                  {TRIREME_PIPELINE_ORDER_1F1B, 1},
+                  {TRIREME_PIPELINE_ORDER_INTERLEAVED, 2},
+                  {TRIREME_PIPELINE_ORDER_ZB_H1, 1},
+                  {TRIREME_PIPELINE_ORDER_ZB_V, 2}};
+    const int meshes[][2] = {{1, 1}, {1, 2}, {2, 2}, {1, 4}};
+    const int32_t phases[] = {TRIREME_PHASE_FORWARD, TRIREME_PHASE_BACKWARD, TRIREME_PHASE_EVALUATE,
+                              TRIREME_PHASE_BACKWARD_INPUT, TRIREME_PHASE_BACKWARD_WEIGHT};
+    static const char *const words[] = {"forward of layer ", "backward of layer ",
+                                        "forward of an evaluation of layer ",
+                                        "backward for the input of layer ",
+                                        "backward for the weights of layer "};
+    int trial = 0;
+    for (int m = 0; m < 4; ++m) {
+        for (int k = 0; k < 5; ++k) {
+            for (int layer = 0; layer < LAYERS; ++layer) {
+                for (int p = 0; p < 5; ++p) {
+                    const bool long_run = getenv("TRIREME_TEST_LONG") != NULL;
+                    if (++trial % (is_quick() ? 11 : 3) != 0 && !long_run) continue;
+                    static struct job job;
+                    job = job_of(meshes[m][0], meshes[m][1], orders[k].order,
+                                 orders[k].stages_per_rank, p > 2 ? 0xff : 0);
+                    job.strategy = 1 + trial % TRIREME_STRATEGY_HYBRID_SHARD;
+                    job.right = right;
+                    job.act = ANSWERS;
+                    job.layer = layer;
+                    job.phase = phases[p];
+                    job.rank = trial % job.data;
+                    job.micro_batch = trial / 2 % micro_batches_of(&job);
+                    if (!all_have_parameters(&job)) continue;
+                    run_chain(&job, fail_once);
+                    int stage = 0, place = 0;
+                    find_place(&job, layer, &stage, &place);
+                    char what[64];
+                    snprintf(what, sizeof what, "%s%d", words[p], layer);
+                    check_messages(&job, what, stage, place);
+                    check_messages(&job, "answered 7", stage, place);
+                }
+            }
+        }
+    }
+}
+
+static void an_unwritten_gradient_is_known_everywhere(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    const struct curve *const right = reproducible();
+    for (int layer = 0; layer < LAYERS - 1; ++layer) {
+        for (int split = 0; split < 2; ++split) {
+            static struct job job;
+            job = job_of(1, 4, TRIREME_PIPELINE_ORDER_ZB_H1, 1, split != 0 ? 0xff : 0);
+            job.right = right;
+            job.act = LEAVES_GAP;
+            job.layer = layer;
+            job.phase = split != 0 ? TRIREME_PHASE_BACKWARD_WEIGHT : TRIREME_PHASE_BACKWARD;
+            job.micro_batch = 2;
+            if (is_plain(layer)) continue;
+            run_chain(&job, fail_once);
+            int stage = 0, place = 0;
+            find_place(&job, layer, &stage, &place);
+            check_messages(&job, "did not write 2 of its 2 gradients", stage, place);
+        }
+    }
+}
+
+/* A gradient that goes to another rank unwritten comes to gradients there. */
+static void an_unwritten_input_gradient_does_not_train_another_stage(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    const struct curve *const right = reproducible();
+    for (int layer = 1; layer < LAYERS; ++layer) {
+        static struct job job;
+        job = job_of(1, 4, TRIREME_PIPELINE_ORDER_ZB_H1, 1, 0xff);
+        job.right = right;
+        job.act = LEAVES_GAP;
+        job.layer = layer;
+        job.phase = TRIREME_PHASE_BACKWARD_INPUT;
+        job.micro_batch = 1;
+        run_chain(&job, fail_once);
+        for (int i = 0; i < 4; ++i) {
+            if (strstr(kept_message[i], " of its input_gradient") != NULL ||
+                strstr(kept_message[i], "did not write its input_gradient") != NULL) {
+                continue;
+            }
+            print_error("layer %d: rank %d says \"%s\"\n", layer, i, kept_message[i]);
+            fail();
+        }
+    }
+}
+
+/* ---- ranks that disagree ---- */
+
+enum fault {
+    SCHEDULES,
+    LATER_ACTION,
+    CUTS,
+    SEEDS,
+    FLAGS,
+    SIZES,
+    INPUT_SIZE,
+    NO_INPUT_LAYER,
+    FAULTS
+};
+
+static const struct {
+    trireme_status status;
+    const char *words;
+} kFaults[FAULTS] = {
+    {TRIREME_ERROR_MISMATCH,
+     "the micro-batches of options.pipeline.schedule is 6 on rank 0 and 5 on rank 1"},
+    {TRIREME_ERROR_MISMATCH,
+     "action 2 of rank 0 in options.pipeline.schedule is 0B0 on rank 0 and 0F2 on rank 1"},
+    {TRIREME_ERROR_MISMATCH, "options.pipeline.cuts is 0 2 5 8  on rank 0 and 0 3 5 8  on rank 2"},
+    {TRIREME_ERROR_MISMATCH, "options.seed is "},
+    {TRIREME_ERROR_MISMATCH, "options.flags is "},
+    {TRIREME_ERROR_INVALID_ARGUMENT, "has input_bytes 44, but layer "},
+    {TRIREME_ERROR_INVALID_ARGUMENT,
+     "the first layer of stage 1 has input_bytes 44, but stage 0 puts out 40"},
+    {TRIREME_ERROR_INVALID_ARGUMENT, "layers, but by options.pipeline.cuts the stages of rank"},
+};
+
+static enum fault fault_under_test;
+
+/* The last rank along the pipeline differs; then all ranks come again and are right. */
+static void disagree(trireme_communicator *all, int number, void *context) {
+    struct job *const job = context;
+    struct rank r = begin_rank(all, number, job);
+    struct verdict *const v = r.verdict;
+    make_rank(&r, all);
+    trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
+    trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
+    options.seed = 12345;
+    options.pipeline = &pipeline;
+    trireme_layer layers[LAYERS];
+    memcpy(layers, r.layers, sizeof layers);
+    uint64_t count = r.layer_count, cuts[MOST_STAGES + 1];
+    memcpy(cuts, r.cuts, sizeof cuts);
+    trireme_pipeline_schedule *other = NULL;
+    const bool differs = r.place + 1 == job->ranks;
+    trireme_pipeline_schedule_options how = TRIREME_PIPELINE_SCHEDULE_OPTIONS_INIT;
+    how.order = TRIREME_PIPELINE_ORDER_GPIPE;
+    how.ranks = (uint32_t)job->ranks;
+    how.micro_batches = fault_under_test == SCHEDULES ? 5 : 6;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_pipeline_schedule_create(&how, &other));
+    switch (differs ? fault_under_test : FAULTS) {
+        case SCHEDULES:
+        case LATER_ACTION: pipeline.schedule = other; break;
+        case CUTS:
+            cuts[1] = 3;
+            pipeline.cuts = cuts;
+            break;
+        case SEEDS: options.seed = 6; break;
+        case FLAGS: options.flags = TRIREME_TRAINER_FLAG_ZERO_GRADIENTS; break;
+        case SIZES: layers[1].input_bytes = 44; break;
+        case INPUT_SIZE: layers[0].input_bytes = 44; break;
+        case NO_INPUT_LAYER: --count; break;
+        default: break;
+    }
+    trireme_trainer *none = NULL;
+    const trireme_status status =
+        trireme_trainer_create(r.optimizer, layers, count, &options, &none);
+    EXPECT(v, none == NULL && status != TRIREME_OK);
+    EXPECT_STATUS(v, kFaults[fault_under_test].status, status);
+    /* A fault that one rank sees alone has its words there. The others hear that there is one. */
+    const bool alone = fault_under_test == SIZES || fault_under_test == NO_INPUT_LAYER;
+    EXPECT(v, says(alone && !differs ? "rank 1 answered INVALID_ARGUMENT"
+                                     : kFaults[fault_under_test].words));
+    EXPECT_STATUS(v, TRIREME_OK,
+                  create_chain_trainer(&r, &(trireme_trainer_pipeline_options){
+                                               sizeof(trireme_trainer_pipeline_options), 0, r.along,
+                                               r.schedule, r.cuts, r.stages + 1}));
+    make_right_steps(&r);
+    trireme_pipeline_schedule_destroy(other);
+    end_rank(&r);
+}
+
+static void ranks_that_disagree_hear_of_it(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    const struct curve *const right = reproducible();
+    for (int fault = 0; fault < FAULTS; ++fault) {
+        static struct job job;
+        fault_under_test = (enum fault)fault;
+        for (int data = 1; data <= 2; ++data) {
+            job = job_of(data, fault == CUTS ? 3 : 2, TRIREME_PIPELINE_ORDER_1F1B, 1, 0);
+            job.right = right;
+            /* Without leaves, whose number says how many micro-batches there are. */
+            if (fault == SCHEDULES || fault == LATER_ACTION || data == 2) {
+                job.leaves = 0;
+                job.micro_batches = LEAVES;
+                job.right = NULL;
+            }
+            run_chain(&job, disagree);
+        }
+    }
+}
+
+/* ---- refusals ---- */
+
+static void try_options(trireme_communicator *all, int number, void *context) {
+    struct job *const job = context;
+    struct rank r = begin_rank(all, number, job);
+    struct verdict *const v = r.verdict;
+    make_rank(&r, all);
+    const trireme_trainer_pipeline_options good = pipeline_of(&r);
+    trireme_trainer *none = NULL;
+    trireme_trainer_pipeline_options bad = good;
+    trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
+    options.seed = 12345;
+    options.pipeline = &bad;
+    const trireme_status invalid = TRIREME_ERROR_INVALID_ARGUMENT;
+#define REFUSED(status, words)                                                                    \
+    EXPECT_STATUS(v, status,                                                                      \
+                  trireme_trainer_create(r.optimizer, r.layers, r.layer_count, &options, &none)); \
+    EXPECT(v, none == NULL);                                                                      \
+    if (!says(words)) EXPECT(v, !"another message"), print_error("%s\n", trireme_last_error());   \
+    bad = good
+    bad.struct_size = 16;
+    REFUSED(invalid, "options.pipeline");
+    bad.communicator = NULL;
+    REFUSED(TRIREME_ERROR_INVALID_HANDLE, "communicator");
+    bad.schedule = NULL;
+    REFUSED(TRIREME_ERROR_INVALID_HANDLE, "schedule");
+    bad.cuts = NULL;
+    REFUSED(invalid, "options.pipeline.cuts is NULL");
+    bad.flags = 2;
+    REFUSED(invalid, "options.pipeline.flags 2 has a bit that is no");
+    bad.cut_count = 2;
+    REFUSED(invalid, "options.pipeline.cut_count is 2, but a schedule of 2 stages has 3 cuts");
+    bad.cut_count = UINT64_MAX;
+    REFUSED(invalid, "options.pipeline.cut_count is 0");
+    const uint64_t falling[] = {0, 5, 4}, late[] = {1, 4, 8}, empty[] = {0, 8, 8};
+    bad.cuts = falling;
+    REFUSED(invalid, "options.pipeline.cuts[2] is 4, below cuts[1], 5");
+    bad.cuts = late;
+    REFUSED(invalid, "options.pipeline.cuts[0] is 1, not 0");
+    bad.cuts = empty;
+    REFUSED(invalid, "stage 1 has no layers by options.pipeline.cuts");
+    options.checkpoint_every = 2;
+    REFUSED(TRIREME_ERROR_UNSUPPORTED, "options.checkpoint_every");
+    options.checkpoint_every = 0;
+    options.activation_budget_bytes = 100000;
+    REFUSED(TRIREME_ERROR_UNSUPPORTED, "activation_budget_bytes");
+    options.activation_budget_bytes = 0;
+    trireme_offload_options offload = TRIREME_OFFLOAD_OPTIONS_INIT;
+    offload.path = "/tmp";
+    options.offload = &offload;
+    REFUSED(TRIREME_ERROR_UNSUPPORTED, "offload");
+    options.offload = NULL;
+    options.micro_batches = 6;
+    REFUSED(invalid, "options.micro_batches 6 of a reproducible model");
+    options.micro_batches = 0;
+    options.flags = 64;
+    REFUSED(invalid, "options.flags 64");
+    options.flags = 0;
+    /* Schedules that do not fit. */
+    trireme_pipeline_schedule_options how = TRIREME_PIPELINE_SCHEDULE_OPTIONS_INIT;
+    trireme_pipeline_schedule *other[3] = {NULL, NULL, NULL};
+    how.order = TRIREME_PIPELINE_ORDER_ZB_H1;
+    how.ranks = 2;
+    how.micro_batches = 5;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_pipeline_schedule_create(&how, &other[0]));
+    bad.schedule = other[0];
+    REFUSED(invalid, "options.pipeline.schedule has 5 micro-batches, but 6 leaves on 1 ranks");
+    how.micro_batches = 6;
+    how.ranks = 3;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_pipeline_schedule_create(&how, &other[1]));
+    bad.schedule = other[1];
+    REFUSED(invalid,
+            "options.pipeline.schedule has 3 ranks, but options.pipeline.communicator "
+            "has 2");
+    how.ranks = 2;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_pipeline_schedule_create(&how, &other[2]));
+    bad.schedule = other[2];
+    bad.flags = TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT;
+    if (r.place == 0) {
+        REFUSED(invalid, "has no backward_weight, but the schedule has W");
+    } else {
+        REFUSED(invalid, "backward_weight");
+    }
+    for (int i = 0; i < 3; ++i) trireme_pipeline_schedule_destroy(other[i]);
+    EXPECT_STATUS(v, TRIREME_OK, create_chain_trainer(&r, &good));
+    make_right_steps(&r);
+    end_rank(&r);
+}
+
+static void options_are_checked(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    static struct job job;
+    const struct curve *const right = reproducible();
+    job = job_of(1, 2, TRIREME_PIPELINE_ORDER_1F1B, 1, 0);
+    job.right = right;
+    run_chain(&job, try_options);
+}
+
+/* Schedules that no generator makes: actions that a trainer does not make, and a circle. */
+static void try_schedules(trireme_communicator *all, int number, void *context) {
+    struct job *const job = context;
+    struct rank r = begin_rank(all, number, job);
+    struct verdict *const v = r.verdict;
+    make_rank(&r, all);
+    static const struct {
+        const char *text;
+        trireme_status status;
+        const char *words;
+    } texts[] = {
+        {"0F0 0R0 0B0\n1F0 1B0\n", TRIREME_ERROR_UNSUPPORTED, "a trainer makes F, I, W, B"},
+        {"0F0 0B0 0REDUCE\n1F0 1B0\n", TRIREME_ERROR_UNSUPPORTED, "a trainer makes F, I, W, B"},
+        {"0F0\n1F0 1B0\n", TRIREME_ERROR_INVALID_ARGUMENT, "cannot run"},
+        {"0B0 0F0\n1F0 1B0\n", TRIREME_ERROR_INVALID_ARGUMENT, "cannot run"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; ++i) {
+        trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
+        trireme_pipeline_schedule *schedule = NULL;
+        char text[128];
+        snprintf(text, sizeof text, "pipeline ranks=2 stages=2 micro_batches=1 placement=0,1\n%s",
+                 texts[i].text);
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_pipeline_schedule_parse(text, strlen(text), &schedule));
+        pipeline.schedule = schedule;
+        EXPECT_STATUS(v, texts[i].status, create_chain_trainer(&r, &pipeline));
+        EXPECT(v, says(texts[i].words));
+        trireme_pipeline_schedule_destroy(schedule);
+    }
+    end_rank(&r);
+}
+
+static void schedules_are_checked(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    static struct job job;
+    job = job_of(1, 2, TRIREME_PIPELINE_ORDER_1F1B, 1, 0);
+    run_chain(&job, try_schedules);
+}
+
+/* ---- ranks that go different ways ---- */
+
+static void call_other_things(trireme_communicator *all, int number, void *context) {
+    struct job *const job = context;
+    struct rank r = begin_rank(all, number, job);
+    struct verdict *const v = r.verdict;
+    make_rank(&r, all);
+    const trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
+    EXPECT_STATUS(v, TRIREME_OK, create_chain_trainer(&r, &pipeline));
+    double loss = 0;
+    const trireme_status status = r.place == 1 ? trireme_trainer_evaluate(r.trainer, &r, &loss)
+                                               : trireme_trainer_step(r.trainer, &r, NULL);
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, status);
+    EXPECT(v, says("of step 1 ") && says("of an evaluation after step 0"));
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_trainer_step(r.trainer, &r, NULL));
+    end_rank(&r);
+}
+
+static void ranks_in_different_calls_hear_of_it(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    const int meshes[][2] = {{1, 2}, {2, 2}, {1, 4}};
+    reproducible();
+    for (int m = 0; m < 3; ++m) {
+        static struct job job;
+        job = job_of(meshes[m][0], meshes[m][1], TRIREME_PIPELINE_ORDER_1F1B, 1, 0);
+        run_chain(&job, call_other_things);
+    }
+}
+
+/* A rank does not come to a step: all others fail at the deadline. */
+static void stay_away(trireme_communicator *all, int number, void *context) {
+    struct job *const job = context;
+    struct rank r = begin_rank(all, number, job);
+    struct verdict *const v = r.verdict;
+    make_rank(&r, all);
+    const trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
+    EXPECT_STATUS(v, TRIREME_OK, create_chain_trainer(&r, &pipeline));
+    if (number != 1) {
+        EXPECT_STATUS(v, TRIREME_ERROR_TIMEOUT, trireme_trainer_step(r.trainer, &r, NULL));
+        EXPECT_STATUS(v, TRIREME_ERROR_TIMEOUT, trireme_trainer_step(r.trainer, &r, NULL));
+    }
+    /* It waits until the others are done. */
+    EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(all, NULL));
+    end_rank(&r);
+}
+
+static void a_rank_that_stays_away_is_not_waited_for(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    const int meshes[][2] = {{1, 2}, {2, 2}, {1, 3}};
+    reproducible();
+    for (int m = 0; m < 3; ++m) {
+        static struct job job;
+        job = job_of(meshes[m][0], meshes[m][1], TRIREME_PIPELINE_ORDER_1F1B, 1, 0);
+        job.timeout_ns = 300ull * 1000 * 1000;
+        run_chain(&job, stay_away);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failed_callback_is_known_everywhere),
+        cmocka_unit_test(an_unwritten_gradient_is_known_everywhere),
+        cmocka_unit_test(an_unwritten_input_gradient_does_not_train_another_stage),
+        cmocka_unit_test(ranks_that_disagree_hear_of_it),
+        cmocka_unit_test(options_are_checked),
+        cmocka_unit_test(schedules_are_checked),
+        cmocka_unit_test(ranks_in_different_calls_hear_of_it),
+        cmocka_unit_test(a_rank_that_stays_away_is_not_waited_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,186 @@
+/*
+ * kill -9 of one rank of data x pipeline inside of a step, at each point of it: every survivor gets
+ * PEER_LOST, on all axes, and none hangs. Steps before are right to the last bit, between processes
+ * as between threads.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h comes after those it needs. */
+#include <cmocka.h>
+#include <ranks.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "../api/pipeline_chain.inc"
+#include "processes.h"
+
+struct trial {
+    struct job job;
+    int victim; /* -1: none dies */
+    bool evaluates;
+    char failpoint[64];
+    char rendezvous[64];
+};
+
+/* A process compares its losses with those of one process, if it is told them. */
+static void step_until_it_fails(int number, void *context, struct outcome *outcome) {
+    struct trial *const trial = context;
+    trireme_communicator *const all =
+        join_process(number, trial->job.data * trial->job.ranks, trial->rendezvous, PATIENT_NS);
+    if (trireme_communicator_wait_ready(all, PATIENT_NS) != TRIREME_OK) _exit(92);
+    struct rank r = begin_rank(all, number, &trial->job);
+    make_rank(&r, all);
+    const trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
+    if (create_chain_trainer(&r, &pipeline) != TRIREME_OK) _exit(93);
+    if (trial->job.verdicts[number].text[0] != 0) _exit(94);
+    for (int step = 0; step < STEPS; ++step) {
+        if (step == 1 && number == trial->victim &&
+            trireme_failpoint_set(trial->failpoint) != TRIREME_OK) {
+            _exit(91);
+        }
+        double loss = 0;
+        trireme_trainer_metrics metrics = TRIREME_TRAINER_METRICS_INIT;
+        trireme_status status = TRIREME_OK;
+        if (step == 1 && trial->evaluates) {
+            status = trireme_trainer_evaluate(r.trainer, &r, &loss);
+        }
+        if (status == TRIREME_OK) status = trireme_trainer_step(r.trainer, &r, &metrics);
+        if (status != TRIREME_OK) {
+            keep_error(outcome, status);
+            outcome->later = trireme_trainer_step(r.trainer, &r, &metrics);
+            break;
+        }
+        if (memcmp(&metrics.loss, &trial->job.right->losses[step], sizeof(double)) != 0) {
+            outcome->wrong = true;
+        }
+        ++outcome->rounds;
+    }
+    end_rank(&r);
+    trireme_communicator_destroy(all);
+}
+
+static void run_trial(struct trial *trial) {
+    struct processes processes;
+    const int world = trial->job.data * trial->job.ranks;
+    unique_process_rendezvous(trial->rendezvous, sizeof trial->rendezvous);
+    start_processes(&processes, world, step_until_it_fails, trial);
+    wait_processes(&processes);
+    for (int rank = 0; rank < world; ++rank) {
+        const struct outcome *const o = &processes.outcomes[rank];
+        const bool dies = rank == trial->victim, lives = trial->victim < 0;
+        const bool right =
+            !o->hung && !o->wrong &&
+            (dies    ? o->signal == SIGKILL
+             : lives ? o->exit_code == 0 && o->status == TRIREME_OK && o->rounds == STEPS
+                     : o->exit_code == 0 && o->status == TRIREME_ERROR_PEER_LOST &&
+                           o->later == TRIREME_ERROR_PEER_LOST && o->rounds == 1);
+        if (!right) {
+            print_error(
+                "%s of %d, order %d, %d x %d: rank %d: exit code %d, signal %d%s%s, "
+                "%d rounds, %s: %s, later %s\n",
+                trial->failpoint, trial->victim, (int)trial->job.order, trial->job.data,
+                trial->job.ranks, rank, o->exit_code, o->signal, o->hung ? ", hung" : "",
+                o->wrong ? ", wrong" : "", o->rounds, trireme_status_name(o->status), o->message,
+                trireme_status_name(o->later));
+        }
+        assert_true(right);
+    }
+    free_processes(&processes);
+}
+
+/* Seeds and losses of one process, which then must not have used the library: a child does it. */
+static void draw(int number, void *context, struct outcome *outcome) {
+    struct curve *const curve = context;
+    static struct job job;
+    job = (struct job){.strategy = TRIREME_STRATEGY_DATA_PARALLEL,
+                       .data = 1,
+                       .ranks = 1,
+                       .order = TRIREME_PIPELINE_ORDER_1F1B,
+                       .stages_per_rank = 1,
+                       .leaves = 6};
+    char rendezvous[64];
+    unique_process_rendezvous(rendezvous, sizeof rendezvous);
+    trireme_communicator *const all = join_process(number, 1, rendezvous, PATIENT_NS);
+    struct rank r = begin_rank(all, 0, &job);
+    make_rank(&r, all);
+    const trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
+    if (create_chain_trainer(&r, &pipeline) != TRIREME_OK) _exit(93);
+    for (int step = 0; step < STEPS; ++step) {
+        if (trireme_trainer_step(r.trainer, &r, NULL) != TRIREME_OK) _exit(94);
+    }
+    double loss = 0;
+    if (trireme_trainer_evaluate(r.trainer, &r, &loss) != TRIREME_OK) _exit(95);
+    static struct curve own;
+    plain_training(6, 0, 0, &own);
+    for (int step = 0; step < STEPS; ++step) memcpy(&outcome->numbers[step], &own.losses[step], 8);
+    (void)curve;
+    end_rank(&r);
+    trireme_communicator_destroy(all);
+}
+
+static void a_killed_rank_is_lost_on_all_axes(void **state) {
+    (void)state;
+    static struct curve right;
+    struct processes processes;
+    start_processes(&processes, 1, draw, &right);
+    wait_processes(&processes);
+    assert_int_equal(processes.outcomes[0].exit_code, 0);
+    for (int step = 0; step < STEPS; ++step) {
+        memcpy(&right.losses[step], &processes.outcomes[0].numbers[step], 8);
+    }
+    free_processes(&processes);
+    static const char *const points[] = {
+        "",
+        "pipeline.before_send=kill@1",
+        "pipeline.before_send=kill@3",
+        "pipeline.before_receive=kill@1",
+        "pipeline.before_receive=kill@3",
+        "pipeline.before_outcome=kill@1",
+        "pipeline.after_outcome=kill@1",
+        "bucket.after_launch=kill@2",
+        "trainer.before_exchange=kill@1",
+        "trainer.after_exchange=kill@1",
+    };
+    const int meshes[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 3}};
+    const trireme_pipeline_order orders[] = {TRIREME_PIPELINE_ORDER_1F1B,
+                                             TRIREME_PIPELINE_ORDER_ZB_H1,
+                                             TRIREME_PIPELINE_ORDER_GPIPE};
+    const bool long_run = getenv("TRIREME_TEST_LONG") != NULL;
+    for (size_t p = 0; p < sizeof points / sizeof points[0]; ++p) {
+        for (int m = 0; m < 4; ++m) {
+            const int world = meshes[m][0] * meshes[m][1];
+            /* One rank reduces nothing. */
+            if (meshes[m][0] == 1 && strncmp(points[p], "bucket", 6) == 0) continue;
+            for (int victim = 0; victim < world; ++victim) {
+                if (!long_run && ((size_t)victim + p + (size_t)m) % (is_quick() ? 5 : 3) != 0) {
+                    continue;
+                }
+                static struct trial trial;
+                memset(&trial, 0, sizeof trial);
+                trial.victim = p == 0 ? -1 : victim;
+                trial.evaluates = p == 3 || p == 5;
+                trial.job = (struct job){.strategy = (trireme_strategy)(1 + ((int)p + victim) % 4),
+                                         .data = meshes[m][0],
+                                         .ranks = meshes[m][1],
+                                         .order = orders[((int)p + m) % 3],
+                                         .stages_per_rank = 1,
+                                         .leaves = 6,
+                                         .split = 0x55,
+                                         .right = &right};
+                snprintf(trial.failpoint, sizeof trial.failpoint, "%s", points[p]);
+                run_trial(&trial);
+            }
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_rank_is_lost_on_all_axes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
