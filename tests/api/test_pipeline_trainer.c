@@ -194,11 +194,139 @@ static void micro_batches_add_up_in_their_order(void **state) {
     }
 }
 
+/* Backward of all micro-batches in another order than forward, whole and in halves: gradients that
+ * come early wait. */
+static const char kReverse[] =
+    "pipeline ranks=2 stages=2 micro_batches=6 placement=0,1\n"
+    "0F0 0F1 0F2 0F3 0F4 0F5 0B5 0B4 0B3 0B2 0B1 0B0\n"
+    "1F0 1F1 1F2 1F3 1F4 1F5 1B5 1B4 1B3 1B2 1B1 1B0\n";
+/* Halves along a V, in an order of their own each. */
+static const char kHalves[] =
+    "pipeline ranks=2 stages=4 micro_batches=6 placement=0,1,1,0\n"
+    "0F0 0F1 0F2 0F3 0F4 0F5 3F0 3F1 3F2 3F3 3F4 3F5 3I2 3I0 3I1 3I5 3W5 3I4 3I3 0I2 0I0 0W0 0I1 "
+    "0I5 0I4 0I3 3W4 3W0 3W1 3W3 3W2 0W5 0W1 0W4 0W2 0W3\n"
+    "1F0 2F0 1F1 2F1 1F2 2F2 1F3 1F4 2F3 2F4 1F5 2F5 2I2 2I0 1I2 1I0 2I1 1I1 2B5 2W2 1I5 2I4 2I3 "
+    "1B4 1I3 1W2 2W3 2W0 1W5 1W0 2W4 1W1 2W1 1W3\n";
+
+static void gradients_that_come_early_wait(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    const struct curve *const right = reproducible();
+    for (int s = 0; s < 4; ++s) {
+        for (int data = 1; data <= 2; ++data) {
+            static struct curve sums;
+            static struct job job;
+            job = (struct job){.strategy = TRIREME_STRATEGY_ZERO3,
+                               .data = data,
+                               .ranks = 2,
+                               .stages_per_rank = 1,
+                               .text = kReverse,
+                               .leaves = data * LEAVES,
+                               .split = kSplits[s]};
+            plain_training(job.leaves, 0, 0, &sums);
+            job.right = data == 1 ? right : &sums;
+            run_chain(&job, train);
+            job.leaves = 0;
+            job.micro_batches = LEAVES;
+            plain_training(0, data, LEAVES, &sums);
+            job.right = &sums;
+            run_chain(&job, train);
+            job.text = kHalves;
+            job.stages_per_rank = 2;
+            run_chain(&job, train);
+            job.micro_batches = 0;
+            job.leaves = data * LEAVES;
+            plain_training(job.leaves, 0, 0, &sums);
+            run_chain(&job, train);
+        }
+    }
+}
+
+static void messages_may_be_named(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    const struct curve *const right = reproducible();
+    for (int k = 0; k < ORDERS; ++k) {
+        static struct job job;
+        job = (struct job){.strategy = TRIREME_STRATEGY_ZERO2,
+                           .data = 1,
+                           .ranks = 3,
+                           .order = kOrders[k].order,
+                           .stages_per_rank = kOrders[k].stages_per_rank,
+                           .leaves = LEAVES,
+                           .split = 0x55,
+                           .messages = true,
+                           .right = right};
+        if (!all_have_parameters(&job)) continue;
+        run_chain(&job, train);
+    }
+}
+
+/* ---- memory ---- */
+
+static uint64_t piece(uint64_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
+
+/* Activations of a micro-batch, and gradients of outputs: a header lies before each message. */
+static void slot_bytes(int first, int end, uint64_t *activations, uint64_t *gradients) {
+    uint64_t largest[2] = {0, 0};
+    *activations = first > 0 ? 64 + piece(4 * ROWS * (uint64_t)kWidths[first]) : 0;
+    *gradients = 0;
+    for (int l = first; l < end && !is_loss(l); ++l) {
+        const uint64_t bytes = piece(4 * ROWS * (uint64_t)kWidths[l + 1]);
+        *activations += bytes + (is_plain(l) ? 0 : bytes);
+        if (l + 1 == end) {
+            *activations += 64;
+            *gradients += 64 + bytes;
+        } else if (bytes > largest[(l - first) % 2]) {
+            largest[(l - first) % 2] = bytes;
+        }
+    }
+    *gradients += largest[0] + largest[1];
+}
+
+/* 1F1B holds min(p - r, m) micro-batches on rank r, GPipe all. */
+static void slots_are_those_of_the_peak(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    const struct curve *const right = reproducible();
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+        for (int k = 0; k < 2; ++k) {
+            static struct job job;
+            job = (struct job){.strategy = TRIREME_STRATEGY_DATA_PARALLEL,
+                               .data = 1,
+                               .ranks = ranks,
+                               .order = kOrders[k].order,
+                               .stages_per_rank = 1,
+                               .leaves = LEAVES,
+                               .right = right};
+            run_chain(&job, train);
+            for (int r = 0; r < ranks; ++r) {
+                const int first = (int)cut_of((uint64_t)r, (uint64_t)ranks);
+                const int end = (int)cut_of((uint64_t)r + 1, (uint64_t)ranks);
+                uint64_t activations = 0, gradients = 0;
+                slot_bytes(first, end, &activations, &gradients);
+                const int held = k == 0 || ranks - r > LEAVES ? LEAVES : ranks - r;
+                assert_int_equal(job.info[r].planned_stretch_bytes,
+                                 (uint64_t)held * activations + gradients);
+                /* Two gradients may wait for the rank before. */
+                assert_int_equal(job.info[r].planned_gradient_bytes,
+                                 r == 0 ? 0
+                                        : 2 * (64 + piece(4 * ROWS * (uint64_t)kWidths[first])));
+            }
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_schedule_has_the_bits_of_a_plain_loop),
         cmocka_unit_test(each_strategy_goes_with_a_pipeline),
         cmocka_unit_test(micro_batches_add_up_in_their_order),
+        cmocka_unit_test(gradients_that_come_early_wait),
+        cmocka_unit_test(messages_may_be_named),
+        cmocka_unit_test(slots_are_those_of_the_peak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,7 @@ import sys
 from defects import (
     context,
     experts,
+    executor,
     layers,
     lent,
     library,
@@ -48,6 +49,7 @@ TOPICS = (
     context,
     experts,
     pipeline,
+    executor,
 )
 DEFECTS = [defect for topic in TOPICS for defect in topic.DEFECTS]
 

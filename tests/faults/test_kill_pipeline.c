@@ -20,8 +20,8 @@
 
 struct trial {
     struct job job;
-    int victim; /* -1: none dies */
-    bool evaluates;
+    int victim;              /* -1: none dies */
+    bool evaluates, creates; /* dies in an evaluation, or when it creates the trainer */
     char failpoint[64];
     char rendezvous[64];
 };
@@ -35,9 +35,14 @@ static void step_until_it_fails(int number, void *context, struct outcome *outco
     struct rank r = begin_rank(all, number, &trial->job);
     make_rank(&r, all);
     const trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
-    if (create_chain_trainer(&r, &pipeline) != TRIREME_OK) _exit(93);
     if (trial->job.verdicts[number].text[0] != 0) _exit(94);
-    for (int step = 0; step < STEPS; ++step) {
+    if (trial->creates && number == trial->victim &&
+        trireme_failpoint_set(trial->failpoint) != TRIREME_OK) {
+        _exit(91);
+    }
+    const trireme_status created = create_chain_trainer(&r, &pipeline);
+    if (created != TRIREME_OK) keep_error(outcome, created);
+    for (int step = 0; step < STEPS && created == TRIREME_OK; ++step) {
         if (step == 1 && number == trial->victim &&
             trireme_failpoint_set(trial->failpoint) != TRIREME_OK) {
             _exit(91);
@@ -74,10 +79,11 @@ static void run_trial(struct trial *trial) {
         const bool dies = rank == trial->victim, lives = trial->victim < 0;
         const bool right =
             !o->hung && !o->wrong &&
-            (dies    ? o->signal == SIGKILL
-             : lives ? o->exit_code == 0 && o->status == TRIREME_OK && o->rounds == STEPS
-                     : o->exit_code == 0 && o->status == TRIREME_ERROR_PEER_LOST &&
-                           o->later == TRIREME_ERROR_PEER_LOST && o->rounds == 1);
+            (dies ? o->signal == SIGKILL
+             : lives
+                 ? o->exit_code == 0 && o->status == TRIREME_OK && o->rounds == STEPS
+                 : o->exit_code == 0 && o->status == TRIREME_ERROR_PEER_LOST &&
+                       (trial->creates ? o->rounds == 0 : o->rounds == 1 && o->later == o->status));
         if (!right) {
             print_error(
                 "%s of %d, order %d, %d x %d: rank %d: exit code %d, signal %d%s%s, "
@@ -144,6 +150,9 @@ static void a_killed_rank_is_lost_on_all_axes(void **state) {
         "bucket.after_launch=kill@2",
         "trainer.before_exchange=kill@1",
         "trainer.after_exchange=kill@1",
+        "pipeline.before_allocate=kill@1",
+        "agree.before_exchange=kill@2",
+        "agree.after_exchange=kill@3",
     };
     const int meshes[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 3}};
     const trireme_pipeline_order orders[] = {TRIREME_PIPELINE_ORDER_1F1B,
@@ -163,6 +172,7 @@ static void a_killed_rank_is_lost_on_all_axes(void **state) {
                 memset(&trial, 0, sizeof trial);
                 trial.victim = p == 0 ? -1 : victim;
                 trial.evaluates = p == 3 || p == 5;
+                trial.creates = p >= 10;
                 trial.job = (struct job){.strategy = (trireme_strategy)(1 + ((int)p + victim) % 4),
                                          .data = meshes[m][0],
                                          .ranks = meshes[m][1],
