@@ -3,22 +3,23 @@
  * @brief Ranks arranged in named axes, such as data, tensor and pipeline.
  *
  * A mesh gives every rank of a communicator one coordinate on each axis. It also makes one
- * communicator for each axis, of the ranks that differ in this coordinate only. If "data" and
- * "shard" have more than one rank each, the mesh makes one communicator more. It has the ranks that
- * differ in these two coordinates, and models on the mesh use it.
+ * communicator for each axis, of the ranks that differ in this coordinate only. parallel.h makes a
+ * mesh of the six known axes, with all that training on them needs.
  *
  * Ownership: trireme_mesh_create() creates a mesh, and trireme_mesh_destroy() destroys it. The
  * communicators of its axes belong to it. Once there is a mesh, the caller may destroy its
  * communicator: axes and models go on. Only trireme_mesh_create_communicator() needs it.
  *
- * Groups: one for each axis. For models a mesh also makes up to two groups that no handle names.
- * One is of the ranks along "data" and "shard". The other one is of all ranks, where "tensor" or
- * "pipeline" has several. It makes neither where one axis has these ranks already, nor where no
- * model can lie on the axes.
+ * Groups: one for each axis. For models a mesh also makes up to three groups that no handle names.
+ * One is of the ranks along "data", "shard", "context" and "expert". Another one is of these
+ * without "expert". The third one is of all ranks, where "tensor", "pipeline" or "expert" has
+ * several. It makes none twice, nor where one axis has these ranks, nor where no model can lie on
+ * the axes.
  *
  * A model on a mesh (trireme_mesh_create_model()): the names of the axes tell how the model lies.
  * - "data": along it lie copies of the model, and each rank has data of its own.
  * - "shard": the ranks along it keep one copy between them.
+ * - "context" and "expert": as "data". So their sizes multiply the ranks of a strategy.
  * - "tensor" and "pipeline": each rank along them has a model of its own, such as parts of the same
  *   layers, or other layers. Gradients are added up along these axes for parameters that are
  *   TRIREME_PLACEMENT_SHARED there, and for no others.
@@ -273,7 +274,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_mesh_create_communicato
 
 /**
  * Begins the description of a model on a mesh: as trireme_model_create(), on the ranks that the
- * axes "data" and "shard" give this rank.
+ * axes "data", "shard", "context" and "expert" give this rank.
  *
  * Local: does not wait for the peers. Keeps no pointer into `options`.
  *
@@ -297,8 +298,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_mesh_create_communicato
  *                 option contradicts an axis; the message names both. data_parallel needs 1 rank on
  *                 "shard". zero1, zero2 and zero3 need 1 rank on "data" or on "shard". hybrid_shard
  *                 needs the axis "shard".
- * @retval TRIREME_ERROR_UNSUPPORTED  As for trireme_model_create(). Or the mesh has more than one
- *                 rank on "context" or "expert".
+ * @retval TRIREME_ERROR_UNSUPPORTED  As for trireme_model_create().
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  *
  * Thread safety: any thread, also concurrently.

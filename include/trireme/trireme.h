@@ -24,6 +24,7 @@
 #include <trireme/offload.h>
 #include <trireme/optimizer_options.h>
 #include <trireme/optimizer.h>
+#include <trireme/parallel.h>
 #include <trireme/pipeline.h>
 #include <trireme/random.h>
 #include <trireme/request.h>

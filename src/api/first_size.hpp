@@ -12,6 +12,7 @@
 #include <trireme/model_options.h>
 #include <trireme/offload.h>
 #include <trireme/optimizer_options.h>
+#include <trireme/parallel.h>
 #include <trireme/pipeline.h>
 #include <trireme/random.h>
 #include <trireme/schedule.h>
@@ -109,6 +110,8 @@ TRIREME_FIRST_SIZE(trireme_pipeline_check_report, 48);
 TRIREME_FIRST_SIZE(trireme_pipeline_step_report, 80);
 TRIREME_FIRST_SIZE(trireme_pipeline_layer_costs, 32);
 TRIREME_FIRST_SIZE(trireme_partition_options, 40);
+TRIREME_FIRST_SIZE(trireme_parallel_options, 88);
+TRIREME_FIRST_SIZE(trireme_parallel_info, 136);
 
 #undef TRIREME_FIRST_SIZE
 

@@ -5,6 +5,7 @@
 #include <trireme/context.h>
 #include <trireme/experts.h>
 #include <trireme/layers.h>
+#include <trireme/parallel.h>
 #include <trireme/pipeline.h>
 #include <trireme/store.h>
 #include <trireme/tensor.h>
@@ -43,6 +44,7 @@ class Vocabulary;
 namespace trireme::api {
 
 class MeshHandles;        // a mesh and the handles that belong to it
+class ParallelHandles;    // the same of a parallel object
 class StoreHandle;        // a store and its timeout
 struct PipelineSchedule;  // a schedule and how it was found
 
@@ -62,7 +64,8 @@ enum class HandleType : std::uint8_t {
   context,
   mlp,
   pipeline_schedule,
-  experts
+  experts,
+  parallel
 };
 
 // The object behind each public type.
@@ -91,6 +94,7 @@ TRIREME_HANDLE(trireme_context, parallel::Context, context);
 TRIREME_HANDLE(trireme_mlp, parallel::Mlp, mlp);
 TRIREME_HANDLE(trireme_pipeline_schedule, PipelineSchedule, pipeline_schedule);
 TRIREME_HANDLE(trireme_experts, parallel::Experts, experts);
+TRIREME_HANDLE(trireme_parallel, ParallelHandles, parallel);
 #undef TRIREME_HANDLE
 
 namespace detail {

@@ -10,6 +10,7 @@
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
 #include "api/pipeline.hpp"
+#include "api/pipeline_schedule.hpp"
 #include "parallel/pipeline/best.hpp"
 #include "parallel/pipeline/check.hpp"
 #include "parallel/pipeline/draw.hpp"
@@ -70,28 +71,6 @@ Status read_stage_costs(const trireme_pipeline_stage_costs& read, const std::str
   return Status::success();
 }
 
-Status read_costs(const trireme_pipeline_costs* caller, std::uint32_t stages,
-                  pipeline::Costs* out) {
-  trireme_pipeline_costs costs = TRIREME_PIPELINE_COSTS_INIT;
-  TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "costs", &costs));
-  TRIREME_RETURN_IF_ERROR(api::check_zero("costs.reserved", costs.reserved));
-  if (costs.stage_count != stages) {
-    return invalid_argument("costs.stage_count is " + std::to_string(costs.stage_count) +
-                            ", but there are " + std::to_string(stages) + " stages");
-  }
-  out->overhead = costs.overhead;
-  out->latency = costs.latency;
-  out->bytes_per_second = costs.bytes_per_second;
-  out->stages.clear();
-  const auto take = [&](const trireme_pipeline_stage_costs& read,
-                        const std::string& name) -> Status {
-    out->stages.emplace_back();
-    return read_stage_costs(read, name, &out->stages.back());
-  };
-  TRIREME_RETURN_IF_ERROR(api::read_list(costs.stages, costs.stage_count, "costs.stages", take));
-  return pipeline::check_costs(*out, stages);
-}
-
 Status read_limits(const trireme_pipeline_limits* caller, std::uint32_t ranks,
                    pipeline::Limits* out) {
   trireme_pipeline_limits limits = TRIREME_PIPELINE_LIMITS_INIT;
@@ -106,10 +85,6 @@ Status read_limits(const trireme_pipeline_limits* caller, std::uint32_t ranks,
   return Status::success();
 }
 
-Status refuse_broken(const pipeline::Verdict& verdict) {
-  return trireme::invalid_state("the schedule cannot run: " + verdict.message);
-}
-
 // A valid schedule with its costs, simulated.
 struct Simulation {
   pipeline::Costs costs{};
@@ -119,7 +94,7 @@ struct Simulation {
 
 Status simulate(const Schedule& schedule, const trireme_pipeline_costs* costs,
                 const trireme_pipeline_limits* limits, Simulation* out) {
-  TRIREME_RETURN_IF_ERROR(read_costs(costs, schedule.stages(), &out->costs));
+  TRIREME_RETURN_IF_ERROR(api::read_pipeline_costs(costs, schedule.stages(), &out->costs));
   TRIREME_RETURN_IF_ERROR(read_limits(limits, schedule.ranks, &out->limits));
   if (!out->limits.bytes.empty()) {
     return invalid_argument(
@@ -127,7 +102,7 @@ Status simulate(const Schedule& schedule, const trireme_pipeline_costs* costs,
         "at bytes");
   }
   const pipeline::Verdict verdict = pipeline::check(schedule, out->limits, nullptr);
-  if (!verdict.holds()) return refuse_broken(verdict);
+  if (!verdict.holds()) return api::refuse_broken(verdict);
   pipeline::simulate(schedule, out->costs, {.buffers = out->limits.buffers, .record = true},
                      &out->times);
   return Status::success();
@@ -190,7 +165,7 @@ Status search(const trireme_pipeline_schedule_options& options, std::uint32_t st
   TRIREME_RETURN_IF_ERROR(read_placement(options, stages_per_rank, &wanted.rank_of));
   const std::uint32_t stages = list ? options.stage_count : options.ranks * stages_per_rank;
   pipeline::Costs costs;
-  TRIREME_RETURN_IF_ERROR(read_costs(options.costs, stages, &costs));
+  TRIREME_RETURN_IF_ERROR(api::read_pipeline_costs(options.costs, stages, &costs));
   TRIREME_RETURN_IF_ERROR(read_limits(options.limits, options.ranks, &wanted.limits));
   pipeline::Best best;
   TRIREME_RETURN_IF_ERROR(pipeline::find_best(wanted, costs, &best));
@@ -226,6 +201,41 @@ Status make_named(const trireme_pipeline_schedule_options& options, std::uint32_
 
 }  // namespace
 
+Status api::read_pipeline_costs(const trireme_pipeline_costs* caller, std::uint32_t stages,
+                                pipeline::Costs* out) {
+  trireme_pipeline_costs costs = TRIREME_PIPELINE_COSTS_INIT;
+  TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "costs", &costs));
+  TRIREME_RETURN_IF_ERROR(api::check_zero("costs.reserved", costs.reserved));
+  if (costs.stage_count != stages) {
+    return invalid_argument("costs.stage_count is " + std::to_string(costs.stage_count) +
+                            ", but there are " + std::to_string(stages) + " stages");
+  }
+  out->overhead = costs.overhead;
+  out->latency = costs.latency;
+  out->bytes_per_second = costs.bytes_per_second;
+  out->stages.clear();
+  const auto take = [&](const trireme_pipeline_stage_costs& read,
+                        const std::string& name) -> Status {
+    out->stages.emplace_back();
+    return read_stage_costs(read, name, &out->stages.back());
+  };
+  TRIREME_RETURN_IF_ERROR(api::read_list(costs.stages, costs.stage_count, "costs.stages", take));
+  return pipeline::check_costs(*out, stages);
+}
+
+Status api::refuse_broken(const pipeline::Verdict& verdict) {
+  return trireme::invalid_state("the schedule cannot run: " + verdict.message);
+}
+
+Status api::make_schedule(const trireme_pipeline_schedule_options& options, PipelineSchedule* out) {
+  if (options.order < 1 || options.order > pipeline::kNames) {
+    return invalid_argument("options.order " + std::to_string(options.order) + " is unknown");
+  }
+  const std::uint32_t stages_per_rank = std::max(options.stages_per_rank, 1u);
+  return options.order == TRIREME_PIPELINE_ORDER_BEST ? search(options, stages_per_rank, out)
+                                                      : make_named(options, stages_per_rank, out);
+}
+
 const char* trireme_pipeline_order_name(trireme_pipeline_order order) {
   if (order < 1 || order > pipeline::kNames) return "unknown";
   return pipeline::name_of(static_cast<pipeline::Name>(order));
@@ -254,18 +264,12 @@ trireme_status trireme_pipeline_schedule_create(const trireme_pipeline_schedule_
     TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", &options));
     TRIREME_RETURN_IF_ERROR(api::check_zero("options.reserved", options.reserved));
     TRIREME_RETURN_IF_ERROR(api::require(out_schedule, "out_schedule"));
-    if (options.order < 1 || options.order > pipeline::kNames) {
-      return invalid_argument("options.order " + std::to_string(options.order) + " is unknown");
-    }
     if ((options.flags & ~std::uint32_t{TRIREME_PIPELINE_FLAG_MESSAGES}) != 0) {
       return invalid_argument("options.flags " + std::to_string(options.flags) +
                               " has unknown bits");
     }
-    const std::uint32_t stages_per_rank = std::max(options.stages_per_rank, 1u);
     auto made = std::make_shared<PipelineSchedule>();
-    TRIREME_RETURN_IF_ERROR(options.order == TRIREME_PIPELINE_ORDER_BEST
-                                ? search(options, stages_per_rank, made.get())
-                                : make_named(options, stages_per_rank, made.get()));
+    TRIREME_RETURN_IF_ERROR(api::make_schedule(options, made.get()));
     if (options.flags != 0) made->schedule = pipeline::with_messages(made->schedule);
     return hand_out(std::move(made), out_schedule);
   });
@@ -383,7 +387,7 @@ trireme_status trireme_pipeline_schedule_check(const trireme_pipeline_schedule* 
     pipeline::Costs read;
     pipeline::Limits most;
     if (costs != nullptr) {
-      TRIREME_RETURN_IF_ERROR(read_costs(costs, found.schedule.stages(), &read));
+      TRIREME_RETURN_IF_ERROR(api::read_pipeline_costs(costs, found.schedule.stages(), &read));
     }
     TRIREME_RETURN_IF_ERROR(read_limits(limits, found.schedule.ranks, &most));
     if (!most.bytes.empty() && costs == nullptr) {
@@ -404,7 +408,7 @@ trireme_status trireme_pipeline_schedule_check(const trireme_pipeline_schedule* 
       }
       api::write_info(now, report);
     }
-    return verdict.holds() ? Status::success() : refuse_broken(verdict);
+    return verdict.holds() ? Status::success() : api::refuse_broken(verdict);
   });
 }
 
@@ -503,7 +507,7 @@ trireme_status trireme_pipeline_schedule_write(const trireme_pipeline_schedule* 
       TRIREME_RETURN_IF_ERROR(simulate(own, costs, nullptr, &done));
     } else {
       const pipeline::Verdict verdict = pipeline::check(own, {}, nullptr);
-      if (!verdict.holds()) return refuse_broken(verdict);
+      if (!verdict.holds()) return api::refuse_broken(verdict);
       done.costs = pipeline::equal_costs(own.stages(), std::max(own.stages() / own.ranks, 1u), 0);
       pipeline::simulate(own, done.costs, {.record = true}, &done.times);
     }

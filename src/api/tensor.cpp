@@ -45,23 +45,24 @@ Status require_both(const uint64_t* out_first, const uint64_t* out_count) {
 // By number.
 constexpr const char* kGemmNames[] = {"", "caller", "loaded", "builtin"};
 
-Status read_gemm(const trireme_gemm_options* caller, parallel::GemmOptions* out) {
+Status read_gemm(const trireme_gemm_options* caller, const std::string& what,
+                 parallel::GemmOptions* out) {
   trireme_gemm_options options = TRIREME_GEMM_OPTIONS_INIT;
-  TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options.gemm", &options));
-  TRIREME_RETURN_IF_ERROR(api::check_zero("options.gemm.reserved", options.reserved));
+  TRIREME_RETURN_IF_ERROR(api::read_struct(caller, what.c_str(), &options));
+  TRIREME_RETURN_IF_ERROR(api::check_zero(what + ".reserved", options.reserved));
   if (options.kind < TRIREME_GEMM_KIND_CALLER || options.kind > TRIREME_GEMM_KIND_BUILTIN) {
-    return invalid_argument("options.gemm.kind is " + std::to_string(options.kind) +
+    return invalid_argument(what + ".kind is " + std::to_string(options.kind) +
                             ", not one of TRIREME_GEMM_KIND_*");
   }
   const bool loaded = options.kind == TRIREME_GEMM_KIND_LOADED;
   if (!loaded && options.library != nullptr) {
-    return invalid_argument("options.gemm.library is for LOADED alone");
+    return invalid_argument(what + ".library is for LOADED alone");
   }
   if (!loaded && options.threads != 0) {
-    return invalid_argument("options.gemm.threads is for LOADED alone");
+    return invalid_argument(what + ".threads is for LOADED alone");
   }
   if (options.threads > INT32_MAX) {
-    return invalid_argument("options.gemm.threads is " + std::to_string(options.threads));
+    return invalid_argument(what + ".threads is " + std::to_string(options.threads));
   }
   out->provider = kGemmNames[options.kind];
   if (options.library != nullptr) out->library = options.library;
@@ -93,6 +94,20 @@ trireme_status run_pass(const char* function, Direction direction, trireme_regio
 
 }  // namespace
 
+Status api::read_tensor_options(const trireme_tensor_options& options, const std::string& what,
+                                parallel::TensorOptions* out) {
+  TRIREME_RETURN_IF_ERROR(
+      check_flags((what + ".flags").c_str(), options.flags,
+                  TRIREME_TENSOR_FLAG_SEQUENCE | TRIREME_TENSOR_FLAG_KEEP_GATHERED));
+  TRIREME_RETURN_IF_ERROR(check_zero(what + ".reserved", options.reserved));
+  out->blocks = options.blocks;
+  out->sequence = (options.flags & TRIREME_TENSOR_FLAG_SEQUENCE) != 0;
+  out->keep_gathered = (options.flags & TRIREME_TENSOR_FLAG_KEEP_GATHERED) != 0;
+  out->timeout_ns = options.timeout_ns;
+  if (options.gemm == nullptr) return Status::success();
+  return read_gemm(options.gemm, what + ".gemm", &out->gemm.emplace());
+}
+
 trireme_status trireme_tensor_create(trireme_communicator* communicator,
                                      const trireme_tensor_options* caller,
                                      trireme_tensor** out_tensor) {
@@ -101,19 +116,9 @@ trireme_status trireme_tensor_create(trireme_communicator* communicator,
     TRIREME_RETURN_IF_ERROR(api::find(communicator, &ranks));
     trireme_tensor_options options = TRIREME_TENSOR_OPTIONS_INIT;
     TRIREME_RETURN_IF_ERROR(api::read_optional(caller, "options", &options));
-    TRIREME_RETURN_IF_ERROR(
-        api::check_flags("options.flags", options.flags,
-                         TRIREME_TENSOR_FLAG_SEQUENCE | TRIREME_TENSOR_FLAG_KEEP_GATHERED));
-    TRIREME_RETURN_IF_ERROR(api::check_zero("options.reserved", options.reserved));
     TRIREME_RETURN_IF_ERROR(api::require(out_tensor, "out_tensor"));
     parallel::TensorOptions wanted;
-    wanted.blocks = options.blocks;
-    wanted.sequence = (options.flags & TRIREME_TENSOR_FLAG_SEQUENCE) != 0;
-    wanted.keep_gathered = (options.flags & TRIREME_TENSOR_FLAG_KEEP_GATHERED) != 0;
-    wanted.timeout_ns = options.timeout_ns;
-    if (options.gemm != nullptr) {
-      TRIREME_RETURN_IF_ERROR(read_gemm(options.gemm, &wanted.gemm.emplace()));
-    }
+    TRIREME_RETURN_IF_ERROR(api::read_tensor_options(options, "options", &wanted));
     std::shared_ptr<Tensor> tensor;
     TRIREME_RETURN_IF_ERROR(Tensor::create(std::move(ranks), wanted, &tensor));
     *out_tensor = api::insert<trireme_tensor>(std::move(tensor));

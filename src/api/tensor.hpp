@@ -21,6 +21,10 @@ inline Status check_flags(const char* what, std::uint32_t flags, std::uint32_t k
                           std::to_string(flags & ~known));
 }
 
+// `what` names the struct in messages. The provider's user_data is kept, and nothing else.
+Status read_tensor_options(const trireme_tensor_options& options, const std::string& what,
+                           parallel::TensorOptions* out);
+
 // The options of a pass.
 struct Pass {
   bool add = false;

@@ -1,10 +1,9 @@
 #include "collectives/mesh.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
-
-#include "sharding/placement.hpp"
 
 namespace trireme {
 namespace {
@@ -33,6 +32,8 @@ std::size_t place_of(const sharding::MeshShape& shape, const std::vector<std::si
     if (shape.axes()[axis].size > 1) wide.push_back(axis);
   }
   if (wide.size() < 2) return wide.empty() ? axes.front() : wide.front();
+  const auto same = std::find(groups->begin(), groups->end(), wide);
+  if (same != groups->end()) return static_cast<std::size_t>(same - groups->begin());
   groups->push_back(std::move(wide));
   return groups->size() - 1;
 }
@@ -49,12 +50,18 @@ Status Mesh::create(std::shared_ptr<Communicator> parent, std::vector<sharding::
   std::vector<std::vector<std::size_t>> groups;  // the axes of each; first those of one axis
   const std::size_t count = mesh->shape_.axes().size();
   for (std::size_t axis = 0; axis < count; ++axis) groups.push_back({axis});
-  sharding::Placement models;
-  const bool has_models = sharding::Placement::find_axes(mesh->shape_, &models).ok();
-  const bool several = has_models && !models.model_axes().empty();
+  constexpr std::array kContents = {sharding::Contents::all, sharding::Contents::experts};
+  bool has_models = false, several = false;
+  std::array<std::size_t, kContents.size()> spread{};
+  for (std::size_t i = 0; i < kContents.size(); ++i) {
+    sharding::Placement models;
+    has_models = sharding::Placement::find_axes(mesh->shape_, kContents[i], &models).ok();
+    if (!has_models) break;
+    several = several || !models.model_axes().empty();
+    spread[i] = place_of(mesh->shape_, models.spread_axes(), &groups);
+  }
   std::vector<std::size_t> all(count);
   std::iota(all.begin(), all.end(), std::size_t{0});
-  const std::size_t spread = has_models ? place_of(mesh->shape_, models.spread_axes(), &groups) : 0;
   const std::size_t everybody = several ? place_of(mesh->shape_, all, &groups) : 0;
   const auto plan = [&](const std::vector<Words>&) {
     std::vector<ChildPlan> plans;
@@ -68,7 +75,9 @@ Status Mesh::create(std::shared_ptr<Communicator> parent, std::vector<sharding::
   TRIREME_RETURN_IF_ERROR(make_children(*mesh->parent_,
                                         {"mesh " + mesh->shape_.text(), kAgreementName}, {}, plan,
                                         options, &mesh->axes_));
-  if (has_models) mesh->spread_ = mesh->axes_[spread];
+  for (std::size_t i = 0; i < spread.size() && has_models; ++i) {
+    mesh->spread_[i] = mesh->axes_[spread[i]];
+  }
   if (several) mesh->all_models_ = mesh->axes_[everybody];
   const auto first = mesh->axes_.begin() + static_cast<std::ptrdiff_t>(count);
   mesh->model_groups_.assign(first, mesh->axes_.end());

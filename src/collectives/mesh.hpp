@@ -2,6 +2,7 @@
 // axis.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include "collectives/subgroup.hpp"
 #include "platform/status.hpp"
 #include "sharding/mesh.hpp"
+#include "sharding/placement.hpp"
 
 namespace trireme {
 
@@ -25,9 +27,11 @@ class Mesh {
   const std::vector<std::shared_ptr<Communicator>>& axis_communicators() const { return axes_; }
   // All ranks. The caller may leave it while the mesh lives.
   const std::shared_ptr<Communicator>& parent() const { return parent_; }
-  // The ranks over which a model is spread, along "data" and "shard" together; null if no model can
-  // lie on these axes.
-  const std::shared_ptr<Communicator>& spread() const { return spread_; }
+  // The ranks over which a model of these contents is spread, along "data", "shard", "context" and
+  // maybe "expert" together; null if no model can lie on these axes.
+  const std::shared_ptr<Communicator>& spread(sharding::Contents contents) const {
+    return spread_[contents == sharding::Contents::experts ? 1 : 0];
+  }
   // All ranks, as a rendezvous of their models; null if no rank has another model than this one.
   const std::shared_ptr<Communicator>& all_models() const { return all_models_; }
   // Leaves the groups that were made for models alone.
@@ -44,10 +48,10 @@ class Mesh {
   const std::shared_ptr<Communicator> parent_;
   const sharding::MeshShape shape_;
   std::vector<std::shared_ptr<Communicator>> axes_;  // in the order given
-  // The next two may be communicators of an axis that has all of these ranks.
-  std::shared_ptr<Communicator> spread_;
+  // The next three may be communicators of an axis that has all of these ranks.
+  std::array<std::shared_ptr<Communicator>, 2> spread_;  // by sharding::Contents
   std::shared_ptr<Communicator> all_models_;
-  std::vector<std::shared_ptr<Communicator>> model_groups_;  // those of the two that are not
+  std::vector<std::shared_ptr<Communicator>> model_groups_;  // those of the three that are not
 };
 
 }  // namespace trireme

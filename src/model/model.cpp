@@ -114,7 +114,7 @@ Status Model::create_on_mesh(std::shared_ptr<const Mesh> mesh, const ModelOption
   ModelOptions placed = options;
   sharding::Placement placement;
   TRIREME_RETURN_IF_ERROR(place_model(*mesh->parent(), mesh.get(), &placed, &placement));
-  std::shared_ptr<Communicator> ranks = mesh->spread();
+  std::shared_ptr<Communicator> ranks = mesh->spread(options.contents);
   TRIREME_RETURN_IF_ERROR(check_model_options(*ranks, placed, placement));
   ModelAxes axes(std::move(mesh), placement);
   out->reset(new Model(std::move(ranks), std::move(axes), placed, placement, count_rule));

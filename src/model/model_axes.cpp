@@ -103,7 +103,7 @@ ModelAxes::ModelAxes(std::shared_ptr<const Mesh> mesh, const sharding::Placement
     if (line.link->communicator == mesh_->all_models()) all_.link = line.link;
     lines_.push_back(std::move(line));
   }
-  all_.link->communicator = mesh_->all_models();
+  if (!lines_.empty()) all_.link->communicator = mesh_->all_models();
 }
 
 ModelAxes::~ModelAxes() {

@@ -95,7 +95,8 @@ Status place_model(const Communicator& communicator, const Mesh* mesh, ModelOpti
   const sharding::ShardWish wish = {options->shard_ranks, options->shard_stride};
   const auto world_size = static_cast<std::uint32_t>(communicator.world_size());
   TRIREME_RETURN_IF_ERROR(
-      mesh != nullptr ? sharding::Placement::on_mesh(options->strategy, mesh->shape(), wish, out)
+      mesh != nullptr ? sharding::Placement::on_mesh(options->strategy, mesh->shape(),
+                                                     options->contents, wish, out)
                       : sharding::Placement::on_ranks(options->strategy, world_size, wish, out));
   if (!sharding::traits_of(options->strategy).copies) return Status::success();
   // All ranks share a host, as all of them know before they meet. Otherwise the seal finds the

@@ -22,6 +22,7 @@ struct ModelOptions {
   std::uint32_t leaves = 0;
   std::int32_t unused = TRIREME_UNUSED_ERROR;
   std::uint32_t flags = 0;
+  sharding::Contents contents = sharding::Contents::all;  // on a mesh
   trireme_dtype reduce_dtype = 0;
   trireme_rule_kind planned_rule = 0;
   std::uint64_t memory_limit_bytes = 0;

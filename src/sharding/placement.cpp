@@ -14,10 +14,10 @@ namespace {
 
 constexpr char kData[] = "data";
 constexpr char kShard[] = "shard";
+constexpr char kContext[] = "context";
+constexpr char kExpert[] = "expert";
 // Along these each rank has a model of its own.
 constexpr std::array<std::string_view, 2> kModels = {"tensor", "pipeline"};
-// A model knows these names, and can do nothing with them yet.
-constexpr std::array<std::string_view, 2> kLater = {"context", "expert"};
 
 template <class Names>
 bool is_one_of(const Names& names, const std::string& name) {
@@ -123,26 +123,33 @@ Status Placement::check_strategy(trireme_strategy strategy, const ShardWish& wis
   return Status::success();
 }
 
-Status Placement::find_axes(const MeshShape& shape, Placement* out) {
+bool Placement::is_spread_axis(const std::string& name) const {
+  const std::size_t axis = find(name.c_str());
+  return std::find(spread_axes_.begin(), spread_axes_.end(), axis) != spread_axes_.end();
+}
+
+Status Placement::find_axes(const MeshShape& shape, Contents contents, Placement* out) {
   Placement made;
   made.axes_ = shape.axes();
+  bool has_home = false;
   for (std::size_t i = 0; i < made.axes_.size(); ++i) {
     const Axis& axis = made.axes_[i];
-    if (axis.name == kData || axis.name == kShard) {
+    const bool home = axis.name == kData || axis.name == kShard;
+    const bool experts = axis.name == kExpert && contents == Contents::experts;
+    has_home = has_home || home;
+    if (!home && axis.size == 1) continue;
+    if (home || axis.name == kContext || (axis.name == kExpert && !experts)) {
       made.spread_axes_.push_back(i);
       made.world_size_ *= made.size_of(i);
-    } else if (axis.size == 1) {
-      continue;
-    } else if (is_one_of(kModels, axis.name)) {
+    } else if (experts || is_one_of(kModels, axis.name)) {
       made.model_axes_.push_back(i);
-    } else if (is_one_of(kLater, axis.name)) {
-      return unsupported("a model on " + described(axis) + ": it may have 1 rank there");
     } else {
       return invalid_argument("a model on " + described(axis) +
-                              ": an axis of a model is called data, shard, tensor or pipeline");
+                              ": an axis of a model is called data, shard, tensor, pipeline, "
+                              "context or expert");
     }
   }
-  if (made.spread_axes_.empty()) {
+  if (!has_home) {
     return invalid_argument(
         "the mesh has neither axis \"data\" nor axis \"shard\", over which a model is spread; give "
         "one of them, of 1 rank if there is no more");
@@ -151,11 +158,11 @@ Status Placement::find_axes(const MeshShape& shape, Placement* out) {
   return Status::success();
 }
 
-Status Placement::on_mesh(trireme_strategy strategy, const MeshShape& shape, const ShardWish& wish,
-                          Placement* out) {
+Status Placement::on_mesh(trireme_strategy strategy, const MeshShape& shape, Contents contents,
+                          const ShardWish& wish, Placement* out) {
   TRIREME_RETURN_IF_ERROR(check_known(strategy));
   Placement made;
-  TRIREME_RETURN_IF_ERROR(find_axes(shape, &made));
+  TRIREME_RETURN_IF_ERROR(find_axes(shape, contents, &made));
   const std::size_t shard = made.find(kShard);
   if (made.size_of(shard) > 1) {
     // The ranks of a model are numbered as in its own communicator: in ascending order.
@@ -204,7 +211,7 @@ Status Placement::check_placement(const AxisPlacement& given, const std::string&
     return invalid_argument(what + ".axis \"" + given.axis + "\"" + of +
                             " is no axis of the model's mesh");
   }
-  if (given.axis == kData || given.axis == kShard) {
+  if (given.axis == kData || given.axis == kShard || is_spread_axis(given.axis)) {
     return invalid_argument(what + ".axis \"" + given.axis + "\"" + of +
                             " is an axis on which options.strategy places parameters");
   }

@@ -22,6 +22,12 @@ struct ShardWish {
   std::uint32_t stride = 0;
 };
 
+// The parameters of a model, on a mesh with an axis "expert".
+enum class Contents {
+  all,     // the same ones on all ranks of the axis, which are copies or shards as along "data"
+  experts  // each rank of the axis has experts of its own
+};
+
 class Placement {
  public:
   // A model on a communicator. hybrid_shard without wish.ranks: shard_ranks() is 0, as the ranks of
@@ -29,10 +35,10 @@ class Placement {
   static Status on_ranks(trireme_strategy strategy, std::uint32_t world_size, const ShardWish& wish,
                          Placement* out);
   // The axes of a mesh, for any model there. A failure says why no model can lie on them.
-  static Status find_axes(const MeshShape& shape, Placement* out);
+  static Status find_axes(const MeshShape& shape, Contents contents, Placement* out);
   // A model on a mesh.
-  static Status on_mesh(trireme_strategy strategy, const MeshShape& shape, const ShardWish& wish,
-                        Placement* out);
+  static Status on_mesh(trireme_strategy strategy, const MeshShape& shape, Contents contents,
+                        const ShardWish& wish, Placement* out);
   // The same ranks with another strategy, which both functions above have allowed.
   Placement with(trireme_strategy strategy) const;
 
@@ -44,7 +50,8 @@ class Placement {
   std::uint32_t shard_stride() const { return shard_stride_; }
 
   bool on_mesh() const { return !axes_.empty(); }
-  // The axes of the mesh over which the model is spread; they are called data and shard.
+  // The axes of the mesh over which the model is spread: data, shard, context, and expert for
+  // Contents::all. The last two stand here only if they have several ranks.
   const std::vector<std::size_t>& spread_axes() const { return spread_axes_; }
   // The axes of more than one rank along which each rank has a model of its own. These models have
   // one norm.
@@ -63,6 +70,7 @@ class Placement {
   Status check_split(const trireme_parameter_options& options, const AxisPlacement& placement,
                      const std::string& what, const std::string& of) const;
   Status check_strategy(trireme_strategy strategy, const ShardWish& wish) const;
+  bool is_spread_axis(const std::string& name) const;
   std::size_t find(const char* name) const;
   std::uint32_t size_of(std::size_t axis) const;
 

@@ -196,8 +196,10 @@ static const struct groups {
     {{"data", "shard", "tensor"}, {1, 1, 1}, 3},    {{"data", "shard", "tensor"}, {2, 1, 1}, 3},
     {{"data", "shard", "tensor"}, {1, 1, 2}, 3},    {{"data", "shard", "tensor"}, {2, 2, 1}, 4},
     {{"data", "shard", "tensor"}, {2, 1, 2}, 4},    {{"data", "shard", "tensor"}, {2, 2, 2}, 5},
-    {{"data", "tensor", "pipeline"}, {1, 2, 2}, 4}, {{"data", "shard", "context"}, {2, 2, 2}, 3},
+    {{"data", "tensor", "pipeline"}, {1, 2, 2}, 4}, {{"data", "shard", "context"}, {2, 2, 2}, 4},
     {{"data", "tensor", "replica"}, {2, 2, 2}, 3},  {{"tensor", "pipeline", "x"}, {2, 2, 1}, 3},
+    {{"data", "shard", "expert"}, {2, 2, 2}, 5},    {{"data", "tensor", "expert"}, {2, 1, 2}, 4},
+    {{"data", "tensor", "expert"}, {1, 2, 2}, 4},   {{"data", "tensor", "expert"}, {2, 2, 2}, 5},
 };
 static const struct groups *counted;
 

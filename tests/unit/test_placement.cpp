@@ -87,7 +87,7 @@ void check_mesh(const std::vector<std::int32_t>& sizes, trireme_mesh_order order
   }
   for (trireme_strategy strategy = 1; is_strategy(strategy); ++strategy) {
     Placement placement;
-    const Status status = Placement::on_mesh(strategy, shape, {}, &placement);
+    const Status status = Placement::on_mesh(strategy, shape, Contents::all, {}, &placement);
     assert_int_equal(status.ok(), allowed(strategy, sizes[0], sizes[1]));
     if (!status.ok()) continue;
     assert_true(placement.on_mesh());
@@ -162,8 +162,8 @@ void wishes_are_compared_with_the_axes(void**) {
     for (std::uint32_t ranks = 0; ranks <= 4; ++ranks) {
       for (std::uint32_t stride = 0; stride <= 4; ++stride) {
         Placement placement;
-        const Status status =
-            Placement::on_mesh(TRIREME_STRATEGY_HYBRID_SHARD, shape, {ranks, stride}, &placement);
+        const Status status = Placement::on_mesh(TRIREME_STRATEGY_HYBRID_SHARD, shape,
+                                                 Contents::all, {ranks, stride}, &placement);
         const bool fits = (ranks == 0 || ranks == 2) && (stride == 0 || stride == apart);
         assert_int_equal(status.ok(), fits);
         if (!fits) {
@@ -179,11 +179,11 @@ void wishes_are_compared_with_the_axes(void**) {
 
 void axes_of_other_names_are_refused(void**) {
   Placement placement;
-  const auto place = [&](std::vector<Axis> axes) {
-    return Placement::on_mesh(TRIREME_STRATEGY_ZERO1, make(std::move(axes), 0), {}, &placement);
+  const auto place = [&](std::vector<Axis> axes, Contents contents = Contents::all) {
+    return Placement::on_mesh(TRIREME_STRATEGY_ZERO1, make(std::move(axes), 0), contents, {},
+                              &placement);
   };
-  assert_int_equal(place({{"data", 2}, {"context", 2}}).code(), TRIREME_ERROR_UNSUPPORTED);
-  assert_int_equal(place({{"data", 2}, {"expert", 2}}).code(), TRIREME_ERROR_UNSUPPORTED);
+  assert_int_equal(place({{"context", 2}, {"expert", 2}}).code(), TRIREME_ERROR_INVALID_ARGUMENT);
   assert_int_equal(place({{"data", 2}, {"Tensor", 2}}).code(), TRIREME_ERROR_INVALID_ARGUMENT);
   assert_int_equal(place({{"tensor", 2}, {"pipeline", 2}}).code(), TRIREME_ERROR_INVALID_ARGUMENT);
   assert_int_equal(place({{"data", 2}, {"context", 1}, {"Tensor", 1}}).code(), TRIREME_OK);
@@ -192,11 +192,51 @@ void axes_of_other_names_are_refused(void**) {
   assert_string_equal(placement.model_axis_names().c_str(), "\"pipeline\" and \"tensor\"");
 }
 
+// Along context lie copies of a model. Along expert do copies of what is no expert, and other
+// experts.
+void context_and_expert_are_as_data_but_for_experts(void**) {
+  const MeshShape shape = make(
+      {{"pipeline", 2}, {"data", 2}, {"shard", 3}, {"expert", 2}, {"context", 2}, {"tensor", 2}},
+      0);
+  Placement placement;
+  const auto place = [&](Contents contents) {
+    assert_true(
+        Placement::on_mesh(TRIREME_STRATEGY_HYBRID_SHARD, shape, contents, {}, &placement).ok());
+  };
+  place(Contents::all);
+  assert_int_equal(placement.world_size(), 24);
+  assert_true(placement.spread_axes() == (std::vector<std::size_t>{1, 2, 3, 4}));
+  assert_true(placement.model_axes() == (std::vector<std::size_t>{0, 5}));
+  assert_int_equal(placement.shard_ranks(), 3);
+  assert_int_equal(placement.shard_stride(), 4);
+  place(Contents::experts);
+  assert_int_equal(placement.world_size(), 12);
+  assert_true(placement.spread_axes() == (std::vector<std::size_t>{1, 2, 4}));
+  assert_true(placement.model_axes() == (std::vector<std::size_t>{0, 3, 5}));
+  assert_int_equal(placement.shard_ranks(), 3);
+  assert_int_equal(placement.shard_stride(), 2);
+  assert_string_equal(placement.model_axis_names().c_str(),
+                      "\"pipeline\" and \"expert\" and \"tensor\"");
+  // A parameter can be placed along expert where ranks have models of their own, and only there.
+  trireme_parameter_options options = TRIREME_PARAMETER_OPTIONS_INIT;
+  options.name = "p";
+  std::vector<AxisPlacement> whole = {placed_on("expert", TRIREME_PLACEMENT_WHOLE)};
+  assert_true(placement.place(&options, &whole).ok());
+  assert_int_equal(options.replicas, 2);
+  place(Contents::all);
+  for (const char* axis : {"expert", "context", "data", "shard"}) {
+    options.replicas = 0;
+    whole = {placed_on(axis, TRIREME_PLACEMENT_WHOLE)};
+    assert_int_equal(placement.place(&options, &whole).code(), TRIREME_ERROR_INVALID_ARGUMENT);
+  }
+}
+
 void replicas_are_the_models_that_hold_it(void**) {
   const MeshShape shape =
       make({{"pipeline", 3}, {"data", 2}, {"tensor", 2}, {"shard", 1}, {"other", 1}}, 0);
   Placement placement;
-  assert_true(Placement::on_mesh(TRIREME_STRATEGY_ZERO2, shape, {}, &placement).ok());
+  assert_true(
+      Placement::on_mesh(TRIREME_STRATEGY_ZERO2, shape, Contents::all, {}, &placement).ok());
   struct Row {
     std::vector<std::string> axes;
     std::uint32_t told;
@@ -275,7 +315,8 @@ void replicas_are_the_models_that_hold_it(void**) {
 void a_parameter_is_shared_along_one_axis(void**) {
   const MeshShape shape = make({{"data", 2}, {"tensor", 2}, {"pipeline", 2}, {"context", 1}}, 0);
   Placement placement;
-  assert_true(Placement::on_mesh(TRIREME_STRATEGY_ZERO2, shape, {}, &placement).ok());
+  assert_true(
+      Placement::on_mesh(TRIREME_STRATEGY_ZERO2, shape, Contents::all, {}, &placement).ok());
   const auto code_of = [&](const char* first, trireme_placement kind) {
     trireme_parameter_options options = TRIREME_PARAMETER_OPTIONS_INIT;
     options.name = "p";
@@ -294,7 +335,8 @@ void no_strategy_has_no_placement(void**) {
   Placement placement;
   for (const trireme_strategy strategy : {-1, 0, 6}) {
     assert_false(Placement::on_ranks(strategy, 2, {}, &placement).ok());
-    assert_false(Placement::on_mesh(strategy, make({{"data", 2}}, 0), {}, &placement).ok());
+    assert_false(
+        Placement::on_mesh(strategy, make({{"data", 2}}, 0), Contents::all, {}, &placement).ok());
   }
 }
 
@@ -306,6 +348,7 @@ int main() {
       cmocka_unit_test(a_communicator_places_as_the_options_say),
       cmocka_unit_test(wishes_are_compared_with_the_axes),
       cmocka_unit_test(axes_of_other_names_are_refused),
+      cmocka_unit_test(context_and_expert_are_as_data_but_for_experts),
       cmocka_unit_test(replicas_are_the_models_that_hold_it),
       cmocka_unit_test(a_parameter_is_shared_along_one_axis),
       cmocka_unit_test(no_strategy_has_no_placement),

@@ -109,7 +109,7 @@ namespace Trireme
 
         /// <summary>
         /// Begins the description of a model on a mesh: as trireme_model_create(), on the ranks
-        /// that the axes "data" and "shard" give this rank.
+        /// that the axes "data", "shard", "context" and "expert" give this rank.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_mesh_create_model(

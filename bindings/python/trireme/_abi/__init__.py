@@ -34,6 +34,8 @@ from .offload import *
 from .optimizer import *
 from .optimizer import PROTOTYPES as _optimizer
 from .optimizer_options import *
+from .parallel import *
+from .parallel import PROTOTYPES as _parallel
 from .pipeline import *
 from .pipeline import PROTOTYPES as _pipeline
 from .random import *
@@ -81,6 +83,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     **_schedule,
     **_optimizer,
     **_pipeline,
+    **_parallel,
     **_random,
     **_request,
     **_rooted_collectives,

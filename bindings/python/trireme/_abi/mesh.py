@@ -77,7 +77,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [c_void_p, POINTER(c_char_p), c_uint32, POINTER(trireme_child_options), POINTER(c_void_p)],
     ),
     # Begins the description of a model on a mesh: as trireme_model_create(), on the ranks that the
-    # axes "data" and "shard" give this rank.
+    # axes "data", "shard", "context" and "expert" give this rank.
     "trireme_mesh_create_model": (
         c_int32,
         [c_void_p, POINTER(trireme_model_options), POINTER(c_void_p)],

@@ -17,6 +17,7 @@ mod model_options;
 mod offload;
 mod optimizer;
 mod optimizer_options;
+mod parallel;
 mod pipeline;
 mod random;
 mod request;
@@ -48,6 +49,7 @@ pub use model_options::*;
 pub use offload::*;
 pub use optimizer::*;
 pub use optimizer_options::*;
+pub use parallel::*;
 pub use pipeline::*;
 pub use random::*;
 pub use request::*;
@@ -77,6 +79,7 @@ pub const CONSTANTS: &[&[(&str, i64)]] = &[
     model_options::CONSTANTS,
     offload::CONSTANTS,
     optimizer_options::CONSTANTS,
+    parallel::CONSTANTS,
     pipeline::CONSTANTS,
     rules::CONSTANTS,
     schedule::CONSTANTS,
@@ -102,6 +105,7 @@ pub fn layout(line: &mut dyn FnMut(&str, &str, usize, usize)) {
     model_options::layout(line);
     offload::layout(line);
     optimizer_options::layout(line);
+    parallel::layout(line);
     pipeline::layout(line);
     random::layout(line);
     rules::layout(line);

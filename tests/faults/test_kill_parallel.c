@@ -1,0 +1,142 @@
+/*
+ * kill -9 of each rank of a parallel object while all others wait along another axis: each survivor
+ * gets PEER_LOST, and none waits for its deadline. Over host://, or with TRIREME_TESTS_NETWORK over
+ * tcp://.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "processes.h"
+
+enum { RANKS = 8 };
+
+static const uint32_t axes[] = {TRIREME_PARALLEL_AXIS_DATA, TRIREME_PARALLEL_AXIS_TENSOR,
+                                TRIREME_PARALLEL_AXIS_PIPELINE, TRIREME_PARALLEL_GROUP_ALL};
+
+enum { AXES = sizeof axes / sizeof axes[0] };
+
+struct trial {
+    int axis; /* along which the ranks wait */
+    int victim;
+    char rendezvous[64];
+};
+
+/* Every rank waits for a message that its neighbour along the axis never sends. */
+static void wait_along(int rank, void *context, struct outcome *outcome) {
+    const struct trial *const trial = context;
+    trireme_communicator *const ranks = join_process(rank, RANKS, trial->rendezvous, PATIENT_NS);
+    trireme_parallel_options options = TRIREME_PARALLEL_OPTIONS_INIT;
+    options.data = options.tensor = options.pipeline = 2;
+    options.micro_batches = 4;
+    trireme_parallel *parallel = NULL;
+    if (trireme_parallel_create(ranks, &options, &parallel) != TRIREME_OK) _exit(91);
+    /* The object has a group of its own. */
+    if (rank % 2 == 0) trireme_communicator_destroy(ranks);
+    trireme_communicator *along = NULL;
+    int32_t own = -1, size = 0;
+    if (trireme_parallel_get_communicator(parallel, axes[trial->axis], &along) != TRIREME_OK ||
+        trireme_communicator_get_rank(along, &own) != TRIREME_OK ||
+        trireme_communicator_get_world_size(along, &size) != TRIREME_OK) {
+        _exit(92);
+    }
+    char byte = 0;
+    outcome->entered_ns = monotonic_ns();
+    const trireme_status status =
+        trireme_receive(along, &byte, 1, TRIREME_DTYPE_BYTES, (own + 1) % size, 7, NULL);
+    outcome->returned_ns = monotonic_ns();
+    keep_error(outcome, status);
+    /* Then no axis goes on, if not at once, in a moment. */
+    for (int axis = 0; axis < AXES; ++axis) {
+        trireme_communicator *other = NULL;
+        if (trireme_parallel_get_communicator(parallel, axes[axis], &other) != TRIREME_OK) {
+            _exit(93);
+        }
+        trireme_status later;
+        while ((later = trireme_barrier(other, NULL)) == TRIREME_OK) {
+        }
+        if (later == TRIREME_ERROR_PEER_LOST) ++outcome->rounds;
+    }
+    trireme_parallel_destroy(parallel);
+    if (rank % 2 != 0) trireme_communicator_destroy(ranks);
+}
+
+/* The number of `other` in the communicator along the axis that `rank` is in; -1: it is not there.
+ * Tensor is fastest, then data, pipeline. */
+static int32_t number_along(int axis, int rank, int other) {
+    static const int bits[] = {2, 1, 4};
+    if (axes[axis] == TRIREME_PARALLEL_GROUP_ALL) return other;
+    const int bit = bits[axis];
+    if ((rank & ~bit) != (other & ~bit)) return -1;
+    return (other & bit) != 0 ? 1 : 0;
+}
+
+static uint64_t slowest_ns;
+
+static void run_trial(int axis, int victim) {
+    static struct trial trial;
+    trial = (struct trial){.axis = axis, .victim = victim};
+    unique_process_rendezvous(trial.rendezvous, sizeof trial.rendezvous);
+    struct processes processes;
+    start_processes(&processes, RANKS, wait_along, &trial);
+    for (int rank = 0; rank < RANKS; ++rank) {
+        volatile const uint64_t *const entered = &processes.outcomes[rank].entered_ns;
+        for (int tries = 0; *entered == 0 && tries < 60000; ++tries) sleep_ms(1);
+        assert_true(*entered != 0);
+    }
+    sleep_ms(20); /* until all wait; one that does not yet fails as well */
+    const uint64_t killed_ns = monotonic_ns();
+    assert_int_equal(kill(processes.ids[victim], SIGKILL), 0);
+    wait_processes(&processes);
+    for (int rank = 0; rank < RANKS; ++rank) {
+        const struct outcome *const o = &processes.outcomes[rank];
+        if (rank == victim) {
+            assert_int_equal(o->signal, SIGKILL);
+            continue;
+        }
+        /* Its number in the object, or in the communicator of the call if that saw it first. */
+        char of_object[64], of_axis[64];
+        const int32_t number = number_along(axis, rank, victim);
+        snprintf(of_object, sizeof of_object, "\" failed: rank %d was lost", victim);
+        snprintf(of_axis, sizeof of_axis, "trireme_receive: rank %d was lost", number);
+        const bool right =
+            !o->hung && o->exit_code == 0 && o->rounds == AXES &&
+            o->status == TRIREME_ERROR_PEER_LOST &&
+            (strstr(o->message, of_object) != NULL ||
+             (number >= 0 && strstr(o->message, of_axis) != NULL)) &&
+            (number >= 0 ? blames_only(&o->info, number) : o->info.blamed_count == 0);
+        if (!right) {
+            print_error("axes %u, victim %d: rank %d: exit code %d%s, %d axes failed, %s: %s\n",
+                        axes[axis], victim, rank, o->exit_code, o->hung ? ", hung" : "", o->rounds,
+                        trireme_status_name(o->status), o->message);
+        }
+        assert_true(right);
+        if (o->returned_ns - killed_ns > slowest_ns) slowest_ns = o->returned_ns - killed_ns;
+    }
+    free_processes(&processes);
+}
+
+static void a_death_ends_waits_along_every_axis(void **state) {
+    (void)state;
+    for (int victim = 0; victim < RANKS; ++victim) {
+        for (int axis = 0; axis < AXES; ++axis) {
+            const bool all = getenv("TRIREME_TEST_LONG") != NULL;
+            if (!all && (victim + axis) % (is_quick() ? 4 : 2) != 0) continue;
+            run_trial(axis, victim);
+        }
+    }
+    print_message("slowest survivor heard after %.1f ms\n", (double)slowest_ns / 1e6);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_death_ends_waits_along_every_axis)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
