@@ -66,6 +66,7 @@ from ._mesh import Mesh
 from ._model import Model, ModelInfo, ModelMemory, ModelStatistics, Split, UnitInfo
 from ._offload import OffloadInfo
 from ._optimizer import LossScaleInfo, Optimizer, StateRange
+from ._parallel import REST, Parallel, ParallelInfo, TensorOptions
 from ._pipeline import (
     LayerCosts,
     Partition,
@@ -127,12 +128,15 @@ __all__ = [
     "OutOfMemoryError",
     "ParallelCrossEntropy",
     "Partition",
+    "Parallel",
+    "ParallelInfo",
     "PeerLostError",
     "PipelineAction",
     "PipelineCosts",
     "PipelineInfo",
     "PipelineSchedule",
     "Product",
+    "REST",
     "RankTimes",
     "Region",
     "RegionInfo",
@@ -148,6 +152,7 @@ __all__ = [
     "Store",
     "SystemCallError",
     "Tensor",
+    "TensorOptions",
     "TimeoutError",
     "Trainer",
     "TrainerInfo",

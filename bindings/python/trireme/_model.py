@@ -26,6 +26,7 @@ from ._errors import (
 )
 from ._fields import bits_of, instance, options_of, pointer_to, whole
 from ._mesh import Mesh
+from ._parallel import Parallel
 from ._native import library
 from ._offload import OffloadInfo, _offload_info
 from ._values import (
@@ -199,9 +200,10 @@ class Model:
 
     def __init__(
         self,
-        communicator: Communicator | Mesh,
+        communicator: Communicator | Mesh | Parallel,
         strategy: Name,
         *,
+        experts: bool = False,
         leaves: int = 0,
         gradients: Name = "average",
         unused: Name = "error",
@@ -222,7 +224,8 @@ class Model:
         """The ranks of `communicator` train the model. On a Mesh the axes tell how it lies. Along
         "data" lie copies. The ranks along "shard" keep one copy between them. Along "tensor" and
         "pipeline" each rank has a model of its own. `shards` and the ranks of an optimizer's norm
-        follow from the axes.
+        follow from the axes. On a Parallel, `experts` says that ranks along "expert" hold other
+        parameters; its gradients are sums.
 
         `leaves` above 0 makes training reproducible: the same bits for any number of ranks.
 
@@ -252,8 +255,12 @@ class Model:
         are kept: a parameter may change from the moment its gradient is handed in until the step
         ends, and the optimizer is there before.
         """
-        on_mesh = isinstance(communicator, Mesh)
-        if not on_mesh:
+        on_axes = isinstance(communicator, Parallel)
+        if experts and not on_axes:
+            raise InvalidArgumentError(
+                "experts lie on a Parallel alone", _native.TRIREME_ERROR_INVALID_ARGUMENT
+            )
+        if not on_axes and not isinstance(communicator, Mesh):
             instance(Communicator, communicator, "communicator")
         chosen = options_of(Buckets, buckets, "buckets")
         options = _native.trireme_model_options(
@@ -292,8 +299,25 @@ class Model:
                 raw.user_data = self._hook.number
             options.buckets = ctypes.pointer(raw)
         handle = c_void_p()
-        create = library.trireme_mesh_create_model if on_mesh else library.trireme_model_create
-        check(create(communicator._handle, byref(options), byref(handle)))
+        if on_axes:
+            contents = (
+                _native.TRIREME_PARALLEL_CONTENTS_EXPERTS
+                if experts
+                else _native.TRIREME_PARALLEL_CONTENTS_COMMON
+            )
+            check(
+                library.trireme_parallel_create_model(
+                    communicator._handle, contents, byref(options), byref(handle)
+                )
+            )
+        elif isinstance(communicator, Mesh):
+            check(
+                library.trireme_mesh_create_model(
+                    communicator._handle, byref(options), byref(handle)
+                )
+            )
+        else:
+            check(library.trireme_model_create(communicator._handle, byref(options), byref(handle)))
         self._token = handle.value
         # Views of the parameters hold it too, so that closing leaves none of them dangling.
         self._owner: Owner | None = Owner(library.trireme_model_destroy, self._token)
@@ -327,13 +351,18 @@ class Model:
 
     @property
     def communicator(self) -> Communicator | None:
-        """The ranks that train it; None on a mesh."""
+        """The ranks that train it; None on a mesh or a Parallel."""
         return self._ranks if isinstance(self._ranks, Communicator) else None
 
     @property
     def mesh(self) -> Mesh | None:
         """The mesh that it lies on, or None."""
         return self._ranks if isinstance(self._ranks, Mesh) else None
+
+    @property
+    def parallel(self) -> Parallel | None:
+        """The Parallel that it lies on, or None."""
+        return self._ranks if isinstance(self._ranks, Parallel) else None
 
     def __enter__(self) -> Model:
         return self

@@ -118,7 +118,7 @@ class PipelineInfo(NamedTuple):
     evaluations: int  #: "best": schedules that were simulated. Else 0.
 
 
-class _Costs:
+class NativeCosts:
     """Keeps what the native struct points to."""
 
     def __init__(self, costs: PipelineCosts) -> None:
@@ -195,7 +195,7 @@ class PipelineSchedule:
             options.placement = _native.TRIREME_PIPELINE_PLACEMENT_LIST
             options.stage_count = len(placement)
             options.rank_of = rank_of
-        kept = None if costs is None else _Costs(costs)
+        kept = None if costs is None else NativeCosts(costs)
         if kept is not None:
             options.costs = ctypes.pointer(kept.native)
         most = _Limits(buffers, limits) if limits is not None or buffers != 0 else None
@@ -273,7 +273,7 @@ class PipelineSchedule:
         check(library.trireme_pipeline_schedule_get_info(self._handle, byref(found)))
         values = {field: getattr(found, field) for field in PipelineInfo._fields}
         values["has_messages"] = found.has_messages != 0
-        values["order"] = None if found.order == 0 else _order_name(found.order)
+        values["order"] = None if found.order == 0 else order_name(found.order)
         return PipelineInfo(**values)
 
     @property
@@ -311,7 +311,7 @@ class PipelineSchedule:
         buffers: int = 0,
     ) -> None:
         """Raises InvalidStateError if the schedule cannot run, or passes the limits in bytes."""
-        kept = None if costs is None else _Costs(costs)
+        kept = None if costs is None else NativeCosts(costs)
         most = _Limits(buffers, limits)
         check(
             library.trireme_pipeline_schedule_check(
@@ -324,7 +324,7 @@ class PipelineSchedule:
 
     def simulate(self, costs: PipelineCosts, *, buffers: int = 0) -> StepReport:
         """Times of a step."""
-        kept, most = _Costs(costs), _Limits(buffers, None)
+        kept, most = NativeCosts(costs), _Limits(buffers, None)
         native = _native.trireme_pipeline_step_report
         report = native(struct_size=ctypes.sizeof(native))
         ranks = (_native.trireme_pipeline_rank_times * self.info.ranks)()
@@ -349,7 +349,7 @@ class PipelineSchedule:
         self, rank: int, costs: PipelineCosts, *, buffers: int = 0
     ) -> list[tuple[float, float]]:
         """Begin and end of each action of a rank, in seconds."""
-        kept, most = _Costs(costs), _Limits(buffers, None)
+        kept, most = NativeCosts(costs), _Limits(buffers, None)
         rank = in_range(rank, 32, "rank")
         room = len(self.actions(rank))
         starts, ends = (c_double * max(room, 1))(), (c_double * max(room, 1))()
@@ -370,7 +370,7 @@ class PipelineSchedule:
 
     def critical_path(self, costs: PipelineCosts, *, buffers: int = 0) -> list[tuple[int, int]]:
         """Rank and index of the actions that decide the makespan, from the first to the last."""
-        kept, most = _Costs(costs), _Limits(buffers, None)
+        kept, most = NativeCosts(costs), _Limits(buffers, None)
         count = c_uint64()
         steps: Any = None
         for _ in range(2):
@@ -391,7 +391,7 @@ class PipelineSchedule:
     def write(self, form: str = "text", costs: PipelineCosts | None = None) -> str:
         """The schedule as "text", "csv", "drawing", "svg" or "trace"."""
         number = number_of(form, PIPELINE_FORMATS, "form")
-        kept = None if costs is None else _Costs(costs)
+        kept = None if costs is None else NativeCosts(costs)
         native = None if kept is None else byref(kept.native)
         length = c_uint64()
         call = library.trireme_pipeline_schedule_write
@@ -401,7 +401,7 @@ class PipelineSchedule:
         return text.raw[: length.value].decode()
 
 
-def _order_name(order: int) -> str:
+def order_name(order: int) -> str:
     return library.trireme_pipeline_order_name(order).decode()
 
 
@@ -427,6 +427,18 @@ class Partition(NamedTuple):
     seconds: float  #: Of the slowest stage ("loop"), or the slowest rank ("v", "wave").
 
 
+def native_layers(layers: Sequence[LayerCosts]) -> Any:
+    """The same as an array of native structs."""
+    size = ctypes.sizeof(_native.trireme_pipeline_layer_costs)
+    native = (_native.trireme_pipeline_layer_costs * max(len(layers), 1))()
+    for target, layer in zip(native, layers):
+        target.struct_size = size
+        target.seconds = layer.seconds
+        target.bytes = in_range(layer.bytes, 64, "bytes")
+        target.kept_bytes = in_range(layer.kept_bytes, 64, "kept_bytes")
+    return native
+
+
 def partition(
     layers: Sequence[LayerCosts],
     ranks: int,
@@ -441,13 +453,7 @@ def partition(
 
     `limits` are bytes by rank, and `in_flight` the micro-batches that each rank keeps at a time.
     """
-    size = ctypes.sizeof(_native.trireme_pipeline_layer_costs)
-    native = (_native.trireme_pipeline_layer_costs * max(len(layers), 1))()
-    for target, layer in zip(native, layers):
-        target.struct_size = size
-        target.seconds = layer.seconds
-        target.bytes = in_range(layer.bytes, 64, "bytes")
-        target.kept_bytes = in_range(layer.kept_bytes, 64, "kept_bytes")
+    native = native_layers(layers)
     for name, values in (("limits", limits), ("in_flight", in_flight)):
         if values is not None and len(values) != ranks:
             raise InvalidArgumentError(

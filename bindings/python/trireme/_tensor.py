@@ -176,6 +176,34 @@ class Region:
         return self._dtype if letter in "BHhbc" else None
 
 
+def native_options(
+    blocks: int,
+    gemm: Name | None,
+    library_name: str | None,
+    gemm_threads: int,
+    sequence: bool,
+    keep_gathered: bool,
+    timeout: float | None,
+) -> _native.trireme_tensor_options:
+    """The options of a tensor object. The struct keeps what it points to."""
+    provider = _native.trireme_gemm_options(
+        struct_size=ctypes.sizeof(_native.trireme_gemm_options),
+        kind=0 if gemm is None else number_of(gemm, GEMM_KINDS, "gemm"),
+        library=None if library_name is None else encoded(library_name),
+        threads=in_range(gemm_threads, 32, "gemm_threads"),
+    )
+    flags = (_native.TRIREME_TENSOR_FLAG_SEQUENCE if sequence else 0) | (
+        _native.TRIREME_TENSOR_FLAG_KEEP_GATHERED if keep_gathered else 0
+    )
+    return _native.trireme_tensor_options(
+        struct_size=ctypes.sizeof(_native.trireme_tensor_options),
+        flags=flags,
+        blocks=in_range(blocks, 32, "blocks"),
+        timeout_ns=nanoseconds(timeout),
+        gemm=None if gemm is None else ctypes.pointer(provider),
+    )
+
+
 class Tensor:
     """How the ranks of a communicator split the layers of a model between them.
 
@@ -231,12 +259,17 @@ class Tensor:
             blocks=in_range(blocks, 32, "blocks"),
             timeout_ns=nanoseconds(timeout),
             gemm=None if gemm is None else ctypes.pointer(provider),
+        options = native_options(
+            blocks, gemm, library_name, gemm_threads, sequence, keep_gathered, timeout
         )
         handle = c_void_p()
         check(library.trireme_tensor_create(communicator._handle, byref(options), byref(handle)))
+        self._own(handle, communicator.rank, sequence)
+
+    def _own(self, handle: c_void_p, rank: int, sequence: bool) -> None:
         self._handle = handle.value
         self._close = weakref.finalize(self, library.trireme_tensor_destroy, self._handle)
-        self._rank = communicator.rank
+        self._rank = rank
         self._sequence = sequence
 
     def close(self) -> None:

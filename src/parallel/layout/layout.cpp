@@ -223,7 +223,7 @@ Status ParallelLayout::partition(std::vector<pipeline::LayerCosts> layers, const
   pipeline::Partition found;
   const Status done = cut(layers, &found);
   std::string cuts;
-  for (const std::uint64_t first : found.cuts) cuts += " " + std::to_string(first);
+  for (const std::uint64_t first : found.cuts) cuts.append(" ").append(std::to_string(first));
   TRIREME_RETURN_IF_ERROR(strategies::agree(link, call, {{"cuts", std::move(cuts)}}, done));
   *out = std::move(found);
   return Status::success();
