@@ -158,7 +158,12 @@ Status no_such_handle(const char* name, std::uintptr_t token) {
         std::string(name) + " was made before fork, whose child has none of its threads");
   }
   // Names a live handle of another type: the caller has mixed up two variables.
-                                           "", "communicator", "request", "buffer", "model", "optimizer", "mesh", "trainer", "store", "tensor", "region", "vocabulary", "linear", "context", "mlp", "pipeline_schedule", "experts", "parallel"};
+  static constexpr const char* kNames[] = {
+      "",        "communicator", "request", "buffer",
+      "model",   "optimizer",    "mesh",    "trainer",
+      "store",   "tensor",       "region",  "vocabulary",
+      "linear",  "context",      "mlp",     "pipeline_schedule",
+      "experts", "parallel"};
   const auto type = static_cast<std::size_t>(token >> 56);
   const bool known = type > 0 && type < std::size(kNames);
   if (known && std::string(kNames[type]) != name &&

@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "api/pipeline_schedule.hpp"
+#include "api/pipeline.hpp"
 #include "parallel/layout/layout.hpp"
 #include "parallel/tensor/tensor.hpp"
 #include "platform/status.hpp"

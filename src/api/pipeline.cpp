@@ -10,7 +10,6 @@
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
 #include "api/pipeline.hpp"
-#include "api/pipeline_schedule.hpp"
 #include "parallel/pipeline/best.hpp"
 #include "parallel/pipeline/check.hpp"
 #include "parallel/pipeline/draw.hpp"

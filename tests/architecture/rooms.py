@@ -105,6 +105,7 @@ ROOMS = {
     "parallel/executor": Room(
         "a step of a pipeline's stages, action by action",
         "parallel/pipeline trainer model exchange collectives sharding kernels platform public",
+    ),
     "parallel/layout": Room(
         "ranks along six axes: who has which stages, layers and rows",
         "parallel/pipeline exchange collectives sharding platform public",
@@ -112,12 +113,9 @@ ROOMS = {
     "store": Room("the job's store", "net platform"),
     "api": Room(
         "the boundary: check, call down, translate",
-        "store parallel/context parallel/experts parallel/pipeline parallel/tensor trainer optimizer optimizer/rules model "
-        "store parallel/executor parallel/context parallel/pipeline parallel/tensor trainer optimizer optimizer/rules model "
-        "collectives schedules backends backends/gloo backends/mpi kernels platform public",
-        "store parallel/context parallel/layout parallel/pipeline parallel/tensor trainer optimizer "
-        "optimizer/rules model collectives schedules backends backends/gloo backends/mpi kernels "
-        "platform public",
+        "store parallel/context parallel/executor parallel/experts parallel/layout parallel/pipeline "
+        "parallel/tensor trainer optimizer optimizer/rules model collectives schedules backends "
+        "backends/gloo backends/mpi kernels platform public",
     ),
     "launch": Room("starts workers and ends them", "net platform"),
     "cli/bench": Room("trireme bench", "schedules public"),

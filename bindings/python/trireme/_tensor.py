@@ -184,14 +184,18 @@ def native_options(
     sequence: bool,
     keep_gathered: bool,
     timeout: float | None,
+    products: Caller | None = None,
 ) -> _native.trireme_tensor_options:
-    """The options of a tensor object. The struct keeps what it points to."""
+    """The options of a tensor object. The struct keeps what it points to, but for `products`."""
     provider = _native.trireme_gemm_options(
         struct_size=ctypes.sizeof(_native.trireme_gemm_options),
         kind=0 if gemm is None else number_of(gemm, GEMM_KINDS, "gemm"),
         library=None if library_name is None else encoded(library_name),
         threads=in_range(gemm_threads, 32, "gemm_threads"),
     )
+    if products is not None:
+        provider.callback = product_callback
+        provider.user_data = products.number
     flags = (_native.TRIREME_TENSOR_FLAG_SEQUENCE if sequence else 0) | (
         _native.TRIREME_TENSOR_FLAG_KEEP_GATHERED if keep_gathered else 0
     )
@@ -241,26 +245,15 @@ class Tensor:
         name = "caller" if callable(gemm) else gemm
         if gemm == "caller":
             raise TypeError('gemm is "caller": give the function itself')
-        provider = _native.trireme_gemm_options(
-            struct_size=ctypes.sizeof(_native.trireme_gemm_options),
-            kind=0 if name is None else number_of(name, GEMM_KINDS, "gemm"),
-            library=None if library_name is None else encoded(library_name),
-            threads=in_range(gemm_threads, 32, "gemm_threads"),
-        )
-        if self._products is not None:
-            provider.callback = product_callback
-            provider.user_data = self._products.number
-        flags = (_native.TRIREME_TENSOR_FLAG_SEQUENCE if sequence else 0) | (
-            _native.TRIREME_TENSOR_FLAG_KEEP_GATHERED if keep_gathered else 0
-        )
-        options = _native.trireme_tensor_options(
-            struct_size=ctypes.sizeof(_native.trireme_tensor_options),
-            flags=flags,
-            blocks=in_range(blocks, 32, "blocks"),
-            timeout_ns=nanoseconds(timeout),
-            gemm=None if gemm is None else ctypes.pointer(provider),
         options = native_options(
-            blocks, gemm, library_name, gemm_threads, sequence, keep_gathered, timeout
+            blocks,
+            name,
+            library_name,
+            gemm_threads,
+            sequence,
+            keep_gathered,
+            timeout,
+            self._products,
         )
         handle = c_void_p()
         check(library.trireme_tensor_create(communicator._handle, byref(options), byref(handle)))
