@@ -91,13 +91,12 @@ void work(int rank, int n, const std::string& interface, const std::string& fold
         options.setOutput(data.data(), count);
         gloo::allgather(options);
       });
-    } else if (what.op == "broadcast" || what.op == peer::kToldBroadcast) {
+    } else if (what.op == "broadcast") {
       median = run([&] {
         gloo::BroadcastOptions options(context);
         options.setOutput(data.data(), count);
         options.setRoot(0);
         gloo::broadcast(options);
-        if (what.op == peer::kToldBroadcast) meet();
       });
     } else if (what.op == "send_receive") {
       auto from = context->createUnboundBuffer(data.data(), count * sizeof(float));

@@ -35,9 +35,8 @@ int main(int argc, char** argv) {
                                  MPI_COMM_WORLD);
       } else if (what.op == "all_gather") {
         MPI_Allgather(MPI_IN_PLACE, 0, MPI_FLOAT, data.data(), block, MPI_FLOAT, MPI_COMM_WORLD);
-      } else if (what.op == "broadcast" || what.op == peer::kToldBroadcast) {
+      } else if (what.op == "broadcast") {
         MPI_Bcast(data.data(), count, MPI_FLOAT, 0, MPI_COMM_WORLD);
-        if (what.op == peer::kToldBroadcast) MPI_Barrier(MPI_COMM_WORLD);
       } else if (what.op == "send_receive") {
         MPI_Sendrecv(data.data(), count, MPI_FLOAT, (rank + 1) % n, 0, other.data(), count,
                      MPI_FLOAT, (rank + n - 1) % n, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);

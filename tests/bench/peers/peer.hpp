@@ -14,9 +14,6 @@
 
 namespace peer {
 
-// A broadcast, and a barrier after it: every rank learns that all have called, as ours tells it.
-constexpr char kToldBroadcast[] = "broadcast_told";
-
 struct Case {
   std::string op;
   std::size_t bytes;
