@@ -5,17 +5,21 @@
  * All ranks name the same root. The rules at the top of collectives.h hold here, too: order, memory
  * and the statuses that every operation shares. trireme_broadcast() is in collectives.h.
  *
- * Small calls between ranks of one host (local://, host://) need not wait. A rank that gives
- * elements and needs none leaves once they are copied: a leaf of a gather or reduce, the root of a
- * broadcast or scatter. That holds for up to 176 bytes, if the rank's last calls announce this one
- * (docs/collectives.md). Then:
+ * Small calls need not wait. A rank that gives elements and needs none leaves once they are copied:
+ * a leaf of a gather or reduce, the root of a broadcast or scatter. That holds if the rank's last
+ * calls announce this one (docs/collectives.md): between ranks of one host (local://, host://) for
+ * up to 176 bytes, between at most 8 ranks of several hosts (tcp://) for up to 4096. Then:
  * - TRIREME_OK means that this rank is done and may use its memory again. It does not mean that the
  *   peers have called.
- * - A rank is at most 63 calls ahead of the slowest one, where it waits for it until the deadline.
- * - If ranks disagree, a rank that has left already gets TRIREME_ERROR_MISMATCH from its next call
- *   after another rank has noticed. A rank whose call is not the announced one waits for all ranks,
- *   and notices once they have called.
- * - A rank that has left hears of a peer's death in a later call, too.
+ * - On one host a rank is at most 63 calls ahead of the slowest one, where it waits for it until
+ * the deadline. Between hosts it is at most 64 cells ahead of each rank to which it sends.
+ * - If ranks disagree, a rank whose call is not the announced one waits for all ranks. It gets
+ *   TRIREME_ERROR_MISMATCH once it or the root has the other's call. So do ranks that still wait.
+ * - A rank that has left already gets that status from its next call after another rank has
+ * noticed, of any kind: a barrier, too. Between hosts the news takes as long as a message.
+ * - A rank that has left hears of a peer's death likewise: from its next call once the death is
+ *   known, and when it finds no free cell.
+ * - No rank takes elements of a call that differs from its own.
  *
  * Call trireme_barrier() to know that all ranks have come.
  *

@@ -15,7 +15,7 @@ namespace trireme::host {
 
 constexpr std::uint32_t kMagic = 0x6d726974;
 // Raised whenever the meaning of a frame changes.
-constexpr std::uint32_t kVersion = 10;
+constexpr std::uint32_t kVersion = 11;
 
 enum class FrameKind : std::uint32_t {
   hello = 1,  // a Hello: the first one between two ranks, in each direction
@@ -28,6 +28,9 @@ enum class FrameKind : std::uint32_t {
   slots,      // the same of several ranks, passed on: see CallRounds
   waits,      // a local::WaitsBelow: the sender waits in groups that were made from this one
   came,       // who has come to call number `position` of a channel: see CallNews
+  cell,   // a CellCall: the rank's call number `position` in channel `set`, to a rank that needs
+          // it: see slots/rooted.hpp
+  steps,  // the rank has taken so many steps in channel `set`
 };
 
 // A peer that leaves takes its ends of all connections with it; its last frames may still be on
@@ -66,6 +69,15 @@ struct Call {
 };
 static_assert(sizeof(FrameHeader) + sizeof(Call) + kCarriedBytes <=
               TRIREME_TRANSPORT_FRAME_BYTES_MIN);
+
+// A small call with a root, followed by `bytes` bytes of its payload from `at` on.
+struct CellCall {
+  std::uint64_t print_hash;
+  std::uint64_t print[kComparedWords];
+  std::uint32_t at;
+  std::uint32_t bytes;
+};
+static_assert(sizeof(CellCall) == 80);
 
 // "rank 1 got WHAT from rank 0", which is to blame.
 inline Status corrupt_frame(int rank, int from, const std::string& what) {

@@ -73,7 +73,7 @@ FrameLink::~FrameLink() {
 }
 
 Status FrameLink::start() {
-  const local::Layout layout(n_, false, me_);
+  const local::Layout layout(n_, false, me_, slots_.may_send_cells());
   void* const base = system_table().map(-1, layout.total_bytes);
   if (base == nullptr) return Status::system(errno, "memory for the messages of the transport");
   try {
@@ -401,7 +401,7 @@ void FrameLink::build(int rank, Pass* pass) {
   if (!peer.frame.empty() || !leaving_) return;
   if (!failed && has_unsent(rank)) return;  // the peer has no room yet, or has not greeted
   static_cast<void>(failpoint("leave", "before_goodbye"));  // its failure has no effect
-  const SlotFrames::LastSlots last = slots_.last();
+  const SlotFrames::LastSlots last = slots_.last(rank);
   const std::uint64_t bytes = slots_.carried_channels() * sizeof last[0];
   std::memcpy(begin_frame(peer, FrameKind::leave, 0, 0, bytes), &last, bytes);
   peer.said_leave = true;
@@ -615,6 +615,8 @@ Status FrameLink::take(int from, const std::byte* frame, std::uint64_t bytes) {
     }
     case FrameKind::slot: return slots_.take(from, header, rest, more);
     case FrameKind::slots:
+    case FrameKind::cell:
+    case FrameKind::steps:
     case FrameKind::came: break;  // only an engine brings them
     case FrameKind::decision: {
       ConsensusMessage message;

@@ -5,12 +5,38 @@
 #include <string>
 
 namespace trireme::host {
+namespace {
 
-SlotFrames::LastSlots SlotFrames::last() const {
+// A rank that sends cells need not tell each step, and may be far ahead of a rank to which it sends
+// little: see slots/rooted.hpp.
+Status check_position(const local::Group& group, bool with_cells, int from, int rank,
+                      const FrameHeader& header) {
+  constexpr std::uint64_t kMostAhead = 2 * CellFrames::kMostRanks * local::kCells;
+  const local::Segment& segment = *group.segment();
+  const std::uint64_t own =
+      segment.lane(header.set, group.rank()).position.load(std::memory_order_acquire);
+  const std::uint64_t last =
+      segment.lane(header.set, rank).position.load(std::memory_order_relaxed);
+  const bool fits = with_cells ? header.position > last && header.position <= own + kMostAhead
+                               : header.position == last + 1 && last <= own;
+  if (fits) return Status::success();
+  const std::string whose = rank == from ? "" : " of rank " + std::to_string(rank);
+  return corrupt_frame(group.rank(), from,
+                       "call " + std::to_string(header.position) + whose + " where call " +
+                           std::to_string(last + 1) + " was next, after " + std::to_string(own) +
+                           " of its own");
+}
+
+}  // namespace
+
+SlotFrames::LastSlots SlotFrames::last(int to) const {
   LastSlots last{};
   const std::uint32_t used = std::min(group_.channels_of(group_.rank()), carried_channels());
   for (std::uint32_t channel = 0; channel < used; ++channel) {
-    last[channel] = segment_->lane(channel, group_.rank()).position.load(std::memory_order_acquire);
+    last[channel] =
+        cells_.has(channel)
+            ? cells_.told(channel, to)
+            : segment_->lane(channel, group_.rank()).position.load(std::memory_order_acquire);
   }
   return last;
 }
@@ -34,14 +60,32 @@ static_assert(sizeof(FrameHeader) + sizeof(Call) + local::kInlineBytes <= kMostF
 Status SlotFrames::send(std::uint32_t channel, bool later) {
   const local::Lane& lane = segment_->lane(channel, group_.rank());
   const std::uint64_t position = lane.position.load(std::memory_order_relaxed);
-  const local::Slot& slot = lane.slots[(position - 1) & 1];
+  const local::Slot& slot = *lane.slot_at(position);
   const auto more = static_cast<std::uint32_t>(bytes_of(slot));
   const FrameHeader header{kMagic, FrameKind::slot, channel, more, position};
   std::byte frame[sizeof header + sizeof(Call) + local::kInlineBytes];
   std::memcpy(frame, &header, sizeof header);
   write(slot, frame + sizeof header);
+  cells_.note_told(channel, position);
   return in_rounds() ? rounds_->publish(channel, position, frame, sizeof header + more)
                      : engine_->publish(channel, frame, sizeof header + more, later);
+}
+
+void SlotFrames::send_cell(std::uint32_t channel, std::uint64_t position, int to, std::uint64_t at,
+                           std::uint64_t bytes) noexcept {
+  try {
+    fail_by_engine(cells_.send(channel, position, to, at, bytes));
+  } catch (...) {
+    fail_(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
+  }
+}
+
+void SlotFrames::tell_steps(std::uint32_t channel, std::uint64_t position) noexcept {
+  try {
+    fail_by_engine(cells_.tell_steps(channel, position));
+  } catch (...) {
+    fail_(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
+  }
 }
 
 Status SlotFrames::check_call(int from, const Call& call) const {
@@ -70,23 +114,20 @@ Status SlotFrames::take(int from, const FrameHeader& header, const std::byte* re
 // `from` has sent the call of `rank`.
 Status SlotFrames::take_call(int from, int rank, const FrameHeader& header, const Call& call,
                              const std::byte* payload) {
-  const std::uint64_t own =
-      segment_->lane(header.set, group_.rank()).position.load(std::memory_order_acquire);
   local::Lane& lane = segment_->lane(header.set, rank);
-  const std::uint64_t last = lane.position.load(std::memory_order_relaxed);
   // A call that its rank tells directly may also come over others.
-  if (in_rounds() && header.position != 0 && header.position <= last) {
+  if (in_rounds() && header.position != 0 &&
+      header.position <= lane.position.load(std::memory_order_relaxed)) {
     return Status::success();
   }
-  if (header.position != last + 1 || last > own) {
-    const std::string whose = rank == from ? "" : " of rank " + std::to_string(rank);
-    return corrupt_frame(group_.rank(), from,
-                         "call " + std::to_string(header.position) + whose + " where call " +
-                             std::to_string(last + 1) + " was next, after " + std::to_string(own) +
-                             " of its own");
-  }
+  TRIREME_RETURN_IF_ERROR(
+      check_position(group_, cells_.has(header.set) && sends_cells(), from, rank, header));
   const bool tiny = (call.flags & local::kTiny) != 0;
-  local::Slot& slot = lane.slots[last & 1];
+  // The slots are used in turn, so the older one is next.
+  const auto stamp = [&lane](int slot) {
+    return lane.slots[slot].stamp.load(std::memory_order_relaxed);
+  };
+  local::Slot& slot = lane.slots[stamp(0) > stamp(1) ? 1 : 0];
   slot.print_hash = call.print_hash;
   slot.flags = call.flags;
   slot.carried = call.carried;
@@ -193,8 +234,11 @@ Status SlotFrames::check_and_take(int from, const std::byte* frame, std::uint64_
   if (bytes >= sizeof header) std::memcpy(&header, frame, sizeof header);
   const bool passed_on = in_rounds() && header.kind == FrameKind::slots;
   const bool is_news = news_.has_value() && header.kind == FrameKind::came;
-  if (header.magic != kMagic || (header.kind != FrameKind::slot && !passed_on && !is_news) ||
-      header.set >= carried_channels() || header.bytes != bytes - sizeof header) {
+  const bool is_cell = header.kind == FrameKind::cell || header.kind == FrameKind::steps;
+  const bool may_come = header.kind == FrameKind::slot || passed_on || is_news ||
+                        (is_cell && cells_.has(header.set) && sends_cells());
+  if (header.magic != kMagic || !may_come || header.set >= carried_channels() ||
+      header.bytes != bytes - sizeof header) {
     return corrupt_frame(group_.rank(), from, "a frame that is no call where calls come");
   }
   // A rank's goodbye travels by itself. It may overtake calls that the rank passes on.
@@ -202,6 +246,14 @@ Status SlotFrames::check_and_take(int from, const std::byte* frame, std::uint64_
     return corrupt_frame(group_.rank(), from, "a call after it had left");
   }
   const std::byte* const rest = frame + sizeof header;
+  if (is_cell) {
+    if (segment_->member(from).joined.load(std::memory_order_acquire) == 0)
+      return corrupt_frame(group_.rank(), from, "a call before a greeting");
+    TRIREME_RETURN_IF_ERROR(check_position(group_, true, from, from, header));
+    TRIREME_RETURN_IF_ERROR(cells_.take(from, header, rest, bytes - sizeof header));
+    end_hopeless(from);
+    return Status::success();
+  }
   if (is_news) return news_->take(from, header, rest, bytes - sizeof header);
   if (passed_on) {
     if (segment_->member(from).joined.load(std::memory_order_acquire) == 0) {
@@ -229,7 +281,8 @@ bool SlotFrames::carries(const std::byte* frame, std::uint64_t bytes) const {
   if (bytes < sizeof header) return false;
   std::memcpy(&header, frame, sizeof header);
   const bool of_calls = header.kind == FrameKind::slot || header.kind == FrameKind::slots ||
-                        header.kind == FrameKind::came;
+                        header.kind == FrameKind::came || header.kind == FrameKind::cell ||
+                        header.kind == FrameKind::steps;
   return of_calls && header.set < carried_channels();
 }
 
@@ -254,13 +307,16 @@ void SlotFrames::end_hopeless(int from) noexcept {
     const local::Lane& own = segment_->lane(channel, group_.rank());
     const local::Lane& theirs = segment_->lane(channel, from);
     const std::uint64_t position = theirs.position.load(std::memory_order_acquire);
-    if (group_.presence().left(from) && position < own.position.load(std::memory_order_acquire)) {
+    const std::uint64_t last = own.position.load(std::memory_order_acquire);
+    if (position < last && own.slot_at(last) != nullptr && group_.presence().left(from)) {
       return engine_->abort();
     }
     if (position == 0) continue;
-    const local::Slot& mine = own.slots[(position - 1) & 1];
-    if (mine.stamp.load(std::memory_order_acquire) == position &&
-        mine.print_hash != theirs.slots[(position - 1) & 1].print_hash) {
+    const local::Slot* const mine = own.slot_at(position);
+    if (mine == nullptr) continue;
+    const local::Slot* const other = theirs.slot_at(position);
+    if (other == nullptr ? cells_.holds(channel, from, position)
+                         : other->print_hash != mine->print_hash) {
       return engine_->abort();
     }
   }

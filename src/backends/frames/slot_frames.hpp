@@ -16,6 +16,7 @@
 #include "backends/engine.hpp"
 #include "backends/frames/call_news.hpp"
 #include "backends/frames/call_rounds.hpp"
+#include "backends/frames/cell_frames.hpp"
 #include "backends/frames/frame.hpp"
 #include "backends/slots/group.hpp"
 #include "backends/slots/segment.hpp"
@@ -35,7 +36,11 @@ class SlotFrames final : public local::SlotRelay {
         engine_(engine),
         poke_(std::move(poke)),
         fail_(std::move(fail)),
-        carries_(engine != nullptr && engine->carries_slots()) {
+        carries_(engine != nullptr && engine->carries_slots()),
+        cells_(group, engine,
+               carries_ && engine->can_rest() && engine->publishes_to_one() &&
+                   !engine->has_few_connections() && group.world_size() > 1 &&
+                   group.world_size() <= CellFrames::kMostRanks) {
     if (!carries_ || !engine->can_rest()) return;
     const int n = group.world_size();
     always_in_rounds_ = engine->publishes_to_one() &&
@@ -47,6 +52,7 @@ class SlotFrames final : public local::SlotRelay {
   }
   void use(local::Segment& segment) {
     segment_ = &segment;
+    cells_.use(segment);
     if (rounds_.has_value()) rounds_->use(segment);
     if (news_.has_value()) news_->use(segment);
   }
@@ -71,6 +77,12 @@ class SlotFrames final : public local::SlotRelay {
   // The ranks that give no sign of life: `silent` tells the near ones, the others tell the rest.
   // Set it before the ranks have met.
   void on_silence(std::function<std::vector<std::int32_t>()> silent);
+  bool sends_cells() const noexcept override { return cells_.may_send() && !in_rounds(); }
+  // Whether sends_cells() may become true: then the segment has cells.
+  bool may_send_cells() const noexcept { return cells_.may_send(); }
+  void send_cell(std::uint32_t channel, std::uint64_t position, int to, std::uint64_t at,
+                 std::uint64_t bytes) noexcept override;
+  void tell_steps(std::uint32_t channel, std::uint64_t position) noexcept override;
   // Sends what this rank has to pass on.
   void pass_on() noexcept;
   // Whether calls come over other ranks: then those of a rank that has left may be late. Call it
@@ -78,7 +90,7 @@ class SlotFrames final : public local::SlotRelay {
   bool in_rounds() const noexcept {
     return rounds_.has_value() && (always_in_rounds_ || engine_->is_on_one_host());
   }
-  // Whether all calls of a rank are here that it had published at its end.
+  // Whether all calls of a rank are here that it had sent to this one at its end.
   bool has_all(int rank, const LastSlots& last) const;
   // Fails the group if a connection of the engine has ended, though its rank has not said goodbye,
   // or a carried frame made no sense. Call it when no frame of the transport waits.
@@ -88,8 +100,8 @@ class SlotFrames final : public local::SlotRelay {
   std::uint32_t carried_channels() const { return carries_ ? engine_->channels() : 0; }
   // Most bytes that a rank contributes to a collective that travels with the slots.
   std::uint64_t most_bytes() const { return most_bytes_; }
-  // By carried channel: how many slots this rank has published.
-  LastSlots last() const;
+  // By carried channel: the last position of this rank that it has sent to that one.
+  LastSlots last(int to) const;
 
   // Writes the bytes after the header of a frame. bytes_of() is their number.
   static std::size_t bytes_of(const local::Slot& slot) { return sizeof(Call) + slot.carried; }
@@ -127,6 +139,7 @@ class SlotFrames final : public local::SlotRelay {
   const std::function<void(int)> poke_;
   const std::function<void(const Status&)> fail_;
   const bool carries_;
+  CellFrames cells_;
   std::uint64_t most_bytes_ = kCarriedBytes;
   bool always_in_rounds_ = false;
   std::optional<CallRounds> rounds_;  // empty: each call goes to all ranks at once

@@ -171,8 +171,16 @@ void Arrivals::take_step(bool later) {
 
 // A rank that has arrived may have left since: it owes no more to this step.
 Status Arrivals::wait_for_slots() {
-  return wait_until_all(
-      [&call = call_](int rank) { return !call.awaits(rank) || call.has_published(rank); });
+  return wait_until_all([&call = call_](int rank) {
+    return !call.awaits(rank) || call.has_published(rank) || call.sees_another_call();
+  });
+}
+
+Status Arrivals::wait_for_room(std::uint64_t position, std::uint64_t ranks) {
+  return wait_until_all([&call = call_, position, ranks](int rank) {
+    return (ranks >> rank & 1) == 0 ||
+           call.lane(rank).position.load(std::memory_order_acquire) > position;
+  });
 }
 
 Status Arrivals::wait_for_steps(std::uint64_t least) {
@@ -225,8 +233,9 @@ std::string Arrivals::where_else(const std::vector<std::int32_t>& missing) const
       if (position <=
           call_.segment.lane(channel, call_.me).position.load(std::memory_order_acquire))
         continue;
-      const bool second = theirs.slots[1].stamp.load(std::memory_order_acquire) == position;
-      const Fingerprint& print = theirs.slots[second ? 1 : 0].fingerprint;
+      const Slot* const slot = theirs.slot_at(position);
+      if (slot == nullptr) continue;  // it is in a call that does not wait for this rank
+      const Fingerprint& print = slot->fingerprint;
       text += "; rank " + std::to_string(rank) + " waits in " +
               operation_name(static_cast<OperationKind>(print.kind)) + ", sequence " +
               std::to_string(print.sequence);

@@ -22,6 +22,8 @@ class Arrivals {
   Status wait_for_slots();  // of the ranks that the call awaits
   // Waits until every rank has taken `least` steps.
   Status wait_for_steps(std::uint64_t least);
+  // Waits until each of these ranks has taken more than `position` steps. Bit r: rank r.
+  Status wait_for_room(std::uint64_t position, std::uint64_t ranks);
   Status barrier();
   // PEER_LOST if a rank has left without having published.
   Status look_for_gone() const;

@@ -13,6 +13,13 @@
 //
 // A rank takes a cell again only after all peers have taken a step since. So it is at most kCells -
 // 1 calls ahead of any of them.
+//
+// Where a link carries cells, a cell goes only to ranks that await it: an announced call to the
+// ranks that need its data, any other call to all. The root of a call thus always hears the call of
+// each other rank, or the reverse. So of two ranks that disagree, one still awaits the call that
+// differs. A rank that awaits all ends its wait with the first call that differs: the others may
+// not tell theirs. A cell is taken again when the ranks to which it went have taken a step since.
+// They tell their steps with what they send, or after kStepsUntold steps by themselves.
 #pragma once
 
 #include <array>
@@ -34,6 +41,10 @@ struct Moved {
 Moved take_small_result(const PlainOperation& operation, const void** sources, int world_size,
                         int rank) noexcept;
 
+// Steps of a rank after which it tells them to a rank whose cells it takes, and that it sends
+// nothing. At most half of kCells: so that rank finds room again.
+constexpr std::uint64_t kStepsUntold = 16;
+
 class Rooted {
  public:
   explicit Rooted(Group& group) : group_(group) {}
@@ -53,14 +64,29 @@ class Rooted {
 
  private:
   enum class Awaits { nobody, root, all };
+  // A cell that a link has carried: when, and to which ranks. Bit r: rank r.
+  struct Sent {
+    std::uint64_t position = 0;
+    std::uint64_t to = 0;
+  };
   struct State {
     CallPattern pattern;
     std::uint64_t seen = 0;          // steps that all peers had taken when this rank looked last
     Awaits awaits = Awaits::nobody;  // of the last call
+    bool expected = false;           // the last call
+    std::array<Sent, kCells> sent;   // by cell
   };
 
+  // The link that carries cells, or null: peers read them in the segment.
+  SlotRelay* link() const noexcept { return group_.bells().relay(); }
   // Whether there is a cell for that position, after a short wait.
   bool find_room(State& state, const Lane* lanes, std::uint64_t position) noexcept;
+  // The same where a link carries cells. The second one looks once.
+  bool find_linked_room(const State& state, const Lane* lanes, std::uint32_t channel,
+                        std::uint64_t position) noexcept;
+  bool has_room(const State& state, const Lane* lanes, std::uint64_t position) const noexcept;
+  Status wait_for_room(const State& state, Arrivals& arrivals, std::uint64_t position);
+  void send(const PlainOperation& operation, State& state, std::uint64_t position) noexcept;
   Cell& publish(const PlainOperation& operation, std::uint64_t sequence,
                 ChannelState& channel) noexcept;
   Status finish(Call& call, Arrivals& arrivals);

@@ -8,6 +8,7 @@
 
 #include "backends/fingerprint.hpp"
 #include "backends/slots/direct_move.hpp"
+#include "backends/slots/prints.hpp"
 #include "backends/slots/slot_relay.hpp"
 #include "backends/slots/staged_move.hpp"
 #include "platform/clock.hpp"
@@ -206,19 +207,20 @@ Status Run::meet() {
   return arrived;
 }
 
-// Copies the fingerprint once, because a peer may change it later.
 Fingerprint Call::print_of(int rank) const {
-  Fingerprint print{};
-  if (in_slot(rank)) {
-    print = slot(rank).fingerprint;
-  } else {
-    std::memcpy(&print, cell(rank).print, sizeof cell(rank).print);
+  return in_slot(rank) ? print_in(slot(rank)) : print_in(cell(rank));
+}
+
+bool Call::sees_another_call() const {
+  if (!segment.layout().has_cells || op.channel >= kCellChannels) return false;
+  if (group.bells().relay() == nullptr) return false;
+  const auto hash = [this](int rank) {
+    return in_slot(rank) ? slot(rank).print_hash : cell(rank).print_hash;
+  };
+  for (int rank = 0; rank < n; ++rank) {
+    if (has_published(rank) && hash(rank) != hash(me)) return true;
   }
-  print.agreement_name[sizeof print.agreement_name - 1] = 0;
-  for (char& character : print.agreement_name) {  // the name gets into a message
-    if (character != 0 && (character < 0x20 || character > 0x7e)) character = '?';
-  }
-  return print;
+  return false;
 }
 
 // Compares the ranks that have published. The hashes are in the cache line that was waited for, so

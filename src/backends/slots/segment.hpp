@@ -68,6 +68,8 @@ static_assert(offsetof(Slot, send) == 64);
 constexpr std::uint64_t kCells = 64;
 constexpr std::uint32_t kCellChannels = kModelChannel;
 constexpr std::uint64_t kCellBytes = 176;  // payload that fits into a cell
+// The same where a link carries cells: then a longer payload lies behind the cell.
+constexpr std::uint64_t kLinkedCellBytes = kInlineBytes;
 
 // One small collective with a root, as one rank called it: see rooted.hpp. Peers read the stamp,
 // the hash and the payload. They read the fingerprint only if they disagree.
@@ -89,6 +91,14 @@ struct alignas(kLine) Lane {
   // for room take fewer cache lines from it.
   std::atomic<std::uint64_t> milestone;
   Slot slots[2];
+
+  // The slot of the call at that position, or null.
+  const Slot* slot_at(std::uint64_t at) const {
+    for (const Slot& slot : slots) {
+      if (slot.stamp.load(std::memory_order_acquire) == at) return &slot;
+    }
+    return nullptr;
+  }
 };
 
 // One rank.
@@ -154,7 +164,8 @@ struct alignas(kLine) Header {
 // The places of all parts; a pure function of the world size, so it needs no data from the segment.
 struct Layout {
   // `rings_of`: the rank whose rings alone are there, as where a link carries them; -1: all are.
-  Layout(int world_size_in, bool staging, int rings_of_in = -1)
+  // `linked_cells`: that link carries cells, too.
+  Layout(int world_size_in, bool staging, int rings_of_in = -1, bool linked_cells = false)
       : world_size(world_size_in), rings_of(rings_of_in) {
     const auto n = static_cast<std::uint64_t>(world_size);
     ring_bytes = clamp((16u << 20) / (n * n), 4u << 10, 64u << 10);
@@ -173,16 +184,22 @@ struct Layout {
     rings = take(2 * (rings_of < 0 ? n : 2) * n * ring_bytes);
     stages = take(n * (kStages + kUrgentStages) * stage_bytes);
     // Last: so no stage lies on a further huge page because of them.
-    has_cells = rings_of < 0 && n > 1;
-    cells = take(has_cells ? n * kCellChannels * kCells * sizeof(Cell) : 0);
+    has_cells = (rings_of < 0 || linked_cells) && n > 1;
+    cell_bytes = linked_cells ? kLinkedCellBytes : kCellBytes;
+    cell_payload = linked_cells ? sizeof(Cell) : offsetof(Cell, payload);
+    cell_stride = linked_cells ? sizeof(Cell) + kLinkedCellBytes : sizeof(Cell);
+    cells = take(has_cells ? n * kCellChannels * kCells * cell_stride : 0);
     total_bytes = end;
   }
 
   int world_size;
   int rings_of;
-  std::uint64_t ring_bytes;   // one message ring: a multiple of 4096
-  std::uint64_t stage_bytes;  // one staging chunk: a multiple of 4096
-  bool has_cells;             // not where a link carries slots
+  std::uint64_t ring_bytes;    // one message ring: a multiple of 4096
+  std::uint64_t stage_bytes;   // one staging chunk: a multiple of 4096
+  bool has_cells;              // not where a link carries slots alone
+  std::uint64_t cell_bytes;    // most payload of a cell
+  std::uint64_t cell_payload;  // from the begin of a cell
+  std::uint64_t cell_stride;
   std::uint64_t members, records, ballots, proposals, lanes, cells, rings, stages;  // offsets
   std::uint64_t total_bytes;
 
@@ -226,7 +243,11 @@ class Segment {
   Cell& cell(std::uint32_t channel, int rank, std::uint64_t position) const {
     const std::uint64_t row = std::uint64_t{channel} * static_cast<unsigned>(layout_.world_size) +
                               static_cast<unsigned>(rank);
-    return reinterpret_cast<Cell*>(base_ + layout_.cells)[row * kCells + position % kCells];
+    return *reinterpret_cast<Cell*>(base_ + layout_.cells +
+                                    (row * kCells + position % kCells) * layout_.cell_stride);
+  }
+  std::byte* payload_of(Cell& cell) const {
+    return reinterpret_cast<std::byte*>(&cell) + layout_.cell_payload;
   }
   // The message ring that `from` fills and `to` empties: one in each of two sets.
   std::byte* ring(int set, int from, int to) const {

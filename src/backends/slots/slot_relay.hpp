@@ -37,6 +37,16 @@ class SlotRelay {
   virtual void tell(std::uint32_t channel) noexcept = 0;
   // Of ranks whose publication has not come here, keeps those to blame.
   virtual void keep_absent(std::uint32_t channel, std::vector<std::int32_t>* missing) const = 0;
+  // Whether small collectives with a root go only to the ranks that need them: see rooted.hpp. The
+  // same on all ranks, once they have met.
+  virtual bool sends_cells() const noexcept = 0;
+  // Sends this rank's cell at that position to one rank, with `bytes` of its payload from `at` on.
+  // Never waits: the relay keeps a copy.
+  virtual void send_cell(std::uint32_t channel, std::uint64_t position, int to, std::uint64_t at,
+                         std::uint64_t bytes) noexcept = 0;
+  // This rank has taken the step to that position. Tells it to ranks that need to know: those whose
+  // cells this rank has taken since it sent them anything.
+  virtual void tell_steps(std::uint32_t channel, std::uint64_t position) noexcept = 0;
   // Brings the arrived publications of all channels.
   virtual void fetch_all() noexcept = 0;
 };
