@@ -49,7 +49,9 @@ enum {
     /** The request was cancelled before it began. */
     TRIREME_ERROR_CANCELLED = -14,
     /** A defect of the library; please report the message. */
-    TRIREME_ERROR_INTERNAL = -15
+    TRIREME_ERROR_INTERNAL = -15,
+    /** A device or its driver failed; the message has the driver's function and code. */
+    TRIREME_ERROR_DEVICE = -16
 };
 
 /** Most ranks that an error names one by one. */

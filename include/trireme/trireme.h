@@ -13,6 +13,7 @@
 #include <trireme/communicator.h>
 #include <trireme/context.h>
 #include <trireme/experts.h>
+#include <trireme/device.h>
 #include <trireme/export.h>
 #include <trireme/failpoint.h>
 #include <trireme/layers.h>

@@ -7,6 +7,7 @@
 #include <trireme/layers.h>
 #include <trireme/context.h>
 #include <trireme/experts.h>
+#include <trireme/device.h>
 #include <trireme/mesh.h>
 #include <trireme/messages.h>
 #include <trireme/model_options.h>
@@ -112,6 +113,8 @@ TRIREME_FIRST_SIZE(trireme_pipeline_layer_costs, 32);
 TRIREME_FIRST_SIZE(trireme_partition_options, 40);
 TRIREME_FIRST_SIZE(trireme_parallel_options, 88);
 TRIREME_FIRST_SIZE(trireme_parallel_info, 136);
+TRIREME_FIRST_SIZE(trireme_device_info, 240);
+TRIREME_FIRST_SIZE(trireme_memory_info, 32);
 
 #undef TRIREME_FIRST_SIZE
 

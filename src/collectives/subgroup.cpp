@@ -77,7 +77,7 @@ Status verdict(Communicator& parent, const std::vector<Report>& reports) {
     FailureDetails details;
     details.blamed = {static_cast<std::int32_t>(rank)};
     details.system_error = report.system_error;
-    const bool known = report.code < 0 && report.code >= TRIREME_ERROR_INTERNAL;
+    const bool known = report.code < 0 && report.code >= kLowestStatus;
     const trireme_status code = known ? report.code : TRIREME_ERROR_CORRUPT;
     const std::string who = "rank " + std::to_string(rank);
     if (!known) parent.fail(code, who + " told a status that is none");  // others may have another

@@ -120,7 +120,7 @@ Status agree(const Link& link, const char* call, const std::vector<sharding::Fac
     const Summary& summary = summaries[rank];
     if (summary.status != TRIREME_OK) {
       const std::string who = "rank " + std::to_string(rank);
-      if (summary.status > 0 || summary.status < TRIREME_ERROR_INTERNAL) {
+      if (summary.status > 0 || summary.status < kLowestStatus) {
         return refuse(link, who + " answered a status that is none");
       }
       const auto code = static_cast<trireme_status>(summary.status);

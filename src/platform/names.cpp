@@ -47,6 +47,7 @@ const char* status_name(trireme_status status) noexcept {
     case TRIREME_ERROR_CALLBACK: return "CALLBACK";
     case TRIREME_ERROR_CANCELLED: return "CANCELLED";
     case TRIREME_ERROR_INTERNAL: return "INTERNAL";
+    case TRIREME_ERROR_DEVICE: return "DEVICE";
     default: return "UNKNOWN";
   }
 }

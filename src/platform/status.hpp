@@ -12,6 +12,9 @@
 
 namespace trireme {
 
+// The lowest status: what a peer or a file says is one if it lies from here to TRIREME_OK.
+constexpr trireme_status kLowestStatus = TRIREME_ERROR_DEVICE;
+
 // The parts of trireme_error_info beyond code and message.
 struct FailureDetails {
   std::string operation;

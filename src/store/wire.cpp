@@ -158,7 +158,7 @@ bool decode(std::string_view bytes, StoreReply* reply, StoreInstance* instance) 
   reply->number = in.number<std::int64_t>();
   reply->message = clean_text(in.text(kMaxMessage));
   reply->value = in.optional(kMaxStoreValue);
-  return in.ended() && reply->code <= TRIREME_OK && reply->code >= TRIREME_ERROR_INTERNAL;
+  return in.ended() && reply->code <= TRIREME_OK && reply->code >= kLowestStatus;
 }
 
 HandshakeTerms store_terms() {

@@ -56,8 +56,8 @@ static void reductions_algorithms_and_statuses_have_names(void **state) {
          "UNSUPPORTED", "OUT_OF_MEMORY",    "TIMEOUT",        "ABORTED",
          "PEER_LOST",   "MISMATCH",         "CORRUPT",        "AUTHENTICATION",
          "SYSTEM",      "CALLBACK",         "CANCELLED",      "INTERNAL",
-         "UNKNOWN"};
-    for (int i = 0; i <= 16; ++i) assert_string_equal(trireme_status_name(-i), statuses[i]);
+         "DEVICE",      "UNKNOWN"};
+    for (int i = 0; i <= 17; ++i) assert_string_equal(trireme_status_name(-i), statuses[i]);
 }
 
 static void the_version_is_that_of_the_headers(void **state) {

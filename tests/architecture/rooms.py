@@ -23,6 +23,10 @@ ROOMS = {
     "kernels": Room("typed loops over memory", "platform public"),
     "schedules": Room("algorithms of collectives, step by step; pure", "public"),
     "sharding": Room("who holds what: layouts, plans, meshes; pure", "platform public"),
+    "devices/cuda": Room("CUDA devices, found at run time", "platform public"),
+    "devices/cuda/plugin": Room(
+        "opens the CUDA driver and NCCL, holds the kernels", "devices/cuda platform public"
+    ),
     "backends": Room("what a backend is; what calls compare", "platform public"),
     "backends/slots": Room(
         "the protocol of ranks that share memory", "schedules backends kernels net platform public"
@@ -116,6 +120,9 @@ ROOMS = {
         "store parallel/context parallel/executor parallel/experts parallel/layout parallel/pipeline "
         "parallel/tensor trainer optimizer optimizer/rules model collectives schedules backends "
         "backends/gloo backends/mpi kernels platform public",
+        "store parallel/context parallel/pipeline parallel/tensor trainer optimizer optimizer/rules model "
+        "collectives schedules backends backends/gloo backends/mpi devices/cuda kernels "
+        "platform public",
     ),
     "launch": Room("starts workers and ends them", "net platform"),
     "cli/bench": Room("trireme bench", "schedules public"),

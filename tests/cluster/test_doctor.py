@@ -104,6 +104,24 @@ class Doctor(unittest.TestCase):
             congestion = told["limits"]["congestion control"]["value"]
             self.assertEqual(congestion.split(";")[0], file.read().strip())
 
+    def test_devices_are_told_with_every_try(self):
+        nowhere = {
+            "TRIREME_CUDA_DRIVER": "/nowhere/libcuda.so.1",
+            "TRIREME_NCCL_LIBRARY": "/nowhere/libnccl.so.2",
+        }
+        _, told = report(environment=nowhere)
+        devices = told["devices"]
+        self.assertRegex(devices["plugin"]["value"], "^here, with")
+        for name, tried in (
+            ("driver", "CUDA driver: tried /nowhere/libcuda.so.1: "),
+            ("NCCL", "NCCL: tried /nowhere/libnccl.so.2: "),
+        ):
+            self.assertIn(tried, devices[name]["value"])
+            self.assertEqual(devices[name]["advice"], "")  # most machines have no GPU
+        _, told = report(environment={"TRIREME_CUDA_PLUGIN": "/nowhere/libtrireme_cuda.so"})
+        self.assertEqual(list(told["devices"]), ["plugin"])
+        self.assertIn("tried /nowhere/libtrireme_cuda.so: ", told["devices"]["plugin"]["value"])
+
     def test_backends_that_are_here_have_a_table_and_others_a_reason(self):
         _, told = report()
         self.assertEqual(told["library"]["backend local"]["value"], "here")

@@ -22,6 +22,7 @@ from defects import (
     experts,
     executor,
     early_roots,
+    devices,
     layers,
     lent,
     library,
@@ -52,6 +53,7 @@ TOPICS = (
     experts,
     pipeline,
     executor,
+    devices,
 )
 DEFECTS = [defect for topic in TOPICS for defect in topic.DEFECTS]
 
@@ -88,7 +90,12 @@ def build(tests):
         script = COPY / "bindings" / "dotnet" / "build.sh"
         if run(["bash", script, BUILD / "dotnet"]).returncode != 0:
             return False
-    return run(["cmake", "--build", BUILD, "--target", "trireme", *programs]).returncode == 0
+    return (
+        run(
+            ["cmake", "--build", BUILD, "--target", "trireme", "trireme_cuda", *programs]
+        ).returncode
+        == 0
+    )
 
 
 def caught(test):

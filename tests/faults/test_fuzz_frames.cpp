@@ -262,7 +262,7 @@ void work(trireme_communicator* group, int rank, Verdict* verdict) {
       ++verdict->rounds;
       continue;
     }
-    if (status > 0 || status < TRIREME_ERROR_INTERNAL) verdict->wrong = "a status that is none";
+    if (status > 0 || status < TRIREME_ERROR_DEVICE) verdict->wrong = "a status that is none";
     verdict->message = trireme_last_error();
     trireme_error_info info = TRIREME_ERROR_INFO_INIT;
     if (trireme_last_error_info(&info) != TRIREME_OK) verdict->wrong = "no error info";

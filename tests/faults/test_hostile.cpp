@@ -281,7 +281,7 @@ class Work {
 
 constexpr int kSteps = 60;
 
-bool known(trireme_status status) { return status <= 0 && status >= TRIREME_ERROR_INTERNAL; }
+bool known(trireme_status status) { return status <= 0 && status >= TRIREME_ERROR_DEVICE; }
 
 extern "C" void work_beside_a_hostile_peer(int rank, void* context, outcome* mine) {
   const Trial& trial = *static_cast<const Trial*>(context);

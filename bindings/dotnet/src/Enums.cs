@@ -21,6 +21,7 @@ namespace Trireme
         Callback = NativeMethods.TRIREME_ERROR_CALLBACK,
         Cancelled = NativeMethods.TRIREME_ERROR_CANCELLED,
         Internal = NativeMethods.TRIREME_ERROR_INTERNAL,
+        Device = NativeMethods.TRIREME_ERROR_DEVICE,
     }
 
     /// <summary>Type of the elements of a buffer.</summary>
@@ -74,6 +75,22 @@ namespace Trireme
         Default = NativeMethods.TRIREME_DEVICE_DEFAULT,
         Host = NativeMethods.TRIREME_DEVICE_HOST,
         Cuda = NativeMethods.TRIREME_DEVICE_CUDA,
+    }
+
+    /// <summary>Whose memory an address is.</summary>
+    public enum MemoryKind
+    {
+        /// <summary>Memory of the host that no device knows.</summary>
+        Host = NativeMethods.TRIREME_MEMORY_KIND_HOST,
+
+        /// <summary>Memory of the host that is locked for CUDA devices.</summary>
+        Pinned = NativeMethods.TRIREME_MEMORY_KIND_PINNED,
+
+        /// <summary>Memory of a CUDA device.</summary>
+        Device = NativeMethods.TRIREME_MEMORY_KIND_DEVICE,
+
+        /// <summary>Memory that moves between host and devices on demand.</summary>
+        Managed = NativeMethods.TRIREME_MEMORY_KIND_MANAGED,
     }
 
     /// <summary>Operations a backend can be asked about.</summary>

@@ -118,6 +118,8 @@ namespace Trireme
                     return new CancelledException(message, failure);
                 case Status.Internal:
                     return new InternalErrorException(message, failure);
+                case Status.Device:
+                    return new DeviceException(message, failure);
                 default:
                     return new TriremeException(status, message, failure);
             }
@@ -257,6 +259,15 @@ namespace Trireme
     {
         internal InternalErrorException(string message, Failure failure)
             : base(Status.Internal, message, failure)
+        {
+        }
+    }
+
+    /// <summary>A device or its driver failed; the message has the driver's code.</summary>
+    public sealed class DeviceException : TriremeException
+    {
+        internal DeviceException(string message, Failure failure)
+            : base(Status.Device, message, failure)
         {
         }
     }

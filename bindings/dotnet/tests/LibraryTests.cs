@@ -221,6 +221,10 @@ namespace Trireme.Tests
                 {
                     SendLast(Environment.GetEnvironmentVariable("DOTNET_TEST_GROUP"));
                 }
+                else if (what == "devices")
+                {
+                    DeviceTests.Tell();
+                }
                 else if (what == "waiting")
                 {
                     Wait();

@@ -25,6 +25,7 @@ __all__ = [
     "CallbackError",
     "CancelledError",
     "InternalError",
+    "DeviceError",
 ]
 
 
@@ -130,6 +131,10 @@ class InternalError(TriremeError):
     """A defect of the library; please report the message."""
 
 
+class DeviceError(TriremeError):
+    """A device or its driver failed; the message has the driver's code."""
+
+
 _CLASSES: dict[int, type[TriremeError]] = {
     _native.TRIREME_ERROR_INVALID_ARGUMENT: InvalidArgumentError,
     _native.TRIREME_ERROR_INVALID_HANDLE: InvalidHandleError,
@@ -146,6 +151,7 @@ _CLASSES: dict[int, type[TriremeError]] = {
     _native.TRIREME_ERROR_CALLBACK: CallbackError,
     _native.TRIREME_ERROR_CANCELLED: CancelledError,
     _native.TRIREME_ERROR_INTERNAL: InternalError,
+    _native.TRIREME_ERROR_DEVICE: DeviceError,
 }
 
 

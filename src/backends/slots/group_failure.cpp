@@ -151,7 +151,7 @@ Status GroupFailure::status_for(Reader reader, const char* operation,
   } else {
     text += " in \"" + seat_.name() + "\"";
   }
-  const bool known = record.code < 0 && record.code >= TRIREME_ERROR_INTERNAL;
+  const bool known = record.code < 0 && record.code >= kLowestStatus;
   const bool heard = recorded_;
   lock.unlock();
   // This rank may see a peer's failure in the segment before that peer tells the others, and

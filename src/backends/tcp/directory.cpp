@@ -590,7 +590,7 @@ Status visit(const Endpoint& endpoint, const Token& token, const Visit& own, con
   // when the serving host vanishes.
   socket.keep_alive(period_of(kIdleNs, own.world_size, kLongestIdleNs));
   TRIREME_RETURN_IF_ERROR(wait_for_reply(socket, wait, stop, &reply));
-  const bool known = reply.code <= TRIREME_OK && reply.code >= TRIREME_ERROR_INTERNAL;
+  const bool known = reply.code <= TRIREME_OK && reply.code >= kLowestStatus;
   if (!known || (reply.code == TRIREME_OK && reply.count != own.world_size)) {
     return Status::failure(TRIREME_ERROR_CORRUPT, "the meeting's answer makes no sense");
   }

@@ -71,7 +71,7 @@ int run(const Settings& settings) {
   std::vector<Section> sections{library_facts()};
   for (Section& section : backend_facts()) sections.push_back(std::move(section));
   for (auto* const facts :
-       {&machine_facts, &limit_facts, &sharing_facts, &network_facts, &job_facts}) {
+       {&device_facts, &machine_facts, &limit_facts, &sharing_facts, &network_facts, &job_facts}) {
     sections.push_back(facts());
   }
   if (!settings.folder.empty()) sections.push_back(folder_facts(settings.folder));

@@ -22,6 +22,8 @@ struct Section {
 // Facts of the library: its path, its backends, and what each can do.
 Section library_facts();
 std::vector<Section> backend_facts();
+// Plugin, driver, devices and NCCL, with every file tried.
+Section device_facts();
 // The grants of the system: cores, memory, limits, ways between processes.
 Section machine_facts();
 Section limit_facts();

@@ -2,6 +2,10 @@
 #include <dlfcn.h>
 #include <trireme/trireme.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <sstream>
+
 #include "cli/doctor/doctor.hpp"
 
 namespace trireme::doctor {
@@ -95,6 +99,24 @@ std::vector<Section> backend_facts() {
     sections.push_back(std::move(section));
   }
   return sections;
+}
+
+Section device_facts() {
+  Section section{"devices", {}};
+  std::uint64_t length = 0;
+  std::string text;
+  if (trireme_device_report(nullptr, 0, &length) == TRIREME_OK) text.resize(length + 1);
+  if (trireme_device_report(text.data(), text.size(), &length) != TRIREME_OK) {
+    section.facts.push_back({"report", "fails", trireme_last_error()});
+    return section;
+  }
+  std::istringstream lines(text.c_str());
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t colon = std::min(line.find(": "), line.size());
+    section.facts.push_back(
+        {line.substr(0, colon), line.substr(std::min(colon + 2, line.size())), ""});
+  }
+  return section;
 }
 
 }  // namespace trireme::doctor

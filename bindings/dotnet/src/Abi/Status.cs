@@ -104,6 +104,11 @@ namespace Trireme
         /// <summary>A defect of the library; please report the message.</summary>
         internal const int TRIREME_ERROR_INTERNAL = -15;
 
+        /// <summary>
+        /// A device or its driver failed; the message has the driver's function and code.
+        /// </summary>
+        internal const int TRIREME_ERROR_DEVICE = -16;
+
         /// <summary>Most ranks that an error names one by one.</summary>
         internal const int TRIREME_MAX_BLAMED_RANKS = 16;
 

@@ -17,6 +17,8 @@ from .context import *
 from .context import PROTOTYPES as _context
 from .experts import *
 from .experts import PROTOTYPES as _experts
+from .device import *
+from .device import PROTOTYPES as _device
 from .failpoint import *
 from .failpoint import PROTOTYPES as _failpoint
 from .layers import *
@@ -72,6 +74,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     **_batch,
     **_communicator,
     **_context,
+    **_device,
+    **_failpoint,
     **_tensor,
     **_experts,
     **_failpoint,

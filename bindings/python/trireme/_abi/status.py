@@ -40,6 +40,8 @@ TRIREME_ERROR_CALLBACK = -13
 TRIREME_ERROR_CANCELLED = -14
 # A defect of the library; please report the message.
 TRIREME_ERROR_INTERNAL = -15
+# A device or its driver failed; the message has the driver's function and code.
+TRIREME_ERROR_DEVICE = -16
 
 # Most ranks that an error names one by one.
 TRIREME_MAX_BLAMED_RANKS = 16

@@ -43,11 +43,13 @@ pub enum Status {
     Cancelled,
     /// A defect of the library; please report the message.
     Internal,
+    /// A device or its driver failed; the message has the driver's code.
+    Device,
     /// A status that is newer than this crate.
     Other(i32),
 }
 
-const STATUSES: [(Status, sys::trireme_status); 15] = [
+const STATUSES: [(Status, sys::trireme_status); 16] = [
     (Status::InvalidArgument, sys::TRIREME_ERROR_INVALID_ARGUMENT),
     (Status::InvalidHandle, sys::TRIREME_ERROR_INVALID_HANDLE),
     (Status::InvalidState, sys::TRIREME_ERROR_INVALID_STATE),
@@ -63,6 +65,7 @@ const STATUSES: [(Status, sys::trireme_status); 15] = [
     (Status::Callback, sys::TRIREME_ERROR_CALLBACK),
     (Status::Cancelled, sys::TRIREME_ERROR_CANCELLED),
     (Status::Internal, sys::TRIREME_ERROR_INTERNAL),
+    (Status::Device, sys::TRIREME_ERROR_DEVICE),
 ];
 
 impl Status {

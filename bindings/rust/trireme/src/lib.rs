@@ -72,6 +72,7 @@ mod collectives;
 mod communicator;
 mod context;
 mod counters;
+mod device;
 mod element;
 mod error;
 mod experts;
@@ -116,6 +117,10 @@ pub use context::{
     BackwardPair, Context, ContextInfo, ContextLayout, ContextMethod, ContextOptions, ForwardPair,
 };
 pub use counters::OptimizerCounters;
+pub use device::{
+    device_count, device_info, device_memory, device_report, memory_info, DeviceInfo, MemoryInfo,
+    MemoryKind,
+};
 pub use element::{Bf16, Bool8, Byte, Dtype, Element, F8E4m3, F8E5m2, Real, Reduction, F16};
 pub use error::{Error, Result, Status};
 pub use experts::{

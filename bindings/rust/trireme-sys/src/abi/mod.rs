@@ -7,6 +7,7 @@ mod collectives;
 mod communicator;
 mod context;
 mod experts;
+mod device;
 mod failpoint;
 mod layers;
 mod log;
@@ -39,6 +40,7 @@ pub use collectives::*;
 pub use communicator::*;
 pub use context::*;
 pub use experts::*;
+pub use device::*;
 pub use failpoint::*;
 pub use layers::*;
 pub use log::*;
@@ -71,6 +73,7 @@ pub const CONSTANTS: &[&[(&str, i64)]] = &[
     collectives::CONSTANTS,
     context::CONSTANTS,
     experts::CONSTANTS,
+    device::CONSTANTS,
     layers::CONSTANTS,
     log::CONSTANTS,
     mesh::CONSTANTS,
@@ -99,6 +102,7 @@ pub fn layout(line: &mut dyn FnMut(&str, &str, usize, usize)) {
     communicator::layout(line);
     context::layout(line);
     experts::layout(line);
+    device::layout(line);
     layers::layout(line);
     mesh::layout(line);
     messages::layout(line);

@@ -43,6 +43,8 @@ constants! {
     TRIREME_ERROR_CANCELLED: trireme_status = -14;
     /// A defect of the library; please report the message.
     TRIREME_ERROR_INTERNAL: trireme_status = -15;
+    /// A device or its driver failed; the message has the driver's function and code.
+    TRIREME_ERROR_DEVICE: trireme_status = -16;
     /// Most ranks that an error names one by one.
     TRIREME_MAX_BLAMED_RANKS: u32 = 16;
 }

@@ -1,0 +1,212 @@
+// The plugin's table.
+#include "devices/cuda/plugin.hpp"
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "devices/cuda/plugin/driver.hpp"
+#include "devices/cuda/plugin/kernels.hpp"
+#include "devices/cuda/plugin/nccl.hpp"
+
+namespace trireme::cuda {
+namespace {
+
+void write(const char* text, char* to, std::uint64_t bytes) {
+  std::snprintf(to, bytes, "%s", text);
+}
+
+// Runs a body that returns a Status; no exception leaves it.
+template <class Body>
+std::int32_t guard(char* text, Body&& body) noexcept {
+  try {
+    const Status status = body();
+    if (!status.ok()) write(status.message().c_str(), text, kTextBytes);
+    return status.code();
+  } catch (const std::bad_alloc&) {
+    write("host memory has run out", text, kTextBytes);
+    return TRIREME_ERROR_OUT_OF_MEMORY;
+  } catch (const std::exception& error) {
+    write(error.what(), text, kTextBytes);
+    return TRIREME_ERROR_INTERNAL;
+  }
+}
+
+Status open(const Driver** out) { return open_driver(least_driver(kernel_toolkit()), out); }
+
+Status count_devices(const Driver& driver, int* out) {
+  int count = 0;
+  if (driver.has_devices) {
+    TRIREME_RETURN_IF_ERROR(driver.check("cuDeviceGetCount", driver.DeviceGetCount(&count)));
+  }
+  *out = count;
+  return Status::success();
+}
+
+Status open_device(std::int32_t index, const Driver** driver, Device* device) {
+  TRIREME_RETURN_IF_ERROR(open(driver));
+  int count = 0;
+  TRIREME_RETURN_IF_ERROR(count_devices(**driver, &count));
+  if (index < 0 || index >= count) {
+    return invalid_argument("index is " + std::to_string(index) + ", but this process sees " +
+                            std::to_string(count) + " CUDA device" + (count == 1 ? "" : "s") +
+                            ", numbered from 0");
+  }
+  return (*driver)->check("cuDeviceGet", (*driver)->DeviceGet(device, index));
+}
+
+// As nvidia-smi writes it.
+void write_uuid(const Uuid& uuid, char* to) {
+  static const char kHex[] = "0123456789abcdef";
+  std::memcpy(to, "GPU-", 4);
+  to += 4;
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) *to++ = '-';
+    const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
+    *to++ = kHex[byte >> 4];
+    *to++ = kHex[byte & 15];
+  }
+  *to = 0;
+}
+
+Status describe(std::int32_t index, trireme_device_info* out) {
+  const Driver* driver = nullptr;
+  Device device = 0;
+  TRIREME_RETURN_IF_ERROR(open_device(index, &driver, &device));
+  trireme_device_info info{};
+  info.struct_size = out->struct_size;
+  info.driver_version = driver->version;
+  Uuid uuid{};
+  std::size_t bytes = 0;
+  int processors = 0;
+  const auto attribute = [&](int number, int* value) {
+    return driver->check("cuDeviceGetAttribute", driver->DeviceGetAttribute(value, number, device));
+  };
+  TRIREME_RETURN_IF_ERROR(driver->check(
+      "cuDeviceGetName", driver->DeviceGetName(info.name, sizeof info.name - 1, device)));
+  TRIREME_RETURN_IF_ERROR(driver->check("cuDeviceGetUuid", driver->DeviceGetUuid(&uuid, device)));
+  TRIREME_RETURN_IF_ERROR(
+      driver->check("cuDeviceTotalMem", driver->DeviceTotalMem(&bytes, device)));
+  TRIREME_RETURN_IF_ERROR(
+      driver->check("cuDeviceGetPCIBusId",
+                    driver->DeviceGetPCIBusId(info.bus_id, sizeof info.bus_id - 1, device)));
+  TRIREME_RETURN_IF_ERROR(attribute(kMultiprocessors, &processors));
+  TRIREME_RETURN_IF_ERROR(attribute(kCapabilityMajor, &info.capability_major));
+  TRIREME_RETURN_IF_ERROR(attribute(kCapabilityMinor, &info.capability_minor));
+  info.multiprocessors = static_cast<std::uint32_t>(processors);
+  info.memory_bytes = bytes;
+  write_uuid(uuid, info.uuid);
+  *out = info;
+  return Status::success();
+}
+
+// The driver tells free memory of the current context alone. The device's own one is made current
+// for the call, and the caller's is current again after it, whatever happens.
+Status read_memory(std::int32_t index, std::uint64_t* out_free, std::uint64_t* out_total) {
+  const Driver* driver = nullptr;
+  Device device = 0;
+  TRIREME_RETURN_IF_ERROR(open_device(index, &driver, &device));
+  ContextHandle* context = nullptr;
+  TRIREME_RETURN_IF_ERROR(
+      driver->check("cuDevicePrimaryCtxRetain", driver->DevicePrimaryCtxRetain(&context, device)));
+  std::size_t free = 0, total = 0;
+  Status status = driver->check("cuCtxPushCurrent", driver->CtxPushCurrent(context));
+  if (status.ok()) {
+    status = driver->check("cuMemGetInfo", driver->MemGetInfo(&free, &total));
+    const Status popped = driver->check("cuCtxPopCurrent", driver->CtxPopCurrent(&context));
+    if (status.ok()) status = popped;
+  }
+  const Status released =
+      driver->check("cuDevicePrimaryCtxRelease", driver->DevicePrimaryCtxRelease(device));
+  if (status.ok()) status = released;
+  TRIREME_RETURN_IF_ERROR(status);
+  *out_free = free;
+  *out_total = total;
+  return status;
+}
+
+Status whose(const void* address, trireme_memory_info* out) {
+  const Driver* driver = nullptr;
+  TRIREME_RETURN_IF_ERROR(open(&driver));
+  unsigned type = 0, managed = 0;
+  int ordinal = -1;
+  Address first = 0;
+  std::size_t bytes = 0;
+  int attributes[] = {kMemoryType, kIsManaged, kOrdinal, kRangeFirst, kRangeBytes};
+  void* data[] = {&type, &managed, &ordinal, &first, &bytes};
+  if (driver->has_devices) {  // there is no memory but the host's without them
+    TRIREME_RETURN_IF_ERROR(
+        driver->check("cuPointerGetAttributes",
+                      driver->PointerGetAttributes(5, attributes, data,
+                                                   reinterpret_cast<std::uintptr_t>(address))));
+  }
+  trireme_memory_info info{};
+  info.struct_size = out->struct_size;
+  const bool known = type == kHostMemory || type == kDeviceMemory;
+  info.kind = !known                  ? TRIREME_MEMORY_KIND_HOST
+              : managed != 0          ? TRIREME_MEMORY_KIND_MANAGED
+              : type == kDeviceMemory ? TRIREME_MEMORY_KIND_DEVICE
+                                      : TRIREME_MEMORY_KIND_PINNED;
+  info.device = {TRIREME_DEVICE_HOST, 0};
+  if (known && ordinal >= 0) info.device = {TRIREME_DEVICE_CUDA, ordinal};
+  if (known) {
+    info.first = reinterpret_cast<void*>(first);
+    info.bytes = bytes;
+  }
+  *out = info;
+  return Status::success();
+}
+
+constexpr Plugin make_table() {
+  Plugin plugin{};
+  plugin.head = {kPluginVersion, TRIREME_VERSION, sizeof(Plugin)};
+  plugin.targets = kernel_targets();
+  plugin.toolkit = kernel_toolkit();
+  plugin.find_driver = [](Found* out, char* text) noexcept {
+    return guard(text, [&]() -> Status {
+      const Driver* driver = nullptr;
+      TRIREME_RETURN_IF_ERROR(open(&driver));
+      out->version = driver->version;
+      write(driver->file.c_str(), out->file, sizeof out->file);
+      return Status::success();
+    });
+  };
+  plugin.find_nccl = [](Found* out, char* text) noexcept {
+    return guard(text, [&]() -> Status {
+      Nccl nccl;
+      TRIREME_RETURN_IF_ERROR(find_nccl(&nccl));
+      out->version = nccl.version;
+      write(nccl.file.c_str(), out->file, sizeof out->file);
+      return Status::success();
+    });
+  };
+  plugin.count = [](std::int32_t* out, char* text) noexcept {
+    return guard(text, [&]() -> Status {
+      const Driver* driver = nullptr;
+      TRIREME_RETURN_IF_ERROR(open(&driver));
+      return count_devices(*driver, out);
+    });
+  };
+  plugin.describe = [](std::int32_t index, trireme_device_info* out, char* text) noexcept {
+    return guard(text, [&] { return describe(index, out); });
+  };
+  plugin.memory = [](std::int32_t index, std::uint64_t* out_free, std::uint64_t* out_total,
+                     char* text) noexcept {
+    return guard(text, [&] { return read_memory(index, out_free, out_total); });
+  };
+  plugin.whose = [](const void* address, trireme_memory_info* out, char* text) noexcept {
+    return guard(text, [&] { return whose(address, out); });
+  };
+  return plugin;
+}
+
+constexpr Plugin kPlugin = make_table();
+
+}  // namespace
+}  // namespace trireme::cuda
+
+extern "C" __attribute__((visibility("default"))) const trireme::PluginHead* trireme_cuda_plugin() {
+  return &trireme::cuda::kPlugin.head;
+}

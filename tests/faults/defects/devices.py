@@ -1,0 +1,35 @@
+"""CUDA devices: the search for the driver, its functions, and what callers hear."""
+
+PLUGIN = "src/devices/cuda/plugin/plugin.cpp"
+DRIVER = "src/devices/cuda/plugin/driver.cpp"
+TEST = "api_test_device"
+
+DEFECTS = [
+    ("devices: too old a driver is taken", DRIVER,
+     "if (driver->version < least) {", "if (driver->version < 0) {", TEST),
+    ("devices: a missing function of the driver goes unnoticed", DRIVER,
+     "if (result != 0 || found != 0 || address == nullptr) {", "if (result != 0) {", TEST),
+    ("devices: the try of a driver is forgotten", DRIVER,
+     "place + \": \" + why;", "why;", TEST),
+    ("devices: a forked child uses the parent's driver", DRIVER,
+     "if (there->process != getpid()) {", "if (false) {", TEST),
+    ("devices: the caller's context is lost", PLUGIN,
+     "driver->check(\"cuCtxPopCurrent\", driver->CtxPopCurrent(&context));",
+     "Status::success();", TEST),
+    ("devices: a failure keeps the primary context", PLUGIN,
+     "  const Status released =\n"
+     "      driver->check(\"cuDevicePrimaryCtxRelease\", "
+     "driver->DevicePrimaryCtxRelease(device));",
+     "  if (!status.ok()) return status;\n"
+     "  const Status released =\n"
+     "      driver->check(\"cuDevicePrimaryCtxRelease\", "
+     "driver->DevicePrimaryCtxRelease(device));", TEST),
+    ("devices: one number too many", PLUGIN, "index < 0 || index >= count",
+     "index < 0 || index > count", TEST),
+    ("devices: locked memory is a device's", PLUGIN, "type == kDeviceMemory ? TRIREME_MEMORY_KIND_DEVICE",
+     "type != 0 ? TRIREME_MEMORY_KIND_DEVICE", TEST),
+    ("devices: another NCCL hides that the named one is missing",
+     "src/devices/cuda/plugin/search.cpp",
+     "const std::string named = value_of(environment, \"TRIREME_NCCL_LIBRARY\");\n"
+     "  if (!named.empty()) return {named};", "", "unit_test_cuda_search"),
+]
