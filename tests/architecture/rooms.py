@@ -119,10 +119,7 @@ ROOMS = {
         "the boundary: check, call down, translate",
         "store parallel/context parallel/executor parallel/experts parallel/layout parallel/pipeline "
         "parallel/tensor trainer optimizer optimizer/rules model collectives schedules backends "
-        "backends/gloo backends/mpi kernels platform public",
-        "store parallel/context parallel/pipeline parallel/tensor trainer optimizer optimizer/rules model "
-        "collectives schedules backends backends/gloo backends/mpi devices/cuda kernels "
-        "platform public",
+        "backends/gloo backends/mpi devices/cuda kernels platform public",
     ),
     "launch": Room("starts workers and ends them", "net platform"),
     "cli/bench": Room("trireme bench", "schedules public"),

@@ -259,6 +259,8 @@ class Tensor:
         check(library.trireme_tensor_create(communicator._handle, byref(options), byref(handle)))
         self._own(handle, communicator.rank, sequence)
 
+    _products: Caller | None = None
+
     def _own(self, handle: c_void_p, rank: int, sequence: bool) -> None:
         self._handle = handle.value
         self._close = weakref.finalize(self, library.trireme_tensor_destroy, self._handle)

@@ -15,10 +15,10 @@ from .communicator import *
 from .communicator import PROTOTYPES as _communicator
 from .context import *
 from .context import PROTOTYPES as _context
-from .experts import *
-from .experts import PROTOTYPES as _experts
 from .device import *
 from .device import PROTOTYPES as _device
+from .experts import *
+from .experts import PROTOTYPES as _experts
 from .failpoint import *
 from .failpoint import PROTOTYPES as _failpoint
 from .layers import *
@@ -75,7 +75,6 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     **_communicator,
     **_context,
     **_device,
-    **_failpoint,
     **_tensor,
     **_experts,
     **_failpoint,

@@ -6,8 +6,8 @@ mod buffer;
 mod collectives;
 mod communicator;
 mod context;
-mod experts;
 mod device;
+mod experts;
 mod failpoint;
 mod layers;
 mod log;
@@ -39,8 +39,8 @@ pub use buffer::*;
 pub use collectives::*;
 pub use communicator::*;
 pub use context::*;
-pub use experts::*;
 pub use device::*;
+pub use experts::*;
 pub use failpoint::*;
 pub use layers::*;
 pub use log::*;
@@ -72,8 +72,8 @@ pub use vocabulary::*;
 pub const CONSTANTS: &[&[(&str, i64)]] = &[
     collectives::CONSTANTS,
     context::CONSTANTS,
-    experts::CONSTANTS,
     device::CONSTANTS,
+    experts::CONSTANTS,
     layers::CONSTANTS,
     log::CONSTANTS,
     mesh::CONSTANTS,
@@ -101,8 +101,8 @@ pub fn layout(line: &mut dyn FnMut(&str, &str, usize, usize)) {
     collectives::layout(line);
     communicator::layout(line);
     context::layout(line);
-    experts::layout(line);
     device::layout(line);
+    experts::layout(line);
     layers::layout(line);
     mesh::layout(line);
     messages::layout(line);
