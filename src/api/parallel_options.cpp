@@ -57,7 +57,7 @@ Status read_text(const trireme_parallel_options& options, std::uint32_t ranks,
                          schedule.stages(), "stages in all");
 }
 
-Status make_named(const trireme_parallel_options& options, std::uint32_t ranks,
+Status make_parallel_order(const trireme_parallel_options& options, std::uint32_t ranks,
                   PipelineSchedule* out) {
   if (options.micro_batches == 0) {
     return invalid_argument("options.micro_batches is 0, but a pipeline needs 1 or more");
@@ -116,7 +116,7 @@ Status make_schedule_of(const trireme_parallel_options& options, ParallelWish* o
   auto made = std::make_shared<PipelineSchedule>();
   const bool text = options.schedule_text != nullptr;
   TRIREME_RETURN_IF_ERROR(text ? read_text(options, ranks, made.get())
-                               : make_named(options, ranks, made.get()));
+                               : make_parallel_order(options, ranks, made.get()));
   const pipeline::Schedule& schedule = made->schedule;
   const std::uint32_t stages = schedule.stages();
   out->costs = pipeline::equal_costs(stages, std::max(stages / ranks, 1u), 0);
