@@ -73,8 +73,9 @@ constexpr const char* kNetwork[] = {
     "meeting.mid_tell",       "mesh.before_listen",    "mesh.before_dial",    "mesh.before_watch",
     "signs.before_count",     "mesh.before_adopt",     "frame.mid_head",      "frame.mid_body",
     "frame.before_rest",      "piece.before_first",    "piece.mid_piece",     "piece.before_done",
-    "leave.before_goodbye",   "leave.after_goodbye",   "memory.before_join",  "memory.before_use",
-    "store.before_ask",       "store.after_ask",       "store.before_take",   "store.before_answer",
+    "leave.before_goodbye",   "leave.after_goodbye",   "leave.before_taken",  "memory.before_join",
+    "memory.before_use",      "store.before_ask",      "store.after_ask",     "store.before_take",
+    "store.before_answer",
 };
 // In models and their optimizers.
 constexpr const char* kTraining[] = {

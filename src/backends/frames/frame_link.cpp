@@ -702,6 +702,7 @@ Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t byte
     return corrupt_frame(me_, from, "a goodbye of a wrong length");
   }
   std::memcpy(&last, rest, bytes);
+  TRIREME_RETURN_IF_ERROR(failpoint("leave", "before_taken"));
   if (left_ != nullptr) left_(from);
   decisions_.lose(from);  // its words there came before this frame
   {

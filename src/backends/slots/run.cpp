@@ -185,6 +185,8 @@ Status Run::explain(const Status& moved) {
         relay->fetch(call_.op.channel);
         TRIREME_RETURN_IF_ERROR(compare());
       }
+      // The end of a connection may overtake the goodbye of its rank, which comes by another one.
+      TRIREME_RETURN_IF_ERROR(arrivals_.look_for_gone());
       const Deadline pause = fetches ? Deadline::after(kFetchNs) : backoff;
       if (!call_.group.failure().happened()) call_.group.bells().sleep(bell, seen, pause);
     }

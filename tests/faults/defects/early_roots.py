@@ -1,4 +1,5 @@
-"""Small collectives with a root between hosts, whose ranks leave early."""
+"""Small collectives with a root between hosts, whose ranks leave early; and ranks that leave the
+group in the middle of a large one."""
 
 ROOTED = "src/backends/slots/rooted.cpp"
 FRAMES = "src/backends/frames/slot_frames.cpp"
@@ -24,4 +25,8 @@ DEFECTS = [
      "if (state.expected && !needs_data) continue;", "if (!needs_data) continue;", TEST),
     ("early roots: the slot of a call is chosen by its position", FRAMES,
      "lane.slots[stamp(0) > stamp(1) ? 1 : 0];", "lane.slots[(header.position - 1) & 1];", TEST),
+    ("early roots: the end of a connection hides that its rank has left",
+     "src/backends/slots/run.cpp",
+     "TRIREME_RETURN_IF_ERROR(arrivals_.look_for_gone()); const Deadline pause",
+     "const Deadline pause", "api_test_many_ranks TRIREME_TEST_QUICK=1"),
 ]
