@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::os::raw::c_void;
 use std::ptr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use trireme_sys as sys;
@@ -11,6 +12,7 @@ use crate::collectives::same;
 use crate::element::Element;
 use crate::error::{c_text, check, Result};
 use crate::handle::{option_ns, Handle};
+use crate::layer_callers::{check_pass, ActivationCall, Activations, Products};
 use crate::tensor::Tensor;
 
 /// The extent of a linear layer's weight that ranks split.
@@ -110,6 +112,7 @@ pub struct LinearInfo {
 pub struct Linear<T: Element, G: Element = T> {
     handle: Handle<sys::trireme_linear>,
     kind: LinearKind,
+    products: Option<Arc<Products>>,
     elements: PhantomData<fn(T, G)>,
 }
 
@@ -155,7 +158,8 @@ impl<T: Element, G: Element> Linear<T, G> {
         let handle = Handle::create(|out| {
             check(unsafe { sys::trireme_linear_create(tensor.raw(), &raw, out) })
         })?;
-        let layer = Linear { handle, kind: options.kind, elements: PhantomData };
+        let products = tensor.products.clone();
+        let layer = Linear { handle, kind: options.kind, products, elements: PhantomData };
         let gradients = layer.raw_info()?.gradient_dtype;
         same("the type of gradients", G::DTYPE as usize, "the layer", gradients as usize)?;
         Ok(layer)
@@ -205,7 +209,7 @@ impl<T: Element, G: Element> Linear<T, G> {
         same("output", output.len(), "the layer", info.output_count)?;
         at_least(kept, if self.kind == LinearKind::Column { info.kept_bytes } else { 0 })?;
         // SAFETY: layers.h: "Keeps no pointer"; the slices live and have the lengths of the info.
-        check(unsafe {
+        let status = unsafe {
             sys::trireme_linear_forward(
                 self.handle.get(),
                 read(Some(input)),
@@ -215,7 +219,8 @@ impl<T: Element, G: Element> Linear<T, G> {
                 write(Some(kept)),
                 &pass(timeout, false),
             )
-        })
+        };
+        check_pass::<T>(status, self.products.as_ref(), None)
     }
 
     /// Computes the gradient of the input. `kept` has info.kept_bytes for a row layer with
@@ -234,7 +239,7 @@ impl<T: Element, G: Element> Linear<T, G> {
         same("input_gradient", input_gradient.len(), "the layer", info.input_count)?;
         at_least(kept, if self.kind == LinearKind::Row { info.kept_bytes } else { 0 })?;
         // SAFETY: as in forward().
-        check(unsafe {
+        let status = unsafe {
             sys::trireme_linear_backward_input(
                 self.handle.get(),
                 read(Some(output_gradient)),
@@ -243,7 +248,8 @@ impl<T: Element, G: Element> Linear<T, G> {
                 write(Some(kept)),
                 &pass(timeout, false),
             )
-        })
+        };
+        check_pass::<T>(status, self.products.as_ref(), None)
     }
 
     /// Computes the gradients of weight and bias, or adds them to what is there.
@@ -266,7 +272,7 @@ impl<T: Element, G: Element> Linear<T, G> {
         same("bias_gradient", biases, "the layer", info.bias_count)?;
         at_least(kept, info.kept_bytes)?;
         // SAFETY: as in forward().
-        check(unsafe {
+        let status = unsafe {
             sys::trireme_linear_backward_weight(
                 self.handle.get(),
                 read(Some(input)),
@@ -276,7 +282,8 @@ impl<T: Element, G: Element> Linear<T, G> {
                 write(bias_gradient),
                 &pass(timeout, add),
             )
-        })
+        };
+        check_pass::<T>(status, self.products.as_ref(), None)
     }
 }
 
@@ -286,6 +293,8 @@ impl<T: Element, G: Element> Drop for Linear<T, G> {
         unsafe { sys::trireme_linear_destroy(self.handle.get()) }
     }
 }
+
+type Answer = std::result::Result<(), String>;
 
 /// The activation between the two layers of an MLP.
 #[non_exhaustive]
@@ -302,6 +311,10 @@ pub enum Activation {
     Swiglu = sys::TRIREME_ACTIVATION_KIND_SWIGLU,
     /// x/2 (1 + erf(x / sqrt(2))).
     Gelu = sys::TRIREME_ACTIVATION_KIND_GELU,
+    /// Closures of the caller, of [`Mlp::with_activation`]: one input for each output.
+    Caller = sys::TRIREME_ACTIVATION_KIND_CALLER,
+    /// The same with two inputs for each output, a gate and a value.
+    GatedCaller = -1,
 }
 
 /// One MLP: a column-parallel layer, an activation and a row-parallel layer.
@@ -370,23 +383,55 @@ pub struct Mlp<T: Element, G: Element = T> {
     input: u64,
     output: u64,
     bias: bool,
+    products: Option<Arc<Products>>,
+    activations: Option<Arc<Activations<T>>>,
     elements: PhantomData<fn(T, G)>,
 }
 
 impl<T: Element, G: Element> Mlp<T, G> {
     /// Makes an MLP. Does not wait for the other ranks.
     pub fn new(tensor: &Tensor, options: &MlpOptions<'_>) -> Result<Self> {
+        Self::create(tensor, options, None)
+    }
+
+    /// Makes an MLP with the activation [`Activation::Caller`] or [`Activation::GatedCaller`]. An
+    /// error or a panic of a closure fails the pass on all ranks with `Status::Callback`; its own
+    /// rank gets the text. For the same bits with every number of ranks, an output depends on the
+    /// inputs of its own column alone.
+    pub fn with_activation(
+        tensor: &Tensor,
+        options: &MlpOptions<'_>,
+        forward: impl FnMut(&mut ActivationCall<'_, T>) -> Answer + Send + 'static,
+        backward: impl FnMut(&mut ActivationCall<'_, T>) -> Answer + Send + 'static,
+    ) -> Result<Self> {
+        let activations = Activations::new(Box::new(forward), Box::new(backward));
+        Self::create(tensor, options, Some(activations))
+    }
+
+    fn create(
+        tensor: &Tensor,
+        options: &MlpOptions<'_>,
+        activations: Option<Arc<Activations<T>>>,
+    ) -> Result<Self> {
         let name = c_text(options.name, "name")?;
         let mut raw = sys::trireme_mlp_options::init();
         raw.name = name.as_ptr();
         raw.flags = if options.bias { sys::TRIREME_MLP_FLAG_BIAS as u32 } else { 0 };
         raw.dtype = T::DTYPE as i32;
         raw.activation = options.activation as i32;
+        if options.activation == Activation::GatedCaller {
+            raw.activation = sys::TRIREME_ACTIVATION_KIND_CALLER;
+            raw.flags |= sys::TRIREME_MLP_FLAG_GATED as u32;
+        }
+        if let Some(activations) = &activations {
+            activations.put(&mut raw);
+        }
         raw.input = options.input;
         raw.hidden = options.hidden;
         raw.output = options.output;
         raw.rows = options.rows;
-        // SAFETY: layers.h: "Keeps no pointer into `options`, but for user_data", which is NULL.
+        // SAFETY: layers.h: "Keeps no pointer into `options`, but for user_data", which is NULL or
+        // lives as long as the MLP.
         let handle = Handle::create(|out| {
             check(unsafe { sys::trireme_mlp_create(tensor.raw(), &raw, out) })
         })?;
@@ -395,6 +440,8 @@ impl<T: Element, G: Element> Mlp<T, G> {
             input: options.input,
             output: options.output,
             bias: options.bias,
+            products: tensor.products.clone(),
+            activations,
             elements: PhantomData,
         };
         let gradients = mlp.raw_info()?.gradient_dtype;
@@ -461,7 +508,7 @@ impl<T: Element, G: Element> Mlp<T, G> {
         at_least(kept, info.kept_bytes)?;
         let raw = self.weights(&info, weights)?;
         // SAFETY: layers.h: "Keeps no pointer"; the slices live and have the lengths of the info.
-        check(unsafe {
+        let status = unsafe {
             sys::trireme_mlp_forward(
                 self.handle.get(),
                 read(Some(input)),
@@ -470,7 +517,8 @@ impl<T: Element, G: Element> Mlp<T, G> {
                 write(Some(kept)),
                 &pass(timeout, false),
             )
-        })
+        };
+        check_pass::<T>(status, self.products.as_ref(), self.activations.as_ref())
     }
 
     /// Computes the gradient of the input.
@@ -488,7 +536,7 @@ impl<T: Element, G: Element> Mlp<T, G> {
         at_least(kept, info.kept_bytes)?;
         let raw = self.weights(&info, weights)?;
         // SAFETY: as in forward().
-        check(unsafe {
+        let status = unsafe {
             sys::trireme_mlp_backward_input(
                 self.handle.get(),
                 read(Some(output_gradient)),
@@ -497,7 +545,8 @@ impl<T: Element, G: Element> Mlp<T, G> {
                 write(Some(kept)),
                 &pass(timeout, false),
             )
-        })
+        };
+        check_pass::<T>(status, self.products.as_ref(), self.activations.as_ref())
     }
 
     /// Computes the gradients of weights and biases, or adds them to what is there.
@@ -530,7 +579,7 @@ impl<T: Element, G: Element> Mlp<T, G> {
         raw.fc2_weight = write(Some(gradients.fc2_weight));
         raw.fc2_bias = write(gradients.fc2_bias);
         // SAFETY: as in forward().
-        check(unsafe {
+        let status = unsafe {
             sys::trireme_mlp_backward_weight(
                 self.handle.get(),
                 read(Some(input)),
@@ -539,7 +588,8 @@ impl<T: Element, G: Element> Mlp<T, G> {
                 &raw,
                 &pass(timeout, add),
             )
-        })
+        };
+        check_pass::<T>(status, self.products.as_ref(), self.activations.as_ref())
     }
 }
 

@@ -79,6 +79,7 @@ mod experts;
 pub mod failpoint;
 mod handle;
 mod hook;
+mod layer_callers;
 mod layers;
 mod lists;
 mod log;
@@ -127,6 +128,7 @@ pub use experts::{
     ExpertDrop, ExpertScores, Experts, ExpertsInfo, ExpertsOptions, RouteInputs, Routing,
 };
 pub use hook::{Bucket, BucketPart, HookMoment};
+pub use layer_callers::{ActivationCall, Product};
 pub use layers::{
     Activation, Linear, LinearInfo, LinearKind, LinearOptions, Mlp, MlpGradients, MlpInfo,
     MlpOptions, MlpWeights,

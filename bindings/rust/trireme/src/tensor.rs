@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::os::raw::c_void;
+use std::sync::Arc;
 use std::time::Duration;
 
 use trireme_sys as sys;
@@ -12,6 +13,7 @@ use crate::communicator::Communicator;
 use crate::element::Element;
 use crate::error::{c_text, check, Result};
 use crate::handle::{option_ns, Handle};
+use crate::layer_callers::{Product, Products};
 
 /// The provider of the matrix products of layers.
 #[non_exhaustive]
@@ -63,11 +65,33 @@ pub struct Heads {
 pub struct Tensor {
     pub(crate) handle: Handle<sys::trireme_tensor>,
     rank: i32,
+    /// The library reaches them inside passes of layers only, which hold them, too.
+    pub(crate) products: Option<Arc<Products>>,
 }
 
 impl Tensor {
     /// Makes a tensor object. Does not wait for the other ranks.
     pub fn new(communicator: &Communicator, options: &TensorOptions<'_>) -> Result<Self> {
+        Self::create(communicator, options, None)
+    }
+
+    /// Makes a tensor object whose products a closure computes; `options.gemm` must be `None`. An
+    /// error or a panic of it fails the pass on all ranks with `Status::Callback`; its own rank gets
+    /// the text.
+    pub fn with_products(
+        communicator: &Communicator,
+        options: &TensorOptions<'_>,
+        multiply: impl FnMut(&mut Product<'_>) -> std::result::Result<(), String> + Send + 'static,
+    ) -> Result<Self> {
+        same("providers in options.gemm", options.gemm.iter().count(), "with_products", 0)?;
+        Self::create(communicator, options, Some(Products::new(Box::new(multiply))))
+    }
+
+    fn create(
+        communicator: &Communicator,
+        options: &TensorOptions<'_>,
+        products: Option<Arc<Products>>,
+    ) -> Result<Self> {
         let mut raw = sys::trireme_tensor_options::init();
         raw.blocks = options.blocks;
         raw.timeout_ns = option_ns(options.timeout);
@@ -91,14 +115,18 @@ impl Tensor {
         if let Some(name) = &library {
             gemm.library = name.as_ptr();
         }
-        if options.gemm.is_some() {
+        if let Some(products) = &products {
+            products.put(&mut gemm);
+        }
+        if options.gemm.is_some() || products.is_some() {
             raw.gemm = &gemm;
         }
-        // SAFETY: tensor.h: "Keeps no pointer into `options`, but for user_data", which is NULL.
+        // SAFETY: tensor.h: "Keeps no pointer into `options`, but for user_data", which is NULL or
+        // lives as long as the tensor object and its layers.
         let handle = Handle::create(|out| {
             check(unsafe { sys::trireme_tensor_create(communicator.handle.get(), &raw, out) })
         })?;
-        Ok(Tensor { handle, rank: communicator.rank() })
+        Ok(Tensor { handle, rank: communicator.rank(), products })
     }
 
     pub(crate) fn raw(&self) -> *mut sys::trireme_tensor {

@@ -4,8 +4,8 @@ mod support;
 
 use support::{fails, ranks};
 use trireme::{
-    Activation, Bf16, Gemm, Linear, LinearOptions, Mlp, MlpGradients, MlpOptions, MlpWeights,
-    Status, Tensor, TensorOptions,
+    Activation, ActivationCall, Bf16, Gemm, Linear, LinearOptions, Mlp, MlpGradients, MlpOptions,
+    MlpWeights, Product, Status, Tensor, TensorOptions,
 };
 
 const ROWS: usize = 3;
@@ -168,5 +168,148 @@ fn arrays_and_providers_are_checked() {
             Tensor::new(group, &TensorOptions { gemm, ..TensorOptions::default() }),
             Status::Unsupported,
         );
+    });
+}
+
+/// In f32, from left to right.
+fn multiply(p: &mut Product<'_>) -> Result<(), String> {
+    for i in 0..p.rows() {
+        for j in 0..p.columns() {
+            let sum: f32 = (0..p.depth())
+                .map(|k| {
+                    let (left, right) = (p.left::<f32>().unwrap(), p.right::<f32>().unwrap());
+                    let at = if p.left_transposed() { (k, i) } else { (i, k) };
+                    let to = if p.right_transposed() { (j, k) } else { (k, j) };
+                    left[at.0 * p.left_step() + at.1] * right[to.0 * p.right_step() + to.1]
+                })
+                .sum();
+            p.result_row::<f32>(i).unwrap()[j] += sum;
+        }
+    }
+    assert!(p.left::<f64>().is_none() && p.result_row::<Bf16>(0).is_none());
+    Ok(())
+}
+
+#[test]
+fn products_of_the_caller_are_those_that_layers_use() {
+    ranks(3, |group| {
+        let (x, w) = (whole(ROWS * INPUT, 1), whole(HIDDEN * INPUT, 2));
+        let y = product(&x, &turned(&w, INPUT), ROWS, INPUT, HIDDEN);
+        let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let calls = count.clone();
+        let options = TensorOptions { blocks: 3, ..TensorOptions::default() };
+        let tensor = Tensor::with_products(group, &options, move |p| {
+            calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            multiply(p)
+        })
+        .unwrap();
+        let own = tensor.range(HIDDEN as u64).unwrap();
+        let own = own.start as usize..own.end as usize;
+        let of_layer = LinearOptions::column("fc1", INPUT as u64, HIDDEN as u64, ROWS as u64);
+        let mut layer = Linear::<f32>::new(&tensor, &of_layer).unwrap();
+        drop(tensor); // the closure lives as long as the layer
+        let mine = &w[own.start * INPUT..own.end * INPUT];
+        let mut output = vec![f32::NAN; ROWS * own.len()];
+        layer.forward(&x, mine, None, &mut output, &mut [], None).unwrap();
+        assert_eq!(output, columns_of(&y, HIDDEN, own.clone()));
+        assert!(count.load(std::sync::atomic::Ordering::SeqCst) > 0);
+        drop(layer);
+        assert_eq!(std::sync::Arc::strong_count(&count), 1, "the closure is gone");
+        let both = TensorOptions { gemm: Some(Gemm::Builtin), ..options };
+        let refused = Tensor::with_products(group, &both, multiply).unwrap_err();
+        assert_eq!(refused.status(), Status::InvalidArgument);
+    });
+}
+
+/// Output and gradient of an MLP with weights of 1.
+fn activated(mlp: &mut Mlp<f32>) -> trireme::Result<Vec<f32>> {
+    let inputs: Vec<f32> = (-4..5).map(|i| i as f32).collect();
+    let (mut output, mut gradient) = (vec![0.0; 9], vec![0.0; 9]);
+    let gated = mlp.info()?.fc1_rows as usize;
+    let ones = vec![1.0; gated];
+    let weights =
+        MlpWeights { fc1_weight: &ones, fc1_bias: None, fc2_weight: &[1.0], fc2_bias: None };
+    let mut kept = vec![0; mlp.info()?.kept_bytes];
+    mlp.forward(&inputs, &weights, &mut output, &mut kept, None)?;
+    mlp.backward_input(&[1.0; 9], &weights, &mut gradient, &mut kept, None)?;
+    output.append(&mut gradient);
+    Ok(output)
+}
+
+#[test]
+fn activations_of_the_caller_are_those_that_mlps_use() {
+    ranks(1, |group| {
+        let tensor = Tensor::new(group, &options_of_one()).unwrap();
+        let of_mlp = |name, activation| MlpOptions {
+            name,
+            activation,
+            input: 1,
+            hidden: 1,
+            output: 1,
+            rows: 9,
+            bias: false,
+        };
+        let forward = |call: &mut ActivationCall<'_, f32>| {
+            for (to, x) in call.result.iter_mut().zip(call.input) {
+                *to = x.max(0.0);
+            }
+            Ok(())
+        };
+        let backward = |call: &mut ActivationCall<'_, f32>| {
+            for (i, x) in call.input.iter().enumerate() {
+                call.result[i] = if *x > 0.0 { call.output_gradient[i] } else { 0.0 };
+            }
+            Ok(())
+        };
+        let own = of_mlp("own", Activation::Caller);
+        let mut own = Mlp::with_activation(&tensor, &own, forward, backward).unwrap();
+        let mut library = Mlp::new(&tensor, &of_mlp("library", Activation::Relu)).unwrap();
+        assert_eq!(activated(&mut own).unwrap(), activated(&mut library).unwrap());
+        let mut gelu = Mlp::new(&tensor, &of_mlp("gelu", Activation::Gelu)).unwrap();
+        assert_eq!(activated(&mut gelu).unwrap()[5], 0.841_344_746_068_542_9_f64 as f32);
+
+        // Gate times value, which are equal here.
+        let gated = of_mlp("gated", Activation::GatedCaller);
+        let mut gated = Mlp::with_activation(
+            &tensor,
+            &gated,
+            |call| {
+                assert_eq!((call.columns, call.input_columns), (1, 2));
+                for (to, x) in call.result.iter_mut().zip(call.input.chunks(2)) {
+                    *to = x[0] * x[1];
+                }
+                Ok(())
+            },
+            |_: &mut ActivationCall<'_, f32>| Err("no slope".into()),
+        )
+        .unwrap();
+        let failed = activated(&mut gated).unwrap_err();
+        assert_eq!(failed.status(), Status::Callback);
+        assert!(failed.to_string().contains("no slope"), "{failed}");
+        assert!(Mlp::<f32>::new(&tensor, &of_mlp("none", Activation::Caller)).is_err());
+        let silu = of_mlp("silu", Activation::Silu);
+        assert!(Mlp::<f32>::with_activation(&tensor, &silu, forward, backward).is_err());
+    });
+}
+
+fn options_of_one() -> TensorOptions<'static> {
+    TensorOptions { gemm: Some(Gemm::Builtin), ..TensorOptions::default() }
+}
+
+#[test]
+fn a_closure_that_panics_fails_all_ranks() {
+    ranks(2, |group| {
+        let fails = group.rank() == 1;
+        let tensor = Tensor::with_products(group, &TensorOptions::default(), move |p| {
+            assert!(!fails, "of rank 1");
+            multiply(p)
+        })
+        .unwrap();
+        let row = LinearOptions::row("row", 2, 2, 1);
+        let mut layer = Linear::<f32>::new(&tensor, &row).unwrap();
+        let (one, mut two) = ([1.0], [0.0; 2]);
+        let failed = layer.forward(&one, &[1.0; 2], None, &mut two, &mut [], None).unwrap_err();
+        assert_eq!(failed.status(), Status::Callback);
+        assert_eq!(failed.to_string().contains("panicked: of rank 1"), fails, "{failed}");
     });
 }
