@@ -202,7 +202,10 @@ step_oracle() {
 }
 step_defects() { run_counted defects "$python" "$root/tests/faults/seeded_defects.py"; }
 step_readme() { run_counted readme "$python" "$root/tests/readme/test_readme.py"; }
-step_cuda() { skip "cuda: the CUDA and NCCL backends are not in this release; capabilities say so"; }
+step_cuda() {
+    command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || skip "cuda: nvcc is missing: the plugin has no kernels"
+    skip "cuda: communicators and models on devices are not in this release; capabilities say so"
+}
 step_quickstart() {
     # On a machine that has nothing yet: here, by now, everything is installed.
     local status=0

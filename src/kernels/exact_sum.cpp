@@ -9,12 +9,15 @@
 #include <iterator>
 #include <limits>
 
+#include "kernels/elements/anywhere.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/vector.hpp"
 
 namespace trireme::kernels {
 
 namespace {
+
+#include "kernels/elements/digits.inc"
 
 constexpr int kLowest = 1088;  // bit 0 of digit 0 weighs 2^-kLowest
 constexpr std::uint64_t kLow32 = 0xffffffff;
@@ -54,24 +57,11 @@ void add_squares_of(ExactSum& sum, SquareLoop loop, const unsigned char* values,
 }  // namespace
 
 void ExactSum::add(double value) {
-  const auto bits = std::bit_cast<std::uint64_t>(value);
-  const int exponent = static_cast<int>((bits >> 52) & 0x7ff);
-  std::uint64_t mantissa = bits & ((1ull << 52) - 1);
-  if (exponent == 0x7ff) {
+  if (!has_digits(value)) {
     ++not_finite;
     return;
   }
-  if (exponent != 0) mantissa |= 1ull << 52;
-  // value = mantissa * 2^(max(exponent, 1) - 1075)
-  const int position = (exponent == 0 ? 1 : exponent) - 1075 + kLowest;
-  const int digit = position / 32;
-  const int shift = position % 32;
-  const std::uint64_t low = (mantissa & kLow32) << shift;
-  const std::uint64_t high = ((mantissa >> 32) << shift) + (low >> 32);
-  const std::int64_t sign = (bits >> 63) != 0 ? -1 : 1;
-  digits[digit] += sign * static_cast<std::int64_t>(low & kLow32);
-  digits[digit + 1] += sign * static_cast<std::int64_t>(high & kLow32);
-  digits[digit + 2] += sign * static_cast<std::int64_t>(high >> 32);
+  split_digits(value, [this](int digit, std::int64_t part) { digits[digit] += part; });
   if (++pending >= 1 << 30) normalise();
 }
 

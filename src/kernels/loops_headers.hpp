@@ -14,6 +14,7 @@
 #include <immintrin.h>
 #endif
 
+#include "kernels/elements/anywhere.hpp"
 #include "kernels/vector.hpp"
 
 #if defined(__clang__)

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <iterator>
 
+#include "kernels/elements/anywhere.hpp"
+
 namespace trireme::kernels {
 namespace {
 

@@ -20,12 +20,14 @@ Room = namedtuple("Room", "duty includes")
 ROOMS = {
     "platform": Room("status, clock, threads, files, log, failpoints", "public"),
     "net": Room("sockets, endpoints, the job's token, handshakes", "platform public"),
-    "kernels": Room("typed loops over memory", "platform public"),
+    "kernels/elements": Room("formulas of one element, for loops and for devices", ""),
+    "kernels": Room("typed loops over memory", "kernels/elements platform public"),
     "schedules": Room("algorithms of collectives, step by step; pure", "public"),
     "sharding": Room("who holds what: layouts, plans, meshes; pure", "platform public"),
     "devices/cuda": Room("CUDA devices, found at run time", "platform public"),
     "devices/cuda/plugin": Room(
-        "opens the CUDA driver and NCCL, holds the kernels", "devices/cuda platform public"
+        "opens the CUDA driver and NCCL, holds the kernels",
+        "devices/cuda kernels kernels/elements platform public",
     ),
     "backends": Room("what a backend is; what calls compare", "platform public"),
     "backends/slots": Room(
@@ -156,7 +158,7 @@ def target_of(include):
 def sources(root=ROOT):
     """Every source of src/: its path from `root`, its room, its text."""
     for path in sorted((root / "src").rglob("*")):
-        if path.suffix in (".cpp", ".hpp", ".inc"):
+        if path.suffix in (".cpp", ".hpp", ".inc", ".cu"):
             name = path.relative_to(root)
             yield name, "/".join(name.parts[1:-1]), path.read_text()
 

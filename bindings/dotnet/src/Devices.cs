@@ -61,7 +61,7 @@ namespace Trireme
     public static class Devices
     {
         /// <summary>
-        /// What was found of CUDA and NCCL, a line each, with every file tried.
+        /// Tells what was found of CUDA and NCCL, a line each, with every file tried.
         /// </summary>
         public static unsafe string Report
         {

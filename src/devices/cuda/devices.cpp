@@ -63,9 +63,10 @@ std::string line(const std::string& what, const std::string& text) {
 }
 
 std::string describe_plugin(const Plugin& plugin) {
-  if (*plugin.targets == 0) return "here, without kernels: its build had no nvcc";
-  return "here, with kernels for " + std::string(plugin.targets) + " by CUDA " +
-         text_of_version(plugin.toolkit);
+  const Kernels kernels = plugin.kernels();
+  if (kernels.image == nullptr) return "here, without kernels: its build had no nvcc";
+  return "here, with kernels for " + std::string(kernels.targets) + " by CUDA " +
+         text_of_version(kernels.toolkit);
 }
 
 std::string describe_device(std::int32_t index) {

@@ -22,12 +22,17 @@ struct Found {
   char file[1024];
 };
 
+// The kernels in a plugin, as cuLibraryLoadData() takes them.
+struct Kernels {
+  const void* image;  // null if the build had no nvcc
+  std::uint64_t bytes;
+  const char* targets;   // "compute_75 sm_80", or ""
+  std::int32_t toolkit;  // the CUDA that compiled them, as 1000 * major + 10 * minor, or 0
+};
+
 struct Plugin {
   PluginHead head;  // of kPluginVersion
-  // The kernels in this plugin: "sm_80 sm_90 compute_75", or "" if the build had no nvcc.
-  const char* targets;
-  std::int32_t toolkit;  // the CUDA that compiled them, as 1000 * major + 10 * minor, or 0
-
+  Kernels (*kernels)() noexcept;
   // Each returns a status. Unless it is TRIREME_OK, `text` gets the reason, and *out stays as it
   // is.
   std::int32_t (*find_driver)(Found* out, char* text) noexcept;

@@ -32,4 +32,13 @@ DEFECTS = [
      "src/devices/cuda/plugin/search.cpp",
      "const std::string named = value_of(environment, \"TRIREME_NCCL_LIBRARY\");\n"
      "  if (!named.empty()) return {named};", "", "unit_test_cuda_search"),
+    ("devices: the digits of a norm are not cleared", "src/kernels/elements/kernels.inc",
+     "shared.sum[i] = 0;", "shared.sum[i] += 0;", "unit_test_device_kernels"),
+    ("devices: a kernel forgets an element", "src/kernels/elements/kernels.inc",
+     "return std::uint64_t{blocks} * threads;", "return std::uint64_t{blocks} * threads + 1;",
+     "unit_test_device_kernels"),
+    ("devices: draws of a kernel begin anew", "src/kernels/elements/kernels.inc",
+     "store_parameter(args.parameters, args.storage, i, p, args.key, args.first + i);",
+     "store_parameter(args.parameters, args.storage, i, p, args.key, i);",
+     "unit_test_device_kernels"),
 ]

@@ -1,15 +1,18 @@
 // The compiled kernels in this plugin.
 #pragma once
 
+#include <cstdint>
+
 namespace trireme::cuda {
 
-// The build says what nvcc has compiled.
-#ifdef TRIREME_CUDA_TARGETS
-constexpr const char* kernel_targets() { return TRIREME_CUDA_TARGETS; }
-constexpr int kernel_toolkit() { return TRIREME_CUDA_TOOLKIT; }
-#else
-constexpr const char* kernel_targets() { return ""; }
-constexpr int kernel_toolkit() { return 0; }
-#endif
+// The output of nvcc for kernels.cu. All 0 and "" if the build had no nvcc.
+struct KernelImage {
+  const void* data;
+  std::uint64_t bytes;
+  const char* targets;   // "compute_75 sm_80"
+  std::int32_t toolkit;  // the CUDA that compiled them, as 1000 * major + 10 * minor
+};
+
+KernelImage kernel_image();
 
 }  // namespace trireme::cuda

@@ -34,7 +34,7 @@ std::int32_t guard(char* text, Body&& body) noexcept {
   }
 }
 
-Status open(const Driver** out) { return open_driver(least_driver(kernel_toolkit()), out); }
+Status open(const Driver** out) { return open_driver(least_driver(kernel_image().toolkit), out); }
 
 Status count_devices(const Driver& driver, int* out) {
   int count = 0;
@@ -162,8 +162,10 @@ Status whose(const void* address, trireme_memory_info* out) {
 constexpr Plugin make_table() {
   Plugin plugin{};
   plugin.head = {kPluginVersion, TRIREME_VERSION, sizeof(Plugin)};
-  plugin.targets = kernel_targets();
-  plugin.toolkit = kernel_toolkit();
+  plugin.kernels = []() noexcept -> Kernels {
+    const KernelImage image = kernel_image();
+    return {image.data, image.bytes, image.targets, image.toolkit};
+  };
   plugin.find_driver = [](Found* out, char* text) noexcept {
     return guard(text, [&]() -> Status {
       const Driver* driver = nullptr;

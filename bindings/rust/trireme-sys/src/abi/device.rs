@@ -142,7 +142,7 @@ extern "C" {
     /// driver, devices, each device and NCCL: what it is, ": ", and the finding. `trireme doctor`
     /// shows them.
     ///
-    /// Waits for the driver. What is missing is no failure. Keeps no pointer.
+    /// Waits for the driver. It does not fail if something is missing. Keeps no pointer.
     ///
     /// * `text`: The lines, each with its line feed, cut to fit with their final 0. May be NULL if
     ///   capacity is 0.
