@@ -44,9 +44,8 @@ std::uint64_t most_slots(const ExpertsOptions& options, std::uint64_t leaves,
   const std::uint64_t rows = options.rows;
   const std::uint64_t chosen = rows * std::min<std::uint64_t>(options.router.top_k, experts);
   if (options.router.drop == TRIREME_EXPERTS_DROP_NONE) return chosen;
-  // Either product may be beyond 64 bits only if the other bound is lower.
-  const std::uint64_t capacity = std::min(options.router.capacity, rows);
-  return std::min(chosen, experts * std::min(capacity * leaves, rows));
+  const bool binds = options.router.capacity <= rows / leaves;  // so no product overflows
+  return std::min(chosen, experts * (binds ? options.router.capacity * leaves : rows));
 }
 
 ExpertsPlan plan_experts(const ExpertsOptions& options, const ExpertLayout& layout,
