@@ -19,6 +19,8 @@ class Running {
 
 }  // namespace
 
+void StepCaller::request_stop() { stop_asked_.store(true, std::memory_order_relaxed); }
+
 Status StepCaller::check_between_steps(ShardView& shard) {
   if (!shard.gradients().step_under_way()) return Status::success();
   return invalid_state(

@@ -22,7 +22,7 @@ class StepCaller {
 
   Status step(void* batch, trireme_trainer_metrics* out);
   Status evaluate(void* batch, double* out_loss);
-  void request_stop() { stop_asked_.store(true, std::memory_order_relaxed); }
+  void request_stop();
   virtual Status info(trireme_trainer_info* out) const = 0;
   virtual Status offload_info(trireme_offload_info* out) const = 0;
   // Refuses a call from inside a callback, in the middle of another one.
