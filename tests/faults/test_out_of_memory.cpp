@@ -262,13 +262,63 @@ void classify(Rank& rank) {
   trireme_tensor_destroy(tensor);
 }
 
+// The same of experts that change nothing: with normalized weights, rows come back as they went.
+void consult(Rank& rank) {
+  constexpr std::uint64_t kRows = 30, kWidth = 100, kExperts = 3;
+  static float scores[2][kRows * kExperts], rows[2][kRows * kWidth], out[2][kRows * kWidth];
+  static float received[2][2 * 2 * kRows * kWidth];  // two experts, rows of two ranks
+  static unsigned char kept[2][8192];
+  static std::uint64_t segments[2][16];
+  trireme_experts* experts = nullptr;
+  trireme_experts_options options = TRIREME_EXPERTS_OPTIONS_INIT;
+  options.name = "experts with a name that is longer than a text holds by itself";
+  options.experts = kExperts;
+  options.top_k = 2;
+  options.width = kWidth;
+  options.rows = kRows;
+  options.dtype = TRIREME_DTYPE_F32;
+  options.scores = TRIREME_EXPERTS_SCORES_LOGITS;
+  options.flags = TRIREME_EXPERTS_FLAG_NORMALIZE;
+  if (!attempt(rank, "experts",
+               [&] { return trireme_experts_create(rank.group, &options, &experts); })) {
+    return;
+  }
+  const int own = rank.rank;
+  for (std::uint64_t i = 0; i < kRows * kExperts; ++i) scores[own][i] = i % 7 == 0 ? 1.0f : 0.0f;
+  for (float& each : rows[own]) each = 3;
+  trireme_experts_route_arrays arrays = TRIREME_EXPERTS_ROUTE_ARRAYS_INIT;
+  arrays.rows = kRows;
+  arrays.scores = scores[own];
+  arrays.kept = kept[own];
+  arrays.segments = segments[own];
+  trireme_experts_route_info info = TRIREME_EXPERTS_ROUTE_INFO_INIT;
+  for (int pass = 0; pass < 3 && !rank.over; ++pass) {
+    const bool done = attempt(rank, "a pass of experts", [&] {
+      const trireme_status status =
+          pass == 0 ? trireme_experts_route(experts, &arrays, &info, nullptr)
+          : pass == 1
+              ? trireme_experts_dispatch(experts, kept[own], rows[own], received[own], nullptr)
+              : trireme_experts_combine(experts, kept[own], received[own], nullptr, out[own],
+                                        nullptr);
+      if (status != TRIREME_OK && trireme_communicator_wait_ready(rank.group, 0) == TRIREME_OK) {
+        complain(rank, "the group goes on without the pass", status);
+      }
+      return status;
+    });
+    if (done && pass == 2 && std::abs(out[own][kRows * kWidth - 1] - 3) > 1e-5f) {
+      complain(rank, "a pass of experts", TRIREME_OK);
+    }
+  }
+  trireme_experts_destroy(experts);
+}
+
 constexpr Scenario kScenarios[] = {
     {"join", [](Rank&) {}, false},      {"collectives", call_blocking, false},
     {"started", call_started, false},   {"ring", call_ring, false},
     {"messages", send_messages, false}, {"lists", call_lists, false},
     {"groups", make_groups, true},      {"agree", decide, false},
     {"questions", ask, false},          {"regions", convert, false},
-    {"vocabulary", classify, false},
+    {"vocabulary", classify, false},    {"experts", consult, false},
 };
 
 const char* only = nullptr;  // the scenario that was asked for
