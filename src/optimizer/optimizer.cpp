@@ -85,15 +85,16 @@ Status check_update_in_backward(const optimizers::Settings& settings) {
 Status check_split(const ShardView& shard, const optimizers::Settings& settings) {
   for (std::size_t i = 0; i < shard.registry().parameters().size(); ++i) {
     const Parameter& parameter = shard.registry().parameters()[i];
-    const bool split = std::any_of(
+    const std::ptrdiff_t split = std::count_if(
         parameter.placements.begin(), parameter.placements.end(),
         [](const sharding::AxisPlacement& each) { return each.is_split() && each.ranks > 1; });
-    if (!split || !is_trained(parameter, i) || !has_group(parameter, settings)) continue;
+    if (split == 0 || !is_trained(parameter, i) || !has_group(parameter, settings)) continue;
     const std::string rule = kernels::rule_name(settings.rule.kind);
     const std::string is_split =
         ", and parameter " + sharding::quoted(parameter.name) + " is split between models";
-    if (settings.rule.kind == TRIREME_RULE_ADAFACTOR) {
-      return unsupported(rule + " needs rows and columns of whole parameters" + is_split);
+    if (settings.rule.kind == TRIREME_RULE_ADAFACTOR && split > 1) {
+      return unsupported(rule + " adds up rows and columns along one axis" + is_split + " along " +
+                         std::to_string(split) + " axes");
     }
     if (settings.is_matrix(parameter.shape, parameter.parameter_group)) {
       return unsupported(rule + " needs whole matrices" + is_split +

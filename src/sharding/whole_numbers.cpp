@@ -10,6 +10,12 @@ std::vector<std::uint64_t> whole_shape(const Parameter& parameter) {
   return shape;
 }
 
+std::uint64_t whole_elements(const Parameter& parameter) {
+  std::uint64_t product = 1;
+  for (const std::uint64_t extent : whole_shape(parameter)) product *= extent;
+  return product;
+}
+
 WholeNumbers::WholeNumbers(const Parameter& parameter) {
   const std::vector<std::uint64_t> whole = whole_shape(parameter);
   std::size_t last = 0;

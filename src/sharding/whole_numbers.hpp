@@ -47,5 +47,6 @@ class WholeNumbers {
 
 // The shape of the whole parameter.
 std::vector<std::uint64_t> whole_shape(const Parameter& parameter);
+std::uint64_t whole_elements(const Parameter& parameter);
 
 }  // namespace trireme::sharding

@@ -42,6 +42,7 @@ struct Setup {
   bool sequence = false, keep = false;
   // Ranks hand in summands of the gradients of norms and key/value heads.
   bool shared = false;
+  trireme_rule_kind rule = TRIREME_RULE_ADAMW;
 };
 
 Handle<trireme_tensor> make_tensor(trireme_communicator* along, const Setup& setup) {
@@ -301,7 +302,7 @@ class Training {
 
   void make_optimizer() {
     trireme_optimizer_options options = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    options.kind = TRIREME_RULE_ADAMW;
+    options.kind = setup_.rule;
     options.learning_rate = 0.02;
     options.weight_decay = 0.1;
     if (sizeof(T) == 2) {
@@ -384,15 +385,18 @@ TrainJob& trained(const Setup& setup) {
 }
 
 template <class T>
-const Outcome& of_one_process() {
-  static Outcome outcome;
-  if (outcome.numbers.empty()) outcome = trained<T>({}).outcomes[0];
+const Outcome& of_one_process(trireme_rule_kind rule = TRIREME_RULE_ADAMW) {
+  static Outcome outcomes[TRIREME_RULE_MUON + 1];
+  Outcome& outcome = outcomes[rule];
+  Setup setup;
+  setup.rule = rule;
+  if (outcome.numbers.empty()) outcome = trained<T>(setup).outcomes[0];
   return outcome;
 }
 
 template <class T>
 void expect_same_bits(const Setup& setup) {
-  const Outcome& right = of_one_process<T>();
+  const Outcome& right = of_one_process<T>(setup.rule);
   const TrainJob& job = trained<T>(setup);
   for (int rank = 0; rank < setup.data * setup.tensor; ++rank) {
     const Outcome& own = job.outcomes[rank];
@@ -416,8 +420,8 @@ void expect_same_bits(const Setup& setup) {
 }
 
 template <class T>
-void expect_same_bits_of_all_layouts() {
-  const Outcome& right = of_one_process<T>();
+void expect_same_bits_of_all_layouts(trireme_rule_kind rule) {
+  const Outcome& right = of_one_process<T>(rule);
   assert_true(std::isfinite(right.losses[kSteps - 1][0]));
   assert_int_equal(right.numbers.size(), wide::first_of(kPlaces));
   const bool is_long = std::getenv("TRIREME_TEST_LONG") != nullptr;
@@ -432,7 +436,7 @@ void expect_same_bits_of_all_layouts() {
             if (shared && (tensor & (tensor - 1)) != 0) continue;
             if (!is_long && turn++ % (is_quick() ? 13 : 5) != 0) continue;
             expect_same_bits<T>(
-                {data, tensor, strategy, sequence, sequence && turn % 2 == 0, shared});
+                {data, tensor, strategy, sequence, sequence && turn % 2 == 0, shared, rule});
           }
         }
       }
@@ -440,10 +444,18 @@ void expect_same_bits_of_all_layouts() {
   }
 }
 
-void every_layout_has_the_bits_of_one_process(void**) { expect_same_bits_of_all_layouts<float>(); }
+void every_layout_has_the_bits_of_one_process(void**) {
+  expect_same_bits_of_all_layouts<float>(TRIREME_RULE_ADAMW);
+}
 
 void every_layout_has_the_bits_of_one_process_in_16_bits(void**) {
-  expect_same_bits_of_all_layouts<wide::Bf16>();
+  expect_same_bits_of_all_layouts<wide::Bf16>(TRIREME_RULE_ADAMW);
+}
+
+// Its rows and columns are those of whole matrices.
+void every_layout_has_the_bits_of_one_process_with_adafactor(void**) {
+  expect_same_bits_of_all_layouts<float>(TRIREME_RULE_ADAFACTOR);
+  expect_same_bits_of_all_layouts<wide::Bf16>(TRIREME_RULE_ADAFACTOR);
 }
 
 // The frozen layer keeps its values, and everything else moves.
@@ -466,6 +478,7 @@ int main() {
       cmocka_unit_test(gradients_are_those_of_loops),
       cmocka_unit_test(every_layout_has_the_bits_of_one_process),
       cmocka_unit_test(every_layout_has_the_bits_of_one_process_in_16_bits),
+      cmocka_unit_test(every_layout_has_the_bits_of_one_process_with_adafactor),
       cmocka_unit_test(what_is_trained_moves),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

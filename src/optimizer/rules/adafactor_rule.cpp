@@ -2,6 +2,7 @@
 
 #include "optimizer/rules/adafactor.hpp"
 #include "platform/failpoint.hpp"
+#include "sharding/whole_numbers.hpp"
 
 namespace trireme::strategies {
 
@@ -16,8 +17,7 @@ RuleBytes AdafactorRule::plan(const optimizers::Settings&, const sharding::Regis
 }
 
 Status AdafactorRule::allocate() {
-  TRIREME_RETURN_IF_ERROR(factored_.allocate(shard_.link(), shard_.storage()->allocated,
-                                             shard_.registry(), shard_.layout(), &state_.pieces()));
+  TRIREME_RETURN_IF_ERROR(factored_.allocate(shard_, &state_.pieces()));
   return norms_.allocate(shard_);
 }
 
@@ -45,8 +45,8 @@ Status AdafactorRule::update(const StepFactors& factors) {
     if (factors.is_skipped(piece)) continue;
     const double length = optimizers::step_length(
         settings_, optimizers::rate_of(settings_, piece), factors.step_of(piece),
-        shard_.registry().parameters()[piece.parameter].elements, norms_.of_values(piece.parameter),
-        norms_.of_gradients(piece.parameter));
+        sharding::whole_elements(shard_.registry().parameters()[piece.parameter]),
+        norms_.of_values(piece.parameter), norms_.of_gradients(piece.parameter));
     TRIREME_RETURN_IF_ERROR(shard_.report_disk(
         state_.visit(piece, ParameterFile::Access::update, [&](const Piece& part) {
           optimizers::update_piece(settings_, part, factors.step_of(part), 1, length);

@@ -9,6 +9,7 @@
 #include "kernels/factored.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
+#include "sharding/whole_numbers.hpp"
 
 namespace trireme::strategies {
 
@@ -74,19 +75,22 @@ std::uint64_t Factored::plan_working(const sharding::Registry& registry) {
     const MatrixShape shape = optimizers::matrix_of(registry.parameters()[number].shape);
     count += 1 + 3 * (shape.rows + shape.columns);
   });
-  return count * sizeof(std::int64_t);
+  return count * sizeof(std::int64_t) + WholeMatrices::plan(registry);
 }
 
-Status Factored::allocate(const Link& link, const std::shared_ptr<AllocatedBytes>& counter,
-                          const sharding::Registry& registry, const sharding::Layout& layout,
-                          std::vector<Piece>* pieces) {
+Status Factored::allocate(const ShardView& shard, std::vector<Piece>* pieces) {
+  const Link& link = shard.link();
+  const std::shared_ptr<AllocatedBytes>& counter = shard.storage()->allocated;
+  const sharding::Registry& registry = shard.registry();
+  const sharding::Layout& layout = shard.layout();
   const std::vector<Parameter>& parameters = registry.parameters();
   scales_.resize(parameters.size());
   matrix_by_parameter_.assign(parameters.size(), sharding::kNone);
   for_each_matrix(registry, [&](std::uint64_t number) {
     matrix_by_parameter_[number] = matrices_.size();
     const MatrixShape shape = optimizers::matrix_of(parameters[number].shape);
-    matrices_.push_back({number, gradient_dtype(parameters[number].dtype), shape, entries_});
+    matrices_.push_back({number, gradient_dtype(parameters[number].dtype), shape, entries_,
+                         optimizers::matrix_of(sharding::whole_shape(parameters[number]))});
     entries_ += shape.rows + shape.columns;
   });
   for (const bool columns : {false, true}) {
@@ -98,8 +102,9 @@ Status Factored::allocate(const Link& link, const std::shared_ptr<AllocatedBytes
   }
   TRIREME_RETURN_IF_ERROR(state_.allocate(*link.communicator, counter, MemoryKind::optimizer_state,
                                           plan_state(registry, layout, link.rank())));
-  TRIREME_RETURN_IF_ERROR(
-      words_.allocate(*link.communicator, counter, MemoryKind::working, plan_working(registry)));
+  TRIREME_RETURN_IF_ERROR(words_.allocate(*link.communicator, counter, MemoryKind::working,
+                                          plan_working(registry) - WholeMatrices::plan(registry)));
+  TRIREME_RETURN_IF_ERROR(wholes_.allocate(shard));
   // All f64 before all f32, so that nothing needs padding.
   char* next = state_.data();
   for (const trireme_dtype dtype : {TRIREME_DTYPE_F64, TRIREME_DTYPE_F32}) {
@@ -174,7 +179,7 @@ Status Factored::add_up(const Link& link, const Job& job) {
     kernels::add_squares(
         {matrix->dtype, static_cast<char*>(piece.gradients) + own.first * dtype_size(matrix->dtype),
          piece.first + own.first, own.count, columns, scales_[piece.parameter].gradient_scale},
-        kernels::fixed_point(largest, std::max(rows, columns)),
+        kernels::fixed_point(largest, std::max(matrix->whole.rows, matrix->whole.columns)),
         {high + row, low + row, high + column, low + column});
   }
   for (const Own& own : own_) {
@@ -190,22 +195,60 @@ Status Factored::add_up(const Link& link, const Job& job) {
   return link.run(std::move(operation));
 }
 
-// Computes the means of the rows and columns of one matrix.
-void Factored::mean_of(const Matrix& matrix, const Job& job) {
-  const auto [rows, columns] = matrix.shape;
+Factored::Sums Factored::sums_of(const Matrix& matrix) const {
+  if (const WholeMatrices::Matrix* const whole = wholes_.of(matrix.parameter); whole != nullptr) {
+    return {whole->shape, whole->high, whole->low, whole->before};
+  }
   std::int64_t* const high = words() + matrices_.size() + matrix.place;
-  const std::int64_t* const low = high + entries_;
-  const std::int64_t* const before = low + entries_;
-  double* const mean = means() + matrix.place;
+  return {matrix.shape, high, high + entries_, high + 2 * entries_};
+}
+
+// Models wait for one another, also for one that skips the matrix.
+Status Factored::find_largest_of_wholes() {
+  if (!wholes_.any()) return Status::success();
+  wholes_.clear();
+  for (std::size_t i = 0; i < matrices_.size(); ++i) {
+    const WholeMatrices::Matrix* const whole = wholes_.of(matrices_[i].parameter);
+    if (whole != nullptr) *whole->largest = words()[i];
+  }
+  TRIREME_RETURN_IF_ERROR(wholes_.find_largest());
+  for (std::size_t i = 0; i < matrices_.size(); ++i) {
+    const WholeMatrices::Matrix* const whole = wholes_.of(matrices_[i].parameter);
+    if (whole != nullptr) words()[i] = *whole->largest;
+  }
+  return Status::success();
+}
+
+Status Factored::add_up_wholes() {
+  if (!wholes_.any()) return Status::success();
+  for (const Matrix& matrix : matrices_) {
+    const WholeMatrices::Matrix* const whole = wholes_.of(matrix.parameter);
+    if (whole == nullptr) continue;
+    const std::int64_t* const high = words() + matrices_.size() + matrix.place;
+    for (std::uint64_t i = 0; i < matrix.shape.rows + matrix.shape.columns; ++i) {
+      const std::uint64_t to = whole->place(i);
+      whole->high[to] = high[i];
+      whole->low[to] = high[entries_ + i];
+      whole->before[to] = high[2 * entries_ + i] & std::numeric_limits<std::int64_t>::max();
+    }
+  }
+  return wholes_.add_up();
+}
+
+// Computes the means of the rows and columns of one matrix.
+void Factored::mean_of(const Matrix& matrix, const Job& job) const {
+  const Sums sums = sums_of(matrix);
+  const auto [rows, columns] = sums.shape;
+  double* const mean = sums.means();
   const double weight = optimizers::mean_weight(*job.settings, scales_[matrix.parameter].step);
   const double largest = largest_of(matrix);
   const bool broken = !(largest < kBeyondSquares);
   const kernels::FixedPoint point =
       kernels::fixed_point(broken ? 0 : largest, std::max(rows, columns));
   for (std::uint64_t i = 0; i < rows + columns; ++i) {
-    const double sum = kernels::value_of(point, high[i], low[i]);
+    const double sum = kernels::value_of(point, sums.high[i], sums.low[i]);
     mean[i] = broken ? std::numeric_limits<double>::quiet_NaN()
-                     : optimizers::moved_mean(std::bit_cast<double>(before[i]),
+                     : optimizers::moved_mean(std::bit_cast<double>(sums.before[i]),
                                               sum / static_cast<double>(i < rows ? columns : rows),
                                               weight);
   }
@@ -219,17 +262,23 @@ void Factored::move_means(const Job& job) {
   for (const Own& own : own_) {
     if (scales_[own.parameter].skipped) continue;
     const Matrix& matrix = *matrix_of(own.parameter);
-    const double* const from =
-        means() + matrix.place + (own.columns ? matrix.shape.rows : 0) + own.first;
+    const WholeMatrices::Matrix* const whole = wholes_.of(own.parameter);
+    const double* const from = sums_of(matrix).means();
     for (std::uint64_t i = 0; i < own.count; ++i) {
-      write_number(matrix.dtype, own.data, i, from[i]);
+      const std::uint64_t entry = own.first + i + (own.columns ? matrix.shape.rows : 0);
+      write_number(matrix.dtype, own.data, i, from[whole != nullptr ? whole->place(entry) : entry]);
     }
   }
   for (const Matrix& matrix : matrices_) {
     if (scales_[matrix.parameter].skipped) continue;
-    double* const rows = means() + matrix.place;
-    optimizers::make_factors(*job.settings, matrix.dtype, matrix.shape, rows,
-                             rows + matrix.shape.rows);
+    const Sums sums = sums_of(matrix);
+    optimizers::make_factors(*job.settings, matrix.dtype, sums.shape, sums.means(),
+                             sums.means() + sums.shape.rows);
+    const WholeMatrices::Matrix* const whole = wholes_.of(matrix.parameter);
+    for (std::uint64_t i = 0; whole != nullptr && i < matrix.shape.rows + matrix.shape.columns;
+         ++i) {
+      means()[matrix.place + i] = sums.means()[whole->place(i)];
+    }
   }
 }
 
@@ -238,7 +287,7 @@ void Factored::move_means(const Job& job) {
 double Factored::largest_factor(const Matrix& matrix) const {
   const double largest = largest_of(matrix);
   if (!(largest > 0 && largest < kBeyondSquares)) return std::numeric_limits<double>::max();
-  const auto [rows, columns] = matrix.shape;
+  const auto [rows, columns] = matrix.whole;
   return std::ldexp(1 / largest, kernels::fixed_point(largest, std::max(rows, columns)).bits);
 }
 
@@ -261,11 +310,11 @@ void Factored::direct(const Piece& piece, const Job& job) const {
 }
 
 Status Factored::find_directions(const Link& link, const Job& job) {
-  if (!matrices_.empty()) {
-    TRIREME_RETURN_IF_ERROR(find_largest(link, job));
-    TRIREME_RETURN_IF_ERROR(add_up(link, job));
-    move_means(job);
-  }
+  if (!matrices_.empty()) TRIREME_RETURN_IF_ERROR(find_largest(link, job));
+  TRIREME_RETURN_IF_ERROR(find_largest_of_wholes());
+  if (!matrices_.empty()) TRIREME_RETURN_IF_ERROR(add_up(link, job));
+  TRIREME_RETURN_IF_ERROR(add_up_wholes());
+  move_means(job);
   for (const Piece& piece : *job.pieces) {
     if (!scales_[piece.parameter].skipped) direct(piece, job);
   }

@@ -9,6 +9,7 @@
 
 #include "exchange/storage.hpp"
 #include "optimizer/rules/adafactor.hpp"
+#include "optimizer/rules/adafactor_whole.hpp"
 #include "optimizer/rules/shard_update.hpp"
 #include "sharding/layout.hpp"
 #include "sharding/registry.hpp"
@@ -23,9 +24,7 @@ class Factored {
   static std::uint64_t plan_working(const sharding::Registry& registry);
 
   // Includes the vectors of `pieces` that belong to no matrix.
-  Status allocate(const Link& link, const std::shared_ptr<AllocatedBytes>& counter,
-                  const sharding::Registry& registry, const sharding::Layout& layout,
-                  std::vector<optimizers::Piece>* pieces);
+  Status allocate(const ShardView& shard, std::vector<optimizers::Piece>* pieces);
 
   // Rows or columns of a matrix that belong to this rank.
   struct Own {
@@ -61,13 +60,24 @@ class Factored {
     trireme_dtype dtype = 0;  // of gradients
     optimizers::MatrixShape shape;
     std::uint64_t place = 0;  // place of its rows, followed by its columns, among those of all
+    optimizers::MatrixShape whole;  // of all models
   };
+  // The numbers of a whole matrix: those here, or those of all models if this one has a part.
+  // Upper words become means and then factors.
+  struct Sums {
+    optimizers::MatrixShape shape;
+    std::int64_t *high, *low, *before;
+    double* means() const { return reinterpret_cast<double*>(high); }
+  };
+  Sums sums_of(const Matrix& matrix) const;
+  Status find_largest_of_wholes();
+  Status add_up_wholes();
   std::int64_t* words() const { return reinterpret_cast<std::int64_t*>(words_.data()); }
   const Matrix* matrix_of(std::uint64_t parameter) const;
   Status find_largest(const Link& link, const Job& job);
   Status add_up(const Link& link, const Job& job);
   void move_means(const Job& job);
-  void mean_of(const Matrix& matrix, const Job& job);
+  void mean_of(const Matrix& matrix, const Job& job) const;
   void direct(const optimizers::Piece& piece, const Job& job) const;
   double largest_of(const Matrix& matrix) const;
   double largest_factor(const Matrix& matrix) const;
@@ -75,6 +85,7 @@ class Factored {
 
   std::vector<Scale> scales_;
   std::vector<Matrix> matrices_;
+  WholeMatrices wholes_;                            // models along an axis hold parts of them
   std::vector<std::uint64_t> matrix_by_parameter_;  // or kNone
   std::uint64_t entries_ = 0;                       // rows and columns of all matrices
   std::vector<Own> own_;                            // rows of all, then columns of all

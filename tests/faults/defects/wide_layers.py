@@ -17,4 +17,11 @@ DEFECTS = [
      "result.kv_heads = {first, 1};", WIDE),
     ("wide layers: the square in GELU's exponent is rounded", "src/parallel/tensor/activation.cpp",
      "const double r = (a - upper) * (a + upper);", "const double r = 0;", "api_test_mlp"),
+    ("wide layers: ADAFACTOR's step is as long as a part says",
+     "src/optimizer/rules/adafactor_rule.cpp",
+     "sharding::whole_elements(shard_.registry().parameters()[piece.parameter])",
+     "shard_.registry().parameters()[piece.parameter].elements", WIDE),
+    ("wide layers: ADAFACTOR's rows and columns are those of a part",
+     "src/optimizer/rules/adafactor_whole.cpp",
+     "TRIREME_RETURN_IF_ERROR(run(along, first, sums, TRIREME_REDUCTION_SUM));", "", WIDE),
 ]
