@@ -88,6 +88,7 @@ PARAMETERS = {
     ("trireme_all_gather_to_buffer", "out_counts"): "ulong*",
     # The mesh owns it: a CommunicatorHandle would destroy it.
     ("trireme_mesh_get_axis_communicator", "out_communicator"): "out IntPtr",
+    ("trireme_parallel_get_communicator", "out_communicator"): "out IntPtr",
 }
 
 # -------------------------------------------------------------------------------------------------

@@ -131,6 +131,19 @@ namespace Trireme
         }
     }
 
+    internal sealed class ParallelHandle : NativeHandle
+    {
+        public ParallelHandle()
+        {
+        }
+
+        protected override bool ReleaseHandle()
+        {
+            NativeMethods.trireme_parallel_destroy(handle);
+            return true;
+        }
+    }
+
     internal sealed class StoreHandle : NativeHandle
     {
         public StoreHandle()

@@ -124,6 +124,20 @@ namespace Trireme
         {
         }
 
+        /// <summary>
+        /// A model on all axes. Contents of Experts says that ranks along Expert hold other
+        /// parameters; the gradients of these are sums.
+        /// </summary>
+        public Model(
+            ParallelContext parallel, ModelOptions options,
+            ParallelContents contents = ParallelContents.Common)
+            : this(parallel, nameof(parallel), options,
+                (ref NativeModelOptions native, out ModelHandle made) =>
+                    NativeMethods.trireme_parallel_create_model(
+                        parallel.Handle, contents, ref native, out made))
+        {
+        }
+
         private Model(object ranks, string ranksName, ModelOptions options, Creation create)
         {
             if (ranks == null)

@@ -18,7 +18,7 @@ namespace Trireme
     /// <summary>Layers cut into the stages of a pipeline.</summary>
     public sealed class Partition
     {
-        private Partition(long[] cuts, double seconds)
+        internal Partition(long[] cuts, double seconds)
         {
             Cuts = cuts;
             Seconds = seconds;
@@ -42,26 +42,11 @@ namespace Trireme
             PipelinePlacement placement = PipelinePlacement.Loop, bool allowEmpty = false,
             ulong[] limits = null)
         {
-            if (layers == null)
-            {
-                throw new ArgumentNullException(nameof(layers));
-            }
-
+            NativePipelineLayerCosts[] native = Native(layers);
             if (limits != null && limits.Length != ranks)
             {
                 throw new ArgumentException(
                     limits.Length + " limits for " + ranks + " ranks", nameof(limits));
-            }
-
-            var native = new NativePipelineLayerCosts[Math.Max(layers.Length, 1)];
-            for (int i = 0; i < layers.Length; ++i)
-            {
-                native[i] = new NativePipelineLayerCosts
-                {
-                    StructSize = (uint)sizeof(NativePipelineLayerCosts),
-                    Seconds = layers[i].Seconds, Bytes = layers[i].Bytes,
-                    KeptBytes = layers[i].KeptBytes,
-                };
             }
 
             var options = new NativePartitionOptions
@@ -90,6 +75,28 @@ namespace Trireme
             }
 
             return new Partition(Array.ConvertAll(cuts, cut => (long)cut), seconds);
+        }
+
+        internal static unsafe NativePipelineLayerCosts[] Native(LayerCosts[] layers)
+        {
+            if (layers == null)
+            {
+                throw new ArgumentNullException(nameof(layers));
+            }
+
+            // One at least, so that there is an address.
+            var native = new NativePipelineLayerCosts[Math.Max(layers.Length, 1)];
+            for (int i = 0; i < layers.Length; ++i)
+            {
+                native[i] = new NativePipelineLayerCosts
+                {
+                    StructSize = (uint)sizeof(NativePipelineLayerCosts),
+                    Seconds = layers[i].Seconds, Bytes = layers[i].Bytes,
+                    KeptBytes = layers[i].KeptBytes,
+                };
+            }
+
+            return native;
         }
     }
 }

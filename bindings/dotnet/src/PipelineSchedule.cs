@@ -193,7 +193,7 @@ namespace Trireme
         private readonly PipelineScheduleHandle handle;
         private readonly NativePipelineScheduleInfo info;
 
-        private unsafe PipelineSchedule(PipelineScheduleHandle handle)
+        internal unsafe PipelineSchedule(PipelineScheduleHandle handle)
         {
             this.handle = handle;
             info.StructSize = (uint)sizeof(NativePipelineScheduleInfo);

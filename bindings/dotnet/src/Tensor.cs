@@ -69,6 +69,7 @@ namespace Trireme
         private readonly int rank;
 
         private Tensor(TensorHandle handle, int rank, bool sequence, ProductRunner products)
+        internal Tensor(TensorHandle handle, int rank, bool sequence)
         {
             this.handle = handle;
             this.rank = rank;
@@ -117,13 +118,10 @@ namespace Trireme
                 throw new ArgumentNullException(nameof(communicator));
             }
 
-            var options = new NativeTensorOptions
+            var asked = new ParallelTensorOptions
             {
-                StructSize = (uint)sizeof(NativeTensorOptions),
-                Blocks = Positive(blocks, nameof(blocks)),
-                TimeoutNs = Nanoseconds.From(timeout, nameof(timeout)),
-                Flags = (sequence ? (uint)NativeMethods.TRIREME_TENSOR_FLAG_SEQUENCE : 0)
-                    | (keepGathered ? (uint)NativeMethods.TRIREME_TENSOR_FLAG_KEEP_GATHERED : 0),
+                Blocks = blocks, Timeout = timeout, Gemm = gemm, GemmThreads = gemmThreads,
+                Library = library, Sequence = sequence, KeepGathered = keepGathered,
             };
             var products = product == null ? null : new ProductRunner(product);
             using (var text = new Utf8(library ?? "", nameof(library)))
@@ -137,12 +135,36 @@ namespace Trireme
                     Callback = products == null ? IntPtr.Zero : ProductRunner.Address,
                     UserData = products == null ? IntPtr.Zero : products.UserData,
                 };
+                NativeGemmOptions provider;
+                NativeTensorOptions options = Native(asked, text, out provider);
                 options.Gemm = gemm.HasValue ? (IntPtr)(&provider) : IntPtr.Zero;
                 TensorHandle made;
                 TriremeException.Check(NativeMethods.trireme_tensor_create(
                     communicator.Handle, ref options, out made));
                 return new Tensor(made, communicator.Rank, sequence, products);
             }
+        }
+
+        /// <summary>The native options, without the address of the provider.</summary>
+        internal static unsafe NativeTensorOptions Native(
+            ParallelTensorOptions asked, Utf8 library, out NativeGemmOptions provider)
+        {
+            provider = new NativeGemmOptions
+            {
+                StructSize = (uint)sizeof(NativeGemmOptions),
+                Kind = (int)asked.Gemm.GetValueOrDefault(),
+                Library = asked.Library == null ? IntPtr.Zero : library.Pointer,
+                Threads = Positive(asked.GemmThreads, "gemmThreads"),
+            };
+            return new NativeTensorOptions
+            {
+                StructSize = (uint)sizeof(NativeTensorOptions),
+                Blocks = Positive(asked.Blocks, "blocks"),
+                TimeoutNs = Nanoseconds.From(asked.Timeout, "timeout"),
+                Flags = (asked.Sequence ? (uint)NativeMethods.TRIREME_TENSOR_FLAG_SEQUENCE : 0)
+                    | (asked.KeepGathered
+                        ? (uint)NativeMethods.TRIREME_TENSOR_FLAG_KEEP_GATHERED : 0),
+            };
         }
 
         /// <summary>Blocks of every extent.</summary>

@@ -194,7 +194,7 @@ namespace Trireme.Tests
         {
             // Properties of the public classes, or their sizes. Enums of pipelines have other names.
             if (Plain.Contains(name) || name.StartsWith("TRIREME_PIPELINE_") ||
-                name.StartsWith("TRIREME_PARTITION_"))
+                name.StartsWith("TRIREME_PARTITION_") || name.StartsWith("TRIREME_PARALLEL_"))
             {
                 const BindingFlags Hidden = BindingFlags.Static | BindingFlags.NonPublic;
                 return (int)typeof(NativeMethods).GetField(name, Hidden).GetRawConstantValue();

@@ -278,7 +278,7 @@ namespace Trireme
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_parallel_get_communicator(
-            ParallelHandle parallel, uint axes, out CommunicatorHandle outCommunicator);
+            ParallelHandle parallel, uint axes, out IntPtr outCommunicator);
 
         /// <summary>
         /// Makes a communicator over any axes together. It is the caller's, and lives on without

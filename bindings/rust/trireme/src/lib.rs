@@ -91,6 +91,7 @@ mod offload;
 mod operation;
 mod optimizer;
 mod optimizer_options;
+mod parallel;
 mod parameter_values;
 mod pipeline;
 mod random;
@@ -144,6 +145,7 @@ pub use offload::{Offload, OffloadInfo, OffloadKind};
 pub use operation::{Algorithm, OperationOptions, Priority};
 pub use optimizer::{LossScaleInfo, Optimizer};
 pub use optimizer_options::{Clipping, LossScale, OptimizerOptions, ParameterGroup};
+pub use parallel::{Axes, Contents, Parallel, ParallelInfo, ParallelOptions, REST};
 pub use parameter_values::ParameterValues;
 pub use pipeline::{
     partition, LayerCosts, PartitionOptions, PipelineAction, PipelineCosts, PipelineFormat,

@@ -19,6 +19,7 @@ use crate::hook::{self, Bucket, Hook};
 use crate::mesh::Mesh;
 use crate::model_options::ModelOptions;
 use crate::offload::OffloadInfo;
+use crate::parallel::{Contents, Parallel};
 use crate::parameter_values::Place;
 
 /// How a model is spread. `"zero3".parse()` also understands ddp, no_shard, shard_grad_op, fsdp,
@@ -295,6 +296,7 @@ pub struct Model {
 enum Ranks<'a> {
     Communicator(&'a Communicator),
     Mesh(&'a Mesh),
+    Axes(&'a Parallel, Contents),
 }
 
 impl Model {
@@ -310,6 +312,17 @@ impl Model {
     /// axes. The mesh may be dropped, which ends the training.
     pub fn on_mesh(mesh: &Mesh, options: &ModelOptions<'_>) -> Result<Self> {
         Self::create(&Ranks::Mesh(mesh), options, Arc::default(), None)
+    }
+
+    /// Begins the description of a model on all axes of a [`Parallel`]. `Contents::Experts` says
+    /// that ranks along "expert" hold other parameters; the gradients of these are sums. The object
+    /// may be dropped, which ends the training.
+    pub fn on_axes(
+        parallel: &Parallel,
+        contents: Contents,
+        options: &ModelOptions<'_>,
+    ) -> Result<Self> {
+        Self::create(&Ranks::Axes(parallel, contents), options, Arc::default(), None)
     }
 
     /// As [`new`](Self::new), with the caller's own work on each bucket; all ranks have a hook.
@@ -363,6 +376,14 @@ impl Model {
                     },
                     Ranks::Mesh(mesh) => unsafe {
                         sys::trireme_mesh_create_model(mesh.handle.get(), raw, out)
+                    },
+                    Ranks::Axes(parallel, contents) => unsafe {
+                        sys::trireme_parallel_create_model(
+                            parallel.handle.get(),
+                            *contents as i32,
+                            raw,
+                            out,
+                        )
                     },
                 })
             })

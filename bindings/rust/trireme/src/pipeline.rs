@@ -170,13 +170,13 @@ pub struct PipelineInfo {
 }
 
 /// Costs as the library takes them; they point into `stages`.
-struct RawCosts {
-    raw: sys::trireme_pipeline_costs,
+pub(crate) struct RawCosts {
+    pub(crate) raw: sys::trireme_pipeline_costs,
     _stages: Vec<sys::trireme_pipeline_stage_costs>,
 }
 
 impl RawCosts {
-    fn new(costs: &PipelineCosts) -> Self {
+    pub(crate) fn new(costs: &PipelineCosts) -> Self {
         let stages: Vec<_> = costs
             .stages
             .iter()
@@ -218,7 +218,7 @@ fn raw_limits(limits: &PipelineLimits) -> sys::trireme_pipeline_limits {
     raw
 }
 
-fn pointer<T>(value: Option<&T>) -> *const T {
+pub(crate) fn pointer<T>(value: Option<&T>) -> *const T {
     value.map_or(null(), |value| value as *const T)
 }
 
@@ -229,6 +229,10 @@ pub struct PipelineSchedule {
 }
 
 impl PipelineSchedule {
+    pub(crate) fn of_handle(handle: Handle<sys::trireme_pipeline_schedule>) -> Self {
+        PipelineSchedule { handle }
+    }
+
     /// Makes the schedule of an order, or the best one that a search finds.
     pub fn new(options: &PipelineOptions) -> Result<Self> {
         let mut raw = sys::trireme_pipeline_schedule_options::init();
@@ -470,18 +474,20 @@ pub struct PartitionOptions {
     pub in_flight: Vec<u32>,
 }
 
+pub(crate) fn raw_layers(layers: &[LayerCosts]) -> Vec<sys::trireme_pipeline_layer_costs> {
+    let raw_of = |layer: &LayerCosts| {
+        let mut raw = sys::trireme_pipeline_layer_costs::init();
+        raw.seconds = layer.seconds;
+        raw.bytes = layer.bytes;
+        raw.kept_bytes = layer.kept_bytes;
+        raw
+    };
+    layers.iter().map(raw_of).collect()
+}
+
 /// The first layer of each stage and the number of layers; seconds of the slowest stage or rank.
 pub fn partition(layers: &[LayerCosts], options: &PartitionOptions) -> Result<(Vec<u64>, f64)> {
-    let raw_layers: Vec<_> = layers
-        .iter()
-        .map(|layer| {
-            let mut raw = sys::trireme_pipeline_layer_costs::init();
-            raw.seconds = layer.seconds;
-            raw.bytes = layer.bytes;
-            raw.kept_bytes = layer.kept_bytes;
-            raw
-        })
-        .collect();
+    let raw_layers = raw_layers(layers);
     let mut raw = sys::trireme_partition_options::init();
     raw.flags =
         if options.allow_empty { sys::TRIREME_PARTITION_FLAG_ALLOW_EMPTY as u32 } else { 0 };

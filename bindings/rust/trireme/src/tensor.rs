@@ -46,6 +46,42 @@ pub struct TensorOptions<'a> {
     pub keep_gathered: bool,
 }
 
+impl TensorOptions<'_> {
+    /// The struct, and what it points to, live as long as `use_it` runs.
+    pub(crate) fn lend<T>(
+        &self,
+        use_it: impl FnOnce(&sys::trireme_tensor_options) -> Result<T>,
+    ) -> Result<T> {
+        let mut raw = sys::trireme_tensor_options::init();
+        raw.blocks = self.blocks;
+        raw.timeout_ns = option_ns(self.timeout);
+        if self.sequence {
+            raw.flags |= sys::TRIREME_TENSOR_FLAG_SEQUENCE as u32;
+        }
+        if self.keep_gathered {
+            raw.flags |= sys::TRIREME_TENSOR_FLAG_KEEP_GATHERED as u32;
+        }
+        let mut gemm = sys::trireme_gemm_options::init();
+        let mut library = None;
+        match self.gemm {
+            None => {}
+            Some(Gemm::Builtin) => gemm.kind = sys::TRIREME_GEMM_KIND_BUILTIN,
+            Some(Gemm::Loaded { library: name, threads }) => {
+                gemm.kind = sys::TRIREME_GEMM_KIND_LOADED;
+                gemm.threads = threads;
+                library = name.map(|name| c_text(name, "library")).transpose()?;
+            }
+        }
+        if let Some(name) = &library {
+            gemm.library = name.as_ptr();
+        }
+        if self.gemm.is_some() {
+            raw.gemm = &gemm;
+        }
+        use_it(&raw)
+    }
+}
+
 /// Attention heads of one rank.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,8 +161,17 @@ impl Tensor {
         // lives as long as the tensor object and its layers.
         let handle = Handle::create(|out| {
             check(unsafe { sys::trireme_tensor_create(communicator.handle.get(), &raw, out) })
+        // SAFETY: tensor.h: "Keeps no pointer into `options`, but for user_data", which is NULL.
+        let handle = options.lend(|raw| {
+            Handle::create(|out| {
+                check(unsafe { sys::trireme_tensor_create(communicator.handle.get(), raw, out) })
+            })
         })?;
         Ok(Tensor { handle, rank: communicator.rank(), products })
+    }
+
+    pub(crate) fn of_handle(handle: Handle<sys::trireme_tensor>, rank: i32) -> Self {
+        Tensor { handle, rank }
     }
 
     pub(crate) fn raw(&self) -> *mut sys::trireme_tensor {
