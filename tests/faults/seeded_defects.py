@@ -28,6 +28,7 @@ from defects import (
     library,
     lines,
     network,
+    parallel,
     pipeline,
     placements,
     rooted,
@@ -54,6 +55,7 @@ TOPICS = (
     pipeline,
     executor,
     devices,
+    parallel,
 )
 DEFECTS = [defect for topic in TOPICS for defect in topic.DEFECTS]
 

@@ -46,7 +46,7 @@ class TensorOptions(NamedTuple):
     """How the ranks along "tensor" split layers: see Tensor."""
 
     blocks: int = 0  #: Blocks of every extent; 0 is one for each rank.
-    gemm: str | None = None  #: Who computes products: "builtin" or "loaded".
+    gemm: str | None = None  #: The provider of products: "builtin" or "loaded".
     library_name: str | None = None  #: File of the BLAS.
     gemm_threads: int = 0  #: Its threads.
     sequence: bool = False  #: Splits activations between layers by rows.
