@@ -142,35 +142,52 @@ Status read_layers(const trireme_pipeline_layer_costs* caller, std::uint64_t cou
 
 }  // namespace
 
+namespace {
+
+Status create_with_peers(const std::shared_ptr<Communicator>& ranks,
+                         const trireme_parallel_options* options, trireme_parallel** out_parallel) {
+  api::ParallelWish wish;
+  // The peers hear of what is wrong here alone.
+  Status own = api::read_parallel_options(options, ranks->world_size(), &wish);
+  if (own.ok()) own = api::require(out_parallel, "out_parallel");
+  const std::uint64_t timeout_ns =
+      wish.layout.timeout_ns == 0 ? ranks->timeout_ns() : wish.layout.timeout_ns;
+  const Deadline deadline = Deadline::after(timeout_ns);
+  std::shared_ptr<ParallelLayout> layout;
+  TRIREME_RETURN_IF_ERROR(ParallelLayout::create(ranks, wish.layout, own, deadline, &layout));
+  std::shared_ptr<parallel::Tensor> tensor;
+  if (wish.tensor.has_value()) {
+    const auto& axes = layout->mesh()->axis_communicators();
+    TRIREME_RETURN_IF_ERROR(
+        layout->agree("trireme_parallel_create", {},
+                      parallel::Tensor::create(axes[static_cast<std::size_t>(Axis::tensor)],
+                                               *wish.tensor, &tensor),
+                      std::max<std::uint64_t>(deadline.remaining_ns(), 1)));
+  }
+  const auto handles =
+      std::make_shared<ParallelHandles>(std::move(layout), std::move(wish), std::move(tensor));
+  handles->open();
+  *out_parallel = api::insert<trireme_parallel>(handles);
+  return Status::success();
+}
+
+// Runs a call that all ranks make together. Without memory in the middle of it the group fails.
+template <class Body>
+Status together(Communicator& ranks, Body body) {
+  Status status = Status::success();
+  api::hand_out(ranks, [&] { status = body(); });
+  return status;
+}
+
+}  // namespace
+
 trireme_status trireme_parallel_create(trireme_communicator* communicator,
                                        const trireme_parallel_options* options,
                                        trireme_parallel** out_parallel) {
   return api::guard(__func__, [&]() -> Status {
     std::shared_ptr<Communicator> ranks;
     TRIREME_RETURN_IF_ERROR(api::find(communicator, &ranks));
-    api::ParallelWish wish;
-    // The peers hear of what is wrong here alone.
-    Status own = api::read_parallel_options(options, ranks->world_size(), &wish);
-    if (own.ok()) own = api::require(out_parallel, "out_parallel");
-    const std::uint64_t timeout_ns =
-        wish.layout.timeout_ns == 0 ? ranks->timeout_ns() : wish.layout.timeout_ns;
-    const Deadline deadline = Deadline::after(timeout_ns);
-    std::shared_ptr<ParallelLayout> layout;
-    TRIREME_RETURN_IF_ERROR(ParallelLayout::create(ranks, wish.layout, own, deadline, &layout));
-    std::shared_ptr<parallel::Tensor> tensor;
-    if (wish.tensor.has_value()) {
-      const auto& axes = layout->mesh()->axis_communicators();
-      TRIREME_RETURN_IF_ERROR(
-          layout->agree("trireme_parallel_create", {},
-                        parallel::Tensor::create(axes[static_cast<std::size_t>(Axis::tensor)],
-                                                 *wish.tensor, &tensor),
-                        std::max<std::uint64_t>(deadline.remaining_ns(), 1)));
-    }
-    const auto handles =
-        std::make_shared<ParallelHandles>(std::move(layout), std::move(wish), std::move(tensor));
-    handles->open();
-    *out_parallel = api::insert<trireme_parallel>(handles);
-    return Status::success();
+    return together(*ranks, [&] { return create_with_peers(ranks, options, out_parallel); });
   });
 }
 
@@ -385,17 +402,19 @@ trireme_status trireme_parallel_partition(const trireme_parallel* parallel,
                                           double* out_seconds) {
   return with_parallel(
       __func__, parallel, [&](const ParallelHandles&, const ParallelLayout& layout) -> Status {
-        std::vector<pipeline::LayerCosts> costs;
-        // The peers hear of what is wrong here alone.
-        Status own = read_layers(layers, layer_count, &costs);
-        if (own.ok()) own = api::require(cuts, "cuts");
-        if (own.ok() && cut_count != std::uint64_t{layout.stages()} + 1) {
-          own = invalid_argument("cut_count is " + std::to_string(cut_count) + ", but " +
-                                 std::to_string(layout.stages()) + " stages have " +
-                                 std::to_string(layout.stages() + 1) + " cuts");
-        }
         pipeline::Partition found;
-        TRIREME_RETURN_IF_ERROR(layout.partition(std::move(costs), own, &found));
+        TRIREME_RETURN_IF_ERROR(together(layout.all(), [&]() -> Status {
+          std::vector<pipeline::LayerCosts> costs;
+          // The peers hear of what is wrong here alone.
+          Status own = read_layers(layers, layer_count, &costs);
+          if (own.ok()) own = api::require(cuts, "cuts");
+          if (own.ok() && cut_count != std::uint64_t{layout.stages()} + 1) {
+            own = invalid_argument("cut_count is " + std::to_string(cut_count) + ", but " +
+                                   std::to_string(layout.stages()) + " stages have " +
+                                   std::to_string(layout.stages() + 1) + " cuts");
+          }
+          return layout.partition(std::move(costs), own, &found);
+        }));
         std::copy(found.cuts.begin(), found.cuts.end(), cuts);
         if (out_seconds != nullptr) *out_seconds = found.seconds;
         return Status::success();

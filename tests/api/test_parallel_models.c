@@ -200,7 +200,10 @@ static void models_train_as_sums_made_by_hand(void **state) {
 
 /* ---- leaves ---- */
 
-/* The leaves that a model asks for are the parts of the batch that the rank reads. */
+/*
+ * The leaves of a model are the parts of the batch that the rank reads. With several ranks along
+ * context each part has so many leaves, one for the positions of each.
+ */
 static void ask_for_leaves(trireme_communicator *communicator, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
@@ -208,9 +211,10 @@ static void ask_for_leaves(trireme_communicator *communicator, int rank, void *c
     trireme_parallel_info info = TRIREME_PARALLEL_INFO_INIT;
     EXPECT_STATUS(v, TRIREME_OK, trireme_parallel_get_info(parallel, &info));
     const uint32_t parts = (uint32_t)info.readers * info.micro_batches;
+    const uint32_t leaves = parts * (uint32_t)info.context;
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = TRIREME_STRATEGY_ZERO2;
-    options.leaves = parts;
+    options.leaves = leaves;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_parallel_create_model(parallel, 0, &options, &model));
     add(v, model, "w");
@@ -220,9 +224,10 @@ static void ask_for_leaves(trireme_communicator *communicator, int rank, void *c
         uint32_t leaf = 77;
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_leaf(model, k, &leaf));
         EXPECT_STATUS(v, TRIREME_OK, trireme_parallel_get_rows(parallel, parts, k, &first, &count));
-        EXPECT(v, count == 1 && first == leaf);
+        EXPECT(v, count == 1);
+        EXPECT(v, leaf == first * (uint64_t)info.context + (uint64_t)info.context_rank);
         float gradient[ELEMENTS] = {0};
-        gradient[0] = (float)first;
+        gradient[0] = (float)leaf;
         EXPECT_STATUS(v, TRIREME_OK,
                       trireme_model_accumulate_flat(model, gradient, ELEMENTS, TRIREME_DTYPE_F32,
                                                     0));
@@ -231,7 +236,7 @@ static void ask_for_leaves(trireme_communicator *communicator, int rank, void *c
     float w[ELEMENTS] = {0};
     EXPECT_STATUS(v, TRIREME_OK,
                   trireme_model_gather_parameters(model, w, ELEMENTS, TRIREME_DTYPE_F32));
-    EXPECT(v, w[0] == -(float)(parts - 1) / 2); /* the mean of the parts' numbers */
+    EXPECT(v, w[0] == -(float)(leaves - 1) / 2); /* the mean of the leaves' numbers */
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
     trireme_parallel_destroy(parallel);
@@ -241,8 +246,8 @@ static void leaves_are_parts_of_the_batch(void **state) {
     (void)state;
     if (!ranks_make_groups()) skip();
     static const int32_t layouts[][AXES] = {
-        {1, 1, 1, 1, 1, 1}, {4, 1, 1, 1, 1, 1}, {2, 1, 2, 1, 1, 2},
-        {1, 2, 1, 1, 1, 2}, {2, 1, 1, 2, 1, 2},
+        {1, 1, 1, 1, 1, 1}, {4, 1, 1, 1, 1, 1}, {2, 1, 2, 1, 1, 2}, {1, 2, 1, 1, 1, 2},
+        {2, 1, 1, 2, 1, 2}, {2, 1, 1, 1, 2, 1}, {1, 2, 1, 1, 2, 2},
     };
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; ++i) {
         static struct job job;

@@ -92,17 +92,17 @@ Status ParallelLayout::create(const std::shared_ptr<Communicator>& ranks,
                               const LayoutOptions& options, const Status& own, Deadline deadline,
                               std::shared_ptr<ParallelLayout>* out) {
   strategies::Link link;
-  open_link(ranks, deadline.remaining_ns(), &link);
+  // Nothing is left of a deadline that has passed; 0 would mean another one.
+  const auto remaining = [deadline] { return std::max<std::uint64_t>(deadline.remaining_ns(), 1); };
+  open_link(ranks, remaining(), &link);
   TRIREME_RETURN_IF_ERROR(
       strategies::agree(link, "trireme_parallel_create", facts_of(options), own));
   std::shared_ptr<ParallelLayout> layout(new ParallelLayout(options));
   ChildOptions child;
-  // Nothing is left of a deadline that has passed; 0 would mean another one.
-  child.timeout_ns = std::max<std::uint64_t>(deadline.remaining_ns(), 1);
+  child.timeout_ns = remaining();
   TRIREME_RETURN_IF_ERROR(duplicate(*ranks, child, &layout->all_));
-  TRIREME_RETURN_IF_ERROR(
-      Mesh::create(layout->all_, axes_of(options.sizes), TRIREME_MESH_ORDER_BY_NAME,
-                   std::max<std::uint64_t>(deadline.remaining_ns(), 1), &layout->mesh_));
+  TRIREME_RETURN_IF_ERROR(Mesh::create(layout->all_, axes_of(options.sizes),
+                                       TRIREME_MESH_ORDER_BY_NAME, remaining(), &layout->mesh_));
   const std::vector<std::int32_t> at = layout->shape().coordinates(layout->all_->rank());
   std::copy(at.begin(), at.end(), layout->at_.begin());
   *out = std::move(layout);
