@@ -12,6 +12,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 import unittest
 
 import hosts
@@ -61,6 +62,17 @@ def operations(group):
     }
 
 
+def exchange(group):
+    """Whether each rank got its long block from each other one."""
+    each = COUNT // group.world_size
+    given = array.array(
+        "f", [group.rank * 100 + index // each for index in range(each * group.world_size)]
+    )
+    got = array.array("f", [0]) * len(given)
+    group.all_to_all(given, got)
+    return got == array.array("f", [index // each * 100 + group.rank for index in range(len(got))])
+
+
 def work(rank, world, forever):
     """One rank: says its backend and what its operations gave. Then it may go on until one fails."""
     import trireme
@@ -68,6 +80,11 @@ def work(rank, world, forever):
     with trireme.Communicator(
         rank, world, os.environ["TRIREME_RENDEZVOUS"], backend="frames", timeout=LONG
     ) as group:
+        if forever == 2:
+            right = [exchange(group) for _ in range(3)]
+            time.sleep(8)  # the lines that cannot be made have been tried by then
+            print(json.dumps({"right": right + [exchange(group)]}), flush=True)
+            return
         print(json.dumps({"results": operations(group), "backend": group.backend}), flush=True)
         if not forever:
             return
@@ -85,13 +102,14 @@ class Lines(unittest.TestCase):
         self.hosts = hosts.Hosts(2, links=2)
         self.addCleanup(self.hosts.close)
 
-    def start(self, rank, interfaces, world=2, forever=False, **settings):
+    def start(self, rank, interfaces, world=2, forever=0, more="", **settings):
         environment = {
             **os.environ,
+            "TRIREME_LOG": "warning",
             "TRIREME_LIBRARY": LIBRARY,
             "TRIREME_TOKEN": "a token of the tests, which no job has",
             "TRIREME_RENDEZVOUS": f"tcp://{self.hosts.addresses[0]}:{PORT}?silence_ms={SILENCE}"
-            f"&host={rank}&interface={interfaces}",
+            f"&host={rank}&interface={interfaces}{more}",
         }
         command = [sys.executable, __file__, "--rank", str(rank), str(world), str(int(forever))]
         return self.hosts.popen(
@@ -175,6 +193,61 @@ class Lines(unittest.TestCase):
         self.assertNotIn(0, [job.returncode for job in jobs])
         self.assertRegex(" ".join(errors), r"line 1 from 10\.77\.1\.2.* to rank 0 at 10\.77\.1\.1:")
 
+    def test_few_connections_do_without_a_network_that_leads_nowhere(self):
+        """Only ranks 0 and 3, which are not near, have a second network, and it is cut. Rank 3
+        calls, and its log names rank 0 and the interface. All bytes take the first network."""
+        self.hosts.cut(1, 1)
+        jobs = [
+            self.start(
+                rank,
+                "eth0,eth1" if rank in (0, 3) else "eth0",
+                world=6,
+                forever=2,
+                more="&connections=few",
+                stderr=subprocess.PIPE,
+            )
+            for rank in range(6)
+        ]
+        outputs = [job.communicate(timeout=LONG) for job in jobs]
+        self.assertEqual([job.returncode for job in jobs], [0] * 6, outputs)
+        for said, _ in outputs:
+            self.assertEqual(json.loads(said)["right"], [True] * 4)
+        for rank, (_, errors) in enumerate(outputs):
+            told = re.findall(r"line 1 from 10\.77\.1\.2\S* \(eth1\) to rank 0 at ", errors)
+            self.assertEqual(len(told) > 0, rank == 3, errors)
+
+    def test_the_doctor_shows_the_lines_of_each_pair(self):
+        jobs = []
+        for rank, interfaces in enumerate(["eth0,eth1", "eth0,eth1", "eth0"]):
+            where = f"tcp://{self.hosts.addresses[0]}:{PORT}?host={rank}&interface={interfaces}"
+            command = [
+                str(pathlib.Path(LIBRARY).parent / "trireme"),
+                "doctor",
+                "--json",
+                "--connect",
+                where,
+                "--rank",
+                str(rank),
+            ]
+            environment = {**os.environ, "TRIREME_TOKEN": "a token of the tests, which no job has"}
+            jobs.append(
+                self.hosts.popen(
+                    rank % 2,
+                    [*command, "--world-size", "3"],
+                    env=environment,
+                    text=True,
+                    stdout=subprocess.PIPE,
+                )
+            )
+        told = [json.loads(job.communicate(timeout=LONG)[0])["connection"] for job in jobs]
+        self.assertTrue(
+            told[0]["rank 0 and rank 1"]["value"].endswith(
+                "; line 0 eth0 to eth0, line 1 eth1 to eth1"
+            )
+        )
+        for pair in ("rank 0 and rank 2", "rank 1 and rank 2"):
+            self.assertTrue(told[0][pair]["value"].endswith("; line 0 eth0 to eth0"))
+
     def test_an_unknown_interface_is_named(self):
         job = self.start(0, "eth0,eth7", stderr=subprocess.PIPE)
         _, errors = job.communicate(timeout=LONG)
@@ -208,7 +281,7 @@ class Lines(unittest.TestCase):
 if __name__ == "__main__":
     if sys.argv[1] == "--rank":
         sys.path.insert(0, BINDING)
-        work(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "1")
+        work(int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
         sys.exit(0)
     LIBRARY = sys.argv.pop(1)
     why_not = hosts.missing()

@@ -98,6 +98,22 @@ void texts(void** /*state*/) {
                       "60 us there and back, 1200 MB/s");
 }
 
+void lines_of_pairs(void** /*state*/) {
+  using trireme::doctor::interfaces_of;
+  using trireme::doctor::lines_text;
+  using Names = std::vector<std::string>;
+  assert_true(interfaces_of("tcp://10.0.0.2:29500").empty());
+  assert_true(interfaces_of("tcp://10.0.0.2:29500/interface=eth9?host=a").empty());
+  assert_true(interfaces_of("tcp://10.0.0.2:29500?interface=eth0") == Names{"eth0"});
+  assert_true(interfaces_of("tcp://10.0.0.2:1/a?host=b&interface=eth0,10.0.1.2&silence_ms=2000") ==
+              (Names{"eth0", "10.0.1.2"}));
+  assert_string_equal(lines_text({}, {}).c_str(), "");
+  assert_string_equal(lines_text({"eth0"}, {}).c_str(), "line 0 eth0 to its route");
+  assert_string_equal(lines_text({"eth0", "eth1"}, {"ib0"}).c_str(), "line 0 eth0 to ib0");
+  assert_string_equal(lines_text({"eth0", "eth1"}, {"ib0", "ib1", "ib2"}).c_str(),
+                      "line 0 eth0 to ib0, line 1 eth1 to ib1");
+}
+
 }  // namespace
 
 int main() {
@@ -108,6 +124,7 @@ int main() {
       cmocka_unit_test(slow_ones_are_named),
       cmocka_unit_test(two_pairs_have_no_odd_one),
       cmocka_unit_test(texts),
+      cmocka_unit_test(lines_of_pairs),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

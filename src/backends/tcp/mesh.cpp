@@ -11,6 +11,7 @@
 #include "net/sha256.hpp"
 #include "platform/descriptors.hpp"
 #include "platform/failpoint.hpp"
+#include "platform/log.hpp"
 #include "platform/system.hpp"
 #include "platform/thread.hpp"
 #include "platform/utf8.hpp"
@@ -31,6 +32,10 @@ constexpr std::uint64_t kHandshakeNs = 15'000'000'000;
 constexpr std::uint64_t kHandshakeOfRankNs = 60 * kMillisecond;
 constexpr std::uint64_t kFirstPauseNs = 20 * kMillisecond;
 constexpr std::uint64_t kLongestPauseNs = 1'000 * kMillisecond;
+// Further lines that cannot be made: the log warns after so many tries. Later tries are rare, since
+// each of them may hold up the lines of other ranks.
+constexpr int kTriesOfLines = 3;
+constexpr std::uint64_t kLongestLinePauseNs = 10'000 * kMillisecond;
 // An asked rank that does not call is asked again.
 constexpr std::uint64_t kAskAgainNs = 1'000 * kMillisecond;
 // The time for the directory to tell of a death before another process at the rank's address
@@ -70,7 +75,7 @@ Mesh::Mesh(const Options& options)
       silent_("it gave no sign of life for " + std::to_string(signs_.limit_ns() / kMillisecond) +
               " ms"),
       losses_(options.rank, options.world_size),
-      wanted_(options.world_size) {
+      wanted_{WantedConnections(options.world_size), WantedConnections(options.world_size)} {
   for (int rank = 0; rank < n_; ++rank) peers_.push_back(std::make_unique<Peer>());
 }
 
@@ -113,7 +118,7 @@ Status Mesh::open(const Options& options, std::shared_ptr<Mesh>* out) {
   TRIREME_RETURN_IF_ERROR(start_thread([mesh] { mesh->watch(); }));
   if (mesh->options_.few_connections && mesh->lines_ != nullptr) {
     mesh->lines_->make_by([weak = std::weak_ptr(mesh)](int rank) {
-      if (const auto open = weak.lock()) open->wanted_.add(rank, Purpose::engine);
+      if (const auto open = weak.lock()) open->wanted_.connections.add(rank, Purpose::engine);
     });
   }
   Status started = start_thread([mesh] {
@@ -164,7 +169,8 @@ Status Mesh::open_meeting(std::string* place, std::shared_ptr<const void>* out) 
 
 void Mesh::leave() noexcept {
   stop_.store(true, std::memory_order_release);
-  wanted_.end();
+  wanted_.connections.end();
+  wanted_.lines.end();
   waker_.wake();
 }
 
@@ -227,7 +233,7 @@ std::int32_t Mesh::send(int to, const void* data, std::uint64_t bytes, std::uint
   Peer& peer = *peers_[static_cast<std::size_t>(to)];
   std::unique_lock lock(peer.mutex);
   if (!peer.data) {
-    if (!is_near(to)) wanted_.add(to, Purpose::data);
+    if (!is_near(to)) wanted_.connections.add(to, Purpose::data);
     return TRIREME_ERROR_TIMEOUT;
   }
   if (!flush(peer)) return TRIREME_ERROR_PEER_LOST;
@@ -468,8 +474,9 @@ Status Mesh::make_further_lines(int rank, const Entry& entry, const Socket& call
     Endpoint there;
     TRIREME_RETURN_IF_ERROR(theirs.of_line(line, &there));
     const Endpoint from = entrances_->source_of(line);
-    const std::string where = "line " + std::to_string(line) + " from " + from.text() +
-                              " to rank " + std::to_string(rank) + " at " + there.text();
+    const std::string where = "line " + std::to_string(line) + " from " + from.text() + " (" +
+                              options_.place.interfaces[static_cast<std::size_t>(line)] +
+                              ") to rank " + std::to_string(rank) + " at " + there.text();
     terms.purpose = purpose_of_line(line);
     Socket made;
     Socket socket;
@@ -505,15 +512,15 @@ bool Mesh::dial_near(const std::vector<Entry>& entries, const std::vector<bool>&
 }
 
 // Until this rank leaves.
-void Mesh::dial_wanted(const std::vector<Entry>& entries) {
-  while (auto wanted = wanted_.next()) {
+void Mesh::dial_wanted(WantedConnections& all, const std::vector<Entry>& entries) {
+  while (auto wanted = all.next()) {
     const int rank = wanted->rank;
     if (is_made(rank, wanted->purpose)) continue;
     if (losses_.has(rank)) {
       if (wanted->purpose == Purpose::engine) lines_->refuse(rank);
       continue;
     }
-    if (!try_wanted(&*wanted, entries[static_cast<std::size_t>(rank)])) wanted_.again(*wanted);
+    if (!try_wanted(&*wanted, entries[static_cast<std::size_t>(rank)])) all.again(*wanted);
   }
 }
 
@@ -542,7 +549,9 @@ bool Mesh::try_wanted(WantedConnections::Wanted* wanted, const Entry& entry) {
   Socket socket;
   SessionKeys keys;
   status = failpoint("mesh", "before_dial");
-  const std::uint64_t call_ns = std::min(kCallNs, kFirstCallNs << doubled);
+  const bool of_lines = wanted->purpose == Purpose::addresses;
+  const std::uint64_t call_ns =
+      of_lines ? kFirstCallNs : std::min(kCallNs, kFirstCallNs << doubled);
   if (status.ok()) {
     Socket made;
     status = connect_to(endpoint, Deadline::after(call_ns), stop_, &made);
@@ -552,9 +561,7 @@ bool Mesh::try_wanted(WantedConnections::Wanted* wanted, const Entry& entry) {
                            &keys);
     }
   }
-  if (status.ok() && wanted->purpose == Purpose::addresses) {
-    status = make_further_lines(rank, entry, socket, call_ns);
-  }
+  if (status.ok() && of_lines) status = make_further_lines(rank, entry, socket, call_ns);
   if (status.ok()) status = failpoint("mesh", "before_adopt");
   if (status.ok()) {
     if (!asks) return adopt(rank, wanted->purpose, std::move(socket), keys), true;
@@ -579,7 +586,12 @@ bool Mesh::try_wanted(WantedConnections::Wanted* wanted, const Entry& entry) {
     if (wanted->purpose == Purpose::engine) lines_->refuse(rank);
     return true;
   }
-  wanted->due_ns = now_ns() + std::min(kLongestPauseNs, kFirstPauseNs << doubled);
+  if (of_lines && wanted->attempts == kTriesOfLines) {
+    log_line(TRIREME_LOG_WARNING,
+             name_ + ": " + status.message() + ". Its first line carries all bytes meanwhile");
+  }
+  const std::uint64_t longest_ns = of_lines ? kLongestLinePauseNs : kLongestPauseNs;
+  wanted->due_ns = now_ns() + std::min(longest_ns, kFirstPauseNs << std::min(wanted->attempts, 9));
   return false;
 }
 
@@ -603,13 +615,26 @@ void Mesh::join() noexcept {
       waker_.wake();
       if (dial_near(entries, line) && options_.few_connections) {
         waker_.wake();  // all may be in
-        dial_wanted(entries);
+        if (entrances_->count() > 1) {
+          ++joiners_;
+          const Status started = start_thread([mesh = shared_from_this(), entries] {
+            try {
+              mesh->dial_wanted(mesh->wanted_.lines, entries);
+            } catch (...) {
+              mesh->fail(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for lines"));
+            }
+            --mesh->joiners_;
+            mesh->waker_.wake();
+          });
+          if (!started.ok()) --joiners_, fail(started);
+        }
+        dial_wanted(wanted_.connections, entries);
       }
     }
   } catch (...) {
     fail(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory to join the group"));
   }
-  joiners_ = 0;
+  --joiners_;
   waker_.wake();
 }
 
@@ -633,7 +658,7 @@ void Mesh::enter(int rank, Purpose purpose, Socket socket, const SessionKeys& ke
   }
   if (rank < 0 || rank >= me_ || is_near(rank)) return;
   if (purpose == Purpose::ask_engine && lines_ == nullptr) return;
-  wanted_.add(rank, purpose == Purpose::ask_data ? Purpose::data : Purpose::engine);
+  wanted_.connections.add(rank, purpose == Purpose::ask_data ? Purpose::data : Purpose::engine);
 }
 
 void Mesh::adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& keys) {
@@ -652,7 +677,7 @@ void Mesh::adopt(int rank, Purpose purpose, Socket socket, const SessionKeys& ke
     static_cast<void>(lines_->add(rank, std::move(socket), keys, line));
     // In a large group a rank makes the first line when it is needed, and then the others.
     const bool is_needed = line == 0 && !is_near(rank) && rank < me_;
-    if (is_needed && lines_->expected(rank) > 1) wanted_.add(rank, Purpose::addresses);
+    if (is_needed && lines_->expected(rank) > 1) wanted_.lines.add(rank, Purpose::addresses);
     return note_connected(rank);
   }
   // It has no signs of life.

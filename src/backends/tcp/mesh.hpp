@@ -10,7 +10,8 @@
 // is not lost, and near ranks tell of a death.
 //
 // It has three threads: one makes connections; one lets peers in, and leaves the group; one sends
-// signs of life and receives those of peers. The backend's threads send and receive frames.
+// signs of life and receives those of peers. In a large group a fourth one makes further lines. The
+// backend's threads send and receive frames.
 #pragma once
 
 #include <trireme/transport.h>
@@ -118,7 +119,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   bool same_terms(const std::vector<Entry>& entries);
   bool dial(int rank, const Entry& entry, Purpose purpose);
   bool dial_near(const std::vector<Entry>& entries, const std::vector<bool>& line);
-  void dial_wanted(const std::vector<Entry>& entries);
+  void dial_wanted(WantedConnections& wanted, const std::vector<Entry>& entries);
   bool try_wanted(WantedConnections::Wanted* wanted, const Entry& entry);
   bool is_made(int rank, Purpose purpose);
   void note_connected(int rank);
@@ -158,7 +159,11 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   Losses losses_;
   RankSet unread_;  // ranks whose bytes may hold a whole frame; only for the receiving thread
   int next_ = 0;    // the rank whose frame is taken next
-  WantedConnections wanted_;
+  // Each has a thread that makes them: a network that leads nowhere delays further lines alone.
+  struct {
+    WantedConnections connections;
+    WantedConnections lines;  // the further ones of an engine
+  } wanted_;
   std::mutex connected_mutex_;  // guards the next one; no other lock is taken under it
   RankSet connected_;           // ranks with a connection for frames, or for the engine
 

@@ -2,12 +2,41 @@
 #include <trireme/trireme.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <utility>
 
+#include "cli/doctor/figures.hpp"
 #include "cli/doctor/group.hpp"
 
 namespace trireme::doctor {
 namespace {
+
+// Each rank tells the others its part of a rendezvous that names interfaces. Ranks that share
+// memory have no lines.
+bool tell_interfaces(const Connection& connection, const std::string& backend, Group* group) {
+  constexpr std::size_t kMost = 512;  // 8 names, each of at most 46 characters as an address has
+  group->interfaces.resize(static_cast<std::size_t>(group->ranks));
+  if (backend.rfind("local", 0) == 0) return true;
+  const char* const given = std::getenv("TRIREME_RENDEZVOUS");
+  const bool is_env = connection.rendezvous.rfind("env:", 0) == 0;
+  std::string own = !is_env ? connection.rendezvous : given == nullptr ? "" : given;
+  std::vector<std::string> names = interfaces_of(own);
+  own = "?interface=";
+  for (const std::string& name : names) own += name + ",";
+  if (names.empty() || own.size() >= kMost) own.clear();
+  own.resize(kMost);
+  std::vector<char> all(kMost * static_cast<std::size_t>(group->ranks));
+  if (trireme_all_gather(group->communicator, own.data(), all.data(), kMost, TRIREME_DTYPE_BYTES,
+                         nullptr) != TRIREME_OK) {
+    return false;
+  }
+  for (std::size_t rank = 0; rank < group->interfaces.size(); ++rank) {
+    const char* const theirs = all.data() + rank * kMost;
+    group->interfaces[rank] = interfaces_of({theirs, strnlen(theirs, kMost)});
+  }
+  return true;
+}
 
 // False if the ranks do not meet; then the section says why.
 bool meet(const Connection& connection, Group* group, Section* section) {
@@ -36,7 +65,9 @@ bool meet(const Connection& connection, Group* group, Section* section) {
        "meet: this is rank " + std::to_string(group->rank) + " of " + std::to_string(group->ranks),
        ""});
   section->facts.push_back({"backend", backend, ""});
-  return true;
+  if (group->ranks < 2 || tell_interfaces(connection, backend, group)) return true;
+  section->facts.push_back({"all ranks", "cannot tell their interfaces", trireme_last_error()});
+  return false;
 }
 
 }  // namespace

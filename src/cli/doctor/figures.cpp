@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <sstream>
 
 namespace trireme::doctor {
 namespace {
@@ -63,6 +64,35 @@ std::vector<std::string> slow_pairs(const std::vector<Pair>& pairs,
                  ". If it stays so, look at the way between " + pair_name(pairs[i]);
   }
   return remarks;
+}
+
+std::vector<std::string> interfaces_of(const std::string& rendezvous) {
+  std::vector<std::string> names;
+  const std::string option = "interface=";
+  std::size_t at = rendezvous.find('?');
+  while (at != std::string::npos && rendezvous.compare(at + 1, option.size(), option) != 0) {
+    at = rendezvous.find('&', at + 1);
+  }
+  if (at == std::string::npos) return names;
+  const std::size_t first = at + 1 + option.size();
+  std::istringstream list(rendezvous.substr(first, rendezvous.find('&', first) - first));
+  for (std::string name; std::getline(list, name, ',');) names.push_back(name);
+  return names;
+}
+
+std::string lines_text(const std::vector<std::string>& begins,
+                       const std::vector<std::string>& answers) {
+  if (begins.empty() && answers.empty()) return {};
+  const auto name = [](const std::vector<std::string>& of, std::size_t line) {
+    return of.empty() ? std::string("its route") : of[line];
+  };
+  std::string text;
+  const std::size_t count = std::max<std::size_t>(1, std::min(begins.size(), answers.size()));
+  for (std::size_t line = 0; line < count; ++line) {
+    text += (line == 0 ? "line " : ", line ") + std::to_string(line) + " " + name(begins, line) +
+            " to " + name(answers, line);
+  }
+  return text;
 }
 
 std::string time_text(double microseconds) {

@@ -31,6 +31,13 @@ double median(std::vector<double> values);
 std::vector<std::string> slow_pairs(const std::vector<Pair>& pairs,
                                     const std::vector<Figures>& figures);
 
+// The interfaces that a rendezvous of tcp:// names, in its order.
+std::vector<std::string> interfaces_of(const std::string& rendezvous);
+// The lines between two ranks that name these: "line 0 eth0 to eth0, line 1 eth1 to eth1". "" if
+// neither rank names any.
+std::string lines_text(const std::vector<std::string>& begins,
+                       const std::vector<std::string>& answers);
+
 std::string time_text(double microseconds);  // "8.1 us", "0.42 ms"
 std::string figures_text(const Figures& figures);
 

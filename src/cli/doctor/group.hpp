@@ -3,6 +3,9 @@
 
 #include <trireme/trireme.h>
 
+#include <string>
+#include <vector>
+
 #include "cli/doctor/doctor.hpp"
 
 namespace trireme::doctor {
@@ -11,6 +14,7 @@ struct Group {
   trireme_communicator* communicator = nullptr;
   int rank = 0;
   int ranks = 0;
+  std::vector<std::vector<std::string>> interfaces;  // by rank: those that it names
 
   Group() = default;
   Group(const Group&) = delete;

@@ -151,7 +151,11 @@ bool add_pairs(const Group& group, Section* section) {
     if (group.rank != 0 && group.rank != pairs[i].begins && group.rank != pairs[i].answers) {
       continue;
     }
-    section->facts.push_back({pair_name(pairs[i]), figures_text(figures[i]),
+    const std::string lines =
+        lines_text(group.interfaces[static_cast<std::size_t>(pairs[i].begins)],
+                   group.interfaces[static_cast<std::size_t>(pairs[i].answers)]);
+    section->facts.push_back({pair_name(pairs[i]),
+                              figures_text(figures[i]) + (lines.empty() ? "" : "; " + lines),
                               figures[i].damaged ? "the bytes that come are not the bytes that "
                                                    "were sent: the network or a memory is broken"
                                                  : "",
