@@ -404,9 +404,17 @@ static void memory_without_driver(void) {
     is_of(&word, TRIREME_MEMORY_KIND_HOST, -1, NULL, 0);
 }
 
+/* Some drivers answer an error for an address that they do not know. */
+static void unknown_address(void) {
+    int word = 0;
+    is_of(&word, TRIREME_MEMORY_KIND_HOST, -1, NULL, 0);
+}
+
 static void an_address_tells_whose_memory_it_is(void **state) {
     (void)state;
     run(kinds_of_memory, "");
+    run(unknown_address, "fail=cuPointerGetAttributes:1");
+    run(unknown_address, "fail=cuPointerGetAttributes:201");
     run(memory_without_driver, "");
 }
 

@@ -26,9 +26,11 @@ test "$(env -u LD_LIBRARY_PATH "$work/by-pkg-config")" = 42
 # The installed command finds the installed library, and only headers of the ABI are installed.
 "$work/moved/bin/trireme" --version | grep -q '1\.0\.0'
 test -z "$(find "$work/moved/include" -type f ! -path '*/include/trireme/*.h')"
-# The library needs the C and C++ runtime and nothing else.
-needed=$(readelf -d "$library/libtrireme.so.1" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p')
-unexpected=$(grep -vE '^(libstdc\+\+|libgcc_s|libm|libc|ld-linux-x86-64)\.so' <<<"$needed" || true)
-test -z "$unexpected" || { echo "needs $unexpected"; exit 1; }
+# The library and its plugin for CUDA need the C and C++ runtime and nothing else.
+for file in libtrireme.so.1 libtrireme_cuda.so; do
+    needed=$(readelf -d "$library/$file" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p')
+    unexpected=$(grep -vE '^(libstdc\+\+|libgcc_s|libm|libc|ld-linux-x86-64)\.so' <<<"$needed" || true)
+    test -z "$unexpected" || { echo "$file needs $unexpected"; exit 1; }
+done
 readelf -d "$library/libtrireme.so.1" | grep -q NODELETE
 echo "package: found by CMake and by pkg-config after a move; needs only" $needed

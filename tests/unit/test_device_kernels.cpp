@@ -189,32 +189,31 @@ std::vector<RuleCase> rule_cases() {
 
 struct Vectors {
   Vectors(std::uint64_t count, std::uint64_t parameter, std::uint64_t element, std::uint64_t shift)
-      : p(count, parameter, shift),
-        g(count, element, shift + 5),
-        s0(count, element, shift + 9),
-        s1(count, element, shift + 17),
-        s2(count, element, shift + 30) {}
+      : all{{count, parameter, shift},
+            {count, element, shift + 5},
+            {count, element, shift + 9},
+            {count, element, shift + 17},
+            {count, element, shift + 30}} {}
   void copy_from(const Vectors& other) {
-    for (int i = 0; i < 5; ++i) at(i).copy_from(other.at(i));
+    for (int i = 0; i < 5; ++i) all[i].copy_from(other.all[i]);
   }
   bool same_as(const Vectors& other, std::uint64_t count, std::uint64_t parameter,
                std::uint64_t element) const {
     // With some room behind the last element.
     bool same = p.same_as(other.p, (count + 8) * parameter);
-    for (int i = 1; i < 5; ++i) same = same && at(i).same_as(other.at(i), (count + 8) * element);
+    for (int i = 1; i < 5; ++i) same = same && all[i].same_as(other.all[i], (count + 8) * element);
     return same;
   }
-  Area& at(int i) { return *(&p + i); }
-  const Area& at(int i) const { return *(&p + i); }
 
-  Area p, g, s0, s1, s2;
+  Area all[5];
+  Area &p = all[0], &g = all[1], &s0 = all[2], &s1 = all[3], &s2 = all[4];
 };
 
 template <class T>
 void make_usual(Vectors* vectors, std::uint64_t count, bool narrow) {
   if (!narrow) vectors->p.make_usual<T>(count, false);
   vectors->g.make_usual<T>(count, false);
-  for (int i = 2; i < 5; ++i) vectors->at(i).make_usual<T>(count, true);
+  for (int i = 2; i < 5; ++i) vectors->all[i].make_usual<T>(count, true);
 }
 
 constexpr double kRate = 0.01, kScale = 0.75;

@@ -137,10 +137,12 @@ Status whose(const void* address, trireme_memory_info* out) {
   int attributes[] = {kMemoryType, kIsManaged, kOrdinal, kRangeFirst, kRangeBytes};
   void* data[] = {&type, &managed, &ordinal, &first, &bytes};
   if (driver->has_devices) {  // there is no memory but the host's without them
-    TRIREME_RETURN_IF_ERROR(
-        driver->check("cuPointerGetAttributes",
-                      driver->PointerGetAttributes(5, attributes, data,
-                                                   reinterpret_cast<std::uintptr_t>(address))));
+    const Result result = driver->PointerGetAttributes(5, attributes, data,
+                                                       reinterpret_cast<std::uintptr_t>(address));
+    // An address that no context knows; drivers differ in what they answer.
+    const bool unknown = result == kInvalidValue || result == kInvalidContext;
+    if (!unknown) TRIREME_RETURN_IF_ERROR(driver->check("cuPointerGetAttributes", result));
+    if (unknown) type = 0;
   }
   trireme_memory_info info{};
   info.struct_size = out->struct_size;
