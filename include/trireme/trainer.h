@@ -145,7 +145,7 @@ typedef struct trireme_layer_call {
     uint32_t struct_size;
     /** TRIREME_PHASE_*. */
     int32_t phase;
-    /** Number of the layer, from 0. In a pipeline: among the layers of all stages. */
+    /** Number of the layer in this rank's list, from 0. */
     uint64_t layer;
     /** trireme_optimizer_get_step_count() before the step. */
     uint64_t step;
@@ -155,7 +155,7 @@ typedef struct trireme_layer_call {
     uint32_t leaf;
     /**
      * Seed for this layer in this micro-batch and step. The same in FORWARD, RECOMPUTE and
-     * BACKWARD. It depends on options.seed, step, leaf and layer alone.
+     * BACKWARD. It depends on options.seed, step, leaf and number alone.
      */
     uint64_t random_seed;
     /** Output of the layer before. NULL for the first layer, which reads the batch. */
@@ -204,6 +204,8 @@ typedef struct trireme_layer_call {
     uint32_t stage;
     /** 0. */
     uint32_t reserved;
+    /** Number of the layer in the whole model, by the cuts. `layer` without a pipeline. */
+    uint64_t number;
 } trireme_layer_call; /* since 1.0 */
 
 /**

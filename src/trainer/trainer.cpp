@@ -163,7 +163,7 @@ void Trainer::prepare_calls() {
     const trireme_layer& described = layers_[i].described;
     trireme_layer_call& call = calls_[i];
     call.struct_size = sizeof call;
-    call.layer = i;
+    call.layer = call.number = i;
     call.output_bytes = described.output_bytes;
     if (call.output_bytes > 0) call.output = arena_.get() + plan_.places[i].output;
     call.saved_bytes = described.saved_bytes;

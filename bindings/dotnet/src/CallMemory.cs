@@ -11,6 +11,7 @@ namespace Trireme
     internal sealed class CallMemory : IDisposable
     {
         private readonly List<IntPtr> pieces = new List<IntPtr>();
+        private readonly List<HeldHandle> handles = new List<HeldHandle>();
 
         /// <summary>A copy of a struct.</summary>
         public IntPtr Put<T>(T value) where T : struct
@@ -54,8 +55,22 @@ namespace Trireme
             return copy.Pointer;
         }
 
+        /// <summary>A handle inside a struct, which nobody destroys during the call.</summary>
+        public IntPtr Hold(NativeHandle handle)
+        {
+            var held = new HeldHandle(handle);
+            handles.Add(held);
+            return held.Address;
+        }
+
         public void Dispose()
         {
+            foreach (HeldHandle handle in handles)
+            {
+                handle.Dispose();
+            }
+
+            handles.Clear();
             foreach (IntPtr piece in pieces)
             {
                 Marshal.FreeHGlobal(piece);

@@ -426,6 +426,14 @@ namespace Trireme
 
         /// <summary>Forward that no backward follows.</summary>
         Evaluate = NativeMethods.TRIREME_PHASE_EVALUATE,
+
+        /// <summary>
+        /// Of a layer with BackwardWeight: the gradient of the input alone.
+        /// </summary>
+        BackwardInput = NativeMethods.TRIREME_PHASE_BACKWARD_INPUT,
+
+        /// <summary>Of such a layer: the gradients of the parameters.</summary>
+        BackwardWeight = NativeMethods.TRIREME_PHASE_BACKWARD_WEIGHT,
     }
 
     /// <summary>How a parameter lies on an axis of a mesh.</summary>

@@ -29,10 +29,24 @@ namespace Trireme
             get { return (LayerPhase)native->Phase; }
         }
 
-        /// <summary>Number of the layer, from 0.</summary>
+        /// <summary>Number of the layer in this rank's list, from 0.</summary>
         public ulong Layer
         {
             get { return native->Layer; }
+        }
+
+        /// <summary>
+        /// Number of the layer in the whole model; with a pipeline, by its cuts.
+        /// </summary>
+        public ulong Number
+        {
+            get { return native->Number; }
+        }
+
+        /// <summary>Number of the layer's stage in a pipeline, from 0. Else 0.</summary>
+        public int Stage
+        {
+            get { return (int)native->Stage; }
         }
 
         /// <summary>Optimizer.StepCount before the step.</summary>

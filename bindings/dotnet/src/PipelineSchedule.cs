@@ -201,6 +201,11 @@ namespace Trireme
                 NativeMethods.trireme_pipeline_schedule_get_info(handle, ref info));
         }
 
+        internal PipelineScheduleHandle Handle
+        {
+            get { return handle; }
+        }
+
         /// <summary>Ranks.</summary>
         public int Ranks
         {

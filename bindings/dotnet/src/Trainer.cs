@@ -38,6 +38,18 @@ namespace Trireme
         /// Bytes that forward leaves for backward beside the output, for one micro-batch.
         /// </summary>
         public ulong SavedBytes { get; set; }
+
+        /// <summary>
+        /// Computes the gradients of the parameters, at once or later. Backward then computes the
+        /// gradient of the input alone. Null: Backward computes all.
+        /// </summary>
+        public LayerFunction BackwardWeight { get; set; }
+
+        /// <summary>
+        /// Bytes of the input that the layer expects. The trainer refuses a layer before with
+        /// another OutputBytes, also across stages. 0: any.
+        /// </summary>
+        public ulong InputBytes { get; set; }
     }
 
     /// <summary>How a trainer runs its layers; zero is the default.</summary>
@@ -83,6 +95,11 @@ namespace Trireme
         /// unwritten, or adds to it, the step fails with a CallbackException that names it.
         /// </summary>
         public bool ZeroGradients { get; set; }
+
+        /// <summary>
+        /// This rank has the layers of its own stages alone. Null: it has all layers.
+        /// </summary>
+        public TrainerPipeline Pipeline { get; set; }
     }
 
     /// <summary>Results of a step.</summary>
@@ -156,6 +173,8 @@ namespace Trireme
             LargestBytes = native.LargestBytes;
             LeastBytes = native.LeastBytes;
             PlannedWindowBytes = native.PlannedWindowBytes;
+            Stages = native.Stages;
+            SplitLayers = native.SplitLayers;
         }
 
         public uint MicroBatches { get; }
@@ -189,6 +208,12 @@ namespace Trireme
 
         /// <summary>With Offload: the window, and items that could not be written.</summary>
         public ulong PlannedWindowBytes { get; }
+
+        /// <summary>With a pipeline: stages of this rank. Else 0.</summary>
+        public ulong Stages { get; }
+
+        /// <summary>Layers with Layer.BackwardWeight.</summary>
+        public ulong SplitLayers { get; }
     }
 
     /// <summary>
@@ -244,6 +269,10 @@ namespace Trireme
                         UserData = runner.UserData,
                         OutputBytes = layer.OutputBytes,
                         SavedBytes = layer.SavedBytes,
+                        BackwardWeight = layer.BackwardWeight == null
+                            ? IntPtr.Zero
+                            : Marshal.GetFunctionPointerForDelegate(LayerCallback),
+                        InputBytes = layer.InputBytes,
                     };
                 }
 
@@ -270,12 +299,19 @@ namespace Trireme
                     nativeOptions.Offload = memory.Put(options.Offload.Native(memory));
                 }
 
+                if (options.Pipeline != null)
+                {
+                    nativeOptions.Pipeline = memory.Put(options.Pipeline.Native(memory));
+                }
+
                 fixed (NativeLayer* first = native)
                 {
                     TriremeException.Check(NativeMethods.trireme_trainer_create(
                         optimizer.Handle, first, (ulong)layers.Count, ref nativeOptions,
                         out handle));
                 }
+
+                GC.KeepAlive(options.Pipeline);
             }
         }
 
@@ -449,8 +485,7 @@ namespace Trireme
             try
             {
                 Layer layer = layers[call->Layer];
-                bool backward = call->Phase == (int)LayerPhase.Backward;
-                (backward ? layer.Backward : layer.Forward)(
+                FunctionOf(layer, (LayerPhase)call->Phase)(
                     new LayerCall(call, Batch, types, layer.FirstParameter));
                 return 0;
             }
@@ -471,6 +506,20 @@ namespace Trireme
             {
                 Keep(exception);
                 return 1;
+            }
+        }
+
+        private static LayerFunction FunctionOf(Layer layer, LayerPhase phase)
+        {
+            switch (phase)
+            {
+                case LayerPhase.Backward:
+                case LayerPhase.BackwardInput:
+                    return layer.Backward;
+                case LayerPhase.BackwardWeight:
+                    return layer.BackwardWeight;
+                default:
+                    return layer.Forward;
             }
         }
     }

@@ -94,7 +94,14 @@ from ._request import MessageInfo, Request, wait_all, wait_any
 from ._schedule import Schedule, ScheduleOptions
 from ._store import Store
 from ._tensor import GemmInfo, Heads, Region, RegionInfo, Tensor
-from ._trainer import Layer, LayerCall, Trainer, TrainerInfo, TrainerMetrics
+from ._trainer import (
+    Layer,
+    LayerCall,
+    Trainer,
+    TrainerInfo,
+    TrainerMetrics,
+    TrainerPipeline,
+)
 from ._transport import Transport
 from ._user_rule import Update
 from ._vocabulary import ParallelCrossEntropy, VocabularyInfo, VocabularyParallelEmbedding
@@ -170,6 +177,7 @@ __all__ = [
     "Trainer",
     "TrainerInfo",
     "TrainerMetrics",
+    "TrainerPipeline",
     "Transport",
     "TriremeError",
     "UnitInfo",

@@ -14,12 +14,14 @@ from typing import Any, Callable, NamedTuple, Sequence, Union
 from . import _native, _request
 from ._abi.options import Offload
 from ._buffer import Owner, view_of
+from ._communicator import Communicator
 from ._errors import InvalidArgumentError, InvalidHandleError, caused, check, last_failure
 from ._fields import bits_of, function, instance, instances, options_of, pointer_to, whole
 from ._model import Which
 from ._native import library
 from ._offload import OffloadInfo, _offload_info
 from ._optimizer import Optimizer
+from ._pipeline import PipelineSchedule
 from ._values import (
     LETTERS,
     Dtype,
@@ -40,6 +42,8 @@ _PHASES = {
     _native.TRIREME_PHASE_RECOMPUTE: "recompute",
     _native.TRIREME_PHASE_BACKWARD: "backward",
     _native.TRIREME_PHASE_EVALUATE: "evaluate",
+    _native.TRIREME_PHASE_BACKWARD_INPUT: "backward_input",
+    _native.TRIREME_PHASE_BACKWARD_WEIGHT: "backward_weight",
 }
 
 
@@ -75,6 +79,8 @@ class TrainerInfo(NamedTuple):
     largest_bytes: int  #: Activations and gradients of outputs, if the trainer keeps everything.
     least_bytes: int  #: The least `activation_budget_bytes` that works.
     planned_window_bytes: int  #: With `offload`: the window, and items that could not be written.
+    stages: int  #: With a pipeline: stages of this rank. Else 0.
+    split_layers: int  #: Layers with `backward_weight`.
 
 
 class LayerCall:
@@ -90,13 +96,26 @@ class LayerCall:
 
     @property
     def phase(self) -> str:
-        """Why the layer is called: "forward", "recompute", "backward" or "evaluate"."""
+        """Why the layer is called: "forward", "recompute", "backward" or "evaluate".
+
+        A layer with `backward_weight` has "backward_input" and "backward_weight" for "backward".
+        """
         return _PHASES[self._raw.phase]
 
     @property
     def layer(self) -> int:
-        """Number of the layer, from 0."""
+        """Number of the layer in this rank's list, from 0."""
         return int(self._raw.layer)
+
+    @property
+    def number(self) -> int:
+        """Number of the layer in the whole model; with a pipeline, by its cuts."""
+        return int(self._raw.number)
+
+    @property
+    def stage(self) -> int:
+        """Number of the layer's stage in a pipeline, from 0. Else 0."""
+        return int(self._raw.stage)
 
     @property
     def step(self) -> int:
@@ -143,23 +162,26 @@ class LayerCall:
 
     @property
     def input(self) -> memoryview[Any]:
-        """The output of the layer before; read-only. Empty for the first, which reads the batch."""
-        return self._of_layer(self._raw.input, -1).toreadonly()
+        """The output of the layer before; read-only. Empty for the first, which reads the batch.
+
+        Where a stage begins it has the shape Layer.input, or is flat without one.
+        """
+        return self._of_input(self._raw.input).toreadonly()
 
     @property
     def output(self) -> memoryview[Any]:
         """Written by forward; in backward what forward wrote."""
-        return self._of_layer(self._raw.output, 0)
+        return self._of_output(self._raw.output)
 
     @property
     def output_gradient(self) -> memoryview[Any]:
         """Backward: gradient of `output`, by the next layer; read-only. Empty for the last one."""
-        return self._of_layer(self._raw.output_gradient, 0).toreadonly()
+        return self._of_output(self._raw.output_gradient).toreadonly()
 
     @property
     def input_gradient(self) -> memoryview[Any]:
         """Backward: the gradient of `input`, to be written. Empty for the first layer."""
-        return self._of_layer(self._raw.input_gradient, -1)
+        return self._of_input(self._raw.input_gradient)
 
     @property
     def saved(self) -> memoryview[Any]:
@@ -225,12 +247,22 @@ class LayerCall:
             return view_of(address, count, size, letter, owner)
         return view_of(address, count, size, letter, owner, shape)
 
-    def _of_layer(self, address: int | None, offset: int) -> memoryview[Any]:
-        number = self._raw.layer + offset
-        if number < 0 or not address:
+    def _of_output(self, address: int | None) -> memoryview[Any]:
+        if not address:
             return memoryview(bytearray())
-        layer = self._runner.layers[number]
-        return self._view(address, layer.code, layer.extents)
+        return self._view(address, self._layer.code, self._layer.extents)
+
+    def _of_input(self, address: int | None) -> memoryview[Any]:
+        if not address:
+            return memoryview(bytearray())
+        own = self._layer
+        if own.input is not None:
+            return self._view(address, own.code, own.input)
+        if own.begins:  # only the rank before knows the shape
+            count = self._raw.input_bytes // size_of(own.code)
+            return self._view(address, own.code, (count,))
+        before = self._runner.layers[self._raw.layer - 1]
+        return self._view(address, before.code, before.extents)
 
 
 Function = Callable[[LayerCall], object]
@@ -245,6 +277,10 @@ class Layer:
 
     `parameters` are names or numbers of parameters of the model, one after the other. `output` is
     the shape of the output for one micro-batch, of `dtype`.
+
+    With `backward_weight`, `backward` computes call.input_gradient alone, and `backward_weight`
+    computes call.gradients, at once or later. `input` is the shape of the input, of `dtype`. The
+    trainer refuses a layer before whose output has other bytes.
     """
 
     def __init__(
@@ -257,6 +293,8 @@ class Layer:
         output: Union[int, Sequence[int]] = 0,
         dtype: Dtype = "f32",
         saved_bytes: int = 0,
+        backward_weight: Function | None = None,
+        input: Union[int, Sequence[int], None] = None,
     ) -> None:
         self.name = name
         self.forward = function(forward, "Layer.forward")
@@ -265,6 +303,64 @@ class Layer:
         self.output = (output,) if isinstance(output, int) else tuple(output)
         self.dtype = dtype
         self.saved_bytes = saved_bytes
+        self.backward_weight = (
+            None
+            if backward_weight is None
+            else function(backward_weight, "Layer.backward_weight")
+        )
+        self.input = None if input is None else (input,) if isinstance(input, int) else tuple(input)
+
+
+class TrainerPipeline:
+    """The pipeline of a trainer, whose layers are those of this rank's stages alone.
+
+    `communicator` has the ranks of the pipeline, as many as `schedule` has. Stage s has the layers
+    from cuts[s] up to, but without, cuts[s + 1], by their numbers in the whole model, as
+    partition() gives them. With `require_split`, a schedule with W needs layers with
+    `backward_weight`.
+    """
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        schedule: PipelineSchedule,
+        cuts: Sequence[int],
+        *,
+        require_split: bool = False,
+    ) -> None:
+        self.communicator = instance(Communicator, communicator, "communicator")
+        self.schedule = instance(PipelineSchedule, schedule, "schedule")
+        self.cuts = tuple(cuts)
+        self.require_split = require_split
+
+    def _native(self) -> Any:
+        cuts = (ctypes.c_uint64 * max(1, len(self.cuts)))(
+            *(in_range(cut, 64, "cut") for cut in self.cuts)
+        )
+        return _native.trireme_trainer_pipeline_options(
+            struct_size=ctypes.sizeof(_native.trireme_trainer_pipeline_options),
+            flags=bits_of(
+                (
+                    _native.TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT,
+                    self.require_split,
+                    "require_split",
+                )
+            ),
+            communicator=self.communicator._handle,
+            schedule=self.schedule._handle,
+            cuts=cuts,
+            cut_count=len(self.cuts),
+        )
+
+    def _begins(self) -> set[int]:
+        """Places in this rank's list at which a stage begins."""
+        begins, place = set(), 0
+        for stage, rank in enumerate(self.schedule.placement):
+            if rank != self.communicator.rank or stage + 1 >= len(self.cuts):
+                continue
+            begins.add(place)
+            place += max(0, self.cuts[stage + 1] - self.cuts[stage])
+        return begins
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,9 +369,12 @@ class _Described:
 
     forward: Function
     backward: Function
+    backward_weight: Function | None
     code: int
     extents: tuple[int, ...]
     described: tuple[tuple[int, tuple[int, ...]], ...]  # dtype and shape of its parameters
+    input: tuple[int, ...] | None
+    begins: bool  # a stage, or the list
 
 
 AfterStep = Callable[[TrainerMetrics], object]
@@ -297,8 +396,13 @@ class _Runner:
     def run(self, raw: Any) -> None:
         layer = self.layers[raw.layer]
         self.kept.clear()
-        backward = raw.phase == _native.TRIREME_PHASE_BACKWARD
-        (layer.backward if backward else layer.forward)(LayerCall(self, raw))
+        run = {
+            _native.TRIREME_PHASE_BACKWARD: layer.backward,
+            _native.TRIREME_PHASE_BACKWARD_INPUT: layer.backward,
+            _native.TRIREME_PHASE_BACKWARD_WEIGHT: layer.backward_weight,
+        }.get(raw.phase, layer.forward)
+        assert run is not None
+        run(LayerCall(self, raw))
 
     def take_error(self) -> BaseException | None:
         """The exception that a function raised; this forgets it."""
@@ -366,6 +470,7 @@ class Trainer:
         after_step: AfterStep | None = None,
         offload: Offload | str | os.PathLike[str] | None = None,
         zero_gradients: bool = False,
+        pipeline: TrainerPipeline | None = None,
     ) -> None:
         """Collective: all ranks name the same layers and options, but for `after_step`.
 
@@ -382,10 +487,16 @@ class Trainer:
         Backward writes each gradient whole. If it leaves one unwritten, or adds to it, the step
         fails with a CallbackError that names the gradient. With `zero_gradients` the gradients are
         0 before backward, and the library does not look for unwritten ones.
+
+        With `pipeline`, this rank has the layers of its own stages alone, and the model has their
+        parameters. All ranks learn the loss.
         """
         model = instance(Optimizer, optimizer, "optimizer").model
         layers = instances(Layer, layers, "layers")
-        described = []
+        described: list[_Described] = []
+        if pipeline is not None:
+            instance(TrainerPipeline, pipeline, "pipeline")
+        begins = {0} if pipeline is None else pipeline._begins()
         raw = (_native.trireme_layer * max(1, len(layers)))()
         for place, layer in zip(raw, layers):
             numbers = [model._parameter(which) for which in layer.parameters]
@@ -398,7 +509,18 @@ class Trainer:
             code = dtype_number(layer.dtype)
             extents = tuple(in_range(extent, 64, "extent") for extent in layer.output)
             known = [model._described[n] for n in numbers if n < len(model._described)]
-            described.append(_Described(layer.forward, layer.backward, code, extents, tuple(known)))
+            described.append(
+                _Described(
+                    layer.forward,
+                    layer.backward,
+                    layer.backward_weight,
+                    code,
+                    extents,
+                    tuple(known),
+                    layer.input,
+                    len(described) in begins,
+                )
+            )
             place.struct_size = ctypes.sizeof(_native.trireme_layer)
             place.name = encoded(layer.name)
             place.first_parameter = first
@@ -407,6 +529,10 @@ class Trainer:
             place.backward = _layer_callback
             place.output_bytes = in_range(math.prod(extents) * size_of(code), 64, "output")
             place.saved_bytes = in_range(layer.saved_bytes, 64, "saved_bytes")
+            if layer.backward_weight is not None:
+                place.backward_weight = _layer_callback
+            if layer.input is not None:
+                place.input_bytes = in_range(math.prod(layer.input) * size_of(code), 64, "input")
         runner = _Runner(described, after_step)
         for place in raw:
             place.user_data = runner.number
@@ -422,6 +548,9 @@ class Trainer:
             user_data=runner.number,
             offload=pointer_to(options_of(Offload, offload, "offload")),
         )
+        staged = None if pipeline is None else pipeline._native()
+        if staged is not None:
+            options.pipeline = ctypes.pointer(staged)
         if after_step is not None:
             function(after_step, "after_step")
             options.after_step = _after_callback

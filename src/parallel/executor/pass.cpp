@@ -259,7 +259,7 @@ void PipelineTrainer::fill_call(const Cell& here, std::uint64_t place, char* inp
   call.micro_batch = here.micro_batch;
   call.leaf = leaf_of(here.micro_batch);
   call.random_seed = strategies::layer_seed(
-      strategies::leaf_seed(options_.seed, call.step, call.leaf), call.layer);
+      strategies::leaf_seed(options_.seed, call.step, call.leaf), call.number);
   call.input_bytes = place > 0 ? calls_[layer - 1].output_bytes : here.shape->input_bytes;
   const char* const input = place > 0 ? here.activations + here.layout->layers[place - 1].output
                                       : here.activations + here.layout->input;

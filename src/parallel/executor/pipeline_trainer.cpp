@@ -423,7 +423,8 @@ void PipelineTrainer::prepare_calls() {
     const trireme_layer& described = layers_[i].described;
     trireme_layer_call& call = calls_[i];
     call.struct_size = sizeof call;
-    call.layer = layers_[i].number;
+    call.layer = i;
+    call.number = layers_[i].number;
     call.stage = layers_[i].stage;
     call.output_bytes = described.output_bytes;
     call.saved_bytes = described.saved_bytes;

@@ -25,7 +25,7 @@ DEFECTS = [
      "const Cell to = cell(action.stage, action.micro_batch);",
      "const Cell to = cell(action.stage, action.micro_batch / 2 * 2);", "api_test_pipeline_trainer"),
     ("executor: seeds count the layers of one rank", TRAINER,
-     "call.layer = layers_[i].number;", "call.layer = i;", "api_test_pipeline_trainer"),
+     "call.number = layers_[i].number;", "call.number = i;", "api_test_pipeline_trainer"),
     ("executor: a failed rank sends data as if all were well", PASS,
      "{!computes(from), !forward && gaps_.has_gap()}", "{false, !forward && gaps_.has_gap()}",
      "api_test_pipeline_failures"),

@@ -21,9 +21,7 @@ namespace Trireme
         /// <summary>TRIREME_PHASE_*.</summary>
         public int Phase;
 
-        /// <summary>
-        /// Number of the layer, from 0. In a pipeline: among the layers of all stages.
-        /// </summary>
+        /// <summary>Number of the layer in this rank's list, from 0.</summary>
         public ulong Layer;
 
         /// <summary>trireme_optimizer_get_step_count() before the step.</summary>
@@ -39,7 +37,7 @@ namespace Trireme
 
         /// <summary>
         /// Seed for this layer in this micro-batch and step. The same in FORWARD, RECOMPUTE and
-        /// BACKWARD. It depends on options.seed, step, leaf and layer alone.
+        /// BACKWARD. It depends on options.seed, step, leaf and number alone.
         /// </summary>
         public ulong RandomSeed;
 
@@ -119,6 +117,11 @@ namespace Trireme
 
         /// <summary>0.</summary>
         public uint Reserved;
+
+        /// <summary>
+        /// Number of the layer in the whole model, by the cuts. `layer` without a pipeline.
+        /// </summary>
+        public ulong Number;
     }
 
     /// <summary>One layer. Start from TRIREME_LAYER_INIT.</summary>

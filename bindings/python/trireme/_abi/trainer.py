@@ -60,7 +60,7 @@ class trireme_layer_call(Structure):
         ("struct_size", c_uint32),
         # TRIREME_PHASE_*.
         ("phase", c_int32),
-        # Number of the layer, from 0. In a pipeline: among the layers of all stages.
+        # Number of the layer in this rank's list, from 0.
         ("layer", c_uint64),
         # trireme_optimizer_get_step_count() before the step.
         ("step", c_uint64),
@@ -69,7 +69,7 @@ class trireme_layer_call(Structure):
         # Number of the micro-batch over all ranks, from 0. In a reproducible model: the leaf.
         ("leaf", c_uint32),
         # Seed for this layer in this micro-batch and step. The same in FORWARD, RECOMPUTE and
-        # BACKWARD. It depends on options.seed, step, leaf and layer alone.
+        # BACKWARD. It depends on options.seed, step, leaf and number alone.
         ("random_seed", c_uint64),
         # Output of the layer before. NULL for the first layer, which reads the batch.
         ("input", c_void_p),
@@ -111,6 +111,8 @@ class trireme_layer_call(Structure):
         ("stage", c_uint32),
         # 0.
         ("reserved", c_uint32),
+        # Number of the layer in the whole model, by the cuts. `layer` without a pipeline.
+        ("number", c_uint64),
     ]
 
 # Forward or backward of a layer, called on the thread of the step.

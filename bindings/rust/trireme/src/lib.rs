@@ -167,7 +167,7 @@ pub use tensor::{
 };
 pub use trainer::{
     Layer, LayerCall, LayerMemory, LayerOptions, LayerPhase, Stopper, Trainer, TrainerInfo,
-    TrainerMetrics, TrainerOptions,
+    TrainerMetrics, TrainerOptions, TrainerPipeline,
 };
 pub use transport::Transport;
 pub use vocabulary::{KeptLosses, Vocabulary, VocabularyInfo, VocabularyOptions};

@@ -10,12 +10,14 @@ use std::sync::Arc;
 use trireme_sys as sys;
 
 use crate::calls::{Calls, Fails, Lent};
+use crate::communicator::Communicator;
 use crate::element::{Dtype, Element, Real};
 use crate::error::{check, Error, Result};
 use crate::handle::Handle;
 use crate::model::Model;
 use crate::offload::{Offload, OffloadInfo};
 use crate::optimizer::{Held, Optimizer};
+use crate::pipeline::PipelineSchedule;
 
 type Answer<T> = std::result::Result<T, String>;
 
@@ -30,6 +32,12 @@ pub trait Layer<B: ?Sized>: Send {
 
     /// Reads the output's gradient and what forward left, and writes the gradients.
     fn backward(&mut self, call: &mut LayerCall<'_, B>) -> Answer<()>;
+
+    /// With [`split`](LayerOptions::split): writes the gradients of the parameters, and `backward`
+    /// writes that of the input alone.
+    fn backward_weight(&mut self, _call: &mut LayerCall<'_, B>) -> Answer<()> {
+        Err("the layer is split, but has no backward_weight".to_owned())
+    }
 }
 
 /// The name, the parameters and the memory of a layer.
@@ -43,6 +51,39 @@ pub struct LayerOptions<'a> {
     pub output_bytes: usize,
     /// Bytes that forward leaves for backward beside the output, for one micro-batch.
     pub saved_bytes: usize,
+    /// The layer has [`backward_weight`](Layer::backward_weight).
+    pub split: bool,
+    /// Bytes of the input that the layer expects; the trainer refuses a layer before with other
+    /// `output_bytes`, also across stages. 0: any.
+    pub input_bytes: usize,
+}
+
+/// The pipeline of a trainer, whose layers are those of this rank's stages alone.
+#[derive(Clone, Copy, Debug)]
+pub struct TrainerPipeline<'a> {
+    /// The ranks of the pipeline, as many as the schedule has.
+    pub communicator: &'a Communicator,
+    /// The actions of all ranks, of which the trainer keeps a copy.
+    pub schedule: &'a PipelineSchedule,
+    /// Stage s has the layers from `cuts[s]` up to, but without, `cuts[s + 1]`, by their numbers in
+    /// the whole model, as [`partition`](crate::partition) gives them.
+    pub cuts: &'a [u64],
+    /// A schedule with W needs layers that are [`split`](LayerOptions::split).
+    pub require_split: bool,
+}
+
+impl TrainerPipeline<'_> {
+    fn raw(&self) -> sys::trireme_trainer_pipeline_options {
+        let mut raw = sys::trireme_trainer_pipeline_options::init();
+        if self.require_split {
+            raw.flags |= sys::TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT;
+        }
+        raw.communicator = self.communicator.handle.get();
+        raw.schedule = self.schedule.raw();
+        raw.cuts = self.cuts.as_ptr();
+        raw.cut_count = self.cuts.len() as u64;
+        raw
+    }
 }
 
 /// How a trainer runs its layers. In every field 0 means the default, as in the C header.
@@ -65,6 +106,8 @@ pub struct TrainerOptions<'a> {
     /// unwritten ones. Without it, if backward leaves a gradient unwritten or adds to it, the step
     /// fails and names the gradient.
     pub zero_gradients: bool,
+    /// This rank has the layers of its own stages alone. `None`: it has all layers.
+    pub pipeline: Option<TrainerPipeline<'a>>,
 }
 
 /// Results of a step.
@@ -125,6 +168,10 @@ pub struct TrainerInfo {
     pub least_bytes: u64,
     /// With [`offload`](TrainerOptions::offload): the window, and items that could not be written.
     pub planned_window_bytes: u64,
+    /// With a pipeline: stages of this rank. Else 0.
+    pub stages: u64,
+    /// Layers that are [`split`](LayerOptions::split).
+    pub split_layers: u64,
 }
 
 /// Why a layer is called.
@@ -139,6 +186,10 @@ pub enum LayerPhase {
     Backward,
     /// Forward that no backward follows.
     Evaluate,
+    /// Of a [`split`](LayerOptions::split) layer: the gradient of the input alone.
+    BackwardInput,
+    /// Of such a layer: the gradients of the parameters.
+    BackwardWeight,
 }
 
 impl LayerPhase {
@@ -148,6 +199,8 @@ impl LayerPhase {
             sys::TRIREME_PHASE_RECOMPUTE => LayerPhase::Recompute,
             sys::TRIREME_PHASE_BACKWARD => LayerPhase::Backward,
             sys::TRIREME_PHASE_EVALUATE => LayerPhase::Evaluate,
+            sys::TRIREME_PHASE_BACKWARD_INPUT => LayerPhase::BackwardInput,
+            sys::TRIREME_PHASE_BACKWARD_WEIGHT => LayerPhase::BackwardWeight,
             other => return Err(format!("phase {other} is newer than this crate")),
         })
     }
@@ -194,9 +247,19 @@ impl<'a, B: ?Sized> LayerCall<'a, B> {
         self.batch
     }
 
-    /// Number of the layer, from 0.
+    /// Number of the layer in this rank's list, from 0.
     pub fn layer(&self) -> usize {
         self.raw.layer as usize
+    }
+
+    /// Number of the layer in the whole model; with a pipeline, by its cuts.
+    pub fn number(&self) -> u64 {
+        self.raw.number
+    }
+
+    /// Number of the layer's stage in a pipeline, from 0. Else 0.
+    pub fn stage(&self) -> u32 {
+        self.raw.stage
     }
 
     /// [`Optimizer::step_count`] before the step.
@@ -258,7 +321,7 @@ impl<'a, B: ?Sized> LayerCall<'a, B> {
                 return Err(format!("{bytes} bytes are no whole number of {}", T::DTYPE));
             }
         }
-        let backward = self.phase() == LayerPhase::Backward;
+        let backward = !raw.gradients.is_null();
         let count = |bytes: u64| bytes as usize / size_of::<T>();
         let (input, output) = (count(raw.input_bytes), count(raw.output_bytes));
         let mut parameters = Vec::new();
@@ -314,7 +377,12 @@ unsafe fn clear(raw: &sys::trireme_layer_call) {
             unsafe { ptr::write_bytes(data.cast::<u8>(), 0, bytes) };
         }
     };
-    if raw.phase != sys::TRIREME_PHASE_BACKWARD {
+    let backward = [
+        sys::TRIREME_PHASE_BACKWARD,
+        sys::TRIREME_PHASE_BACKWARD_INPUT,
+        sys::TRIREME_PHASE_BACKWARD_WEIGHT,
+    ];
+    if !backward.contains(&raw.phase) {
         zero(raw.output, raw.output_bytes as usize);
         zero(raw.saved, raw.saved_bytes as usize);
     }
@@ -367,6 +435,7 @@ impl<B: ?Sized> Trainer<B> {
     ) -> Result<Self> {
         optimizer.refuse_another(model, "new")?;
         let offload = options.offload.as_ref().map(Offload::raw).transpose()?;
+        let pipeline = options.pipeline.as_ref().map(TrainerPipeline::raw);
         let mut names = Vec::new();
         let mut raw = Vec::new();
         let mut described = Vec::new();
@@ -381,6 +450,10 @@ impl<B: ?Sized> Trainer<B> {
             one.backward = Some(call::<B>);
             one.output_bytes = place.output_bytes as u64;
             one.saved_bytes = place.saved_bytes as u64;
+            one.input_bytes = place.input_bytes as u64;
+            if place.split {
+                one.backward_weight = Some(call::<B>);
+            }
             raw.push(*one);
             names.push(name); // its text stays where it is
             let dtypes = model.dtypes().get(place.parameters).unwrap_or_default().to_vec();
@@ -400,6 +473,8 @@ impl<B: ?Sized> Trainer<B> {
         raw_options.activation_budget_bytes = options.activation_budget_bytes;
         raw_options.seed = options.seed;
         raw_options.offload = offload.as_ref().map_or(ptr::null(), |offload| offload.get());
+        raw_options.pipeline =
+            pipeline.as_ref().map_or(ptr::null(), |pipeline| pipeline as *const _);
         calls.refuse_inside()?;
         let one_call = calls.lock();
         // SAFETY: trainer.h: keeps `user_data` until the trainer is destroyed, and `state` lives
@@ -485,6 +560,8 @@ impl<B: ?Sized> Trainer<B> {
             largest_bytes: raw.largest_bytes,
             least_bytes: raw.least_bytes,
             planned_window_bytes: raw.planned_window_bytes,
+            stages: raw.stages,
+            split_layers: raw.split_layers,
         })
     }
 
@@ -551,7 +628,8 @@ unsafe extern "C" fn call<B: ?Sized>(
         unsafe { clear(raw) };
         let mut call = LayerCall { raw, phase, dtypes: &one.dtypes, batch };
         match phase {
-            LayerPhase::Backward => one.layer.backward(&mut call),
+            LayerPhase::Backward | LayerPhase::BackwardInput => one.layer.backward(&mut call),
+            LayerPhase::BackwardWeight => one.layer.backward_weight(&mut call),
             _ => one.layer.forward(&mut call),
         }
     });

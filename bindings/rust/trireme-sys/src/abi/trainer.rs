@@ -163,7 +163,7 @@ structs! {
         struct_size: u32,
         /// TRIREME_PHASE_\*.
         phase: i32,
-        /// Number of the layer, from 0. In a pipeline: among the layers of all stages.
+        /// Number of the layer in this rank's list, from 0.
         layer: u64,
         /// trireme_optimizer_get_step_count() before the step.
         step: u64,
@@ -172,7 +172,7 @@ structs! {
         /// Number of the micro-batch over all ranks, from 0. In a reproducible model: the leaf.
         leaf: u32,
         /// Seed for this layer in this micro-batch and step. The same in FORWARD, RECOMPUTE and
-        /// BACKWARD. It depends on options.seed, step, leaf and layer alone.
+        /// BACKWARD. It depends on options.seed, step, leaf and number alone.
         random_seed: u64,
         /// Output of the layer before. NULL for the first layer, which reads the batch.
         input: *const c_void,
@@ -214,6 +214,8 @@ structs! {
         stage: u32,
         /// 0.
         reserved: u32,
+        /// Number of the layer in the whole model, by the cuts. `layer` without a pipeline.
+        number: u64,
     }
     /// One layer. Start from TRIREME_LAYER_INIT.
     trireme_layer {

@@ -1,0 +1,291 @@
+using System;
+using System.Collections.Generic;
+using System.Linq;
+
+namespace Trireme.Tests
+{
+    /// <summary>Training with a pipeline, over layers of the caller.</summary>
+    internal static class PipelineTrainerTests
+    {
+        private const int Width = 3;
+        private const int Leaves = 4;
+        private const int Steps = 3;
+        private const double Rate = 0.25;
+
+        /// <summary>Throws where it is told to.</summary>
+        private delegate void Trouble(LayerCall call);
+
+        [Test]
+        public static void Training_is_that_of_plain_loops()
+        {
+            double[] expectedLosses;
+            double[] expected = Alone(out expectedLosses);
+            foreach (PipelineOrder order in new[]
+            {
+                PipelineOrder.GPipe, PipelineOrder.OneForwardOneBackward, PipelineOrder.ZbH1,
+            })
+            {
+                for (int ranks = 1; ranks <= 2; ++ranks)
+                {
+                    var found = new double[2 * Width];
+                    int count = ranks;
+                    Ranks.RunAndLeaveTogether(ranks, c => With(
+                        c, order, null, (trainer, model, first) =>
+                    {
+                        TrainerInfo info = trainer.Info;
+                        Check.Equal(1ul, info.Stages);
+                        Check.Equal(count == 2 && c.Rank == 1 ? 0ul : 1ul, info.SplitLayers);
+                        Check.Equal(expectedLosses[0], trainer.Evaluate());
+                        for (int step = 0; step < Steps; ++step)
+                        {
+                            GC.Collect(); // what native code calls is held
+                            Check.Equal(expectedLosses[step], trainer.Step().Loss);
+                        }
+
+                        var own = new double[count == 1 ? 2 * Width : Width];
+                        model.GetParameters<double>(own);
+                        Array.Copy(own, 0, found, first * Width, own.Length);
+                    }));
+                    Check.Same(expected, found, order + " on " + ranks);
+                }
+            }
+        }
+
+        [Test]
+        public static void An_exception_is_thrown_here_and_told_there()
+        {
+            Trouble trouble = call =>
+            {
+                if (call.Phase == LayerPhase.BackwardWeight && call.MicroBatch == 2)
+                {
+                    Check.Equal(0ul, call.Number);
+                    Check.Equal(0, call.Stage);
+                    throw new InvalidOperationException("the third sample");
+                }
+            };
+            Ranks.RunAndLeaveTogether(2, c => With(
+                c, PipelineOrder.ZbH1, trouble, (trainer, model, first) =>
+            {
+                if (c.Rank == 0)
+                {
+                    Check.Equal(
+                        "the third sample",
+                        Check.Throws<InvalidOperationException>(() => trainer.Step()).Message);
+                }
+                else
+                {
+                    string message =
+                        Check.Throws<CallbackException>(() => trainer.Step()).Message;
+                    Check.Contains("rank 0 of the pipeline", message);
+                    Check.Contains("layer 0 (\"scale\") of stage 0", message);
+                    Check.Contains("micro-batch 2", message);
+                }
+            }));
+        }
+
+        [Test]
+        public static void Options_of_a_pipeline_are_checked()
+        {
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                using (PipelineSchedule schedule = Schedule(PipelineOrder.ZbH1, 2))
+                {
+                    Check.Throws<ArgumentNullException>(
+                        () => new TrainerPipeline(null, schedule, new long[] { 0, 1, 2 }));
+                    Check.Throws<ArgumentNullException>(
+                        () => new TrainerPipeline(c, null, new long[] { 0, 1, 2 }));
+                    Check.Throws<ArgumentNullException>(
+                        () => new TrainerPipeline(c, schedule, null));
+                    using (Communicator alone = c.Split(c.Rank))
+                    using (Model model = ModelOf(alone, c.Rank, 1))
+                    using (var optimizer = new Optimizer(model, Sgd()))
+                    {
+                        Layer[] layers = Layers(null).Skip(c.Rank).Take(1).ToArray();
+                        var options = new TrainerOptions
+                        {
+                            Pipeline = new TrainerPipeline(c, schedule, new long[] { 0, 2, 1 }),
+                        };
+                        Check.Contains(
+                            "cuts[2] is 1, below cuts[1], 2",
+                            Check.Throws<TriremeException>(
+                                () => new Trainer(optimizer, layers, options)).Message);
+                        options.Pipeline =
+                            new TrainerPipeline(c, schedule, new long[] { 0, 1, 2 })
+                            {
+                                RequireSplit = true,
+                            };
+                        Check.Contains(
+                            c.Rank == 1 ? "has no backward_weight" : "rank 1 answered",
+                            Check.Throws<TriremeException>(
+                                () => new Trainer(optimizer, layers, options)).Message);
+                        options.Pipeline.RequireSplit = false;
+                        layers[0].InputBytes = (ulong)c.Rank * 8;
+                        Check.Contains(
+                            "has input_bytes 8, but stage 0 puts out 24",
+                            Check.Throws<TriremeException>(
+                                () => new Trainer(optimizer, layers, options)).Message);
+                        schedule.Dispose();
+                        Check.Throws<ObjectDisposedException>(
+                            () => new Trainer(optimizer, layers, options));
+                    }
+                }
+            });
+        }
+
+        private delegate void Body(Trainer trainer, Model model, int first);
+
+        private static void With(Communicator c, PipelineOrder order, Trouble trouble, Body body)
+        {
+            int ranks = c.WorldSize, first = c.Rank, count = ranks == 1 ? 2 : 1;
+            long[] cuts = ranks == 1 ? new long[] { 0, 2 } : new long[] { 0, 1, 2 };
+            using (Communicator alone = c.Split(c.Rank))
+            using (Model model = ModelOf(alone, first, count))
+            using (var optimizer = new Optimizer(model, Sgd()))
+            {
+                Layer[] layers = Layers(trouble).Skip(first).Take(count).ToArray();
+                Trainer trainer;
+                using (PipelineSchedule schedule = Schedule(order, ranks))
+                {
+                    trainer = new Trainer(optimizer, layers, new TrainerOptions
+                    {
+                        Pipeline = new TrainerPipeline(c, schedule, cuts),
+                    });
+                }
+
+                using (trainer)
+                {
+                    body(trainer, model, first);
+                }
+            }
+        }
+
+        private static PipelineSchedule Schedule(PipelineOrder order, int ranks)
+        {
+            return PipelineSchedule.Create(
+                new PipelineOptions { Order = order, Ranks = ranks, MicroBatches = Leaves });
+        }
+
+        private static OptimizerOptions Sgd()
+        {
+            return new OptimizerOptions { Rule = RuleKind.Sgd, LearningRate = Rate };
+        }
+
+        private static Model ModelOf(Communicator c, int first, int count)
+        {
+            var model = new Model(
+                c, new ModelOptions { Strategy = Strategy.Zero1, Leaves = Leaves });
+            for (int i = first; i < first + count; ++i)
+            {
+                model.AddParameter(new ParameterOptions("w" + i, ElementType.F64, Width));
+            }
+
+            model.Seal();
+            model.SetParameters<double>(Weights().Skip(first * Width).Take(count * Width).ToArray());
+            return model;
+        }
+
+        private static double[] Weights()
+        {
+            return Enumerable.Range(0, 2 * Width).Select(i => 1 + (i * 0.25)).ToArray();
+        }
+
+        private static double Value(uint leaf, int i)
+        {
+            return ((leaf * 3) + i) * 0.125;
+        }
+
+        // y = w x, and the loss is the sum of w y. All numbers are exact.
+        private static Layer[] Layers(Trouble trouble)
+        {
+            LayerFunction trap = call => trouble?.Invoke(call);
+            return new[]
+            {
+                new Layer(
+                    "scale",
+                    call =>
+                    {
+                        Span<double> y = call.Output<double>();
+                        for (int i = 0; i < Width; ++i)
+                        {
+                            y[i] =
+                                call.Parameter<double>(0)[i] * Value(call.Leaf, i);
+                        }
+                    },
+                    call => Check.Equal(0, call.InputGradient<double>().Length))
+                {
+                    BackwardWeight = call =>
+                    {
+                        trap(call);
+                        Span<double> gradient = call.Gradient<double>(0);
+                        for (int i = 0; i < Width; ++i)
+                        {
+                            gradient[i] =
+                                call.OutputGradient<double>()[i] * Value(call.Leaf, i);
+                        }
+                    },
+                    ParameterCount = 1,
+                    OutputBytes = Width * 8,
+                },
+                new Layer(
+                    "sum",
+                    call =>
+                    {
+                        double sum = 0;
+                        for (int i = 0; i < Width; ++i)
+                        {
+                            sum += call.Parameter<double>(0)[i] * call.Input<double>()[i];
+                        }
+
+                        call.Loss = sum;
+                    },
+                    call =>
+                    {
+                        Span<double> gradient = call.Gradient<double>(0);
+                        Span<double> back = call.InputGradient<double>();
+                        for (int i = 0; i < Width; ++i)
+                        {
+                            gradient[i] = call.LossScale * call.Input<double>()[i];
+                            back[i] =
+                                call.LossScale * call.Parameter<double>(0)[i];
+                        }
+                    })
+                {
+                    FirstParameter = 1,
+                    ParameterCount = 1,
+                    InputBytes = Width * 8,
+                },
+            };
+        }
+
+        private static double[] Alone(out double[] losses)
+        {
+            double[] w = Weights();
+            losses = new double[Steps];
+            for (int step = 0; step < Steps; ++step)
+            {
+                var gradient = new double[w.Length];
+                for (uint leaf = 0; leaf < Leaves; ++leaf)
+                {
+                    double sum = 0;
+                    for (int i = 0; i < Width; ++i)
+                    {
+                        double y = w[i] * Value(leaf, i);
+                        sum += w[Width + i] * y;
+                        gradient[Width + i] += y;
+                        gradient[i] += w[Width + i] * Value(leaf, i);
+                    }
+
+                    losses[step] += sum;
+                }
+
+                losses[step] /= Leaves;
+                for (int i = 0; i < w.Length; ++i)
+                {
+                    w[i] -= Rate * (gradient[i] / Leaves);
+                }
+            }
+
+            return w;
+        }
+    }
+}

@@ -1,0 +1,184 @@
+"""Training with a pipeline, over layers of the caller."""
+
+import array
+import gc
+import math
+import unittest
+
+from support import TestCase, trireme
+from test_trainer import HIDDEN, INPUTS, RATE, STEPS, first_weights, sample, train_alone
+
+
+class Chain:
+    """The network of test_trainer as two layers, of which the first one has backward in halves."""
+
+    def __init__(self, trouble=lambda call: None):
+        self.trouble = trouble
+        self.calls = []
+
+    def note(self, call):
+        self.calls.append((call.phase, call.number, call.stage, call.micro_batch))
+        self.trouble(call)
+
+    def hidden_forward(self, call):
+        self.note(call)
+        x, _ = call.batch(call.leaf)
+        w, b = call.parameters
+        for i in range(HIDDEN):
+            call.output[i] = math.tanh(sum(w[i, j] * x[j] for j in range(INPUTS)) + b[i])
+
+    def hidden_backward(self, call):
+        self.note(call)
+        assert call.gradients == () and len(call.input_gradient) == 0
+
+    def hidden_weight(self, call):
+        self.note(call)
+        x, _ = call.batch(call.leaf)
+        w, b = call.gradients
+        for i in range(HIDDEN):
+            b[i] = call.output_gradient[i] * (1 - call.output[i] * call.output[i])
+            for j in range(INPUTS):
+                w[i, j] = b[i] * x[j]
+
+    def last_forward(self, call):
+        self.note(call)
+        w, b = call.parameters
+        assert call.input.shape == (HIDDEN,) and call.input.format == "d"
+        _, target = call.batch(call.leaf)
+        delta = sum(w[i] * call.input[i] for i in range(HIDDEN)) + b[0] - target
+        call.saved.cast("d")[0] = delta
+        call.loss = delta * delta / 2
+
+    def last_backward(self, call):
+        self.note(call)
+        delta = call.saved.cast("d")[0] * call.loss_scale
+        w, _ = call.parameters
+        call.gradients[1][0] = delta
+        for i in range(HIDDEN):
+            call.gradients[0][i] = delta * call.input[i]
+            call.input_gradient[i] = delta * w[i]
+
+    def layers(self, first, end, shape):
+        both = [
+            trireme.Layer(
+                "hidden",
+                self.hidden_forward,
+                self.hidden_backward,
+                backward_weight=self.hidden_weight,
+                parameters=["w1", "b1"],
+                output=HIDDEN,
+                dtype="f64",
+            ),
+            trireme.Layer(
+                "last",
+                self.last_forward,
+                self.last_backward,
+                parameters=["w2", "b2"],
+                saved_bytes=8,
+                dtype="f64",
+                input=shape,
+            ),
+        ]
+        return both[first:end]
+
+
+SHAPES = (("w1", [HIDDEN, INPUTS]), ("b1", [HIDDEN]), ("w2", [HIDDEN]), ("b2", [1]))
+
+
+class PipelineTrainerTest(TestCase):
+    def train(self, group, order, chain, leaves=4, shape=HIDDEN, **options):
+        """Losses, and the parameters of this rank, with their place among those of all."""
+        ranks = group.world_size
+        cuts = [0, 2] if ranks == 1 else [0, 1, 2]
+        first, end = cuts[group.rank], cuts[group.rank + 1]
+        alone = group.split(group.rank)
+        places = [0, HIDDEN * INPUTS, HIDDEN * INPUTS + HIDDEN, HIDDEN * INPUTS + 2 * HIDDEN]
+        begin = places[2 * first]
+        finish = begin + sum(math.prod(shape) for _, shape in SHAPES[2 * first : 2 * end])
+        with alone, trireme.Model(alone, "zero2", leaves=leaves) as model:
+            for name, extents in SHAPES[2 * first : 2 * end]:
+                model.add_parameter(name, extents, "f64")
+            model.seal()
+            model.set_parameters(array.array("d", first_weights()[begin:finish]))
+            with trireme.Optimizer(model, "sgd", learning_rate=RATE) as optimizer:
+                schedule = trireme.PipelineSchedule(order, ranks, leaves)
+                pipeline = trireme.TrainerPipeline(group, schedule, cuts)
+                layers = chain.layers(first, end, shape)
+                trainer = trireme.Trainer(optimizer, layers, pipeline=pipeline, **options)
+                schedule.close()  # the trainer has a copy
+                del pipeline, layers, schedule
+                gc.collect()
+                with trainer:
+                    info = trainer.info()
+                    self.assertEqual((info.stages, info.micro_batches), (1, leaves))
+                    self.assertEqual(info.split_layers, 1 if first == 0 else 0)
+                    losses = [trainer.evaluate(sample)]
+                    losses += [trainer.step(sample).loss for _ in range(STEPS)]
+                    return losses, begin, model.get_parameters().tolist()
+
+    def test_training_is_that_of_plain_loops(self):
+        expected_losses, expected = train_alone(4)
+        same = []
+        for ranks in (1, 2):
+            for order in ("gpipe", "1f1b", "zb-h1"):
+                for shape in (HIDDEN, None) if ranks > 1 else (HIDDEN,):
+                    chains = [Chain() for _ in range(ranks)]
+                    outcomes = self.ranks(
+                        ranks, lambda group: self.train(group, order, chains[group.rank], 4, shape)
+                    )
+                    whole = []
+                    for losses, begin, values in outcomes:
+                        self.assertEqual(begin, len(whole))
+                        whole += values
+                        self.assertEqual(losses[0], losses[1])  # evaluated before the first step
+                        for one, other in zip(losses[1:], expected_losses):
+                            self.assertAlmostEqual(one, other, 12)
+                    for one, other in zip(whole, expected):
+                        self.assertAlmostEqual(one, other, 12)
+                    same.append((outcomes[0][0], whole))
+                    self.assertEqual(same[0], same[-1])  # the same bits
+                    weights = [c for c in chains[0].calls if c[0] == "backward_weight"]
+                    self.assertEqual([c[1:] for c in weights[:4]], [(0, 0, m) for m in range(4)])
+                    last = chains[-1].calls[-1]
+                    self.assertEqual(last[1:3] if ranks > 1 else (1, 1), (1, 1))
+
+    def test_an_exception_is_raised_here_and_told_there(self):
+        def trouble(call):
+            if call.phase == "backward_weight" and call.micro_batch == 2:
+                raise ArithmeticError("the third sample")
+
+        def body(group):
+            try:
+                self.train(group, "1f1b", Chain(trouble))
+            except trireme.CallbackError as error:
+                return str(error)
+            except ArithmeticError as error:
+                return error.args[0]
+
+        here, there = self.ranks(2, body)
+        self.assertEqual(here, "the third sample")
+        for words in ("rank 0 of the pipeline", 'layer 0 ("hidden") of stage 0', "micro-batch 2"):
+            self.assertIn(words, there)
+
+    def test_options_are_checked(self):
+        def body(group):
+            schedule = trireme.PipelineSchedule("1f1b", 2, 4)
+            with self.assertRaises(TypeError):
+                trireme.TrainerPipeline(group, "1f1b", [0, 1, 2])
+            with self.assertRaises(TypeError):
+                trireme.TrainerPipeline(None, schedule, [0, 1, 2])
+            errors = []
+            for shape, options in ((HIDDEN + 1, {}), (HIDDEN, {"checkpoint_every": 1})):
+                try:
+                    self.train(group, "1f1b", Chain(), shape=shape, **options)
+                except trireme.TriremeError as error:
+                    errors.append(f"{type(error).__name__} {error}")
+            return errors
+
+        for errors in self.ranks(2, body):
+            self.assertIn("input_bytes 40, but stage 0 puts out 32", errors[0])
+            self.assertIn("UnsupportedError", errors[1])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,245 @@
+//! Training with a pipeline, over layers of the caller.
+
+mod support;
+
+use std::sync::Mutex;
+
+use support::{fails, ranks};
+use trireme::{
+    Communicator, Dtype, GroupOptions, Layer, LayerCall, LayerOptions, LayerPhase, Model, ModelOptions,
+    Optimizer, OptimizerOptions, Parameter, PipelineOptions, PipelineSchedule, RuleKind, Status,
+    Strategy, Trainer, TrainerOptions, TrainerPipeline,
+};
+
+const WIDTH: usize = 3;
+const LEAVES: u32 = 4;
+const STEPS: usize = 3;
+const RATE: f64 = 0.25;
+
+type Answer = Result<(), String>;
+
+fn weights() -> Vec<f64> {
+    (0..2 * WIDTH).map(|i| 1.0 + i as f64 * 0.25).collect()
+}
+
+fn value(leaf: u32, i: usize) -> f64 {
+    (leaf * 3 + i as u32) as f64 * 0.125
+}
+
+/// y = w x. The batch says in which micro-batch its backward for the weights fails.
+struct Scale;
+
+impl Layer<Option<u32>> for Scale {
+    fn forward(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
+        let leaf = call.leaf();
+        let memory = call.memory::<f64>()?;
+        for i in 0..WIDTH {
+            memory.output[i] = memory.parameters[0][i] * value(leaf, i);
+        }
+        Ok(())
+    }
+
+    fn backward(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
+        assert_eq!(call.phase(), LayerPhase::BackwardInput);
+        let leaf = call.leaf();
+        let memory = call.memory::<f64>()?;
+        assert!(memory.gradients.is_empty() && memory.input_gradient.is_empty());
+        assert_eq!(memory.output[0], memory.parameters[0][0] * value(leaf, 0));
+        Ok(())
+    }
+
+    fn backward_weight(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
+        assert_eq!((call.phase(), call.number()), (LayerPhase::BackwardWeight, 0));
+        if *call.batch() == Some(call.micro_batch()) {
+            return Err("no such sample".to_owned());
+        }
+        let leaf = call.leaf();
+        let mut memory = call.memory::<f64>()?;
+        for i in 0..WIDTH {
+            memory.gradients[0][i] = memory.output_gradient[i] * value(leaf, i);
+        }
+        Ok(())
+    }
+}
+
+/// The loss is the sum of w y.
+struct Sum;
+
+impl Layer<Option<u32>> for Sum {
+    fn forward(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
+        let memory = call.memory::<f64>()?;
+        let mut sum = 0.0;
+        for i in 0..WIDTH {
+            sum += memory.parameters[0][i] * memory.input[i];
+        }
+        call.set_loss(sum)
+    }
+
+    fn backward(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
+        assert_eq!((call.phase(), call.number()), (LayerPhase::Backward, 1));
+        let scale = call.loss_scale();
+        let mut memory = call.memory::<f64>()?;
+        for i in 0..WIDTH {
+            memory.gradients[0][i] = scale * memory.input[i];
+            memory.input_gradient[i] = scale * memory.parameters[0][i];
+        }
+        Ok(())
+    }
+}
+
+fn alone() -> (Vec<f64>, Vec<f64>) {
+    let (mut w, mut losses) = (weights(), Vec::new());
+    for _ in 0..STEPS {
+        let (mut gradient, mut loss) = (vec![0.0; 2 * WIDTH], 0.0);
+        for leaf in 0..LEAVES {
+            let mut sum = 0.0;
+            for i in 0..WIDTH {
+                let y = w[i] * value(leaf, i);
+                sum += w[WIDTH + i] * y;
+                gradient[WIDTH + i] += y;
+                gradient[i] += w[WIDTH + i] * value(leaf, i);
+            }
+            loss += sum;
+        }
+        losses.push(loss / f64::from(LEAVES));
+        for (w, gradient) in w.iter_mut().zip(&gradient) {
+            *w -= RATE * (gradient / f64::from(LEAVES));
+        }
+    }
+    (losses, w)
+}
+
+type Described = Vec<(LayerOptions<'static>, Box<dyn Layer<Option<u32>>>)>;
+
+/// Both layers on one rank, or one on each of two.
+fn layers(first: usize, count: usize) -> Described {
+    let mut all: Described = vec![
+        (
+            LayerOptions {
+                name: "scale",
+                parameters: 0..1,
+                output_bytes: WIDTH * 8,
+                split: true,
+                ..LayerOptions::default()
+            },
+            Box::new(Scale),
+        ),
+        (
+            LayerOptions {
+                name: "sum",
+                parameters: 1 - first..2 - first,
+                input_bytes: WIDTH * 8,
+                ..LayerOptions::default()
+            },
+            Box::new(Sum),
+        ),
+    ];
+    all.drain(first..first + count).collect()
+}
+
+/// The rank along the pipeline, and a group of this rank alone.
+fn own_group(along: &Communicator) -> (usize, Communicator) {
+    let rank = along.rank() as usize;
+    (rank, along.split(Some(rank as u32), 0, &GroupOptions::default()).unwrap().unwrap())
+}
+
+fn schedule(order: &str, ranks: i32) -> PipelineSchedule {
+    PipelineSchedule::new(&PipelineOptions {
+        order: order.to_owned(),
+        ranks: ranks as u32,
+        micro_batches: LEAVES,
+        ..PipelineOptions::default()
+    })
+    .unwrap()
+}
+
+fn model(alone: &Communicator, first: usize, count: usize) -> (Model, Optimizer) {
+    let options = ModelOptions { leaves: LEAVES, ..ModelOptions::new(Strategy::Zero1) };
+    let mut model = Model::new(alone, &options).unwrap();
+    for i in first..first + count {
+        model.add_parameter(&Parameter::new(&format!("w{i}"), Dtype::F64, &[3])).unwrap();
+    }
+    model.seal().unwrap();
+    let own = &weights()[first * WIDTH..(first + count) * WIDTH];
+    model.set_parameters(Some(own), 0).unwrap();
+    let rule = OptimizerOptions::new(RuleKind::Sgd).learning_rate(RATE);
+    let optimizer = Optimizer::new(&mut model, &rule).unwrap();
+    (model, optimizer)
+}
+
+fn cuts(ranks: i32) -> &'static [u64] {
+    if ranks == 1 {
+        &[0, 2]
+    } else {
+        &[0, 1, 2]
+    }
+}
+
+#[test]
+fn training_is_that_of_plain_loops() {
+    let (losses, expected) = alone();
+    for order in ["gpipe", "1f1b", "zb-h1"] {
+        for world_size in 1..=2 {
+            let found = Mutex::new(vec![0.0; 2 * WIDTH]);
+            ranks(world_size, |along| {
+                let count = 2 / along.world_size() as usize;
+                let (first, alone) = own_group(along);
+                let (mut model, mut optimizer) = model(&alone, first, count);
+                let mut trainer = {
+                    let schedule = schedule(order, world_size);
+                    let options = TrainerOptions {
+                        pipeline: Some(TrainerPipeline {
+                            communicator: along,
+                            schedule: &schedule,
+                            cuts: cuts(world_size),
+                            require_split: false,
+                        }),
+                        ..TrainerOptions::default()
+                    };
+                    Trainer::new(&mut model, &mut optimizer, &options, layers(first, count))
+                        .unwrap()
+                };
+                let info = trainer.info().unwrap();
+                assert_eq!((info.stages, info.split_layers), (1, u64::from(first == 0)));
+                let evaluated = trainer.evaluate(&mut model, &mut optimizer, &None).unwrap();
+                assert_eq!(evaluated, losses[0]);
+                for loss in &losses {
+                    let metrics = trainer.step(&mut model, &mut optimizer, &None).unwrap();
+                    assert_eq!(metrics.loss, *loss);
+                }
+                let own = model.get_parameters::<f64>().unwrap();
+                found.lock().unwrap()[first * WIDTH..][..own.len()].copy_from_slice(&own);
+            });
+            assert_eq!(*found.lock().unwrap(), expected, "{order} on {world_size}");
+        }
+    }
+}
+
+#[test]
+fn a_failure_is_known_on_all_ranks_and_the_next_step_comes() {
+    let (losses, _) = alone();
+    ranks(2, |along| {
+        let (first, alone) = own_group(along);
+        let (mut model, mut optimizer) = model(&alone, first, 1);
+        let schedule = schedule("zb-h1", 2);
+        let mut pipeline = TrainerPipeline {
+            communicator: along,
+            schedule: &schedule,
+            cuts: &[0, 1, 2],
+            require_split: true,
+        };
+        let refused = TrainerOptions { pipeline: Some(pipeline), ..TrainerOptions::default() };
+        let made = Trainer::new(&mut model, &mut optimizer, &refused, layers(first, 1));
+        let words = if first == 1 { "has no backward_weight" } else { "rank 1 answered" };
+        assert!(fails(made, Status::InvalidArgument).message().contains(words));
+        pipeline.require_split = false;
+        let options = TrainerOptions { pipeline: Some(pipeline), ..TrainerOptions::default() };
+        let mut trainer =
+            Trainer::new(&mut model, &mut optimizer, &options, layers(first, 1)).unwrap();
+        let step = trainer.step(&mut model, &mut optimizer, &Some(2));
+        let words = if first == 0 { "no such sample" } else { "layer 0 (\"scale\") of stage 0" };
+        assert!(fails(step, Status::Callback).message().contains(words));
+        let metrics = trainer.step(&mut model, &mut optimizer, &None).unwrap();
+        assert_eq!(metrics.loss, losses[0]);
+    });
+}
