@@ -100,14 +100,14 @@ namespace Trireme.Tests
                     using (Model model = ModelOf(alone, c.Rank, 1))
                     using (var optimizer = new Optimizer(model, Sgd()))
                     {
-                        Layer[] layers = Layers(null).Skip(c.Rank).Take(1).ToArray();
+                        Layer[] layers = Own(null, c.Rank, 1);
                         var options = new TrainerOptions
                         {
                             Pipeline = new TrainerPipeline(c, schedule, new long[] { 0, 2, 1 }),
                         };
                         Check.Contains(
                             "cuts[2] is 1, below cuts[1], 2",
-                            Check.Throws<TriremeException>(
+                            Check.Throws<InvalidArgumentException>(
                                 () => new Trainer(optimizer, layers, options)).Message);
                         options.Pipeline =
                             new TrainerPipeline(c, schedule, new long[] { 0, 1, 2 })
@@ -116,13 +116,13 @@ namespace Trireme.Tests
                             };
                         Check.Contains(
                             c.Rank == 1 ? "has no backward_weight" : "rank 1 answered",
-                            Check.Throws<TriremeException>(
+                            Check.Throws<InvalidArgumentException>(
                                 () => new Trainer(optimizer, layers, options)).Message);
                         options.Pipeline.RequireSplit = false;
                         layers[0].InputBytes = (ulong)c.Rank * 8;
                         Check.Contains(
                             "has input_bytes 8, but stage 0 puts out 24",
-                            Check.Throws<TriremeException>(
+                            Check.Throws<InvalidArgumentException>(
                                 () => new Trainer(optimizer, layers, options)).Message);
                         schedule.Dispose();
                         Check.Throws<ObjectDisposedException>(
@@ -142,7 +142,7 @@ namespace Trireme.Tests
             using (Model model = ModelOf(alone, first, count))
             using (var optimizer = new Optimizer(model, Sgd()))
             {
-                Layer[] layers = Layers(trouble).Skip(first).Take(count).ToArray();
+                Layer[] layers = Own(trouble, first, count);
                 Trainer trainer;
                 using (PipelineSchedule schedule = Schedule(order, ranks))
                 {
@@ -192,6 +192,17 @@ namespace Trireme.Tests
         private static double Value(uint leaf, int i)
         {
             return ((leaf * 3) + i) * 0.125;
+        }
+
+        private static Layer[] Own(Trouble trouble, int first, int count)
+        {
+            Layer[] layers = Layers(trouble).Skip(first).Take(count).ToArray();
+            for (int i = 0; i < layers.Length; ++i)
+            {
+                layers[i].FirstParameter = (ulong)i;
+            }
+
+            return layers;
         }
 
         // y = w x, and the loss is the sum of w y. All numbers are exact.
@@ -250,7 +261,6 @@ namespace Trireme.Tests
                         }
                     })
                 {
-                    FirstParameter = 1,
                     ParameterCount = 1,
                     InputBytes = Width * 8,
                 },

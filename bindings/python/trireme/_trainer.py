@@ -304,9 +304,7 @@ class Layer:
         self.dtype = dtype
         self.saved_bytes = saved_bytes
         self.backward_weight = (
-            None
-            if backward_weight is None
-            else function(backward_weight, "Layer.backward_weight")
+            None if backward_weight is None else function(backward_weight, "Layer.backward_weight")
         )
         self.input = None if input is None else (input,) if isinstance(input, int) else tuple(input)
 

@@ -6,9 +6,9 @@ use std::sync::Mutex;
 
 use support::{fails, ranks};
 use trireme::{
-    Communicator, Dtype, GroupOptions, Layer, LayerCall, LayerOptions, LayerPhase, Model, ModelOptions,
-    Optimizer, OptimizerOptions, Parameter, PipelineOptions, PipelineSchedule, RuleKind, Status,
-    Strategy, Trainer, TrainerOptions, TrainerPipeline,
+    Communicator, Dtype, GroupOptions, Layer, LayerCall, LayerOptions, LayerPhase, Model,
+    ModelOptions, Optimizer, OptimizerOptions, Parameter, PipelineOptions, PipelineSchedule,
+    RuleKind, Status, Strategy, Trainer, TrainerOptions, TrainerPipeline,
 };
 
 const WIDTH: usize = 3;
