@@ -68,8 +68,8 @@ namespace Trireme
         private readonly TensorHandle handle;
         private readonly int rank;
 
-        private Tensor(TensorHandle handle, int rank, bool sequence, ProductRunner products)
-        internal Tensor(TensorHandle handle, int rank, bool sequence)
+        internal Tensor(
+            TensorHandle handle, int rank, bool sequence, ProductRunner products = null)
         {
             this.handle = handle;
             this.rank = rank;
@@ -126,17 +126,14 @@ namespace Trireme
             var products = product == null ? null : new ProductRunner(product);
             using (var text = new Utf8(library ?? "", nameof(library)))
             {
-                var provider = new NativeGemmOptions
-                {
-                    StructSize = (uint)sizeof(NativeGemmOptions),
-                    Kind = (int)gemm.GetValueOrDefault(),
-                    Library = library == null ? IntPtr.Zero : text.Pointer,
-                    Threads = Positive(gemmThreads, nameof(gemmThreads)),
-                    Callback = products == null ? IntPtr.Zero : ProductRunner.Address,
-                    UserData = products == null ? IntPtr.Zero : products.UserData,
-                };
                 NativeGemmOptions provider;
                 NativeTensorOptions options = Native(asked, text, out provider);
+                if (products != null)
+                {
+                    provider.Callback = ProductRunner.Address;
+                    provider.UserData = products.UserData;
+                }
+
                 options.Gemm = gemm.HasValue ? (IntPtr)(&provider) : IntPtr.Zero;
                 TensorHandle made;
                 TriremeException.Check(NativeMethods.trireme_tensor_create(

@@ -194,7 +194,7 @@ impl Parallel {
         };
         let handle = match &options.tensor_options {
             None => create(&raw),
-            Some(tensor) => tensor.lend(|tensor| {
+            Some(tensor) => tensor.lend(None, |tensor| {
                 raw.tensor_options = tensor;
                 create(&raw)
             }),

@@ -231,6 +231,8 @@ pub struct PipelineSchedule {
 impl PipelineSchedule {
     pub(crate) fn of_handle(handle: Handle<sys::trireme_pipeline_schedule>) -> Self {
         PipelineSchedule { handle }
+    }
+
     pub(crate) fn raw(&self) -> *const sys::trireme_pipeline_schedule {
         self.handle.get()
     }

@@ -50,6 +50,7 @@ impl TensorOptions<'_> {
     /// The struct, and what it points to, live as long as `use_it` runs.
     pub(crate) fn lend<T>(
         &self,
+        products: Option<&Arc<Products>>,
         use_it: impl FnOnce(&sys::trireme_tensor_options) -> Result<T>,
     ) -> Result<T> {
         let mut raw = sys::trireme_tensor_options::init();
@@ -75,7 +76,10 @@ impl TensorOptions<'_> {
         if let Some(name) = &library {
             gemm.library = name.as_ptr();
         }
-        if self.gemm.is_some() {
+        if let Some(products) = products {
+            products.put(&mut gemm);
+        }
+        if self.gemm.is_some() || products.is_some() {
             raw.gemm = &gemm;
         }
         use_it(&raw)
@@ -128,41 +132,9 @@ impl Tensor {
         options: &TensorOptions<'_>,
         products: Option<Arc<Products>>,
     ) -> Result<Self> {
-        let mut raw = sys::trireme_tensor_options::init();
-        raw.blocks = options.blocks;
-        raw.timeout_ns = option_ns(options.timeout);
-        if options.sequence {
-            raw.flags |= sys::TRIREME_TENSOR_FLAG_SEQUENCE as u32;
-        }
-        if options.keep_gathered {
-            raw.flags |= sys::TRIREME_TENSOR_FLAG_KEEP_GATHERED as u32;
-        }
-        let mut gemm = sys::trireme_gemm_options::init();
-        let mut library = None;
-        match options.gemm {
-            None => {}
-            Some(Gemm::Builtin) => gemm.kind = sys::TRIREME_GEMM_KIND_BUILTIN,
-            Some(Gemm::Loaded { library: name, threads }) => {
-                gemm.kind = sys::TRIREME_GEMM_KIND_LOADED;
-                gemm.threads = threads;
-                library = name.map(|name| c_text(name, "library")).transpose()?;
-            }
-        }
-        if let Some(name) = &library {
-            gemm.library = name.as_ptr();
-        }
-        if let Some(products) = &products {
-            products.put(&mut gemm);
-        }
-        if options.gemm.is_some() || products.is_some() {
-            raw.gemm = &gemm;
-        }
         // SAFETY: tensor.h: "Keeps no pointer into `options`, but for user_data", which is NULL or
         // lives as long as the tensor object and its layers.
-        let handle = Handle::create(|out| {
-            check(unsafe { sys::trireme_tensor_create(communicator.handle.get(), &raw, out) })
-        // SAFETY: tensor.h: "Keeps no pointer into `options`, but for user_data", which is NULL.
-        let handle = options.lend(|raw| {
+        let handle = options.lend(products.as_ref(), |raw| {
             Handle::create(|out| {
                 check(unsafe { sys::trireme_tensor_create(communicator.handle.get(), raw, out) })
             })
@@ -171,7 +143,7 @@ impl Tensor {
     }
 
     pub(crate) fn of_handle(handle: Handle<sys::trireme_tensor>, rank: i32) -> Self {
-        Tensor { handle, rank }
+        Tensor { handle, rank, products: None }
     }
 
     pub(crate) fn raw(&self) -> *mut sys::trireme_tensor {
