@@ -58,7 +58,7 @@ Status read_text(const trireme_parallel_options& options, std::uint32_t ranks,
 }
 
 Status make_parallel_order(const trireme_parallel_options& options, std::uint32_t ranks,
-                  PipelineSchedule* out) {
+                           PipelineSchedule* out) {
   if (options.micro_batches == 0) {
     return invalid_argument("options.micro_batches is 0, but a pipeline needs 1 or more");
   }

@@ -10,7 +10,7 @@ from test_trainer import HIDDEN, INPUTS, RATE, STEPS, first_weights, sample, tra
 
 
 class Chain:
-    """The network of test_trainer as two layers, of which the first one has backward in halves."""
+    """The network of test_trainer as two layers. The first one has backward in halves."""
 
     def __init__(self, trouble=lambda call: None):
         self.trouble = trouble

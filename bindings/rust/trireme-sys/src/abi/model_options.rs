@@ -84,9 +84,12 @@
 //!   parameter. So parts are rounded as the whole is in one process.
 //! * LAMB and LARS take norms of the whole parameter, which ranks add up along the axis. A norm
 //!   takes 1,104 bytes for each parameter and axis.
-//! * ADAFACTOR, and MUON for matrices, would take the rows or the matrix of a part for those of the
-//!   whole. trireme_optimizer_create() refuses them with TRIREME_ERROR_UNSUPPORTED. Without the
-//!   placement the library cannot tell a part, and each rule takes what lies there.
+//! * ADAFACTOR takes rows and columns of the whole matrix, whose sums ranks add up along the axis.
+//!   For R rows and C columns that takes 8 + 24 (R + C) bytes. A matrix that two axes cut is
+//!   TRIREME_ERROR_UNSUPPORTED.
+//! * MUON would take the matrix of a part for that of the whole. trireme_optimizer_create() refuses
+//!   it with TRIREME_ERROR_UNSUPPORTED. Without the placement the library cannot tell a part, and
+//!   each rule takes what lies there.
 //! * Models with placed parameters that are trained have one rule; another one is a MISMATCH.
 //! * Each part counts once in a norm. The flat vectors, ranges and saved state are those of the
 //!   rank's part. The caller's rule sees the numbers of elements in the part.
