@@ -55,7 +55,7 @@ namespace Trireme
             return copy.Pointer;
         }
 
-        /// <summary>A handle inside a struct. Nobody destroys it during the call.</summary>
+        /// <summary>A handle inside a struct. The call keeps it from being destroyed.</summary>
         public IntPtr Hold(NativeHandle handle)
         {
             var held = new HeldHandle(handle);
