@@ -56,6 +56,7 @@ namespace Trireme
         }
 
         /// <summary>A handle inside a struct. The call keeps it from being destroyed.</summary>
+        /// <summary>A handle inside a struct. Its object lives until the call is over.</summary>
         public IntPtr Hold(NativeHandle handle)
         {
             var held = new HeldHandle(handle);

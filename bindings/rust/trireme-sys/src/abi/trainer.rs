@@ -409,11 +409,14 @@ extern "C" {
     ///   0, or a field is out of range. Or offload has no path, or a ratio. Or both
     ///   checkpoint_every and activation_budget_bytes are set. Or a layer lacks a name or a
     ///   callback, or sizes overflow. Or a parameter belongs to no layer or to two. The message
-    ///   names the layer or the parameter.
-    /// * `TRIREME_ERROR_INVALID_HANDLE`: No live optimizer of this process.
+    ///   names the layer or the parameter. Or the schedule of `pipeline` breaks a rule, or has
+    ///   another number of ranks, stages or micro-batches. Or cuts are wrong, or a layer's
+    ///   input_bytes are not the output_bytes before it.
+    /// * `TRIREME_ERROR_INVALID_HANDLE`: No live optimizer of this process. Or no live communicator
+    ///   or schedule of `pipeline`.
     /// * `TRIREME_ERROR_INVALID_STATE`: A step is under way.
-    /// * `TRIREME_ERROR_MISMATCH`: Ranks have different layers or options; the message names the
-    ///   first difference. The model lives on.
+    /// * `TRIREME_ERROR_MISMATCH`: Ranks have different layers or options, or different schedules
+    ///   or cuts along a pipeline; the message names the first difference. The model lives on.
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out. Or, on all ranks,
     ///   activation_budget_bytes or offload.buffer_bytes is too small; the message names the least
     ///   that works. The model lives on.
@@ -421,7 +424,10 @@ extern "C" {
     ///   has no room. The message says how much is needed and how much is free. The model lives on.
     /// * `TRIREME_ERROR_UNSUPPORTED`: `options` or a layer sets a field newer than this library. Or
     ///   the model has TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot follow a
-    ///   trainer. Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD.
+    ///   trainer. Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. Or
+    ///   `pipeline` comes with that flag, checkpoint_every, activation_budget_bytes or offload. Or
+    ///   its schedule has R, GATHER, RELEASE or REDUCE. Or its stages share parameters, or this
+    ///   rank has no layers.
     /// * Any other status as listed at the top of model.h.
     ///
     /// Thread safety: one call at a time per model. Since 1.0.
