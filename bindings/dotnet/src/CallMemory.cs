@@ -55,7 +55,6 @@ namespace Trireme
             return copy.Pointer;
         }
 
-        /// <summary>A handle inside a struct. The call keeps it from being destroyed.</summary>
         /// <summary>A handle inside a struct. Its object lives until the call is over.</summary>
         public IntPtr Hold(NativeHandle handle)
         {

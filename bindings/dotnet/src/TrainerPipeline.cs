@@ -14,7 +14,6 @@ namespace Trireme
 
         /// <summary>The ranks of a pipeline, their actions and their layers.</summary>
         /// <param name="communicator">As many ranks as the schedule has.</param>
-        /// <param name="schedule">The actions of all ranks. A trainer keeps a copy of them.</param>
         /// <param name="schedule">The actions of all ranks. A trainer keeps a copy.</param>
         /// <param name="cuts">
         /// Stage s has the layers from cuts[s] up to, but without, cuts[s + 1], by their numbers in

@@ -63,7 +63,6 @@ pub struct LayerOptions<'a> {
 pub struct TrainerPipeline<'a> {
     /// The ranks of the pipeline, as many as the schedule has.
     pub communicator: &'a Communicator,
-    /// The actions of all ranks. The trainer keeps a copy of them.
     /// The actions of all ranks. The trainer keeps a copy.
     pub schedule: &'a PipelineSchedule,
     /// Stage s has the layers from `cuts[s]` up to, but without, `cuts[s + 1]`, by their numbers in
