@@ -191,6 +191,7 @@ struct Outcome {
   double norms[kSteps] = {};
   std::vector<std::uint64_t> numbers;  // of the rank's elements
   std::vector<char> values;            // of these
+  trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
 };
 
 struct TrainJob {
@@ -235,6 +236,7 @@ class Training {
       check(trireme_optimizer_get_gradient_norm(optimizer_.get(), &outcome->norms[step]));
     }
     gather();
+    check(trireme_model_get_memory(model_.get(), &outcome->memory));
     for (int place = 0; place < kPlaces; ++place) {
       const auto numbers = wide::numbers_of(tensor_.get(), rank_, place);
       outcome->numbers.insert(outcome->numbers.end(), numbers.begin(), numbers.end());
@@ -412,6 +414,12 @@ void expect_same_bits(const Setup& setup) {
       if (std::memcmp(own.values.data() + i * sizeof(T),
                       right.values.data() + own.numbers[i] * sizeof(T), sizeof(T)) != 0)
         problem = "another value";
+    const trireme_model_memory& memory = own.memory;
+    if (memory.planned_optimizer_state != memory.allocated_optimizer_state)
+      problem = "other state than planned";
+    // With several data ranks, the order of gradients may take more: see "Memory" of model.h.
+    if (setup.data == 1 && memory.planned_working != memory.allocated_working)
+      problem = "other working memory than planned";
     if (problem != nullptr)
       fail_msg("rank %d of %d x %d, %zu bytes, %s, sequence %d, shared %d: %s", rank, setup.data,
                setup.tensor, sizeof(T), trireme_strategy_name(setup.strategy), setup.sequence,

@@ -7,8 +7,8 @@ MEMORY, KILLS, WIDE = (
 DEFECTS = [
     ("wide layers: peers wait for a context without a thread", "src/parallel/context/context.cpp",
      "communicator_->fail(TRIREME_ERROR_SYSTEM, status.message());", "", MEMORY),
-    ("wide layers: peers wait for a layer without memory", "src/parallel/tensor/linear.cpp",
-     "tensor.communicator().fail(status.code(), told);", "", MEMORY),
+    ("wide layers: peers wait for a context without memory", "src/parallel/context/context.cpp",
+     "communicator_->fail(TRIREME_ERROR_OUT_OF_MEMORY, kNoMemory);\n    throw;", "throw;", MEMORY),
     ("wide layers: a forward pass fits another rank's pass for weights", REGION,
      "for (const char* letter = called.name; *letter != 0; ++letter) {",
      "for (const char* letter = \"\"; *letter != 0; ++letter) {", KILLS),
