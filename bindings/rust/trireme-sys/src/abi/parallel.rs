@@ -30,7 +30,7 @@
 //!
 //! Failures: the object has a group of all its ranks. If a rank dies, every call that waits on any
 //! communicator of the object fails with PEER_LOST. The message names the rank by its number in the
-//! object. So a death along one axis ends the waits along all others.
+//! object, or in the communicator of the call. So a death along one axis ends the waits along all.
 //!
 //! Ownership: trireme_parallel_create() creates an object, and trireme_parallel_destroy() destroys
 //! it. Communicators of trireme_parallel_get_communicator() belong to it. All other handles that
