@@ -173,6 +173,20 @@ class ExpertsTest(TestCase):
 
         self.assertEqual(self.ranks(2, body), [True, True])
 
+    def test_a_rank_without_experts_has_no_segment(self):
+        def body(group):
+            with trireme.Experts(group, "x", 1, 1, width=1, rows=1) as experts:
+                routing = experts.route(floats([1]))
+                if group.rank == 1:
+                    return routing.segment(0, 1)
+                try:
+                    routing.segment(0, 0)
+                except trireme.InvalidArgumentError as error:
+                    return "this rank has no expert, and leaves are 0 to 1" in str(error)
+                return False
+
+        self.assertEqual(self.ranks(2, body), [True, range(1, 2)])
+
     def test_wrong_arguments_are_refused(self):
         group = self.alone()
         refused = self.assertRaisesRegex
@@ -196,6 +210,19 @@ class ExpertsTest(TestCase):
             experts.route(floats([0, 1]), leaf_rows=[1, 0], padding=bytes(2))
         with refused(invalid, "row 0 of rank 0 has, for expert 1, a score that is no finite"):
             experts.route(floats([0, math.nan]), leaf_rows=[0, 1])
+        self.assertEqual(experts.route(bytes(floats([0, 1])), leaf_rows=[1, 0]).chosen[0], 1)
+        with refused(ValueError, "scores has 3 bytes, no multiple of 4"):
+            experts.route(bytes(3), leaf_rows=[1, 0])
+        with trireme.Buffer(group, 8) as memory:
+            memory.memory[:] = bytes(floats([0, 1]))
+            self.assertEqual(experts.route(memory, leaf_rows=[0, 1]).chosen[0], 1)
+        flags = memoryview(bytes([1, 0])).cast("?")
+        marked = experts.route(floats([0, 1, 1, 0]), leaf_rows=[1, 1], padding=flags)
+        self.assertEqual(list(marked.chosen), [-1, 0])
+        with refused(invalid, "padding has 2 elements, but must have 0"):
+            experts.route(floats([]), leaf_rows=[0, 0], padding=flags)
+        with refused(invalid, 'options.name is "x", which another layer of experts'):
+            trireme.Experts(group, "x", 2, 1, width=1, rows=1)
         routing = experts.route(floats([0, 1, 1, 0]), leaf_rows=[1, 1])
         self.assertEqual(routing.segment(0, 1), range(0, 1))
         self.assertEqual(routing.segment(1, 0), range(1, 2))
@@ -211,7 +238,7 @@ class ExpertsTest(TestCase):
         other = trireme.Experts(group, "y", 2, 1, width=2, rows=3, leaves=2)
         with refused(invalid, "kept has not the bytes"):
             other.dispatch(routing, rows, out)
-        longer = trireme.Experts(group, "x", 1000, 1, width=2, rows=3, leaves=2)
+        longer = trireme.Experts(group, "longer", 1000, 1, width=2, rows=3, leaves=2)
         with refused(invalid, "it is another layer's"):
             longer.dispatch(routing, rows, out)
         experts.dispatch(routing, rows, out)

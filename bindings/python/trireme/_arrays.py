@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 from . import _native
 from ._errors import InvalidArgumentError
-from ._values import dtype_name, wrong_dtype
+from ._values import dtype_name, readable, wrong_dtype
 
 
 def exactly(
@@ -30,3 +30,25 @@ def exactly(
             _native.TRIREME_ERROR_INVALID_ARGUMENT,
         )
     return view, address
+
+
+def elements(data: Any, dtype: int, what: str) -> int:
+    """The elements of that dtype in memory; bytes are counted by their number."""
+    try:
+        view = memoryview(data)
+    except TypeError:
+        view = getattr(data, "memory", None)  # a Buffer, or no memory at all
+    if isinstance(view, memoryview) and view.itemsize > 1:
+        return readable(data, None, what)[2]
+    return readable(data, dtype, what)[2]
+
+
+def bytes_of_flags(data: Any) -> Any:
+    """Memory of bool as its bytes; anything else as it is."""
+    try:
+        view = memoryview(data)
+    except TypeError:
+        return data
+    if view.format != "?" or not view.c_contiguous:
+        return data
+    return view.cast("B") if view.nbytes else b""

@@ -9,7 +9,7 @@ from ctypes import byref, c_double, c_float, c_int32, c_uint64, c_void_p
 from typing import Any, NamedTuple, Sequence
 
 from . import _native
-from ._arrays import exactly
+from ._arrays import bytes_of_flags, elements, exactly
 from ._communicator import Communicator
 from ._errors import InvalidArgumentError, check
 from ._fields import instance
@@ -135,9 +135,10 @@ class Routing:
     def segment(self, expert: int, leaf: int) -> range:
         """The received rows of an expert of this rank that come from a leaf."""
         if expert not in self._own or not 0 <= leaf < self._leaves:
+            own = f"experts {self._own.start} to {self._own.stop - 1}" if self._own else "no expert"
             raise InvalidArgumentError(
-                f"expert {expert} and leaf {leaf}: this rank has experts {self._own.start} to "
-                f"{self._own.stop - 1}, and leaves are 0 to {self._leaves - 1}",
+                f"expert {expert} and leaf {leaf}: this rank has {own}, and leaves are 0 to "
+                f"{self._leaves - 1}",
                 _native.TRIREME_ERROR_INVALID_ARGUMENT,
             )
         at = (expert - self._own.start) * self._leaves + leaf
@@ -257,18 +258,20 @@ class Experts:
         `padding` has a byte for each row; one that is not 0 marks a padding row. `leaf_rows` are
         the rows of each of this rank's leaves, if it has several.
         """
-        view, _, count, _ = readable(scores, None, "scores")
+        count = elements(scores, dtype_number("f32"), "scores")
         if count % self._experts:
             raise InvalidArgumentError(
                 f"scores has {count} elements, no multiple of the {self._experts} experts",
                 _native.TRIREME_ERROR_INVALID_ARGUMENT,
             )
-        given = exactly(readable, scores, dtype_number("f32"), count, "scores")
+        given = self._floats(readable, scores, count, "scores")
         info = self.info
         routing = Routing(info, count // self._experts, self._top_k, self._experts)
         arrays = routing._arrays(given[1])
         if padding is not None:
-            marks = exactly(readable, padding, dtype_number("u8"), routing.rows, "padding")
+            marks = exactly(
+                readable, bytes_of_flags(padding), dtype_number("u8"), routing.rows, "padding"
+            )
             arrays.padding = _pointer(marks[1], ctypes.c_uint8)
         if leaf_rows is not None:
             if len(leaf_rows) != len(info.own_leaves):
@@ -286,7 +289,6 @@ class Experts:
                 self._handle, byref(arrays), byref(routing._info), byref(options)
             )
         )
-        del view
         return routing
 
     def dispatch(
