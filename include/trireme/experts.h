@@ -23,7 +23,9 @@
  * Slots: each row has `top_k` slots, from its highest score down. Of equal scores the lower expert
  * comes first. The weight of a slot is the probability of its expert: the score itself, or the
  * soft-max of the row's scores. With TRIREME_EXPERTS_FLAG_NORMALIZE it is divided by the sum over
- * the row's slots. See Shazeer and others 2017, "Outrageously Large Neural Networks".
+ * the row's slots. A logit about 87 or more below the row's largest has probability 0 in f32. Its
+ * slot has weight 0 and is routed all the same. See Shazeer and others 2017, "Outrageously Large
+ * Neural Networks".
  *
  * Leaves: the rows of a pass, over all ranks, are cut into G leaves. Rank r has leaves [rG/R,
  * (r+1)G/R), one after the other. An expert may take at most `capacity` rows of each leaf, as with
@@ -46,6 +48,9 @@
  * ranks make them in one order with each other and with the communicator's other collectives.
  * Ranks compare name, options, direction, and the route pass whose `kept` they give. If they
  * differ, every rank gets TRIREME_ERROR_MISMATCH.
+ *
+ * Time: the timeout of a pass is that of its exchange. It begins when this rank has chosen or
+ * packed its rows.
  *
  * Ownership: trireme_experts_create() creates an object, and trireme_experts_destroy() destroys it.
  * Arrays belong to the caller; no pointer is kept behind a pass.
@@ -111,7 +116,7 @@ typedef struct trireme_experts_options {
     uint32_t flags;
     /**
      * Name for messages, which ranks compare: 1 to 63 bytes of UTF-8 without control characters.
-     * Required.
+     * No other layer of experts of the communicator may have it. Required.
      */
     const char *name;
     /** Experts of all ranks together: 1 to TRIREME_EXPERTS_MAX. Required. */
@@ -282,8 +287,9 @@ typedef struct trireme_experts_route_info {
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, a flag is unknown, or a number is
  *                      unknown or out of range. Or the name is empty, too long, not UTF-8 or has a
- *                      control character. Or capacity and drop do not suit each other. Or there are
- *                      fewer leaves than ranks. Or an array has more bytes than memory can hold.
+ *                      control character, or another layer has it. Or capacity and drop do not suit
+ * each other. Or there are fewer leaves than ranks. Or an array has more bytes than memory can
+ * hold.
  * @retval TRIREME_ERROR_UNSUPPORTED  The dtype is not f32, f64, f16 or bf16. Or `options` sets a
  *                      field newer than this library.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
@@ -296,7 +302,7 @@ trireme_experts_create(trireme_communicator *communicator, const trireme_experts
                        trireme_experts **out_experts);
 
 /**
- * Destroys a layer of experts.
+ * Destroys a layer of experts. Its name may be taken again.
  *
  * Never waits for a peer. A pass that runs in another thread goes on.
  *
@@ -365,8 +371,8 @@ trireme_experts_route(trireme_experts *experts, const trireme_experts_route_arra
  * @param kept     Bytes of the route pass: info.kept_bytes of them.
  * @param rows     The rows of the route pass, of `width` elements each.
  * @param[out] received  info.received_rows rows: by expert, then by leaf, then in the order of
- *                 rows. After an argument error it is untouched. After a failure on the way it may
- *                 hold anything.
+ *                 rows. After TRIREME_ERROR_INVALID_ARGUMENT it is untouched. After any other error
+ *                 it may hold anything.
  * @param options  Options of this pass; NULL for the defaults. Its timeout is by default that of
  *                 the layer's options.
  * @retval TRIREME_OK  Done on this rank.
@@ -396,8 +402,8 @@ trireme_experts_dispatch(trireme_experts *experts, const void *kept, const void 
  * @param kept     Bytes of the route pass: info.kept_bytes of them.
  * @param results  info.received_rows rows: the experts' results, in the order of `received`.
  * @param[out] returned  info.sent_rows rows of results, which trireme_experts_combine_backward()
- *                 reads. NULL if there is no backward pass. After an argument error it is
- *                 untouched. After a failure on the way it may hold anything.
+ *                 reads. NULL if there is no backward pass. After TRIREME_ERROR_INVALID_ARGUMENT
+ *                 it is untouched. After any other error it may hold anything.
  * @param[out] output  The rows of the route pass, of `width` elements each. As `returned` after an
  *                 error.
  * @param options  As for trireme_experts_dispatch().
@@ -426,8 +432,9 @@ trireme_experts_combine(trireme_experts *experts, const void *kept, const void *
  * @param kept      Bytes of the route pass: info.kept_bytes of them.
  * @param d_output  The gradient of `output`.
  * @param returned  Rows that trireme_experts_combine() wrote there.
- * @param[out] d_results  info.received_rows rows: the gradient of `results`. After an argument
- *                  error it is untouched. After a failure on the way it may hold anything.
+ * @param[out] d_results  info.received_rows rows: the gradient of `results`. After
+ *                  TRIREME_ERROR_INVALID_ARGUMENT it is untouched. After any other error it may
+ *                  hold anything.
  * @param[out] d_weights  For each row of the route pass `top_k` numbers; 0 for a slot that is not
  *                  routed. As d_results after an error.
  * @param options   As for trireme_experts_dispatch().
@@ -455,8 +462,9 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_experts_combine_backwar
  * @param experts     The layer.
  * @param kept        Bytes of the route pass: info.kept_bytes of them.
  * @param d_received  info.received_rows rows: the gradient of `received`.
- * @param[out] d_rows  The gradient of `rows`; 0 for a row without a routed slot. After an argument
- *                    error it is untouched. After a failure on the way it may hold anything.
+ * @param[out] d_rows  The gradient of `rows`; 0 for a row without a routed slot. After
+ *                    TRIREME_ERROR_INVALID_ARGUMENT it is untouched. After any other error it may
+ *                    hold anything.
  * @param options     As for trireme_experts_dispatch().
  * @retval TRIREME_OK  Done on this rank.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live layer of experts of this process.
@@ -492,7 +500,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_experts_dispatch_backwa
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live layer of experts of this process.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer to elements is NULL, or d_scores overlaps
  *                   another array, or the scores in part. Or `kept` has not the bytes that a route
- *                   pass of this layer wrote on this rank.
+ *                   pass of this layer wrote on this rank. Or a row has scores that no route pass
+ *                   allows; the message names it.
  * @retval TRIREME_ERROR_INVALID_STATE  Another pass of the layer runs.
  *
  * Thread safety: one pass at a time per layer of experts.

@@ -109,7 +109,11 @@ trireme_status trireme_experts_create(trireme_communicator* communicator,
   });
 }
 
-void trireme_experts_destroy(trireme_experts* experts) { api::destroy(experts); }
+// A pass in another thread may keep the layer alive, but not its name.
+void trireme_experts_destroy(trireme_experts* experts) {
+  const NoCancellation whole_call;
+  if (const std::shared_ptr<Experts> found = api::remove(experts)) found->drop_name();
+}
 
 trireme_status trireme_experts_get_info(const trireme_experts* experts,
                                         trireme_experts_info* info) {

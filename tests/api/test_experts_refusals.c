@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include <cmocka.h>
@@ -232,6 +233,16 @@ static void refuse_kept(struct alone *a, const trireme_experts_info *info) {
                   trireme_experts_route_backward(a->experts, r->kept, r->scores, r->d_weights,
                                                  r->d_mean, r->scores));
     EXPECT(verdict, memcmp(r->scores, r->d_scores, 10 * 5 * sizeof(float)) == 0);
+    /* Scores that no route pass allows. */
+    memset(r->d_scores, 0x11, 10 * 5 * sizeof(float));
+    for (int i = 0; i < 50; ++i) r->scores[i] = 0;
+    r->scores[7 * 5 + 2] = NAN;
+    NOT_MOVED("row 7 of rank 0 has, for expert 2, a score that is no finite number",
+              trireme_experts_route_backward(a->experts, r->kept, r->scores, r->d_weights, NULL,
+                                             r->d_scores));
+    for (size_t i = 0; i < 10 * 5 * sizeof(float); ++i) {
+        EXPECT(verdict, ((const unsigned char *)r->d_scores)[i] == 0x11);
+    }
     free(moved);
 }
 
@@ -251,6 +262,9 @@ static void refuse_arguments(trireme_communicator *communicator, int rank, void 
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_experts_route(experts, &a.good, &routed, NULL));
     refuse_moves(&a);
     trireme_experts_options changed = options;
+    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_experts_create(communicator, &options, &other));
+    EXPECT(verdict, says("options.name is \"moe 3\", which another layer of experts"));
     changed.name = "moe 4";
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_experts_create(communicator, &changed, &other));
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
@@ -260,6 +274,19 @@ static void refuse_arguments(trireme_communicator *communicator, int rank, void 
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_STATE,
                   trireme_experts_dispatch(experts, a.r.kept, a.r.data, a.r.received, NULL));
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_batch_end());
+    /* A layer that is made like one that is gone does not take what that one kept. */
+    trireme_experts_destroy(other);
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_experts_create(communicator, &changed, &other));
+    unsigned char *const gone = take(info.kept_bytes);
+    trireme_experts_route_arrays again = a.good;
+    again.kept = gone;
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_experts_route(other, &again, &routed, NULL));
+    trireme_experts_destroy(other);
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_experts_create(communicator, &changed, &other));
+    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_experts_dispatch(other, gone, a.r.data, a.r.received, NULL));
+    EXPECT(verdict, says("that a route pass of experts \"moe 4\" wrote on this rank"));
+    free(gone);
     refuse_kept(&a, &info);
     trireme_communicator_destroy(communicator);
     EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_STATE,
@@ -318,6 +345,36 @@ static void route_a_bad_row(trireme_communicator *communicator, int rank, void *
     if (rank == 1) EXPECT(verdict, r.chosen[2] == -1 && r.chosen[3] == -1 && r.weights[2] == 0);
     free_rank_arrays(&r);
     trireme_experts_destroy(experts);
+}
+
+/* Row 4 of each of two ranks lies in its second leaf. */
+static void route_bad_rows(trireme_communicator *communicator, int rank, void *context) {
+    struct verdict *const verdict = &((struct verdict *)context)[rank];
+    const trireme_experts_options options = experts_options(&plain);
+    trireme_experts *experts = NULL;
+    trireme_experts_info info = TRIREME_EXPERTS_INFO_INIT;
+    trireme_experts_route_info routed = TRIREME_EXPERTS_ROUTE_INFO_INIT;
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_experts_create(communicator, &options, &experts));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_experts_get_info(experts, &info));
+    struct rank_arrays r = make_rank_arrays(&plain, &info);
+    const trireme_experts_route_arrays arrays = route_arrays(&plain, &r, &info);
+    r.scores[4 * 5 + 1] = NAN; /* leaves have 3 and 2 rows, and 4 and 1 */
+    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_experts_route(experts, &arrays, &routed, NULL));
+    EXPECT(verdict, says("row 4 of rank 0 has, for expert 1, a score that is no finite number"));
+    if (rank == 0) r.scores[4 * 5 + 1] = 0;
+    EXPECT_STATUS(verdict, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_experts_route(experts, &arrays, &routed, NULL));
+    EXPECT(verdict, says("row 4 of rank 1 has, for expert 1, a score that is no finite number"));
+    free_rank_arrays(&r);
+    trireme_experts_destroy(experts);
+}
+
+static void the_first_bad_row_is_named(void **state) {
+    (void)state;
+    struct verdict verdicts[2] = {{""}, {""}};
+    run_ranks(2, route_bad_rows, verdicts);
+    assert_verdicts(verdicts, 2);
 }
 
 static void rows_without_a_choice_are_named_on_all_ranks(void **state) {
@@ -425,6 +482,7 @@ static void differ(trireme_communicator *communicator, int rank, void *context) 
         EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
                       trireme_experts_route(experts, &arrays, &routed, NULL));
         EXPECT(verdict, says("route pass of experts \"moe "));
+        EXPECT(verdict, trireme_experts_route(experts, &arrays, &routed, NULL) != TRIREME_OK);
     }
     free_rank_arrays(&r);
     trireme_experts_destroy(experts);
@@ -437,6 +495,47 @@ static void ranks_that_differ_all_get_a_mismatch(void **state) {
         run_ranks(3, differ, &test);
         assert_verdicts(test.verdicts, 3);
     }
+}
+
+/* Two layers differ only in the end of what a message holds of their names. */
+static void mix_up_layers(trireme_communicator *communicator, int rank, void *context) {
+    struct verdict *const verdict = &((struct verdict *)context)[rank];
+    trireme_experts *experts[2] = {NULL, NULL};
+    struct rank_arrays r[2];
+    trireme_experts_options options = experts_options(&plain);
+    trireme_experts_info info = TRIREME_EXPERTS_INFO_INIT;
+    trireme_experts_route_info routed = TRIREME_EXPERTS_ROUTE_INFO_INIT;
+    for (int i = 0; i < 2; ++i) {
+        options.name =
+            i == 0 ? "mixture block 1, of a long name" : "mixture block 2, of a long name";
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_experts_create(communicator, &options, &experts[i]));
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_experts_get_info(experts[i], &info));
+        r[i] = make_rank_arrays(&plain, &info);
+        const trireme_experts_route_arrays arrays = route_arrays(&plain, &r[i], &info);
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_experts_route(experts[i], &arrays, &routed, NULL));
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_experts_dispatch(experts[i], r[i].kept, r[i].data, r[i].received,
+                                               NULL));
+    }
+    const int own = rank == 0 ? 0 : 1;
+    EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
+                  trireme_experts_dispatch_backward(experts[own], r[own].kept, r[own].d_received,
+                                                    r[own].d_rows, NULL));
+    EXPECT(verdict, says("backward dispatch \"mixture block 1") &&
+                        says("backward dispatch \"mixture block 2"));
+    for (int i = 0; i < 2; ++i) {
+        free_rank_arrays(&r[i]);
+        trireme_experts_destroy(experts[i]);
+    }
+}
+
+static void equal_layers_are_not_mixed_up(void **state) {
+    (void)state;
+    struct verdict verdicts[2] = {{""}, {""}};
+    run_ranks(2, mix_up_layers, verdicts);
+    assert_verdicts(verdicts, 2);
 }
 
 /* --- ranks that do not come, threads that do ----------------------------------------------------
@@ -477,6 +576,7 @@ struct both {
     trireme_experts *experts[2]; /* of two ranks */
     struct rank_arrays r[2];
     struct verdict verdicts[2];
+    _Atomic bool ended; /* the pass of thread 0 */
 };
 
 static void route_one(int rank, void *context) {
@@ -503,13 +603,14 @@ static void pass_at_once(int index, void *context) {
             status =
                 trireme_experts_dispatch(both->experts[0], r->kept, r->data, r->received, NULL);
         } while (status == TRIREME_ERROR_INVALID_STATE);
+        atomic_store(&both->ended, true);
         EXPECT(verdict, status == TRIREME_OK);
         return;
     }
     do { /* local, so it succeeds until the dispatch pass runs */
         status = trireme_experts_route_backward(both->experts[0], r->kept, r->scores, r->d_weights,
                                                 NULL, r->d_scores);
-    } while (status == TRIREME_OK);
+    } while (status == TRIREME_OK && !atomic_load(&both->ended));
     EXPECT(verdict, status == TRIREME_ERROR_INVALID_STATE);
     EXPECT(verdict, says("another pass of experts \"moe 3\" runs"));
     EXPECT_STATUS(verdict, TRIREME_OK,
@@ -542,7 +643,9 @@ int main(void) {
         cmocka_unit_test(questions_are_checked),
         cmocka_unit_test(arguments_are_checked),
         cmocka_unit_test(rows_without_a_choice_are_named_on_all_ranks),
+        cmocka_unit_test(the_first_bad_row_is_named),
         cmocka_unit_test(ranks_that_differ_all_get_a_mismatch),
+        cmocka_unit_test(equal_layers_are_not_mixed_up),
         cmocka_unit_test(a_rank_that_does_not_come_is_a_timeout),
         cmocka_unit_test(one_pass_at_a_time),
     };

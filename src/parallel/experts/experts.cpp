@@ -8,6 +8,7 @@
 
 #include "kernels/reduce.hpp"
 #include "parallel/experts/expert_checks.hpp"
+#include "parallel/experts/expert_names.hpp"
 #include "parallel/experts/expert_rows.hpp"
 #include "platform/mix.hpp"
 #include "platform/names.hpp"
@@ -38,6 +39,11 @@ std::uint64_t shape_of(const ExpertsOptions& options, const ExpertLayout& layout
   return hash;
 }
 
+std::uint64_t next_serial() {
+  static std::atomic<std::uint64_t> made{0};
+  return ++made;
+}
+
 // The most slots of one rank's rows that are routed to one of `experts` experts.
 std::uint64_t most_slots(const ExpertsOptions& options, std::uint64_t leaves,
                          std::uint64_t experts) {
@@ -61,6 +67,32 @@ ExpertsPlan plan_experts(const ExpertsOptions& options, const ExpertLayout& layo
   plan.pass_memory =
       layout.ranks() == 1 ? 0 : plan.sent * options.width * dtype_size(options.dtype);
   return plan;
+}
+
+Status check_refused_row(std::uint64_t reason, std::uint64_t row, std::uint64_t expert,
+                         std::uint32_t rank) {
+  const std::string where = "row " + std::to_string(row) + " of rank " + std::to_string(rank);
+  const std::string score =
+      where + " has, for expert " + std::to_string(expert) + ", a score that is ";
+  switch (reason) {
+    case RefusedRow::kNone: return Status::success();
+    case RefusedRow::kNotFinite: return invalid_argument(score + "no finite number");
+    case RefusedRow::kNegative: return invalid_argument(score + "below 0, and no probability");
+    default:
+      return invalid_argument(where +
+                              " chooses experts whose probabilities are 0, so its weights "
+                              "cannot be normalized");
+  }
+}
+
+// As peers compare it. At least 19 bytes of the name fit.
+std::string describe_pass(ExpertPass pass, const std::string& name, std::uint64_t agreement) {
+  constexpr std::size_t kMost = 47;  // bytes of a fingerprint's name
+  char form[16];
+  std::snprintf(form, sizeof form, "\" #%06x", static_cast<unsigned>(agreement & 0xffffff));
+  const std::string begin = std::string(pass_name(pass)) + " \"";
+  const std::size_t room = kMost - begin.size() - std::strlen(form);
+  return begin + name.substr(0, whole_characters(name, room)) + form;
 }
 
 // Says that a pass runs, until it ends.
@@ -92,8 +124,15 @@ Status Experts::create(std::shared_ptr<Communicator> communicator, ExpertsOption
   const auto ranks = static_cast<std::uint32_t>(communicator->world_size());
   TRIREME_RETURN_IF_ERROR(check_experts_options(options, ranks));
   if (options.leaves == 0) options.leaves = ranks;
-  out->reset(new Experts(std::move(communicator), std::move(options)));
+  std::shared_ptr<Experts> experts(new Experts(std::move(communicator), std::move(options)));
+  TRIREME_RETURN_IF_ERROR(take_expert_name(experts->communicator(), experts->options_.name));
+  experts->named_ = true;
+  *out = std::move(experts);
   return Status::success();
+}
+
+void Experts::drop_name() noexcept {
+  if (named_.exchange(false)) drop_expert_name(*communicator_, options_.name);
 }
 
 Experts::Experts(std::shared_ptr<Communicator> communicator, ExpertsOptions options)
@@ -103,6 +142,7 @@ Experts::Experts(std::shared_ptr<Communicator> communicator, ExpertsOptions opti
               static_cast<std::uint32_t>(communicator_->world_size())),
       row_bytes_(options_.width * dtype_size(options_.dtype)),
       shape_(shape_of(options_, layout_)),
+      serial_(next_serial()),
       router_(options_.router, options_.rows),
       routing_(layout_, rank(), options_.router.top_k, options_.rows),
       sources_(options_.router.top_k),
@@ -212,7 +252,9 @@ Status Experts::check_pairs(ExpertPass backward, ExpertPass forward) const {
                        std::to_string(passes(forward)));
 }
 
-std::uint64_t Experts::kept_shape() const { return mix(mix(shape_, rank()), layout_.ranks()); }
+std::uint64_t Experts::kept_shape() const {
+  return mix(mix(mix(shape_, rank()), layout_.ranks()), serial_);
+}
 
 Status Experts::load(const void* kept) {
   if (kept == nullptr) {
@@ -235,17 +277,28 @@ Status Experts::run_pass(ExpertPass pass, Body body) {
     if (status.ok()) ++passes_[static_cast<std::size_t>(pass)];
     return status;
   } catch (...) {  // peers may be in the pass already
-    communicator_->fail(TRIREME_ERROR_OUT_OF_MEMORY, "no memory left for a pass");
+    char what[64];
+    std::snprintf(what, sizeof what, "no memory left for a %s pass of experts", pass_name(pass));
+    communicator_->fail(TRIREME_ERROR_OUT_OF_MEMORY, what);
     throw;
   }
 }
 
-Status Experts::take_memory(std::byte** out) {
+Status Experts::tell(ExpertPass pass, const Status& status) const {
+  Status told =
+      Status::failure(status.code(), std::string(pass_name(pass)) + " pass of experts \"" +
+                                         options_.name + "\": " + status.message());
+  if (status.details() == nullptr) return told;
+  return std::move(told).with_details(*status.details());
+}
+
+Status Experts::take_memory(ExpertPass pass, std::byte** out) {
   *out = nullptr;
   if (plan_.pass_memory == 0) return Status::success();
   if (memory_ == nullptr) {
-    const Status status = communicator_->allocate(plan_.pass_memory, &memory_);
-    if (!status.ok()) {
+    const Status allocated = communicator_->allocate(plan_.pass_memory, &memory_);
+    if (!allocated.ok()) {
+      Status status = tell(pass, allocated);
       communicator_->fail(status.code(), status.message());  // peers may be in the pass already
       return status;
     }
@@ -258,15 +311,7 @@ Status Experts::take_memory(std::byte** out) {
 Status Experts::communicate(
     ExpertPass pass, Operation operation, std::uint64_t timeout_ns,
     const std::function<Status(Steps& steps, const Operation& step)>& body) {
-  // As peers compare it: at most 47 bytes, with as much of the name as fits.
-  constexpr std::size_t kMost = 47;
-  char form[40];
-  std::snprintf(form, sizeof form, "\", top %u of %u #%06x", options_.router.top_k,
-                layout_.experts(), static_cast<unsigned>(operation.agreement & 0xffffff));
-  const std::string begin = std::string(pass_name(pass)) + " \"";
-  const std::size_t room = kMost - std::min(kMost, begin.size() + std::strlen(form));
-  const std::string what =
-      begin + options_.name.substr(0, whole_characters(options_.name, room)) + form;
+  const std::string what = describe_pass(pass, options_.name, operation.agreement);
   operation.agreement = mix(operation.agreement, static_cast<std::uint64_t>(pass)) | 1;
   operation.agreement_name = what.c_str();
   const Operation called = operation;
@@ -274,12 +319,7 @@ Status Experts::communicate(
   step.called = &called;
   operation.program = [&](Steps& steps) { return body(steps, step); };
   const Status status = communicator_->run(std::move(operation), Deadline::after(timeout_ns));
-  if (status.ok()) return status;
-  Status told =
-      Status::failure(status.code(), std::string(pass_name(pass)) + " pass of experts \"" +
-                                         options_.name + "\": " + status.message());
-  if (status.details() == nullptr) return told;
-  return std::move(told).with_details(*status.details());
+  return status.ok() ? status : tell(pass, status);
 }
 
 Status Experts::move_rows(ExpertPass pass, bool back, const void* send, void* receive,
@@ -349,19 +389,7 @@ Status Experts::tell_counts(const trireme_experts_route_arrays& arrays, std::uin
 Status Experts::refused_row() const {
   const std::uint64_t* words = all_words_.data();
   for (std::uint32_t source = 0; source < layout_.ranks(); ++source) {
-    const std::string where = "row " + std::to_string(words[1]) + " of rank " +
-                              std::to_string(source) + " has, for expert " +
-                              std::to_string(words[2]) + ", a score that is ";
-    switch (words[0]) {
-      case RefusedRow::kNone: break;
-      case RefusedRow::kNotFinite: return invalid_argument(where + "no finite number");
-      case RefusedRow::kNegative: return invalid_argument(where + "below 0, and no probability");
-      default:
-        return invalid_argument("row " + std::to_string(words[1]) + " of rank " +
-                                std::to_string(source) +
-                                " chooses experts whose probabilities are 0, so its weights "
-                                "cannot be normalized");
-    }
+    TRIREME_RETURN_IF_ERROR(check_refused_row(words[0], words[1], words[2], source));
     words += word_counts_[source];
   }
   return Status::success();
@@ -401,7 +429,7 @@ void Experts::write_counts(const trireme_experts_route_arrays& arrays) const {
     for (const LeafCounts& leaf : leaves_) {
       chosen += leaf.chosen[expert];
       dropped += leaf.dropped[expert];
-      sum += leaf.probabilities[expert];
+      sum += leaf.probability(expert);
     }
     if (arrays.expert_rows != nullptr) arrays.expert_rows[expert] = chosen;
     if (arrays.expert_dropped != nullptr) arrays.expert_dropped[expert] = dropped;
@@ -449,6 +477,8 @@ Status Experts::route_backward(const void* kept, const float* scores, const floa
   if (static_cast<const void*>(scores) != d_scores) {
     TRIREME_RETURN_IF_ERROR(check_arguments({wanted, gradient}));
   }
+  const RefusedRow refused = router_.check_scores(scores, routing_.slots(), rows);
+  TRIREME_RETURN_IF_ERROR(check_refused_row(refused.reason, refused.row, refused.expert, rank()));
   router_.gradients(scores, routing_.slots(), rows, d_weights, d_mean, routing_.real_rows(),
                     d_scores);
   return Status::success();
@@ -480,7 +510,7 @@ Status Experts::dispatch(const void* kept, const void* rows, void* received,
                          {"rows", rows, rows_bytes(), false},
                          {"received", received, routing_.received_rows() * row_bytes(), true}}));
     std::byte* packed = nullptr;
-    TRIREME_RETURN_IF_ERROR(take_memory(&packed));
+    TRIREME_RETURN_IF_ERROR(take_memory(ExpertPass::dispatch, &packed));
     if (layout_.ranks() == 1) packed = static_cast<std::byte*>(received);
     const ExpertSlot* const slots = routing_.slots();
     for (std::uint64_t i = 0; row_bytes() > 0 && i < routing_.slot_count(); ++i) {
@@ -504,7 +534,9 @@ Status Experts::combine(const void* kept, const void* results, void* returned, v
                          {"returned", returned, returned == nullptr ? 0 : landed_bytes, true},
                          {"output", output, rows_bytes(), true}}));
     std::byte* memory = nullptr;
-    TRIREME_RETURN_IF_ERROR(take_memory(&memory));
+    if (returned == nullptr) {
+      TRIREME_RETURN_IF_ERROR(take_memory(ExpertPass::combine, &memory));
+    }
     void* const landing = returned != nullptr ? returned : memory;
     TRIREME_RETURN_IF_ERROR(move_rows(ExpertPass::combine, true, results, landing, timeout_ns));
     const auto* landed = static_cast<const std::byte*>(landing);
@@ -529,7 +561,7 @@ Status Experts::combine_backward(const void* kept, const void* d_output, const v
                          {"d_results", d_results, routing_.received_rows() * row_bytes(), true},
                          {"d_weights", d_weights, routing_.slot_count() * sizeof(float), true}}));
     std::byte* packed = nullptr;
-    TRIREME_RETURN_IF_ERROR(take_memory(&packed));
+    TRIREME_RETURN_IF_ERROR(take_memory(ExpertPass::combine_backward, &packed));
     if (layout_.ranks() == 1) packed = static_cast<std::byte*>(d_results);
     const ExpertSlot* const slots = routing_.slots();
     for (std::uint64_t i = 0; i < routing_.slot_count(); ++i) {
@@ -556,7 +588,7 @@ Status Experts::dispatch_backward(const void* kept, const void* d_received, void
                          {"d_received", d_received, routing_.received_rows() * row_bytes(), false},
                          {"d_rows", d_rows, rows_bytes(), true}}));
     std::byte* landing = nullptr;
-    TRIREME_RETURN_IF_ERROR(take_memory(&landing));
+    TRIREME_RETURN_IF_ERROR(take_memory(ExpertPass::dispatch_backward, &landing));
     TRIREME_RETURN_IF_ERROR(
         move_rows(ExpertPass::dispatch_backward, true, d_received, landing, timeout_ns));
     const std::byte* const landed =

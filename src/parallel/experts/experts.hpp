@@ -49,6 +49,9 @@ class Experts {
  public:
   static Status create(std::shared_ptr<Communicator> communicator, ExpertsOptions options,
                        std::shared_ptr<Experts>* out);
+  ~Experts() { drop_name(); }
+  Experts(const Experts&) = delete;
+  Experts& operator=(const Experts&) = delete;
 
   Status route(const trireme_experts_route_arrays& arrays, std::uint64_t timeout_ns,
                trireme_experts_route_info* info);
@@ -61,6 +64,9 @@ class Experts {
                            std::uint64_t timeout_ns);
   Status route_backward(const void* kept, const float* scores, const float* d_weights,
                         const double* d_mean, float* d_scores);
+
+  // The name may be taken again.
+  void drop_name() noexcept;
 
   Communicator& communicator() const { return *communicator_; }
   std::uint32_t rank() const { return static_cast<std::uint32_t>(communicator_->rank()); }
@@ -87,7 +93,7 @@ class Experts {
   Status check_pairs(ExpertPass backward, ExpertPass forward) const;
   // Reads what a route pass kept.
   Status load(const void* kept);
-  // Tells kept bytes from those of another layer, rank or group.
+  // Tells kept bytes from those of another layer, rank or group, also of one with the same name.
   std::uint64_t kept_shape() const;
   std::uint64_t row_bytes() const { return row_bytes_; }
   std::uint64_t rows_bytes() const { return routing_.rows() * row_bytes_; }
@@ -100,7 +106,9 @@ class Experts {
   // Rows to their experts, or `back`. On one rank `send` and `receive` are one array already.
   Status move_rows(ExpertPass pass, bool back, const void* send, void* receive,
                    std::uint64_t timeout_ns);
-  Status take_memory(std::byte** out);
+  Status take_memory(ExpertPass pass, std::byte** out);
+  // Names the pass and the layer.
+  Status tell(ExpertPass pass, const Status& status) const;
 
   Status tell_counts(const trireme_experts_route_arrays& arrays, std::uint64_t timeout_ns);
   Status refused_row() const;
@@ -115,7 +123,9 @@ class Experts {
   const ExpertsOptions options_;
   const ExpertLayout layout_;
   const std::uint64_t row_bytes_;
-  const std::uint64_t shape_;  // a number of the name and all options, the same on all ranks
+  const std::uint64_t shape_;   // a number of the name and all options, the same on all ranks
+  const std::uint64_t serial_;  // of all layers that this process has made
+  std::atomic<bool> named_{false};
   Router router_;
   Routing routing_;
   std::vector<std::uint64_t> own_words_;  // of the counts that this rank tells

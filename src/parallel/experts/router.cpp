@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "kernels/softmax.hpp"
 
 namespace trireme::parallel {
 namespace {
+
+constexpr std::uint32_t kInserted = 32;  // choices of a row from which on sorting is faster
 
 // The sum that divides the weights of a row.
 double sum_of_slots(const std::vector<float>& probabilities, const ExpertSlot* slots,
@@ -28,11 +31,13 @@ Router::Router(const RouterOptions& options, std::uint64_t most_rows)
       gradient_(options.experts),
       d_scores_(options.experts),
       taken_(options.experts),
-      order_(options.drop == TRIREME_EXPERTS_DROP_LOWEST_WEIGHT ? most_rows * options.top_k : 0) {}
+      order_(options.drop == TRIREME_EXPERTS_DROP_LOWEST_WEIGHT ? most_rows * options.top_k : 0),
+      ranked_(options.top_k > kInserted ? options.experts : 0) {}
 
 std::uint64_t Router::memory_bytes() const {
   return (row_.size() + probabilities_.size() + d_scores_.size()) * sizeof(float) +
-         (gradient_.size() + taken_.size() + order_.size()) * sizeof(std::uint64_t);
+         (gradient_.size() + taken_.size() + order_.size()) * sizeof(std::uint64_t) +
+         ranked_.size() * sizeof(std::uint32_t);
 }
 
 // --- forward -----------------------------------------------------------------------------------
@@ -58,8 +63,18 @@ RefusedRow Router::check_row() const {
   return {};
 }
 
-// False if the weights have no sum to divide by.
-bool Router::choose(ExpertSlot* slots) const {
+void Router::find_best(ExpertSlot* slots) {
+  if (!ranked_.empty()) {
+    std::iota(ranked_.begin(), ranked_.end(), 0);
+    std::partial_sort(ranked_.begin(), ranked_.begin() + options_.top_k, ranked_.end(),
+                      [this](std::uint32_t a, std::uint32_t b) {
+                        return row_[a] != row_[b] ? row_[a] > row_[b] : a < b;
+                      });
+    for (std::uint32_t k = 0; k < options_.top_k; ++k) {
+      slots[k].expert = static_cast<std::int32_t>(ranked_[k]);
+    }
+    return;
+  }
   std::uint32_t count = 0;
   for (std::uint32_t expert = 0; expert < options_.experts; ++expert) {
     const auto score_of = [&](const ExpertSlot& slot) {
@@ -70,6 +85,11 @@ bool Router::choose(ExpertSlot* slots) const {
     for (; at > 0 && row_[expert] > score_of(slots[at - 1]); --at) slots[at] = slots[at - 1];
     slots[at].expert = static_cast<std::int32_t>(expert);
   }
+}
+
+// False if the weights have no sum to divide by.
+bool Router::choose(ExpertSlot* slots) {
+  find_best(slots);
   const double sum =
       options_.normalizes ? sum_of_slots(probabilities_, slots, options_.top_k) : 1.0;
   if (!(sum > 0)) return false;
@@ -89,7 +109,7 @@ void Router::route(const float* scores, const std::uint8_t* padding, std::uint64
   *counts.real_rows = 0;
   std::fill_n(counts.chosen, experts, 0);
   std::fill_n(counts.dropped, experts, 0);
-  std::fill_n(counts.probabilities, experts, 0.0);
+  std::fill_n(counts.sums, experts, std::bit_cast<std::uint64_t>(0.0));
   std::fill_n(slots, rows * options_.top_k, ExpertSlot{});
   for (std::uint64_t row = 0; row < rows; ++row) {
     if (padding != nullptr && padding[row] != 0) continue;
@@ -104,9 +124,7 @@ void Router::route(const float* scores, const std::uint8_t* padding, std::uint64
       return;
     }
     ++*counts.real_rows;
-    for (std::uint64_t e = 0; e < experts; ++e) {
-      counts.probabilities[e] += static_cast<double>(probabilities_[e]);
-    }
+    for (std::uint64_t e = 0; e < experts; ++e) counts.add_probability(e, probabilities_[e]);
     for (std::uint32_t k = 0; k < options_.top_k; ++k) ++counts.chosen[own[k].expert];
   }
   if (options_.drop != TRIREME_EXPERTS_DROP_NONE) drop(slots, rows * options_.top_k, counts);
@@ -164,6 +182,25 @@ void Router::row_gradient(const ExpertSlot* slots, const float* d_weights, const
     gradient_[static_cast<std::size_t>(slots[k].expert)] +=
         (static_cast<double>(d_weights[k]) - mean) / sum;
   }
+}
+
+RefusedRow Router::check_scores(const float* scores, const ExpertSlot* slots, std::uint64_t rows) {
+  const std::size_t experts = options_.experts;
+  for (std::uint64_t row = 0; row < rows; ++row) {
+    const ExpertSlot* const own = slots + row * options_.top_k;
+    if (own[0].expert < 0) continue;  // padding
+    std::memcpy(row_.data(), scores + row * experts, experts * sizeof(float));
+    RefusedRow found = check_row();
+    if (found.reason == RefusedRow::kNone && options_.normalizes) {
+      read_row(scores + row * experts);
+      if (!(sum_of_slots(probabilities_, own, options_.top_k) > 0)) {
+        found.reason = RefusedRow::kNoWeight;
+      }
+    }
+    found.row = row;
+    if (found.reason != RefusedRow::kNone) return found;
+  }
+  return {};
 }
 
 void Router::gradients(const float* scores, const ExpertSlot* slots, std::uint64_t rows,

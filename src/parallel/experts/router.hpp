@@ -4,6 +4,7 @@
 
 #include <trireme/experts.h>
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -36,14 +37,18 @@ struct LeafCounts {
   std::uint64_t* real_rows;  // that are no padding
   std::uint64_t* chosen;     // by expert: rows that chose it
   std::uint64_t* dropped;    // by expert: rows of them that it drops
-  double* probabilities;     // by expert: their sum over real rows
+  std::uint64_t* sums;       // by expert: bits of an f64, the sum of its probabilities
 
   static std::uint64_t words(std::uint64_t experts) { return 1 + 3 * experts; }
   LeafCounts(std::uint64_t* words, std::uint64_t experts)
       : real_rows(words),
         chosen(words + 1),
         dropped(words + 1 + experts),
-        probabilities(reinterpret_cast<double*>(words + 1 + 2 * experts)) {}
+        sums(words + 1 + 2 * experts) {}
+  double probability(std::uint64_t expert) const { return std::bit_cast<double>(sums[expert]); }
+  void add_probability(std::uint64_t expert, float more) const {
+    sums[expert] = std::bit_cast<std::uint64_t>(probability(expert) + static_cast<double>(more));
+  }
 };
 
 // A row that cannot be routed.
@@ -64,6 +69,9 @@ class Router {
   void route(const float* scores, const std::uint8_t* padding, std::uint64_t first_row,
              std::uint64_t rows, ExpertSlot* slots, LeafCounts counts, RefusedRow* refused);
 
+  // The first of `rows` rows whose scores cannot have given `slots`.
+  RefusedRow check_scores(const float* scores, const ExpertSlot* slots, std::uint64_t rows);
+
   // The gradients of `rows` rows of scores. `d_mean` may be null. `d_scores` may be `scores`.
   void gradients(const float* scores, const ExpertSlot* slots, std::uint64_t rows,
                  const float* d_weights, const double* d_mean, std::uint64_t real_rows,
@@ -74,19 +82,21 @@ class Router {
  private:
   RefusedRow check_row() const;
   void read_row(const float* scores);  // makes row_ and probabilities_
-  bool choose(ExpertSlot* slots) const;
+  void find_best(ExpertSlot* slots);
+  bool choose(ExpertSlot* slots);
   void drop(ExpertSlot* slots, std::uint64_t count, LeafCounts counts);
   void drop_slot(ExpertSlot* slot, LeafCounts counts) const;
   void row_gradient(const ExpertSlot* slots, const float* d_weights, const double* d_mean,
                     std::uint64_t real_rows);
 
   const RouterOptions options_;
-  std::vector<float> row_;            // scores
-  std::vector<float> probabilities_;  // of the row
-  std::vector<double> gradient_;      // of the row's probabilities
-  std::vector<float> d_scores_;       // of the row
-  std::vector<std::uint64_t> taken_;  // by expert: rows of a leaf so far
-  std::vector<std::uint64_t> order_;  // slots of experts that drop some
+  std::vector<float> row_;             // scores
+  std::vector<float> probabilities_;   // of the row
+  std::vector<double> gradient_;       // of the row's probabilities
+  std::vector<float> d_scores_;        // of the row
+  std::vector<std::uint64_t> taken_;   // by expert: rows of a leaf so far
+  std::vector<std::uint64_t> order_;   // slots of experts that drop some
+  std::vector<std::uint32_t> ranked_;  // experts of a row, if it chooses many
 };
 
 }  // namespace trireme::parallel

@@ -16,7 +16,7 @@ namespace Trireme
 
         /// <summary>
         /// Name for messages, which ranks compare: 1 to 63 bytes of UTF-8 without control
-        /// characters. Required.
+        /// characters. No other layer of experts of the communicator may have it. Required.
         /// </summary>
         public IntPtr Name;
 
@@ -272,7 +272,7 @@ namespace Trireme
             CommunicatorHandle communicator, ref NativeExpertsOptions options,
             out ExpertsHandle outExperts);
 
-        /// <summary>Destroys a layer of experts.</summary>
+        /// <summary>Destroys a layer of experts. Its name may be taken again.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern void trireme_experts_destroy(IntPtr experts);
 

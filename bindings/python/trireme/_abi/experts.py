@@ -55,7 +55,7 @@ class trireme_experts_options(Structure):
         # 0, or TRIREME_EXPERTS_FLAG_NORMALIZE.
         ("flags", c_uint32),
         # Name for messages, which ranks compare: 1 to 63 bytes of UTF-8 without control characters.
-        # Required.
+        # No other layer of experts of the communicator may have it. Required.
         ("name", c_char_p),
         # Experts of all ranks together: 1 to TRIREME_EXPERTS_MAX. Required.
         ("experts", c_uint32),
@@ -201,7 +201,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         c_int32,
         [c_void_p, POINTER(trireme_experts_options), POINTER(c_void_p)],
     ),
-    # Destroys a layer of experts.
+    # Destroys a layer of experts. Its name may be taken again.
     "trireme_experts_destroy": (None, [c_void_p]),
     # Tells sizes and counts of this rank.
     "trireme_experts_get_info": (c_int32, [c_void_p, POINTER(trireme_experts_info)]),

@@ -239,7 +239,7 @@ fn wrong_arguments_are_refused() {
         let another = ExpertsOptions { name: "another", ..options };
         let mut other = Experts::<f32>::new(group, &another).unwrap();
         fails(other.dispatch(&routing, &rows, &mut received), invalid);
-        let longer = ExpertsOptions { experts: 1000, ..options };
+        let longer = ExpertsOptions { name: "longer", experts: 1000, ..options };
         let mut other = Experts::<f32>::new(group, &longer).unwrap();
         let error = fails(other.dispatch(&routing, &rows, &mut received), invalid);
         assert!(error.to_string().contains("that of another layer"), "{error}");

@@ -22,7 +22,9 @@
 //! Slots: each row has `top_k` slots, from its highest score down. Of equal scores the lower expert
 //! comes first. The weight of a slot is the probability of its expert: the score itself, or the
 //! soft-max of the row's scores. With TRIREME_EXPERTS_FLAG_NORMALIZE it is divided by the sum over
-//! the row's slots. See Shazeer and others 2017, "Outrageously Large Neural Networks".
+//! the row's slots. A logit about 87 or more below the row's largest has probability 0 in f32. Its
+//! slot has weight 0 and is routed all the same. See Shazeer and others 2017, "Outrageously Large
+//! Neural Networks".
 //!
 //! Leaves: the rows of a pass, over all ranks, are cut into G leaves. Rank r has leaves \[rG/R,
 //! (r+1)G/R), one after the other. An expert may take at most `capacity` rows of each leaf, as with
@@ -45,6 +47,9 @@
 //! ranks make them in one order with each other and with the communicator's other collectives.
 //! Ranks compare name, options, direction, and the route pass whose `kept` they give. If they
 //! differ, every rank gets TRIREME_ERROR_MISMATCH.
+//!
+//! Time: the timeout of a pass is that of its exchange. It begins when this rank has chosen or
+//! packed its rows.
 //!
 //! Ownership: trireme_experts_create() creates an object, and trireme_experts_destroy() destroys
 //! it. Arrays belong to the caller; no pointer is kept behind a pass.
@@ -97,7 +102,7 @@ structs! {
         /// 0, or TRIREME_EXPERTS_FLAG_NORMALIZE.
         flags: u32,
         /// Name for messages, which ranks compare: 1 to 63 bytes of UTF-8 without control
-        /// characters. Required.
+        /// characters. No other layer of experts of the communicator may have it. Required.
         name: *const c_char,
         /// Experts of all ranks together: 1 to TRIREME_EXPERTS_MAX. Required.
         experts: u32,
@@ -247,8 +252,8 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live communicator of this process.
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL, a flag is unknown, or a number is
     ///   unknown or out of range. Or the name is empty, too long, not UTF-8 or has a control
-    ///   character. Or capacity and drop do not suit each other. Or there are fewer leaves than
-    ///   ranks. Or an array has more bytes than memory can hold.
+    ///   character, or another layer has it. Or capacity and drop do not suit each other. Or there
+    ///   are fewer leaves than ranks. Or an array has more bytes than memory can hold.
     /// * `TRIREME_ERROR_UNSUPPORTED`: The dtype is not f32, f64, f16 or bf16. Or `options` sets a
     ///   field newer than this library.
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out.
@@ -259,7 +264,7 @@ extern "C" {
         options: *const trireme_experts_options,
         out_experts: *mut *mut trireme_experts,
     ) -> trireme_status;
-    /// Destroys a layer of experts.
+    /// Destroys a layer of experts. Its name may be taken again.
     ///
     /// Never waits for a peer. A pass that runs in another thread goes on.
     ///
@@ -326,7 +331,8 @@ extern "C" {
     /// * `kept`: Bytes of the route pass: info.kept_bytes of them.
     /// * `rows`: The rows of the route pass, of `width` elements each.
     /// * `received`: info.received_rows rows: by expert, then by leaf, then in the order of rows.
-    ///   After an argument error it is untouched. After a failure on the way it may hold anything.
+    ///   After TRIREME_ERROR_INVALID_ARGUMENT it is untouched. After any other error it may hold
+    ///   anything.
     /// * `options`: Options of this pass; NULL for the defaults. Its timeout is by default that of
     ///   the layer's options.
     ///
@@ -358,8 +364,8 @@ extern "C" {
     /// * `kept`: Bytes of the route pass: info.kept_bytes of them.
     /// * `results`: info.received_rows rows: the experts' results, in the order of `received`.
     /// * `returned`: info.sent_rows rows of results, which trireme_experts_combine_backward()
-    ///   reads. NULL if there is no backward pass. After an argument error it is untouched. After a
-    ///   failure on the way it may hold anything.
+    ///   reads. NULL if there is no backward pass. After TRIREME_ERROR_INVALID_ARGUMENT it is
+    ///   untouched. After any other error it may hold anything.
     /// * `output`: The rows of the route pass, of `width` elements each. As `returned` after an
     ///   error.
     /// * `options`: As for trireme_experts_dispatch().
@@ -393,8 +399,9 @@ extern "C" {
     /// * `kept`: Bytes of the route pass: info.kept_bytes of them.
     /// * `d_output`: The gradient of `output`.
     /// * `returned`: Rows that trireme_experts_combine() wrote there.
-    /// * `d_results`: info.received_rows rows: the gradient of `results`. After an argument error
-    ///   it is untouched. After a failure on the way it may hold anything.
+    /// * `d_results`: info.received_rows rows: the gradient of `results`. After
+    ///   TRIREME_ERROR_INVALID_ARGUMENT it is untouched. After any other error it may hold
+    ///   anything.
     /// * `d_weights`: For each row of the route pass `top_k` numbers; 0 for a slot that is not
     ///   routed. As d_results after an error.
     /// * `options`: As for trireme_experts_dispatch().
@@ -428,8 +435,9 @@ extern "C" {
     /// * `experts`: The layer.
     /// * `kept`: Bytes of the route pass: info.kept_bytes of them.
     /// * `d_received`: info.received_rows rows: the gradient of `received`.
-    /// * `d_rows`: The gradient of `rows`; 0 for a row without a routed slot. After an argument
-    ///   error it is untouched. After a failure on the way it may hold anything.
+    /// * `d_rows`: The gradient of `rows`; 0 for a row without a routed slot. After
+    ///   TRIREME_ERROR_INVALID_ARGUMENT it is untouched. After any other error it may hold
+    ///   anything.
     /// * `options`: As for trireme_experts_dispatch().
     ///
     /// Answers:
@@ -472,7 +480,8 @@ extern "C" {
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live layer of experts of this process.
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer to elements is NULL, or d_scores overlaps
     ///   another array, or the scores in part. Or `kept` has not the bytes that a route pass of
-    ///   this layer wrote on this rank.
+    ///   this layer wrote on this rank. Or a row has scores that no route pass allows; the message
+    ///   names it.
     /// * `TRIREME_ERROR_INVALID_STATE`: Another pass of the layer runs.
     ///
     /// Thread safety: one pass at a time per layer of experts. Since 1.0.
