@@ -24,6 +24,7 @@ enum array {
     RECEIVED,
     EXPERT_RESULTS,
     RESULT_GRADIENTS,
+    RECEIVED_GRADIENTS,
     SEGMENTS,
     MATRIX_GRADIENTS,
     EXPERT_ROWS,
@@ -53,7 +54,8 @@ static uint64_t array_bytes(const struct layer *l, enum array array) {
         case SCORE_GRADIENTS: return rows * l->experts * 4;
         case RECEIVED:
         case EXPERT_RESULTS:
-        case RESULT_GRADIENTS: return slots * l->width * size;
+        case RESULT_GRADIENTS:
+        case RECEIVED_GRADIENTS: return slots * l->width * size;
         case SEGMENTS: return ((uint64_t)l->experts * l->leaves + 1) * 8;
         case MATRIX_GRADIENTS: return l->experts * l->width * l->width * 4;
         default: return l->experts * 8;
@@ -145,6 +147,7 @@ put_results(struct trial *trial, struct verdict *verdict, int rank, const struct
     put(trial, RECEIVED, first * row, r->received, received_rows * row);
     put(trial, EXPERT_RESULTS, first * row, r->results, received_rows * row);
     put(trial, RESULT_GRADIENTS, first * row, r->d_results, received_rows * row);
+    put(trial, RECEIVED_GRADIENTS, first * row, r->d_received, received_rows * row);
     EXPECT(verdict, r->segments[0] == 0 && r->segments[info->segment_count - 1] == received_rows);
     for (uint64_t i = 0; i < info->segment_count; ++i) {
         const uint64_t begin = first + r->segments[i];
@@ -268,7 +271,11 @@ static void expect_near(const struct trial *trial, const struct whole *whole) {
         for (uint64_t k = 0; k < result_count(l, pairs[i].result); ++k) {
             const double got = result_at(trial, pairs[i].array, k);
             const double wanted = whole->results[pairs[i].result][k];
-            if (fabs(got - wanted) <= tolerance_of(l->dtype) * (1 + fabs(wanted))) continue;
+            /* Weights and means do not depend on the rows. */
+            const bool of_scores =
+                pairs[i].array == SLOT_WEIGHTS || pairs[i].array == MEAN_PROBABILITIES;
+            const double tolerance = of_scores ? 1e-6 : tolerance_of(l->dtype);
+            if (fabs(got - wanted) <= tolerance * (1 + fabs(wanted))) continue;
             print_error("%s[%llu] is %.9g, not %.9g (%u experts, top %u)\n", pairs[i].name,
                         (unsigned long long)k, got, wanted, l->experts, l->top_k);
             fail();
@@ -317,8 +324,9 @@ static uint64_t place_of(const struct layer *l, const struct whole *whole, uint6
     return place;
 }
 
-/* Sums in the order of slots, in f32 or f64, rounded once: to the last bit. */
-static void expect_slot_order(const struct trial *trial, const struct whole *whole) {
+/* Sums of `summands` in the order of slots, in f32 or f64, rounded once: to the last bit. */
+static void expect_sums(const struct trial *trial, const struct whole *whole, enum array summands,
+                        bool weighted, enum array sums) {
     const struct layer *const l = &trial->layer;
     const uint64_t size = trireme_dtype_bytes(l->dtype);
     const float *const weights = (const float *)trial->arrays[SLOT_WEIGHTS];
@@ -330,19 +338,56 @@ static void expect_slot_order(const struct trial *trial, const struct whole *who
             for (uint64_t slot = row * l->top_k; slot < (row + 1) * l->top_k; ++slot) {
                 if (!whole->routed[slot]) continue;
                 const uint64_t at = place_of(l, whole, slot) * l->width + j;
-                const double result =
-                    number_at(l->dtype, trial->arrays[EXPERT_RESULTS] + at * size);
-                const volatile float product = weights[slot] * (float)result;
-                const volatile double wide_product = (double)weights[slot] * result;
+                const double result = number_at(l->dtype, trial->arrays[summands] + at * size);
+                const float weight = weighted ? weights[slot] : 1;
+                const volatile float product = weight * (float)result;
+                const volatile double wide_product = (double)weight * result;
                 narrow = first ? product : narrow + product;
                 wide = first ? wide_product : wide + wide_product;
                 first = false;
             }
             unsigned char element[8];
             put_number(l->dtype, l->dtype == TRIREME_DTYPE_F64 ? wide : (double)narrow, element);
-            assert_memory_equal(trial->arrays[OUTPUTS] + (row * l->width + j) * size, element,
-                                size);
+            assert_memory_equal(trial->arrays[sums] + (row * l->width + j) * size, element, size);
         }
+    }
+}
+
+static void expect_slot_order(const struct trial *trial, const struct whole *whole) {
+    expect_sums(trial, whole, EXPERT_RESULTS, true, OUTPUTS);
+    if (!trial->keeps_nothing) {
+        expect_sums(trial, whole, RECEIVED_GRADIENTS, false, ROW_GRADIENTS);
+    }
+}
+
+/* Gradients of results to the last bit, and of weights within one f32 of the product in f64. */
+static void expect_slot_gradients(const struct trial *trial, const struct whole *whole) {
+    const struct layer *const l = &trial->layer;
+    const uint64_t size = trireme_dtype_bytes(l->dtype);
+    const float *const weights = (const float *)trial->arrays[SLOT_WEIGHTS];
+    const float *const d_weights = (const float *)trial->arrays[SLOT_GRADIENTS];
+    for (uint64_t slot = 0; slot < all_rows(l) * l->top_k; ++slot) {
+        if (!whole->routed[slot]) {
+            assert_true(d_weights[slot] == 0);
+            continue;
+        }
+        const uint64_t place = place_of(l, whole, slot) * l->width;
+        double product = 0;
+        for (uint64_t j = 0; j < l->width; ++j) {
+            const double gradient = input_at(l, D_OUTPUT, slot / l->top_k * l->width + j);
+            const volatile float narrow = weights[slot] * (float)gradient;
+            const double scaled =
+                l->dtype == TRIREME_DTYPE_F64 ? (double)weights[slot] * gradient : (double)narrow;
+            unsigned char element[8];
+            put_number(l->dtype, scaled, element);
+            assert_memory_equal(trial->arrays[RESULT_GRADIENTS] + (place + j) * size, element,
+                                size);
+            product +=
+                gradient * number_at(l->dtype, trial->arrays[EXPERT_RESULTS] + (place + j) * size);
+        }
+        const float wanted = (float)product;
+        assert_true(d_weights[slot] >= nextafterf(wanted, -INFINITY) &&
+                    d_weights[slot] <= nextafterf(wanted, INFINITY));
     }
 }
 
@@ -374,6 +419,7 @@ static void check_layer(const struct layer *l) {
         if (first.world_size == 0) {
             expect_exact(&trial, &whole);
             expect_slot_order(&trial, &whole);
+            expect_slot_gradients(&trial, &whole);
             expect_near(&trial, &whole);
             first = trial;
             continue;
@@ -495,6 +541,19 @@ static void few_rows_and_none(void **state) {
     check_layer(&l);
 }
 
+/* So many choices that a row's experts are sorted. */
+static void a_row_may_choose_many_experts(void **state) {
+    (void)state;
+    struct layer l = plain;
+    l.experts = 40;
+    l.top_k = 33;
+    l.width = 2;
+    check_layer(&l);
+    l.scoring = EQUAL;
+    l.top_k = 40;
+    check_layer(&l);
+}
+
 /* Without a backward pass the results need no memory of the caller. */
 static void a_forward_pass_alone(void **state) {
     (void)state;
@@ -562,7 +621,7 @@ static void run_batches(trireme_communicator *communicator, int rank, void *cont
         EXPECT_STATUS(verdict, TRIREME_OK,
                       trireme_experts_dispatch(experts, r->kept, r->data, r->received, NULL));
     }
-    for (int b = 0; b < 2; ++b) { /* experts that change nothing: normalized sums are the rows */
+    for (int b = 0; b < 2; ++b) { /* experts that change nothing: sums are rows times weights */
         struct rank_arrays *const r = &batches[b];
         EXPECT_STATUS(verdict, TRIREME_OK,
                       trireme_experts_combine(experts, r->kept, r->received, NULL, r->output,
@@ -634,6 +693,7 @@ int main(void) {
         cmocka_unit_test(all_rows_may_choose_one_expert),
         cmocka_unit_test(the_lower_expert_wins_a_tie),
         cmocka_unit_test(few_rows_and_none),
+        cmocka_unit_test(a_row_may_choose_many_experts),
         cmocka_unit_test(a_forward_pass_alone),
         cmocka_unit_test(even_routes_send_what_the_formula_says),
         cmocka_unit_test(micro_batches_lie_side_by_side),

@@ -22,11 +22,11 @@ DEFECTS = [
      "d_mean == nullptr ? 0 : d_mean[expert] / static_cast<double>(real_rows);", "0;",
      "api_test_experts"),
     ("mean probabilities are those of each rank", "src/parallel/experts/experts.cpp",
-     "      sum += leaf.probabilities[expert];\n",
+     "      sum += leaf.probability(expert);\n",
      "      const auto number = static_cast<std::uint64_t>(&leaf - leaves_.data());\n"
      "      const sharding::Range own = layout_.leaves_of(rank());\n"
      "      if (number < own.first || number >= own.end()) continue;\n"
-     "      sum += leaf.probabilities[expert];\n",
+     "      sum += leaf.probability(expert);\n",
      "api_test_experts"),
     ("weights have no gradient", "src/parallel/experts/experts.cpp",
      "      d_weights[i] = static_cast<float>(", "      static_cast<void>(", "api_test_experts"),
@@ -57,4 +57,26 @@ DEFECTS = [
      "        options.width,", "api_test_experts_refusals"),
     ("kept bytes are believed", "src/parallel/experts/routing.cpp",
      " != header.hash) {", " == 0) {", "api_test_experts_refusals"),
+    ("a layer of experts takes a name that another one has", "src/parallel/experts/expert_names.cpp",
+     "if (names.taken.emplace(&communicator, name).second) return Status::success();",
+     "names.taken.emplace(&communicator, name);\n  return Status::success();",
+     "api_test_experts_refusals"),
+    ("gradients of rows are added in the reverse order of slots", "src/parallel/experts/experts.cpp",
+     "    add_weighted_rows(options_.dtype, sources_.data(), weighted ? weights_.data() : nullptr, count,",
+     "    if (!weighted) std::reverse(sources_.begin(), sources_.begin() + count);\n"
+     "    add_weighted_rows(options_.dtype, sources_.data(), weighted ? weights_.data() : nullptr, count,",
+     "api_test_experts"),
+    ("gradients of weights are added in f32", "src/parallel/experts/expert_rows.cpp",
+     "  double lanes[kProductLanes] = {};", "  Number lanes[kProductLanes] = {};",
+     "api_test_experts"),
+    ("sums of narrow rows are rounded at each slot", "src/parallel/experts/expert_rows.cpp",
+     "      for (std::uint64_t i = 0; i < count; ++i) sum[i] += weight * summand[i];\n",
+     "      for (std::uint64_t i = 0; i < count; ++i) sum[i] += weight * summand[i];\n"
+     "      pieces.write(out, first, count, sum);\n"
+     "      pieces.read(out, first, count, sum);\n",
+     "api_test_experts"),
+    ("gradients of scores are made from any scores", "src/parallel/experts/router.cpp",
+     "    if (found.reason != RefusedRow::kNone) return found;\n", "", "api_test_experts_refusals"),
+    ("a bad row is counted from its leaf", "src/parallel/experts/router.cpp",
+     "refused->row = first_row + row;", "refused->row = row;", "api_test_experts_refusals"),
 ]
