@@ -46,7 +46,13 @@ fn trainer(model: &mut Model, optimizer: &mut Optimizer) -> trireme::Result<f64>
     let names: Vec<String> = (0..UNITS).map(|unit| format!("layer{unit}")).collect();
     let layers = names.iter().enumerate().map(|(unit, name)| {
         let parameters = unit..unit + 1;
-        let layer = LayerOptions { name, parameters, output_bytes: 64, saved_bytes: 64 };
+        let layer = LayerOptions {
+            name,
+            parameters,
+            output_bytes: 64,
+            saved_bytes: 64,
+            ..LayerOptions::default()
+        };
         (layer, Box::new(Nothing) as Box<dyn Layer<()>>)
     });
     let mut trainer = Trainer::new(model, optimizer, &TrainerOptions::default(), layers.collect())?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Structs of public fields that a caller fills, most of them with `..` and defaults.
-const FILLED_BY_CALLERS: [&str; 39] = [
+const FILLED_BY_CALLERS: [&str; 41] = [
     "AttentionGradients",
     "AttentionInputs",
     "AttentionOptions",
@@ -28,6 +28,7 @@ const FILLED_BY_CALLERS: [&str; 39] = [
     "OperationOptions",
     "OptimizerCounters",
     "OptimizerOptions",
+    "ParallelOptions",
     "Parameter",
     "ParameterGroup",
     "PartitionOptions",
@@ -42,6 +43,7 @@ const FILLED_BY_CALLERS: [&str; 39] = [
     "StateRange", // no caller can make one: it has private fields
     "TensorOptions",
     "TrainerOptions",
+    "TrainerPipeline",
     "Units",
     "VocabularyOptions",
 ];
