@@ -590,6 +590,51 @@ struct batches {
     struct verdict verdicts[MOST];
 };
 
+/* Rows with -0 and infinities, by way of one expert and back, keep their bits. Those of padding
+ * become 0. */
+static void move_special_rows(trireme_communicator *communicator, int rank, void *context) {
+    struct verdict *const verdict = &((struct batches *)context)->verdicts[rank];
+    struct layer l = plain;
+    l.top_k = 1;
+    l.pads = true;
+    l.flags = TRIREME_EXPERTS_FLAG_NORMALIZE; /* all weights are 1 */
+    const trireme_experts_options options = experts_options(&l);
+    trireme_experts *experts = NULL;
+    trireme_experts_info info = TRIREME_EXPERTS_INFO_INIT;
+    trireme_experts_route_info routed = TRIREME_EXPERTS_ROUTE_INFO_INIT;
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_experts_create(communicator, &options, &experts));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_experts_get_info(experts, &info));
+    struct rank_arrays r = make_rank_arrays(&l, &info);
+    const trireme_experts_route_arrays arrays = route_arrays(&l, &r, &info);
+    static const float special[] = {-0.0f, INFINITY, -INFINITY, 0.0f, -1e-45f};
+    float *const wanted = take(r.rows * l.width * sizeof(float));
+    for (uint64_t i = 0; i < r.rows * l.width; ++i) {
+        ((float *)r.data)[i] = special[i % 5];
+        wanted[i] = r.padding[i / l.width] != 0 ? 0 : special[i % 5];
+    }
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_experts_route(experts, &arrays, &routed, NULL));
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_experts_dispatch(experts, r.kept, r.data, r.received, NULL));
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_experts_combine(experts, r.kept, r.received, NULL, r.output, NULL));
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_experts_dispatch_backward(experts, r.kept, r.received, r.d_rows, NULL));
+    EXPECT(verdict, memcmp(r.output, wanted, r.rows * l.width * sizeof(float)) == 0);
+    EXPECT(verdict, memcmp(r.d_rows, wanted, r.rows * l.width * sizeof(float)) == 0);
+    free(wanted);
+    free_rank_arrays(&r);
+    trireme_experts_destroy(experts);
+}
+
+static void special_numbers_keep_their_bits(void **state) {
+    (void)state;
+    for (int world_size = 1; world_size <= 3; ++world_size) {
+        struct batches batches = {0};
+        run_ranks(world_size, move_special_rows, &batches);
+        assert_verdicts(batches.verdicts, world_size);
+    }
+}
+
 /* One leaf for each rank without `leaves`, and two micro-batches side by side. */
 static void run_batches(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const verdict = &((struct batches *)context)->verdicts[rank];
@@ -696,6 +741,7 @@ int main(void) {
         cmocka_unit_test(a_row_may_choose_many_experts),
         cmocka_unit_test(a_forward_pass_alone),
         cmocka_unit_test(even_routes_send_what_the_formula_says),
+        cmocka_unit_test(special_numbers_keep_their_bits),
         cmocka_unit_test(micro_batches_lie_side_by_side),
         cmocka_unit_test(gradients_are_those_of_finite_differences),
     };

@@ -79,4 +79,15 @@ DEFECTS = [
      "    if (found.reason != RefusedRow::kNone) return found;\n", "", "api_test_experts_refusals"),
     ("a bad row is counted from its leaf", "src/parallel/experts/router.cpp",
      "refused->row = first_row + row;", "refused->row = row;", "api_test_experts_refusals"),
+    ("weights are rounded to the dtype of rows", "src/parallel/experts/expert_rows.cpp",
+     "  add_weighted_rows(dtype, &from, &weight, 1, width, to);",
+     "  std::uint16_t bits = 0;\n"
+     "  if (kernels::is_narrow(dtype)) {\n"
+     "    kernels::narrow(dtype, &bits, &weight, 1);\n"
+     "    kernels::widen(dtype, &weight, &bits, 1);\n"
+     "  }\n"
+     "  add_weighted_rows(dtype, &from, &weight, 1, width, to);",
+     "api_test_experts"),
+    ("a sum of rows begins with 0", "src/parallel/experts/expert_rows.cpp",
+     "sum[i] = weight * sum[i];", "sum[i] = Number{0} + weight * sum[i];", "api_test_experts"),
 ]
