@@ -572,6 +572,46 @@ static void a_rank_that_does_not_come_is_a_timeout(void **state) {
     assert_verdicts(verdicts, 2);
 }
 
+struct short_of_memory {
+    trireme_status statuses[2];
+    struct verdict verdicts[2];
+};
+
+/* No row travels, but memory is planned for one. */
+static void ask_for_much(trireme_communicator *communicator, int rank, void *context) {
+    struct short_of_memory *const test = context;
+    struct verdict *const verdict = &test->verdicts[rank];
+    trireme_experts_options options = experts_options(&plain);
+    options.width = 1ull << 46;
+    options.rows = 1;
+    options.leaves = 0;
+    trireme_experts *experts = NULL;
+    trireme_experts_info info = TRIREME_EXPERTS_INFO_INIT;
+    trireme_experts_route_info routed = TRIREME_EXPERTS_ROUTE_INFO_INIT;
+    trireme_experts_route_arrays arrays = TRIREME_EXPERTS_ROUTE_ARRAYS_INIT;
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_experts_create(communicator, &options, &experts));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_experts_get_info(experts, &info));
+    arrays.kept = take(info.kept_bytes);
+    arrays.segments = take(info.segment_count * 8);
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_experts_route(experts, &arrays, &routed, NULL));
+    test->statuses[rank] = trireme_experts_dispatch(experts, arrays.kept, NULL, NULL, NULL);
+    EXPECT(verdict, test->statuses[rank] != TRIREME_OK);
+    EXPECT(verdict, says("dispatch pass of experts \"moe 3\": "));
+    free(arrays.kept);
+    free(arrays.segments);
+    trireme_experts_destroy(experts);
+}
+
+/* The rank that runs out first fails the group. */
+static void memory_that_runs_out_names_the_pass(void **state) {
+    (void)state;
+    struct short_of_memory test = {.verdicts = {{""}, {""}}};
+    run_ranks(2, ask_for_much, &test);
+    assert_verdicts(test.verdicts, 2);
+    assert_true(test.statuses[0] == TRIREME_ERROR_OUT_OF_MEMORY ||
+                test.statuses[1] == TRIREME_ERROR_OUT_OF_MEMORY);
+}
+
 struct both {
     trireme_experts *experts[2]; /* of two ranks */
     struct rank_arrays r[2];
@@ -647,6 +687,7 @@ int main(void) {
         cmocka_unit_test(ranks_that_differ_all_get_a_mismatch),
         cmocka_unit_test(equal_layers_are_not_mixed_up),
         cmocka_unit_test(a_rank_that_does_not_come_is_a_timeout),
+        cmocka_unit_test(memory_that_runs_out_names_the_pass),
         cmocka_unit_test(one_pass_at_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
