@@ -118,8 +118,8 @@ Status make_trainer(const trireme_trainer_options& options, std::vector<Trainer:
   TRIREME_RETURN_IF_ERROR(api::find(optimizer, &found));
   TRIREME_RETURN_IF_ERROR(found->check_call());
   Status status = Status::success();
-  // All ranks create it together: if memory runs out in the middle of it, the group fails.
-  api::hand_out(*found, [&] {
+  const std::shared_ptr<trireme::Communicator> along = staged.communicator;
+  const auto make = [&] {
     std::shared_ptr<StepCaller> made;
     if (options.pipeline != nullptr) {
       std::shared_ptr<PipelineTrainer> trainer;
@@ -132,7 +132,14 @@ Status make_trainer(const trireme_trainer_options& options, std::vector<Trainer:
       made = std::move(trainer);
     }
     if (status.ok()) *out_trainer = api::insert<trireme_trainer>(std::move(made));
-  });
+  };
+  // All ranks create it together: if memory runs out in the middle of it, the groups fail.
+  const auto make_or_fail = [&] { api::hand_out(*found, make); };
+  if (along != nullptr) {
+    api::hand_out(*along, make_or_fail);
+  } else {
+    make_or_fail();
+  }
   return status;
 }
 

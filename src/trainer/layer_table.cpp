@@ -95,6 +95,12 @@ void LayerTable::find_units() {
   }
 }
 
+std::uint64_t LayerTable::split_count() const {
+  return static_cast<std::uint64_t>(
+      std::count_if(layers_.begin(), layers_.end(),
+                    [](const Layer& layer) { return layer.described.backward_weight != nullptr; }));
+}
+
 std::vector<LayerBytes> LayerTable::bytes() const {
   std::vector<LayerBytes> sizes;
   for (const Layer& layer : layers_) {

@@ -46,6 +46,8 @@ class LayerTable {
   }
   // The first with a parameter that is trained; UINT64_MAX: none.
   std::uint64_t first_trained() const { return first_trained_; }
+  // Layers with backward_weight.
+  std::uint64_t split_count() const;
   std::vector<LayerBytes> bytes() const;
   // The facts that must be the same on all ranks.
   void add_facts(std::vector<sharding::Fact>* facts) const;

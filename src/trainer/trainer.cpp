@@ -193,6 +193,7 @@ Status Trainer::info(trireme_trainer_info* out) const {
   out->allocated_bytes = allocated_ + out->planned_window_bytes - plan_.window.bytes;
   out->largest_bytes = plan_.largest;
   out->least_bytes = plan_.least;
+  out->split_layers = layers_.split_count();
   return Status::success();
 }
 

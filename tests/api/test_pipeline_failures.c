@@ -442,6 +442,29 @@ static void try_schedules(trireme_communicator *all, int number, void *context) 
         EXPECT(v, says(texts[i].words));
         trireme_pipeline_schedule_destroy(schedule);
     }
+    /* Numbers that are nowhere. */
+    const trireme_pipeline_action wild[] = {{TRIREME_PIPELINE_KIND_B, UINT32_MAX, UINT32_MAX, 0},
+                                            {TRIREME_PIPELINE_KIND_F, 7, 9, 0},
+                                            {-5, 0, 0, 0}};
+    const uint32_t rank_of[] = {0, 1};
+    const uint64_t counts[] = {2, 1};
+    trireme_pipeline_schedule *schedule = NULL;
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_pipeline_schedule_from_actions(2, 6, rank_of, 2, wild, counts,
+                                                         &schedule));
+    trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
+    pipeline.schedule = schedule;
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT, create_chain_trainer(&r, &pipeline));
+    EXPECT(v, says("cannot run"));
+    trireme_pipeline_schedule_destroy(schedule);
+    /* Sizes that no memory has. */
+    const uint64_t saved = r.layers[0].saved_bytes;
+    pipeline = pipeline_of(&r);
+    r.layers[0].saved_bytes = UINT64_MAX - 5;
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT, create_chain_trainer(&r, &pipeline));
+    EXPECT(v, says("more bytes than memory can have"));
+    r.layers[0].saved_bytes = saved;
+    EXPECT_STATUS(v, TRIREME_OK, create_chain_trainer(&r, &pipeline));
     end_rank(&r);
 }
 

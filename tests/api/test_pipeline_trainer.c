@@ -22,7 +22,7 @@ static void train(trireme_communicator *all, int number, void *context) {
     struct verdict *const v = r.verdict;
     make_rank(&r, all);
     const trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
-    EXPECT_STATUS(v, TRIREME_OK, create_chain_trainer(&r, &pipeline));
+    EXPECT_STATUS(v, TRIREME_OK, create_chain_trainer(&r, job->whole ? NULL : &pipeline));
     memset(r.layers, 0x5a, sizeof r.layers); /* they were copied */
     describe_chain(&r);
     for (int step = 0; step < STEPS && v->text[0] == 0; ++step) {
@@ -49,11 +49,12 @@ static void train(trireme_communicator *all, int number, void *context) {
             split += r.layers[i].backward_weight != NULL ? 1 : 0;
         }
         EXPECT(v, info.layers == r.layer_count && info.split_layers == (uint64_t)split);
-        EXPECT(v, info.stages == (uint64_t)job->stages_per_rank);
+        EXPECT(v, info.stages == (job->whole ? 0 : (uint64_t)job->stages_per_rank));
         EXPECT(v, info.micro_batches == (uint32_t)micro_batches_of(job));
-        EXPECT(v, info.allocated_bytes == info.planned_stretch_bytes + info.planned_gradient_bytes +
-                                              info.planned_parameter_gradient_bytes +
-                                              info.planned_exchange_bytes);
+        EXPECT(v, info.allocated_bytes ==
+                      info.planned_checkpoint_bytes + info.planned_stretch_bytes +
+                          info.planned_gradient_bytes + info.planned_parameter_gradient_bytes +
+                          info.planned_exchange_bytes);
         job->info[number] = info;
         const int total = micro_batches_of(job);
         const int own =
@@ -242,6 +243,28 @@ static void gradients_that_come_early_wait(void **state) {
     }
 }
 
+/* A trainer without a pipeline calls the halves one after the other. */
+static void layers_in_halves_need_no_pipeline(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    const struct curve *const right = reproducible();
+    for (trireme_strategy s = 1; s <= TRIREME_STRATEGY_HYBRID_SHARD; ++s) {
+        for (int k = 1; k < 4; ++k) {
+            static struct job job;
+            job = (struct job){.strategy = s,
+                               .data = k,
+                               .ranks = 1,
+                               .order = TRIREME_PIPELINE_ORDER_1F1B,
+                               .stages_per_rank = 1,
+                               .leaves = LEAVES,
+                               .split = kSplits[k],
+                               .whole = true,
+                               .right = right};
+            run_chain(&job, train);
+        }
+    }
+}
+
 static void messages_may_be_named(void **state) {
     (void)state;
     if (!ranks_make_groups()) skip();
@@ -325,6 +348,7 @@ int main(void) {
         cmocka_unit_test(each_strategy_goes_with_a_pipeline),
         cmocka_unit_test(micro_batches_add_up_in_their_order),
         cmocka_unit_test(gradients_that_come_early_wait),
+        cmocka_unit_test(layers_in_halves_need_no_pipeline),
         cmocka_unit_test(messages_may_be_named),
         cmocka_unit_test(slots_are_those_of_the_peak),
     };

@@ -25,6 +25,7 @@ using strategies::ShardView;
 namespace {
 
 constexpr char kCreatePipeline[] = "create of a trainer with a pipeline";
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 60;
 // Beyond these actions a hash alone tells two schedules apart.
 constexpr std::size_t kMostToldActions = 1u << 16;
 
@@ -36,6 +37,11 @@ std::uint32_t total_micro_batches(const ShardView& shard, const Schedule& schedu
   if (shard.options().leaves > 0) return shard.options().leaves;
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(
       std::uint64_t{schedule.micro_batches} * shard.link().world_size(), UINT32_MAX));
+}
+
+// A schedule that breaks a rule is refused later, when all ranks can hear of it.
+Schedule name_messages(const Schedule& schedule) {
+  return pipeline::check(schedule, {}, nullptr).holds() ? with_messages(schedule) : schedule;
 }
 
 // Each layer of the list gets its number and stage, as far as the cuts go.
@@ -81,7 +87,7 @@ PipelineTrainer::PipelineTrainer(const std::shared_ptr<strategies::Optimizer>& o
     : StepCaller(optimizer, options.after_step, options.user_data),
       layers_(shard_.registry(), number_layers(std::move(layers), options)),
       options_(std::move(options)),
-      schedule_(with_messages(options_.schedule)),
+      schedule_(name_messages(options_.schedule)),
       total_(total_micro_batches(shard_, schedule_)),
       micro_batch_scale_(shard_.options().leaves > 0 ||
                                  shard_.options().gradients == TRIREME_GRADIENTS_SUM
@@ -253,12 +259,15 @@ Status PipelineTrainer::check_layers() const {
                             std::to_string(own) + " have " + std::to_string(wanted));
   }
   TRIREME_RETURN_IF_ERROR(layers_.check());
-  const std::vector<strategies::LayerBytes> sizes = layers_.bytes();
-  for (std::uint64_t i = 0; i < sizes.size(); ++i) {
-    constexpr std::uint64_t kMost = std::uint64_t{1} << 44;
-    if (sizes[i].output <= kMost && sizes[i].saved <= kMost) continue;
-    return invalid_argument("output_bytes or saved_bytes of " + layers_.name_of(i) +
-                            " are above 2^44");
+  // All micro-batches at once, with the gradients of all outputs.
+  std::uint64_t left = kMostBytes / schedule_.micro_batches;
+  for (std::uint64_t i = 0; i < layers_.size(); ++i) {
+    const trireme_layer& layer = layers_[i].described;
+    if (layer.output_bytes > left / 4 || layer.saved_bytes > left / 2) {
+      return invalid_argument("output_bytes and saved_bytes of all layers up to " +
+                              layers_.name_of(i) + " add up to more bytes than memory can have");
+    }
+    left -= 2 * layer.output_bytes + layer.saved_bytes;
   }
   if ((options_.pipeline_flags & TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT) == 0) {
     return Status::success();
@@ -383,6 +392,11 @@ Status PipelineTrainer::exchange_sizes(std::vector<StageShape>* out) {
     const std::uint64_t before = stage == 0 ? 0 : outputs[stage - 1];
     const bool empty = options_.cuts[stage + 1] == options_.cuts[stage];
     outputs[stage] = empty ? before : told.output;
+    if (fits.ok() && outputs[stage] > kMostBytes / schedule_.micro_batches) {
+      fits = Status::failure(TRIREME_ERROR_CORRUPT,
+                             "rank " + std::to_string(schedule_.rank_of[stage]) +
+                                 " of the pipeline tells a size that no memory has");
+    }
     if (!fits.ok() || told.expected == 0 || told.expected == before || stage == 0) continue;
     fits = invalid_argument("the first layer of stage " + std::to_string(stage) +
                             " has input_bytes " + std::to_string(told.expected) + ", but stage " +
@@ -451,9 +465,7 @@ Status PipelineTrainer::info(trireme_trainer_info* out) const {
       (arena_ ? arena_->bytes() : 0) + exchange_.allocated_bytes() + outcome_.allocated_bytes();
   out->largest_bytes = out->least_bytes = plan_.slots + plan_.sent_bytes;
   out->stages = plan_.stages.size();
-  for (std::uint64_t i = 0; i < layers_.size(); ++i) {
-    if (layers_[i].described.backward_weight != nullptr) ++out->split_layers;
-  }
+  out->split_layers = layers_.split_count();
   return Status::success();
 }
 
