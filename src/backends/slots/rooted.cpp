@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "backends/fingerprint.hpp"
 #include "backends/slots/own_soon.hpp"
@@ -17,9 +18,6 @@ namespace {
 constexpr int kCellPolls = 150;
 // The same where each poll is a call of the system.
 constexpr int kSystemCellPolls = 100;
-// The pause after such a poll that has found nothing. Each poll locks the socket, for which the
-// sender then waits.
-constexpr int kSystemPauses = 64;
 // How often a rank looks for room, and how long it pauses between two looks. Each look takes a
 // cache line from a peer that is at work.
 constexpr int kRoomLooks = 16;
@@ -35,10 +33,11 @@ inline void pause_briefly() noexcept {
 #endif
 }
 
-// Takes what has come over the link. False, after a pause: nothing has.
+// Takes what has come over the link. False, after a pause: nothing has. Each look locks the socket,
+// for which the sender then waits; and the sender may share this core, where others use the rest.
 bool look(SlotRelay& relay, std::uint32_t channel) noexcept {
   if (relay.fetch(channel)) return true;
-  for (int i = 0; i < kSystemPauses; ++i) pause_briefly();
+  std::this_thread::yield();
   return false;
 }
 
