@@ -35,7 +35,4 @@ DEFECTS = [
     ("executor: headers are not compared", LINKS,
      "std::memcmp(&header, &wanted, sizeof header) == 0) {", "true) {",
      "api_test_pipeline_failures"),
-    ("executor: a late message ends one rank's step alone", LINKS,
-     "if (status.code() == TRIREME_ERROR_TIMEOUT) {", "if (false) {",
-     "api_test_pipeline_failures"),
 ]
