@@ -101,6 +101,23 @@ static trireme_status run_round(const struct trial *trial, const struct member *
     return TRIREME_OK;
 }
 
+/* What rank 0 kept is refused on all others, whose layers differ in their rank alone. */
+static bool
+is_refused_elsewhere(trireme_communicator *communicator, const struct member *m, int rank) {
+    if (trireme_broadcast(communicator, m->r.kept, m->info.kept_bytes, TRIREME_DTYPE_BYTES, 0,
+                          NULL) != TRIREME_OK) {
+        return false;
+    }
+    /* Long enough for the rows of any rank. */
+    float *const scores = take(all_rows(&shape) * shape.experts * sizeof(float));
+    float *const d_weights = take(all_rows(&shape) * shape.top_k * sizeof(float));
+    const trireme_status status =
+        trireme_experts_route_backward(m->experts, m->r.kept, scores, d_weights, NULL, scores);
+    free(scores);
+    free(d_weights);
+    return status == (rank == 0 ? TRIREME_OK : TRIREME_ERROR_INVALID_ARGUMENT);
+}
+
 static void run_until_it_fails(int rank, void *context, struct outcome *outcome) {
     const struct trial *const trial = context;
     trireme_communicator *const communicator =
@@ -123,6 +140,7 @@ static void run_until_it_fails(int rank, void *context, struct outcome *outcome)
             outcome->wrong = true;
         }
     }
+    if (trial->victim < 0 && !is_refused_elsewhere(communicator, &m, rank)) outcome->wrong = true;
     free_rank_arrays(&m.r);
     trireme_experts_destroy(m.experts);
     trireme_communicator_destroy(communicator);

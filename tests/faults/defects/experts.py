@@ -90,4 +90,10 @@ DEFECTS = [
      "api_test_experts"),
     ("a sum of rows begins with 0", "src/parallel/experts/expert_rows.cpp",
      "sum[i] = weight * sum[i];", "sum[i] = Number{0} + weight * sum[i];", "api_test_experts"),
+    ("kept bytes do not tell their rank", "src/parallel/experts/experts.cpp",
+     "mix(mix(mix(shape_, rank()), layout_.ranks()), serial_);",
+     "mix(mix(shape_, layout_.ranks()), serial_);", "faults_test_kill_experts"),
+    ("kept bytes do not tell their layer", "src/parallel/experts/experts.cpp",
+     "mix(mix(mix(shape_, rank()), layout_.ranks()), serial_);",
+     "mix(mix(shape_, rank()), layout_.ranks());", "api_test_experts_refusals"),
 ]
