@@ -101,7 +101,7 @@ static trireme_status run_round(const struct trial *trial, const struct member *
     return TRIREME_OK;
 }
 
-/* What rank 0 kept is refused on all others, whose layers differ in their rank alone. */
+/* All ranks but rank 0 refuse what it kept. Their layers differ in nothing but the rank. */
 static bool
 is_refused_elsewhere(trireme_communicator *communicator, const struct member *m, int rank) {
     if (trireme_broadcast(communicator, m->r.kept, m->info.kept_bytes, TRIREME_DTYPE_BYTES, 0,
