@@ -561,7 +561,8 @@ bool Mesh::try_wanted(WantedConnections::Wanted* wanted, const Entry& entry) {
                            &keys);
     }
   }
-  if (status.ok() && of_lines) status = make_further_lines(rank, entry, socket, call_ns);
+  const bool answers = status.ok();  // at its first address: one of a further line tells of no end
+  if (answers && of_lines) status = make_further_lines(rank, entry, socket, call_ns);
   if (status.ok()) status = failpoint("mesh", "before_adopt");
   if (status.ok()) {
     if (!asks) return adopt(rank, wanted->purpose, std::move(socket), keys), true;
@@ -580,7 +581,7 @@ bool Mesh::try_wanted(WantedConnections::Wanted* wanted, const Entry& entry) {
   // It listens until it leaves or ends. Its port may belong to another process by then.
   const bool refuses = status.code() == TRIREME_ERROR_AUTHENTICATION ||
                        status.code() == TRIREME_ERROR_MISMATCH || error_number == ECONNREFUSED;
-  wanted->refusals = refuses ? wanted->refusals + 1 : 0;
+  wanted->refusals = refuses && !answers ? wanted->refusals + 1 : 0;
   if (wanted->refusals >= kMostRefusals) {
     lose(rank, "no connection could be made: " + status.message());
     if (wanted->purpose == Purpose::engine) lines_->refuse(rank);
