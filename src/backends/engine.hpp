@@ -128,7 +128,8 @@ class Engine {
   // Whether that rank has said so.
   virtual bool has_left(int rank) const { return static_cast<void>(rank), false; }
   // Sends the bytes for which there was no room in publish(). True: there are none left.
-  virtual bool flush() noexcept { return true; }
+  // *flushed grows from call to call while bytes go.
+  virtual bool flush(std::uint64_t* flushed) noexcept { return *flushed = 0, true; }
 
   // Bytes that the engine gave to peers and got from them, if it can tell. Any thread.
   virtual TrafficCounters traffic() const { return {}; }

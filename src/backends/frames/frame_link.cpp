@@ -39,6 +39,26 @@ constexpr std::uint64_t kSpreadNs = 100 * kMillisecond;
 // A peer without a connection is looked at so often, unless the transport tells before.
 constexpr std::uint64_t kConnectNs = 50 * kMillisecond;
 
+// Peers may still need what a rank gave before it left.
+void flush_while_bytes_go(Engine& engine) noexcept {
+  std::uint64_t flushed = 0;
+  std::uint64_t before = 0;
+  for (Deadline end = Deadline::after(kStuckNs); !engine.flush(&flushed) && !end.passed();) {
+    if (flushed != before) end = Deadline::after(kStuckNs);
+    before = flushed;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// Calls of a rank that are here, of its first channels.
+std::uint64_t calls_of(int rank, const local::Segment& segment, std::uint32_t channels) {
+  std::uint64_t calls = 0;
+  for (std::uint32_t channel = 0; channel < channels; ++channel) {
+    calls += segment.lane(channel, rank).position.load(std::memory_order_acquire);
+  }
+  return calls;
+}
+
 }  // namespace
 
 static_assert(sizeof(FrameHeader) + sizeof(FailureRecord) <= TRIREME_TRANSPORT_FRAME_BYTES_MIN);
@@ -117,9 +137,7 @@ void FrameLink::leave() noexcept {
   slots_.pass_on();
   if (engine_ != nullptr) {
     engine_->say_goodbye();
-    for (const Deadline end = Deadline::after(kStuckNs); !engine_->flush() && !end.passed();) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    flush_while_bytes_go(*engine_);
   }
   std::unique_lock lock(mutex_);
   leaving_ = true;
@@ -491,6 +509,7 @@ void FrameLink::receive_until_over() noexcept {
   }
   const std::uint64_t longest_wait_ns = period_of(kReceiveWaitNs, n_, kLongestReceiveWaitNs);
   std::uint64_t next_look_ns = 0;
+  std::uint64_t flushed = 0;
   while (true) {
     std::uint64_t seen = 0;
     {
@@ -503,11 +522,11 @@ void FrameLink::receive_until_over() noexcept {
     const std::uint64_t before = now_ns();
     if (engine_ != nullptr && before >= next_look_ns) {
       group_.latecomers().report();
-      static_cast<void>(engine_->flush());  // the rank's own threads may be elsewhere
-      if (slots_.in_rounds() && all_joined()) {
-        slots_.fetch_all();
-        slots_.pass_on();
-      }
+      static_cast<void>(engine_->flush(&flushed));  // the rank's own threads may be elsewhere
+      // So a rank that leaves gets rid of its calls though this one computes for long.
+      const bool takes = slots_.in_rounds() || slots_.sends_cells();
+      if (takes && all_joined()) slots_.fetch_all();
+      if (slots_.in_rounds() && all_joined()) slots_.pass_on();
       next_look_ns = before + longest_wait_ns;
     }
     const std::uint64_t wait_ns = leavers_.empty() ? longest_wait_ns : kMillisecond;
@@ -709,10 +728,11 @@ Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t byte
     const std::lock_guard lock(mutex_);
     links_[from].goodbye = true;
   }
-  leavers_.push_back({from, last, Deadline::after(kGraceNs)});
+  leavers_.push_back({from, last, calls_of(from, *segment_, slots_.carried_channels()),
+                      Deadline::after(kGraceNs)});
   const Deadline backoff = leavers_.back().grace;
   finish_leaves();
-  // Calls that come over other ranks take their time: the loop that receives looks for them.
+  // Calls that take their time, or come over other ranks: the loop that receives looks for them.
   while (!leavers_.empty() && !slots_.in_rounds() && !backoff.passed()) {
     slots_.fetch_all();
     std::this_thread::yield();
@@ -722,10 +742,14 @@ Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t byte
   return Status::success();
 }
 
-// A rank has left when its calls are here: else its peers would miss it where it has been. Calls
-// that come over other ranks have no limit: a stopped rank may hold them.
+// A rank has left when its calls are here: else its peers would miss it where it has been. They may
+// take as long as they come. Those that come over other ranks have no limit: a stopped rank may
+// hold them.
 void FrameLink::finish_leaves() {
-  std::erase_if(leavers_, [this](const Leaver& leaver) {
+  std::erase_if(leavers_, [this](Leaver& leaver) {
+    const std::uint64_t calls = calls_of(leaver.rank, *segment_, slots_.carried_channels());
+    if (calls != leaver.calls) leaver.grace = Deadline::after(kGraceNs);
+    leaver.calls = calls;
     const bool gives_up = leaver.grace.passed() && !slots_.in_rounds();
     if (!slots_.has_all(leaver.rank, leaver.last) && !gives_up && !group_.failure().happened()) {
       return false;

@@ -124,6 +124,7 @@ class FrameLink final : public local::Membership, public std::enable_shared_from
   struct Leaver {
     int rank;
     SlotFrames::LastSlots last;
+    std::uint64_t calls;  // that were here when this rank looked last
     Deadline grace;
   };
   std::vector<Leaver> leavers_;

@@ -81,7 +81,11 @@ class HierarchicalEngine final : public host::Engine {
   bool has_left(int rank) const override {
     return options_.few_connections && wire_->has_left(rank);
   }
-  bool flush() noexcept override { return wire_ == nullptr || wire_->flush_calls(); }
+  bool flush(std::uint64_t* flushed) noexcept override {
+    const bool all = wire_ == nullptr || wire_->flush_calls();
+    *flushed = wire_ == nullptr ? 0 : wire_->moved_bytes();
+    return all;
+  }
   // A late rank may itself wait for another one. A rank that gives no sign of life is the cause.
   Status explained(const Status& status) const override;
   std::string description() const override;

@@ -69,6 +69,10 @@ class Exchange final : public Wire {
   void rest(std::uint64_t seen, Deadline deadline);
   // Sends the bytes for which there was no room. True: there are none left.
   bool flush_calls() noexcept;
+  // Bytes that went to the first lines, headers and calls included. Any thread.
+  std::uint64_t moved_bytes() const noexcept {
+    return common_.moved_bytes.load(std::memory_order_relaxed);
+  }
   // Whether any connection has ended. Any thread.
   bool has_ended() const { return common_.has_ended.load(std::memory_order_acquire); }
   // When the connection to that member ended; 0: it has not. Any thread.

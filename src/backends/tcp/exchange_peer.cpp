@@ -303,6 +303,7 @@ bool ExchangePeer::flush() noexcept {
       return true;
     }
     part_.moved += moved;
+    common_.moved_bytes.fetch_add(moved, std::memory_order_relaxed);
     if (part_.moved < part_.whole()) continue;
     if (part_.stretch.of != nullptr) {
       common_.sent_bytes.fetch_add(part_.part_bytes, std::memory_order_relaxed);

@@ -47,6 +47,7 @@ class ExchangePeer {
     std::atomic<std::uint64_t> sent_bytes{0};  // of pieces, as the next one
     std::atomic<std::uint64_t> received_bytes{0};
     std::atomic<std::uint64_t> sent_messages{0};
+    std::atomic<std::uint64_t> moved_bytes{0};  // all that the first lines took
   };
 
   // `member`: its index in the exchange; `rank`: the peer's in its group.
