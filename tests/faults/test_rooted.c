@@ -415,14 +415,21 @@ static void a_disagreement_is_heard_in_this_call_or_the_next(void **state) {
 
 /* ---- far ahead ---- */
 
+/* Equal small calls. A rank tells most of them only to the ranks that need them. */
+#define HISTORY 30
+
+static const int small_worlds[] = {2, 3, 5};
+#define SMALL_WORLDS (sizeof small_worlds / sizeof small_worlds[0])
+
 struct ahead {
     trireme_operation_kind operation;
+    int world_size;
     pthread_barrier_t steps;
     int calls; /* of the rank that runs ahead, until it waited in vain */
     trireme_status last;
     trireme_error_info info;
-    trireme_status others;
-    struct verdict verdicts[2];
+    trireme_status others[8];
+    struct verdict verdicts[8];
 };
 
 /* Rank 1 does not wait: it is the root of what goes out, and a leaf of what comes in. */
@@ -433,12 +440,17 @@ static void run_ahead(trireme_communicator *communicator, int rank, void *contex
     const struct call call = small_call(ahead->operation, goes_out ? 1 : 0);
     struct call_memory memory;
     struct verdict *const verdict = &ahead->verdicts[rank];
-    if (!EXPECT(verdict, allocate_call(communicator, &call, rank, 2, false, &memory))) abort();
-    for (int i = 0; i < WARM; ++i) {
+    const int n = ahead->world_size;
+    if (!EXPECT(verdict, allocate_call(communicator, &call, rank, n, false, &memory))) abort();
+    for (int i = 0; i < HISTORY; ++i) {
         EXPECT_STATUS(verdict, TRIREME_OK, run_call(communicator, &call, &memory, false, LONG_NS));
     }
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
     pthread_barrier_wait(&ahead->steps);
+    /* The further ranks make the calls, too: rank 1 waits for rank 0 alone. */
+    for (int i = 0; rank > 1 && i < 4 * WINDOW && ahead->others[rank] == TRIREME_OK; ++i) {
+        ahead->others[rank] = run_call(communicator, &call, &memory, false, LONG_NS);
+    }
     if (rank == 1) {
         ahead->last = TRIREME_OK;
         while (ahead->last == TRIREME_OK && ahead->calls < 4 * WINDOW) {
@@ -451,8 +463,8 @@ static void run_ahead(trireme_communicator *communicator, int rank, void *contex
     }
     pthread_barrier_wait(&ahead->steps);
     /* Between hosts the news may come after what rank 1 has sent. */
-    for (int i = 0; rank == 0 && ahead->others == TRIREME_OK && i <= WINDOW; ++i) {
-        ahead->others = run_call(communicator, &call, &memory, false, LONG_NS);
+    for (int i = 0; rank == 0 && ahead->others[0] == TRIREME_OK && i <= WINDOW; ++i) {
+        ahead->others[0] = run_call(communicator, &call, &memory, false, LONG_NS);
         if (!ranks_use_network()) break;
     }
     free_call(&memory, false);
@@ -460,17 +472,21 @@ static void run_ahead(trireme_communicator *communicator, int rank, void *contex
 
 static void a_rank_runs_ahead_by_less_than_the_window(void **state) {
     (void)state;
-    for (size_t k = 0; k < sizeof rooted_kinds / sizeof rooted_kinds[0]; ++k) {
+    for (size_t k = 0; k < SMALL_WORLDS * (sizeof rooted_kinds / sizeof rooted_kinds[0]); ++k) {
+        const int n = small_worlds[k % SMALL_WORLDS];
         struct ahead *const ahead = calloc(1, sizeof *ahead);
         assert_non_null(ahead);
-        ahead->operation = rooted_kinds[k];
-        pthread_barrier_init(&ahead->steps, NULL, 2);
-        run_ranks(2, run_ahead, ahead);
+        ahead->operation = rooted_kinds[k / SMALL_WORLDS];
+        ahead->world_size = n;
+        pthread_barrier_init(&ahead->steps, NULL, (unsigned)n);
+        run_ranks(n, run_ahead, ahead);
         pthread_barrier_destroy(&ahead->steps);
-        assert_verdicts(ahead->verdicts, 2);
+        assert_verdicts(ahead->verdicts, n);
         assert_int_equal(ahead->calls, ranks_use_network() ? WINDOW : WINDOW - 1);
         assert_int_equal(ahead->last, TRIREME_ERROR_TIMEOUT);
-        assert_int_equal(ahead->others, TRIREME_ERROR_TIMEOUT);
+        for (int rank = 0; rank < n; ++rank) {
+            assert_true(rank == 1 || ahead->others[rank] == TRIREME_ERROR_TIMEOUT);
+        }
         assert_true(blames_only(&ahead->info, 0));
         free(ahead);
     }
@@ -480,11 +496,13 @@ static void a_rank_runs_ahead_by_less_than_the_window(void **state) {
 
 struct late {
     trireme_operation_kind operation;
+    int world_size;
     pthread_barrier_t steps;
+    pthread_barrier_t given; /* all ranks but rank 1 */
     trireme_status waited;
     trireme_error_info info;
-    trireme_status later;
-    struct verdict verdicts[2];
+    trireme_status later[8];
+    struct verdict verdicts[8];
 };
 
 /* Rank 0 waits for rank 1, which comes after the deadline. */
@@ -495,9 +513,18 @@ static void come_late(trireme_communicator *communicator, int rank, void *contex
     const struct call call = small_call(late->operation, goes_out ? 1 : 0);
     struct call_memory memory;
     struct verdict *const verdict = &late->verdicts[rank];
-    if (!EXPECT(verdict, allocate_call(communicator, &call, rank, 2, false, &memory))) abort();
-    for (int i = 0; i < WARM; ++i) {
+    const int n = late->world_size;
+    if (!EXPECT(verdict, allocate_call(communicator, &call, rank, n, false, &memory))) abort();
+    for (int i = 0; i < HISTORY; ++i) {
         EXPECT_STATUS(verdict, TRIREME_OK, run_call(communicator, &call, &memory, false, LONG_NS));
+    }
+    /* The further ranks come in time. Those that give leave at once, the others wait for rank 1. */
+    if (rank > 1 && !goes_out) {
+        EXPECT_STATUS(verdict, TRIREME_OK, run_call(communicator, &call, &memory, false, LONG_NS));
+    }
+    if (rank != 1 && !goes_out) pthread_barrier_wait(&late->given);
+    if (rank > 1 && goes_out) {
+        late->later[rank] = run_call(communicator, &call, &memory, false, LONG_NS);
     }
     if (rank == 0) {
         late->waited = run_call(communicator, &call, &memory, false, 50ull * 1000 * 1000);
@@ -505,8 +532,8 @@ static void come_late(trireme_communicator *communicator, int rank, void *contex
         EXPECT_STATUS(verdict, TRIREME_OK, trireme_last_error_info(&late->info));
     }
     pthread_barrier_wait(&late->steps);
-    for (int i = 0; rank == 1 && late->later == TRIREME_OK && i <= WINDOW; ++i) {
-        late->later = run_call(communicator, &call, &memory, false, LONG_NS);
+    for (int i = 0; rank != 0 && late->later[rank] == TRIREME_OK && i <= WINDOW; ++i) {
+        late->later[rank] = run_call(communicator, &call, &memory, false, LONG_NS);
         if (!ranks_use_network()) break;
     }
     free_call(&memory, false);
@@ -514,17 +541,22 @@ static void come_late(trireme_communicator *communicator, int rank, void *contex
 
 static void a_wait_for_a_late_rank_ends_at_the_deadline(void **state) {
     (void)state;
-    for (size_t k = 0; k < sizeof rooted_kinds / sizeof rooted_kinds[0]; ++k) {
+    for (size_t k = 0; k < SMALL_WORLDS * (sizeof rooted_kinds / sizeof rooted_kinds[0]); ++k) {
+        const int n = small_worlds[k % SMALL_WORLDS];
         struct late *const late = calloc(1, sizeof *late);
         assert_non_null(late);
-        late->operation = rooted_kinds[k];
-        pthread_barrier_init(&late->steps, NULL, 2);
-        run_ranks(2, come_late, late);
+        late->operation = rooted_kinds[k / SMALL_WORLDS];
+        late->world_size = n;
+        pthread_barrier_init(&late->steps, NULL, (unsigned)n);
+        pthread_barrier_init(&late->given, NULL, (unsigned)(n - 1));
+        run_ranks(n, come_late, late);
+        pthread_barrier_destroy(&late->given);
         pthread_barrier_destroy(&late->steps);
-        assert_verdicts(late->verdicts, 2);
+        assert_verdicts(late->verdicts, n);
         assert_int_equal(late->waited, TRIREME_ERROR_TIMEOUT);
         assert_true(blames_only(&late->info, 1));
-        assert_int_equal(late->later, TRIREME_ERROR_TIMEOUT);
+        for (int rank = 1; rank < n; ++rank)
+            assert_int_equal(late->later[rank], TRIREME_ERROR_TIMEOUT);
         free(late);
     }
 }
@@ -572,6 +604,41 @@ static void what_a_rank_gave_before_it_left_is_there(void **state) {
         pthread_barrier_init(&late->steps, NULL, 2);
         run_ranks(2, give_and_leave, late);
         pthread_barrier_destroy(&late->steps);
+        assert_verdicts(late->verdicts, 2);
+        free(late);
+    }
+}
+
+#define CARRIED 1024 /* elements: as many as a call between hosts carries */
+
+/* Rank 1 fills the window and leaves, while rank 0 is busy elsewhere. */
+static void give_much_and_leave(trireme_communicator *communicator, int rank, void *context) {
+    struct late *const late = context;
+    struct verdict *const verdict = &late->verdicts[rank];
+    struct numbers *const memory = malloc(sizeof *memory);
+    if (memory == NULL) abort();
+    const bool goes_out = late->operation == TRIREME_OPERATION_KIND_BROADCAST;
+    const enum kind kind = goes_out ? BROADCAST : GATHER;
+    bool right = true;
+    for (int call = 0; right && call < WARM + WINDOW; ++call) {
+        if (call == WARM && rank == 0) usleep(1200 * 1000);
+        right = make_right_call(communicator, kind, rank, 2, goes_out ? 1 : 0, CARRIED, call, false,
+                                memory);
+    }
+    EXPECT(verdict, right);
+    free(memory); /* and rank 1 leaves */
+}
+
+static void all_that_a_rank_gave_arrives_though_its_peer_computes(void **state) {
+    (void)state;
+    static const trireme_operation_kind kinds[] = {TRIREME_OPERATION_KIND_BROADCAST,
+                                                   TRIREME_OPERATION_KIND_GATHER};
+    if (!ranks_use_network()) return; /* in one memory a rank waits until its elements are taken */
+    for (int k = 0; k < 2; ++k) {
+        struct late *const late = calloc(1, sizeof *late);
+        assert_non_null(late);
+        late->operation = kinds[k];
+        run_ranks(2, give_much_and_leave, late);
         assert_verdicts(late->verdicts, 2);
         free(late);
     }
@@ -674,6 +741,7 @@ int main(void) {
         cmocka_unit_test(a_rank_runs_ahead_by_less_than_the_window),
         cmocka_unit_test(a_wait_for_a_late_rank_ends_at_the_deadline),
         cmocka_unit_test(what_a_rank_gave_before_it_left_is_there),
+        cmocka_unit_test(all_that_a_rank_gave_arrives_though_its_peer_computes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,8 +9,13 @@ namespace trireme::host {
 Status CellFrames::send(std::uint32_t channel, std::uint64_t position, int to, std::uint64_t at,
                         std::uint64_t bytes) {
   local::Cell& cell = segment_->cell(channel, group_.rank(), position);
-  CellCall call{
-      cell.print_hash, {}, static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(bytes)};
+  const local::Lane& own = segment_->lane(channel, group_.rank());
+  const bool to_all = own.awaits_all_at.load(std::memory_order_relaxed) == position;
+  CellCall call{cell.print_hash,
+                {},
+                static_cast<std::uint32_t>(at),
+                static_cast<std::uint16_t>(bytes),
+                static_cast<std::uint16_t>(to_all)};
   std::memcpy(call.print, cell.print, sizeof call.print);
   const auto more = static_cast<std::uint32_t>(sizeof call + bytes);
   const FrameHeader header{kMagic, FrameKind::cell, channel, more, position};
@@ -57,7 +62,8 @@ Status CellFrames::take(int from, const FrameHeader& header, const std::byte* re
     const std::uint64_t most = local::kLinkedCellBytes;
     if (bytes < sizeof call) return nonsense();
     std::memcpy(&call, rest, sizeof call);
-    if (call.at > most || call.bytes > most - call.at || bytes != sizeof call + call.bytes) {
+    if (call.at > most || call.bytes > most - call.at || call.to_all > 1 ||
+        bytes != sizeof call + call.bytes) {
       return nonsense();
     }
     local::Cell& cell = segment_->cell(header.set, from, header.position);
@@ -65,6 +71,10 @@ Status CellFrames::take(int from, const FrameHeader& header, const std::byte* re
     std::memcpy(cell.print, call.print, sizeof cell.print);
     std::memcpy(segment_->payload_of(cell) + call.at, rest + sizeof call, call.bytes);
     cell.stamp.store(header.position, std::memory_order_release);
+    if (call.to_all == 1) {
+      segment_->lane(header.set, from)
+          .awaits_all_at.store(header.position, std::memory_order_release);
+    }
     between(header.set, from).cell.store(header.position, std::memory_order_release);
   }
   local::Lane& lane = segment_->lane(header.set, from);

@@ -75,7 +75,8 @@ struct CellCall {
   std::uint64_t print_hash;
   std::uint64_t print[kComparedWords];
   std::uint32_t at;
-  std::uint32_t bytes;
+  std::uint16_t bytes;
+  std::uint16_t to_all;  // 1: the rank tells this call to all ranks, and awaits all; else 0
 };
 static_assert(sizeof(CellCall) == 80);
 

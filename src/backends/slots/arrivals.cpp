@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backends/last_calls.hpp"
+#include "backends/slots/prints.hpp"
 #include "platform/clock.hpp"
 #include "schedules/overlay.hpp"
 
@@ -234,8 +235,11 @@ std::string Arrivals::where_else(const std::vector<std::int32_t>& missing) const
           call_.segment.lane(channel, call_.me).position.load(std::memory_order_acquire))
         continue;
       const Slot* const slot = theirs.slot_at(position);
-      if (slot == nullptr) continue;  // it is in a call that does not wait for this rank
-      const Fingerprint& print = slot->fingerprint;
+      const bool in_cell = theirs.awaits_all_at.load(std::memory_order_acquire) == position;
+      if (slot == nullptr && !in_cell) continue;  // a call that does not wait for this rank
+      const Fingerprint print = slot != nullptr
+                                    ? slot->fingerprint
+                                    : print_in(call_.segment.cell(channel, rank, position));
       text += "; rank " + std::to_string(rank) + " waits in " +
               operation_name(static_cast<OperationKind>(print.kind)) + ", sequence " +
               std::to_string(print.sequence);

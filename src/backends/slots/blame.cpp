@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/slots/prints.hpp"
 #include "backends/slots/slot_relay.hpp"
 #include "platform/clock.hpp"
 #include "platform/names.hpp"
@@ -41,8 +42,15 @@ Status Blame::on_silent(const Status& status) const {
       .with_details(std::move(details));
 }
 
+// Whether a link carries the small calls with a root of that channel: see rooted.hpp.
+bool Blame::links_cells(std::uint32_t channel) const {
+  const SlotRelay* const relay = bells_.relay();
+  return channel < kCellChannels && relay != nullptr && relay->sends_cells();
+}
+
 // Every rank takes the same steps in a channel, so a rank that has taken more steps than another
-// waits for it there.
+// waits for it there. Where a link carries cells, ranks do not tell each step: there a rank is
+// known to wait only in a call that it has told to all.
 std::vector<std::int32_t> Blame::behind(std::uint32_t channel, int rank) const {
   const Segment& shared = *seat_.segment();
   const auto steps = [&](int of) {
@@ -50,6 +58,10 @@ std::vector<std::int32_t> Blame::behind(std::uint32_t channel, int rank) const {
   };
   std::vector<std::int32_t> ranks;
   const std::uint64_t taken = steps(rank);
+  const Lane& theirs = shared.lane(channel, rank);
+  const bool waits = !links_cells(channel) || theirs.slot_at(taken) != nullptr ||
+                     theirs.awaits_all_at.load(std::memory_order_acquire) == taken;
+  if (!waits) return ranks;
   for (int other = 0; taken > 0 && other < seat_.world_size(); ++other) {
     if (steps(other) < taken) ranks.push_back(other);
   }
@@ -58,7 +70,33 @@ std::vector<std::int32_t> Blame::behind(std::uint32_t channel, int rank) const {
 
 std::vector<std::int32_t> Blame::awaited(std::uint32_t channel) const {
   if (seat_.segment() == nullptr) return {};
-  return behind(channel, seat_.rank());
+  std::vector<std::int32_t> ranks = behind(channel, seat_.rank());
+  return ranks.empty() && links_cells(channel) ? awaited_in_cell(channel) : ranks;
+}
+
+// In a call that other ranks expect this rank waits for the data that it needs. The call that
+// follows may wait for room: for ranks that have not read what this rank sent them.
+std::vector<std::int32_t> Blame::awaited_in_cell(std::uint32_t channel) const {
+  const Segment& shared = *seat_.segment();
+  const int me = seat_.rank();
+  const std::uint64_t position = shared.lane(channel, me).position.load(std::memory_order_acquire);
+  const Cell& last = shared.cell(channel, me, position);
+  if (position == 0 || last.stamp.load(std::memory_order_acquire) != position) return {};
+  const Fingerprint print = print_in(last);
+  const auto kind = static_cast<OperationKind>(print.kind);
+  const bool from_root = kind == OperationKind::broadcast || kind == OperationKind::scatter;
+  std::vector<std::int32_t> gives;
+  std::vector<std::int32_t> takes;
+  for (int rank = 0; rank < seat_.world_size(); ++rank) {
+    if (rank == me) continue;
+    const std::uint64_t came =
+        shared.cell(channel, rank, position).stamp.load(std::memory_order_acquire);
+    const std::uint64_t steps = shared.lane(channel, rank).position.load(std::memory_order_acquire);
+    if (print.root == (from_root ? rank : me) && came != position) gives.push_back(rank);
+    if (print.root == (from_root ? me : rank) && steps + kCells <= position + 1)
+      takes.push_back(rank);
+  }
+  return gives.empty() ? takes : gives;
 }
 
 void Blame::on_wait(std::shared_ptr<const WaitListener> listener) {

@@ -34,7 +34,7 @@ class Blame {
   // that may themselves wait. Set before the first operation. When this returns, the function
   // before is not called any more.
   void on_silence(std::function<std::vector<std::int32_t>()> silent);
-  // The ranks for which this rank waits in a channel: those that have taken fewer steps there.
+  // The ranks for which this rank waits in a channel.
   std::vector<std::int32_t> awaited(std::uint32_t channel) const;
   // Adds the ranks to blame to a TIMEOUT; returns any other status unchanged.
   Status judge(const Status& status) const;
@@ -54,6 +54,8 @@ class Blame {
   Status on_silent(const Status& status) const;
   Status on_roots(const Status& status) const;
   std::vector<std::int32_t> behind(std::uint32_t channel, int rank) const;
+  bool links_cells(std::uint32_t channel) const;
+  std::vector<std::int32_t> awaited_in_cell(std::uint32_t channel) const;
   bool waits(int rank, std::uint32_t channels, std::vector<bool>* awaited) const;
   bool waits_below(int rank, std::vector<bool>* awaited) const;
 

@@ -78,8 +78,8 @@ struct Call {
     return cell(rank).stamp.load(std::memory_order_acquire) == channel.position;
   }
   Cell& cell(int rank) const { return segment.cell(op.channel, rank, channel.position); }
-  // Whether a rank has published another call than this rank has. Only where a link carries cells:
-  // there the ranks that need no data of this one's call may never tell theirs.
+  // Whether a rank's call differs from this one's, and one of the two went only to some ranks, in a
+  // cell that a link carries. Then others may never tell theirs.
   bool sees_another_call() const;
   // The published fingerprint of a rank. Its name is fit for a message.
   Fingerprint print_of(int rank) const;

@@ -173,7 +173,10 @@ Cell& Rooted::publish(const PlainOperation& op, std::uint64_t sequence,
   lane.position.store(position, std::memory_order_release);
   if (position % kMilestone == 0) lane.milestone.store(position, std::memory_order_release);
   group_.bells().ring(lane.bell);
-  if (link() != nullptr) send(op, state, position);
+  if (link() != nullptr) {
+    if (!state.expected) lane.awaits_all_at.store(position, std::memory_order_release);
+    send(op, state, position);
+  }
   return mine;
 }
 

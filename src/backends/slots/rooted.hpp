@@ -16,10 +16,11 @@
 //
 // Where a link carries cells, a cell goes only to ranks that await it: an announced call to the
 // ranks that need its data, any other call to all. The root of a call thus always hears the call of
-// each other rank, or the reverse. So of two ranks that disagree, one still awaits the call that
-// differs. A rank that awaits all ends its wait with the first call that differs: the others may
-// not tell theirs. A cell is taken again when the ranks to which it went have taken a step since.
-// They tell their steps with what they send, or after kStepsUntold steps by themselves.
+// each other rank, or the reverse. So where a rank's call differs, the root hears it, or that rank
+// hears the root. A rank that hears another call fails the group. A rank that waits ends its wait
+// with the first call that differs, if one of the two goes only to some ranks: the others may not
+// tell theirs. A cell is taken again when the ranks to which it went have taken a step since. They
+// tell their steps with what they send, or after kStepsUntold steps by themselves.
 #pragma once
 
 #include <array>

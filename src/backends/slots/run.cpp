@@ -215,12 +215,18 @@ Fingerprint Call::print_of(int rank) const {
 
 bool Call::sees_another_call() const {
   if (!segment.layout().has_cells || op.channel >= kCellChannels) return false;
-  if (group.bells().relay() == nullptr) return false;
+  const SlotRelay* const relay = group.bells().relay();
+  if (relay == nullptr || !relay->sends_cells()) return false;
+  const auto told_to_some = [this](int rank) {
+    return in_cell(rank) &&
+           lane(rank).awaits_all_at.load(std::memory_order_acquire) != channel.position;
+  };
+  const bool own = told_to_some(me);
   const auto hash = [this](int rank) {
     return in_slot(rank) ? slot(rank).print_hash : cell(rank).print_hash;
   };
   for (int rank = 0; rank < n; ++rank) {
-    if (has_published(rank) && hash(rank) != hash(me)) return true;
+    if (has_published(rank) && hash(rank) != hash(me) && (own || told_to_some(rank))) return true;
   }
   return false;
 }
@@ -242,7 +248,8 @@ Status Run::compare() {
   return same ? Status::success() : disagreement(call_);
 }
 
-// Each rank sees all of them, so each finds the same disagreement.
+// Each rank sees all calls that their ranks tell to all, so each finds the same disagreement. Other
+// calls may come to some ranks only. Then all ranks report the group's first failure.
 Status disagreement(const Call& call) {
   std::vector<CalledBy> prints;
   for (int rank = 0; rank < call.n; ++rank) {

@@ -90,6 +90,9 @@ struct alignas(kLine) Lane {
   // A former position. The owner writes it less often than the position, so that peers that look
   // for room take fewer cache lines from it.
   std::atomic<std::uint64_t> milestone;
+  // Where a link carries cells: the position of the last call in a cell that the owner told to all
+  // ranks, and in which it awaits all.
+  std::atomic<std::uint64_t> awaits_all_at;
   Slot slots[2];
 
   // The slot of the call at that position, or null.
