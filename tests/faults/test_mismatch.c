@@ -211,12 +211,15 @@ static void call_own_side(trireme_communicator *communicator, const struct pair 
         outcome->wrong = true;
         return;
     }
-    memset(memory.send, 1, memory.send_bytes);
+    const unsigned char own = (unsigned char)(1 + rank);
+    memset(memory.send, own, memory.send_bytes);
     memset(memory.receive, UNTOUCHED, memory.receive_bytes);
     keep_error(outcome, run_call(communicator, call, &memory, false, PATIENT_NS));
     outcome->later = run_call(communicator, call, &memory, false, PATIENT_NS);
     for (uint64_t i = 0; i < memory.receive_bytes; ++i) {
-        outcome->wrong |= memory.receive[i] != UNTOUCHED;
+        /* An algorithm between hosts moves bytes beside the comparison, but no peer's ones. */
+        const bool may_be = ranks_use_network() && memory.receive[i] == own;
+        outcome->wrong |= memory.receive[i] != UNTOUCHED && !may_be;
     }
     free_call(&memory, shared);
 }

@@ -248,6 +248,7 @@ struct dispute {
     trireme_status second[8];
     char message[8][640];
     bool touched[8]; /* although the call failed */
+    bool foreign[8]; /* with bytes of a peer */
     struct verdict verdicts[8];
 };
 
@@ -269,13 +270,15 @@ static void disagree(trireme_communicator *communicator, int rank, void *context
     const bool is_odd = rank == dispute->odd_rank;
     const struct call *const call = is_odd ? &dispute->odd : &dispute->usual;
     struct call_memory *const own = is_odd ? &odd_memory : &memory;
-    memset(own->send, 1, own->send_bytes);
+    const unsigned char fill = (unsigned char)(1 + rank);
+    memset(own->send, fill, own->send_bytes);
     memset(own->receive, UNTOUCHED, own->receive_bytes);
     dispute->first[rank] = run_call(communicator, call, own, false, LONG_NS);
     if (dispute->first[rank] != TRIREME_OK) {
         snprintf(dispute->message[rank], sizeof dispute->message[rank], "%s", trireme_last_error());
         for (uint64_t i = 0; i < own->receive_bytes; ++i) {
             dispute->touched[rank] |= own->receive[i] != UNTOUCHED;
+            dispute->foreign[rank] |= own->receive[i] != UNTOUCHED && own->receive[i] != fill;
         }
     }
     pthread_barrier_wait(&dispute->between);
@@ -324,7 +327,7 @@ static void check_dispute(struct dispute *dispute) {
         const bool heard = dispute->first[rank] == TRIREME_ERROR_MISMATCH ||
                            (!at_once && dispute->first[rank] == TRIREME_OK);
         if (heard && dispute->second[rank] == TRIREME_ERROR_MISMATCH && named &&
-            (may_touch || !dispute->touched[rank])) {
+            (may_touch || !dispute->touched[rank]) && !dispute->foreign[rank]) {
             continue;
         }
         fail_msg(
