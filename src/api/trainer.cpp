@@ -63,7 +63,6 @@ Status read_options(const trireme_trainer_options& options, Trainer::Options* ou
   return Status::success();
 }
 
-// Faults that all ranks hear of: this one comes to the call, too.
 Status check_pipeline(const trireme_trainer_options& options,
                       const trireme_trainer_pipeline_options& pipeline) {
   if (options.checkpoint_every > 0 || options.activation_budget_bytes > 0 ||
@@ -79,17 +78,19 @@ Status check_pipeline(const trireme_trainer_options& options,
                                    " has a bit that is no TRIREME_TRAINER_PIPELINE_FLAG_*");
 }
 
-// Without these this rank cannot meet the others.
-Status read_pipeline(const trireme_trainer_options& options, PipelineTrainerOptions* out,
-                     Status* checked) {
-  trireme_trainer_pipeline_options pipeline = TRIREME_TRAINER_PIPELINE_OPTIONS_INIT;
-  TRIREME_RETURN_IF_ERROR(api::read_struct(options.pipeline, "options.pipeline", &pipeline));
-  TRIREME_RETURN_IF_ERROR(api::find(pipeline.communicator, &out->communicator));
+Status read_pipeline(const trireme_trainer_options& options,
+                     const trireme_trainer_pipeline_options& pipeline,
+                     PipelineTrainerOptions* out) {
   std::shared_ptr<api::PipelineSchedule> schedule;
   TRIREME_RETURN_IF_ERROR(api::find(pipeline.schedule, &schedule));
   out->schedule = schedule->schedule;
   constexpr uint64_t kMostCuts = (1u << 18) + 1;  // stages of a schedule, and one
-  if (pipeline.cut_count > 0 && pipeline.cut_count <= kMostCuts) {
+  if (pipeline.cut_count > kMostCuts) {
+    return trireme::invalid_argument("options.pipeline.cut_count is " +
+                                     std::to_string(pipeline.cut_count) + ", above " +
+                                     std::to_string(kMostCuts));
+  }
+  if (pipeline.cut_count > 0) {
     TRIREME_RETURN_IF_ERROR(api::require(pipeline.cuts, "options.pipeline.cuts"));
     out->cuts.assign(pipeline.cuts, pipeline.cuts + pipeline.cut_count);
   }
@@ -99,47 +100,66 @@ Status read_pipeline(const trireme_trainer_options& options, PipelineTrainerOpti
   out->seed = options.seed;
   out->after_step = options.after_step;
   out->user_data = options.user_data;
-  *checked = check_pipeline(options, pipeline);
-  return Status::success();
+  return check_pipeline(options, pipeline);
 }
 
-// Makes the trainer that the options ask for.
-Status make_trainer(const trireme_trainer_options& options, std::vector<Trainer::Layer> layers,
-                    trireme_optimizer* optimizer, trireme_trainer** out_trainer) {
-  Trainer::Options whole;
-  PipelineTrainerOptions staged;
-  Status checked = Status::success();
-  if (options.pipeline != nullptr) {
-    TRIREME_RETURN_IF_ERROR(read_pipeline(options, &staged, &checked));
-  } else {
-    TRIREME_RETURN_IF_ERROR(read_options(options, &whole));
-  }
-  std::shared_ptr<Optimizer> found;
-  TRIREME_RETURN_IF_ERROR(api::find(optimizer, &found));
-  TRIREME_RETURN_IF_ERROR(found->check_call());
+// A description of layers, and where the trainer goes.
+struct Wanted {
+  const trireme_layer* layers;
+  uint64_t layer_count;
+  trireme_optimizer* optimizer;
+  trireme_trainer** out_trainer;
+};
+
+Status check_wanted(const Wanted& wanted, const trireme_trainer_options& options,
+                    std::vector<Trainer::Layer>* layers) {
+  TRIREME_RETURN_IF_ERROR(api::check_zero("options.reserved", options.reserved));
+  TRIREME_RETURN_IF_ERROR(api::require(wanted.out_trainer, "out_trainer"));
+  return read_layers(wanted.layers, wanted.layer_count, layers);
+}
+
+Status make_whole(const Wanted& wanted, const trireme_trainer_options& caller_options) {
+  std::vector<Trainer::Layer> layers;
+  TRIREME_RETURN_IF_ERROR(check_wanted(wanted, caller_options, &layers));
+  Trainer::Options options;
+  TRIREME_RETURN_IF_ERROR(read_options(caller_options, &options));
+  std::shared_ptr<Optimizer> optimizer;
+  TRIREME_RETURN_IF_ERROR(api::find(wanted.optimizer, &optimizer));
+  TRIREME_RETURN_IF_ERROR(optimizer->check_call());
   Status status = Status::success();
-  const std::shared_ptr<trireme::Communicator> along = staged.communicator;
-  const auto make = [&] {
-    std::shared_ptr<StepCaller> made;
-    if (options.pipeline != nullptr) {
-      std::shared_ptr<PipelineTrainer> trainer;
-      status = PipelineTrainer::create(found, std::move(layers), std::move(staged),
-                                       std::move(checked), &trainer);
-      made = std::move(trainer);
-    } else {
-      std::shared_ptr<Trainer> trainer;
-      status = Trainer::create(found, std::move(layers), whole, &trainer);
-      made = std::move(trainer);
-    }
-    if (status.ok()) *out_trainer = api::insert<trireme_trainer>(std::move(made));
-  };
   // All ranks create it together: if memory runs out in the middle of it, the groups fail.
-  const auto make_or_fail = [&] { api::hand_out(*found, make); };
-  if (along != nullptr) {
-    api::hand_out(*along, make_or_fail);
-  } else {
-    make_or_fail();
-  }
+  api::hand_out(*optimizer, [&] {
+    std::shared_ptr<Trainer> made;
+    status = Trainer::create(optimizer, std::move(layers), options, &made);
+    std::shared_ptr<StepCaller> caller = std::move(made);
+    if (status.ok()) *wanted.out_trainer = api::insert<trireme_trainer>(std::move(caller));
+  });
+  return status;
+}
+
+// Without communicator and optimizer this rank cannot meet the others. They hear of other faults.
+Status make_staged(const Wanted& wanted, const trireme_trainer_options& options) {
+  trireme_trainer_pipeline_options pipeline = TRIREME_TRAINER_PIPELINE_OPTIONS_INIT;
+  TRIREME_RETURN_IF_ERROR(api::read_struct(options.pipeline, "options.pipeline", &pipeline));
+  std::shared_ptr<trireme::Communicator> along;
+  TRIREME_RETURN_IF_ERROR(api::find(pipeline.communicator, &along));
+  std::shared_ptr<Optimizer> optimizer;
+  TRIREME_RETURN_IF_ERROR(api::find(wanted.optimizer, &optimizer));
+  TRIREME_RETURN_IF_ERROR(optimizer->check_call());
+  Status status = Status::success();
+  const auto make = [&] {
+    std::vector<Trainer::Layer> layers;
+    PipelineTrainerOptions staged;
+    staged.communicator = along;
+    Status read = check_wanted(wanted, options, &layers);
+    if (read.ok()) read = read_pipeline(options, pipeline, &staged);
+    std::shared_ptr<PipelineTrainer> made;
+    status = PipelineTrainer::create(optimizer, std::move(layers), std::move(staged),
+                                     std::move(read), &made);
+    std::shared_ptr<StepCaller> caller = std::move(made);
+    if (status.ok()) *wanted.out_trainer = api::insert<trireme_trainer>(std::move(caller));
+  };
+  api::hand_out(*along, [&] { api::hand_out(*optimizer, make); });
   return status;
 }
 
@@ -152,11 +172,8 @@ trireme_status trireme_trainer_create(trireme_optimizer* optimizer, const trirem
   return api::guard(__func__, [&]() -> Status {
     trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
     TRIREME_RETURN_IF_ERROR(api::read_optional(caller_options, "options", &options));
-    TRIREME_RETURN_IF_ERROR(api::check_zero("options.reserved", options.reserved));
-    TRIREME_RETURN_IF_ERROR(api::require(out_trainer, "out_trainer"));
-    std::vector<Trainer::Layer> described;
-    TRIREME_RETURN_IF_ERROR(read_layers(layers, layer_count, &described));
-    return make_trainer(options, std::move(described), optimizer, out_trainer);
+    const Wanted wanted = {layers, layer_count, optimizer, out_trainer};
+    return options.pipeline == nullptr ? make_whole(wanted, options) : make_staged(wanted, options);
   });
 }
 

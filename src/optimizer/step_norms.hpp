@@ -37,6 +37,12 @@ class StepNorms {
   // that is made of them, `call` is the user's function.
   Status open_norm_ranks(Communicator& ranks, const ChildOptions& child, const char* call,
                          const std::vector<sharding::Fact>& facts, const Status& ready);
+  // Whether ranks clip or skip by the gradients of all of them.
+  bool decides_together() const { return norm_count() > 0 || loss_scale_.on(); }
+  // Names the group of norm_ranks: equal on all of its ranks, and on no others. 0: there is none.
+  std::uint64_t group_identity() const {
+    return norm_ranks_ == nullptr ? 0 : norm_ranks_->identity();
+  }
   // Call it after all of that.
   void make_room();
   // Groups of parameters that are clipped.

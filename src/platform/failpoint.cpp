@@ -140,6 +140,7 @@ constexpr const char* kTraining[] = {
     "trainer.after_exchange",
     "trainer.keep",
     "pipeline.before_allocate",
+    "pipeline.before_sizes",
     "pipeline.before_send",
     "pipeline.before_receive",
     "pipeline.before_outcome",

@@ -61,10 +61,14 @@ std::optional<LayerFailure> GapSearch::look(std::uint64_t layer,
   if (left_out > 0) return failure(LayerFailure::left_out, layer, left_out, none);
   if (missing > 0) return failure(LayerFailure::unwritten, layer, missing, gaps);
   if (spoilt) return failure(LayerFailure::input, gap_layer_, gap_whole_ ? 1 : 0, {layer, 0, 0});
-  if (!zeroes_ && gap_layer_ == kNoLayer && (all_inputs_ || layer > layers_.first_trained())) {
+  if (!zeroes_ && gap_layer_ == kNoLayer && needs_input(layer)) {
     look_at_input(layer, input_gradient);
   }
   return std::nullopt;
+}
+
+bool GapSearch::needs_input(std::uint64_t layer) const {
+  return layer > layers_.first_trained() || layers_[layer].number > layer;
 }
 
 // A gap is an error only where a gradient is computed from it. A micro-batch may be shorter than

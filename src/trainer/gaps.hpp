@@ -25,8 +25,6 @@ class GapSearch {
         zeroes_(zeroes),
         offered_(layers.parameters().size()) {}
 
-  // Layers before these, which other ranks have, compute gradients from those of all inputs.
-  void need_all_inputs() { all_inputs_ = true; }
   // A micro-batch begins.
   void begin() { gap_layer_ = kNoLayer; }
   // The layer behind the last one, of another rank, has left out a part of its input gradient.
@@ -44,13 +42,15 @@ class GapSearch {
   static constexpr std::uint64_t kNoLayer = UINT64_MAX;
 
   void prepare(void* memory, std::uint64_t bytes, kernels::Gap gap) const;
+  // Whether a layer before may compute gradients from this one's input_gradient. No rank knows
+  // whether a layer of another rank does, so each of those counts.
+  bool needs_input(std::uint64_t layer) const;
   void look_at_input(std::uint64_t layer, std::span<const char> input_gradient);
 
   const LayerTable& layers_;
   const LayerGradients& gradients_;
   const bool all_needed_;
   const bool zeroes_;
-  bool all_inputs_ = false;
   std::vector<void*> offered_;  // by parameter, where backward was to write
   // State of the present micro-batch: the first layer that left out input_gradient, or a part of
   // it.

@@ -45,7 +45,7 @@ Status StepCaller::check_call() const {
 Status StepCaller::step(void* batch, trireme_trainer_metrics* out) {
   TRIREME_RETURN_IF_ERROR(check_ready());
   const Running running(running_);
-  const std::uint64_t begin = now_ns(), exposed = shard_.link().exposed_ns;
+  const std::uint64_t begin = now_ns(), exposed = exposed_ns();
   trireme_trainer_metrics metrics = TRIREME_TRAINER_METRICS_INIT;
   metrics.loss_scale = optimizer_->norms().loss_scale().scale();
   const std::uint64_t before = optimizer_->step_count();
@@ -70,7 +70,7 @@ Status StepCaller::step(void* batch, trireme_trainer_metrics* out) {
   const double norm = optimizer_->norms().last_norm();
   metrics.gradient_norm = norm < 0 || metrics.skipped != 0 ? -1 : norm;
   metrics.seconds = static_cast<double>(now_ns() - begin) / 1e9;
-  metrics.exposed_seconds = static_cast<double>(shard_.link().exposed_ns - exposed) / 1e9;
+  metrics.exposed_seconds = static_cast<double>(exposed_ns() - exposed) / 1e9;
   *out = metrics;
   if (after_step_ == nullptr) return Status::success();
   std::int32_t answer = 1;

@@ -45,6 +45,8 @@ class StepCaller {
   virtual Status pass(void* batch, bool trains, double* out_loss) = 0;
   // Micro-batches of all ranks together.
   virtual std::uint32_t micro_batches() const = 0;
+  // Nanoseconds, from the beginning, in which this rank has waited for ranks of other models.
+  virtual std::uint64_t other_exposed_ns() const { return 0; }
 
   bool stop_asked() const { return stop_asked_.load(std::memory_order_relaxed); }
   void note_stop(bool stop) { stop_ = stop_ || stop; }
@@ -58,6 +60,7 @@ class StepCaller {
 
  private:
   Status check_ready() const;
+  std::uint64_t exposed_ns() const { return shard_.link().exposed_ns + other_exposed_ns(); }
 
   const trireme_trainer_callback after_step_;
   void* const user_data_;

@@ -211,6 +211,21 @@ static void an_unwritten_input_gradient_does_not_train_another_stage(void **stat
     }
 }
 
+/* The layers of rank 0 before the later stage are not trained, but those of rank 1 between are. */
+static void a_gap_is_found_behind_untrained_layers_of_a_rank(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    reproducible();
+    static struct job job;
+    job = job_of(1, 2, TRIREME_PIPELINE_ORDER_ZB_V, 2, 0xff);
+    job.frozen = 0x3;
+    job.act = LEAVES_GAP;
+    job.layer = 6;
+    job.phase = TRIREME_PHASE_BACKWARD_INPUT;
+    job.micro_batch = 1;
+    run_chain(&job, fail_once);
+}
+
 /* ---- ranks that disagree ---- */
 
 enum fault {
@@ -222,6 +237,10 @@ enum fault {
     SIZES,
     INPUT_SIZE,
     NO_INPUT_LAYER,
+    NO_SCHEDULE,
+    NO_CUTS,
+    LAYER_LIST,
+    NO_PLACE,
     FAULTS
 };
 
@@ -240,6 +259,10 @@ static const struct {
     {TRIREME_ERROR_INVALID_ARGUMENT,
      "the first layer of stage 1 has input_bytes 44, but stage 0 puts out 40"},
     {TRIREME_ERROR_INVALID_ARGUMENT, "layers, but by options.pipeline.cuts the stages of rank"},
+    {TRIREME_ERROR_INVALID_HANDLE, "schedule"},
+    {TRIREME_ERROR_INVALID_ARGUMENT, "options.pipeline.cuts is NULL"},
+    {TRIREME_ERROR_INVALID_ARGUMENT, "struct_size"},
+    {TRIREME_ERROR_INVALID_ARGUMENT, "out_trainer"},
 };
 
 static enum fault fault_under_test;
@@ -277,17 +300,22 @@ static void disagree(trireme_communicator *all, int number, void *context) {
         case SIZES: layers[1].input_bytes = 44; break;
         case INPUT_SIZE: layers[0].input_bytes = 44; break;
         case NO_INPUT_LAYER: --count; break;
+        case NO_SCHEDULE: pipeline.schedule = NULL; break;
+        case NO_CUTS: pipeline.cuts = NULL; break;
+        case LAYER_LIST: layers[0].struct_size = 4; break;
         default: break;
     }
     trireme_trainer *none = NULL;
     const trireme_status status =
-        trireme_trainer_create(r.optimizer, layers, count, &options, &none);
+        trireme_trainer_create(r.optimizer, layers, count, &options,
+                               differs && fault_under_test == NO_PLACE ? NULL : &none);
     EXPECT(v, none == NULL && status != TRIREME_OK);
     EXPECT_STATUS(v, kFaults[fault_under_test].status, status);
     /* A fault that one rank sees alone has its words there. The others hear that there is one. */
-    const bool alone = fault_under_test == SIZES || fault_under_test == NO_INPUT_LAYER;
-    EXPECT(v, says(alone && !differs ? "rank 1 answered INVALID_ARGUMENT"
-                                     : kFaults[fault_under_test].words));
+    const bool alone = fault_under_test == SIZES || fault_under_test >= NO_INPUT_LAYER;
+    char answered[64];
+    snprintf(answered, sizeof answered, "rank 1 answered %s", trireme_status_name(status));
+    EXPECT(v, says(alone && !differs ? answered : kFaults[fault_under_test].words));
     EXPECT_STATUS(v, TRIREME_OK,
                   create_chain_trainer(&r, &(trireme_trainer_pipeline_options){
                                                sizeof(trireme_trainer_pipeline_options), 0, r.along,
@@ -314,6 +342,76 @@ static void ranks_that_disagree_hear_of_it(void **state) {
                 job.right = NULL;
             }
             run_chain(&job, disagree);
+        }
+    }
+}
+
+/* Both data ranks have four layers in each of their places, but other ones. */
+static void cut_otherwise(trireme_communicator *all, int number, void *context) {
+    struct rank r = begin_rank(all, number, context);
+    static const uint64_t other[] = {0, 3, 5, 7, LAYERS};
+    for (uint64_t s = 0; s <= r.stages && r.data == 1; ++s) r.cuts[s] = other[s];
+    describe_chain(&r);
+    for (uint64_t i = 0; i < r.layer_count; ++i) {
+        r.layers[i].name = "layer";
+        r.layers[i].first_parameter = r.layers[i].parameter_count = 0;
+        r.layers[i].input_bytes = 0;
+        r.layers[i].output_bytes = r.layers[i].saved_bytes = 64;
+    }
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_DATA_PARALLEL;
+    EXPECT_STATUS(r.verdict, TRIREME_OK, trireme_model_create(r.copies, &options, &r.model));
+    const uint64_t size = 3;
+    trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+    parameter.name = "p";
+    parameter.dtype = F32;
+    parameter.dimensions = 1;
+    parameter.shape = &size;
+    EXPECT_STATUS(r.verdict, TRIREME_OK, trireme_model_add_parameter(r.model, &parameter, NULL));
+    r.layers[0].parameter_count = 1;
+    for (uint64_t i = 1; i < r.layer_count; ++i) r.layers[i].first_parameter = 1;
+    EXPECT_STATUS(r.verdict, TRIREME_OK, trireme_model_seal(r.model));
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_RULE_SGD;
+    EXPECT_STATUS(r.verdict, TRIREME_OK, trireme_optimizer_create(r.model, &rule, &r.optimizer));
+    const trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
+    EXPECT_STATUS(r.verdict, TRIREME_ERROR_MISMATCH, create_chain_trainer(&r, &pipeline));
+    EXPECT(r.verdict, says("options.pipeline.cuts is 0 2 4 6 8  on rank 0 and 0 3 5 7 8  on"));
+    end_rank(&r);
+}
+
+static void data_ranks_cut_alike(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    static struct job job;
+    job = job_of(2, 2, TRIREME_PIPELINE_ORDER_ZB_V, 2, 0);
+    job.leaves = 0;
+    job.micro_batches = 4;
+    run_chain(&job, cut_otherwise);
+}
+
+static void ask_for_a_norm(trireme_communicator *all, int number, void *context) {
+    struct job *const job = context;
+    struct rank r = begin_rank(all, number, job);
+    make_rank(&r, all);
+    const trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
+    const bool others = job->norm == OF_COPIES;
+    EXPECT_STATUS(r.verdict, others ? TRIREME_ERROR_MISMATCH : TRIREME_ERROR_INVALID_ARGUMENT,
+                  create_chain_trainer(&r, &pipeline));
+    EXPECT(r.verdict, says(others ? "the group of norm_ranks is " : "but no norm_ranks"));
+    end_rank(&r);
+}
+
+static void a_norm_is_that_of_all_stages(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    for (int data = 1; data <= 2; ++data) {
+        for (int norm = OF_NOBODY_ELSE; norm <= NO_NORM; ++norm) {
+            static struct job job;
+            job = job_of(data, 2, TRIREME_PIPELINE_ORDER_1F1B, 1, 0);
+            job.norm = (enum norm)norm;
+            if (norm == NO_NORM) job.loss_scale = 1024; /* with which stages skip together */
+            run_chain(&job, ask_for_a_norm);
         }
     }
 }
@@ -351,7 +449,7 @@ static void try_options(trireme_communicator *all, int number, void *context) {
     bad.cut_count = 2;
     REFUSED(invalid, "options.pipeline.cut_count is 2, but a schedule of 2 stages has 3 cuts");
     bad.cut_count = UINT64_MAX;
-    REFUSED(invalid, "options.pipeline.cut_count is 0");
+    REFUSED(invalid, "options.pipeline.cut_count is 18446744073709551615, above 262145");
     const uint64_t falling[] = {0, 5, 4}, late[] = {1, 4, 8}, empty[] = {0, 8, 8};
     bad.cuts = falling;
     REFUSED(invalid, "options.pipeline.cuts[2] is 4, below cuts[1], 5");
@@ -432,13 +530,15 @@ static void try_schedules(trireme_communicator *all, int number, void *context) 
         {"0F0 0B0 0REDUCE\n1F0 1B0\n", TRIREME_ERROR_UNSUPPORTED, "a trainer makes F, I, W, B"},
         {"0F0\n1F0 1B0\n", TRIREME_ERROR_INVALID_ARGUMENT, "cannot run"},
         {"0B0 0F0\n1F0 1B0\n", TRIREME_ERROR_INVALID_ARGUMENT, "cannot run"},
+        {"0F0 (0F1;0B0) 0B1\n1F0 1F1 1B0 1B1\n", TRIREME_ERROR_INVALID_ARGUMENT,
+         "cannot run with its messages"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; ++i) {
         trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
         trireme_pipeline_schedule *schedule = NULL;
         char text[128];
-        snprintf(text, sizeof text, "pipeline ranks=2 stages=2 micro_batches=1 placement=0,1\n%s",
-                 texts[i].text);
+        snprintf(text, sizeof text, "pipeline ranks=2 stages=2 micro_batches=%d placement=0,1\n%s",
+                 strstr(texts[i].text, "F1") != NULL ? 2 : 1, texts[i].text);
         EXPECT_STATUS(v, TRIREME_OK,
                       trireme_pipeline_schedule_parse(text, strlen(text), &schedule));
         pipeline.schedule = schedule;
@@ -545,7 +645,10 @@ int main(void) {
         cmocka_unit_test(a_failed_callback_is_known_everywhere),
         cmocka_unit_test(an_unwritten_gradient_is_known_everywhere),
         cmocka_unit_test(an_unwritten_input_gradient_does_not_train_another_stage),
+        cmocka_unit_test(a_gap_is_found_behind_untrained_layers_of_a_rank),
         cmocka_unit_test(ranks_that_disagree_hear_of_it),
+        cmocka_unit_test(data_ranks_cut_alike),
+        cmocka_unit_test(a_norm_is_that_of_all_stages),
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(schedules_are_checked),
         cmocka_unit_test(ranks_in_different_calls_hear_of_it),

@@ -201,6 +201,13 @@ static const char kReverse[] =
     "pipeline ranks=2 stages=2 micro_batches=6 placement=0,1\n"
     "0F0 0F1 0F2 0F3 0F4 0F5 0B5 0B4 0B3 0B2 0B1 0B0\n"
     "1F0 1F1 1F2 1F3 1F4 1F5 1B5 1B4 1B3 1B2 1B1 1B0\n";
+/* The gradients of all micro-batches are there before the first one is sent. */
+static const char kLateMessages[] =
+    "pipeline ranks=2 stages=2 micro_batches=6 placement=0,1\n"
+    "0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2 0F3 0SEND_F3 0F4 0SEND_F4 0F5 0SEND_F5 0RECV_B0 0B0 "
+    "0RECV_B1 0B1 0RECV_B2 0B2 0RECV_B3 0B3 0RECV_B4 0B4 0RECV_B5 0B5\n"
+    "1RECV_F0 1F0 1RECV_F1 1F1 1RECV_F2 1F2 1RECV_F3 1F3 1RECV_F4 1F4 1RECV_F5 1F5 1B0 1B1 1B2 1B3 "
+    "1B4 1B5 1SEND_B0 1SEND_B1 1SEND_B2 1SEND_B3 1SEND_B4 1SEND_B5\n";
 /* Halves along a V, in an order of their own each. */
 static const char kHalves[] =
     "pipeline ranks=2 stages=4 micro_batches=6 placement=0,1,1,0\n"
@@ -263,6 +270,73 @@ static void layers_in_halves_need_no_pipeline(void **state) {
             run_chain(&job, train);
         }
     }
+}
+
+static void gradients_that_are_sent_late_stay_as_they_are(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    for (int s = 0; s < 2; ++s) {
+        static struct job job;
+        job = (struct job){.strategy = TRIREME_STRATEGY_ZERO3,
+                           .data = 1,
+                           .ranks = 2,
+                           .stages_per_rank = 1,
+                           .text = kLateMessages,
+                           .leaves = LEAVES,
+                           .split = kSplits[s],
+                           .right = reproducible()};
+        run_chain(&job, train);
+    }
+}
+
+/* A loss scale that is a power of two changes no bit. */
+static void gradients_are_scaled_on_all_stages(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    const struct curve *const right = reproducible();
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+        for (int s = 0; s < 2; ++s) {
+            static struct job job;
+            job = (struct job){.strategy = 1 + (ranks + s) % TRIREME_STRATEGY_HYBRID_SHARD,
+                               .data = ranks < 4 ? 2 : 1,
+                               .ranks = ranks,
+                               .order = TRIREME_PIPELINE_ORDER_ZB_H1,
+                               .stages_per_rank = 1,
+                               .leaves = LEAVES,
+                               .split = kSplits[s],
+                               .loss_scale = 1024,
+                               .right = right};
+            run_chain(&job, train);
+        }
+    }
+}
+
+/* No other rank has a part in these models, so all waits are those for the pipeline. */
+static void wait_for_stages(trireme_communicator *all, int number, void *context) {
+    struct rank r = begin_rank(all, number, context);
+    make_rank(&r, all);
+    const trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
+    EXPECT_STATUS(r.verdict, TRIREME_OK, create_chain_trainer(&r, &pipeline));
+    for (int step = 0; step < STEPS; ++step) {
+        trireme_trainer_metrics metrics = TRIREME_TRAINER_METRICS_INIT;
+        EXPECT_STATUS(r.verdict, TRIREME_OK, trireme_trainer_step(r.trainer, &r, &metrics));
+        EXPECT(r.verdict, metrics.exposed_seconds > 0 && metrics.exposed_seconds < metrics.seconds);
+    }
+    end_rank(&r);
+}
+
+static void waits_for_stages_are_told(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    static struct job job;
+    job = (struct job){.strategy = TRIREME_STRATEGY_DATA_PARALLEL,
+                       .data = 1,
+                       .ranks = 3,
+                       .order = TRIREME_PIPELINE_ORDER_1F1B,
+                       .stages_per_rank = 1,
+                       .leaves = LEAVES,
+                       .norm = NO_NORM};
+    run_chain(&job, wait_for_stages);
 }
 
 static void messages_may_be_named(void **state) {
@@ -349,6 +423,9 @@ int main(void) {
         cmocka_unit_test(micro_batches_add_up_in_their_order),
         cmocka_unit_test(gradients_that_come_early_wait),
         cmocka_unit_test(layers_in_halves_need_no_pipeline),
+        cmocka_unit_test(gradients_that_are_sent_late_stay_as_they_are),
+        cmocka_unit_test(gradients_are_scaled_on_all_stages),
+        cmocka_unit_test(waits_for_stages_are_told),
         cmocka_unit_test(messages_may_be_named),
         cmocka_unit_test(slots_are_those_of_the_peak),
     };

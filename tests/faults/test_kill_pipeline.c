@@ -153,6 +153,15 @@ static void a_killed_rank_is_lost_on_all_axes(void **state) {
         "pipeline.before_allocate=kill@1",
         "agree.before_exchange=kill@2",
         "agree.after_exchange=kill@3",
+        "agree.before_exchange=kill@1",
+        "agree.before_exchange=kill@3",
+        "agree.before_exchange=kill@4",
+        "agree.before_exchange=kill@5",
+        "agree.before_exchange=kill@6",
+        "agree.before_exchange=kill@9",
+        "pipeline.before_sizes=kill@1",
+        "agree.before_exchange=kill@12",
+        "agree.before_exchange=kill@15",
     };
     const int meshes[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 3}};
     const trireme_pipeline_order orders[] = {TRIREME_PIPELINE_ORDER_1F1B,

@@ -73,11 +73,34 @@ Status check_kinds(const Schedule& schedule) {
   return Status::success();
 }
 
+template <class Numbers>
+std::string numbers_text(const Numbers& numbers) {
+  std::string text;
+  for (const auto number : numbers) {
+    text += std::to_string(number);
+    text += ' ';
+  }
+  return text;
+}
+
 std::uint64_t hash_of_schedule(const Schedule& schedule) {
   return kernels::hash(
       schedule.actions.data(), schedule.actions.size() * sizeof(Action),
       kernels::hash(schedule.rank_of.data(), schedule.rank_of.size() * sizeof(std::uint32_t),
                     schedule.micro_batches));
+}
+
+// The ranks of the pipeline hear first, then those of the model, then the pipeline hears what these
+// have found. No rank is in an agreement of a model before all of its ranks have sealed it.
+Status agree_on_both(const ShardView& shard, const std::shared_ptr<Communicator>& pipeline,
+                     const std::vector<Fact>& pipeline_facts, const std::vector<Fact>& model_facts,
+                     Status own) {
+  strategies::Link along;
+  along.communicator = pipeline;
+  along.timeout_ns = shard.link().timeout_ns;
+  own = agree(along, kCreatePipeline, pipeline_facts, own);
+  if (shard.check_sealed().ok()) own = agree(shard.link(), kCreatePipeline, model_facts, own);
+  return agree(along, kCreatePipeline, {}, own);
 }
 
 }  // namespace
@@ -113,39 +136,59 @@ Status PipelineTrainer::create(const std::shared_ptr<strategies::Optimizer>& opt
                                std::vector<Layer> layers, PipelineTrainerOptions options,
                                Status read, std::shared_ptr<PipelineTrainer>* out) {
   ShardView& shard = optimizer->model()->shard();
-  TRIREME_RETURN_IF_ERROR(shard.check_sealed());
-  std::shared_ptr<PipelineTrainer> trainer(
-      new PipelineTrainer(optimizer, std::move(layers), std::move(options)));
-  PipelineTrainer& made = *trainer;
-  Status ready = std::move(read);
-  if (ready.ok()) ready = made.check_model();
-  if (ready.ok()) ready = made.check_options();
-  if (ready.ok()) ready = made.check_layers();
-  TRIREME_RETURN_IF_ERROR(
-      made.agree_everywhere(made.pipeline_facts(), made.model_facts(), std::move(ready)));
+  const std::shared_ptr<Communicator> along = options.communicator;
+  if (read.ok()) read = shard.check_sealed();
+  std::shared_ptr<PipelineTrainer> trainer;
+  Status status = Status::success();
+  if (read.ok()) {
+    trainer.reset(new PipelineTrainer(optimizer, std::move(layers), std::move(options)));
+    status = trainer->prepare();
+  } else {
+    status = agree_on_both(shard, along, {}, {}, std::move(read));
+  }
+  if (status.ok()) {
+    *out = std::move(trainer);
+    return status;
+  }
+  // A group that has failed keeps this rank from the next agreement. Those who still come to it in
+  // another group hear of that.
+  const bool lost = !along->failure().ok();
+  const bool link_lost = trainer != nullptr && trainer->link_.communicator != nullptr &&
+                         !trainer->link_.communicator->failure().ok();
+  if (!lost && !link_lost && shard.link().communicator->failure().ok()) return status;
+  if (lost) shard.join(along);
+  shard.give_up(status);
+  if (lost) shard.leave(along);
+  return status;
+}
+
+Status PipelineTrainer::prepare() {
+  Status ready = check_model();
+  if (ready.ok()) ready = check_options();
+  if (ready.ok()) ready = check_layers();
+  TRIREME_RETURN_IF_ERROR(agree_everywhere(pipeline_facts(), model_facts(), std::move(ready)));
   ChildOptions child;
-  child.timeout_ns = made.link_.timeout_ns;
+  child.timeout_ns = link_.timeout_ns;
   std::shared_ptr<Communicator> group;
-  ready = duplicate(*made.options_.communicator, child, &group);
+  ready = duplicate(*options_.communicator, child, &group);
   if (ready.ok()) {
-    made.link_.communicator = std::move(group);
-    shard.join(made.link_.communicator);
+    link_.communicator = std::move(group);
+    shard_.join(link_.communicator);
   }
-  TRIREME_RETURN_IF_ERROR(made.agree_everywhere({}, {}, std::move(ready)));
-  made.layers_.find_units();
+  TRIREME_RETURN_IF_ERROR(agree_everywhere({}, {}, std::move(ready)));
+  layers_.find_units();
   std::vector<StageShape> stages;
-  TRIREME_RETURN_IF_ERROR(made.exchange_sizes(&stages));
+  TRIREME_RETURN_IF_ERROR(exchange_sizes(&stages));
   std::vector<bool> split;
-  for (std::uint64_t i = 0; i < made.layers_.size(); ++i) {
-    split.push_back(made.layers_[i].described.backward_weight != nullptr);
+  for (std::uint64_t i = 0; i < layers_.size(); ++i) {
+    split.push_back(layers_[i].described.backward_weight != nullptr);
   }
-  made.plan_ = plan_execution(made.schedule_, static_cast<std::uint32_t>(made.link_.rank()),
-                              std::move(stages), made.layers_.bytes(), split,
-                              made.sums_.layer_bytes(), is_by_pass(shard, made.schedule_));
-  made.gradients_.place(made.plan_.bytes(), true);
-  TRIREME_RETURN_IF_ERROR(made.agree_everywhere({}, {}, made.allocate()));
-  made.prepare_calls();
-  *out = std::move(trainer);
+  plan_ =
+      plan_execution(schedule_, static_cast<std::uint32_t>(link_.rank()), std::move(stages),
+                     layers_.bytes(), split, sums_.layer_bytes(), is_by_pass(shard_, schedule_));
+  gradients_.place(plan_.bytes(), true);
+  TRIREME_RETURN_IF_ERROR(agree_everywhere({}, {}, allocate()));
+  prepare_calls();
   return Status::success();
 }
 
@@ -162,6 +205,13 @@ Status PipelineTrainer::check_model() const {
     return unsupported(
         "a pipeline of a model with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD: other micro-batches "
         "still read the parameters; create the model without the flag");
+  }
+  const strategies::StepNorms& norms = optimizer_->norms();
+  if (norms.decides_together() && norms.group_identity() == 0 &&
+      options_.communicator->world_size() > 1) {
+    return invalid_argument(
+        "the optimizer has a max_norm or a loss_scale, but no norm_ranks: each stage would clip or "
+        "skip alone; create it with norm_ranks of all ranks of the model and the pipeline");
   }
   const strategies::AxisSums& sums = shard_.gradients().sums();
   if (sums.any() && !sums.at_once()) {
@@ -187,6 +237,11 @@ Status PipelineTrainer::check_options() const {
   if (const pipeline::Verdict verdict = pipeline::check(options_.schedule, {}, nullptr);
       !verdict.holds()) {
     return invalid_argument("options.pipeline.schedule cannot run: " + verdict.message);
+  }
+  // A pair receives for both of its actions first, and sends afterwards.
+  if (const pipeline::Verdict verdict = pipeline::check(schedule_, {}, nullptr); !verdict.holds()) {
+    return invalid_argument("options.pipeline.schedule cannot run with its messages: " +
+                            verdict.message);
   }
   const std::uint32_t leaves = shard_.options().leaves;
   if (leaves > 0) {
@@ -291,28 +346,22 @@ Status PipelineTrainer::check_layers() const {
 // ---- what ranks have in common ----
 
 std::vector<Fact> PipelineTrainer::pipeline_facts() const {
-  std::string cuts, placement;
-  for (const std::uint64_t cut : options_.cuts) {
-    cuts += std::to_string(cut);
-    cuts += ' ';
-  }
-  for (const std::uint32_t rank : schedule_.rank_of) {
-    placement += std::to_string(rank);
-    placement += ' ';
-  }
   std::vector<Fact> facts = {
       {"options.flags", std::to_string(options_.flags)},
       {"options.seed", std::to_string(options_.seed)},
       {"options.pipeline.flags", std::to_string(options_.pipeline_flags)},
-      {"options.pipeline.cuts", cuts},
+      {"options.pipeline.cuts", numbers_text(options_.cuts)},
       {"the micro-batches of options.pipeline.schedule", std::to_string(schedule_.micro_batches)},
-      {"the ranks of the stages of options.pipeline.schedule", placement},
+      {"the ranks of the stages of options.pipeline.schedule", numbers_text(schedule_.rank_of)},
       {"the ranks of the model", std::to_string(world_size())},
       {"this rank's place among those of the model", std::to_string(rank())},
       {"the leaves of the model", std::to_string(shard_.options().leaves)},
       {"the gradients of the model",
        shard_.options().gradients == TRIREME_GRADIENTS_SUM ? "sums" : "means"},
-      {"steps of the optimizer", std::to_string(optimizer_->step_count())}};
+      {"steps of the optimizer", std::to_string(optimizer_->step_count())},
+      // The ranks of each model have one group. So all ranks that a pipeline links have this one.
+      {"the group of norm_ranks", std::to_string(optimizer_->norms().group_identity())},
+      {"the loss scale", text_of(optimizer_->norms().loss_scale().scale())}};
   const bool tells = options_.schedule.actions.size() <= kMostToldActions;
   for (std::uint32_t rank = 0; rank < options_.schedule.ranks && tells; ++rank) {
     const auto list = options_.schedule.of(rank);
@@ -332,6 +381,9 @@ std::vector<Fact> PipelineTrainer::model_facts() const {
       {"options.flags", std::to_string(options_.flags)},
       {"options.micro_batches", std::to_string(options_.micro_batches)},
       {"options.seed", std::to_string(options_.seed)},
+      {"options.pipeline.flags", std::to_string(options_.pipeline_flags)},
+      {"options.pipeline.cuts", numbers_text(options_.cuts)},
+      {"the ranks of the stages of options.pipeline.schedule", numbers_text(schedule_.rank_of)},
       {"the rank in options.pipeline.communicator", std::to_string(options_.communicator->rank())},
       {"the hash of options.pipeline.schedule",
        std::to_string(hash_of_schedule(options_.schedule))}};
@@ -341,12 +393,7 @@ std::vector<Fact> PipelineTrainer::model_facts() const {
 
 Status PipelineTrainer::agree_everywhere(const std::vector<Fact>& pipeline,
                                          const std::vector<Fact>& model, Status own) const {
-  strategies::Link along;
-  along.communicator = options_.communicator;
-  along.timeout_ns = link_.timeout_ns;
-  own = agree(along, kCreatePipeline, pipeline, own);
-  own = agree(shard_.link(), kCreatePipeline, model, own);
-  return agree(along, kCreatePipeline, {}, own);
+  return agree_on_both(shard_, options_.communicator, pipeline, model, std::move(own));
 }
 
 // Each rank tells the sizes of its own stages.
@@ -384,20 +431,21 @@ Status PipelineTrainer::exchange_sizes(std::vector<StageShape>* out) {
   }
   Operation operation = strategies::in_place(link_, 0, OperationKind::all_gather, TRIREME_DTYPE_U64,
                                              all, words, memory);
-  TRIREME_RETURN_IF_ERROR(link_.run(std::move(operation)));
+  TRIREME_FAILPOINT("pipeline", "before_sizes");
+  Status fits = link_.run(std::move(operation));
   std::vector<std::uint64_t> outputs(stages);
-  Status fits = Status::success();
-  for (std::uint32_t stage = 0; stage < stages; ++stage) {
+  for (std::uint32_t stage = 0; stage < stages && fits.ok(); ++stage) {
     const Sizes told = all[std::uint64_t{schedule_.rank_of[stage]} * stages + stage];
     const std::uint64_t before = stage == 0 ? 0 : outputs[stage - 1];
     const bool empty = options_.cuts[stage + 1] == options_.cuts[stage];
     outputs[stage] = empty ? before : told.output;
-    if (fits.ok() && outputs[stage] > kMostBytes / schedule_.micro_batches) {
+    if (outputs[stage] > kMostBytes / schedule_.micro_batches) {
       fits = Status::failure(TRIREME_ERROR_CORRUPT,
                              "rank " + std::to_string(schedule_.rank_of[stage]) +
                                  " of the pipeline tells a size that no memory has");
+      break;
     }
-    if (!fits.ok() || told.expected == 0 || told.expected == before || stage == 0) continue;
+    if (told.expected == 0 || told.expected == before || stage == 0) continue;
     fits = invalid_argument("the first layer of stage " + std::to_string(stage) +
                             " has input_bytes " + std::to_string(told.expected) + ", but stage " +
                             std::to_string(stage - 1) + " puts out " + std::to_string(before));
@@ -406,7 +454,7 @@ Status PipelineTrainer::exchange_sizes(std::vector<StageShape>* out) {
     if (shape.stage > 0) shape.input_bytes = outputs[shape.stage - 1];
     shape.output_bytes = outputs[shape.stage];
   }
-  return fits;
+  return agree_everywhere({}, {}, std::move(fits));
 }
 
 // ---- memory ----
@@ -447,9 +495,6 @@ void PipelineTrainer::prepare_calls() {
     call.parameters = parameters_.data() + described.first_parameter;
     call.parameter_counts = counts_.data() + described.first_parameter;
   }
-  // Only if a stage before this rank's first one has parameters does anybody read its gradient; no
-  // rank knows that, so all inputs count as read.
-  if (layers_[0].number > 0) gaps_.need_all_inputs();
 }
 
 Status PipelineTrainer::info(trireme_trainer_info* out) const {

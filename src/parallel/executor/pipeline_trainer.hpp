@@ -41,7 +41,8 @@ class PipelineTrainer final : public strategies::StepCaller {
  public:
   using Layer = strategies::LayerTable::Layer;
 
-  // The boundary has read the options, with the outcome `read`.
+  // The boundary has read the options, with the outcome `read`. If that is a failure, the
+  // communicator alone is there, and its ranks hear of it.
   static Status create(const std::shared_ptr<strategies::Optimizer>& optimizer,
                        std::vector<Layer> layers, PipelineTrainerOptions options, Status read,
                        std::shared_ptr<PipelineTrainer>* out);
@@ -63,6 +64,7 @@ class PipelineTrainer final : public strategies::StepCaller {
 
   PipelineTrainer(const std::shared_ptr<strategies::Optimizer>& optimizer,
                   std::vector<Layer> layers, PipelineTrainerOptions options);
+  Status prepare();  // the collective part of create()
   Status check_model() const;
   Status check_options() const;
   Status check_layers() const;
@@ -77,6 +79,7 @@ class PipelineTrainer final : public strategies::StepCaller {
 
   Status pass(void* batch, bool trains, double* out_loss) override;
   std::uint32_t micro_batches() const override { return total_; }
+  std::uint64_t other_exposed_ns() const override { return link_.exposed_ns; }
   Status run_actions();
   Status act(const pipeline::Action& action);
   Status exchange(double* out_loss);

@@ -64,9 +64,26 @@ StageLayout lay_out(const StageShape& shape, const std::vector<strategies::Layer
   return layout;
 }
 
+// Whether each SEND_B follows the I or B that computes its gradient.
+bool sends_gradients_at_once(const Schedule& schedule) {
+  for (std::uint32_t rank = 0; rank < schedule.ranks; ++rank) {
+    const auto list = schedule.of(rank);
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (list[i].kind != TRIREME_PIPELINE_KIND_SEND_B) continue;
+      const bool follows = i > 0 && pipeline::is_backward(list[i - 1].kind) &&
+                           list[i - 1].stage == list[i].stage &&
+                           list[i - 1].micro_batch == list[i].micro_batch;
+      if (!follows) return false;
+    }
+  }
+  return true;
+}
+
 // Messages of a boundary that may wait: two, so that a rank goes on while its peer is late, or as
-// many as the schedule needs.
+// many as the schedule needs. A gradient takes its place before it is computed. If its message
+// begins later, each micro-batch has a place of its own, and no rank waits for a place.
 std::uint32_t waiting_messages(const Schedule& schedule) {
+  if (!sends_gradients_at_once(schedule)) return schedule.micro_batches;
   std::uint32_t count = std::min<std::uint32_t>(2, schedule.micro_batches);
   const auto goes = [&schedule](std::uint32_t buffers) {
     return pipeline::Walk(schedule, buffers)
