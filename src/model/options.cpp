@@ -212,6 +212,7 @@ sharding::Fact mesh_fact(const Mesh* mesh) {
 std::vector<sharding::Fact> describe(const ModelOptions& options, const Mesh* mesh) {
   std::vector<sharding::Fact> facts = {
       mesh_fact(mesh),
+      {"contents", options.contents == sharding::Contents::experts ? "experts" : "common"},
       {"options.strategy", strategy_name(options.strategy)},
       {"options.gradients", options.gradients == TRIREME_GRADIENTS_SUM ? "sum" : "average"},
       {"options.leaves", std::to_string(options.leaves)},

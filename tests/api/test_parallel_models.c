@@ -242,12 +242,74 @@ static void ask_for_leaves(trireme_communicator *communicator, int rank, void *c
     trireme_parallel_destroy(parallel);
 }
 
+/* The gradient of an expert from a micro-batch of one rank: all are different. */
+static double of_micro_batch(const trireme_parallel_info *info, const int32_t *at, uint32_t k) {
+    const int reader = (at[DATA] * info->shard + at[SHARD]) * info->expert + at[EXPERT];
+    return ((int)k * info->readers + reader) * info->context + at[CONTEXT];
+}
+
+/*
+ * The leaves of experts are those of the ranks that have the same ones: fewer by the ranks along
+ * expert. Their gradient is a mean over the leaves of the common model.
+ */
+static void train_experts_with_leaves(trireme_communicator *communicator, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_parallel *const parallel = make(v, communicator, job->sizes);
+    trireme_parallel_info info = TRIREME_PARALLEL_INFO_INIT;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_parallel_get_info(parallel, &info));
+    int32_t own[AXES];
+    EXPECT_STATUS(v, TRIREME_OK, trireme_parallel_get_coordinates(parallel, rank, own, AXES));
+    const uint32_t common = (uint32_t)(info.readers * info.context) * info.micro_batches;
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_ZERO1;
+    options.gradients = TRIREME_GRADIENTS_SUM;
+    options.leaves = common / (uint32_t)info.expert;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_parallel_create_model(parallel, TRIREME_PARALLEL_CONTENTS_EXPERTS,
+                                                &options, &model));
+    add(v, model, "w");
+    trireme_optimizer *const optimizer = optimize(v, model);
+    for (uint32_t k = 0; k < info.micro_batches; ++k) {
+        uint32_t leaf = 77;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_model_get_leaf(model, k, &leaf));
+        const int32_t copy = own[DATA] * info.shard + own[SHARD];
+        const int32_t place = copy * info.context + own[CONTEXT];
+        EXPECT(v, (int32_t)leaf == (int32_t)k * info.expert_gradient_ranks + place);
+        float gradient[ELEMENTS] = {0};
+        gradient[0] = (float)(of_micro_batch(&info, own, k) / common);
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_accumulate_flat(model, gradient, ELEMENTS, TRIREME_DTYPE_F32,
+                                                    0));
+    }
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step(optimizer));
+    double sum = 0;
+    for (int other = 0; other < job->world_size; ++other) {
+        int32_t at[AXES];
+        EXPECT_STATUS(v, TRIREME_OK, trireme_parallel_get_coordinates(parallel, other, at, AXES));
+        if (at[EXPERT] != own[EXPERT] || at[TENSOR] != own[TENSOR] ||
+            at[PIPELINE] != own[PIPELINE]) {
+            continue;
+        }
+        for (uint32_t k = 0; k < info.micro_batches; ++k) sum += of_micro_batch(&info, at, k);
+    }
+    float w[ELEMENTS] = {0};
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_gather_parameters(model, w, ELEMENTS, TRIREME_DTYPE_F32));
+    EXPECT(v, w[0] == -(float)(sum / common));
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+    trireme_parallel_destroy(parallel);
+}
+
 static void leaves_are_parts_of_the_batch(void **state) {
     (void)state;
     if (!ranks_make_groups()) skip();
     static const int32_t layouts[][AXES] = {
-        {1, 1, 1, 1, 1, 1}, {4, 1, 1, 1, 1, 1}, {2, 1, 2, 1, 1, 2}, {1, 2, 1, 1, 1, 2},
-        {2, 1, 1, 2, 1, 2}, {2, 1, 1, 1, 2, 1}, {1, 2, 1, 1, 2, 2},
+        {1, 1, 1, 1, 1, 1}, {4, 1, 1, 1, 1, 1}, {2, 1, 2, 1, 1, 2},
+        {1, 2, 1, 1, 1, 2}, {2, 1, 1, 2, 1, 2}, {2, 1, 1, 1, 2, 1},
+        {1, 2, 1, 1, 2, 2}, {1, 1, 1, 1, 1, 2}, {2, 1, 1, 1, 2, 2},
     };
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; ++i) {
         static struct job job;
@@ -257,10 +319,43 @@ static void leaves_are_parts_of_the_batch(void **state) {
         for (int axis = 0; axis < AXES; ++axis) job.world_size *= job.sizes[axis];
         run_ranks(job.world_size, ask_for_leaves, &job);
         assert_verdicts(job.verdicts, job.world_size);
+        run_ranks(job.world_size, train_experts_with_leaves, &job);
+        assert_verdicts(job.verdicts, job.world_size);
     }
 }
 
 /* ---- refusals ---- */
+
+/* With 1 rank along expert both contents lie on the same ranks, which compare them. */
+static void disagree_in_contents(trireme_communicator *communicator, int rank, void *context) {
+    struct verdict *const v = (struct verdict *)context + rank;
+    const int32_t sizes[AXES] = {2, 1, 1, 1, 1, 1};
+    trireme_parallel *const parallel = make(v, communicator, sizes);
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_ZERO1;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_parallel_create_model(parallel, rank, &options, &model));
+    trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+    const uint64_t elements = ELEMENTS;
+    parameter.name = "w";
+    parameter.dtype = TRIREME_DTYPE_F32;
+    parameter.dimensions = 1;
+    parameter.shape = &elements;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_seal(model));
+    EXPECT(v, strstr(trireme_last_error(), "contents is common on rank 0 and experts on rank 1") !=
+                  NULL);
+    trireme_model_destroy(model);
+    trireme_parallel_destroy(parallel);
+}
+
+static void other_contents_on_a_rank_are_a_mismatch(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    struct verdict verdicts[2] = {0};
+    run_ranks(2, disagree_in_contents, verdicts);
+    assert_verdicts(verdicts, 2);
+}
 
 static void average_experts(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const v = (struct verdict *)context + rank;
@@ -297,6 +392,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_train_as_sums_made_by_hand),
         cmocka_unit_test(leaves_are_parts_of_the_batch),
+        cmocka_unit_test(other_contents_on_a_rank_are_a_mismatch),
         cmocka_unit_test(an_average_of_experts_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
