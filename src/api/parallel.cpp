@@ -32,13 +32,14 @@ class ParallelHandles {
       : layout_(std::move(layout)), wish_(std::move(wish)), tensor_(std::move(tensor)) {}
   // Once: what is made before memory runs out ends with the object.
   void open() {
+    // First: if one axis or group has all ranks, its failure ends the waits along all, too.
+    add(layout_->wide(TRIREME_PARALLEL_GROUP_ALL), layout_->shared_all());
     const auto& axes = layout_->mesh()->axis_communicators();
     for (std::size_t i = 0; i < axes.size(); ++i) add(1u << i, axes[i]);
     add(layout_->wide(TRIREME_PARALLEL_GROUP_GRADIENTS),
         layout_->mesh()->spread(sharding::Contents::all));
     add(layout_->wide(TRIREME_PARALLEL_GROUP_EXPERT_GRADIENTS),
         layout_->mesh()->spread(sharding::Contents::experts));
-    add(layout_->wide(TRIREME_PARALLEL_GROUP_ALL), layout_->shared_all());
     if (wish_.schedule == nullptr) return;
     const pipeline::Schedule& schedule = wish_.schedule->schedule;
     pipeline::simulate(schedule, wish_.costs, {}, &times_);
@@ -46,7 +47,9 @@ class ParallelHandles {
         schedule)[static_cast<std::size_t>(layout_->coordinate(parallel::Axis::pipeline))];
   }
   ~ParallelHandles() {
-    for (const Group& each : groups_) trireme_communicator_destroy(each.handle);
+    for (auto each = groups_.rbegin(); each != groups_.rend(); ++each) {
+      trireme_communicator_destroy(each->handle);  // that of all ranks last
+    }
     layout_->mesh()->leave_model_groups();
     layout_->all().leave();
   }
@@ -135,9 +138,13 @@ Status read_layers(const trireme_pipeline_layer_costs* caller, std::uint64_t cou
   const auto take = [&](const trireme_pipeline_layer_costs& read,
                         const std::string& name) -> Status {
     out->push_back({read.seconds, read.bytes, read.kept_bytes});
-    return api::check_zero(name + ".reserved", read.reserved);
+    TRIREME_RETURN_IF_ERROR(api::check_zero(name + ".reserved", read.reserved));
+    if (read.bytes == 0) return Status::success();
+    return invalid_argument(name + ".bytes is " + std::to_string(read.bytes) +
+                            ", but must be 0: a parallel object has no limit of parameters");
   };
-  return api::read_list(caller, count, "layers", take);
+  TRIREME_RETURN_IF_ERROR(api::read_list(caller, count, "layers", take));
+  return pipeline::check_layers(*out);
 }
 
 }  // namespace
@@ -291,19 +298,29 @@ trireme_status trireme_parallel_create_communicator(const trireme_parallel* para
                                                     trireme_communicator** out_communicator) {
   return with_parallel(
       __func__, parallel, [&](const ParallelHandles&, const ParallelLayout& layout) -> Status {
-        TRIREME_RETURN_IF_ERROR(check_axes(axes));
-        ChildOptions options;
-        TRIREME_RETURN_IF_ERROR(api::read_group_options(caller, &options));
-        TRIREME_RETURN_IF_ERROR(api::require(out_communicator, "out_communicator"));
-        std::vector<std::size_t> which;
-        for (std::size_t i = 0; i < parallel::kAxes; ++i) {
-          if ((axes >> i & 1) != 0) which.push_back(i);
-        }
-        std::shared_ptr<Communicator> child;
-        TRIREME_RETURN_IF_ERROR(
-            layout.mesh()->make_communicator(std::move(which), options, &child));
-        *out_communicator = api::insert<trireme_communicator>(std::move(child));
-        return Status::success();
+        return together(layout.all(), [&]() -> Status {
+          ChildOptions options;
+          // The peers hear of what is wrong here alone.
+          Status own = check_axes(axes);
+          if (own.ok()) own = api::read_group_options(caller, &options);
+          if (own.ok()) own = api::require(out_communicator, "out_communicator");
+          const std::uint64_t timeout_ns =
+              options.timeout_ns == 0 ? layout.all().timeout_ns() : options.timeout_ns;
+          const Deadline deadline = Deadline::after(timeout_ns);
+          TRIREME_RETURN_IF_ERROR(layout.agree("trireme_parallel_create_communicator",
+                                               {{"axes", std::to_string(axes)}}, own, timeout_ns));
+          // Nothing is left of a deadline that has passed; 0 would mean another one.
+          options.timeout_ns = std::max<std::uint64_t>(deadline.remaining_ns(), 1);
+          std::vector<std::size_t> which;
+          for (std::size_t i = 0; i < parallel::kAxes; ++i) {
+            if ((axes >> i & 1) != 0) which.push_back(i);
+          }
+          std::shared_ptr<Communicator> child;
+          TRIREME_RETURN_IF_ERROR(
+              layout.mesh()->make_communicator(std::move(which), options, &child));
+          *out_communicator = api::insert<trireme_communicator>(std::move(child));
+          return Status::success();
+        });
       });
 }
 

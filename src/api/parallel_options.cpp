@@ -1,6 +1,7 @@
 #include "api/parallel_options.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -110,6 +111,39 @@ void add_actions(const pipeline::Schedule& schedule, std::vector<sharding::Fact>
   }
 }
 
+// Ranks with other costs would search another schedule, or refuse another one.
+void add_costs(const pipeline::Costs& costs, std::vector<sharding::Fact>* facts) {
+  const auto exact = [](double number) {
+    char text[64];
+    std::snprintf(text, sizeof text, "%a", number);
+    return std::string(text);
+  };
+  const std::string name = "options.costs.";
+  facts->push_back({name + "overhead", exact(costs.overhead)});
+  facts->push_back({name + "latency", exact(costs.latency)});
+  facts->push_back({name + "bytes_per_second", exact(costs.bytes_per_second)});
+  for (std::size_t i = 0; i < costs.stages.size(); ++i) {
+    const pipeline::StageCosts& stage = costs.stages[i];
+    std::string value;
+    const auto add = [&value](const char* field, const std::string& number) {
+      value.append(value.empty() ? "" : ", ").append(field).append(" ").append(number);
+    };
+    add("forward", exact(stage.forward));
+    add("backward", exact(stage.backward));
+    add("input", exact(stage.input));
+    add("weight", exact(stage.weight));
+    add("recompute", exact(stage.recompute));
+    add("gather", exact(stage.gather));
+    add("reduce", exact(stage.reduce));
+    add("kept_bytes", std::to_string(stage.kept_bytes));
+    add("held_bytes", std::to_string(stage.held_bytes));
+    add("checkpoint_bytes", std::to_string(stage.checkpoint_bytes));
+    add("parameter_bytes", std::to_string(stage.parameter_bytes));
+    add("message_bytes", std::to_string(stage.message_bytes));
+    facts->push_back({name + "stages[" + std::to_string(i) + "]", std::move(value)});
+  }
+}
+
 Status make_schedule_of(const trireme_parallel_options& options, ParallelWish* out) {
   const auto ranks =
       static_cast<std::uint32_t>(out->layout.sizes[static_cast<std::size_t>(Axis::pipeline)]);
@@ -123,6 +157,7 @@ Status make_schedule_of(const trireme_parallel_options& options, ParallelWish* o
   pipeline::Limits limits;
   if (options.costs != nullptr) {
     TRIREME_RETURN_IF_ERROR(read_pipeline_costs(options.costs, stages, &out->costs));
+    add_costs(out->costs, &out->layout.facts);
     if (options.activation_limit_bytes != 0) {
       limits.bytes.assign(ranks, options.activation_limit_bytes);
     }
@@ -170,6 +205,7 @@ Status read_parallel_options(const trireme_parallel_options* caller, std::int32_
       {"options.order", std::to_string(options.order)},
       {"options.placement", std::to_string(options.placement)},
       {"options.stages_per_rank", std::to_string(std::max(options.stages_per_rank, 1u))},
+      {"options.costs", options.costs != nullptr ? "set" : "not set"},
       {"options.tensor_options", options.tensor_options != nullptr ? "set" : "not set"}};
   TRIREME_RETURN_IF_ERROR(read_tensor(options, out));
   if (layout.sizes[static_cast<std::size_t>(Axis::pipeline)] > 1) {

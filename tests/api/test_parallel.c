@@ -460,7 +460,6 @@ static void cut(trireme_communicator *communicator, int rank, void *context) {
         const bool slow = info.data_rank == i % info.data;
         layers[i] = (trireme_pipeline_layer_costs)TRIREME_PIPELINE_LAYER_COSTS_INIT;
         layers[i].seconds = own ? layer_seconds[i] * (slow ? 1 : 0.5) : 0;
-        layers[i].bytes = 1u << 30; /* no activations */
         layers[i].kept_bytes = own && slow ? layer_kept[i] : 0;
     }
     uint64_t cuts[4] = {77, 77, 77, 77};
@@ -564,6 +563,42 @@ static void stages_of_a_v_count_together(void **state) {
     if (!ranks_make_groups()) skip();
     struct verdict verdicts[2] = {0};
     run_ranks(2, cut_along_a_v, verdicts);
+    assert_verdicts(verdicts, 2);
+}
+
+/* GPipe keeps all micro-batches of a step, however many: here 65. */
+static void keep_many(trireme_communicator *communicator, int rank, void *context) {
+    struct verdict *const v = (struct verdict *)context + rank;
+    static const double seconds[] = {1, 1, 1, 3};
+    for (uint64_t limit = 129; limit <= 130; ++limit) {
+        trireme_parallel_options options = TRIREME_PARALLEL_OPTIONS_INIT;
+        options.pipeline = 2;
+        options.micro_batches = 65;
+        options.order = TRIREME_PIPELINE_ORDER_GPIPE;
+        options.activation_limit_bytes = limit;
+        trireme_pipeline_layer_costs layers[4];
+        for (int i = 0; i < 4; ++i) {
+            layers[i] = (trireme_pipeline_layer_costs)TRIREME_PIPELINE_LAYER_COSTS_INIT;
+            layers[i].seconds = seconds[i];
+            layers[i].kept_bytes = i < 3;
+        }
+        trireme_parallel *parallel = NULL;
+        EXPECT_STATUS(v, TRIREME_OK, trireme_parallel_create(communicator, &options, &parallel));
+        uint64_t cuts[3] = {77, 77, 77};
+        double slowest = 0;
+        /* The fastest cut is behind layer 2, where rank 0 would keep 195 bytes. */
+        EXPECT_STATUS(v, limit < 130 ? TRIREME_ERROR_INVALID_ARGUMENT : TRIREME_OK,
+                      trireme_parallel_partition(parallel, layers, 4, cuts, 3, &slowest));
+        EXPECT(v, cuts[1] == (limit < 130 ? 77 : 2) && slowest == (limit < 130 ? 0 : 4));
+        trireme_parallel_destroy(parallel);
+    }
+}
+
+static void cuts_are_found_with_many_micro_batches(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    struct verdict verdicts[2] = {0};
+    run_ranks(2, keep_many, verdicts);
     assert_verdicts(verdicts, 2);
 }
 
@@ -711,6 +746,7 @@ int main(void) {
         cmocka_unit_test(the_best_schedule_is_within_the_limit),
         cmocka_unit_test(all_ranks_get_the_fastest_cuts),
         cmocka_unit_test(stages_of_a_v_count_together),
+        cmocka_unit_test(cuts_are_found_with_many_micro_batches),
         cmocka_unit_test(a_job_without_a_pipeline_has_one_stage),
         cmocka_unit_test(the_tensor_object_is_that_of_its_axis),
         cmocka_unit_test(an_object_and_its_communicators_end_in_any_order),

@@ -173,18 +173,32 @@ static void other_ranks_hear_of_wrong_options(void **state) {
 static const char other_order[] =
     "pipeline ranks=2 stages=2 micro_batches=2 placement=0,1\n"
     "0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n";
+static const char turned[] =
+    "pipeline ranks=2 stages=2 micro_batches=2 placement=1,0\n"
+    "1F0 1F1 1B0 1B1\n0F0 0F1 0B0 0B1\n";
 #define STAGE(f, i, w) \
     { .struct_size = sizeof(trireme_pipeline_stage_costs), .forward = f, .input = i, .weight = w }
 static const trireme_pipeline_stage_costs even[] = {STAGE(1, 1, 1), STAGE(1, 1, 1), STAGE(1, 1, 1),
                                                     STAGE(1, 1, 1)};
 static const trireme_pipeline_stage_costs odd_ones[] = {STAGE(9, 1, 1), STAGE(1, 5, 1),
                                                         STAGE(1, 1, 9), STAGE(2, 7, 1)};
+static const trireme_pipeline_stage_costs odd_at_the_end[] = {STAGE(1, 1, 1), STAGE(1, 1, 2)};
 static const trireme_pipeline_costs even_costs = {.struct_size = sizeof even_costs,
                                                   .stages = even,
                                                   .stage_count = 4};
 static const trireme_pipeline_costs odd_costs = {.struct_size = sizeof odd_costs,
                                                  .stages = odd_ones,
                                                  .stage_count = 4};
+static const trireme_pipeline_costs two_costs = {.struct_size = sizeof two_costs,
+                                                 .stages = even,
+                                                 .stage_count = 2};
+static const trireme_pipeline_costs two_odd_costs = {.struct_size = sizeof two_odd_costs,
+                                                     .stages = odd_at_the_end,
+                                                     .stage_count = 2};
+static const trireme_pipeline_costs far_costs = {.struct_size = sizeof far_costs,
+                                                 .stages = even,
+                                                 .stage_count = 2,
+                                                 .latency = 0.5};
 static const trireme_tensor_options four_blocks = {.struct_size = sizeof four_blocks, .blocks = 4};
 static const trireme_tensor_options eight_blocks = {.struct_size = sizeof eight_blocks,
                                                     .blocks = 8};
@@ -223,7 +237,21 @@ static const struct {
              .stages_per_rank = 2, .costs = &even_costs),
      OPTIONS(.data = 2, .pipeline = 2, .micro_batches = 4, .order = TRIREME_PIPELINE_ORDER_BEST,
              .stages_per_rank = 2, .costs = &odd_costs),
-     "the rank of stage 2 of the schedule is "},
+     "options.costs.stages[0] is forward 0x1p+0, backward "},
+    {OPTIONS(.data = 2, .pipeline = 2, .micro_batches = 2),
+     OPTIONS(.data = 2, .pipeline = 2, .micro_batches = 2, .costs = &two_costs),
+     "options.costs is not set on rank 0 and set on rank 3"},
+    {OPTIONS(.data = 2, .pipeline = 2, .micro_batches = 2, .costs = &two_costs),
+     OPTIONS(.data = 2, .pipeline = 2, .micro_batches = 2, .costs = &far_costs),
+     "options.costs.latency is 0x0p+0 on rank 0 and 0x1p-1 on rank 3"},
+    {OPTIONS(.data = 2, .pipeline = 2, .micro_batches = 2, .order = TRIREME_PIPELINE_ORDER_GPIPE,
+             .costs = &two_costs),
+     OPTIONS(.data = 2, .pipeline = 2, .micro_batches = 2, .order = TRIREME_PIPELINE_ORDER_GPIPE,
+             .costs = &two_odd_costs),
+     "options.costs.stages[1] is forward 0x1p+0, backward "},
+    {OPTIONS(.data = 2, .pipeline = 2, .schedule_text = two_ranks),
+     OPTIONS(.data = 2, .pipeline = 2, .schedule_text = turned),
+     "the rank of stage 0 of the schedule is 0 on rank 0 and 1 on rank 3"},
     {OPTIONS(.data = 4), OPTIONS(.data = 4, .tensor_options = &four_blocks),
      "options.tensor_options is not set on rank 0 and set on rank 3"},
     {OPTIONS(.data = 4, .tensor_options = &four_blocks),
@@ -365,6 +393,12 @@ static void call_wrongly(trireme_communicator *communicator, int rank, void *con
     EXPECT_STATUS(v, BAD, trireme_parallel_create_communicator(parallel, 65, NULL, &group));
     EXPECT_STATUS(v, BAD, trireme_parallel_create_communicator(parallel, 1, NULL, NULL));
     EXPECT(v, group == NULL);
+    EXPECT_STATUS(v, BAD,
+                  trireme_parallel_create_communicator(parallel, rank == 2 ? 64 : 1, NULL, &group));
+    EXPECT(v, says(rank == 2 ? "axes is 64" : "rank 2 answered INVALID_ARGUMENT"));
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH,
+                  trireme_parallel_create_communicator(parallel, rank == 2 ? 8 : 1, NULL, &group));
+    EXPECT(v, says("axes is 1 on rank 0 and 8 on rank 2") && group == NULL);
     uint32_t stage = 0;
     uint64_t count = 0, first = 0;
     EXPECT_STATUS(v, BAD, trireme_parallel_get_stages(parallel, 2, &stage, 1, &count));
@@ -417,8 +451,21 @@ static void call_wrongly(trireme_communicator *communicator, int rank, void *con
     EXPECT(v, says("layer_count is 3 on rank 0 and 2 on rank 1"));
     layers[0].seconds = odd ? 0.0 / (rank - 1.0) : 1;
     EXPECT_STATUS(v, BAD, trireme_parallel_partition(parallel, layers, 3, cuts, 3, NULL));
-    EXPECT(v, says("seconds of layer 0 are") && cuts[0] == 77);
+    EXPECT(v, says(odd ? "seconds of layer 0 are" : "rank 1 answered INVALID_ARGUMENT"));
+    /* Not the largest number of all ranks. */
+    layers[0].seconds = odd ? -5 : 1;
+    EXPECT_STATUS(v, BAD, trireme_parallel_partition(parallel, layers, 3, cuts, 3, NULL));
+    EXPECT(v, says(odd ? "seconds of layer 0 are -5" : "rank 1 answered INVALID_ARGUMENT"));
     layers[0].seconds = 1;
+    layers[2].kept_bytes = odd ? (1ULL << 40) + 1 : 0;
+    EXPECT_STATUS(v, BAD, trireme_parallel_partition(parallel, layers, 3, cuts, 3, NULL));
+    EXPECT(v, says(odd ? "bytes of layer 2 are above 2^40" : "rank 1 answered INVALID_ARGUMENT"));
+    layers[2].kept_bytes = 0;
+    layers[1].bytes = odd ? 1 : 0;
+    EXPECT_STATUS(v, BAD, trireme_parallel_partition(parallel, layers, 3, cuts, 3, NULL));
+    EXPECT(v, says(odd ? "layers[1].bytes is 1, but must be 0" : "rank 1 answered"));
+    EXPECT(v, cuts[0] == 77);
+    layers[1].bytes = 0;
     EXPECT_STATUS(v, TRIREME_OK, trireme_parallel_partition(parallel, layers, 3, cuts, 3, NULL));
     EXPECT(v, cuts[0] == 0 && cuts[1] >= 1 && cuts[1] <= 2 && cuts[2] == 3);
     trireme_parallel_destroy(parallel);

@@ -196,7 +196,7 @@ Status ParallelLayout::cut(const std::vector<pipeline::LayerCosts>& layers,
   }
   pipeline::PartitionOptions whole;
   if (options_.activation_limit_bytes != 0) whole.limits = {options_.activation_limit_bytes};
-  return pipeline::partition(without_parameters(layers), whole, out);
+  return pipeline::partition(layers, whole, out);
 }
 
 Status ParallelLayout::partition(std::vector<pipeline::LayerCosts> layers, const Status& own,
@@ -207,18 +207,15 @@ Status ParallelLayout::partition(std::vector<pipeline::LayerCosts> layers, const
   TRIREME_RETURN_IF_ERROR(
       strategies::agree(link, call, {{"layer_count", std::to_string(layers.size())}}, own));
   std::vector<double> seconds;
-  std::vector<std::uint64_t> bytes;
+  std::vector<std::uint64_t> kept;
   for (const pipeline::LayerCosts& layer : layers) {
     seconds.push_back(layer.seconds);
-    bytes.push_back(layer.bytes);
-    bytes.push_back(layer.kept_bytes);
+    kept.push_back(layer.kept_bytes);
   }
-  if (!layers.empty()) {
-    TRIREME_RETURN_IF_ERROR(take_largest(link, TRIREME_DTYPE_F64, &seconds));
-    TRIREME_RETURN_IF_ERROR(take_largest(link, TRIREME_DTYPE_U64, &bytes));
-  }
+  TRIREME_RETURN_IF_ERROR(take_largest(link, TRIREME_DTYPE_F64, &seconds));
+  TRIREME_RETURN_IF_ERROR(take_largest(link, TRIREME_DTYPE_U64, &kept));
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    layers[i] = {seconds[i], bytes[2 * i], bytes[2 * i + 1]};
+    layers[i] = {seconds[i], 0, kept[i]};
   }
   pipeline::Partition found;
   const Status done = cut(layers, &found);

@@ -68,7 +68,8 @@ class ParallelLayout {
   // Of a coordinate on pipeline, ascending.
   Status find_stages(std::int32_t pipeline_rank, std::vector<std::uint32_t>* out) const;
   Status find_stage_rank(std::uint32_t stage, std::int32_t* out) const;
-  // Collective over all ranks. `own`: whether this rank's costs could be read.
+  // Collective over all ranks. `own`: whether this rank's costs could be read and are sound. If so,
+  // there are layers, and they have no bytes of parameters.
   Status partition(std::vector<pipeline::LayerCosts> layers, const Status& own,
                    pipeline::Partition* out) const;
 

@@ -33,18 +33,11 @@ Status find_placement(const pipeline::Schedule& schedule, pipeline::PartitionOpt
       "the stages of the schedule lie neither as LOOP nor as V nor as WAVE, as a partition needs");
 }
 
-constexpr std::uint64_t kMostInFlight = 64;  // of a partition
-
 }  // namespace
 
 std::vector<std::uint64_t> kept_micro_batches(const pipeline::Schedule& schedule) {
   return pipeline::peak_bytes(schedule,
                               keeping_costs(std::vector<std::uint64_t>(schedule.stages(), 1)));
-}
-
-std::vector<pipeline::LayerCosts> without_parameters(std::vector<pipeline::LayerCosts> layers) {
-  for (pipeline::LayerCosts& layer : layers) layer.bytes = 0;
-  return layers;
 }
 
 Status cut_into_stages(const std::vector<pipeline::LayerCosts>& layers,
@@ -53,15 +46,12 @@ Status cut_into_stages(const std::vector<pipeline::LayerCosts>& layers,
   pipeline::PartitionOptions options;
   TRIREME_RETURN_IF_ERROR(find_placement(schedule, &options));
   const std::vector<std::uint64_t> kept = kept_micro_batches(schedule);
-  // With one stage a rank, its peak is that of the stage, and the limit is exact.
-  const bool exact =
-      options.stages_per_rank == 1 && *std::max_element(kept.begin(), kept.end()) <= kMostInFlight;
-  if (limit_bytes != 0 && exact) {
-    options.limits.assign(schedule.ranks, limit_bytes);
-    options.in_flight.assign(kept.begin(), kept.end());
+  // With one stage a rank, its peak is what the stage keeps of a micro-batch, so many times.
+  if (limit_bytes != 0 && options.stages_per_rank == 1) {
+    for (const std::uint64_t times : kept) options.limits.push_back(limit_bytes / times);
   }
   pipeline::Partition found;
-  TRIREME_RETURN_IF_ERROR(pipeline::partition(without_parameters(layers), options, &found));
+  TRIREME_RETURN_IF_ERROR(pipeline::partition(layers, options, &found));
   if (limit_bytes != 0) {
     std::vector<std::uint64_t> stages;
     for (std::uint32_t stage = 0; stage < schedule.stages(); ++stage) {

@@ -12,13 +12,12 @@
 
 namespace trireme::parallel {
 
-// The most micro-batches that each rank keeps activations of, each stage counted: from F until W.
+// The most micro-batches that each rank keeps activations of, each stage counted: from F until W,
+// or from R if the schedule recomputes them.
 std::vector<std::uint64_t> kept_micro_batches(const pipeline::Schedule& schedule);
 
-// The same layers without the bytes of their parameters.
-std::vector<pipeline::LayerCosts> without_parameters(std::vector<pipeline::LayerCosts> layers);
-
 // Cuts layers into the stages of a schedule, within a limit of activations for each rank; 0: none.
+// The layers have no bytes of parameters.
 Status cut_into_stages(const std::vector<pipeline::LayerCosts>& layers,
                        const pipeline::Schedule& schedule, std::uint64_t limit_bytes,
                        pipeline::Partition* out);

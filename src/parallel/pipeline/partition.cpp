@@ -188,6 +188,8 @@ class Cutter {
   std::vector<std::unordered_map<std::uint64_t, Value>> memo_{};
 };
 
+}  // namespace
+
 Status check_layers(const std::vector<LayerCosts>& layers) {
   if (layers.empty() || layers.size() > kMostLayers) {
     return invalid_argument("a partition has 1 to " + std::to_string(kMostLayers) +
@@ -205,8 +207,6 @@ Status check_layers(const std::vector<LayerCosts>& layers) {
   }
   return Status::success();
 }
-
-}  // namespace
 
 Status partition(const std::vector<LayerCosts>& layers, const PartitionOptions& options,
                  Partition* out) {

@@ -28,6 +28,9 @@ struct Partition {
   double seconds = 0;                 // LOOP: of the slowest stage. Else of the slowest rank.
 };
 
+// Refuses too many layers or none, and costs that are negative, NaN, infinite or too large.
+Status check_layers(const std::vector<LayerCosts>& layers);
+
 // Optimal, by dynamic programming. LOOP: the largest stage is smallest, and each stage is within
 // the limit of its rank. V and WAVE: the stages of a rank count together, in time and bytes.
 Status partition(const std::vector<LayerCosts>& layers, const PartitionOptions& options,
