@@ -216,11 +216,14 @@ typedef struct trireme_parallel_info {
     uint32_t has_last_stage;
     /** 1 if there is a tensor object. */
     uint32_t has_tensor;
-    /** The order of the schedule; 0 without a pipeline, and for a text. */
+    /**
+     * The order of the schedule. BEST: the order that the search began with. 0 without a pipeline,
+     * and for a text.
+     */
     trireme_pipeline_order order;
     /**
      * The most micro-batches that this rank keeps activations of, each stage counted: from F until
-     * W. 1 without a pipeline.
+     * W, or from R if the schedule recomputes them. 1 without a pipeline.
      */
     uint64_t kept_micro_batches;
     /**
@@ -244,7 +247,9 @@ typedef struct trireme_parallel_info {
  * Collective: blocks until all ranks have met. All ranks give the same options; only `timeout_ns`,
  * and the provider of products in `tensor_options`, may differ. A rank whose options are wrong
  * fails with its reason, and the others fail with its status and number. Keeps no pointer into
- * `options`, but for user_data of the provider. Does not use the communicator after it returns.
+ * `options`, but for user_data of the provider. The object is a child of the
+ * communicator (communicator.h): if the communicator fails, so does the object. The caller may
+ * destroy the communicator afterwards.
  *
  * @param communicator  All ranks.
  * @param options       The layout. Required.
@@ -351,6 +356,7 @@ trireme_parallel_get_rank(const trireme_parallel *parallel, const int32_t *coord
  * Gives a communicator that the object has made: of one axis, of TRIREME_PARALLEL_GROUP_GRADIENTS,
  * of TRIREME_PARALLEL_GROUP_EXPERT_GRADIENTS or of all ranks. Its ranks are in ascending order.
  * Axes of 1 rank count for nothing: with data alone, data and all axes give the same communicator.
+ * If the communicator of all ranks fails or is aborted, so do all others of the object.
  *
  * Does not block. Every call gives the same handle.
  *
@@ -373,8 +379,9 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_parallel_get_communicat
 /**
  * Makes a communicator over any axes together. It is the caller's, and lives on without the object.
  *
- * Collective over all ranks of the object. Blocks until the ranks of this rank's group have met.
- * Its ranks are in ascending order. Keeps no pointer.
+ * Collective over all ranks of the object: blocks until all have met. A rank whose arguments are
+ * wrong fails with its reason, and the others fail with its status and number. The ranks of the
+ * communicator are in ascending order. Keeps no pointer.
  *
  * @param parallel  The object.
  * @param axes      Bits of TRIREME_PARALLEL_AXIS_*, the same on all ranks.
@@ -409,13 +416,19 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_parallel_create_communi
  * context, and ranks along expert have models of their own, as along tensor and pipeline.
  *
  * Local: does not wait for the peers. Keeps no pointer into `options`. All ranks make these calls
- * in one order, with the same contents.
+ * in one order, with the same contents. With 1 rank along expert, other contents on a rank are
+ * MISMATCH when the model is sealed. With more, other ranks meet there: they wait for each other
+ * until the deadline, and get TIMEOUT.
  *
  * Averages: ranks along context see parts of the same rows. So each hands in the gradient of the
  * mean loss over its own positions, and has as many of them as the others. An expert's gradient has
  * summands of rows of all ranks along expert, but a rank cannot tell how many. So EXPERTS with
- * several of them takes TRIREME_GRADIENTS_SUM alone: multiply their gradients by 1 / gradient_ranks
- * of the info.
+ * several of them takes TRIREME_GRADIENTS_SUM alone. Multiply their gradients by 1 / gradient_ranks
+ * of the info, as the average of COMMON does. With `leaves` that divides by its leaves, so multiply
+ * by 1 / (leaves of COMMON).
+ *
+ * Leaves: with readers * micro_batches parts of a batch, COMMON has parts * context leaves. EXPERTS
+ * has parts * context / expert leaves, as its ranks along expert have models of their own.
  *
  * @param parallel  The object.
  * @param contents  TRIREME_PARALLEL_CONTENTS_*.
@@ -526,11 +539,13 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_parallel_get_stage_rank
  * layers that it has not measured. All ranks get the same cuts, and compare them.
  *
  * With activation_limit_bytes no rank keeps more than that: a layer's kept_bytes count from F until
- * W of each micro-batch, in the order of the schedule. With several stages a rank, the fastest cuts
+ * W of each micro-batch, in the order of the schedule. If it recomputes them they count from R on,
+ * and what F keeps for R counts for nothing. With several stages a rank, the fastest cuts
  * are made first, and are refused if they need more.
  *
  * @param parallel     The object.
- * @param layers       Costs of the layers, in order.
+ * @param layers       Costs of the layers, in order. `bytes` must be 0: the object has no limit of
+ *                     parameters.
  * @param layer_count  Layers, 1 to 65,536. Each stage has one at least.
  * @param[out] cuts    The first layer of each stage, and layer_count. Not written on failure.
  * @param cut_count    Numbers at `cuts`: the stages of all ranks, and 1.
@@ -538,8 +553,9 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_parallel_get_stage_rank
  *                     NULL: not told. Not written on failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live parallel object of this process.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  As for trireme_partition(), on this rank or another one.
- * Or no cut is within activation_limit_bytes, or the fastest one is not.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  As for trireme_partition(), or `bytes` of a layer are
+ * set, on this rank or another one. Or no cut is within activation_limit_bytes, or the fastest one
+ * is not.
  * @retval TRIREME_ERROR_INVALID_STATE  This is a completion callback of a communicator of all
  * ranks.
  * @retval TRIREME_ERROR_UNSUPPORTED  As for trireme_partition(). Or the stages of a text lie
@@ -563,8 +579,9 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_parallel_partition(
  *
  * A global batch of B rows has readers * micro_batches parts of neighbouring rows. Part i has the
  * rows from iB/n up to, but without, (i+1)B/n, rounded down. Micro-batch k of reader r is part
- * k * readers + r. Ranks of one reader have the same rows. So leaf l of a reproducible model is
- * part l, if context has 1 rank.
+ * k * readers + r. Ranks of one reader have the same rows. So leaf l of a reproducible COMMON model
+ * is part l, if context has 1 rank. Leaf k of a rank is the one of its micro-batch k, in COMMON and
+ * EXPERTS (trireme_model_get_leaf()).
  *
  * If the parts are of different sizes, a mean of their means is not the mean over all rows.
  *

@@ -172,12 +172,15 @@ namespace Trireme
         /// <summary>1 if there is a tensor object.</summary>
         public uint HasTensor;
 
-        /// <summary>The order of the schedule; 0 without a pipeline, and for a text.</summary>
+        /// <summary>
+        /// The order of the schedule. BEST: the order that the search began with. 0 without a
+        /// pipeline, and for a text.
+        /// </summary>
         public int Order;
 
         /// <summary>
         /// The most micro-batches that this rank keeps activations of, each stage counted: from F
-        /// until W. 1 without a pipeline.
+        /// until W, or from R if the schedule recomputes them. 1 without a pipeline.
         /// </summary>
         public ulong KeptMicroBatches;
 
@@ -274,7 +277,8 @@ namespace Trireme
         /// Gives a communicator that the object has made: of one axis, of
         /// TRIREME_PARALLEL_GROUP_GRADIENTS, of TRIREME_PARALLEL_GROUP_EXPERT_GRADIENTS or of all
         /// ranks. Its ranks are in ascending order. Axes of 1 rank count for nothing: with data
-        /// alone, data and all axes give the same communicator.
+        /// alone, data and all axes give the same communicator. If the communicator of all ranks
+        /// fails or is aborted, so do all others of the object.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_parallel_get_communicator(

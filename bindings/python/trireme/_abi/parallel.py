@@ -153,10 +153,11 @@ class trireme_parallel_info(Structure):
         ("has_last_stage", c_uint32),
         # 1 if there is a tensor object.
         ("has_tensor", c_uint32),
-        # The order of the schedule; 0 without a pipeline, and for a text.
+        # The order of the schedule. BEST: the order that the search began with. 0 without a
+        # pipeline, and for a text.
         ("order", c_int32),
         # The most micro-batches that this rank keeps activations of, each stage counted: from F
-        # until W. 1 without a pipeline.
+        # until W, or from R if the schedule recomputes them. 1 without a pipeline.
         ("kept_micro_batches", c_uint64),
         # Time of a step, as trireme_pipeline_step_report has it, with the costs of the options.
         # Without costs a stage's F, I and W take 1 each, divided by the stages of a rank. 0 without
@@ -189,7 +190,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # Gives a communicator that the object has made: of one axis, of
     # TRIREME_PARALLEL_GROUP_GRADIENTS, of TRIREME_PARALLEL_GROUP_EXPERT_GRADIENTS or of all ranks.
     # Its ranks are in ascending order. Axes of 1 rank count for nothing: with data alone, data and
-    # all axes give the same communicator.
+    # all axes give the same communicator. If the communicator of all ranks fails or is aborted, so
+    # do all others of the object.
     "trireme_parallel_get_communicator": (c_int32, [c_void_p, c_uint32, POINTER(c_void_p)]),
     # Makes a communicator over any axes together. It is the caller's, and lives on without the
     # object.
