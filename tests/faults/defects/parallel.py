@@ -8,8 +8,28 @@ DEFECTS = [
      "const bool experts = axis.name == kExpert && contents == Contents::experts;",
      "const bool experts = false;", MODELS),
     ("parallel: ranks along context keep their gradients", "src/sharding/placement.cpp",
-     "if (home || axis.name == kContext || (axis.name == kExpert && !experts)) {",
-     "if (home || (axis.name == kExpert && !experts)) {", MODELS),
+     """    if (home || axis.name == kContext || (axis.name == kExpert && !experts)) {
+      made""",
+     """    if (axis.name == kContext) {
+      made.model_axes_.push_back(i);
+    } else if (home || (axis.name == kExpert && !experts)) {
+      made""", MODELS),
+    ("parallel: all ranks have another group than an axis that has all", "src/api/parallel.cpp",
+     """    add(layout_->wide(TRIREME_PARALLEL_GROUP_ALL), layout_->shared_all());
+    const auto& axes = layout_->mesh()->axis_communicators();
+""",
+     """    const auto& axes = layout_->mesh()->axis_communicators();
+""", "api_test_parallel_failures"),
+    ("parallel: costs of stages are not compared", "src/api/parallel_options.cpp",
+     "    add_costs(out->costs, &out->layout.facts);\n", "", "api_test_parallel_refusals"),
+    ("parallel: costs of a layer are checked after the largest is taken", "src/api/parallel.cpp",
+     "return pipeline::check_layers(*out);", "return Status::success();",
+     "api_test_parallel_refusals"),
+    ("parallel: a limit is that of one micro-batch", "src/parallel/layout/stages.cpp",
+     "options.limits.push_back(limit_bytes / times);",
+     "options.limits.push_back(times == 0 ? 0 : limit_bytes);", "api_test_parallel"),
+    ("parallel: contents are not compared", "src/model/options.cpp",
+     'options.contents == sharding::Contents::experts ? "experts" : "common"', '"common"', MODELS),
     ("parallel: an average of experts passes", "src/api/parallel.cpp",
      "if (layout.size(Axis::expert) > 1 && options.gradients != TRIREME_GRADIENTS_SUM) {",
      "if (false) {", MODELS),
