@@ -1,6 +1,7 @@
 /*
  * kill -9 of each rank of a parallel object while all others wait along another axis: each survivor
- * gets PEER_LOST, and none waits for its deadline. Over host://, or with TRIREME_TESTS_NETWORK over
+ * gets PEER_LOST, and none waits for its deadline. And kill -9 within calls of such an object that
+ * all ranks make, along data, context and expert. Over host://, or with TRIREME_TESTS_NETWORK over
  * tcp://.
  */
 #include <setjmp.h>
@@ -14,6 +15,8 @@
 #include <cmocka.h>
 #include <signal.h>
 #include <unistd.h>
+
+#include <trireme/failpoint.h>
 
 #include "processes.h"
 
@@ -136,7 +139,88 @@ static void a_death_ends_waits_along_every_axis(void **state) {
     print_message("slowest survivor heard after %.1f ms\n", (double)slowest_ns / 1e6);
 }
 
+/* ---- deaths within calls that all ranks make ---- */
+
+struct moment {
+    char failpoint[64];
+    int victim;
+    bool cuts; /* in a partition, else in the creation */
+    char rendezvous[64];
+};
+
+/* A survivor keeps its first failure: of the call, or of a barrier of all ranks that follows. */
+static void die_within(int rank, void *context, struct outcome *outcome) {
+    const struct moment *const moment = context;
+    trireme_communicator *const ranks = join_process(rank, RANKS, moment->rendezvous, PATIENT_NS);
+    /* Ranks that never joined would be missing, not lost. */
+    if (trireme_barrier(ranks, NULL) != TRIREME_OK) _exit(97);
+    const bool dies = rank == moment->victim;
+    if (dies && !moment->cuts && trireme_failpoint_set(moment->failpoint) != TRIREME_OK) _exit(94);
+    trireme_parallel_options options = TRIREME_PARALLEL_OPTIONS_INIT;
+    options.data = options.context = options.expert = 2;
+    trireme_parallel *parallel = NULL;
+    trireme_status status = trireme_parallel_create(ranks, &options, &parallel);
+    if (status == TRIREME_OK && moment->cuts) {
+        if (dies && trireme_failpoint_set(moment->failpoint) != TRIREME_OK) _exit(95);
+        trireme_pipeline_layer_costs layer = TRIREME_PIPELINE_LAYER_COSTS_INIT;
+        uint64_t cuts[2];
+        status = trireme_parallel_partition(parallel, &layer, 1, cuts, 2, NULL);
+    }
+    trireme_communicator *all = NULL;
+    if (status == TRIREME_OK &&
+        trireme_parallel_get_communicator(parallel, TRIREME_PARALLEL_GROUP_ALL, &all) !=
+            TRIREME_OK) {
+        _exit(96);
+    }
+    while (status == TRIREME_OK) status = trireme_barrier(all, NULL);
+    keep_error(outcome, status);
+    trireme_parallel_destroy(parallel);
+    trireme_communicator_destroy(ranks);
+}
+
+static void run_moment(const char *failpoint, int visit, int victim, bool cuts) {
+    static struct moment moment;
+    moment = (struct moment){.victim = victim, .cuts = cuts};
+    snprintf(moment.failpoint, sizeof moment.failpoint, "%s=kill@%d", failpoint, visit);
+    unique_process_rendezvous(moment.rendezvous, sizeof moment.rendezvous);
+    struct processes processes;
+    start_processes(&processes, RANKS, die_within, &moment);
+    wait_processes(&processes);
+    for (int rank = 0; rank < RANKS; ++rank) {
+        const struct outcome *const o = &processes.outcomes[rank];
+        const bool right =
+            rank == victim ? o->signal == SIGKILL
+                           : !o->hung && o->exit_code == 0 && o->status == TRIREME_ERROR_PEER_LOST;
+        if (!right) {
+            print_error("%s, victim %d: rank %d: signal %d, exit code %d%s, %s: %s\n",
+                        moment.failpoint, victim, rank, o->signal, o->exit_code,
+                        o->hung ? ", hung" : "", trireme_status_name(o->status), o->message);
+        }
+        assert_true(right);
+    }
+    free_processes(&processes);
+}
+
+static void a_death_within_a_call_ends_it_on_all_ranks(void **state) {
+    (void)state;
+    int victim = 0;
+    static const char *const points[] = {"agree.before_exchange", "agree.after_exchange"};
+    for (int point = 0; point < 2; ++point) {
+        run_moment(points[point], 1, victim++ % RANKS, false);
+        for (int visit = 1; visit <= 2; ++visit) {
+            run_moment(points[point], visit, victim++ % RANKS, true);
+        }
+    }
+    /* The groups of all ranks and of the axes. */
+    run_moment("child.before_join", 1, victim++ % RANKS, false);
+    run_moment("child.before_join", 2, victim++ % RANKS, false);
+    run_moment("child.after_join", 1, victim++ % RANKS, false);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_death_ends_waits_along_every_axis)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_death_ends_waits_along_every_axis),
+        cmocka_unit_test(a_death_within_a_call_ends_it_on_all_ranks),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
