@@ -162,6 +162,7 @@ Status create_with_peers(const std::shared_ptr<Communicator>& ranks,
   const Deadline deadline = Deadline::after(timeout_ns);
   std::shared_ptr<ParallelLayout> layout;
   TRIREME_RETURN_IF_ERROR(ParallelLayout::create(ranks, wish.layout, own, deadline, &layout));
+  wish.layout.facts = {};  // the ranks have compared them
   std::shared_ptr<parallel::Tensor> tensor;
   if (wish.tensor.has_value()) {
     const auto& axes = layout->mesh()->axis_communicators();

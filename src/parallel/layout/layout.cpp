@@ -97,7 +97,9 @@ Status ParallelLayout::create(const std::shared_ptr<Communicator>& ranks,
   open_link(ranks, remaining(), &link);
   TRIREME_RETURN_IF_ERROR(
       strategies::agree(link, "trireme_parallel_create", facts_of(options), own));
-  std::shared_ptr<ParallelLayout> layout(new ParallelLayout(options));
+  LayoutOptions kept = options;
+  kept.facts = {};  // a long schedule has many
+  std::shared_ptr<ParallelLayout> layout(new ParallelLayout(std::move(kept)));
   ChildOptions child;
   child.timeout_ns = remaining();
   TRIREME_RETURN_IF_ERROR(duplicate(*ranks, child, &layout->all_));
