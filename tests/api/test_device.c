@@ -224,6 +224,7 @@ static void one_device(void) {
 static void devices_are_described(void **state) {
     (void)state;
     run(two_devices, "");
+    run(two_devices, "missing=cuMemGetInfoOfTomorrow");
     run(wrong_numbers, "");
     run(no_devices, "devices=0");
     run(one_device, "devices=1");
@@ -404,17 +405,57 @@ static void memory_without_driver(void) {
     is_of(&word, TRIREME_MEMORY_KIND_HOST, -1, NULL, 0);
 }
 
-/* Some drivers answer an error for an address that they do not know. */
-static void unknown_address(void) {
+static void is_not_told(const void *address, const char *reason) {
+    trireme_memory_info info = TRIREME_MEMORY_INFO_INIT;
+    CHECK_FAILS(trireme_memory_get_info(address, &info), TRIREME_ERROR_DEVICE, reason);
+    CHECK(info.kind == 0 && info.bytes == 0);
+}
+
+/* An error about an address does not make it the host's. */
+static void error_about_an_address(void) {
     int word = 0;
+    is_not_told(&word, "cuPointerGetAttributes answers");
+    FAKE(fake_use, "fake_use_device")(1);
+    is_not_told(&word, "cuPointerGetAttributes answers");
+}
+
+/* A driver that knows a device's memory under its context alone. */
+static void memory_under_other_contexts(void) {
+    const fake_allocate allocate = FAKE(fake_allocate, "fake_allocate_area");
+    const fake_retained used = FAKE(fake_retained, "fake_retained_count");
+    const fake_current current = FAKE(fake_current, "fake_current_context");
+    char *const areas[] = {allocate(2, 0, 4096), allocate(2, 1, 8192)};
+    int word = 0;
+    is_not_told(areas[0], "cuPointerGetAttributes answers");
+    is_not_told(&word, "cuPointerGetAttributes answers");
+    CHECK(used(0) == 0 && used(1) == 0 && current() == NULL);
+    FAKE(fake_use, "fake_use_device")(1);
+    is_not_told(areas[0], "cuPointerGetAttributes answers");
+    is_of(areas[1], TRIREME_MEMORY_KIND_DEVICE, 1, areas[1], 8192);
     is_of(&word, TRIREME_MEMORY_KIND_HOST, -1, NULL, 0);
+    CHECK(used(0) == 0 && used(1) == 1 && current() == NULL);
+    FAKE(fake_use, "fake_use_device")(0);
+    void *const own = FAKE(fake_own_context, "fake_push_own_context")();
+    is_of(areas[0] + 4095, TRIREME_MEMORY_KIND_DEVICE, 0, areas[0], 4096);
+    is_of(areas[1] + 8191, TRIREME_MEMORY_KIND_DEVICE, 1, areas[1], 8192);
+    is_of(&word, TRIREME_MEMORY_KIND_HOST, -1, NULL, 0);
+    CHECK(used(0) == 1 && used(1) == 1 && current() == own);
+}
+
+static void contexts_that_do_not_tell_their_state(void) {
+    int word = 0;
+    FAKE(fake_use, "fake_use_device")(0);
+    is_not_told(&word, "cuDevicePrimaryCtxGetState answers CUDA_ERROR_LAUNCH_FAILED (719)");
+    CHECK(FAKE(fake_retained, "fake_retained_count")(0) == 1);
 }
 
 static void an_address_tells_whose_memory_it_is(void **state) {
     (void)state;
     run(kinds_of_memory, "");
-    run(unknown_address, "fail=cuPointerGetAttributes:1");
-    run(unknown_address, "fail=cuPointerGetAttributes:201");
+    run(error_about_an_address, "fail=cuPointerGetAttributes:1");
+    run(error_about_an_address, "fail=cuPointerGetAttributes:201");
+    run(memory_under_other_contexts, "strict=1");
+    run(contexts_that_do_not_tell_their_state, "strict=1 fail=cuDevicePrimaryCtxGetState:719");
     run(memory_without_driver, "");
 }
 

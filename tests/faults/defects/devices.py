@@ -14,20 +14,25 @@ DEFECTS = [
     ("devices: a forked child uses the parent's driver", DRIVER,
      "if (there->process != getpid()) {", "if (false) {", TEST),
     ("devices: the caller's context is lost", PLUGIN,
-     "driver->check(\"cuCtxPopCurrent\", driver->CtxPopCurrent(&context));",
+     "driver.check(\"cuCtxPopCurrent\", driver.CtxPopCurrent(&context));",
      "Status::success();", TEST),
     ("devices: a failure keeps the primary context", PLUGIN,
      "  const Status released =\n"
-     "      driver->check(\"cuDevicePrimaryCtxRelease\", "
-     "driver->DevicePrimaryCtxRelease(device));",
+     "      driver.check(\"cuDevicePrimaryCtxRelease\", "
+     "driver.DevicePrimaryCtxRelease(device));",
      "  if (!status.ok()) return status;\n"
      "  const Status released =\n"
-     "      driver->check(\"cuDevicePrimaryCtxRelease\", "
-     "driver->DevicePrimaryCtxRelease(device));", TEST),
+     "      driver.check(\"cuDevicePrimaryCtxRelease\", "
+     "driver.DevicePrimaryCtxRelease(device));", TEST),
     ("devices: one number too many", PLUGIN, "index < 0 || index >= count",
      "index < 0 || index > count", TEST),
-    ("devices: locked memory is a device's", PLUGIN, "type == kDeviceMemory ? TRIREME_MEMORY_KIND_DEVICE",
-     "type != 0 ? TRIREME_MEMORY_KIND_DEVICE", TEST),
+    ("devices: locked memory is a device's", PLUGIN,
+     "owner.type == kDeviceMemory ? TRIREME_MEMORY_KIND_DEVICE",
+     "owner.type != 0 ? TRIREME_MEMORY_KIND_DEVICE", TEST),
+    ("devices: an error about an address makes it the host's", PLUGIN,
+     "if (!answered) return driver.check(\"cuPointerGetAttributes\", result);", "", TEST),
+    ("devices: only the first context is asked about an address", PLUGIN,
+     "i < count && !out->known(); ++i", "i < 1 && !out->known(); ++i", TEST),
     ("devices: another NCCL hides that the named one is missing",
      "src/devices/cuda/plugin/search.cpp",
      "const std::string named = value_of(environment, \"TRIREME_NCCL_LIBRARY\");\n"

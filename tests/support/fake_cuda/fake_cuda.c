@@ -4,6 +4,7 @@
  * - version=N. The newest CUDA that it runs; the default is 13000.
  * - fail=NAME:CODE. The function NAME answers CODE.
  * - missing=NAME. There is no such function.
+ * - strict=1. Addresses are known under a context alone, a device's under its primary one alone.
  *
  * It keeps rules of a driver that callers break. Nothing works before cuInit() has succeeded.
  * Free memory is that of the current context. A context is retained before use, and released.
@@ -46,6 +47,15 @@ static int failure(const char *function) {
     char key[80];
     snprintf(key, sizeof key, "fail=%s:", function);
     return scripted(key, 0);
+}
+
+/* Whether the script has the word missing=NAME, of this name as a whole. */
+static int is_missing(const char *function) {
+    const char *const script = getenv("FAKE_CUDA");
+    const char *const found = script == NULL ? NULL : strstr(script, "missing=");
+    if (found == NULL) return 0;
+    const char *const name = found + strlen("missing=");
+    return strcspn(name, " ") == strlen(function) && strncmp(name, function, strlen(function)) == 0;
 }
 
 /* The first answer of every function but cuInit(). */
@@ -131,6 +141,13 @@ static int cuDevicePrimaryCtxRelease(int device) {
     return OK;
 }
 
+static int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+    ENTER_DEVICE(device);
+    *flags = 0;
+    *active = atomic_load(&retained[device]) > 0;
+    return OK;
+}
+
 static int cuCtxPushCurrent(void *context) {
     ENTER();
     if (depth == DEEPEST) return OUT_OF_MEMORY;
@@ -167,10 +184,16 @@ static pthread_mutex_t areas_mutex = PTHREAD_MUTEX_INITIALIZER;
 static int
 cuPointerGetAttributes(unsigned count, int *attributes, void **data, unsigned long long address) {
     ENTER();
+    const int strict = scripted("strict=", 0);
+    if (strict && depth == 0) return INVALID_CONTEXT;
     pthread_mutex_lock(&areas_mutex);
     int found = -1;
     for (int i = 0; i < area_count; ++i) {
         if (address - (uintptr_t)areas[i].first < areas[i].bytes) found = i;
+    }
+    if (strict && found >= 0 && stack[depth - 1] != &primary[areas[found].device]) {
+        pthread_mutex_unlock(&areas_mutex);
+        return INVALID_VALUE;
     }
     for (unsigned i = 0; i < count; ++i) {
         switch (attributes[i]) {
@@ -207,6 +230,7 @@ static const struct {
     FUNCTION(cuDeviceGetPCIBusId),
     FUNCTION(cuDevicePrimaryCtxRetain),
     FUNCTION(cuDevicePrimaryCtxRelease),
+    FUNCTION(cuDevicePrimaryCtxGetState),
     FUNCTION(cuCtxPushCurrent),
     FUNCTION(cuCtxPopCurrent),
     FUNCTION(cuMemGetInfo),
@@ -222,13 +246,10 @@ int cuDriverGetVersion(int *version) {
 
 EXPORTED int
 cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags, int *found) {
-    char missing[80];
-    snprintf(missing, sizeof missing, "missing=%s", name);
-    const char *const script = getenv("FAKE_CUDA");
     *out = NULL;
     *found = 1; /* CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND */
     if (version < 12000 || flags != 0) return INVALID_VALUE;
-    if (script != NULL && strstr(script, missing) != NULL) return OK;
+    if (is_missing(name)) return OK;
     for (size_t i = 0; i < sizeof functions / sizeof *functions; ++i) {
         if (strcmp(functions[i].name, name) != 0) continue;
         memcpy(out, &functions[i].function, sizeof *out);
@@ -260,6 +281,11 @@ void *fake_current_context(void) {
 EXPORTED int fake_retained_count(int device);
 int fake_retained_count(int device) {
     return atomic_load(&retained[device]);
+}
+
+EXPORTED void fake_use_device(int device);
+void fake_use_device(int device) {
+    atomic_fetch_add(&retained[device], 1);
 }
 
 EXPORTED void *fake_push_own_context(void);

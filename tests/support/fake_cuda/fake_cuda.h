@@ -19,6 +19,8 @@ typedef void *(*fake_allocate)(int type, int device, size_t bytes); /* "fake_all
 typedef void *(*fake_current)(void); /* "fake_current_context" */
 /* How often the device's primary context is retained and not yet released. */
 typedef int (*fake_retained)(int device); /* "fake_retained_count" */
+/* Retains the device's primary context, as another library of the process does. */
+typedef void (*fake_use)(int device); /* "fake_use_device" */
 /* Makes a context of the caller's own current, which is not the device's primary one. */
 typedef void *(*fake_own_context)(void); /* "fake_push_own_context" */
 

@@ -38,6 +38,7 @@ constexpr unsigned kHostMemory = 1, kDeviceMemory = 2;
   X(DeviceGetPCIBusId, (char* text, int bytes, Device device))                             \
   X(DevicePrimaryCtxRetain, (ContextHandle * *context, Device device))                     \
   X(DevicePrimaryCtxRelease, (Device device))                                              \
+  X(DevicePrimaryCtxGetState, (Device device, unsigned* flags, int* active))               \
   X(CtxPushCurrent, (ContextHandle * context))                                             \
   X(CtxPopCurrent, (ContextHandle * *context))                                             \
   X(MemGetInfo, (std::size_t * free, std::size_t * total))                                 \

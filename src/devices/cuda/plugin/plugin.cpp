@@ -102,60 +102,117 @@ Status describe(std::int32_t index, trireme_device_info* out) {
   return Status::success();
 }
 
-// The driver tells free memory of the current context alone. The device's own one is made current
-// for the call, and the caller's is current again after it, whatever happens.
+// Runs a body under the device's primary context, which is made if nothing uses it yet. The
+// caller's context is current again after it, whatever happens.
+template <class Body>
+Status in_primary_context(const Driver& driver, Device device, Body&& body) {
+  ContextHandle* context = nullptr;
+  TRIREME_RETURN_IF_ERROR(
+      driver.check("cuDevicePrimaryCtxRetain", driver.DevicePrimaryCtxRetain(&context, device)));
+  Status status = driver.check("cuCtxPushCurrent", driver.CtxPushCurrent(context));
+  if (status.ok()) {
+    status = body();
+    const Status popped = driver.check("cuCtxPopCurrent", driver.CtxPopCurrent(&context));
+    if (status.ok()) status = popped;
+  }
+  const Status released =
+      driver.check("cuDevicePrimaryCtxRelease", driver.DevicePrimaryCtxRelease(device));
+  return status.ok() ? released : status;
+}
+
+// The driver tells free memory of the current context alone.
 Status read_memory(std::int32_t index, std::uint64_t* out_free, std::uint64_t* out_total) {
   const Driver* driver = nullptr;
   Device device = 0;
   TRIREME_RETURN_IF_ERROR(open_device(index, &driver, &device));
-  ContextHandle* context = nullptr;
-  TRIREME_RETURN_IF_ERROR(
-      driver->check("cuDevicePrimaryCtxRetain", driver->DevicePrimaryCtxRetain(&context, device)));
   std::size_t free = 0, total = 0;
-  Status status = driver->check("cuCtxPushCurrent", driver->CtxPushCurrent(context));
-  if (status.ok()) {
-    status = driver->check("cuMemGetInfo", driver->MemGetInfo(&free, &total));
-    const Status popped = driver->check("cuCtxPopCurrent", driver->CtxPopCurrent(&context));
-    if (status.ok()) status = popped;
-  }
-  const Status released =
-      driver->check("cuDevicePrimaryCtxRelease", driver->DevicePrimaryCtxRelease(device));
-  if (status.ok()) status = released;
-  TRIREME_RETURN_IF_ERROR(status);
+  TRIREME_RETURN_IF_ERROR(in_primary_context(*driver, device, [&] {
+    return driver->check("cuMemGetInfo", driver->MemGetInfo(&free, &total));
+  }));
   *out_free = free;
   *out_total = total;
-  return status;
+  return Status::success();
+}
+
+struct Owner {
+  unsigned type = 0, managed = 0;
+  int ordinal = -1;
+  Address first = 0;
+  std::size_t bytes = 0;
+
+  bool known() const { return type == kHostMemory || type == kDeviceMemory; }
+};
+
+Result ask_owner(const Driver& driver, const void* address, Owner* out) {
+  int attributes[] = {kMemoryType, kIsManaged, kOrdinal, kRangeFirst, kRangeBytes};
+  void* data[] = {&out->type, &out->managed, &out->ordinal, &out->first, &out->bytes};
+  return driver.PointerGetAttributes(5, attributes, data,
+                                     reinterpret_cast<std::uintptr_t>(address));
+}
+
+// Some drivers answer so about memory of a device if another device's context is current, or none.
+bool lacks_context(Result result) { return result == kInvalidValue || result == kInvalidContext; }
+
+// Asks under each primary context that is in use until one knows the address. None is made, unless
+// its last user ends it between two calls here. *answered: one of them answered without an error.
+Status ask_primary_contexts(const Driver& driver, const void* address, Owner* out, bool* answered) {
+  int count = 0;
+  TRIREME_RETURN_IF_ERROR(count_devices(driver, &count));
+  for (int i = 0; i < count && !out->known(); ++i) {
+    Device device = 0;
+    unsigned flags = 0;
+    int active = 0;
+    TRIREME_RETURN_IF_ERROR(driver.check("cuDeviceGet", driver.DeviceGet(&device, i)));
+    TRIREME_RETURN_IF_ERROR(driver.check("cuDevicePrimaryCtxGetState",
+                                         driver.DevicePrimaryCtxGetState(device, &flags, &active)));
+    if (active == 0) continue;
+    Result result = 0;
+    Owner owner;
+    TRIREME_RETURN_IF_ERROR(in_primary_context(driver, device, [&] {
+      result = ask_owner(driver, address, &owner);
+      return Status::success();
+    }));
+    if (lacks_context(result)) continue;
+    TRIREME_RETURN_IF_ERROR(driver.check("cuPointerGetAttributes", result));
+    *answered = true;
+    *out = owner;
+  }
+  return Status::success();
+}
+
+// An error of the driver never becomes the host's memory: a caller would read a device's address.
+Status find_owner(const Driver& driver, const void* address, Owner* out) {
+  if (!driver.has_devices) return Status::success();  // all memory is the host's
+  Owner owner;
+  const Result result = ask_owner(driver, address, &owner);
+  if (lacks_context(result)) {
+    owner = {};
+    bool answered = false;
+    TRIREME_RETURN_IF_ERROR(ask_primary_contexts(driver, address, &owner, &answered));
+    if (!answered) return driver.check("cuPointerGetAttributes", result);
+  } else {
+    TRIREME_RETURN_IF_ERROR(driver.check("cuPointerGetAttributes", result));
+  }
+  *out = owner;
+  return Status::success();
 }
 
 Status whose(const void* address, trireme_memory_info* out) {
   const Driver* driver = nullptr;
   TRIREME_RETURN_IF_ERROR(open(&driver));
-  unsigned type = 0, managed = 0;
-  int ordinal = -1;
-  Address first = 0;
-  std::size_t bytes = 0;
-  int attributes[] = {kMemoryType, kIsManaged, kOrdinal, kRangeFirst, kRangeBytes};
-  void* data[] = {&type, &managed, &ordinal, &first, &bytes};
-  if (driver->has_devices) {  // there is no memory but the host's without them
-    const Result result = driver->PointerGetAttributes(5, attributes, data,
-                                                       reinterpret_cast<std::uintptr_t>(address));
-    // An address that no context knows; drivers differ in what they answer.
-    const bool unknown = result == kInvalidValue || result == kInvalidContext;
-    if (!unknown) TRIREME_RETURN_IF_ERROR(driver->check("cuPointerGetAttributes", result));
-    if (unknown) type = 0;
-  }
+  Owner owner;
+  TRIREME_RETURN_IF_ERROR(find_owner(*driver, address, &owner));
   trireme_memory_info info{};
   info.struct_size = out->struct_size;
-  const bool known = type == kHostMemory || type == kDeviceMemory;
-  info.kind = !known                  ? TRIREME_MEMORY_KIND_HOST
-              : managed != 0          ? TRIREME_MEMORY_KIND_MANAGED
-              : type == kDeviceMemory ? TRIREME_MEMORY_KIND_DEVICE
-                                      : TRIREME_MEMORY_KIND_PINNED;
+  info.kind = !owner.known()                ? TRIREME_MEMORY_KIND_HOST
+              : owner.managed != 0          ? TRIREME_MEMORY_KIND_MANAGED
+              : owner.type == kDeviceMemory ? TRIREME_MEMORY_KIND_DEVICE
+                                            : TRIREME_MEMORY_KIND_PINNED;
   info.device = {TRIREME_DEVICE_HOST, 0};
-  if (known && ordinal >= 0) info.device = {TRIREME_DEVICE_CUDA, ordinal};
-  if (known) {
-    info.first = reinterpret_cast<void*>(first);
-    info.bytes = bytes;
+  if (owner.known()) {
+    if (owner.ordinal >= 0) info.device = {TRIREME_DEVICE_CUDA, owner.ordinal};
+    info.first = reinterpret_cast<void*>(owner.first);
+    info.bytes = owner.bytes;
   }
   *out = info;
   return Status::success();

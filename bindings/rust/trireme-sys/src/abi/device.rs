@@ -162,6 +162,10 @@ extern "C" {
     ) -> trireme_status;
     /// Tells whose memory an address is. It reads nothing there.
     ///
+    /// Any context may be current, or none. If the driver answers an error under it, the call asks
+    /// under each primary context that is in use. It makes none, and the caller's context stays
+    /// current.
+    ///
     /// Waits for the driver. Where the process has no driver all memory is the host's. Keeps no
     /// pointer.
     ///
@@ -175,7 +179,8 @@ extern "C" {
     ///   smaller than that of the first release.
     /// * `TRIREME_ERROR_UNSUPPORTED`: The process has a driver, but the library cannot use it. The
     ///   message says why.
-    /// * `TRIREME_ERROR_DEVICE`: The driver fails. The message has its function and its code.
+    /// * `TRIREME_ERROR_DEVICE`: The driver fails, or answers an error about this address under
+    ///   every context. The message has its function and its code.
     /// * `TRIREME_ERROR_INVALID_STATE`: The process was forked from one that had used the driver.
     ///
     /// Thread safety: any thread, also concurrently. Since 1.0.
