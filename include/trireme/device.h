@@ -35,7 +35,8 @@ typedef struct trireme_device_info {
     uint32_t reserved;
     /** The driver's name for it, for example "NVIDIA H200". */
     char name[128];
-    /** Its universal number as nvidia-smi writes it: "GPU-" and 32 digits in five groups. */
+    /** Its universal number: 32 digits in five groups, without the "GPU-" or "MIG-" of nvidia-smi.
+     */
     char uuid[48];
     /** Its place in the host: domain, bus, device and function, for example "0000:1b:00.0". */
     char bus_id[32];
@@ -123,7 +124,8 @@ trireme_device_get_info(int32_t index, trireme_device_info *out_info);
  * Tells how much memory of a CUDA device is free now. The caller's current context stays current.
  *
  * Waits for the driver. If nothing in the process uses the device yet, the call makes the device's
- * primary context and gives it back. That takes up to a second, and some hundred MiB for a moment.
+ * primary context and gives it back. That takes up to a second. While the context is there it holds
+ * some hundred MiB: they count as used in `out_free`, and are free again after the call.
  * Keeps no pointer.
  *
  * @param index  Number of the device, from 0 to below trireme_device_count().

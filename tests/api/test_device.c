@@ -174,8 +174,8 @@ static void what_is_missing_is_told(void **state) {
 static void two_devices(void) {
     int32_t count = 0;
     CHECK(trireme_device_count(TRIREME_DEVICE_CUDA, &count) == TRIREME_OK && count == 2);
-    static const char *const uuids[] = {"GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff",
-                                        "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"};
+    static const char *const uuids[] = {"f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff",
+                                        "00010203-0405-0607-0809-0a0b0c0d0e0f"};
     for (int32_t i = 0; i < 2; ++i) {
         trireme_device_info info = TRIREME_DEVICE_INFO_INIT;
         CHECK(trireme_device_get_info(i, &info) == TRIREME_OK);
@@ -311,6 +311,17 @@ static void failure_without_name(void) {
                 "cuInit answers an unknown error (804)");
 }
 
+/* So a driver answers if another library of the parent has used it. */
+static void after_fork_of_another_user(void) {
+    all_fail(TRIREME_ERROR_INVALID_STATE, "was forked from one that had used the CUDA driver",
+             "cuInit answers 3");
+    int word = 0;
+    trireme_memory_info info = TRIREME_MEMORY_INFO_INIT;
+    CHECK_FAILS(trireme_memory_get_info(&word, &info), TRIREME_ERROR_INVALID_STATE,
+                "was forked from one that had used the CUDA driver");
+    reports("\ndriver: cuInit answers 3: process ");
+}
+
 static void after_fork(void) {
     int32_t count = 0;
     CHECK(trireme_device_count(TRIREME_DEVICE_CUDA, &count) == TRIREME_OK);
@@ -329,6 +340,7 @@ static void a_driver_that_cannot_begin_says_so(void **state) {
     (void)state;
     run(failure_without_name, "fail=cuInit:804");
     run(after_fork, "");
+    run(after_fork_of_another_user, "fail=cuInit:3");
 }
 
 /* ---- threads ---- */
@@ -468,7 +480,7 @@ static void everything_is_there(void) {
          "\ndriver: " FAKE_CUDA ", CUDA 13.0\n",
          "\ndevices: 2\n",
          "\ndevice 0: Fake GPU 0, compute capability 9.0, 100 multiprocessors, 8192 MiB, "
-         "GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff, 0000:10:00.0\n",
+         "f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff, 0000:10:00.0\n",
          "\ndevice 1: Fake GPU 1, compute capability 9.1, 101 multiprocessors, 16384 MiB, ",
          "\nNCCL: " FAKE_NCCL ", 2.28.9\n"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; ++i) CHECK(strstr(text, lines[i]) != NULL);

@@ -28,6 +28,7 @@ static_assert(std::is_same_v<CUdevice, Device> && std::is_same_v<CUdeviceptr, Ad
 static_assert(sizeof(CUuuid) == sizeof(Uuid));
 static_assert(CUDA_ERROR_NO_DEVICE == kNoDevice && CUDA_ERROR_INVALID_VALUE == kInvalidValue);
 static_assert(CUDA_ERROR_INVALID_CONTEXT == kInvalidContext);
+static_assert(CUDA_ERROR_NOT_INITIALIZED == kNotInitialized);
 static_assert(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT == kMultiprocessors);
 static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR == kCapabilityMajor);
 static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR == kCapabilityMinor);

@@ -1,6 +1,9 @@
 // Where the plugin for CUDA looks for the driver and NCCL.
 #include "devices/cuda/plugin/search.hpp"
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -53,10 +56,32 @@ void places_of_nccl(void**) {
   variables()["CUDA_HOME"] = "/cuda";
   assert_places(cuda::nccl_places(look_up, "/site/trireme"),
                 {"libnccl.so.2", "/site/trireme/libnccl.so.2",
-                 "/site/trireme/../../nvidia/nccl/lib/libnccl.so.2", "/conda/lib/libnccl.so.2",
+                 "/site/trireme/../nvidia/nccl/lib/libnccl.so.2", "/conda/lib/libnccl.so.2",
                  "/cuda/lib64/libnccl.so.2"});
   variables()["TRIREME_NCCL_LIBRARY"] = "/here/libnccl.so";
   assert_places(cuda::nccl_places(look_up, "/site/trireme"), {"/here/libnccl.so"});
+}
+
+// A folder as pip fills it: our package, and NVIDIA's of NCCL beside it.
+void nccl_of_a_wheel_is_found(void**) {
+  namespace fs = std::filesystem;
+  char pattern[] = "/tmp/trireme-search-XXXXXX";
+  assert_non_null(mkdtemp(pattern));
+  const fs::path site = fs::path(pattern) / "site-packages";
+  const fs::path nccl = site / "nvidia/nccl/lib/libnccl.so.2";
+  fs::create_directories(site / "trireme");
+  fs::create_directories(nccl.parent_path());
+  std::ofstream(nccl) << "NCCL";
+  variables().clear();
+  int found = 0;
+  for (const std::string& place : cuda::nccl_places(look_up, (site / "trireme").string())) {
+    if (place.find('/') != std::string::npos && fs::exists(place)) {
+      assert_true(fs::equivalent(place, nccl));
+      ++found;
+    }
+  }
+  fs::remove_all(pattern);
+  assert_int_equal(found, 1);
 }
 
 void a_driver_is_as_new_as_the_kernels_need(void**) {
@@ -73,6 +98,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(places_of_the_driver),
       cmocka_unit_test(places_of_nccl),
+      cmocka_unit_test(nccl_of_a_wheel_is_found),
       cmocka_unit_test(a_driver_is_as_new_as_the_kernels_need),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -35,7 +35,7 @@ namespace Trireme
         /// <summary>The newest CUDA that the driver runs.</summary>
         public Version DriverVersion { get; }
 
-        /// <summary>Its universal number as nvidia-smi writes it.</summary>
+        /// <summary>Its universal number, without the "GPU-" or "MIG-" of nvidia-smi.</summary>
         public string Uuid { get; }
 
         /// <summary>Its place in the host, for example "0000:1b:00.0".</summary>

@@ -78,9 +78,9 @@ namespace Trireme.Tests
             string output = Run(Fake("fake_cuda.so"), string.Empty);
             Has(output, "host 1\ncount 2\n");
             Has(output, "device Fake GPU 0|9.0|100|8589934592|13.0|" +
-                "GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff|0000:10:00.0\n");
+                "f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff|0000:10:00.0\n");
             Has(output, "device Fake GPU 1|9.1|101|17179869184|13.0|" +
-                "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f|0000:11:00.0\n");
+                "00010203-0405-0607-0809-0a0b0c0d0e0f|0000:11:00.0\n");
             Has(output, "device InvalidArgumentException InvalidArgument " +
                 "trireme_device_get_info: index is 2, but this process sees 2 CUDA devices");
             Has(output, "memory " + ((16UL << 30) - (2UL << 20)) + " of " + (16UL << 30) + "\n");

@@ -28,7 +28,7 @@ class DeviceInfo:
     multiprocessors: int
     memory_bytes: int  #: Free or not.
     driver_version: int  #: The newest CUDA that the driver runs: 13000 is 13.0.
-    uuid: str  #: As nvidia-smi writes it.
+    uuid: str  #: Without the "GPU-" or "MIG-" of nvidia-smi.
     bus_id: str  #: Its place in the host, for example "0000:1b:00.0".
 
 

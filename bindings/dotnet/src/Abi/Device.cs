@@ -35,7 +35,8 @@ namespace Trireme
         public fixed byte Name[128];
 
         /// <summary>
-        /// Its universal number as nvidia-smi writes it: "GPU-" and 32 digits in five groups.
+        /// Its universal number: 32 digits in five groups, without the "GPU-" or "MIG-" of
+        /// nvidia-smi.
         /// </summary>
         public fixed byte Uuid[48];
 

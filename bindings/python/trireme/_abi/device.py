@@ -40,7 +40,8 @@ class trireme_device_info(Structure):
         ("reserved", c_uint32),
         # The driver's name for it, for example "NVIDIA H200".
         ("name", c_char * 128),
-        # Its universal number as nvidia-smi writes it: "GPU-" and 32 digits in five groups.
+        # Its universal number: 32 digits in five groups, without the "GPU-" or "MIG-" of
+        # nvidia-smi.
         ("uuid", c_char * 48),
         # Its place in the host: domain, bus, device and function, for example "0000:1b:00.0".
         ("bus_id", c_char * 32),

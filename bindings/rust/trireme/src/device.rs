@@ -21,7 +21,7 @@ pub struct DeviceInfo {
     pub memory_bytes: u64,
     /// The newest CUDA that the driver runs: 13000 is 13.0.
     pub driver_version: i32,
-    /// Its universal number as nvidia-smi writes it.
+    /// Its universal number, without the "GPU-" or "MIG-" of nvidia-smi.
     pub uuid: String,
     /// Its place in the host, for example "0000:1b:00.0".
     pub bus_id: String,

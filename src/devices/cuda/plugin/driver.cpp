@@ -99,6 +99,12 @@ Status open_driver(int least, const Driver** out) {
     std::unique_ptr<Driver> found;
     TRIREME_RETURN_IF_ERROR(find(least, &found));
     const Result result = found->Init(0);
+    if (result == kNotInitialized) {  // another library of the parent, such as PyTorch, used it
+      return invalid_state("cuInit answers " + std::to_string(result) + ": process " +
+                           std::to_string(getpid()) +
+                           " was forked from one that had used the CUDA driver, which does not "
+                           "work in such a child");
+    }
     found->has_devices = result != kNoDevice;
     if (found->has_devices) TRIREME_RETURN_IF_ERROR(found->check("cuInit", result));
     if (opened.compare_exchange_strong(there, found.get(), std::memory_order_acq_rel)) {

@@ -20,7 +20,7 @@ struct Uuid {
   char bytes[16];
 };
 
-constexpr Result kInvalidValue = 1, kNoDevice = 100, kInvalidContext = 201;
+constexpr Result kInvalidValue = 1, kNotInitialized = 3, kNoDevice = 100, kInvalidContext = 201;
 constexpr int kMultiprocessors = 16, kCapabilityMajor = 75, kCapabilityMinor = 76;
 // Attributes of an address, and what its memory is.
 constexpr int kMemoryType = 2, kIsManaged = 8, kOrdinal = 9, kRangeFirst = 11, kRangeBytes = 12;

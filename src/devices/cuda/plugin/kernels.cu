@@ -1,4 +1,4 @@
-// The kernels, compiled by nvcc. Options matter to the bits: see CMakeLists.txt.
+// The kernels, compiled by nvcc. Options matter to the bits: see cmake/cuda_kernels.cmake.
 #include <cmath>
 #include <cstdint>
 #include <type_traits>

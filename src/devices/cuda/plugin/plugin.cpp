@@ -2,7 +2,6 @@
 #include "devices/cuda/plugin.hpp"
 
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
@@ -57,11 +56,9 @@ Status open_device(std::int32_t index, const Driver** driver, Device* device) {
   return (*driver)->check("cuDeviceGet", (*driver)->DeviceGet(device, index));
 }
 
-// As nvidia-smi writes it.
+// Without the prefix of nvidia-smi: "GPU-" is that of a whole device, "MIG-" that of a part.
 void write_uuid(const Uuid& uuid, char* to) {
   static const char kHex[] = "0123456789abcdef";
-  std::memcpy(to, "GPU-", 4);
-  to += 4;
   for (int i = 0; i < 16; ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) *to++ = '-';
     const auto byte = static_cast<unsigned char>(uuid.bytes[i]);

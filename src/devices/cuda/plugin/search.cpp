@@ -25,8 +25,8 @@ std::vector<std::string> nccl_places(Environment environment, const std::string&
   std::vector<std::string> places{file};
   if (!folder.empty()) {
     places.push_back(folder + "/" + file);
-    // Beside the folder of a Python package: the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13.
-    places.push_back(folder + "/../../nvidia/nccl/lib/" + file);
+    // The wheels nvidia-nccl-cu12 and nvidia-nccl-cu13, from the folder of a Python package.
+    places.push_back(folder + "/../nvidia/nccl/lib/" + file);
   }
   const std::string conda = value_of(environment, "CONDA_PREFIX");
   if (!conda.empty()) places.push_back(conda + "/lib/" + file);

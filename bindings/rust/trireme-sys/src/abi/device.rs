@@ -44,7 +44,8 @@ structs! {
         reserved: u32,
         /// The driver's name for it, for example "NVIDIA H200".
         name: [c_char; 128],
-        /// Its universal number as nvidia-smi writes it: "GPU-" and 32 digits in five groups.
+        /// Its universal number: 32 digits in five groups, without the "GPU-" or "MIG-" of
+        /// nvidia-smi.
         uuid: [c_char; 48],
         /// Its place in the host: domain, bus, device and function, for example "0000:1b:00.0".
         bus_id: [c_char; 32],
@@ -116,8 +117,9 @@ extern "C" {
     /// current.
     ///
     /// Waits for the driver. If nothing in the process uses the device yet, the call makes the
-    /// device's primary context and gives it back. That takes up to a second, and some hundred MiB
-    /// for a moment. Keeps no pointer.
+    /// device's primary context and gives it back. That takes up to a second. While the context is
+    /// there it holds some hundred MiB: they count as used in `out_free`, and are free again after
+    /// the call. Keeps no pointer.
     ///
     /// * `index`: Number of the device, from 0 to below trireme_device_count().
     /// * `out_free`: Bytes that are free. Required. Not written on failure.
