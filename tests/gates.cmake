@@ -31,7 +31,7 @@ endforeach()
 add_gate(failpoints
   ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/architecture/check_failpoints.py)
 add_gate(ptx ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/kernels/check_ptx.py ${trireme_kernel_source}
-         ${PROJECT_BINARY_DIR}/ptx -- ${trireme_nvcc})
+         ${PROJECT_BINARY_DIR}/ptx -- ${trireme_nvcc} -Werror all-warnings -Xcompiler=-Wall,-Wextra,-Wshadow)
 set_tests_properties(gate_ptx PROPERTIES SKIP_RETURN_CODE 77)
 add_gate(layout ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/abi/check_layout.py)
 add_gate(comments ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/abi/check_comments.py)

@@ -85,7 +85,8 @@ Status Driver::check(const char* function, Result result) const {
 }
 
 int least_driver(int toolkit) {
-  // A driver runs what any CUDA of its major version has compiled.
+  // A driver runs machine code that any CUDA of its major version has made. A device for which the
+  // image has PTX alone needs a driver of that very CUDA or newer, which is not looked at here.
   const int major = toolkit / 1000 * 1000;
   return major > kFirstVersion ? major : kFirstVersion;
 }
