@@ -121,7 +121,7 @@ static void lose_some(struct rank *self, trireme_communicator *group) {
     begin = monotonic_ns();
     while (status == TRIREME_OK && right) status = reduce(group, self->number, 1, all, &right);
     trireme_error_info info = TRIREME_ERROR_INFO_INIT;
-    trireme_last_error_info(&info);
+    if (trireme_last_error_info(&info) != TRIREME_OK) info.blamed_count = 0;
     bool blames_dead = info.blamed_count > 0;
     for (uint32_t i = 0; i < info.blamed_count && i < TRIREME_MAX_BLAMED_RANKS; ++i) {
         blames_dead = blames_dead && dies(job, info.blamed[i]);
