@@ -417,8 +417,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_parallel_create_communi
  *
  * Local: does not wait for the peers. Keeps no pointer into `options`. All ranks make these calls
  * in one order, with the same contents. With 1 rank along expert, other contents on a rank are
- * MISMATCH when the model is sealed. With more, other ranks meet there: they wait for each other
- * until the deadline, and get TIMEOUT.
+ * MISMATCH when the model is sealed. With more, other ranks meet there: they get MISMATCH, or wait
+ * for each other until the deadline and get TIMEOUT.
  *
  * Averages: ranks along context see parts of the same rows. So each hands in the gradient of the
  * mean loss over its own positions, and has as many of them as the others. An expert's gradient has

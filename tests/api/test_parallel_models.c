@@ -349,12 +349,54 @@ static void disagree_in_contents(trireme_communicator *communicator, int rank, v
     trireme_parallel_destroy(parallel);
 }
 
+/* With several, other ranks meet. None goes on as if it had a model. */
+static void seal_other_contents(trireme_communicator *communicator, int rank, void *context) {
+    struct job *const job = context;
+    struct verdict *const v = &job->verdicts[rank];
+    trireme_parallel *const parallel = make(v, communicator, job->sizes);
+    int32_t at[AXES];
+    EXPECT_STATUS(v, TRIREME_OK, trireme_parallel_get_coordinates(parallel, rank, at, AXES));
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_ZERO1;
+    options.gradients = TRIREME_GRADIENTS_SUM;
+    options.timeout_ns = 200000000;
+    trireme_model *model = NULL;
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_parallel_create_model(parallel, at[EXPERT], &options, &model));
+    trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+    const uint64_t elements = ELEMENTS;
+    parameter.name = "w";
+    parameter.dtype = TRIREME_DTYPE_F32;
+    parameter.dimensions = 1;
+    parameter.shape = &elements;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
+    const trireme_status status = trireme_model_seal(model);
+    EXPECT(v, status == TRIREME_ERROR_MISMATCH || status == TRIREME_ERROR_TIMEOUT);
+    /* Until all have heard: a rank that leaves is lost to those that wait. */
+    EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(communicator, NULL));
+    trireme_model_destroy(model);
+    trireme_parallel_destroy(parallel);
+}
+
 static void other_contents_on_a_rank_are_a_mismatch(void **state) {
     (void)state;
     if (!ranks_make_groups()) skip();
     struct verdict verdicts[2] = {0};
     run_ranks(2, disagree_in_contents, verdicts);
     assert_verdicts(verdicts, 2);
+    static const int32_t layouts[][AXES] = {{1, 1, 1, 1, 1, 2},
+                                            {2, 1, 1, 1, 1, 2},
+                                            {1, 1, 2, 1, 1, 2},
+                                            {1, 1, 1, 1, 2, 2}};
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; ++i) {
+        static struct job job;
+        memset(&job, 0, sizeof job);
+        job.world_size = 1;
+        memcpy(job.sizes, layouts[i], sizeof job.sizes);
+        for (int axis = 0; axis < AXES; ++axis) job.world_size *= job.sizes[axis];
+        run_ranks(job.world_size, seal_other_contents, &job);
+        assert_verdicts(job.verdicts, job.world_size);
+    }
 }
 
 static void average_experts(trireme_communicator *communicator, int rank, void *context) {
