@@ -66,7 +66,8 @@
  * all ranks learn of the failure. They return TRIREME_ERROR_CALLBACK and discard their gradients.
  * Parameters stay as they were, and the next step may come. In two cases the model fails instead:
  *
- * - The optimizer has norm_ranks: other models have then gone further with the step.
+ * - The optimizer has norm_ranks, and some of them are ranks of neither the model nor the
+ *   pipeline: other models have then gone further with the step.
  * - The model has TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD, and backward fails late: all ranks have
  *   handed in the first bucket of their last micro-batch.
  *
@@ -80,9 +81,15 @@
  * - The micro-batches of the schedule are those of each rank in a step.
  * - Gradients are added up in the order of micro-batches, whatever the schedule.
  * - All ranks learn the mean loss, which the last stage computes.
- * - norm_ranks are the ranks of all models of the pipeline, as on a mesh. Then a callback that
- *   fails breaks no model: all ranks of "data" and "pipeline" discard the step.
+ * - An optimizer with a max_norm or a loss_scale needs norm_ranks of all ranks of "data" and
+ *   "pipeline", as a mesh sets them. Else each stage would clip or skip alone.
+ * - A callback that fails breaks no model: all ranks of "data" and "pipeline" discard the step. But
+ *   the model fails if norm_ranks or the mesh have ranks beyond these ("tensor", "context").
  * - A rank that fails otherwise, or dies, makes the models of all these ranks fail.
+ * - The trainer sums up gradients of micro-batches in memory of its own, beside that of the model.
+ *   trireme_trainer_info tells its bytes. memory_limit_bytes of the model does not count it.
+ * - A SEND_B may come later than the I or B that computes its gradient. Then each micro-batch has
+ *   memory of its own for it, and otherwise as few as the schedule needs.
  *
  * Unwritten gradients: backward writes every element of its gradients. Before backward the library
  * fills them with a mark, a NaN of its own. After backward it looks for the mark. The step fails,
@@ -154,19 +161,19 @@ typedef struct trireme_layer_call {
     /** Number of the micro-batch over all ranks, from 0. In a reproducible model: the leaf. */
     uint32_t leaf;
     /**
-     * Seed for this layer in this micro-batch and step. The same in FORWARD, RECOMPUTE and
-     * BACKWARD. It depends on options.seed, step, leaf and number alone.
+     * Seed for this layer in this micro-batch and step. The same in all phases. It depends on
+     * options.seed, step, leaf and number alone.
      */
     uint64_t random_seed;
     /** Output of the layer before. NULL for the first layer, which reads the batch. */
     const void *input;
     /** Bytes at `input`. */
     uint64_t input_bytes;
-    /** Out in FORWARD, RECOMPUTE and EVALUATE. In BACKWARD: the bytes that forward wrote. */
+    /** Out in FORWARD, RECOMPUTE and EVALUATE. In BACKWARD*: the bytes that forward wrote. */
     void *output;
     /** Bytes at `output`, as in trireme_layer. */
     uint64_t output_bytes;
-    /** Data that forward leaves for backward; out as `output`. BACKWARD may change it, too. */
+    /** Data that forward leaves for backward; out as `output`. BACKWARD* may change it, too. */
     void *saved;
     /** Bytes at `saved`, as in trireme_layer. */
     uint64_t saved_bytes;
@@ -177,15 +184,21 @@ typedef struct trireme_layer_call {
     /** Number of entries in `parameters`, `parameter_counts` and `gradients`. */
     uint64_t parameter_count;
     /**
-     * BACKWARD: for each parameter, where the callback writes the whole gradient; see
-     * docs/trainer.md#gradients. In the parameter's dtype, or f32 for f16 and bf16. A place is NULL
-     * for a frozen parameter. A callback may set a place to other memory or to NULL. In the other
-     * phases the pointer itself is NULL.
+     * BACKWARD and BACKWARD_WEIGHT: for each parameter, where the callback writes the whole
+     * gradient; see docs/trainer.md#gradients. In the parameter's dtype, or f32 for f16 and bf16. A
+     * place is NULL for a frozen parameter. A callback may set a place to other memory or to NULL.
+     * In the other phases the pointer itself is NULL.
      */
     void **gradients;
-    /** BACKWARD: gradient of `output`, written by the next layer. NULL for the last layer. */
+    /**
+     * BACKWARD, BACKWARD_INPUT and BACKWARD_WEIGHT: gradient of `output`, written by the next
+     * layer. NULL for the last layer.
+     */
     const void *output_gradient;
-    /** Out in BACKWARD: the gradient of `input`, input_bytes long. NULL for the first layer. */
+    /**
+     * Out in BACKWARD and BACKWARD_INPUT: the gradient of `input`, input_bytes long. NULL for the
+     * first layer.
+     */
     void *input_gradient;
     /**
      * Out in FORWARD and EVALUATE of the last layer: the loss of this micro-batch. NaN if the
@@ -193,7 +206,8 @@ typedef struct trireme_layer_call {
      */
     double *loss;
     /**
-     * BACKWARD: the last layer multiplies the gradient of its loss by this factor. It is
+     * BACKWARD, BACKWARD_INPUT and BACKWARD_WEIGHT: the last layer multiplies the gradient of its
+     * loss by this factor. It is
      * trireme_optimizer_get_loss_scale(). It is divided by micro_batches if gradients are averaged
      * over ranks but added up over micro-batches.
      */
@@ -239,7 +253,7 @@ typedef struct trireme_layer {
     trireme_layer_callback forward;
     /** Computes the gradients. Required. */
     trireme_layer_callback backward;
-    /** Handed to forward and backward; may be NULL. */
+    /** Handed to forward, backward and backward_weight; may be NULL. */
     void *user_data;
     /** Bytes of the layer's output for one micro-batch; may be 0 for the last layer. */
     uint64_t output_bytes;
@@ -254,7 +268,8 @@ typedef struct trireme_layer {
     trireme_layer_callback backward_weight;
     /**
      * Bytes of the input that the layer expects. Other output_bytes of the layer before are
-     * TRIREME_ERROR_INVALID_ARGUMENT, also across stages. Default: 0, any.
+     * TRIREME_ERROR_INVALID_ARGUMENT, also across stages. The first layer reads the batch, and its
+     * number is not compared. Default: 0, any.
      */
     uint64_t input_bytes;
 } trireme_layer; /* since 1.0 */
@@ -291,7 +306,7 @@ typedef struct trireme_trainer_metrics {
     double loss_scale;
     /** Seconds that the step took on this rank. */
     double seconds;
-    /** Seconds of the step in which the rank waited for communication. */
+    /** Seconds of the step in which the rank waited for communication, also along a pipeline. */
     double exposed_seconds;
 } trireme_trainer_metrics; /* since 1.0 */
 
@@ -437,7 +452,7 @@ typedef struct trireme_trainer_info {
     uint64_t allocated_bytes;
     /** Bytes of activations and gradients of outputs if the trainer keeps everything. */
     uint64_t largest_bytes;
-    /** The least activation_budget_bytes that works. */
+    /** The least activation_budget_bytes that works. With a pipeline: as largest_bytes. */
     uint64_t least_bytes;
     /**
      * With offload: bytes of the window, and of items that could not be written. The window
@@ -457,8 +472,9 @@ typedef struct trireme_trainer_info {
  * Makes a trainer of layers over a model and its optimizer.
  *
  * Collective: blocks until all ranks have called it, or the deadline passes. All ranks name the
- * same layers (names, parameters, sizes) and options. The trainer keeps the callbacks and their
- * user_data until it is destroyed.
+ * same layers (names, parameters, sizes) and options. With a pipeline all its ranks hear of a fault
+ * of one of them. Only this rank knows of a bad optimizer, communicator or struct_size. The
+ * trainer keeps the callbacks and their user_data until it is destroyed.
  *
  * @param optimizer  The optimizer, whose model the trainer trains.
  * @param layers  `layer_count` layers in the order of forward. Each one lies layers[0].struct_size
@@ -473,12 +489,13 @@ typedef struct trireme_trainer_info {
  * activation_budget_bytes are set. Or a layer lacks a name or a callback, or sizes overflow. Or a
  * parameter belongs to no layer or to two. The message names the layer or the parameter.
  * Or the schedule of `pipeline` breaks a rule, or has another number of ranks, stages or
- * micro-batches. Or cuts are wrong, or a layer's input_bytes are not the output_bytes before it.
+ * micro-batches. Or cuts are wrong, or a layer's input_bytes are not the output_bytes before it. Or
+ * the optimizer has a max_norm or a loss_scale, but no norm_ranks.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process. Or no live communicator
  * or schedule of `pipeline`.
  * @retval TRIREME_ERROR_INVALID_STATE  A step is under way.
- * @retval TRIREME_ERROR_MISMATCH  Ranks have different layers or options, or different schedules or
- * cuts along a pipeline; the message names the first difference. The model lives on.
+ * @retval TRIREME_ERROR_MISMATCH  Ranks have different layers or options, or different schedules,
+ * cuts or norm_ranks along a pipeline; the message names the first difference. The model lives on.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out. Or, on all ranks,
  * activation_budget_bytes or offload.buffer_bytes is too small; the message names the least that
  * works. The model lives on.

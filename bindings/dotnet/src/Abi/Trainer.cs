@@ -36,8 +36,8 @@ namespace Trireme
         public uint Leaf;
 
         /// <summary>
-        /// Seed for this layer in this micro-batch and step. The same in FORWARD, RECOMPUTE and
-        /// BACKWARD. It depends on options.seed, step, leaf and number alone.
+        /// Seed for this layer in this micro-batch and step. The same in all phases. It depends on
+        /// options.seed, step, leaf and number alone.
         /// </summary>
         public ulong RandomSeed;
 
@@ -50,7 +50,7 @@ namespace Trireme
         public ulong InputBytes;
 
         /// <summary>
-        /// Out in FORWARD, RECOMPUTE and EVALUATE. In BACKWARD: the bytes that forward wrote.
+        /// Out in FORWARD, RECOMPUTE and EVALUATE. In BACKWARD*: the bytes that forward wrote.
         /// </summary>
         public IntPtr Output;
 
@@ -58,7 +58,7 @@ namespace Trireme
         public ulong OutputBytes;
 
         /// <summary>
-        /// Data that forward leaves for backward; out as `output`. BACKWARD may change it, too.
+        /// Data that forward leaves for backward; out as `output`. BACKWARD* may change it, too.
         /// </summary>
         public IntPtr Saved;
 
@@ -79,20 +79,22 @@ namespace Trireme
         public ulong ParameterCount;
 
         /// <summary>
-        /// BACKWARD: for each parameter, where the callback writes the whole gradient; see
-        /// docs/trainer.md#gradients. In the parameter's dtype, or f32 for f16 and bf16. A place is
-        /// NULL for a frozen parameter. A callback may set a place to other memory or to NULL. In
-        /// the other phases the pointer itself is NULL.
+        /// BACKWARD and BACKWARD_WEIGHT: for each parameter, where the callback writes the whole
+        /// gradient; see docs/trainer.md#gradients. In the parameter's dtype, or f32 for f16 and
+        /// bf16. A place is NULL for a frozen parameter. A callback may set a place to other memory
+        /// or to NULL. In the other phases the pointer itself is NULL.
         /// </summary>
         public IntPtr Gradients;
 
         /// <summary>
-        /// BACKWARD: gradient of `output`, written by the next layer. NULL for the last layer.
+        /// BACKWARD, BACKWARD_INPUT and BACKWARD_WEIGHT: gradient of `output`, written by the next
+        /// layer. NULL for the last layer.
         /// </summary>
         public IntPtr OutputGradient;
 
         /// <summary>
-        /// Out in BACKWARD: the gradient of `input`, input_bytes long. NULL for the first layer.
+        /// Out in BACKWARD and BACKWARD_INPUT: the gradient of `input`, input_bytes long. NULL for
+        /// the first layer.
         /// </summary>
         public IntPtr InputGradient;
 
@@ -103,9 +105,9 @@ namespace Trireme
         public IntPtr Loss;
 
         /// <summary>
-        /// BACKWARD: the last layer multiplies the gradient of its loss by this factor. It is
-        /// trireme_optimizer_get_loss_scale(). It is divided by micro_batches if gradients are
-        /// averaged over ranks but added up over micro-batches.
+        /// BACKWARD, BACKWARD_INPUT and BACKWARD_WEIGHT: the last layer multiplies the gradient of
+        /// its loss by this factor. It is trireme_optimizer_get_loss_scale(). It is divided by
+        /// micro_batches if gradients are averaged over ranks but added up over micro-batches.
         /// </summary>
         public double LossScale;
 
@@ -153,7 +155,7 @@ namespace Trireme
         /// <summary>Computes the gradients. Required.</summary>
         public IntPtr Backward;
 
-        /// <summary>Handed to forward and backward; may be NULL.</summary>
+        /// <summary>Handed to forward, backward and backward_weight; may be NULL.</summary>
         public IntPtr UserData;
 
         /// <summary>
@@ -177,7 +179,8 @@ namespace Trireme
 
         /// <summary>
         /// Bytes of the input that the layer expects. Other output_bytes of the layer before are
-        /// TRIREME_ERROR_INVALID_ARGUMENT, also across stages. Default: 0, any.
+        /// TRIREME_ERROR_INVALID_ARGUMENT, also across stages. The first layer reads the batch, and
+        /// its number is not compared. Default: 0, any.
         /// </summary>
         public ulong InputBytes;
     }
@@ -229,7 +232,9 @@ namespace Trireme
         /// <summary>Seconds that the step took on this rank.</summary>
         public double Seconds;
 
-        /// <summary>Seconds of the step in which the rank waited for communication.</summary>
+        /// <summary>
+        /// Seconds of the step in which the rank waited for communication, also along a pipeline.
+        /// </summary>
         public double ExposedSeconds;
     }
 
@@ -386,7 +391,9 @@ namespace Trireme
         /// </summary>
         public ulong LargestBytes;
 
-        /// <summary>The least activation_budget_bytes that works.</summary>
+        /// <summary>
+        /// The least activation_budget_bytes that works. With a pipeline: as largest_bytes.
+        /// </summary>
         public ulong LeastBytes;
 
         /// <summary>

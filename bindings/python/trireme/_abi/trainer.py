@@ -68,18 +68,18 @@ class trireme_layer_call(Structure):
         ("micro_batch", c_uint32),
         # Number of the micro-batch over all ranks, from 0. In a reproducible model: the leaf.
         ("leaf", c_uint32),
-        # Seed for this layer in this micro-batch and step. The same in FORWARD, RECOMPUTE and
-        # BACKWARD. It depends on options.seed, step, leaf and number alone.
+        # Seed for this layer in this micro-batch and step. The same in all phases. It depends on
+        # options.seed, step, leaf and number alone.
         ("random_seed", c_uint64),
         # Output of the layer before. NULL for the first layer, which reads the batch.
         ("input", c_void_p),
         # Bytes at `input`.
         ("input_bytes", c_uint64),
-        # Out in FORWARD, RECOMPUTE and EVALUATE. In BACKWARD: the bytes that forward wrote.
+        # Out in FORWARD, RECOMPUTE and EVALUATE. In BACKWARD*: the bytes that forward wrote.
         ("output", c_void_p),
         # Bytes at `output`, as in trireme_layer.
         ("output_bytes", c_uint64),
-        # Data that forward leaves for backward; out as `output`. BACKWARD may change it, too.
+        # Data that forward leaves for backward; out as `output`. BACKWARD* may change it, too.
         ("saved", c_void_p),
         # Bytes at `saved`, as in trireme_layer.
         ("saved_bytes", c_uint64),
@@ -89,21 +89,23 @@ class trireme_layer_call(Structure):
         ("parameter_counts", POINTER(c_uint64)),
         # Number of entries in `parameters`, `parameter_counts` and `gradients`.
         ("parameter_count", c_uint64),
-        # BACKWARD: for each parameter, where the callback writes the whole gradient; see
-        # docs/trainer.md#gradients. In the parameter's dtype, or f32 for f16 and bf16. A place is
-        # NULL for a frozen parameter. A callback may set a place to other memory or to NULL. In the
-        # other phases the pointer itself is NULL.
+        # BACKWARD and BACKWARD_WEIGHT: for each parameter, where the callback writes the whole
+        # gradient; see docs/trainer.md#gradients. In the parameter's dtype, or f32 for f16 and
+        # bf16. A place is NULL for a frozen parameter. A callback may set a place to other memory
+        # or to NULL. In the other phases the pointer itself is NULL.
         ("gradients", POINTER(c_void_p)),
-        # BACKWARD: gradient of `output`, written by the next layer. NULL for the last layer.
+        # BACKWARD, BACKWARD_INPUT and BACKWARD_WEIGHT: gradient of `output`, written by the next
+        # layer. NULL for the last layer.
         ("output_gradient", c_void_p),
-        # Out in BACKWARD: the gradient of `input`, input_bytes long. NULL for the first layer.
+        # Out in BACKWARD and BACKWARD_INPUT: the gradient of `input`, input_bytes long. NULL for
+        # the first layer.
         ("input_gradient", c_void_p),
         # Out in FORWARD and EVALUATE of the last layer: the loss of this micro-batch. NaN if the
         # callback does not write it. NULL for other layers and in other phases.
         ("loss", POINTER(c_double)),
-        # BACKWARD: the last layer multiplies the gradient of its loss by this factor. It is
-        # trireme_optimizer_get_loss_scale(). It is divided by micro_batches if gradients are
-        # averaged over ranks but added up over micro-batches.
+        # BACKWARD, BACKWARD_INPUT and BACKWARD_WEIGHT: the last layer multiplies the gradient of
+        # its loss by this factor. It is trireme_optimizer_get_loss_scale(). It is divided by
+        # micro_batches if gradients are averaged over ranks but added up over micro-batches.
         ("loss_scale", c_double),
         # As handed to trireme_trainer_step() or trireme_trainer_evaluate().
         ("batch", c_void_p),
@@ -143,7 +145,7 @@ class trireme_layer(Structure):
         ("forward", trireme_layer_callback),
         # Computes the gradients. Required.
         ("backward", trireme_layer_callback),
-        # Handed to forward and backward; may be NULL.
+        # Handed to forward, backward and backward_weight; may be NULL.
         ("user_data", c_void_p),
         # Bytes of the layer's output for one micro-batch; may be 0 for the last layer.
         ("output_bytes", c_uint64),
@@ -155,7 +157,8 @@ class trireme_layer(Structure):
         # saved and output_gradient as `backward` left them. Default: NULL, `backward` computes all.
         ("backward_weight", trireme_layer_callback),
         # Bytes of the input that the layer expects. Other output_bytes of the layer before are
-        # TRIREME_ERROR_INVALID_ARGUMENT, also across stages. Default: 0, any.
+        # TRIREME_ERROR_INVALID_ARGUMENT, also across stages. The first layer reads the batch, and
+        # its number is not compared. Default: 0, any.
         ("input_bytes", c_uint64),
     ]
 
@@ -189,7 +192,7 @@ class trireme_trainer_metrics(Structure):
         ("loss_scale", c_double),
         # Seconds that the step took on this rank.
         ("seconds", c_double),
-        # Seconds of the step in which the rank waited for communication.
+        # Seconds of the step in which the rank waited for communication, also along a pipeline.
         ("exposed_seconds", c_double),
     ]
 
@@ -295,7 +298,7 @@ class trireme_trainer_info(Structure):
         ("allocated_bytes", c_uint64),
         # Bytes of activations and gradients of outputs if the trainer keeps everything.
         ("largest_bytes", c_uint64),
-        # The least activation_budget_bytes that works.
+        # The least activation_budget_bytes that works. With a pipeline: as largest_bytes.
         ("least_bytes", c_uint64),
         # With offload: bytes of the window, and of items that could not be written. The window
         # stands in place of the checkpoints. If there is one stretch, it also stands in place of

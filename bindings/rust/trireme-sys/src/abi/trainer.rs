@@ -65,7 +65,8 @@
 //! all ranks learn of the failure. They return TRIREME_ERROR_CALLBACK and discard their gradients.
 //! Parameters stay as they were, and the next step may come. In two cases the model fails instead:
 //!
-//! * The optimizer has norm_ranks: other models have then gone further with the step.
+//! * The optimizer has norm_ranks, and some of them are ranks of neither the model nor the
+//!   pipeline: other models have then gone further with the step.
 //! * The model has TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD, and backward fails late: all ranks have
 //!   handed in the first bucket of their last micro-batch.
 //!
@@ -79,9 +80,15 @@
 //! * The micro-batches of the schedule are those of each rank in a step.
 //! * Gradients are added up in the order of micro-batches, whatever the schedule.
 //! * All ranks learn the mean loss, which the last stage computes.
-//! * norm_ranks are the ranks of all models of the pipeline, as on a mesh. Then a callback that
-//!   fails breaks no model: all ranks of "data" and "pipeline" discard the step.
+//! * An optimizer with a max_norm or a loss_scale needs norm_ranks of all ranks of "data" and
+//!   "pipeline", as a mesh sets them. Else each stage would clip or skip alone.
+//! * A callback that fails breaks no model: all ranks of "data" and "pipeline" discard the step.
+//!   But the model fails if norm_ranks or the mesh have ranks beyond these ("tensor", "context").
 //! * A rank that fails otherwise, or dies, makes the models of all these ranks fail.
+//! * The trainer sums up gradients of micro-batches in memory of its own, beside that of the model.
+//!   trireme_trainer_info tells its bytes. memory_limit_bytes of the model does not count it.
+//! * A SEND_B may come later than the I or B that computes its gradient. Then each micro-batch has
+//!   memory of its own for it, and otherwise as few as the schedule needs.
 //!
 //! Unwritten gradients: backward writes every element of its gradients. Before backward the library
 //! fills them with a mark, a NaN of its own. After backward it looks for the mark. The step fails,
@@ -171,18 +178,18 @@ structs! {
         micro_batch: u32,
         /// Number of the micro-batch over all ranks, from 0. In a reproducible model: the leaf.
         leaf: u32,
-        /// Seed for this layer in this micro-batch and step. The same in FORWARD, RECOMPUTE and
-        /// BACKWARD. It depends on options.seed, step, leaf and number alone.
+        /// Seed for this layer in this micro-batch and step. The same in all phases. It depends on
+        /// options.seed, step, leaf and number alone.
         random_seed: u64,
         /// Output of the layer before. NULL for the first layer, which reads the batch.
         input: *const c_void,
         /// Bytes at `input`.
         input_bytes: u64,
-        /// Out in FORWARD, RECOMPUTE and EVALUATE. In BACKWARD: the bytes that forward wrote.
+        /// Out in FORWARD, RECOMPUTE and EVALUATE. In BACKWARD\*: the bytes that forward wrote.
         output: *mut c_void,
         /// Bytes at `output`, as in trireme_layer.
         output_bytes: u64,
-        /// Data that forward leaves for backward; out as `output`. BACKWARD may change it, too.
+        /// Data that forward leaves for backward; out as `output`. BACKWARD\* may change it, too.
         saved: *mut c_void,
         /// Bytes at `saved`, as in trireme_layer.
         saved_bytes: u64,
@@ -192,21 +199,23 @@ structs! {
         parameter_counts: *const u64,
         /// Number of entries in `parameters`, `parameter_counts` and `gradients`.
         parameter_count: u64,
-        /// BACKWARD: for each parameter, where the callback writes the whole gradient; see
-        /// docs/trainer.md#gradients. In the parameter's dtype, or f32 for f16 and bf16. A place is
-        /// NULL for a frozen parameter. A callback may set a place to other memory or to NULL. In
-        /// the other phases the pointer itself is NULL.
+        /// BACKWARD and BACKWARD_WEIGHT: for each parameter, where the callback writes the whole
+        /// gradient; see docs/trainer.md#gradients. In the parameter's dtype, or f32 for f16 and
+        /// bf16. A place is NULL for a frozen parameter. A callback may set a place to other memory
+        /// or to NULL. In the other phases the pointer itself is NULL.
         gradients: *mut *mut c_void,
-        /// BACKWARD: gradient of `output`, written by the next layer. NULL for the last layer.
+        /// BACKWARD, BACKWARD_INPUT and BACKWARD_WEIGHT: gradient of `output`, written by the next
+        /// layer. NULL for the last layer.
         output_gradient: *const c_void,
-        /// Out in BACKWARD: the gradient of `input`, input_bytes long. NULL for the first layer.
+        /// Out in BACKWARD and BACKWARD_INPUT: the gradient of `input`, input_bytes long. NULL for
+        /// the first layer.
         input_gradient: *mut c_void,
         /// Out in FORWARD and EVALUATE of the last layer: the loss of this micro-batch. NaN if the
         /// callback does not write it. NULL for other layers and in other phases.
         loss: *mut f64,
-        /// BACKWARD: the last layer multiplies the gradient of its loss by this factor. It is
-        /// trireme_optimizer_get_loss_scale(). It is divided by micro_batches if gradients are
-        /// averaged over ranks but added up over micro-batches.
+        /// BACKWARD, BACKWARD_INPUT and BACKWARD_WEIGHT: the last layer multiplies the gradient of
+        /// its loss by this factor. It is trireme_optimizer_get_loss_scale(). It is divided by
+        /// micro_batches if gradients are averaged over ranks but added up over micro-batches.
         loss_scale: f64,
         /// As handed to trireme_trainer_step() or trireme_trainer_evaluate().
         batch: *mut c_void,
@@ -235,7 +244,7 @@ structs! {
         forward: trireme_layer_callback,
         /// Computes the gradients. Required.
         backward: trireme_layer_callback,
-        /// Handed to forward and backward; may be NULL.
+        /// Handed to forward, backward and backward_weight; may be NULL.
         user_data: *mut c_void,
         /// Bytes of the layer's output for one micro-batch; may be 0 for the last layer.
         output_bytes: u64,
@@ -248,7 +257,8 @@ structs! {
         /// computes all.
         backward_weight: trireme_layer_callback,
         /// Bytes of the input that the layer expects. Other output_bytes of the layer before are
-        /// TRIREME_ERROR_INVALID_ARGUMENT, also across stages. Default: 0, any.
+        /// TRIREME_ERROR_INVALID_ARGUMENT, also across stages. The first layer reads the batch, and
+        /// its number is not compared. Default: 0, any.
         input_bytes: u64,
     }
     /// Results of a step. Set struct_size before a call that fills it.
@@ -278,7 +288,7 @@ structs! {
         loss_scale: f64,
         /// Seconds that the step took on this rank.
         seconds: f64,
-        /// Seconds of the step in which the rank waited for communication.
+        /// Seconds of the step in which the rank waited for communication, also along a pipeline.
         exposed_seconds: f64,
     }
     /// The pipeline of a trainer. Start from TRIREME_TRAINER_PIPELINE_OPTIONS_INIT.
@@ -366,7 +376,7 @@ structs! {
         allocated_bytes: u64,
         /// Bytes of activations and gradients of outputs if the trainer keeps everything.
         largest_bytes: u64,
-        /// The least activation_budget_bytes that works.
+        /// The least activation_budget_bytes that works. With a pipeline: as largest_bytes.
         least_bytes: u64,
         /// With offload: bytes of the window, and of items that could not be written. The window
         /// stands in place of the checkpoints. If there is one stretch, it also stands in place of
@@ -391,8 +401,9 @@ extern "C" {
     /// Makes a trainer of layers over a model and its optimizer.
     ///
     /// Collective: blocks until all ranks have called it, or the deadline passes. All ranks name
-    /// the same layers (names, parameters, sizes) and options. The trainer keeps the callbacks and
-    /// their user_data until it is destroyed.
+    /// the same layers (names, parameters, sizes) and options. With a pipeline all its ranks hear
+    /// of a fault of one of them. Only this rank knows of a bad optimizer, communicator or
+    /// struct_size. The trainer keeps the callbacks and their user_data until it is destroyed.
     ///
     /// * `optimizer`: The optimizer, whose model the trainer trains.
     /// * `layers`: `layer_count` layers in the order of forward. Each one lies
@@ -411,12 +422,14 @@ extern "C" {
     ///   callback, or sizes overflow. Or a parameter belongs to no layer or to two. The message
     ///   names the layer or the parameter. Or the schedule of `pipeline` breaks a rule, or has
     ///   another number of ranks, stages or micro-batches. Or cuts are wrong, or a layer's
-    ///   input_bytes are not the output_bytes before it.
+    ///   input_bytes are not the output_bytes before it. Or the optimizer has a max_norm or a
+    ///   loss_scale, but no norm_ranks.
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live optimizer of this process. Or no live communicator
     ///   or schedule of `pipeline`.
     /// * `TRIREME_ERROR_INVALID_STATE`: A step is under way.
-    /// * `TRIREME_ERROR_MISMATCH`: Ranks have different layers or options, or different schedules
-    ///   or cuts along a pipeline; the message names the first difference. The model lives on.
+    /// * `TRIREME_ERROR_MISMATCH`: Ranks have different layers or options, or different schedules,
+    ///   cuts or norm_ranks along a pipeline; the message names the first difference. The model
+    ///   lives on.
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out. Or, on all ranks,
     ///   activation_budget_bytes or offload.buffer_bytes is too small; the message names the least
     ///   that works. The model lives on.
