@@ -150,7 +150,8 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_device_get_memory(int32
  * driver, devices, each device and NCCL: what it is, ": ", and the finding. `trireme doctor` shows
  * them.
  *
- * Waits for the driver. It does not fail if something is missing. Keeps no pointer.
+ * Waits for the driver. It loads no NCCL: it tells the version of one that the process has loaded,
+ * else the first file. It does not fail if something is missing. Keeps no pointer.
  *
  * @param[out] text  The lines, each with its line feed, cut to fit with their final 0. May be NULL
  * if capacity is 0.

@@ -5,6 +5,8 @@
 
 #include <dlfcn.h>
 
+#include <cstddef>
+
 namespace trireme {
 
 DynamicLibrary DynamicLibrary::open(const std::string& path, std::string* why) {
@@ -18,6 +20,12 @@ DynamicLibrary DynamicLibrary::open(const std::string& path, std::string* why) {
   return library;
 }
 
+DynamicLibrary DynamicLibrary::loaded(const std::string& name) {
+  DynamicLibrary library;
+  library.handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  return library;
+}
+
 bool DynamicLibrary::is_loaded(const std::string& name) {
   void* const handle = dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (handle == nullptr) return false;
@@ -27,6 +35,24 @@ bool DynamicLibrary::is_loaded(const std::string& name) {
 
 void* DynamicLibrary::symbol(const char* name) const {
   return handle_ == nullptr ? nullptr : dlsym(handle_, name);
+}
+
+std::vector<std::string> loader_folders() {
+  std::vector<std::string> folders;
+  void* const program = dlopen(nullptr, RTLD_NOW);
+  Dl_serinfo size{};
+  if (program != nullptr && dlinfo(program, RTLD_DI_SERINFOSIZE, &size) == 0) {
+    std::vector<std::max_align_t> memory(size.dls_size / sizeof(std::max_align_t) + 1);
+    auto* const list = reinterpret_cast<Dl_serinfo*>(memory.data());
+    if (dlinfo(program, RTLD_DI_SERINFOSIZE, list) == 0 &&
+        dlinfo(program, RTLD_DI_SERINFO, list) == 0) {
+      for (unsigned i = 0; i < list->dls_cnt; ++i) {
+        folders.emplace_back(list->dls_serpath[i].dls_name);
+      }
+    }
+  }
+  if (program != nullptr) dlclose(program);
+  return folders;
 }
 
 std::string own_folder() {

@@ -474,6 +474,7 @@ static void an_address_tells_whose_memory_it_is(void **state) {
 /* ---- NCCL and the report ---- */
 
 static void everything_is_there(void) {
+    CHECK(dlopen(FAKE_NCCL, RTLD_NOW) != NULL);
     char *const text = report();
     const char *const lines[] =
         {"plugin: here, with",
@@ -491,7 +492,17 @@ static void everything_is_there(void) {
     free(text);
 }
 
+/* The report loads nothing: another library of the process may want its own copy. */
+static void nccl_that_is_not_loaded(void) {
+    setenv("FAKE_NCCL", "-1", 1);
+    reports("\nNCCL: " FAKE_NCCL ", which the process has not loaded\n");
+    CHECK(dlopen(FAKE_NCCL, RTLD_NOW | RTLD_NOLOAD) == NULL);
+    setenv("TRIREME_NCCL_LIBRARY", "/nowhere/libnccl.so.2", 1);
+    reports("\nNCCL: no NCCL: tried /nowhere/libnccl.so.2: there is no such file\n");
+}
+
 static void several_nccl(void) {
+    CHECK(dlopen(FAKE_NCCL, RTLD_NOW) != NULL && dlopen(FAKE_NCCL_SHORT, RTLD_NOW) != NULL);
     setenv("FAKE_NCCL", "21705", 1);
     reports("it is NCCL 2.17.5, but at least 2.18.0 is needed");
     setenv("FAKE_NCCL", "-1", 1);
@@ -499,9 +510,8 @@ static void several_nccl(void) {
     setenv("FAKE_NCCL", "21803", 1);
     reports("\nNCCL: " FAKE_NCCL ", 2.18.3\n");
     setenv("TRIREME_NCCL_LIBRARY", FAKE_NCCL_SHORT, 1);
-    reports("\nNCCL: no NCCL: tried " FAKE_NCCL_SHORT ": it has no ncclCommAbort\n");
-    setenv("TRIREME_NCCL_LIBRARY", "/nowhere/libnccl.so.2", 1);
-    reports("\nNCCL: no NCCL: tried /nowhere/libnccl.so.2: ");
+    reports("\nNCCL: no NCCL: the process has loaded " FAKE_NCCL_SHORT
+            ": it has no ncclCommAbort\n");
     setenv("TRIREME_NCCL_LIBRARY", FAKE_CUDA, 1);
     reports("it is no NCCL: it has no ncclGetVersion");
 }
@@ -509,6 +519,7 @@ static void several_nccl(void) {
 static void the_report_has_what_was_found(void **state) {
     (void)state;
     run(everything_is_there, "");
+    run(nccl_that_is_not_loaded, "");
     run(several_nccl, "");
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "devices/cuda/plugin/driver.hpp"
+#include "platform/dynamic_library.hpp"
 
 // Last: its macros take names like `fail`.
 #include <setjmp.h>
@@ -84,6 +85,14 @@ void nccl_of_a_wheel_is_found(void**) {
   assert_int_equal(found, 1);
 }
 
+// The C library lies in one of the loader's folders.
+void folders_of_the_loader(void**) {
+  namespace fs = std::filesystem;
+  int found = 0;
+  for (const std::string& folder : loader_folders()) found += fs::exists(folder + "/libc.so.6");
+  assert_true(found > 0);
+}
+
 void a_driver_is_as_new_as_the_kernels_need(void**) {
   assert_int_equal(cuda::least_driver(0), 12000);
   assert_int_equal(cuda::least_driver(12000), 12000);
@@ -99,6 +108,7 @@ int main() {
       cmocka_unit_test(places_of_the_driver),
       cmocka_unit_test(places_of_nccl),
       cmocka_unit_test(nccl_of_a_wheel_is_found),
+      cmocka_unit_test(folders_of_the_loader),
       cmocka_unit_test(a_driver_is_as_new_as_the_kernels_need),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

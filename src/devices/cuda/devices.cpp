@@ -54,6 +54,7 @@ std::string text_of_version(std::int32_t version) {
 }
 
 std::string text_of_nccl(std::int32_t version) {
+  if (version == 0) return "which the process has not loaded";
   return std::to_string(version / 10000) + "." + std::to_string(version % 10000 / 100) + "." +
          std::to_string(version % 100);
 }

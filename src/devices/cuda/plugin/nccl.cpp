@@ -1,6 +1,9 @@
 #include "devices/cuda/plugin/nccl.hpp"
 
+#include <unistd.h>
+
 #include <cstdlib>
+#include <vector>
 
 #include "devices/cuda/plugin/search.hpp"
 #include "platform/dynamic_library.hpp"
@@ -51,21 +54,39 @@ std::string look(const DynamicLibrary& library, Nccl* out) {
   return "";
 }
 
+// A name stands for a file in each of the loader's folders.
+std::vector<std::string> files_of(const std::string& place) {
+  if (place.find('/') != std::string::npos) return {place};
+  std::vector<std::string> files;
+  for (const std::string& folder : loader_folders()) files.push_back(folder + "/" + place);
+  return files;
+}
+
 }  // namespace
 
+// It loads no file. A loaded NCCL serves all libraries of a process, and PyTorch may need a newer
+// one than this search finds.
 Status find_nccl(Nccl* out) {
-  std::string tries;
   const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
-  for (const std::string& place : nccl_places(environment, own_folder())) {
-    std::string why;
-    const DynamicLibrary library = DynamicLibrary::open(place, &why);
+  const std::vector<std::string> places = nccl_places(environment, own_folder());
+  for (const std::string& place : places) {
+    const DynamicLibrary library = DynamicLibrary::loaded(place);
+    if (!library.is_open()) continue;
     Nccl found{place};
-    if (why.empty()) why = look(library, &found);
-    if (why.empty()) {
-      *out = found;
-      return Status::success();
+    const std::string why = look(library, &found);
+    if (!why.empty()) return unsupported("no NCCL: the process has loaded " + place + ": " + why);
+    *out = found;
+    return Status::success();
+  }
+  std::string tries;
+  for (const std::string& place : places) {
+    for (const std::string& file : files_of(place)) {
+      if (access(file.c_str(), R_OK) == 0) {
+        *out = {file};
+        return Status::success();
+      }
     }
-    tries += (tries.empty() ? "tried " : "; tried ") + place + ": " + why;
+    tries += (tries.empty() ? "tried " : "; tried ") + place + ": there is no such file";
   }
   return unsupported("no NCCL: " + tries);
 }

@@ -144,7 +144,8 @@ extern "C" {
     /// driver, devices, each device and NCCL: what it is, ": ", and the finding. `trireme doctor`
     /// shows them.
     ///
-    /// Waits for the driver. It does not fail if something is missing. Keeps no pointer.
+    /// Waits for the driver. It loads no NCCL: it tells the version of one that the process has
+    /// loaded, else the first file. It does not fail if something is missing. Keeps no pointer.
     ///
     /// * `text`: The lines, each with its line feed, cut to fit with their final 0. May be NULL if
     ///   capacity is 0.
