@@ -91,7 +91,7 @@ std::uint64_t hash_of_schedule(const Schedule& schedule) {
 }
 
 // The ranks of the pipeline hear first, then those of the model, then the pipeline hears what these
-// have found. No rank is in an agreement of a model before all of its ranks have sealed it.
+// have found.
 Status agree_on_both(const ShardView& shard, const std::shared_ptr<Communicator>& pipeline,
                      const std::vector<Fact>& pipeline_facts, const std::vector<Fact>& model_facts,
                      Status own) {
@@ -99,7 +99,7 @@ Status agree_on_both(const ShardView& shard, const std::shared_ptr<Communicator>
   along.communicator = pipeline;
   along.timeout_ns = shard.link().timeout_ns;
   own = agree(along, kCreatePipeline, pipeline_facts, own);
-  if (shard.check_sealed().ok()) own = agree(shard.link(), kCreatePipeline, model_facts, own);
+  own = agree(shard.link(), kCreatePipeline, model_facts, own);
   return agree(along, kCreatePipeline, {}, own);
 }
 
