@@ -27,6 +27,29 @@ struct trial {
     char rendezvous[64];
 };
 
+/* No rank dies while others still make their optimizers. */
+static void wait_for_models(int number, const struct trial *trial, struct outcome *own) {
+    const volatile struct outcome *const all = own - number;
+    const int world = trial->job.data * trial->job.ranks;
+    for (int rank = 0; rank < world; ++rank) {
+        for (int k = 0; all[rank].numbers[0] == 0; ++k) {
+            if (k == 10000) _exit(96);
+            usleep(1000);
+        }
+    }
+}
+
+static void wait_for_others(int number, const struct trial *trial, struct outcome *own) {
+    const volatile struct outcome *const all = own - number; /* of all processes, in their order */
+    const int world = trial->job.data * trial->job.ranks;
+    for (int rank = 0; rank < world; ++rank) {
+        for (int k = 0; rank != trial->victim && all[rank].status == TRIREME_OK; ++k) {
+            if (k == 10000) _exit(95);
+            usleep(1000);
+        }
+    }
+}
+
 /* A process compares its losses with those of one process, if it is told them. */
 static void step_until_it_fails(int number, void *context, struct outcome *outcome) {
     struct trial *const trial = context;
@@ -37,6 +60,8 @@ static void step_until_it_fails(int number, void *context, struct outcome *outco
     make_rank(&r, all);
     const trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
     if (trial->job.verdicts[number].text[0] != 0) _exit(94);
+    outcome->numbers[0] = 1;
+    if (trial->creates && number == trial->victim) wait_for_models(number, trial, outcome);
     if (trial->creates && number == trial->victim &&
         trireme_failpoint_set(trial->failpoint) != TRIREME_OK) {
         _exit(91);
@@ -65,6 +90,8 @@ static void step_until_it_fails(int number, void *context, struct outcome *outco
         }
         ++outcome->rounds;
     }
+    /* A rank that leaves tells the others, too. It waits until they have heard otherwise. */
+    if (created != TRIREME_OK) wait_for_others(number, trial, outcome);
     end_rank(&r);
     trireme_communicator_destroy(all);
 }
