@@ -20,6 +20,8 @@ OUT_HANDLE = ctypes.POINTER(ctypes.c_void_p)
 
 # These would end the process by order, or print from a callback that is gone.
 LEFT_OUT = {"trireme_failpoint_set", "trireme_set_log_callback"}
+# Their first argument is memory.
+MEMORY_FIRST = {"trireme_device_report", "trireme_memory_get_info"}
 NUMBERS_32 = (0, 0, 1, 2, 3, 8, 11, 12, 16, -1, 99, 2**31 - 1, -(2**31))
 # Elements that fit into the memory that is handed in, as does every text, or so many that no memory
 # holds them.
@@ -154,7 +156,7 @@ class Fuzzer:
         arguments = []
         for position, kind in enumerate(kinds):
             # The first of a call is a handle, as are the elements of lists; memory comes after it.
-            self.is_handle = position == 0
+            self.is_handle = position == 0 and name not in MEMORY_FIRST
             arguments.append(self.argument(kind, name))
         status = getattr(self.library, name)(*arguments)
         self.called.add(name)

@@ -70,7 +70,7 @@ class MeshModelsTest(TestCase):
             with self.assertRaisesRegex(ValueError, "stretches are pairs"):
                 seal(group, [[(0, 5, 1)]] * 2)
             with self.assertRaisesRegex(trireme.TriremeError, "is split between models"):
-                seal(group, halves, "adafactor")
+                seal(group, halves, "muon")
 
         self.ranks(2, refused)
 
