@@ -88,7 +88,7 @@ namespace Trireme.Tests
                         },
                     });
                 model.Seal();
-                var rows = new OptimizerOptions { Rule = RuleKind.Adafactor };
+                var rows = new OptimizerOptions { Rule = RuleKind.Muon };
                 Check.Throws<UnsupportedException>(() => new Optimizer(model, rows));
             }
         }

@@ -73,7 +73,7 @@ fn parts_make_the_whole() {
         let qkv = Parameter { placements, ..Parameter::new("qkv", Dtype::F32, &[4, 6]) };
         model.add_parameter(&qkv)?;
         model.seal()?;
-        let rows = OptimizerOptions::new(RuleKind::Adafactor);
+        let rows = OptimizerOptions::new(RuleKind::Muon);
         fails(Optimizer::new(&mut model, &rows), Status::Unsupported);
         Ok(())
     };
