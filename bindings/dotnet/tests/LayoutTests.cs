@@ -213,6 +213,8 @@ namespace Trireme.Tests
                     return NativeMethods.TRIREME_OPTIMIZER_COUNTERS_VERSION;
                 case "TRIREME_TRAINER_FLAG_ZERO_GRADIENTS":
                     return NativeMethods.TRIREME_TRAINER_FLAG_ZERO_GRADIENTS;
+                case "TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT":
+                    return NativeMethods.TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT;
                 case "TRIREME_TRANSPORT_FRAME_BYTES_MIN":
                     return NativeMethods.TRIREME_TRANSPORT_FRAME_BYTES_MIN;
             }
