@@ -36,6 +36,7 @@ namespace Trireme.Tests
             Pair("TRIREME_DTYPE_", typeof(ElementType)),
             Pair("TRIREME_ERROR_", typeof(Status)),
             Pair("TRIREME_LOG_", typeof(LogLevel)),
+            Pair("TRIREME_MEMORY_KIND_", typeof(MemoryKind)),
             Pair("TRIREME_MESH_ORDER_", typeof(MeshOrder)),
             Pair("TRIREME_CONTEXT_LAYOUT_", typeof(ContextLayout)),
             Pair("TRIREME_CONTEXT_METHOD_", typeof(ContextMethod)),
