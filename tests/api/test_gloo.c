@@ -272,7 +272,9 @@ static void call_without_one(int rank, void *context) {
         atomic_fetch_add(&job->failed, 1);
     } else {
         wait_for_count(verdict, &job->failed, RANKS - 1);
-        EXPECT_STATUS(verdict, TRIREME_ERROR_TIMEOUT, trireme_barrier(communicator, NULL));
+        /* The others' call, which differs, may be here before the news of their deadline. */
+        const trireme_status status = trireme_barrier(communicator, NULL);
+        EXPECT(verdict, status == TRIREME_ERROR_TIMEOUT || status == TRIREME_ERROR_MISMATCH);
     }
     trireme_communicator_destroy(communicator);
     free(data);
