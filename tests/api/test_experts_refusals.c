@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -573,6 +574,7 @@ static void a_rank_that_does_not_come_is_a_timeout(void **state) {
 }
 
 struct short_of_memory {
+    _Atomic int routed; /* ranks whose route pass is over, which a failure of the other would end */
     trireme_status statuses[2];
     struct verdict verdicts[2];
 };
@@ -594,6 +596,8 @@ static void ask_for_much(trireme_communicator *communicator, int rank, void *con
     arrays.kept = take(info.kept_bytes);
     arrays.segments = take(info.segment_count * 8);
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_experts_route(experts, &arrays, &routed, NULL));
+    atomic_fetch_add(&test->routed, 1);
+    while (atomic_load(&test->routed) < 2) sched_yield();
     test->statuses[rank] = trireme_experts_dispatch(experts, arrays.kept, NULL, NULL, NULL);
     EXPECT(verdict, test->statuses[rank] != TRIREME_OK);
     EXPECT(verdict, says("dispatch pass of experts \"moe 3\": "));
