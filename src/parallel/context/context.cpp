@@ -8,6 +8,7 @@
 #include "parallel/context/attention_passes.hpp"
 #include "parallel/context/context_checks.hpp"
 #include "platform/names.hpp"
+#include "platform/pass_guard.hpp"
 #include "platform/utf8.hpp"
 
 namespace trireme::parallel {
@@ -38,22 +39,6 @@ Status check_apart(const Argument& a, const Argument& b) {
   return invalid_argument(std::string("arrays.") + a.name + " and arrays." + b.name +
                           " overlap, and the pass writes one of them");
 }
-
-// Says that a pass runs, until it ends.
-class Busy {
- public:
-  explicit Busy(std::atomic<bool>& flag) : flag_(flag), entered_(!flag.exchange(true)) {}
-  ~Busy() {
-    if (entered_) flag_ = false;
-  }
-  Busy(const Busy&) = delete;
-  Busy& operator=(const Busy&) = delete;
-  bool entered() const { return entered_; }
-
- private:
-  std::atomic<bool>& flag_;
-  const bool entered_;
-};
 
 }  // namespace
 
@@ -188,7 +173,7 @@ Status Context::name_pass(AttentionPass pass, const Status& status) const {
 
 Status Context::pass(AttentionPass pass, const trireme_attention_arrays& arrays,
                      std::vector<std::uint64_t> starts, std::uint64_t timeout_ns) {
-  const Busy busy(busy_);
+  const PassGuard busy(busy_);
   if (!busy.entered()) {
     return invalid_state("a pass of context \"" + options_.name +
                          "\" runs already, and its callback cannot make another one");

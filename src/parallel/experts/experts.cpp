@@ -12,6 +12,7 @@
 #include "parallel/experts/expert_rows.hpp"
 #include "platform/mix.hpp"
 #include "platform/names.hpp"
+#include "platform/pass_guard.hpp"
 #include "platform/utf8.hpp"
 
 namespace trireme::parallel {
@@ -95,25 +96,10 @@ std::string describe_pass(ExpertPass pass, const std::string& name, std::uint64_
   return begin + name.substr(0, whole_characters(name, room)) + form;
 }
 
-// Says that a pass runs, until it ends.
-class ExpertsBusy {
- public:
-  explicit ExpertsBusy(std::atomic<bool>& flag) : flag_(flag), entered_(!flag.exchange(true)) {}
-  ~ExpertsBusy() {
-    if (entered_) flag_ = false;
-  }
-  ExpertsBusy(const ExpertsBusy&) = delete;
-  ExpertsBusy& operator=(const ExpertsBusy&) = delete;
-
-  Status check(const std::string& name) const {
-    if (entered_) return Status::success();
-    return invalid_state("another pass of experts \"" + name + "\" runs");
-  }
-
- private:
-  std::atomic<bool>& flag_;
-  const bool entered_;
-};
+Status check_alone(const PassGuard& guard, const std::string& name) {
+  if (guard.entered()) return Status::success();
+  return invalid_state("another pass of experts \"" + name + "\" runs");
+}
 
 }  // namespace
 
@@ -270,8 +256,8 @@ Status Experts::load(const void* kept) {
 
 template <class Body>
 Status Experts::run_pass(ExpertPass pass, Body body) {
-  const ExpertsBusy busy(busy_);
-  TRIREME_RETURN_IF_ERROR(busy.check(options_.name));
+  const PassGuard guard(busy_);
+  TRIREME_RETURN_IF_ERROR(check_alone(guard, options_.name));
   try {
     Status status = body();
     if (status.ok()) ++passes_[static_cast<std::size_t>(pass)];
@@ -462,8 +448,8 @@ Status Experts::route(const trireme_experts_route_arrays& arrays, std::uint64_t 
 
 Status Experts::route_backward(const void* kept, const float* scores, const float* d_weights,
                                const double* d_mean, float* d_scores) {
-  const ExpertsBusy busy(busy_);
-  TRIREME_RETURN_IF_ERROR(busy.check(options_.name));
+  const PassGuard guard(busy_);
+  TRIREME_RETURN_IF_ERROR(check_alone(guard, options_.name));
   TRIREME_RETURN_IF_ERROR(load(kept));
   const std::uint64_t rows = routing_.rows(), experts = layout_.experts();
   const Argument gradient{"d_scores", d_scores, rows * experts * sizeof(float), true};
