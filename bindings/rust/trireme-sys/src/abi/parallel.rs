@@ -12,8 +12,8 @@
 //! * tensor: they split each layer (tensor.h), and have the same rows.
 //! * pipeline: they have other layers (pipeline.h), and the same rows.
 //! * context: they split the positions of a sequence (context.h), and have the same rows.
-//! * expert: each has other experts of a layer, and rows of its own. All that is no expert lies
-//!   there as along data.
+//! * expert: each has other experts of a layer, and rows of its own. Ranks along expert hold all
+//!   other parameters alike, as ranks along data do.
 //!
 //! So rows are shared out among the ranks along data, shard and expert: the readers. A reader's
 //! number is (data \* shards + shard) \* experts + expert.
