@@ -221,12 +221,12 @@ bool Call::sees_another_call() const {
     return in_cell(rank) &&
            lane(rank).awaits_all_at.load(std::memory_order_acquire) != channel.position;
   };
-  const bool own = told_to_some(me);
+  const bool mine = told_to_some(me);
   const auto hash = [this](int rank) {
     return in_slot(rank) ? slot(rank).print_hash : cell(rank).print_hash;
   };
   for (int rank = 0; rank < n; ++rank) {
-    if (has_published(rank) && hash(rank) != hash(me) && (own || told_to_some(rank))) return true;
+    if (has_published(rank) && hash(rank) != hash(me) && (mine || told_to_some(rank))) return true;
   }
   return false;
 }
