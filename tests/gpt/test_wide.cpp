@@ -111,7 +111,7 @@ void run_pass(trireme_communicator* communicator, int rank, void* context) {
   PassJob& job = *static_cast<PassJob*>(context);
   try {
     const Handle<trireme_tensor> tensor = make_tensor(communicator, job.setup);
-    wide::Network<T> network(tensor.get(), job.setup.sequence, job.setup.shared);
+    wide::Network<T> network(tensor.get(), {job.setup.sequence, job.setup.shared, {}, wide::kRows});
     std::vector<T> values[kPlaces];
     for (int place = 0; place < kPlaces; ++place)
       values[place] = part_of<T>(tensor.get(), rank, place);
@@ -218,7 +218,8 @@ class Training {
     check(trireme_mesh_get_axis_communicator(mesh, "tensor", &along));
     check(trireme_communicator_get_rank(along, &rank_));
     tensor_ = make_tensor(along, setup);
-    network_ = std::make_unique<wide::Network<T>>(tensor_.get(), setup.sequence, setup.shared);
+    network_ = std::make_unique<wide::Network<T>>(
+        tensor_.get(), wide::NetworkOptions{setup.sequence, setup.shared, {}, wide::kRows});
     make_model();
     make_optimizer();
   }

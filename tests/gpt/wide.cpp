@@ -28,9 +28,9 @@ std::uint64_t first_of(int place) {
   return first;
 }
 
-std::vector<float> initial_values() {
+std::vector<float> initial_values(int end) {
   std::vector<float> values;
-  for (int place = 0; place < kPlaces; ++place) {
+  for (int place = 0; place < end; ++place) {
     const Parameter& parameter = kParameters[place];
     const bool is_gain = parameter.summands == Summands::rows;
     for (std::uint64_t i = 0; i < parameter.rows * parameter.columns; ++i) {
@@ -118,7 +118,7 @@ Matrix attention(const Matrix& q, const Matrix& kv) {
   constexpr std::uint64_t kAll = kHeads * kHeadWidth, kHalf = kKvHeads * kHeadWidth;
   Matrix mixed(kRows * kAll, 0);
   for (std::uint64_t row = 0; row < kRows; ++row) {
-    const std::uint64_t begin = row - row % kContext;
+    const std::uint64_t begin = begin_of(row);
     for (std::uint64_t head = 0; head < kHeads; ++head) {
       const std::uint64_t kv_head = head / (kHeads / kKvHeads);
       double sum = 0;
@@ -196,7 +196,7 @@ typename Network<T>::Layer Network<T>::make_linear(const char* name, trireme_lin
   options.dtype = kType<T>;
   options.input = input;
   options.output = output;
-  options.rows = kRows;
+  options.rows = all_;
   options.flags = flags;
   trireme_linear* made = nullptr;
   check(trireme_linear_create(tensor_, &options, &made));
@@ -216,7 +216,7 @@ typename Network<T>::Mlp Network<T>::make_mlp(const char* name, trireme_activati
   options.activation = activation;
   options.input = options.output = kWidth;
   options.hidden = hidden;
-  options.rows = kRows;
+  options.rows = all_;
   trireme_mlp* made = nullptr;
   check(trireme_mlp_create(tensor_, &options, &made));
   Mlp mlp;
@@ -243,11 +243,17 @@ Handle<trireme_region> Network<T>::make_region(const char* name, trireme_region_
 }
 
 template <class T>
-Network<T>::Network(trireme_tensor* tensor, bool sequence, bool shared)
-    : tensor_(tensor), sequence_(sequence), shared_(shared) {
+Network<T>::Network(trireme_tensor* tensor, NetworkOptions given)
+    : tensor_(tensor), options_(std::move(given)) {
+  const bool sequence = options_.sequence, shared = options_.shared;
+  if (options_.rows.empty()) {
+    options_.rows.resize(kRows);
+    std::iota(options_.rows.begin(), options_.rows.end(), 0);
+  }
+  all_ = rows_ = options_.rows.size();
   check(trireme_tensor_get_info(tensor, &info_));
   check(trireme_tensor_heads(tensor, kHeads, kKvHeads, info_.rank, &heads_));
-  if (sequence) check(trireme_tensor_range(tensor, kRows, info_.rank, &first_row_, &rows_));
+  if (sequence) check(trireme_tensor_range(tensor, all_, info_.rank, &first_row_, &rows_));
   constexpr auto kColumn = TRIREME_LINEAR_KIND_COLUMN, kRow = TRIREME_LINEAR_KIND_ROW;
   query_ = make_linear("query", kColumn, kWidth, kHeads * kHeadWidth, 0);
   out_ = make_linear("out", kRow, kHeads * kHeadWidth, kWidth,
@@ -256,10 +262,10 @@ Network<T>::Network(trireme_tensor* tensor, bool sequence, bool shared)
   mlp_ = make_mlp("mlp", TRIREME_ACTIVATION_KIND_SWIGLU, kHidden);
   frozen_ = make_mlp("frozen", TRIREME_ACTIVATION_KIND_SILU, kFrozenHidden);
   if (sequence)
-    scatter_ = make_region("embedding", TRIREME_REGION_KIND_SCATTER, true, kRows, kType<T>);
+    scatter_ = make_region("embedding", TRIREME_REGION_KIND_SCATTER, true, all_, kType<T>);
   kv_input_ = make_region("key value input",
                           sequence ? TRIREME_REGION_KIND_GATHER_SUM : TRIREME_REGION_KIND_COPY,
-                          sequence, kRows, kType<T>);
+                          sequence, all_, kType<T>);
   if (!shared) {
     norm_sum_ = make_region("norm sums", TRIREME_REGION_KIND_REDUCE, false, 1, TRIREME_DTYPE_F32);
     kv_sum_ = make_region("key value sums", TRIREME_REGION_KIND_REDUCE, false,
@@ -269,7 +275,7 @@ Network<T>::Network(trireme_tensor* tensor, bool sequence, bool shared)
   options.name = "vocabulary";
   options.classes = kWords;
   options.width = kWidth;
-  options.rows = kRows;
+  options.rows = all_;
   options.dtype = kType<T>;
   trireme_vocabulary* vocabulary = nullptr;
   check(trireme_vocabulary_create(tensor, &options, &vocabulary));
@@ -320,9 +326,9 @@ void Network<T>::norm_backward(const Rows& x, const Rows& gain, const Rows& dy, 
   std::vector<std::vector<float>> summands;
   for (std::uint32_t block = 0; block < kBlocks; ++block) {
     const bool is_own = block - info_.first_block < info_.block_count;
-    if (sequence_ && !is_own) continue;
+    if (options_.sequence && !is_own) continue;
     std::uint64_t first = 0, count = 0;
-    check(trireme_tensor_block(tensor_, kRows, block, &first, &count));
+    check(trireme_tensor_block(tensor_, all_, block, &first, &count));
     std::vector<double> sums(kWidth, 0);
     for (std::uint64_t row = first - first_row_; row < first - first_row_ + count; ++row) {
       double squares = 0, slope = 0;
@@ -350,7 +356,7 @@ template <class T>
 void Network<T>::add_up(trireme_region* region, std::vector<std::vector<float>>* summands,
                         std::vector<float>* sum) const {
   sum->resize((*summands)[0].size());
-  if (!shared_) {
+  if (!options_.shared) {
     std::vector<const void*> parts;
     for (const std::vector<float>& each : *summands) parts.push_back(each.data());
     return check(trireme_region_forward(
@@ -398,33 +404,34 @@ struct Network<T>::Attention {
 };
 
 template <class T>
-void Network<T>::attend(const Rows& q, const Rows& kv, Rows* mixed) const {
-  mixed->resize(q.size());
+void Network<T>::attend() {
+  const Rows &q = pass_.q, &kv = pass_.kv;
+  pass_.mixed.resize(q.size());
   for (std::uint64_t number = 0; number < heads_.head_count; ++number) {
     const Attention head(*this, number, q, kv);
-    for (std::uint64_t row = 0; row < kRows; ++row) {
-      const std::uint64_t begin = row - row % kContext;
+    for (std::uint64_t row = 0; row < all_; ++row) {
+      const std::uint64_t begin = begin_of(row);
       const std::vector<double> weights = head.weights(begin, row);
       for (std::uint64_t i = 0; i < kHeadWidth; ++i) {
         double sum = 0;
         for (std::size_t k = 0; k < weights.size(); ++k)
           sum += weights[k] * kv[(begin + k) * head.kv_step + head.v_at + i];
-        (*mixed)[row * head.q_step + head.q_at + i] = static_cast<float>(sum);
+        pass_.mixed[row * head.q_step + head.q_at + i] = static_cast<float>(sum);
       }
     }
   }
 }
 
-// `dkv` has for each query head of this rank the gradient of its keys, then that of its values.
 template <class T>
-void Network<T>::attend_backward(const Rows& q, const Rows& kv, const Rows& dmixed, Rows* dq,
-                                 std::vector<std::vector<float>>* dkv) const {
-  dq->resize(q.size());
+void Network<T>::attend_backward() {
+  const Rows &q = pass_.q, &kv = pass_.kv, &dmixed = pass_.dmixed;
+  pass_.dq.resize(q.size());
+  pass_.dkv.clear();
   for (std::uint64_t number = 0; number < heads_.head_count; ++number) {
     const Attention head(*this, number, q, kv);
-    std::vector<double> sums(2 * kRows * kHeadWidth, 0);
-    for (std::uint64_t row = 0; row < kRows; ++row) {
-      const std::uint64_t begin = row - row % kContext;
+    std::vector<double> sums(2 * all_ * kHeadWidth, 0);
+    for (std::uint64_t row = 0; row < all_; ++row) {
+      const std::uint64_t begin = begin_of(row);
       const std::vector<double> weights = head.weights(begin, row);
       std::vector<double> slopes(weights.size(), 0), to_q(kHeadWidth, 0);
       double mean = 0;
@@ -432,7 +439,7 @@ void Network<T>::attend_backward(const Rows& q, const Rows& kv, const Rows& dmix
         for (std::uint64_t i = 0; i < kHeadWidth; ++i) {
           const double dy = dmixed[row * head.q_step + head.q_at + i];
           slopes[k] += dy * kv[(begin + k) * head.kv_step + head.v_at + i];
-          sums[(kRows + begin + k) * kHeadWidth + i] += weights[k] * dy;
+          sums[(all_ + begin + k) * kHeadWidth + i] += weights[k] * dy;
         }
         mean += weights[k] * slopes[k];
       }
@@ -444,19 +451,56 @@ void Network<T>::attend_backward(const Rows& q, const Rows& kv, const Rows& dmix
         }
       }
       for (std::uint64_t i = 0; i < kHeadWidth; ++i)
-        (*dq)[row * head.q_step + head.q_at + i] = static_cast<float>(to_q[i]);
+        pass_.dq[row * head.q_step + head.q_at + i] = static_cast<float>(to_q[i]);
     }
-    dkv->emplace_back(sums.begin(), sums.end());
+    pass_.dkv.emplace_back(sums.begin(), sums.end());
   }
 }
 
 template <class T>
-double Network<T>::run(const std::vector<T> values[kPlaces], const Batch& batch,
-                       Gradients<T>* gradients) {
-  const auto add = [](Rows* x, const Rows& y) {
-    for (std::size_t i = 0; i < x->size(); ++i) (*x)[i] = static_cast<float>((*x)[i]) + y[i];
-  };
-  const std::uint64_t narrow = rows_ * kWidth;
+typename Network<T>::Rows Network<T>::mlp_forward(Mlp& mlp, const std::vector<T> values[],
+                                                  const Rows& input, int fc1, int fc2) const {
+  trireme_mlp_weights weights = TRIREME_MLP_WEIGHTS_INIT;
+  weights.fc1_weight = values[fc1].data();
+  weights.fc2_weight = values[fc2].data();
+  Rows output(input.size());
+  check(trireme_mlp_forward(mlp.mlp.get(), input.data(), &weights, output.data(), mlp.kept.data(),
+                            nullptr));
+  return output;
+}
+
+template <class T>
+typename Network<T>::Rows Network<T>::mlp_backward(Mlp& mlp, const std::vector<T> values[],
+                                                   const Rows& input, const Rows& dy, int fc1,
+                                                   int fc2, Gradients<T>* to) const {
+  trireme_mlp_weights weights = TRIREME_MLP_WEIGHTS_INIT;
+  weights.fc1_weight = values[fc1].data();
+  weights.fc2_weight = values[fc2].data();
+  Rows dx(dy.size());
+  check(trireme_mlp_backward_input(mlp.mlp.get(), dy.data(), &weights, dx.data(), mlp.kept.data(),
+                                   nullptr));
+  if (kParameters[fc1].frozen) return dx;
+  trireme_mlp_gradients of = TRIREME_MLP_GRADIENTS_INIT;
+  to->of[fc1].resize(values[fc1].size());
+  to->of[fc2].resize(values[fc2].size());
+  of.fc1_weight = to->of[fc1].data();
+  of.fc2_weight = to->of[fc2].data();
+  check(trireme_mlp_backward_weight(mlp.mlp.get(), input.data(), dy.data(), mlp.kept.data(), &of,
+                                    nullptr));
+  return dx;
+}
+
+namespace {
+
+template <class T>
+void add_rows(std::vector<T>* x, const std::vector<T>& y) {
+  for (std::size_t i = 0; i < x->size(); ++i) (*x)[i] = static_cast<float>((*x)[i]) + y[i];
+}
+
+}  // namespace
+
+template <class T>
+void Network<T>::begin(const std::vector<T> values[], const Batch& batch) {
   const std::uint64_t kv_heads = heads_.kv_head_count;
   const std::uint64_t kv_width = 2 * kv_heads * kHeadWidth;
   // Rows of the whole key/value weight that this rank uses.
@@ -465,19 +509,28 @@ double Network<T>::run(const std::vector<T> values[kPlaces], const Batch& batch,
     for (std::uint64_t i = 0; i < kv_heads * kHeadWidth; ++i)
       kv_rows.push_back((part * kKvHeads + heads_.first_kv_head) * kHeadWidth + i);
 
-  // Forward.
-  Rows whole(kRows * kWidth), x0(narrow);
-  check(trireme_vocabulary_embed(vocabulary_.get(), batch.tokens, TRIREME_DTYPE_I32, kRows,
+  pass_.tokens.clear();
+  pass_.targets.clear();
+  for (const std::uint64_t row : options_.rows) {
+    pass_.tokens.push_back(batch.tokens[row]);
+    pass_.targets.push_back(batch.targets[row]);
+  }
+  Rows whole(all_ * kWidth);
+  check(trireme_vocabulary_embed(vocabulary_.get(), pass_.tokens.data(), TRIREME_DTYPE_I32, all_,
                                  values[kTokens].data(), whole.data(), nullptr));
+  pass_.x0.resize(rows_ * kWidth);
   const void* part = whole.data();
-  if (sequence_) check(trireme_region_forward(scatter_.get(), &part, 1, x0.data(), nullptr));
-  if (!sequence_) x0 = whole;
-  const Rows normal1 = norm(x0, values[kNorm1]);
-  const Rows q = linear_forward(query_, normal1, values[kQuery], nullptr);
-  Rows kv_input(kRows * kWidth), kv(kRows * kv_width), mixed;
-  part = normal1.data();
+  if (options_.sequence)
+    check(trireme_region_forward(scatter_.get(), &part, 1, pass_.x0.data(), nullptr));
+  if (!options_.sequence) pass_.x0 = whole;
+  pass_.normal1 = norm(pass_.x0, values[kNorm1]);
+  pass_.q = linear_forward(query_, pass_.normal1, values[kQuery], nullptr);
+  Rows &kv_input = pass_.kv_input, &kv = pass_.kv;
+  kv_input.resize(all_ * kWidth);
+  kv.resize(all_ * kv_width);
+  part = pass_.normal1.data();
   check(trireme_region_forward(kv_input_.get(), &part, 1, kv_input.data(), nullptr));
-  for (std::uint64_t row = 0; row < kRows; ++row) {
+  for (std::uint64_t row = 0; row < all_; ++row) {
     for (std::uint64_t j = 0; j < kv_width; ++j) {
       double sum = 0;
       for (std::uint64_t i = 0; i < kWidth; ++i)
@@ -485,83 +538,79 @@ double Network<T>::run(const std::vector<T> values[kPlaces], const Batch& batch,
       kv[row * kv_width + j] = static_cast<float>(sum);
     }
   }
-  attend(q, kv, &mixed);
-  Rows x1 = linear_forward(out_, mixed, values[kOut], values[kOutBias].data());
-  add(&x1, x0);
-  const Rows normal2 = norm(x1, values[kNorm2]);
-  const auto mlp_forward = [&](Mlp& mlp, const Rows& input, int fc1, int fc2) {
-    trireme_mlp_weights weights = TRIREME_MLP_WEIGHTS_INIT;
-    weights.fc1_weight = values[fc1].data();
-    weights.fc2_weight = values[fc2].data();
-    Rows output(narrow);
-    check(trireme_mlp_forward(mlp.mlp.get(), input.data(), &weights, output.data(), mlp.kept.data(),
-                              nullptr));
-    return output;
-  };
-  Rows x2 = mlp_forward(mlp_, normal2, kFc1, kFc2);
-  add(&x2, x1);
-  Rows x3 = mlp_forward(frozen_, x2, kFrozen1, kFrozen2);
-  add(&x3, x2);
-  const Rows normal3 = norm(x3, values[kNorm3]);
-  Rows logits = linear_forward(head_, normal3, values[kTokens], nullptr);
-  std::vector<float> losses(kRows);
-  std::vector<char> kept(kRows * TRIREME_VOCABULARY_KEPT_BYTES);
-  check(trireme_vocabulary_loss(vocabulary_.get(), batch.targets, TRIREME_DTYPE_I32, kRows,
+}
+
+template <class T>
+void Network<T>::mix(const std::vector<T> values[]) {
+  pass_.x1 = linear_forward(out_, pass_.mixed, values[kOut], values[kOutBias].data());
+  add_rows(&pass_.x1, pass_.x0);
+  pass_.normal2 = norm(pass_.x1, values[kNorm2]);
+}
+
+template <class T>
+void Network<T>::mlp(const std::vector<T> values[]) {
+  pass_.mlp_output = mlp_forward(mlp_, values, pass_.normal2, kFc1, kFc2);
+}
+
+template <class T>
+void Network<T>::turn(const std::vector<T> values[], Gradients<T>* to) {
+  x2_ = pass_.mlp_output;
+  add_rows(&x2_, pass_.x1);
+  x3_ = mlp_forward(frozen_, values, x2_, kFrozen1, kFrozen2);
+  add_rows(&x3_, x2_);
+  normal3_ = norm(x3_, values[kNorm3]);
+  Rows logits = linear_forward(head_, normal3_, values[kTokens], nullptr);
+  std::vector<float> losses(all_);
+  std::vector<char> kept(all_ * TRIREME_VOCABULARY_KEPT_BYTES);
+  check(trireme_vocabulary_loss(vocabulary_.get(), pass_.targets.data(), TRIREME_DTYPE_I32, all_,
                                 logits.data(), losses.data(), kept.data(), nullptr));
-  const double loss = std::accumulate(losses.begin(), losses.end(), 0.0) / kRows;
+  pass_.loss = std::accumulate(losses.begin(), losses.end(), 0.0) / options_.tokens;
 
-  // Backward.
-  std::fill(losses.begin(), losses.end(), 1.0f / kRows);
-  check(trireme_vocabulary_loss_backward(vocabulary_.get(), batch.targets, TRIREME_DTYPE_I32, kRows,
-                                         logits.data(), kept.data(), losses.data(), logits.data()));
-  std::vector<float>* const to = gradients->of;
-  Rows dx(narrow);
-  Rows dy = linear_backward(head_, normal3, logits, values[kTokens], &to[kTokens], nullptr);
-  norm_backward(x3, values[kNorm3], dy, &dx, &to[kNorm3]);
-  const auto mlp_backward = [&](Mlp& mlp, const Rows& input, const Rows& output_gradient, int fc1,
-                                int fc2) {
-    trireme_mlp_weights weights = TRIREME_MLP_WEIGHTS_INIT;
-    weights.fc1_weight = values[fc1].data();
-    weights.fc2_weight = values[fc2].data();
-    Rows input_gradient(narrow);
-    check(trireme_mlp_backward_input(mlp.mlp.get(), output_gradient.data(), &weights,
-                                     input_gradient.data(), mlp.kept.data(), nullptr));
-    if (kParameters[fc1].frozen) return input_gradient;
-    trireme_mlp_gradients of = TRIREME_MLP_GRADIENTS_INIT;
-    to[fc1].resize(values[fc1].size());
-    to[fc2].resize(values[fc2].size());
-    of.fc1_weight = to[fc1].data();
-    of.fc2_weight = to[fc2].data();
-    check(trireme_mlp_backward_weight(mlp.mlp.get(), input.data(), output_gradient.data(),
-                                      mlp.kept.data(), &of, nullptr));
-    return input_gradient;
-  };
-  add(&dx, mlp_backward(frozen_, x2, dx, kFrozen1, kFrozen2));
-  norm_backward(x1, values[kNorm2], mlp_backward(mlp_, normal2, dx, kFc1, kFc2), &dx, &to[kNorm2]);
+  std::fill(losses.begin(), losses.end(), static_cast<float>(1 / options_.tokens));
+  check(trireme_vocabulary_loss_backward(vocabulary_.get(), pass_.targets.data(), TRIREME_DTYPE_I32,
+                                         all_, logits.data(), kept.data(), losses.data(),
+                                         logits.data()));
+  pass_.dx.assign(rows_ * kWidth, T(0.0f));
+  const Rows dy =
+      linear_backward(head_, normal3_, logits, values[kTokens], &to->of[kTokens], nullptr);
+  norm_backward(x3_, values[kNorm3], dy, &pass_.dx, &to->of[kNorm3]);
+  add_rows(&pass_.dx, mlp_backward(frozen_, values, x2_, pass_.dx, kFrozen1, kFrozen2, to));
+}
 
-  to[kOutBias].resize(kWidth);
-  const Rows dmixed =
-      linear_backward(out_, mixed, dx, values[kOut], &to[kOut], to[kOutBias].data());
-  Rows dq;
-  std::vector<std::vector<float>> dkv, kv_gradients;
-  attend_backward(q, kv, dmixed, &dq, &dkv);
-  dy = linear_backward(query_, normal1, dq, values[kQuery], &to[kQuery], nullptr);
+template <class T>
+void Network<T>::mlp_backward(const std::vector<T> values[], Gradients<T>* to) {
+  pass_.dmlp_input = mlp_backward(mlp_, values, pass_.normal2, pass_.dx, kFc1, kFc2, to);
+}
+
+template <class T>
+void Network<T>::unmix(const std::vector<T> values[], Gradients<T>* to) {
+  norm_backward(pass_.x1, values[kNorm2], pass_.dmlp_input, &pass_.dx, &to->of[kNorm2]);
+  to->of[kOutBias].resize(kWidth);
+  pass_.dmixed = linear_backward(out_, pass_.mixed, pass_.dx, values[kOut], &to->of[kOut],
+                                 to->of[kOutBias].data());
+}
+
+template <class T>
+void Network<T>::end(const std::vector<T> values[], Gradients<T>* to) {
+  Rows dy =
+      linear_backward(query_, pass_.normal1, pass_.dq, values[kQuery], &to->of[kQuery], nullptr);
   // One summand for each query head, which is a block.
+  std::vector<std::vector<float>> kv_gradients;
   std::vector<Rows> inputs;
   for (std::uint64_t number = 0; number < heads_.head_count; ++number) {
     const std::uint64_t kv_head = (heads_.first_head + number) / (kHeads / kKvHeads);
     std::vector<float>& weight =
         kv_gradients.emplace_back(kParameters[kKeyValue].rows * kWidth, 0.0f);
-    Rows& input = inputs.emplace_back(kRows * kWidth);
-    std::vector<double> sums(kRows * kWidth, 0);
+    Rows& input = inputs.emplace_back(all_ * kWidth);
+    std::vector<double> sums(all_ * kWidth, 0);
     for (std::uint64_t j = 0; j < 2 * kHeadWidth; ++j) {
       const std::uint64_t half = j / kHeadWidth, i = j % kHeadWidth;
       const std::uint64_t at = (half * kKvHeads + kv_head) * kHeadWidth + i;
-      const float* const slope = dkv[number].data() + half * kRows * kHeadWidth + i;
+      const float* const slope = pass_.dkv[number].data() + half * all_ * kHeadWidth + i;
       for (std::uint64_t c = 0; c < kWidth; ++c) {
         double sum = 0;
-        for (std::uint64_t row = 0; row < kRows; ++row) {
-          sum += double{slope[row * kHeadWidth]} * kv_input[row * kWidth + c];
+        for (std::uint64_t row = 0; row < all_; ++row) {
+          sum += double{slope[row * kHeadWidth]} * pass_.kv_input[row * kWidth + c];
           sums[row * kWidth + c] +=
               double{slope[row * kHeadWidth]} * values[kKeyValue][at * kWidth + c];
         }
@@ -570,24 +619,38 @@ double Network<T>::run(const std::vector<T> values[kPlaces], const Batch& batch,
     }
     for (std::size_t i = 0; i < sums.size(); ++i) input[i] = static_cast<float>(sums[i]);
   }
-  add_up(kv_sum_.get(), &kv_gradients, &to[kKeyValue]);
+  add_up(kv_sum_.get(), &kv_gradients, &to->of[kKeyValue]);
   std::vector<const void*> parts;
   for (const Rows& each : inputs) parts.push_back(each.data());
-  Rows of_kv(narrow);
+  Rows of_kv(rows_ * kWidth);
   check(trireme_region_backward(kv_input_.get(), parts.data(),
                                 static_cast<std::uint32_t>(parts.size()), of_kv.data(), nullptr));
-  add(&dy, of_kv);
-  norm_backward(x0, values[kNorm1], dy, &dx, &to[kNorm1]);
+  add_rows(&dy, of_kv);
+  norm_backward(pass_.x0, values[kNorm1], dy, &pass_.dx, &to->of[kNorm1]);
 
-  part = dx.data();
-  if (sequence_) {
+  Rows whole(all_ * kWidth);
+  const void* part = pass_.dx.data();
+  if (options_.sequence) {
     check(trireme_region_backward(scatter_.get(), &part, 1, whole.data(), nullptr));
     part = whole.data();
   }
-  gradients->tokens.assign(values[kTokens].size(), T(0.0f));
-  check(trireme_vocabulary_embed_backward(vocabulary_.get(), batch.tokens, TRIREME_DTYPE_I32, kRows,
-                                          part, gradients->tokens.data()));
-  return loss;
+  to->tokens.assign(values[kTokens].size(), T(0.0f));
+  check(trireme_vocabulary_embed_backward(vocabulary_.get(), pass_.tokens.data(), TRIREME_DTYPE_I32,
+                                          all_, part, to->tokens.data()));
+}
+
+template <class T>
+double Network<T>::run(const std::vector<T> values[], const Batch& batch, Gradients<T>* gradients) {
+  begin(values, batch);
+  attend();
+  mix(values);
+  mlp(values);
+  turn(values, gradients);
+  mlp_backward(values, gradients);
+  unmix(values, gradients);
+  attend_backward();
+  end(values, gradients);
+  return pass_.loss;
 }
 
 template class Network<float>;

@@ -17,11 +17,19 @@ namespace wide {
 // No extent but the query heads divides by the blocks. There are fewer key/value heads than ranks.
 constexpr std::uint64_t kWords = 61, kWidth = 12, kHeads = 8, kKvHeads = 2, kHeadWidth = 3;
 constexpr std::uint64_t kHidden = 19, kFrozenHidden = 13;
-constexpr std::uint64_t kSequences = 2, kContext = 5, kRows = kSequences * kContext;
+// Two sequences. The first one goes beyond the first half of the rows.
+constexpr std::uint64_t kRows = 11, kSecondSequence = 7;
 constexpr std::uint32_t kBlocks = 8;
 constexpr std::uint32_t kLeaves = 4;
 constexpr int kSteps = 3;
 constexpr double kNormEpsilon = 1e-5;
+// Of a routed MLP, which may stand in place of the dense one.
+constexpr std::uint32_t kExperts = 3;
+constexpr std::uint64_t kExpertHidden = 11;
+
+constexpr std::uint64_t begin_of(std::uint64_t row) {
+  return row < kSecondSequence ? 0 : kSecondSequence;
+}
 
 struct Bf16 {
   std::uint16_t bits = 0;
@@ -76,10 +84,14 @@ enum Place {
   kFrozen1,
   kFrozen2,
   kNorm3,
-  kPlaces
+  kPlaces,
+  // Of the routed MLP.
+  kRouter = kPlaces,
+  kExpert1,  // for each expert the first product, then the second one
+  kAllPlaces = kExpert1 + 2 * kExperts
 };
 
-inline const Parameter kParameters[kPlaces] = {
+inline const Parameter kParameters[kAllPlaces] = {
     {"tokens", kWords, kWidth, Cut::rows},
     {"norm1", 1, kWidth, Cut::none, 1, Summands::rows},
     {"query", kHeads* kHeadWidth, kWidth, Cut::rows},
@@ -92,10 +104,17 @@ inline const Parameter kParameters[kPlaces] = {
     {"frozen1", kFrozenHidden, kWidth, Cut::rows, 1, Summands::none, true},
     {"frozen2", kWidth, kFrozenHidden, Cut::columns, 1, Summands::none, true},
     {"norm3", 1, kWidth, Cut::none, 1, Summands::rows},
+    {"router", kExperts, kWidth},
+    {"expert 0 fc1", kExpertHidden, kWidth, Cut::rows},
+    {"expert 0 fc2", kWidth, kExpertHidden, Cut::columns},
+    {"expert 1 fc1", kExpertHidden, kWidth, Cut::rows},
+    {"expert 1 fc2", kWidth, kExpertHidden, Cut::columns},
+    {"expert 2 fc1", kExpertHidden, kWidth, Cut::rows},
+    {"expert 2 fc2", kWidth, kExpertHidden, Cut::columns},
 };
 
-// The whole parameters, one after the other.
-std::vector<float> initial_values();
+// The whole parameters before `end`, one after the other.
+std::vector<float> initial_values(int end = kPlaces);
 std::uint64_t first_of(int place);
 
 // A rank's stretches of the dimension that is cut, as pairs of first index and count.
@@ -127,18 +146,53 @@ using Handle = std::unique_ptr<T, Destroy>;
 // The gradients of a batch are f32. The tied weight has one more, of the type of the embedding.
 template <class T>
 struct Gradients {
-  std::vector<T> tokens;           // of the embedding
-  std::vector<float> of[kPlaces];  // that of kTokens is of the head
+  std::vector<T> tokens;              // of the embedding
+  std::vector<float> of[kAllPlaces];  // that of kTokens is of the head
 };
 
-// `shared`: gradients of norms and key/value heads are this rank's summands, along the tree over
-// blocks. Else they are whole.
+// Arrays that one pass keeps. Rows are those of the network; with sequence parallelism x and what
+// has its shape are this rank's.
+template <class T>
+struct Pass {
+  using Rows = std::vector<T>;
+  std::vector<std::int32_t> tokens, targets;
+  Rows x0, normal1, kv_input, q, kv, mixed, x1, normal2, mlp_output;
+  Rows dx, dmlp_input, dmixed, dq;
+  // For each query head of this rank the gradient of its keys, then that of its values.
+  std::vector<std::vector<float>> dkv;
+  double loss = 0;
+};
+
+struct NetworkOptions {
+  bool sequence = false;
+  // Gradients of norms and key/value heads are this rank's summands, along the tree over blocks.
+  // Else they are whole.
+  bool shared = false;
+  std::vector<std::uint64_t> rows;  // of the batch, ascending; none: all
+  double tokens = kRows;            // by which the loss is divided
+};
+
 template <class T>
 class Network {
  public:
-  Network(trireme_tensor* tensor, bool sequence, bool shared);
+  Network(trireme_tensor* tensor, NetworkOptions options);
   // `values` are this rank's parts. Returns the loss.
-  double run(const std::vector<T> values[kPlaces], const Batch& batch, Gradients<T>* gradients);
+  double run(const std::vector<T> values[], const Batch& batch, Gradients<T>* gradients);
+
+  // The steps of run(), for callers that compute attention or the MLP with other networks' rows.
+  void begin(const std::vector<T> values[], const Batch& batch);       // makes q and kv
+  void attend();                                                       // makes mixed
+  void mix(const std::vector<T> values[]);                             // makes normal2
+  void mlp(const std::vector<T> values[]);                             // makes mlp_output
+  void turn(const std::vector<T> values[], Gradients<T>* to);          // makes loss and dx
+  void mlp_backward(const std::vector<T> values[], Gradients<T>* to);  // makes dmlp_input
+  void unmix(const std::vector<T> values[], Gradients<T>* to);         // makes dmixed
+  void attend_backward();                                              // makes dq and dkv
+  void end(const std::vector<T> values[], Gradients<T>* to);
+
+  Pass<T>& pass() { return pass_; }
+  const std::vector<std::uint64_t>& rows() const { return options_.rows; }
+  const trireme_head_info& heads() const { return heads_; }
 
  private:
   struct Attention;
@@ -162,9 +216,10 @@ class Network {
   Rows linear_forward(Layer& layer, const Rows& x, const Rows& weight, const T* bias);
   Rows linear_backward(Layer& layer, const Rows& x, const Rows& dy, const Rows& weight,
                        std::vector<float>* dweight, float* dbias);
-  void attend(const Rows& q, const Rows& kv, Rows* mixed) const;
-  void attend_backward(const Rows& q, const Rows& kv, const Rows& dmixed, Rows* dq,
-                       std::vector<std::vector<float>>* dkv) const;
+  Rows mlp_forward(Mlp& mlp, const std::vector<T> values[], const Rows& input, int fc1,
+                   int fc2) const;
+  Rows mlp_backward(Mlp& mlp, const std::vector<T> values[], const Rows& input, const Rows& dy,
+                    int fc1, int fc2, Gradients<T>* to) const;
   Rows norm(const Rows& x, const Rows& gain) const;
   // Adds to dx.
   void norm_backward(const Rows& x, const Rows& gain, const Rows& dy, Rows* dx,
@@ -174,14 +229,18 @@ class Network {
               std::vector<float>* sum) const;
 
   trireme_tensor* const tensor_;
-  const bool sequence_, shared_;
+  NetworkOptions options_;
+  std::uint64_t all_ = 0;  // rows of this network
   trireme_tensor_info info_ = TRIREME_TENSOR_INFO_INIT;
   trireme_head_info heads_ = TRIREME_HEAD_INFO_INIT;
-  std::uint64_t first_row_ = 0, rows_ = kRows;  // of what goes from layer to layer
+  std::uint64_t first_row_ = 0, rows_ = 0;  // of what goes from layer to layer
   Layer query_, out_, head_;
   Mlp mlp_, frozen_;
   Handle<trireme_region> scatter_, kv_input_, norm_sum_, kv_sum_;
   Handle<trireme_vocabulary> vocabulary_;
+  Pass<T> pass_;
+  // Of the frozen layer and the head.
+  Rows x2_, x3_, normal3_;
 };
 
 extern template class Network<float>;
