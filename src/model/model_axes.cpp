@@ -181,11 +181,13 @@ Status ModelAxes::run_along(const std::string& axis, Operation&& operation) cons
   return along_axis(axis, own_link(axis)->run(std::move(operation)));
 }
 
-Status ModelAxes::agree_on_axes(const char* call, const std::vector<sharding::Fact>& facts,
-                                Status own) const {
+Status ModelAxes::agree_on_axes(
+    const char* call,
+    const std::function<std::vector<sharding::Fact>(const std::string& axis)>& facts_of,
+    Status own) const {
   for (const Line& line : lines_) {
     if (line.own == nullptr) continue;
-    const Status status = along_axis(line.axis, agree(*line.own, call, facts, own));
+    const Status status = along_axis(line.axis, agree(*line.own, call, facts_of(line.axis), own));
     if (own.ok()) own = Status(status);
   }
   return own;

@@ -88,9 +88,11 @@ class ModelAxes {
   // added up; `facts`: what models must have in common that do so.
   Status agree_on_seal(const Link& model, sharding::Registry* registry,
                        const std::vector<sharding::Fact>& facts, const Sums& sums, Status own);
-  // agree() along each axis on which trained parameters have placements.
-  Status agree_on_axes(const char* call, const std::vector<sharding::Fact>& facts,
-                       Status own) const;
+  // agree() along each axis on which trained parameters have placements, on the facts of the axis.
+  Status agree_on_axes(
+      const char* call,
+      const std::function<std::vector<sharding::Fact>(const std::string& axis)>& facts_of,
+      Status own) const;
   // agree() over all ranks of the mesh, once they have sealed this model. If a group of this model
   // has failed, not all of them may come, and the others hear of that failure.
   Status agree_on_mesh(const Link& model, const char* call,

@@ -90,18 +90,39 @@ Status check_split(const ShardView& shard, const optimizers::Settings& settings)
         [](const sharding::AxisPlacement& each) { return each.is_split() && each.ranks > 1; });
     if (split == 0 || !is_trained(parameter, i) || !has_group(parameter, settings)) continue;
     const std::string rule = kernels::rule_name(settings.rule.kind);
-    const std::string is_split =
-        ", and parameter " + sharding::quoted(parameter.name) + " is split between models";
-    if (settings.rule.kind == TRIREME_RULE_ADAFACTOR && split > 1) {
-      return unsupported(rule + " adds up rows and columns along one axis" + is_split + " along " +
-                         std::to_string(split) + " axes");
+    const std::string is_split = ", and parameter " + sharding::quoted(parameter.name) +
+                                 " is split between models along " + std::to_string(split) +
+                                 " axes";
+    if (split == 1) continue;
+    if (settings.rule.kind == TRIREME_RULE_ADAFACTOR) {
+      return unsupported(rule + " adds up rows and columns along one axis" + is_split);
     }
     if (settings.is_matrix(parameter.shape, parameter.parameter_group)) {
-      return unsupported(rule + " needs whole matrices" + is_split +
+      return unsupported(rule + " gathers matrices along one axis" + is_split +
                          "; a group with TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE needs none");
     }
   }
   return Status::success();
+}
+
+// Facts that models with parts of parameters along an axis must have in common. Else one would wait
+// for another that does not gather a matrix.
+std::vector<sharding::Fact> facts_of_parts(const sharding::Registry& registry,
+                                           const optimizers::Settings& settings,
+                                           const std::string& axis) {
+  std::vector<sharding::Fact> facts;
+  if (!settings.has_matrices()) return facts;
+  for (std::size_t i = 0; i < registry.parameters().size(); ++i) {
+    const Parameter& parameter = registry.parameters()[i];
+    const sharding::AxisPlacement* const placement = placement_on(parameter, axis);
+    if (parameter.target != i || parameter.frozen || placement == nullptr) continue;
+    if (!placement->is_split() || !has_group(parameter, settings)) continue;
+    facts.push_back({"parameter " + sharding::quoted(parameter.name),
+                     settings.is_matrix(parameter.shape, parameter.parameter_group)
+                         ? "a matrix with " + std::to_string(settings.orthogonal_steps) + " steps"
+                         : "no matrix"});
+  }
+  return facts;
 }
 
 bool wants_norm(const optimizers::Settings& settings) {
@@ -203,11 +224,15 @@ Status Optimizer::create(const std::shared_ptr<Model>& model, const optimizers::
     TRIREME_RETURN_IF_ERROR(ready);
     // Copies of a parameter have one gradient, which all models compare or none does.
     const bool compares = !settings.one_sweep && !shard.updates_in_backward();
-    ready =
-        axes.agree_on_axes(kCreateCall,
-                           {{"a gradient that is there before its update", compares ? "yes" : "no"},
-                            {"the rule", kernels::rule_name(settings.rule.kind)}},
-                           std::move(ready));
+    const auto facts_of = [&](const std::string& axis) {
+      std::vector<sharding::Fact> facts = {
+          {"a gradient that is there before its update", compares ? "yes" : "no"},
+          {"the rule", kernels::rule_name(settings.rule.kind)}};
+      const auto parts = facts_of_parts(shard.registry(), settings, axis);
+      facts.insert(facts.end(), parts.begin(), parts.end());
+      return facts;
+    };
+    ready = axes.agree_on_axes(kCreateCall, facts_of, std::move(ready));
     // The ranks of other axes hear of a failure.
     ready = axes.agree_on_mesh(shard.link(), kCreateCall, {}, ready);
   }

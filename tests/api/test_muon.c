@@ -36,6 +36,8 @@ enum {
     PARAMETERS = sizeof kShapes / sizeof kShapes[0],
     TOTAL = 15 + 11 + 18 + 24 + 15 + 16 + 6 + 1 + 7 + 1 + 2
 };
+#include "muon.inc"
+
 static const double kFactors[] = {1, 0.5}, kDecays[] = {0.125, 0.25};
 static const uint32_t kFlags[] = {0, TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE};
 
@@ -94,52 +96,10 @@ static double power(double base, int exponent) {
     return result;
 }
 
-/* Of a matrix that has no more rows than columns; of another one x is the transpose. */
+DEFINE_ORTHOGONAL(plain_f32_orthogonal, float)
+DEFINE_ORTHOGONAL(plain_f64_orthogonal, double)
+
 #define DEFINE_PLAIN(NAME, T, ROOT)                                                         \
-    static void NAME##_orthogonal(T *u, int rows, int columns, int steps) {                 \
-        const bool tall = rows > columns;                                                   \
-        const int m = tall ? columns : rows, n = tall ? rows : columns;                     \
-        static T x[TOTAL], next[TOTAL], a[TOTAL], b[TOTAL];                                 \
-        double values[TOTAL];                                                               \
-        for (int i = 0; i < m * n; ++i) values[i] = (double)u[i];                           \
-        double norm = norm_of(values, m * n);                                               \
-        if (norm < 1e-7) norm = 1e-7;                                                       \
-        for (int i = 0; i < m; ++i) {                                                       \
-            for (int j = 0; j < n; ++j) {                                                   \
-                x[i * n + j] = (T)(values[tall ? j * m + i : i * n + j] / norm);            \
-            }                                                                               \
-        }                                                                                   \
-        for (int step = 0; step < steps; ++step) {                                          \
-            for (int i = 0; i < m; ++i) {                                                   \
-                for (int j = 0; j < m; ++j) {                                               \
-                    double sum = 0;                                                         \
-                    for (int k = 0; k < n; ++k)                                             \
-                        sum += (double)x[i * n + k] * (double)x[j * n + k];                 \
-                    a[i * m + j] = (T)sum;                                                  \
-                }                                                                           \
-            }                                                                               \
-            for (int i = 0; i < m; ++i) {                                                   \
-                for (int j = 0; j < m; ++j) {                                               \
-                    double sum = 0;                                                         \
-                    for (int k = 0; k < m; ++k)                                             \
-                        sum += (double)a[i * m + k] * (double)a[k * m + j];                 \
-                    b[i * m + j] = (T)(-4.775 * (double)a[i * m + j] + 2.0315 * sum);       \
-                }                                                                           \
-            }                                                                               \
-            for (int i = 0; i < m; ++i) {                                                   \
-                for (int j = 0; j < n; ++j) {                                               \
-                    double sum = 0;                                                         \
-                    for (int k = 0; k < m; ++k)                                             \
-                        sum += (double)b[i * m + k] * (double)x[k * n + j];                 \
-                    next[i * n + j] = (T)(3.4445 * (double)x[i * n + j] + sum);             \
-                }                                                                           \
-            }                                                                               \
-            memcpy(x, next, sizeof x);                                                      \
-        }                                                                                   \
-        for (int i = 0; i < m; ++i) {                                                       \
-            for (int j = 0; j < n; ++j) u[tall ? j * m + i : i * n + j] = x[i * n + j];     \
-        }                                                                                   \
-    }                                                                                       \
     static void NAME(const struct job *job, int parameter, double rate, double decay, T *p, \
                      const T *g, T *m, T *v, int step) {                                    \
         const int count = (int)count_of(parameter);                                         \

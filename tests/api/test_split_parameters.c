@@ -621,39 +621,9 @@ static void models_of_a_whole_parameter_have_one_way_to_its_gradient(void **stat
     run_job(&job, want_other_leaves);
 }
 
-/* It would take the matrix of a part for that of the whole. */
-static void want_rules(trireme_communicator *all, int rank, void *context) {
-    struct job *const job = context;
-    struct verdict *const v = &job->verdicts[rank];
-    const int t = rank % job->tensor;
-    trireme_mesh *const mesh = make_mesh(v, all, job);
-    trireme_model *const model = make_model(v, mesh, TRIREME_STRATEGY_ZERO2);
-    const uint64_t shape[DIMENSIONS] = {4, 6, 5}, pair[2] = {(uint64_t)t * 6, 6};
-    const trireme_parameter_placement placement = split(1, 12, pair, 1);
-    EXPECT_STATUS(v, TRIREME_OK, add_matrix(model, "w", shape, TRIREME_DTYPE_F32, &placement));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
-    trireme_optimizer *optimizer = NULL;
-    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_RULE_MUON;
-    EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED, trireme_optimizer_create(model, &rule, &optimizer));
-    EXPECT(v, says("parameter \"w\" is split between models"));
-    groups_of(&rule, 1)->flags = TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
-    trireme_optimizer_destroy(optimizer);
-    trireme_model_destroy(model);
-    trireme_mesh_destroy(mesh);
-}
-
-static void rules_of_whole_parameters_refuse_a_part(void **state) {
-    (void)state;
-    if (!ranks_make_groups()) skip();
-    static struct job job;
-    job = (struct job){.data = 2, .tensor = 2};
-    run_job(&job, want_rules);
-}
-
-/* ADAFACTOR adds up rows and columns along one axis. Here "data" of the job is "pipeline". */
-static void want_adafactor_on_two_axes(trireme_communicator *all, int rank, void *context) {
+/* ADAFACTOR adds up rows and columns along one axis, and MUON gathers matrices along one. Here
+ * "data" of the job is "pipeline". */
+static void want_rules_on_two_axes(trireme_communicator *all, int rank, void *context) {
     struct job *const job = context;
     struct verdict *const v = &job->verdicts[rank];
     const char *const axes[3] = {"pipeline", "tensor", "data"};
@@ -679,20 +649,26 @@ static void want_adafactor_on_two_axes(trireme_communicator *all, int rank, void
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    rule.kind = TRIREME_RULE_ADAFACTOR;
     trireme_optimizer *optimizer = NULL;
-    EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED, trireme_optimizer_create(model, &rule, &optimizer));
-    EXPECT(v, says("parameter \"w\" is split between models along 2 axes"));
+    for (int muon = 0; muon < 2; ++muon) {
+        rule.kind = muon != 0 ? TRIREME_RULE_MUON : TRIREME_RULE_ADAFACTOR;
+        EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED,
+                      trireme_optimizer_create(model, &rule, &optimizer));
+        EXPECT(v, says("parameter \"w\" is split between models along 2 axes"));
+    }
+    groups_of(&rule, 1)->flags = TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
+    trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
     trireme_mesh_destroy(mesh);
 }
 
-static void adafactor_refuses_a_part_along_two_axes(void **state) {
+static void rules_of_whole_matrices_refuse_a_part_along_two_axes(void **state) {
     (void)state;
     if (!ranks_make_groups()) skip();
     static struct job job;
     job = (struct job){.data = 2, .tensor = 2};
-    run_job(&job, want_adafactor_on_two_axes);
+    run_job(&job, want_rules_on_two_axes);
 }
 
 int main(void) {
@@ -706,8 +682,7 @@ int main(void) {
         cmocka_unit_test(norms_have_one_order_of_axes),
         cmocka_unit_test(models_of_one_parameter_have_one_rule),
         cmocka_unit_test(models_of_a_whole_parameter_have_one_way_to_its_gradient),
-        cmocka_unit_test(rules_of_whole_parameters_refuse_a_part),
-        cmocka_unit_test(adafactor_refuses_a_part_along_two_axes),
+        cmocka_unit_test(rules_of_whole_matrices_refuse_a_part_along_two_axes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

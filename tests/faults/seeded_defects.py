@@ -33,6 +33,7 @@ from defects import (
     placements,
     rooted,
     vocabulary,
+    wide_axes,
     wide_layers,
 )
 from defects.settings import BUILD, DOTNET, FLIPS, FOLDER, OVER_GLOO, ROOT
@@ -50,6 +51,7 @@ TOPICS = (
     layers,
     vocabulary,
     wide_layers,
+    wide_axes,
     context,
     experts,
     pipeline,

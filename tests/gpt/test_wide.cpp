@@ -467,6 +467,12 @@ void every_layout_has_the_bits_of_one_process_with_adafactor(void**) {
   expect_same_bits_of_all_layouts<wide::Bf16>(TRIREME_RULE_ADAFACTOR);
 }
 
+// Its matrices are whole ones, which models gather.
+void every_layout_has_the_bits_of_one_process_with_muon(void**) {
+  expect_same_bits_of_all_layouts<float>(TRIREME_RULE_MUON);
+  expect_same_bits_of_all_layouts<wide::Bf16>(TRIREME_RULE_MUON);
+}
+
 // The frozen layer keeps its values, and everything else moves.
 void what_is_trained_moves(void**) {
   const Outcome& own = of_one_process<float>();
@@ -488,6 +494,7 @@ int main() {
       cmocka_unit_test(every_layout_has_the_bits_of_one_process),
       cmocka_unit_test(every_layout_has_the_bits_of_one_process_in_16_bits),
       cmocka_unit_test(every_layout_has_the_bits_of_one_process_with_adafactor),
+      cmocka_unit_test(every_layout_has_the_bits_of_one_process_with_muon),
       cmocka_unit_test(what_is_trained_moves),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

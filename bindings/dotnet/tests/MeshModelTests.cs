@@ -88,8 +88,23 @@ namespace Trireme.Tests
                         },
                     });
                 model.Seal();
-                var rows = new OptimizerOptions { Rule = RuleKind.Muon };
-                Check.Throws<UnsupportedException>(() => new Optimizer(model, rows));
+                // The parts are one matrix, and each rank keeps its own.
+                using (var optimizer = new Optimizer(
+                    model, new OptimizerOptions { Rule = RuleKind.Muon, LearningRate = 1 }))
+                {
+                    var values = new float[24];
+                    for (int i = 0; i < values.Length; i++)
+                    {
+                        values[i] = i / 6 == i % 6 ? 1 : 0;
+                    }
+                    model.AccumulateFlat<float>(values);
+                    optimizer.Step();
+                    model.GetParameters<float>(values);
+                    for (int i = 0; i < values.Length; i++)
+                    {
+                        Check.That((values[i] < -0.1f) == (i / 6 == i % 6), "element " + i);
+                    }
+                }
             }
         }
 

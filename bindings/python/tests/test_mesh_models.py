@@ -69,10 +69,35 @@ class MeshModelsTest(TestCase):
                 seal(group, [[(0, 5)]] * 2)
             with self.assertRaisesRegex(ValueError, "stretches are pairs"):
                 seal(group, [[(0, 5, 1)]] * 2)
-            with self.assertRaisesRegex(trireme.TriremeError, "is split between models"):
-                seal(group, halves, "muon")
 
         self.ranks(2, refused)
+
+    def test_muon_takes_the_whole_of_parts(self):
+        def train(model, gradient):
+            with trireme.Optimizer(model, "muon", learning_rate=1) as optimizer:
+                model.accumulate_flat(array.array("f", gradient))
+                optimizer.step()
+            return list(model.get_parameters())
+
+        whole = [(7 * i) % 11 - 4.5 for i in range(24)]
+        with trireme.Communicator(0, 1, "local://muon-whole") as group:
+            with trireme.Model(group, "zero2") as model:
+                model.add_parameter("w", [4, 6])
+                model.seal()
+                right = train(model, whole)
+
+        def body(group):
+            with trireme.Mesh(group, {"data": 1, "tensor": 2}) as mesh:
+                first = 3 * mesh.coordinates(group.rank)["tensor"]
+                with trireme.Model(mesh, "zero2") as model:
+                    placement = {"tensor": trireme.Split(1, 6, [(first, 3)])}
+                    model.add_parameter("w", [4, 3], placement=placement)
+                    model.seal()
+                    numbers = [6 * row + first + i for row in range(4) for i in range(3)]
+                    values = train(model, [whole[number] for number in numbers])
+                    self.assertEqual(values, [right[number] for number in numbers])
+
+        self.ranks(2, body)
 
     def test_hybrid_shard_takes_the_axis(self):
         def body(group):

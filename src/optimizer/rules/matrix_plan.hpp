@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "optimizer/rules/settings.hpp"
@@ -13,20 +15,28 @@ namespace trireme::strategies {
 
 struct Matrix {
   std::uint64_t parameter = 0;
-  std::uint64_t rows = 0, columns = 0;
-  trireme_dtype dtype = 0;  // of gradients
-  std::uint32_t rank = 0;   // that computes with it
-  std::uint64_t elements() const { return rows * columns; }
-  std::uint64_t bytes() const;
+  std::uint64_t rows = 0, columns = 0;  // of the whole
+  std::uint64_t elements = 0;           // of this model's part, or all
+  trireme_dtype dtype = 0;              // of gradients
+  // Along which models hold parts of it; empty: it is whole here.
+  std::string axis;
+  std::uint32_t rank = 0;  // that computes with it
+  bool is_part() const { return !axis.empty(); }
+  std::uint64_t bytes() const;        // of what lies here
+  std::uint64_t whole_bytes() const;  // of all models' parts
 };
 
 struct MatrixPlan {
   MatrixPlan(const sharding::Registry& registry, const sharding::Layout& layout,
              const optimizers::Settings& settings);
 
-  std::vector<Matrix> matrices;  // in the order of parameters
+  // Those with parts by axis, the largest first, and then the others in the order of parameters.
+  // Models along an axis have the same matrices with parts there, in the same order, and come to
+  // the same ranks and rounds for them. So no two wait for each other.
+  std::vector<Matrix> matrices;
   // Where shards travel: the matrices that travel at the same time, all of one dtype. A rank has
-  // one or more of a round, of about kRoundBytes at most. So it waits seldom, and holds few.
+  // one or more of a round, of about kRoundBytes at most. So it waits seldom, and holds few. Of
+  // those with parts it has one at most.
   std::vector<std::vector<std::size_t>> rounds;
   static constexpr std::uint64_t kRoundBytes = std::uint64_t{8} << 20;
 
@@ -36,15 +46,20 @@ struct MatrixPlan {
     std::uint64_t assigned = 0;  // of its matrices of a round
     std::uint64_t whole = 0;     // of the largest of them, as it is computed with
     std::uint64_t scratch = 0;   // for that
-    std::uint64_t working() const;
-    std::uint64_t state = 0;  // of all the rule's vectors
-    std::uint64_t given = 0;  // sent to peers in a step
+    // By axis: of the largest one that it gathers there.
+    std::map<std::string, std::uint64_t> gathered;
+    std::uint64_t travelling() const;  // own, assigned, whole and scratch, each with its padding
+    std::uint64_t working() const;     // all of it
+    std::uint64_t state = 0;           // of all the rule's vectors
+    std::uint64_t given = 0;           // sent to peers in a step
   };
   std::vector<Bytes> bytes;
 
  private:
   void assign(std::uint32_t ranks);
   void make_rounds(const sharding::Layout& layout);
+  void make_rounds_of_parts(const sharding::Layout& layout);
+  void add_round(const sharding::Layout& layout, std::vector<std::size_t> round);
   void count(const sharding::Registry& registry, const sharding::Layout& layout,
              const optimizers::Settings& settings);
 };

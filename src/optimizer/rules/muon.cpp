@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "optimizer/rules/orthogonal.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 #include "sharding/plan.hpp"
+#include "sharding/whole_numbers.hpp"
 
 namespace trireme::strategies {
 
@@ -49,7 +51,13 @@ Status MuonRule::allocate() {
       matrix_pieces_[i].push_back(piece);
     }
   }
-  const std::uint64_t bytes = plan_.bytes[shard_.link().rank()].working();
+  const MatrixPlan::Bytes& own = plan_.bytes[shard_.link().rank()];
+  for (const auto& [axis, most] : own.gathered) {
+    TRIREME_RETURN_IF_ERROR(gathered_[axis].allocate(*shard_.axes().own_link(axis)->communicator,
+                                                     shard_.storage()->allocated,
+                                                     MemoryKind::working, most));
+  }
+  const std::uint64_t bytes = own.travelling();
   return bytes > 0 ? shard_.allocate(&memory_, MemoryKind::working, bytes) : Status::success();
 }
 
@@ -112,26 +120,79 @@ Status MuonRule::update(const StepFactors& factors) {
   return Status::success();
 }
 
+// Makes the whole matrix from the parts of all models along the axis. `data`: this model's part;
+// null if it skips the matrix, whose part is then 0 for the others. Each element is on one model
+// alone, so sums of its bits as whole numbers keep them.
+Status MuonRule::gather(const Matrix& matrix, const void* data) {
+  const Arena& whole = gathered_.at(matrix.axis);
+  const std::uint64_t size = dtype_size(matrix.dtype);
+  std::fill_n(whole.data(), matrix.whole_bytes(), 0);
+  const sharding::Parameter& parameter = shard_.registry().parameters()[matrix.parameter];
+  const sharding::WholeNumbers numbers(parameter);
+  if (data != nullptr) {
+    numbers.visit(0, matrix.elements,
+                  [&](std::uint64_t first, std::uint64_t number, std::uint64_t count) {
+                    std::memcpy(whole.data() + number * size,
+                                static_cast<const char*>(data) + first * size, count * size);
+                  });
+  }
+  const Link& link = *shard_.axes().own_link(matrix.axis);
+  Operation operation = in_place(link, link.gathers, OperationKind::all_reduce,
+                                 size == sizeof(float) ? TRIREME_DTYPE_I32 : TRIREME_DTYPE_I64,
+                                 whole.data(), matrix.rows * matrix.columns, whole.memory());
+  operation.agreement = parameter.common_number;
+  operation.agreement_name = "matrix";
+  TRIREME_FAILPOINT("step", "before_matrices");
+  return shard_.axes().run_along(matrix.axis, std::move(operation));
+}
+
+// Orthogonalises a matrix in place. Of one with parts, `data` is this model's part.
+Status MuonRule::orthogonalise(const Matrix& matrix, void* data) {
+  const auto run = [&](void* whole, const std::function<Status()>& may_go_on) {
+    char* const scratch = memory_.data() + plan_.bytes[shard_.link().rank()].travelling() -
+                          sharding::piece(plan_.bytes[shard_.link().rank()].scratch);
+    return optimizers::orthogonalise(matrix.dtype, whole, matrix.rows, matrix.columns,
+                                     settings_.orthogonal_steps, scratch, may_go_on);
+  };
+  const auto own_failure = [&] { return shard_.link().communicator->failure(); };
+  if (!matrix.is_part()) return run(data, own_failure);
+  TRIREME_RETURN_IF_ERROR(gather(matrix, data));
+  if (data == nullptr) return Status::success();
+  const Link& link = *shard_.axes().own_link(matrix.axis);
+  char* const whole = gathered_.at(matrix.axis).data();
+  TRIREME_RETURN_IF_ERROR(run(whole, [&] {
+    TRIREME_RETURN_IF_ERROR(own_failure());
+    return link.communicator->failure();
+  }));
+  const std::uint64_t size = dtype_size(matrix.dtype);
+  const sharding::WholeNumbers numbers(shard_.registry().parameters()[matrix.parameter]);
+  numbers.visit(
+      0, matrix.elements, [&](std::uint64_t first, std::uint64_t number, std::uint64_t count) {
+        std::memcpy(static_cast<char*>(data) + first * size, whole + number * size, count * size);
+      });
+  return Status::success();
+}
+
 // Every rank has all directions: it orthogonalises its share, and gives each result to all.
 Status MuonRule::orthogonalise_whole(const StepFactors& factors) {
-  const auto piece_of = [&](std::size_t i) -> const Piece& {
-    return pieces()[matrix_pieces_[i].front()];
+  const auto data_of = [&](std::size_t i) -> void* {
+    const bool none = matrix_pieces_[i].empty() || factors.is_skipped(plan_.matrices[i].parameter);
+    return none ? nullptr : pieces()[matrix_pieces_[i].front()].gradients;
   };
   for (std::size_t i = 0; i < matrix_pieces_.size(); ++i) {
     const Matrix& matrix = plan_.matrices[i];
-    if (matrix.rank != shard_.link().rank() || factors.is_skipped(piece_of(i))) continue;
-    TRIREME_RETURN_IF_ERROR(
-        optimizers::orthogonalise(matrix.dtype, piece_of(i).gradients, matrix.rows, matrix.columns,
-                                  settings_.orthogonal_steps, memory_.data(),
-                                  [&] { return shard_.link().communicator->failure(); }));
+    void* const data = data_of(i);
+    if (matrix.rank != shard_.link().rank() || (data == nullptr && !matrix.is_part())) continue;
+    TRIREME_RETURN_IF_ERROR(orthogonalise(matrix, data));
   }
   if (shard_.link().world_size() == 1) return Status::success();
   for (std::size_t i = 0; i < matrix_pieces_.size(); ++i) {
     const Matrix& matrix = plan_.matrices[i];
-    if (factors.is_skipped(piece_of(i))) continue;
+    void* const data = data_of(i);
+    if (data == nullptr) continue;
     Operation operation =
         in_place(shard_.link(), shard_.link().reductions, OperationKind::broadcast, matrix.dtype,
-                 piece_of(i).gradients, matrix.elements(), shard_.storage()->hold());
+                 data, matrix.elements, shard_.storage()->hold());
     operation.root = static_cast<std::int32_t>(matrix.rank);
     operation.agreement = matrix.parameter;
     operation.agreement_name = "matrix";
@@ -152,11 +213,16 @@ Status MuonRule::orthogonalise_round(std::size_t round, const StepFactors& facto
   char* const own = memory_.data();
   char* const assigned = own + sharding::piece(bytes.own);
   char* const whole = assigned + sharding::piece(bytes.assigned);
-  char* const scratch = whole + sharding::piece(bytes.whole);
 
   std::vector<std::size_t> members;
   for (const std::size_t i : plan_.rounds[round]) {
-    if (!factors.is_skipped(plan_.matrices[i].parameter)) members.push_back(i);
+    const Matrix& matrix = plan_.matrices[i];
+    const bool skipped = factors.is_skipped(matrix.parameter) || matrix.elements == 0;
+    if (!skipped) members.push_back(i);
+    // Other models wait for this one all the same.
+    if (skipped && matrix.rank == me && matrix.is_part()) {
+      TRIREME_RETURN_IF_ERROR(orthogonalise(matrix, nullptr));
+    }
   }
   if (members.empty()) return Status::success();
   const trireme_dtype dtype = plan_.matrices[members.front()].dtype;
@@ -224,9 +290,7 @@ Status MuonRule::orthogonalise_round(std::size_t round, const StepFactors& facto
     if (matrix.rank != me) continue;
     visit_assigned(
         i, [](const char* given, char* to, std::uint64_t part) { std::memcpy(to, given, part); });
-    TRIREME_RETURN_IF_ERROR(optimizers::orthogonalise(
-        dtype, whole, matrix.rows, matrix.columns, settings_.orthogonal_steps, scratch,
-        [&] { return shard_.link().communicator->failure(); }));
+    TRIREME_RETURN_IF_ERROR(orthogonalise(matrix, whole));
     visit_assigned(i, [](char* given, const char* from, std::uint64_t part) {
       std::memcpy(given, from, part);
     });

@@ -1,8 +1,9 @@
 // MUON: a rule that needs whole matrices, while every rank has a part of each. One rank computes
-// with each matrix; the others go on with theirs.
+// with each matrix; the others go on with theirs. Models along an axis may have parts of a matrix.
+// Then the rank gathers them there, and so does the rank of each of these models.
 #pragma once
 
-#include <memory>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,12 @@ class MuonRule final : public UpdateRule {
   void place_states();
   Status orthogonalise_whole(const StepFactors& factors);
   Status orthogonalise_round(std::size_t round, const StepFactors& factors);
+  Status orthogonalise(const Matrix& matrix, void* data);
+  Status gather(const Matrix& matrix, const void* data);
 
   const MatrixPlan plan_;                                // assigns the matrices to ranks
   Arena memory_;                                         // for that
+  std::map<std::string, Arena> gathered_;                // by axis
   std::vector<std::vector<std::size_t>> matrix_pieces_;  // by matrix
 };
 

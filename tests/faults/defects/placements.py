@@ -49,7 +49,7 @@ DEFECTS = [
     ("a part takes its own norm", "src/optimizer/rules/parameter_norms.cpp",
      "    if (place != sharding::kNone) std::copy_n(next, kWordsOfParameter, own + place);\n", "",
      "api_test_split_parameters"),
-    ("MUON takes a part for a whole matrix", "src/optimizer/optimizer.cpp",
+    ("MUON gathers along one of two axes", "src/optimizer/optimizer.cpp",
      "    if (settings.is_matrix(parameter.shape, parameter.parameter_group)) {", "    if (false) {",
      "api_test_split_parameters"),
     ("a forgotten sum is not found", "src/optimizer/step.cpp",

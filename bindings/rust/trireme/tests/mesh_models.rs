@@ -73,8 +73,16 @@ fn parts_make_the_whole() {
         let qkv = Parameter { placements, ..Parameter::new("qkv", Dtype::F32, &[4, 6]) };
         model.add_parameter(&qkv)?;
         model.seal()?;
-        let rows = OptimizerOptions::new(RuleKind::Muon);
-        fails(Optimizer::new(&mut model, &rows), Status::Unsupported);
+        // The parts are one matrix, and each rank keeps its own.
+        let rule = OptimizerOptions::new(RuleKind::Muon).learning_rate(1.0);
+        let mut optimizer = Optimizer::new(&mut model, &rule)?;
+        let on_diagonal = |i: usize| i / 6 == i % 6;
+        let gradient: Vec<f32> = (0..24).map(|i| f32::from(u8::from(on_diagonal(i)))).collect();
+        model.accumulate_flat(&gradient)?;
+        optimizer.step(&mut model)?;
+        for (i, value) in model.get_parameters::<f32>()?.into_iter().enumerate() {
+            assert_eq!(value < -0.1, on_diagonal(i));
+        }
         Ok(())
     };
     ranks(2, |communicator| {
