@@ -24,7 +24,8 @@ ROOMS = {
     "kernels": Room("typed loops over memory", "kernels/elements platform public"),
     "schedules": Room("algorithms of collectives, step by step; pure", "public"),
     "sharding": Room("who holds what: layouts, plans, meshes; pure", "platform public"),
-    "devices/cuda": Room("CUDA devices, found at run time", "platform public"),
+    "devices": Room("what a device is; the host as one", "kernels platform public"),
+    "devices/cuda": Room("CUDA devices, found at run time", "devices kernels platform public"),
     "devices/cuda/plugin": Room(
         "opens the CUDA driver and NCCL, holds the kernels",
         "devices/cuda kernels kernels/elements platform public",

@@ -418,13 +418,13 @@ void compare_reductions(trireme_dtype dtype, trireme_reduction reduction, std::u
     kernels::reduce(dtype, reduction, by_loop.data(), raw, sources, count, sources, scale);
     // Into a source, for every third length.
     const bool in_place = count % 3 == 0;
-    const typename Reduce<Type>::Args args{
-        in_place ? areas[sources - 1]->as<Stored>() : to.as<Stored>(),
-        from,
-        sources,
-        reduction,
-        count,
-        reduction == TRIREME_REDUCTION_SCALED_SUM ? scale : sources};
+    typename Reduce<Type>::Args args{in_place ? areas[sources - 1]->as<Stored>() : to.as<Stored>(),
+                                     {},
+                                     sources,
+                                     reduction,
+                                     count,
+                                     reduction == TRIREME_REDUCTION_SCALED_SUM ? scale : sources};
+    std::copy_n(from, sources, args.sources);
     launch(std::string("reduce_") + dtype_name(dtype), args, count);
     const Area& result = in_place ? *areas[sources - 1] : to;
     if (std::memcmp(result.data(), by_loop.data(), count * sizeof(Stored)) != 0) {

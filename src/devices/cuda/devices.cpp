@@ -19,31 +19,11 @@ std::vector<std::string> plugin_places() {
   return {plugin_path(kFile), kFile};
 }
 
-// The first success stays. No lock: a child of a process whose other thread held it would wait for
-// ever. Two threads at once find the same table.
-Status load(const Plugin** out) {
-  static constinit std::atomic<const Plugin*> loaded{nullptr};
-  *out = loaded.load(std::memory_order_acquire);
-  if (*out != nullptr) return Status::success();
-  std::string tries;
-  for (const std::string& place : plugin_places()) {
-    const Status status = open_plugin("CUDA", place, kPluginSymbol, kPluginVersion, out);
-    if (status.ok()) {
-      loaded.store(*out, std::memory_order_release);
-      return status;
-    }
-    const std::string prefix = "no CUDA: ";
-    tries += (tries.empty() ? "" : "; ") + status.message().substr(prefix.size());
-  }
-  *out = nullptr;
-  return unsupported("no plugin for CUDA: " + tries);
-}
-
 // Calls a function of the plugin, and makes a status of its answer.
 template <class... Parameters, class... Arguments>
 Status call(std::int32_t (*Plugin::*function)(Parameters...) noexcept, Arguments... arguments) {
   const Plugin* plugin = nullptr;
-  TRIREME_RETURN_IF_ERROR(load(&plugin));
+  TRIREME_RETURN_IF_ERROR(load_plugin(&plugin));
   char text[kTextBytes] = "";
   const std::int32_t status = (plugin->*function)(arguments..., text);
   return status == TRIREME_OK ? Status::success() : Status::failure(status, text);
@@ -82,6 +62,26 @@ std::string describe_device(std::int32_t index) {
 
 }  // namespace
 
+// The first success stays. No lock: a child of a process whose other thread held it would wait for
+// ever. Two threads at once find the same table.
+Status load_plugin(const Plugin** out) {
+  static constinit std::atomic<const Plugin*> loaded{nullptr};
+  *out = loaded.load(std::memory_order_acquire);
+  if (*out != nullptr) return Status::success();
+  std::string tries;
+  for (const std::string& place : plugin_places()) {
+    const Status status = open_plugin("CUDA", place, kPluginSymbol, kPluginVersion, out);
+    if (status.ok()) {
+      loaded.store(*out, std::memory_order_release);
+      return status;
+    }
+    const std::string prefix = "no CUDA: ";
+    tries += (tries.empty() ? "" : "; ") + status.message().substr(prefix.size());
+  }
+  *out = nullptr;
+  return unsupported("no plugin for CUDA: " + tries);
+}
+
 Status count(std::int32_t* out) { return call(&Plugin::count, out); }
 
 Status describe(std::int32_t index, trireme_device_info* out) {
@@ -104,7 +104,7 @@ Status whose(const void* address, trireme_memory_info* out) {
 
 std::string report() {
   const Plugin* plugin = nullptr;
-  const Status status = load(&plugin);
+  const Status status = load_plugin(&plugin);
   if (!status.ok()) return line("plugin", status.message());
   std::string text = line("plugin", describe_plugin(*plugin));
   Found found{};

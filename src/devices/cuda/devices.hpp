@@ -10,6 +10,11 @@
 
 namespace trireme::cuda {
 
+struct Plugin;
+
+// UNSUPPORTED has every try. The table stays for the life of the process.
+Status load_plugin(const Plugin** out);
+
 // UNSUPPORTED without plugin or driver, or with too old a driver; the message has every try. DEVICE
 // if the driver fails. INVALID_STATE in a process that was forked after its parent had opened the
 // driver.

@@ -12,7 +12,7 @@
 namespace trireme::cuda {
 
 // Raised whenever the meaning of this interface changes.
-constexpr std::uint32_t kPluginVersion = 1;
+constexpr std::uint32_t kPluginVersion = 2;
 constexpr char kPluginSymbol[] = "trireme_cuda_plugin";
 constexpr std::uint64_t kTextBytes = 4096;  // of a text that a function writes, with its 0
 
@@ -30,6 +30,28 @@ struct Kernels {
   std::int32_t toolkit;  // the CUDA that compiled them, as 1000 * major + 10 * minor, or 0
 };
 
+// The reason of a failure, from a function that works on a device.
+struct Answer {
+  std::int32_t driver_error;  // the driver's number, or 0
+  char text[kTextBytes];
+};
+
+// Memory of a device, which its driver maps.
+struct DeviceMemory {
+  void* first;
+  std::uint64_t bytes;  // not below those asked for
+  std::uint64_t allocation;
+};
+
+// The shape of a launch.
+struct Grid {
+  std::uint32_t blocks, threads;
+};
+
+class OpenDevice;          // of the plugin
+using StreamWord = void*;  // CUstream, also a caller's
+using EventWord = void*;   // CUevent
+
 struct Plugin {
   PluginHead head;  // of kPluginVersion
   Kernels (*kernels)() noexcept;
@@ -44,6 +66,46 @@ struct Plugin {
                          char* text) noexcept;
   // Sets all fields but struct_size.
   std::int32_t (*whose)(const void* address, trireme_memory_info* out, char* text) noexcept;
+
+  // ---- work on one device, in its primary context; the caller's context stays current ----
+  // All answer as above. None waits for the device.
+
+  // Retains the primary context until close().
+  std::int32_t (*open)(std::int32_t index, OpenDevice** out, Answer* answer) noexcept;
+  // Gives the context back. All memory, streams and events of the device are gone before.
+  std::int32_t (*close)(OpenDevice* device, Answer* answer) noexcept;
+  // The contents are undefined. OUT_OF_MEMORY leaves the device as it was.
+  std::int32_t (*allocate)(OpenDevice* device, std::uint64_t bytes, DeviceMemory* out,
+                           Answer* answer) noexcept;
+  // The device must be done with the memory: it is unmapped at once.
+  std::int32_t (*release)(OpenDevice* device, const DeviceMemory* memory, Answer* answer) noexcept;
+  // Memory of the host that all devices reach at the same address.
+  std::int32_t (*pin)(OpenDevice* device, std::uint64_t bytes, void** out, Answer* answer) noexcept;
+  std::int32_t (*unpin)(OpenDevice* device, void* first, Answer* answer) noexcept;
+  std::int32_t (*create_stream)(OpenDevice* device, StreamWord* out, Answer* answer) noexcept;
+  std::int32_t (*destroy_stream)(OpenDevice* device, StreamWord stream, Answer* answer) noexcept;
+  // Checks a caller's stream: INVALID_STATE while it is recorded into a graph, INVALID_ARGUMENT if
+  // it is of another context.
+  std::int32_t (*adopt_stream)(OpenDevice* device, StreamWord stream, Answer* answer) noexcept;
+  std::int32_t (*create_event)(OpenDevice* device, EventWord* out, Answer* answer) noexcept;
+  std::int32_t (*destroy_event)(OpenDevice* device, EventWord event, Answer* answer) noexcept;
+  std::int32_t (*record)(OpenDevice* device, EventWord event, StreamWord stream,
+                         Answer* answer) noexcept;
+  // The stream, not the host, waits for the event.
+  std::int32_t (*wait)(OpenDevice* device, StreamWord stream, EventWord event,
+                       Answer* answer) noexcept;
+  std::int32_t (*query)(OpenDevice* device, EventWord event, bool* out_done,
+                        Answer* answer) noexcept;
+  // Memory of the host must be pinned: the driver would wait otherwise.
+  std::int32_t (*copy)(OpenDevice* device, void* to, const void* from, std::uint64_t bytes,
+                       StreamWord stream, Answer* answer) noexcept;
+  std::int32_t (*fill)(OpenDevice* device, void* to, unsigned char value, std::uint64_t bytes,
+                       StreamWord stream, Answer* answer) noexcept;
+  // `kernel`: a number of kernels/calls.hpp; `args`: its arguments, which are copied. UNSUPPORTED
+  // if the plugin was built without kernels.
+  std::int32_t (*launch)(OpenDevice* device, std::uint32_t kernel, const void* args,
+                         std::uint64_t bytes, Grid grid, StreamWord stream,
+                         Answer* answer) noexcept;
 };
 
 }  // namespace trireme::cuda

@@ -1,10 +1,12 @@
 /*
- * A CUDA driver for tests: devices without kernels. The variable FAKE_CUDA scripts it, in words:
+ * A CUDA driver for tests. Its devices work by work.cpp. The variable FAKE_CUDA scripts it, in
+ * words:
  * - devices=N. The default is 2. With 0 cuInit() answers CUDA_ERROR_NO_DEVICE.
  * - version=N. The newest CUDA that it runs; the default is 13000.
  * - fail=NAME:CODE. The function NAME answers CODE.
  * - missing=NAME. There is no such function.
  * - strict=1. Addresses are known under a context alone, a device's under its primary one alone.
+ * - those of work.cpp.
  *
  * It keeps rules of a driver that callers break. Nothing works before cuInit() has succeeded.
  * Free memory is that of the current context. A context is retained before use, and released.
@@ -19,11 +21,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "inside.h"
+
 #define EXPORTED __attribute__((visibility("default")))
 
 enum { OK, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, NO_DEVICE = 100, INVALID_DEVICE = 101 };
 enum { INVALID_CONTEXT = 201 };
-enum { MOST_DEVICES = 8, MOST_AREAS = 64, DEEPEST = 8 };
+enum { MOST_DEVICES = 8, MOST_AREAS = 4096, DEEPEST = 8 };
 
 static _Atomic int initialised;
 static _Atomic int retained[MOST_DEVICES];
@@ -32,7 +36,7 @@ static _Thread_local void *stack[DEEPEST];
 static _Thread_local int depth;
 
 /* The number behind `key` in the script, or `otherwise`. */
-static int scripted(const char *key, int otherwise) {
+int scripted(const char *key, int otherwise) {
     const char *const script = getenv("FAKE_CUDA");
     const char *const found = script == NULL ? NULL : strstr(script, key);
     return found == NULL ? otherwise : atoi(found + strlen(key));
@@ -59,8 +63,9 @@ static int is_missing(const char *function) {
 }
 
 /* The first answer of every function but cuInit(). */
-static int refusal(const char *function) {
-    return atomic_load(&initialised) == 0 ? NOT_INITIALIZED : failure(function);
+int refusal(const char *function) {
+    const int code = atomic_load(&initialised) == 0 ? NOT_INITIALIZED : failure(function);
+    return code != 0 ? code : sticky_code();
 }
 
 #define ENTER()                             \
@@ -118,6 +123,7 @@ static int cuDeviceGetAttribute(int *value, int attribute, int device) {
         case 16: *value = FAKE_PROCESSORS(device); return OK;
         case 75: *value = 9; return OK;
         case 76: *value = device; return OK;
+        case 102: *value = scripted("vmm=", 1); return OK;
         default: return INVALID_VALUE;
     }
 }
@@ -181,6 +187,27 @@ static struct {
 static int area_count;
 static pthread_mutex_t areas_mutex = PTHREAD_MUTEX_INITIALIZER;
 
+void add_area(void *first, size_t bytes, int type, int device) {
+    pthread_mutex_lock(&areas_mutex);
+    int index = 0;
+    while (index < area_count && areas[index].bytes != 0) ++index;
+    if (index == MOST_AREAS) abort();
+    if (index == area_count) ++area_count;
+    areas[index].first = first;
+    areas[index].bytes = bytes;
+    areas[index].type = type;
+    areas[index].device = device;
+    pthread_mutex_unlock(&areas_mutex);
+}
+
+void remove_area(void *first) {
+    pthread_mutex_lock(&areas_mutex);
+    for (int i = 0; i < area_count; ++i) {
+        if (areas[i].first == first) areas[i].bytes = 0;
+    }
+    pthread_mutex_unlock(&areas_mutex);
+}
+
 static int
 cuPointerGetAttributes(unsigned count, int *attributes, void **data, unsigned long long address) {
     ENTER();
@@ -210,8 +237,12 @@ cuPointerGetAttributes(unsigned count, int *attributes, void **data, unsigned lo
 }
 
 static int cuGetErrorName(int result, const char **name) {
-    *name = result == 719 ? "CUDA_ERROR_LAUNCH_FAILED" : NULL;
-    return *name == NULL ? INVALID_VALUE : OK;
+    switch (result) {
+        case 2: *name = "CUDA_ERROR_OUT_OF_MEMORY"; return OK;
+        case 719: *name = "CUDA_ERROR_LAUNCH_FAILED"; return OK;
+        case 900: *name = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"; return OK;
+        default: *name = NULL; return INVALID_VALUE;
+    }
 }
 
 #define FUNCTION(name) \
@@ -255,7 +286,22 @@ cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags, i
         memcpy(out, &functions[i].function, sizeof *out);
         *found = 0;
     }
+    if (*found != 0) {
+        *out = find_work(name);
+        *found = *out == NULL;
+    }
     return OK;
+}
+
+int current_device(void) {
+    for (int i = 0; depth > 0 && i < MOST_DEVICES; ++i) {
+        if (stack[depth - 1] == &primary[i] && atomic_load(&retained[i]) > 0) return i;
+    }
+    return -1;
+}
+
+int count_of_devices(void) {
+    return devices();
 }
 
 EXPORTED void *fake_allocate_area(int type, int device, size_t bytes);
@@ -263,13 +309,7 @@ void *fake_allocate_area(int type, int device, size_t bytes) {
     const int access = type == 2 ? PROT_NONE : PROT_READ | PROT_WRITE;
     char *const first = mmap(NULL, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (first == MAP_FAILED) return NULL;
-    pthread_mutex_lock(&areas_mutex);
-    const int index = area_count < MOST_AREAS ? area_count++ : MOST_AREAS - 1;
-    areas[index].first = first;
-    areas[index].bytes = bytes;
-    areas[index].type = type;
-    areas[index].device = device;
-    pthread_mutex_unlock(&areas_mutex);
+    add_area(first, bytes, type, device);
     return first;
 }
 

@@ -24,4 +24,18 @@ typedef void (*fake_use)(int device); /* "fake_use_device" */
 /* Makes a context of the caller's own current, which is not the device's primary one. */
 typedef void *(*fake_own_context)(void); /* "fake_push_own_context" */
 
+/* Runs all that is queued. The first thing that was wrong, such as a race, or "". */
+typedef const char *(*fake_finishes)(void); /* "fake_finish" */
+/* How many streams, events, allocations, reserved ranges and pinned allocations there are. */
+typedef int (*fake_lives)(void); /* "fake_live_count" */
+/* The stream is recorded into a graph from now on, or no more. */
+typedef void (*fake_captures)(void *stream, int on); /* "fake_capture" */
+/* A stream of a context that is not the device's primary one. */
+typedef void *(*fake_foreign)(int device); /* "fake_foreign_stream" */
+/* The host waits for a stream. */
+typedef void (*fake_synchronizes)(void *stream); /* "fake_synchronize" */
+/* The host copies memory of a device. It must know that nothing else uses it. */
+typedef void (*fake_reads)(void *to, const void *from, size_t bytes);  /* "fake_read" */
+typedef void (*fake_writes)(void *to, const void *from, size_t bytes); /* "fake_write" */
+
 #endif

@@ -76,12 +76,28 @@ Status find(int least, std::unique_ptr<Driver>* out) {
 
 }  // namespace
 
+namespace {
+
+trireme_status status_of(Result result) {
+  if (result == kOutOfMemory) return TRIREME_ERROR_OUT_OF_MEMORY;
+  const bool records = result >= kFirstOfCapture && result <= kLastOfCapture;
+  return records ? TRIREME_ERROR_INVALID_STATE : TRIREME_ERROR_DEVICE;
+}
+
+}  // namespace
+
 Status Driver::check(const char* function, Result result) const {
   if (result == 0) return Status::success();
   const char* name = nullptr;
   if (GetErrorName(result, &name) != 0 || name == nullptr) name = "an unknown error";
-  return Status::failure(TRIREME_ERROR_DEVICE, std::string(function) + " answers " + name + " (" +
-                                                   std::to_string(result) + ")");
+  last_failure() = result;
+  return Status::failure(status_of(result), std::string(function) + " answers " + name + " (" +
+                                                std::to_string(result) + ")");
+}
+
+Result& last_failure() {
+  thread_local Result result = 0;
+  return result;
 }
 
 int least_driver(int toolkit) {

@@ -1,60 +1,17 @@
 // The plugin's table.
 #include "devices/cuda/plugin.hpp"
 
-#include <cstdio>
-#include <exception>
-#include <new>
 #include <string>
 
+#include "devices/cuda/plugin/answer.hpp"
 #include "devices/cuda/plugin/driver.hpp"
+#include "devices/cuda/plugin/find.hpp"
 #include "devices/cuda/plugin/kernels.hpp"
 #include "devices/cuda/plugin/nccl.hpp"
+#include "devices/cuda/plugin/open_device.hpp"
 
 namespace trireme::cuda {
 namespace {
-
-void write(const char* text, char* to, std::uint64_t bytes) {
-  std::snprintf(to, bytes, "%s", text);
-}
-
-// Runs a body that returns a Status; no exception leaves it.
-template <class Body>
-std::int32_t guard(char* text, Body&& body) noexcept {
-  try {
-    const Status status = body();
-    if (!status.ok()) write(status.message().c_str(), text, kTextBytes);
-    return status.code();
-  } catch (const std::bad_alloc&) {
-    write("host memory has run out", text, kTextBytes);
-    return TRIREME_ERROR_OUT_OF_MEMORY;
-  } catch (const std::exception& error) {
-    write(error.what(), text, kTextBytes);
-    return TRIREME_ERROR_INTERNAL;
-  }
-}
-
-Status open(const Driver** out) { return open_driver(least_driver(kernel_image().toolkit), out); }
-
-Status count_devices(const Driver& driver, int* out) {
-  int count = 0;
-  if (driver.has_devices) {
-    TRIREME_RETURN_IF_ERROR(driver.check("cuDeviceGetCount", driver.DeviceGetCount(&count)));
-  }
-  *out = count;
-  return Status::success();
-}
-
-Status open_device(std::int32_t index, const Driver** driver, Device* device) {
-  TRIREME_RETURN_IF_ERROR(open(driver));
-  int count = 0;
-  TRIREME_RETURN_IF_ERROR(count_devices(**driver, &count));
-  if (index < 0 || index >= count) {
-    return invalid_argument("index is " + std::to_string(index) + ", but this process sees " +
-                            std::to_string(count) + " CUDA device" + (count == 1 ? "" : "s") +
-                            ", numbered from 0");
-  }
-  return (*driver)->check("cuDeviceGet", (*driver)->DeviceGet(device, index));
-}
 
 // Without the prefix of nvidia-smi: "GPU-" is that of a whole device, "MIG-" that of a part.
 void write_uuid(const Uuid& uuid, char* to) {
@@ -71,7 +28,7 @@ void write_uuid(const Uuid& uuid, char* to) {
 Status describe(std::int32_t index, trireme_device_info* out) {
   const Driver* driver = nullptr;
   Device device = 0;
-  TRIREME_RETURN_IF_ERROR(open_device(index, &driver, &device));
+  TRIREME_RETURN_IF_ERROR(find_device(index, &driver, &device));
   trireme_device_info info{};
   info.struct_size = out->struct_size;
   info.driver_version = driver->version;
@@ -121,7 +78,7 @@ Status in_primary_context(const Driver& driver, Device device, Body&& body) {
 Status read_memory(std::int32_t index, std::uint64_t* out_free, std::uint64_t* out_total) {
   const Driver* driver = nullptr;
   Device device = 0;
-  TRIREME_RETURN_IF_ERROR(open_device(index, &driver, &device));
+  TRIREME_RETURN_IF_ERROR(find_device(index, &driver, &device));
   std::size_t free = 0, total = 0;
   TRIREME_RETURN_IF_ERROR(in_primary_context(*driver, device, [&] {
     return driver->check("cuMemGetInfo", driver->MemGetInfo(&free, &total));
@@ -215,7 +172,7 @@ Status whose(const void* address, trireme_memory_info* out) {
   return Status::success();
 }
 
-constexpr Plugin make_table() {
+Plugin make_table() {
   Plugin plugin{};
   plugin.head = {kPluginVersion, TRIREME_VERSION, sizeof(Plugin)};
   plugin.kernels = []() noexcept -> Kernels {
@@ -257,14 +214,14 @@ constexpr Plugin make_table() {
   plugin.whose = [](const void* address, trireme_memory_info* out, char* text) noexcept {
     return guard(text, [&] { return whose(address, out); });
   };
+  add_work(&plugin);
   return plugin;
 }
-
-constexpr Plugin kPlugin = make_table();
 
 }  // namespace
 }  // namespace trireme::cuda
 
 extern "C" __attribute__((visibility("default"))) const trireme::PluginHead* trireme_cuda_plugin() {
-  return &trireme::cuda::kPlugin.head;
+  static const trireme::cuda::Plugin plugin = trireme::cuda::make_table();
+  return &plugin.head;
 }
