@@ -217,7 +217,12 @@ class DocumentationTest(TestCase):
         import importlib
 
         attempted = 0
-        for module in ("trireme", "trireme._communicator", "trireme._model"):
+        for module in (
+            "trireme",
+            "trireme._communicator",
+            "trireme._model",
+            "trireme._pipeline_model",
+        ):
             result = doctest.testmod(importlib.import_module(module))
             self.assertEqual(result.failed, 0, module)
             attempted += result.attempted

@@ -89,6 +89,7 @@ from ._pipeline import (
     StepReport,
     partition,
 )
+from ._pipeline_model import PipelineConfig, PipelineParallelModel, PipelineStage
 from ._random import random_dropout, random_uniform
 from ._request import MessageInfo, Request, wait_all, wait_any
 from ._schedule import Schedule, ScheduleOptions
@@ -152,9 +153,12 @@ __all__ = [
     "ParallelInfo",
     "PeerLostError",
     "PipelineAction",
+    "PipelineConfig",
     "PipelineCosts",
     "PipelineInfo",
+    "PipelineParallelModel",
     "PipelineSchedule",
+    "PipelineStage",
     "Product",
     "REST",
     "RankTimes",

@@ -1,0 +1,144 @@
+"""Training through PipelineParallelModel against plain loops of one process."""
+
+import array
+import math
+import unittest
+
+from support import TestCase, trireme
+from test_pipeline_trainer import Chain, SHAPES
+from test_trainer import HIDDEN, INPUTS, STEPS, RATE, first_weights, sample, train_alone
+
+FACTORS = {"half": 0.5, "double": 2.0}
+PARAMETERS = {name: {"shape": shape, "dtype": "f64"} for name, shape in SHAPES}
+PARAMETERS |= {name: {"shape": 1, "dtype": "f64", "frozen": True} for name in FACTORS}
+PLACES = {
+    "w1": 0,
+    "b1": HIDDEN * INPUTS,
+    "w2": HIDDEN * INPUTS + HIDDEN,
+    "b2": HIDDEN * INPUTS + 2 * HIDDEN,
+}
+#: Names of other libraries, and what they are here.
+NAMES = {
+    "GPipe": "gpipe",
+    "1F1B": "1f1b",
+    "Interleaved1F1B": "interleaved",
+    "LoopedBFS": "looped-bfs",
+    "ZB-H1": "zb-h1",
+    "ZB-H2": "zb-h2",
+    "ZB-V": "zbv",
+}
+
+
+def count_of(name):
+    shape = PARAMETERS[name]["shape"]
+    return shape if isinstance(shape, int) else math.prod(shape)
+
+
+class Deep(Chain):
+    """The two layers of a chain with two frozen ones between, which halve and double numbers."""
+
+    def scaled(self, name):
+        def forward(call):
+            for i in range(HIDDEN):
+                call.output[i] = call.input[i] * call.parameters[0][0]
+
+        def backward(call):
+            for i in range(HIDDEN):
+                call.input_gradient[i] = call.output_gradient[i] * call.parameters[0][0]
+
+        return trireme.Layer(name, forward, backward, parameters=[name], output=HIDDEN, dtype="f64")
+
+    def all_layers(self):
+        first, last = self.layers(0, 2, HIDDEN)
+        return [first, *map(self.scaled, FACTORS), last]
+
+
+class PipelineModelTest(TestCase):
+    def train(self, group, ranks, schedule, **options):
+        config = trireme.PipelineConfig(ranks, 4 // (group.world_size // ranks), schedule)
+        layers = Deep().all_layers()
+        with trireme.PipelineParallelModel(
+            group, config, layers, PARAMETERS, leaves=4, **options
+        ) as pipeline:
+            model = pipeline.model
+            own = [name for layer in pipeline.layers for name in layer.parameters]
+            whole = first_weights()
+            values = []
+            for name in own:
+                values += (
+                    [FACTORS[name]]
+                    if name in FACTORS
+                    else whole[PLACES[name] : PLACES[name] + count_of(name)]
+                )
+            model.set_parameters(array.array("d", values))
+            stages = pipeline.all_stages
+            with trireme.Optimizer(model, "sgd", learning_rate=RATE) as optimizer:
+                with pipeline.trainer(optimizer) as trainer:
+                    losses = [trainer.step(sample).loss for _ in range(STEPS)]
+            return losses, own, model.get_parameters().tolist(), stages, pipeline.bubble
+
+    def test_training_is_that_of_plain_loops(self):
+        expected_losses, expected = train_alone(4)
+        same = []
+        runs = [(1, 1, "1f1b"), (2, 1, "1f1b")]
+        runs += [(2, 2, name) for name in NAMES]
+        runs += [(4, 2, "zb-h1")]
+        for ranks, along, order in runs:
+            outcomes = self.ranks(
+                ranks, lambda group: self.train(group, along, order, strategy="zero1")
+            )
+            whole = [None] * len(expected)
+            for losses, names, values, stages, bubble in outcomes:
+                for one, other in zip(losses, expected_losses):
+                    self.assertAlmostEqual(one, other, 12)
+                self.assertEqual([s.number for s in stages], list(range(len(stages))))
+                self.assertEqual([k for s in stages for k in s.layers], [0, 1, 2, 3])
+                self.assertEqual([s.is_first for s in stages], [True] + [False] * (len(stages) - 1))
+                self.assertEqual([s.is_last for s in stages], [False] * (len(stages) - 1) + [True])
+                self.assertEqual(bubble > 0, along > 1)
+                at = 0
+                for name in names:
+                    found = values[at : at + count_of(name)]
+                    at += len(found)
+                    if name in FACTORS:
+                        self.assertEqual(found, [FACTORS[name]])
+                        continue
+                    whole[PLACES[name] : PLACES[name] + len(found)] = found
+            for one, other in zip(whole, expected):
+                self.assertAlmostEqual(one, other, 12)
+            same.append((outcomes[0][0], whole))
+            self.assertEqual(same[0], same[-1])  # the same bits
+
+    def test_names_of_other_libraries(self):
+        for name, own in NAMES.items():
+            stages = 2 if own in ("interleaved", "zbv") else 1
+            with trireme.PipelineSchedule(name, 2, 4, stages_per_rank=stages) as schedule:
+                self.assertEqual(schedule.info.order, own)
+
+    def test_what_does_not_fit_together(self):
+        def body(group):
+            layers = Deep().all_layers()
+            config = trireme.PipelineConfig(2, 4)
+            for wrong, parameters, problem in (
+                (trireme.PipelineConfig(2, 4, "zb-h9"), PARAMETERS, "no order of a pipeline"),
+                (
+                    trireme.PipelineConfig(2, 4, layer_costs=[trireme.LayerCosts(1.0)]),
+                    PARAMETERS,
+                    "layer_costs has 1 entries for 4 layers",
+                ),
+            ):
+                with self.assertRaisesRegex(trireme.InvalidArgumentError, problem):
+                    trireme.PipelineParallelModel(group, wrong, layers, parameters)
+            with self.assertRaises(TypeError):
+                trireme.PipelineParallelModel(group, 2, layers, PARAMETERS)
+            try:
+                trireme.PipelineParallelModel(group, config, layers, {})
+            except trireme.TriremeError as error:
+                return str(error)
+
+        for message in self.ranks(2, body):
+            self.assertIn("which is not described", message)
+
+
+if __name__ == "__main__":
+    unittest.main()
