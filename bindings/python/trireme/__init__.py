@@ -60,6 +60,7 @@ from ._library import (
     supports,
     version,
 )
+from ._attention import AttentionCore, ParallelAttention
 from ._context import AttentionCall, Context, ContextInfo
 from ._counters import OptimizerCounters
 from ._experts import Experts, ExpertsInfo, Routing
@@ -216,8 +217,10 @@ __all__ = [
     "wait_all",
     "wait_any",
     "ColumnParallelLinear",
+    "AttentionCore",
     "LinearInfo",
     "MlpInfo",
+    "ParallelAttention",
     "ParallelMLP",
     "ParallelMode",
     "RowParallelLinear",
