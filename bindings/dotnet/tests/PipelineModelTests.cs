@@ -1,0 +1,237 @@
+using System;
+using System.Collections.Generic;
+using System.Linq;
+
+namespace Trireme.Tests
+{
+    /// <summary>Training through PipelineParallelModel against a plain loop.</summary>
+    internal static class PipelineModelTests
+    {
+        private const int Width = 3;
+        private const int Leaves = 4;
+        private const int Count = 4;
+        private const int Steps = 3;
+        private const double Rate = 0.25;
+
+        private static readonly PipelineOrder[] Orders =
+        {
+            PipelineOrder.GPipe, PipelineOrder.OneForwardOneBackward, PipelineOrder.Interleaved,
+            PipelineOrder.LoopedBfs, PipelineOrder.ZbH1, PipelineOrder.ZbH2, PipelineOrder.ZbV,
+        };
+
+        [Test]
+        public static void Training_is_that_of_a_plain_loop()
+        {
+            double[] expectedLosses;
+            double[] expected = Alone(out expectedLosses);
+            Expect(1, 1, PipelineOrder.GPipe, expected, expectedLosses);
+            Expect(2, 1, PipelineOrder.GPipe, expected, expectedLosses);
+            foreach (PipelineOrder order in Orders)
+            {
+                Expect(2, 2, order, expected, expectedLosses);
+            }
+
+            Expect(4, 2, PipelineOrder.ZbH1, expected, expectedLosses);
+        }
+
+        [Test]
+        public static void Arguments_are_checked()
+        {
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                var options = new ModelOptions { Strategy = Strategy.Zero1, Leaves = Leaves };
+                var config = new PipelineConfig(2, Leaves);
+                Check.Throws<ArgumentNullException>(
+                    () => new PipelineParallelModel(c, null, Layers(), options));
+                Check.Throws<ArgumentNullException>(
+                    () => new PipelineParallelModel(c, config, null, options));
+                Check.Throws<ArgumentNullException>(
+                    () => new PipelineParallelModel(c, config, Layers(), null));
+                Check.Throws<ArgumentNullException>(
+                    () => new PipelineParallelModel(null, config, Layers(), options));
+                Check.Throws<ArgumentNullException>(() => new PipelineLayer(null));
+                config.LayerCosts = new LayerCosts[1];
+                Check.Contains(
+                    "LayerCosts has 1 entries for 4 layers",
+                    Check.Throws<ArgumentException>(
+                        () => new PipelineParallelModel(c, config, Layers(), options)).Message);
+                config.LayerCosts = null;
+                config.Order = PipelineOrder.ZbV;
+                config.StagesPerRank = 3;
+                Check.Throws<InvalidArgumentException>(
+                    () => new PipelineParallelModel(c, config, Layers(), options));
+            });
+        }
+
+        private static void Expect(
+            int ranks, int along, PipelineOrder order, double[] expected, double[] losses)
+        {
+            var found = new double[Count * Width];
+            Ranks.RunAndLeaveTogether(ranks, c =>
+            {
+                var config =
+                    new PipelineConfig(along, Leaves * along / ranks) { Order = order };
+                var options = new ModelOptions { Strategy = Strategy.Zero1, Leaves = Leaves };
+                using (var whole = new PipelineParallelModel(c, config, Layers(), options))
+                {
+                    long[] own = whole.OwnStages.SelectMany(stage => Enumerable
+                        .Range((int)stage.Layers.First, (int)stage.Layers.Count)
+                        .Select(layer => (long)layer)).ToArray();
+                    Check.Equal(along == 1 ? 1 : along * StagesPerRank(order),
+                        whole.Stages.Count, "stages");
+                    Check.Equal((long)Count, whole.Stages.Sum(stage => stage.Layers.Count), "layers");
+                    Check.Equal(true, whole.Stages[0].IsFirst, "first");
+                    Check.Equal(true, whole.Stages[whole.Stages.Count - 1].IsLast, "last");
+                    whole.Model.SetParameters<double>(
+                        own.SelectMany(layer => Weights((int)layer)).ToArray());
+                    var rule = new OptimizerOptions { Rule = RuleKind.Sgd, LearningRate = Rate };
+                    using (var optimizer = new Optimizer(whole.Model, rule))
+                    using (Trainer trainer = whole.Trainer(optimizer))
+                    {
+                        for (int step = 0; step < Steps; ++step)
+                        {
+                            GC.Collect(); // what native code calls is held
+                            Check.Equal(losses[step], trainer.Step().Loss);
+                        }
+                    }
+
+                    var values = new double[own.Length * Width];
+                    whole.Model.GetParameters<double>(values);
+                    lock (found)
+                    {
+                        for (int i = 0; i < own.Length; ++i)
+                        {
+                            Array.Copy(values, i * Width, found, own[i] * Width, Width);
+                        }
+                    }
+                }
+            });
+            Check.Same(expected, found, order + " on " + ranks);
+        }
+
+        private static int StagesPerRank(PipelineOrder order)
+        {
+            return order == PipelineOrder.Interleaved || order == PipelineOrder.ZbV ? 2 : 1;
+        }
+
+        private static double[] Weights(int layer)
+        {
+            return Enumerable.Range(0, Width).Select(i => 1 + ((layer + i) * 0.25)).ToArray();
+        }
+
+        private static double Value(uint leaf, int i)
+        {
+            return ((leaf * 3) + i + 1) * 0.125;
+        }
+
+        // y = w x in each layer, and the loss is the sum of the last y.
+        private static PipelineLayer[] Layers()
+        {
+            return Enumerable.Range(0, Count).Select(LayerAt).ToArray();
+        }
+
+        private static PipelineLayer LayerAt(int number)
+        {
+            bool first = number == 0, last = number + 1 == Count;
+            LayerFunction forward = call =>
+            {
+                double sum = 0;
+                Span<double> output = call.Output<double>();
+                for (int i = 0; i < Width; ++i)
+                {
+                    double x = first ? Value(call.Leaf, i) : call.Input<double>()[i];
+                    double y = call.Parameter<double>(0)[i] * x;
+                    sum += y;
+                    if (!last)
+                    {
+                        output[i] = y;
+                    }
+                }
+
+                if (last)
+                {
+                    call.Loss = sum;
+                }
+            };
+            LayerFunction input = call =>
+            {
+                Span<double> back = call.InputGradient<double>();
+                for (int i = 0; i < Width && !first; ++i)
+                {
+                    double slope = last ? call.LossScale : call.OutputGradient<double>()[i];
+                    back[i] = slope * call.Parameter<double>(0)[i];
+                }
+            };
+            LayerFunction weight = call =>
+            {
+                Span<double> gradient = call.Gradient<double>(0);
+                for (int i = 0; i < Width; ++i)
+                {
+                    double x = first ? Value(call.Leaf, i) : call.Input<double>()[i];
+                    double slope = last ? call.LossScale : call.OutputGradient<double>()[i];
+                    gradient[i] = slope * x;
+                }
+            };
+            LayerFunction both = call =>
+            {
+                input(call);
+                if (call.Phase == LayerPhase.Backward)
+                {
+                    weight(call);
+                }
+            };
+            var layer = new Layer("layer" + number, forward, both)
+            {
+                BackwardWeight = weight,
+                OutputBytes = last ? 0ul : Width * 8,
+                InputBytes = first ? 0ul : Width * 8,
+            };
+            return new PipelineLayer(
+                layer, new ParameterOptions("w" + number, ElementType.F64, Width));
+        }
+
+        private static double[] Alone(out double[] losses)
+        {
+            double[] w = Enumerable.Range(0, Count).SelectMany(Weights).ToArray();
+            losses = new double[Steps];
+            for (int step = 0; step < Steps; ++step)
+            {
+                var gradients = new double[Leaves][];
+                for (uint leaf = 0; leaf < Leaves; ++leaf)
+                {
+                    double[] gradient = gradients[leaf] = new double[w.Length];
+                    double sum = 0;
+                    for (int i = 0; i < Width; ++i)
+                    {
+                        var x = new double[Count + 1];
+                        x[0] = Value(leaf, i);
+                        for (int layer = 0; layer < Count; ++layer)
+                        {
+                            x[layer + 1] = w[(layer * Width) + i] * x[layer];
+                        }
+
+                        sum += x[Count];
+                        double slope = 1;
+                        for (int layer = Count - 1; layer >= 0; --layer)
+                        {
+                            gradient[(layer * Width) + i] = slope * x[layer];
+                            slope *= w[(layer * Width) + i];
+                        }
+                    }
+
+                    losses[step] += sum;
+                }
+
+                losses[step] /= Leaves;
+                for (int i = 0; i < w.Length; ++i)
+                {
+                    double sum = (gradients[0][i] + gradients[1][i]) +
+                        (gradients[2][i] + gradients[3][i]);
+                    w[i] -= Rate * (sum / Leaves);
+                }
+            }
+
+            return w;
+        }
+    }
+}
