@@ -189,7 +189,7 @@ Status Model::seal_on_mesh() {
   if (own.ok()) own = seal_ranks();
   ModelAxes::Sums sums;
   if (own.ok()) sums = {&reducer_->sums(), storage_->allocated};
-  failed_ = axes_.agree_on_seal(link_, &registry_, describe_sums(options_), sums, own);
+  failed_ = axes_.agree_on_seal(link_, registry_, describe_sums(options_), sums, own);
   return Status(failed_);
 }
 

@@ -149,18 +149,17 @@ void ModelAxes::take_numbers() noexcept {
   if (!lines_.empty() && !all_in_line()) all_.take_number();
 }
 
-Status ModelAxes::agree_on_seal(const Link& model, sharding::Registry* registry,
+Status ModelAxes::agree_on_seal(const Link& model, const sharding::Registry& registry,
                                 const std::vector<sharding::Fact>& facts, const Sums& sums,
                                 Status own) {
   for (Line& line : lines_) {
     Status status = line.take_channel(model.timeout_ns);
     // This model's own failure comes first, and the others hear that it has one.
-    std::vector<sharding::Fact> all = placed_facts(*registry, line.axis);
-    if (has_one_gradient_on(*registry, line.axis))
-      all.insert(all.end(), facts.begin(), facts.end());
+    std::vector<sharding::Fact> all = placed_facts(registry, line.axis);
+    if (has_one_gradient_on(registry, line.axis)) all.insert(all.end(), facts.begin(), facts.end());
     if (status.ok()) status = agree(*line.link, "seal", all, own);
-    if (status.ok()) status = settle_placed(*line.link, line.axis, registry);
-    if (status.ok()) status = open_group(line, *registry, sums);
+    if (status.ok()) status = check_placed(*line.link, line.axis, registry);
+    if (status.ok()) status = open_group(line, registry, sums);
     if (own.ok()) own = along_axis(line.axis, status);
   }
   // A rank hears on its axes of few others.

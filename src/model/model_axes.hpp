@@ -86,7 +86,7 @@ class ModelAxes {
   // failed, or hold other parameters whole along an axis, this one fails, too. `own` is the outcome
   // of this model on its ranks, which are those of `model`. Makes the groups in which gradients are
   // added up; `facts`: what models must have in common that do so.
-  Status agree_on_seal(const Link& model, sharding::Registry* registry,
+  Status agree_on_seal(const Link& model, const sharding::Registry& registry,
                        const std::vector<sharding::Fact>& facts, const Sums& sums, Status own);
   // agree() along each axis on which trained parameters have placements, on the facts of the axis.
   Status agree_on_axes(

@@ -32,13 +32,12 @@ std::vector<std::uint64_t> placed_on_axis(const sharding::Registry& registry,
   return numbers;
 }
 
-// Of each parameter its number, and of a split one the count of its stretches and those.
+// Of each split parameter the count of its stretches, and those.
 std::vector<std::uint64_t> words_of(const sharding::Registry& registry, const std::string& axis,
                                     const std::vector<std::uint64_t>& numbers) {
   std::vector<std::uint64_t> words;
   for (const std::uint64_t number : numbers) {
     const Parameter& parameter = registry.parameters()[number];
-    words.push_back(parameter.common_number);
     const AxisPlacement& placement = *placement_on(parameter, axis);
     if (!placement.is_split()) continue;
     words.push_back(placement.stretches.size());
@@ -102,10 +101,10 @@ std::vector<sharding::Fact> placed_facts(const sharding::Registry& registry,
   return facts;
 }
 
-Status settle_placed(const Link& line, const std::string& axis, sharding::Registry* registry) {
-  const std::vector<std::uint64_t> numbers = placed_on_axis(*registry, axis);
+Status check_placed(const Link& line, const std::string& axis, const sharding::Registry& registry) {
+  const std::vector<std::uint64_t> numbers = placed_on_axis(registry, axis);
   if (numbers.empty()) return Status::success();
-  const std::vector<std::uint64_t> own = words_of(*registry, axis, numbers);
+  const std::vector<std::uint64_t> own = words_of(registry, axis, numbers);
   const std::uint32_t ranks = line.world_size();
   std::shared_ptr<Memory> memory;
   TRIREME_RETURN_IF_ERROR(
@@ -126,6 +125,7 @@ Status settle_placed(const Link& line, const std::string& axis, sharding::Regist
     operation.count += lengths[rank];
     end[rank] = operation.count;
   }
+  if (operation.count == 0) return Status::success();  // nothing is split
   std::shared_ptr<Memory> texts;
   TRIREME_RETURN_IF_ERROR(
       agree(line, "seal", {},
@@ -139,16 +139,14 @@ Status settle_placed(const Link& line, const std::string& axis, sharding::Regist
   Status found = Status::success();
   bool complete = true;
   for (const std::uint64_t number : numbers) {
-    const Parameter& parameter = registry->parameters()[number];
+    const Parameter& parameter = registry.parameters()[number];
     const AxisPlacement& placement = *placement_on(parameter, axis);
-    std::uint64_t least = UINT64_MAX;
     std::vector<HeldRange> held;
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       const auto next = [&] {
         complete = complete && first[rank] < end[rank];
         return complete ? words[first[rank]++] : 0;
       };
-      least = std::min(least, next());
       for (std::uint64_t left = placement.is_split() ? next() : 0; complete && left > 0; --left) {
         const std::uint64_t begin = next();
         held.push_back({{begin, next()}, rank});
@@ -157,7 +155,6 @@ Status settle_placed(const Link& line, const std::string& axis, sharding::Regist
     if (!complete) break;
     if (found.ok() && placement.is_split())
       found = check_parts(parameter, placement, std::move(held));
-    registry->set_common_number(number, least);
   }
   // All ranks read the same words, so all of them fail.
   return complete && first == end

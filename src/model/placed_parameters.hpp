@@ -16,7 +16,7 @@ std::vector<sharding::Fact> placed_facts(const sharding::Registry& registry,
                                          const std::string& axis);
 
 // Collective along the axis, once the facts are the same. Checks that the ranks' parts of each
-// split parameter make the whole, and finds the common numbers. All ranks get the same outcome.
-Status settle_placed(const Link& line, const std::string& axis, sharding::Registry* registry);
+// split parameter make the whole. All ranks get the same outcome.
+Status check_placed(const Link& line, const std::string& axis, const sharding::Registry& registry);
 
 }  // namespace trireme::strategies

@@ -56,7 +56,8 @@ Status check_narrow(const ShardView& shard, const optimizers::Settings& settings
                          sharding::quoted(parameter.name) + " is of f16, and not of bf16");
     }
   }
-  if (found) return Status::success();
+  // A stage of a pipeline may have frozen parameters alone, with the options of all stages.
+  if (found || shard.axes().any()) return Status::success();
   return invalid_argument(settings.master_weights ? "TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS, but no "
                                                     "parameter to be trained is of f16 or bf16"
                                                   : "TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING, "

@@ -50,6 +50,13 @@ Status count_elements(const std::string& name, const std::vector<std::uint64_t>&
   return Status::success();
 }
 
+// FNV-1a.
+std::uint64_t key_of(const std::string& name) {
+  std::uint64_t key = 0xcbf29ce484222325u;
+  for (const char each : name) key = (key ^ static_cast<unsigned char>(each)) * 0x100000001b3u;
+  return key;
+}
+
 // Makes room for one more element, so that adding it cannot fail.
 template <class T>
 void make_room(std::vector<T>* list) {
@@ -164,7 +171,7 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
   }
   TRIREME_RETURN_IF_ERROR(count_elements(parameter.name, parameter.shape, &parameter.elements));
   const std::uint64_t number = parameters_.size();
-  parameter.common_number = number;
+  parameter.draw_key = key_of(parameter.name);
 
   std::string unit_name;
   if (options.unit != nullptr) {
@@ -215,7 +222,7 @@ Status Registry::add(const trireme_parameter_options& options, std::uint64_t* ou
     parameter.unit = original.unit;
     parameter.first = original.first;
     parameter.target = target;
-    parameter.common_number = target;
+    parameter.draw_key = original.draw_key;
     make_room(&parameters_);
     make_room(&parameters_[target].aliases);
     by_name_.emplace(parameter.name, number);

@@ -41,9 +41,9 @@ struct Parameter {
   std::uint32_t replicas = 1;             // models that hold it, see NormRanks
   std::vector<AxisPlacement> placements;  // in the order of the mesh's axes
   std::uint32_t parameter_group = 0;      // of the options of an optimizer
-  // The least number that it has in a model along its axes, set when that is sealed: the number
-  // that all of these models draw by.
-  std::uint64_t common_number = 0;
+  // A hash of the name, by which elements are rounded by chance. So each stage of a pipeline draws
+  // as one process does.
+  std::uint64_t draw_key = 0;
   std::uint64_t unit = 0;
   std::uint64_t first = 0;             // within the unit
   std::uint64_t target = 0;            // the parameter whose memory it uses: its own number unless
@@ -85,9 +85,6 @@ class Registry {
              std::vector<AxisPlacement> placements = {});
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
-  void set_common_number(std::uint64_t parameter, std::uint64_t number) {
-    parameters_[parameter].common_number = number;
-  }
   const std::vector<Unit>& units() const { return units_; }
   std::uint64_t elements() const { return elements_; }
   // The type of every unit, or 0 if they differ.

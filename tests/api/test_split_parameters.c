@@ -161,7 +161,6 @@ static void train(trireme_communicator *all, int rank, void *context) {
     uint32_t numbers[MOST];
     const int count = numbers_of(job, tensor, numbers), first = late || mixed ? 2 : 0;
     const int of_norm = mixed ? 0 : first + count;
-    const uint64_t draws_of_norm = job->mixed ? 0 : 1; /* the least number in any model */
     float expected[MOST], norm[2] = {1, 1}, flat[MOST + 4] = {0};
     for (int i = 0; i < count; ++i) expected[i] = 1 + (float)(numbers[i] % 64) / 128;
     uint16_t values[MOST + 4] = {0};
@@ -183,14 +182,13 @@ static void train(trireme_communicator *all, int rank, void *context) {
             volatile float change = 0.01f * gradient_at(step, numbers[i]);
             volatile float next = expected[i] - change;
             expected[i] = float_of_bits(
-                (uint32_t)rounded(next, SEED, (uint64_t)step + 1, 0, numbers[i]) << 16);
+                (uint32_t)rounded(next, SEED, (uint64_t)step + 1, "w", numbers[i]) << 16);
         }
         for (int i = 0; i < 2; ++i) {
             volatile float change = 0.01f * (0.377f * (float)(i + 1));
             volatile float next = norm[i] - change;
             norm[i] = float_of_bits(
-                (uint32_t)rounded(next, SEED, (uint64_t)step + 1, draws_of_norm, (uint32_t)i)
-                << 16);
+                (uint32_t)rounded(next, SEED, (uint64_t)step + 1, "norm", (uint32_t)i) << 16);
         }
     }
     EXPECT_STATUS(v, TRIREME_OK,

@@ -60,7 +60,7 @@ static void train_plainly(uint64_t seed, uint16_t *values) {
             for (int step = 0; step < STEPS; ++step) {
                 const float now = float_of_bits((uint32_t)values[place] << 16);
                 values[place] = rounded(now - 0.125f * gradient_of(step, place), seed,
-                                        (uint64_t)step + 1, p, i);
+                                        (uint64_t)step + 1, kParameters[p].name, i);
             }
         }
     }

@@ -88,7 +88,7 @@ void ShardState::place() {
       Piece piece;
       piece.dtype = parameter.dtype;
       piece.parameter = segment.parameter;
-      piece.common_number = parameter.common_number;
+      piece.draw_key = parameter.draw_key;
       piece.numbers = numbers_of(segment.parameter);
       piece.group = parameter.parameter_group;
       piece.first = segment.first;

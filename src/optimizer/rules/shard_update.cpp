@@ -66,7 +66,7 @@ void update_by_loops(const Settings& settings, const Piece& piece, std::uint64_t
   const bool by_chance = settings.stochastic_rounding && piece.dtype == TRIREME_DTYPE_BF16;
   kernels::RandomRounding random;
   if (by_chance) {
-    random = {mix(mix(mix(0, settings.rounding_seed), step), piece.common_number), piece.first};
+    random = {mix(mix(mix(0, settings.rounding_seed), step), piece.draw_key), piece.first};
   }
   const auto update_part = [&](const kernels::UpdateRule& rule, const Piece& part) {
     kernels::update(rule, part.dtype, part.parameters, part.gradients, part.states, part.count,

@@ -12,7 +12,7 @@ namespace trireme::optimizers {
 struct Piece {
   trireme_dtype dtype = 0;  // of parameters
   std::uint64_t parameter = 0;
-  std::uint64_t common_number = 0;                  // of the parameter in all models
+  std::uint64_t draw_key = 0;                       // of the parameter in all models
   const sharding::WholeNumbers* numbers = nullptr;  // of its elements; null: those here
   std::uint64_t group = 0;                          // of parameters
   std::uint64_t first = 0;
