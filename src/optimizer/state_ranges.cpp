@@ -81,11 +81,15 @@ Status StateRanges::describe(std::uint64_t index, trireme_state_range* out) cons
   return Status::success();
 }
 
+std::uint64_t StateRanges::element_bytes(const StateRange& range) const {
+  const trireme_dtype dtype = shard_.registry().parameters()[range.parameter].dtype;
+  return dtype_size(range.kind == TRIREME_STATE_KIND_PARAMETER ? dtype : gradient_dtype(dtype));
+}
+
 // Copies between the range and memory of the caller: `read`, or `written` to the range.
 Status StateRanges::copy(const StateRange& range, char* read, const char* written) const {
   const Parameter& parameter = shard_.registry().parameters()[range.parameter];
-  const bool state = range.kind != TRIREME_STATE_KIND_PARAMETER;
-  const std::uint64_t size = dtype_size(state ? gradient_dtype(parameter.dtype) : parameter.dtype);
+  const std::uint64_t size = element_bytes(range);
   const auto move = [&](void* there, std::uint64_t first, std::uint64_t count) {
     if (read != nullptr) {
       std::memcpy(read + first * size, there, count * size);
@@ -97,7 +101,7 @@ Status StateRanges::copy(const StateRange& range, char* read, const char* writte
     move(range.data, 0, range.count);
     return Status::success();
   }
-  if (!state) {
+  if (range.kind == TRIREME_STATE_KIND_PARAMETER) {
     const sharding::Layout& layout = shard_.layout();
     const std::uint64_t begin = layout.first_in_group(parameter) + range.first;
     const Status copied =
@@ -148,6 +152,42 @@ Status StateRanges::write(std::uint64_t index, const void* data, std::uint64_t b
   const Status status = copy(ranges_[index], nullptr, static_cast<const char*>(data));
   state_.count_file();
   return status;
+}
+
+StateRange StateRanges::part_of(const StateRange& range, Range part) const {
+  StateRange cut = range;
+  cut.first += part.first;
+  cut.count = part.count;
+  cut.skipped += part.first;
+  if (cut.data != nullptr) {
+    cut.data = static_cast<char*>(cut.data) + part.first * element_bytes(range);
+  }
+  return cut;
+}
+
+Status StateRanges::read_part(std::uint64_t index, Range part, char* data) const {
+  return copy(part_of(ranges_[index], part), data, nullptr);
+}
+
+Status StateRanges::write_part(std::uint64_t index, Range part, const char* data) {
+  const Status status = copy(part_of(ranges_[index], part), nullptr, data);
+  state_.count_file();
+  return status;
+}
+
+std::uint64_t StateRanges::drawn_by(std::uint64_t parameter) const {
+  return drawn_by_.empty() ? shard_.registry().parameters()[parameter].common_number
+                           : drawn_by_[parameter];
+}
+
+void StateRanges::draw_by(std::vector<std::uint64_t> numbers) {
+  drawn_by_ = std::move(numbers);
+  for (Piece& piece : state_.pieces()) piece.common_number = drawn_by_[piece.parameter];
+}
+
+Status StateRanges::check_no_copies() const {
+  for (const StateRange& range : ranges_) TRIREME_RETURN_IF_ERROR(check_no_copy(range));
+  return Status::success();
 }
 
 // Gives the vectors of all pieces, part by part, through memory that peers can read wherever the

@@ -24,6 +24,16 @@ class StateRanges {
   Status describe(std::uint64_t index, trireme_state_range* out) const;
   Status read(std::uint64_t index, void* data, std::uint64_t bytes) const;
   Status write(std::uint64_t index, const void* data, std::uint64_t bytes);
+  // The same for a part of a range, for a caller that has checked the call. `part` begins at 0 with
+  // the range.
+  Status read_part(std::uint64_t index, sharding::Range part, char* data) const;
+  Status write_part(std::uint64_t index, sharding::Range part, const char* data);
+  // The number by which a parameter draws its random numbers. It keeps it in another model, where
+  // the caller sets those of all parameters.
+  std::uint64_t drawn_by(std::uint64_t parameter) const;
+  void draw_by(std::vector<std::uint64_t> numbers);
+  // Whether all ranges can be written now.
+  Status check_no_copies() const;
   // Gives the vectors that their owners have written to all ranks. Collective, in the user's
   // `call`.
   Status give_state(const char* call);
@@ -32,11 +42,14 @@ class StateRanges {
   Status check(std::uint64_t index, const void* data, std::uint64_t bytes) const;
   Status check_no_copy(const StateRange& range) const;
   Status copy(const StateRange& range, char* read, const char* written) const;
+  std::uint64_t element_bytes(const StateRange& range) const;
+  StateRange part_of(const StateRange& range, sharding::Range part) const;
 
   ShardView& shard_;
   ShardState& state_;
   const UpdateRule* rule_ = nullptr;
   std::vector<StateRange> ranges_;
+  std::vector<std::uint64_t> drawn_by_;  // by parameter; empty: as the registry has them
 };
 
 }  // namespace trireme::strategies
