@@ -28,6 +28,7 @@
 #include <trireme/parallel.h>
 #include <trireme/pipeline.h>
 #include <trireme/random.h>
+#include <trireme/rebalance.h>
 #include <trireme/request.h>
 #include <trireme/rooted_collectives.h>
 #include <trireme/rules.h>

@@ -16,6 +16,7 @@
 #include <trireme/parallel.h>
 #include <trireme/pipeline.h>
 #include <trireme/random.h>
+#include <trireme/rebalance.h>
 #include <trireme/schedule.h>
 #include <trireme/status.h>
 #include <trireme/store.h>
@@ -113,6 +114,9 @@ TRIREME_FIRST_SIZE(trireme_pipeline_layer_costs, 32);
 TRIREME_FIRST_SIZE(trireme_partition_options, 40);
 TRIREME_FIRST_SIZE(trireme_parallel_options, 88);
 TRIREME_FIRST_SIZE(trireme_parallel_info, 136);
+TRIREME_FIRST_SIZE(trireme_measured_costs, 56);
+TRIREME_FIRST_SIZE(trireme_rebalance_options, 48);
+TRIREME_FIRST_SIZE(trireme_rebalance_report, 48);
 TRIREME_FIRST_SIZE(trireme_device_info, 240);
 TRIREME_FIRST_SIZE(trireme_memory_info, 32);
 

@@ -145,6 +145,13 @@ constexpr const char* kTraining[] = {
     "pipeline.before_receive",
     "pipeline.before_outcome",
     "pipeline.after_outcome",
+    "rebalance.before_tables",
+    "rebalance.between_tables",
+    "rebalance.before_allocate",
+    "rebalance.before_send",
+    "rebalance.before_receive",
+    "rebalance.before_restore",
+    "rebalance.after_commit",
 };
 
 const std::vector<std::string>& names() {

@@ -42,6 +42,10 @@ Status StepCaller::check_call() const {
       "that destroy are allowed there");
 }
 
+Status StepCaller::layer_costs(Status, std::uint64_t, std::vector<LayerCost>*) {
+  return invalid_state("the trainer was created without options.pipeline");
+}
+
 Status StepCaller::step(void* batch, trireme_trainer_metrics* out) {
   TRIREME_RETURN_IF_ERROR(check_ready());
   const Running running(running_);

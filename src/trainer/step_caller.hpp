@@ -8,11 +8,18 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "model/model.hpp"
 #include "optimizer/optimizer.hpp"
 
 namespace trireme::strategies {
+
+// Times and bytes of a layer of the whole model.
+struct LayerCost {
+  double seconds[3] = {};  // forward, backward for the input, backward for the weights
+  std::uint64_t parameter_bytes = 0, kept_bytes = 0, output_bytes = 0;
+};
 
 class StepCaller {
  public:
@@ -25,6 +32,9 @@ class StepCaller {
   void request_stop();
   virtual Status info(trireme_trainer_info* out) const = 0;
   virtual Status offload_info(trireme_offload_info* out) const = 0;
+  // Collective. `read`: whether this rank's other arguments are right. `capacity`: layers for which
+  // the caller has room.
+  virtual Status layer_costs(Status read, std::uint64_t capacity, std::vector<LayerCost>* out);
   // Refuses a call from inside a callback, in the middle of another one.
   Status check_call() const;
   void fail_groups(trireme_status code, std::string_view why) const noexcept {

@@ -117,12 +117,16 @@ ROOMS = {
         "ranks along six axes: who has which stages, layers and rows",
         "parallel/pipeline exchange collectives sharding platform public",
     ),
+    "parallel/rebalance": Room(
+        "the move of a training between layouts of models, as between cuts of a pipeline",
+        "optimizer exchange collectives sharding platform public",
+    ),
     "store": Room("the job's store", "net platform"),
     "api": Room(
         "the boundary: check, call down, translate",
         "store parallel/context parallel/executor parallel/experts parallel/layout parallel/pipeline "
-        "parallel/tensor trainer optimizer optimizer/rules model collectives schedules backends "
-        "backends/gloo backends/mpi devices/cuda kernels platform public",
+        "parallel/rebalance parallel/tensor trainer optimizer optimizer/rules model collectives "
+        "schedules backends backends/gloo backends/mpi devices/cuda kernels platform public",
     ),
     "launch": Room("starts workers and ends them", "net platform"),
     "cli/bench": Room("trireme bench", "schedules public"),

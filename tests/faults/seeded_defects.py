@@ -31,6 +31,7 @@ from defects import (
     parallel,
     pipeline,
     placements,
+    rebalance,
     rooted,
     vocabulary,
     wide_axes,
@@ -56,6 +57,7 @@ TOPICS = (
     experts,
     pipeline,
     executor,
+    rebalance,
     devices,
     parallel,
 )

@@ -50,7 +50,10 @@ Status PipelineTrainer::pass(void* batch, bool trains, double* out_loss) {
     return exchange(out_loss);
   };
   Status status = run();
-  if (status.ok()) return status;
+  if (status.ok()) {
+    measured_steps_ += trains ? 1 : 0;
+    return status;
+  }
   links_.drop();
   // The failure was told as data to all ranks of the model and of the pipeline. Further models of
   // norm_ranks may go on.
@@ -337,6 +340,7 @@ void PipelineTrainer::call(trireme_layer_callback callback, std::int32_t phase, 
                            std::uint32_t micro_batch) {
   calls_[layer].phase = phase;
   const strategies::CallbackScope scope(shard_.link());
+  const LayerTimes::Timer timer(times_, layer, phase);
   try {
     const std::int32_t answer = callback(&calls_[layer], layers_[layer].described.user_data);
     if (answer == 0) return;

@@ -103,6 +103,33 @@ Status agree_on_both(const ShardView& shard, const std::shared_ptr<Communicator>
   return agree(along, kCreatePipeline, {}, own);
 }
 
+Status check_model(const strategies::Optimizer& optimizer, const ShardView& shard,
+                   const Communicator& along) {
+  if (shard.uneven()) {
+    return unsupported(
+        "a trainer of a model with TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data "
+        "cannot follow it; create the model without the flag");
+  }
+  if (shard.updates_in_backward()) {
+    return unsupported(
+        "a pipeline of a model with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD: other micro-batches "
+        "still read the parameters; create the model without the flag");
+  }
+  const strategies::StepNorms& norms = optimizer.norms();
+  if (norms.decides_together() && norms.group_identity() == 0 && along.world_size() > 1) {
+    return invalid_argument(
+        "the optimizer has a max_norm or a loss_scale, but no norm_ranks: each stage would clip or "
+        "skip alone; create it with norm_ranks of all ranks of the model and the pipeline");
+  }
+  const strategies::AxisSums& sums = shard.gradients().sums();
+  if (sums.any() && !sums.at_once()) {
+    return unsupported(
+        "a pipeline of a model with parameters that are TRIREME_PLACEMENT_SHARED along it: a "
+        "trainer does not add up gradients of several stages");
+  }
+  return Status::success();
+}
+
 }  // namespace
 
 PipelineTrainer::PipelineTrainer(const std::shared_ptr<strategies::Optimizer>& optimizer,
@@ -163,7 +190,8 @@ Status PipelineTrainer::create(const std::shared_ptr<strategies::Optimizer>& opt
 }
 
 Status PipelineTrainer::prepare() {
-  Status ready = check_model();
+  Status ready = check_between_steps(shard_);
+  if (ready.ok()) ready = check_model(*optimizer_, shard_, *options_.communicator);
   if (ready.ok()) ready = check_options();
   if (ready.ok()) ready = check_layers();
   TRIREME_RETURN_IF_ERROR(agree_everywhere(pipeline_facts(), model_facts(), std::move(ready)));
@@ -193,34 +221,6 @@ Status PipelineTrainer::prepare() {
 }
 
 // ---- checks ----
-
-Status PipelineTrainer::check_model() const {
-  TRIREME_RETURN_IF_ERROR(check_between_steps(shard_));
-  if (shard_.uneven()) {
-    return unsupported(
-        "a trainer of a model with TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data "
-        "cannot follow it; create the model without the flag");
-  }
-  if (shard_.updates_in_backward()) {
-    return unsupported(
-        "a pipeline of a model with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD: other micro-batches "
-        "still read the parameters; create the model without the flag");
-  }
-  const strategies::StepNorms& norms = optimizer_->norms();
-  if (norms.decides_together() && norms.group_identity() == 0 &&
-      options_.communicator->world_size() > 1) {
-    return invalid_argument(
-        "the optimizer has a max_norm or a loss_scale, but no norm_ranks: each stage would clip or "
-        "skip alone; create it with norm_ranks of all ranks of the model and the pipeline");
-  }
-  const strategies::AxisSums& sums = shard_.gradients().sums();
-  if (sums.any() && !sums.at_once()) {
-    return unsupported(
-        "a pipeline of a model with parameters that are TRIREME_PLACEMENT_SHARED along it: a "
-        "trainer does not add up gradients of several stages");
-  }
-  return Status::success();
-}
 
 Status PipelineTrainer::check_options() const {
   const auto ranks = static_cast<std::uint32_t>(options_.communicator->world_size());
@@ -481,6 +481,7 @@ void PipelineTrainer::prepare_calls() {
   for (const Parameter& parameter : parameters) counts_.push_back(parameter.elements);
   losses_.assign(schedule_.micro_batches, std::numeric_limits<double>::quiet_NaN());
   calls_.resize(layers_.size());
+  times_.begin(layers_.size());
   for (std::uint64_t i = 0; i < layers_.size(); ++i) {
     const trireme_layer& described = layers_[i].described;
     trireme_layer_call& call = calls_[i];

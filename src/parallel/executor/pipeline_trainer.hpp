@@ -11,6 +11,7 @@
 
 #include "exchange/storage.hpp"
 #include "parallel/executor/gradient_sums.hpp"
+#include "parallel/executor/layer_times.hpp"
 #include "parallel/executor/links.hpp"
 #include "parallel/executor/outcome.hpp"
 #include "parallel/executor/plan.hpp"
@@ -50,6 +51,8 @@ class PipelineTrainer final : public strategies::StepCaller {
 
   Status info(trireme_trainer_info* out) const override;
   Status offload_info(trireme_offload_info* out) const override;
+  Status layer_costs(Status read, std::uint64_t capacity,
+                     std::vector<strategies::LayerCost>* out) override;
 
  private:
   // A stage of a micro-batch that an action is about.
@@ -65,7 +68,6 @@ class PipelineTrainer final : public strategies::StepCaller {
   PipelineTrainer(const std::shared_ptr<strategies::Optimizer>& optimizer,
                   std::vector<Layer> layers, PipelineTrainerOptions options);
   Status prepare();  // the collective part of create()
-  Status check_model() const;
   Status check_options() const;
   Status check_layers() const;
   std::vector<sharding::Fact> pipeline_facts() const;
@@ -132,6 +134,8 @@ class PipelineTrainer final : public strategies::StepCaller {
   std::vector<const void*> parameters_;
   std::vector<std::uint64_t> counts_;
   std::vector<trireme_layer_call> calls_;  // by layer
+  LayerTimes times_;
+  std::uint64_t measured_steps_ = 0;  // that are in these times
 
   // State of the present pass.
   bool trains_ = false;

@@ -42,6 +42,8 @@ from .pipeline import *
 from .pipeline import PROTOTYPES as _pipeline
 from .random import *
 from .random import PROTOTYPES as _random
+from .rebalance import *
+from .rebalance import PROTOTYPES as _rebalance
 from .request import *
 from .request import PROTOTYPES as _request
 from .rooted_collectives import *
@@ -88,10 +90,11 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     **_pipeline,
     **_parallel,
     **_random,
+    **_trainer,
+    **_rebalance,
     **_request,
     **_rooted_collectives,
     **_store,
-    **_trainer,
     **_version,
     **_vocabulary,
 }
