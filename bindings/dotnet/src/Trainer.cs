@@ -231,6 +231,7 @@ namespace Trireme
         private readonly TrainerHandle handle;
         private readonly TrainerRunner runner;
         private readonly Optimizer optimizer;
+        private readonly int allLayers; // of the whole model, if there is a pipeline
 
         /// <summary>
         /// Collective: all ranks name the same layers and options, but for AfterStep.
@@ -245,6 +246,7 @@ namespace Trireme
             }
 
             options = options ?? new TrainerOptions();
+            allLayers = options.Pipeline?.Layers ?? 1;
             runner = new TrainerRunner(
                 layers.ToArray(), options.AfterStep, optimizer.Model.ParameterTypes.ToArray());
             using (var memory = new CallMemory())
@@ -324,6 +326,23 @@ namespace Trireme
                 TriremeException.Check(NativeMethods.trireme_trainer_get_info(handle, ref info));
                 return new TrainerInfo(info);
             }
+        }
+
+        /// <summary>
+        /// Costs of each layer of the pipeline, by the steps since the last call. Collective.
+        /// </summary>
+        public unsafe MeasuredCosts[] LayerCosts()
+        {
+            var native = new NativeMeasuredCosts[Math.Max(1, allLayers)];
+            native[0].StructSize = (uint)sizeof(NativeMeasuredCosts);
+            ulong count;
+            fixed (NativeMeasuredCosts* first = native)
+            {
+                TriremeException.Check(NativeMethods.trireme_trainer_get_layer_costs(
+                    handle, ref *first, (ulong)native.Length, out count));
+            }
+
+            return native.Take((int)count).Select(each => new MeasuredCosts(each)).ToArray();
         }
 
         /// <summary>

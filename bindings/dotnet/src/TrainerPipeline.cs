@@ -30,6 +30,10 @@ namespace Trireme
         /// <summary>A schedule with W needs layers with Layer.BackwardWeight.</summary>
         public bool RequireSplit { get; set; }
 
+        /// <summary>Layers of the whole model.</summary>
+        internal int Layers =>
+            (int)Math.Min(int.MaxValue, Math.Max(1, cuts.LastOrDefault()));
+
         internal unsafe NativeTrainerPipelineOptions Native(CallMemory memory)
         {
             return new NativeTrainerPipelineOptions

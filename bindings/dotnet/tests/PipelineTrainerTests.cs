@@ -132,6 +132,80 @@ namespace Trireme.Tests
             });
         }
 
+        [Test]
+        public static void Layers_change_their_ranks_and_no_bit_changes()
+        {
+            double[] losses;
+            double[] expected = Alone(out losses);
+            var found = new double[2 * Width];
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                // The ranks of the pipeline change places.
+                using (Communicator other = c.Split(0, 1 - c.Rank))
+                using (Communicator alone = c.Split(c.Rank))
+                using (Model model = ModelOf(alone, c.Rank, 1))
+                using (var optimizer = new Optimizer(model, Sgd()))
+                using (Model next = ModelOf(alone, other.Rank, 1))
+                using (var updated = new Optimizer(next, Sgd()))
+                {
+                    next.SetParameters<double>(new double[] { 9, 9, 9 });
+                    using (Trainer trainer = TwoStages(c, optimizer))
+                    {
+                        Check.Throws<InvalidStateException>(() => trainer.LayerCosts());
+                        Check.Equal(losses[0], trainer.Step().Loss);
+                        MeasuredCosts[] costs = trainer.LayerCosts();
+                        Check.Equal(2, costs.Length);
+                        Check.Equal(24ul, costs[0].ParameterBytes);
+                        Check.Equal(24ul, costs[0].OutputBytes);
+                        Check.Equal(0ul, costs[1].OutputBytes);
+                        Check.That(costs.All(x => x.ForwardSeconds > 0 && x.InputSeconds > 0), "costs");
+                        Check.That(costs[0].WeightSeconds > 0 && costs[1].WeightSeconds == 0, "costs");
+                        Check.That(costs[0].Seconds > costs[0].WeightSeconds, "costs");
+                    }
+
+                    Check.Throws<ArgumentNullException>(() => updated.TakeOver(null, c));
+                    Check.Throws<ArgumentNullException>(() => updated.TakeOver(optimizer, null));
+                    var options = new RebalanceOptions
+                    {
+                        Cuts = new long[] { 0, 2 - c.Rank, 2 },
+                        BufferBytes = 64,
+                        Timeout = TimeSpan.FromSeconds(20),
+                    };
+                    Check.Throws<MismatchException>(
+                        () => updated.TakeOver(optimizer, c, options));
+                    options.Cuts = new long[] { 0, 1, 2 };
+                    RebalanceReport report = updated.TakeOver(optimizer, c, options);
+                    Check.Equal(24ul, report.SentBytes);
+                    Check.Equal(24ul, report.ReceivedBytes);
+                    Check.Equal(0ul, report.KeptBytes);
+                    Check.That(report.BufferBytes >= 128 && report.PeakBytes > report.BufferBytes, "peak");
+                    using (Trainer trainer = TwoStages(other, updated))
+                    {
+                        for (int step = 1; step < Steps; ++step)
+                        {
+                            Check.Equal(losses[step], trainer.Step().Loss);
+                        }
+                    }
+
+                    var own = new double[Width];
+                    next.GetParameters<double>(own);
+                    Array.Copy(own, 0, found, other.Rank * Width, Width);
+                }
+            });
+            Check.Same(expected, found, "by new cuts");
+        }
+
+        private static Trainer TwoStages(Communicator c, Optimizer optimizer)
+        {
+            using (PipelineSchedule schedule = Schedule(PipelineOrder.ZbH1, 2))
+            {
+                return new Trainer(optimizer, Own(null, c.Rank, 1), new TrainerOptions
+                {
+                    Pipeline = new TrainerPipeline(c, schedule, new long[] { 0, 1, 2 }),
+                });
+            }
+        }
+
         private delegate void Body(Trainer trainer, Model model, int first);
 
         private static void With(Communicator c, PipelineOrder order, Trouble trouble, Body body)

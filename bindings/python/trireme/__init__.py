@@ -92,6 +92,7 @@ from ._pipeline import (
 )
 from ._pipeline_model import PipelineConfig, PipelineParallelModel, PipelineStage
 from ._random import random_dropout, random_uniform
+from ._rebalance import RebalanceReport
 from ._request import MessageInfo, Request, wait_all, wait_any
 from ._schedule import Schedule, ScheduleOptions
 from ._store import Store
@@ -99,6 +100,7 @@ from ._tensor import GemmInfo, Heads, Region, RegionInfo, Tensor
 from ._trainer import (
     Layer,
     LayerCall,
+    MeasuredCosts,
     Trainer,
     TrainerInfo,
     TrainerMetrics,
@@ -136,6 +138,7 @@ __all__ = [
     "LossScaleInfo",
     "Layer",
     "LayerCall",
+    "MeasuredCosts",
     "MemoryInfo",
     "Mesh",
     "MessageInfo",
@@ -163,6 +166,7 @@ __all__ = [
     "Product",
     "REST",
     "RankTimes",
+    "RebalanceReport",
     "Region",
     "RegionInfo",
     "Request",

@@ -20,6 +20,7 @@ from ._fields import Rule, bits_of, instance, number, options_of, pointer_to, se
 from ._model import Model
 from ._native import library
 from ._offload import OffloadedState
+from ._rebalance import MovedTraining
 from ._schedule import Asked, Factor, Schedule, ScheduleOptions
 from ._user_rule import UpdateFunction
 from ._values import LETTERS, STATES, Name, dtype_name, in_range, number_of, readable, size_of
@@ -77,7 +78,7 @@ def _rule_of(rule: Any) -> Union[Rule, int]:
     return UserRule(rule) if callable(rule) else number_of(rule, RULES, "rule")
 
 
-class Optimizer(OffloadedState, CountedSteps):
+class Optimizer(OffloadedState, CountedSteps, MovedTraining):
     """The update rule of a sealed model.
 
     `rule` is AdamW(beta1=0.95) or another Rule; or a name such as "adamw", with the defaults of

@@ -83,6 +83,22 @@ class TrainerInfo(NamedTuple):
     split_layers: int  #: Layers with `backward_weight`.
 
 
+class MeasuredCosts(NamedTuple):
+    """Times and bytes of a pipeline's layer for a micro-batch, the same on all ranks."""
+
+    forward_seconds: float
+    input_seconds: float  #: `backward`, with the parameters where there is no `backward_weight`.
+    weight_seconds: float  #: `backward_weight`.
+    parameter_bytes: int
+    kept_bytes: int  #: Output and saved.
+    output_bytes: int
+
+    @property
+    def seconds(self) -> float:
+        """Of all passes, as LayerCosts has them."""
+        return self.forward_seconds + self.input_seconds + self.weight_seconds
+
+
 class LayerCall:
     """One call of a layer. Its memoryviews are good until the layer returns.
 
@@ -564,6 +580,8 @@ class Trainer:
         # Or its close() would take the function away which the library goes on to call.
         self._held: Owner | None = optimizer._owner
         self._runner = runner
+        # Layers of the whole model, if there is a pipeline.
+        self._all_layers = pipeline.cuts[-1] if pipeline is not None else 1
         runner.owner = weakref.ref(self._owner)
 
     def close(self) -> None:
@@ -641,6 +659,21 @@ class Trainer:
         )
         check(library.trireme_trainer_get_info(self._handle, byref(found)))
         return TrainerInfo(*(getattr(found, field) for field in TrainerInfo._fields))
+
+    def layer_costs(self) -> list[MeasuredCosts]:
+        """Costs of each layer of the pipeline, by the steps since the last call. Collective."""
+        size = ctypes.sizeof(_native.trireme_measured_costs)
+        found = (_native.trireme_measured_costs * self._all_layers)()
+        found[0].struct_size = size
+        check(
+            library.trireme_trainer_get_layer_costs(
+                self._handle, found, self._all_layers, byref(ctypes.c_uint64())
+            )
+        )
+        return [
+            MeasuredCosts(*(getattr(each, field) for field in MeasuredCosts._fields))
+            for each in found
+        ]
 
     @property
     def offload_info(self) -> OffloadInfo:

@@ -95,6 +95,7 @@ mod parallel;
 mod parameter_values;
 mod pipeline;
 mod random;
+mod rebalance;
 mod request;
 mod rooted;
 mod rule;
@@ -153,6 +154,7 @@ pub use pipeline::{
     StageCosts, StepReport,
 };
 pub use random::{random_dropout, random_dropout_into, random_uniform, RandomPart};
+pub use rebalance::{RebalanceOptions, RebalanceReport};
 pub use request::{wait_all, wait_any, Pending, Request, Storage};
 pub use rule::{Pieces, Update, MAX_STATES};
 pub use rules::*;
@@ -166,8 +168,8 @@ pub use tensor::{
     TensorOptions,
 };
 pub use trainer::{
-    Layer, LayerCall, LayerMemory, LayerOptions, LayerPhase, Stopper, Trainer, TrainerInfo,
-    TrainerMetrics, TrainerOptions, TrainerPipeline,
+    Layer, LayerCall, LayerMemory, LayerOptions, LayerPhase, MeasuredCosts, Stopper, Trainer,
+    TrainerInfo, TrainerMetrics, TrainerOptions, TrainerPipeline,
 };
 pub use transport::Transport;
 pub use vocabulary::{KeptLosses, Vocabulary, VocabularyInfo, VocabularyOptions};

@@ -174,6 +174,31 @@ pub struct TrainerInfo {
     pub split_layers: u64,
 }
 
+/// Times and bytes of a pipeline's layer for a micro-batch, the same on all ranks.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeasuredCosts {
+    /// Seconds of [`forward`](Layer::forward).
+    pub forward_seconds: f64,
+    /// Seconds of [`backward`](Layer::backward).
+    pub input_seconds: f64,
+    /// Seconds of [`backward_weight`](Layer::backward_weight); 0 unless the layer is split.
+    pub weight_seconds: f64,
+    /// Its parameters, whole.
+    pub parameter_bytes: u64,
+    /// Output and saved.
+    pub kept_bytes: u64,
+    /// Output.
+    pub output_bytes: u64,
+}
+
+impl MeasuredCosts {
+    /// Of all passes, as [`LayerCosts`](crate::LayerCosts) has them.
+    pub fn seconds(&self) -> f64 {
+        self.forward_seconds + self.input_seconds + self.weight_seconds
+    }
+}
+
 /// Why a layer is called.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -407,6 +432,8 @@ pub struct Trainer<B: ?Sized> {
     handle: Handle<sys::trireme_trainer>,
     /// The model's.
     calls: Arc<Calls>,
+    /// Of the whole model, if there is a pipeline.
+    all_layers: usize,
     _state: Lent<State<B>>,
     _optimizer: Arc<Held>,
 }
@@ -491,7 +518,14 @@ impl<B: ?Sized> Trainer<B> {
             })
         });
         drop(one_call); // the layers' own drop is the caller's code
-        Ok(Self { handle: made?, calls, _state: state, _optimizer: optimizer.held().clone() })
+        let cuts = options.pipeline.as_ref().map_or(&[][..], |pipeline| pipeline.cuts);
+        Ok(Self {
+            handle: made?,
+            calls,
+            all_layers: cuts.last().map_or(1, |last| *last as usize),
+            _state: state,
+            _optimizer: optimizer.held().clone(),
+        })
     }
 
     /// Forward and backward of all micro-batches, and the optimizer's step. Collective.
@@ -563,6 +597,32 @@ impl<B: ?Sized> Trainer<B> {
             stages: raw.stages,
             split_layers: raw.split_layers,
         })
+    }
+
+    /// Costs of each layer of the pipeline, by the steps since the last call. Collective.
+    pub fn layer_costs(&mut self) -> Result<Vec<MeasuredCosts>> {
+        let mut raw = vec![sys::trireme_measured_costs::init(); self.all_layers];
+        let capacity = raw.len() as u64;
+        // SAFETY: rebalance.h: filled up to their struct_size; there is room for `capacity`.
+        self.calls.run(|| unsafe {
+            sys::trireme_trainer_get_layer_costs(
+                self.handle.get(),
+                raw.as_mut_ptr(),
+                capacity,
+                ptr::null_mut(),
+            )
+        })?;
+        Ok(raw
+            .iter()
+            .map(|one| MeasuredCosts {
+                forward_seconds: one.forward_seconds,
+                input_seconds: one.input_seconds,
+                weight_seconds: one.weight_seconds,
+                parameter_bytes: one.parameter_bytes,
+                kept_bytes: one.kept_bytes,
+                output_bytes: one.output_bytes,
+            })
+            .collect())
     }
 
     /// How activations lie, and what the disk has done; needs

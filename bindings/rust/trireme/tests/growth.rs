@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Structs of public fields that a caller fills, most of them with `..` and defaults.
-const FILLED_BY_CALLERS: [&str; 41] = [
+const FILLED_BY_CALLERS: [&str; 42] = [
     "AttentionGradients",
     "AttentionInputs",
     "AttentionOptions",
@@ -36,6 +36,7 @@ const FILLED_BY_CALLERS: [&str; 41] = [
     "PipelineLimits",
     "PipelineOptions",
     "RandomPart",
+    "RebalanceOptions",
     "RegionOptions",
     "RouteInputs",
     "Shards",

@@ -8,7 +8,7 @@ use support::{fails, ranks};
 use trireme::{
     Communicator, Dtype, GroupOptions, Layer, LayerCall, LayerOptions, LayerPhase, Model,
     ModelOptions, Optimizer, OptimizerOptions, Parameter, PipelineOptions, PipelineSchedule,
-    RuleKind, Status, Strategy, Trainer, TrainerOptions, TrainerPipeline,
+    RebalanceOptions, RuleKind, Status, Strategy, Trainer, TrainerOptions, TrainerPipeline,
 };
 
 const WIDTH: usize = 3;
@@ -242,4 +242,68 @@ fn a_failure_is_known_on_all_ranks_and_the_next_step_comes() {
         let metrics = trainer.step(&mut model, &mut optimizer, &None).unwrap();
         assert_eq!(metrics.loss, losses[0]);
     });
+}
+
+fn two_stages(
+    along: &Communicator,
+    model: &mut Model,
+    optimizer: &mut Optimizer,
+) -> Trainer<Option<u32>> {
+    let options = TrainerOptions {
+        pipeline: Some(TrainerPipeline {
+            communicator: along,
+            schedule: &schedule("zb-h1", 2),
+            cuts: &[0, 1, 2],
+            require_split: false,
+        }),
+        ..TrainerOptions::default()
+    };
+    Trainer::new(model, optimizer, &options, layers(along.rank() as usize, 1)).unwrap()
+}
+
+#[test]
+fn layers_change_their_ranks_and_no_bit_changes() {
+    let (losses, expected) = alone();
+    let found = Mutex::new(vec![0.0; 2 * WIDTH]);
+    ranks(2, |along| {
+        let (first, alone) = own_group(along);
+        let options = GroupOptions::default();
+        // The ranks of the pipeline change places.
+        let other = along.split(Some(0), 1 - along.rank(), &options).unwrap().unwrap();
+        let second = other.rank() as usize;
+        let (mut model, mut optimizer) = model(&alone, first, 1);
+        let mut trainer = two_stages(along, &mut model, &mut optimizer);
+        fails(trainer.layer_costs(), Status::InvalidState);
+        let metrics = trainer.step(&mut model, &mut optimizer, &None).unwrap();
+        assert_eq!(metrics.loss, losses[0]);
+        let costs = trainer.layer_costs().unwrap();
+        let sizes: Vec<_> =
+            costs.iter().map(|c| (c.parameter_bytes, c.output_bytes, c.kept_bytes)).collect();
+        assert_eq!(sizes, [(24, 24, 24), (24, 0, 0)]);
+        assert!(costs.iter().all(|c| c.forward_seconds > 0.0 && c.input_seconds > 0.0));
+        assert!(costs[0].weight_seconds > 0.0 && costs[1].weight_seconds == 0.0);
+        assert!(costs[0].seconds() > costs[0].weight_seconds);
+        drop(trainer);
+
+        let (mut next, mut updated) = self::model(&alone, second, 1);
+        next.set_parameters(Some(&[9.0; WIDTH][..]), 0).unwrap();
+        let mut moving = RebalanceOptions { cuts: &[0, 1, 2], ..RebalanceOptions::default() };
+        let other_cuts = [0, 2 - first as u64, 2];
+        moving.cuts = &other_cuts;
+        fails(updated.take_over(&mut next, &optimizer, along, &moving), Status::Mismatch);
+        fails(updated.take_over(&mut model, &optimizer, along, &moving), Status::InvalidArgument);
+        moving.cuts = &[0, 1, 2];
+        let report = updated.take_over(&mut next, &optimizer, along, &moving).unwrap();
+        assert_eq!((report.sent_bytes, report.received_bytes, report.kept_bytes), (24, 24, 0));
+        assert!(report.peak_bytes > report.buffer_bytes && report.buffer_bytes > 0);
+        drop((model, optimizer));
+        let mut trainer = two_stages(&other, &mut next, &mut updated);
+        for loss in &losses[1..] {
+            let metrics = trainer.step(&mut next, &mut updated, &None).unwrap();
+            assert_eq!(metrics.loss, *loss);
+        }
+        let own = next.get_parameters::<f64>().unwrap();
+        found.lock().unwrap()[second * WIDTH..][..WIDTH].copy_from_slice(&own);
+    });
+    assert_eq!(*found.lock().unwrap(), expected);
 }
