@@ -94,6 +94,7 @@ namespace Trireme
     {
         internal ContextInfo(NativeContextInfo info)
         {
+            OwnChunks = (int)info.OwnChunks;
             Rows = (long)info.Rows;
             QCount = (long)info.QCount;
             KvCount = (long)info.KvCount;
@@ -107,6 +108,9 @@ namespace Trireme
             ForwardBytes = (long)info.ForwardBytes;
             BackwardBytes = (long)info.BackwardBytes;
         }
+
+        /// <summary>Chunks that this rank holds; some may be empty.</summary>
+        public int OwnChunks { get; }
 
         /// <summary>Positions of this rank.</summary>
         public long Rows { get; }

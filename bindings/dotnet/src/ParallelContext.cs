@@ -13,11 +13,14 @@ namespace Trireme
         private readonly ParallelHandle handle;
         private readonly NativeParallelInfo info;
         private readonly bool sequence;
+        private readonly ProductRunner products;
 
-        private unsafe ParallelContext(ParallelHandle handle, bool sequence)
+        private unsafe ParallelContext(
+            ParallelHandle handle, bool sequence, ProductRunner products)
         {
             this.handle = handle;
             this.sequence = sequence;
+            this.products = products;
             info.StructSize = (uint)sizeof(NativeParallelInfo);
             TriremeException.Check(NativeMethods.trireme_parallel_get_info(handle, ref info));
         }
@@ -69,8 +72,9 @@ namespace Trireme
                 }
 
                 NativeGemmOptions provider;
+                ProductRunner products = asked.Runner();
                 NativeTensorOptions tensor =
-                    Trireme.Tensor.Native(asked, library, out provider);
+                    Trireme.Tensor.Native(asked, library, products, out provider);
                 if (asked.Gemm.HasValue)
                 {
                     tensor.Gemm = (IntPtr)(&provider);
@@ -89,7 +93,7 @@ namespace Trireme
                 ParallelHandle made;
                 TriremeException.Check(NativeMethods.trireme_parallel_create(
                     communicator.Handle, ref native, out made));
-                return new ParallelContext(made, asked.Sequence);
+                return new ParallelContext(made, asked.Sequence, products);
             }
         }
 
@@ -269,7 +273,7 @@ namespace Trireme
             TriremeException.Check(
                 NativeMethods.trireme_parallel_get_tensor(handle, out found));
             found.Parent = this;
-            return new Tensor(found, info.TensorRank, sequence);
+            return new Tensor(found, info.TensorRank, sequence, products);
         }
 
         /// <summary>The schedule of the pipeline.</summary>

@@ -62,6 +62,12 @@ namespace Trireme
         /// <summary>Of Loaded: threads of each product; 0 means one.</summary>
         public int GemmThreads { get; set; }
 
+        /// <summary>
+        /// Of Caller: the product. An exception of it comes out of the pass on its rank, and the
+        /// other ranks get a CallbackException.
+        /// </summary>
+        public ProductFunction Product { get; set; }
+
         /// <summary>Whether activations between layers are split by rows.</summary>
         public bool Sequence { get; set; }
 
@@ -70,6 +76,12 @@ namespace Trireme
 
         /// <summary>Longest time of a pass; zero is the communicator's.</summary>
         public TimeSpan Timeout { get; set; }
+
+        /// <summary>Null without a product.</summary>
+        internal ProductRunner Runner()
+        {
+            return Product == null ? null : new ProductRunner(Product);
+        }
     }
 
     /// <summary>A layout. The product of the sizes is the world size.</summary>

@@ -51,10 +51,13 @@ namespace Trireme
             InputRows = (long)info.InputRows;
             OutputRows = (long)info.OutputRows;
             KeptBytes = (long)info.KeptBytes;
+            WorkspaceBytes = (long)info.WorkspaceBytes;
             ForwardBytes = (long)info.ForwardBytes;
             BackwardInputBytes = (long)info.BackwardInputBytes;
             BackwardWeightBytes = (long)info.BackwardWeightBytes;
             ForwardPasses = (long)info.ForwardPasses;
+            BackwardInputPasses = (long)info.BackwardInputPasses;
+            BackwardWeightPasses = (long)info.BackwardWeightPasses;
         }
 
         /// <summary>Type of the gradients of weights and biases.</summary>
@@ -75,6 +78,9 @@ namespace Trireme
         /// <summary>Bytes of kept, from forward to backward.</summary>
         public long KeptBytes { get; }
 
+        /// <summary>Memory that layers of the tensor object share, as far as this needs it.</summary>
+        public long WorkspaceBytes { get; }
+
         /// <summary>Bytes of this rank that peers read in a forward pass.</summary>
         public long ForwardBytes { get; }
 
@@ -86,6 +92,12 @@ namespace Trireme
 
         /// <summary>Forward passes that have succeeded.</summary>
         public long ForwardPasses { get; }
+
+        /// <summary>Passes of BackwardInput that have succeeded.</summary>
+        public long BackwardInputPasses { get; }
+
+        /// <summary>Passes of BackwardWeight that have succeeded.</summary>
+        public long BackwardWeightPasses { get; }
     }
 
     /// <summary>

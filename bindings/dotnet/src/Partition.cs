@@ -37,17 +37,19 @@ namespace Trireme
         /// <param name="placement">Loop, V or Wave.</param>
         /// <param name="allowEmpty">Whether stages may be without layers.</param>
         /// <param name="limits">Bytes of each rank; null is no limit.</param>
+        /// <param name="inFlight">
+        /// Micro-batches that each rank keeps at a time; null is one each.
+        /// </param>
         public static unsafe Partition Cut(
             LayerCosts[] layers, int ranks, int stagesPerRank = 1,
             PipelinePlacement placement = PipelinePlacement.Loop, bool allowEmpty = false,
-            ulong[] limits = null)
+            ulong[] limits = null, int[] inFlight = null)
         {
             NativePipelineLayerCosts[] native = Native(layers);
-            if (limits != null && limits.Length != ranks)
-            {
-                throw new ArgumentException(
-                    limits.Length + " limits for " + ranks + " ranks", nameof(limits));
-            }
+            CheckLength(limits, ranks, nameof(limits));
+            CheckLength(inFlight, ranks, nameof(inFlight));
+            uint[] kept = Array.ConvertAll(
+                inFlight ?? new int[1], count => PipelineSchedule.Count(count, nameof(inFlight)));
 
             var options = new NativePartitionOptions
             {
@@ -62,11 +64,10 @@ namespace Trireme
             double seconds;
             fixed (NativePipelineLayerCosts* first = native)
             fixed (ulong* most = limits ?? new ulong[1])
+            fixed (uint* held = kept)
             {
-                if (limits != null)
-                {
-                    options.Limits = (IntPtr)most;
-                }
+                options.Limits = limits == null ? IntPtr.Zero : (IntPtr)most;
+                options.InFlight = inFlight == null ? IntPtr.Zero : (IntPtr)held;
 
                 TriremeException.Check(
                     NativeMethods.trireme_partition(
@@ -75,6 +76,15 @@ namespace Trireme
             }
 
             return new Partition(Array.ConvertAll(cuts, cut => (long)cut), seconds);
+        }
+
+        private static void CheckLength(Array values, int ranks, string name)
+        {
+            if (values != null && values.Length != ranks)
+            {
+                throw new ArgumentException(
+                    values.Length + " numbers for " + ranks + " ranks", name);
+            }
         }
 
         internal static unsafe NativePipelineLayerCosts[] Native(LayerCosts[] layers)

@@ -1,4 +1,5 @@
 using System;
+using System.Runtime.InteropServices;
 using System.Text;
 
 namespace Trireme
@@ -105,14 +106,17 @@ namespace Trireme
         /// <summary>Ranks of the pipeline.</summary>
         public int Ranks { get; set; }
 
-        /// <summary>Stages of each rank.</summary>
-        public int StagesPerRank { get; set; } = 1;
+        /// <summary>Stages of each rank; 0 is one, or with RankOf those of the list.</summary>
+        public int StagesPerRank { get; set; }
 
         /// <summary>Micro-batches of a step.</summary>
         public int MicroBatches { get; set; }
 
         /// <summary>Where stages lie.</summary>
         public PipelinePlacement Placement { get; set; }
+
+        /// <summary>Best alone: the rank of each stage, in place of Placement.</summary>
+        public int[] RankOf { get; set; }
 
         /// <summary>Whether the lists name SEND and RECV.</summary>
         public bool Messages { get; set; }
@@ -150,45 +154,31 @@ namespace Trireme
 
         /// <summary>A number that two neighbours share if they may overlap, else 0.</summary>
         public int Pair;
-    }
 
-    /// <summary>Times of a step, in seconds.</summary>
-    public struct StepReport
-    {
-        internal StepReport(NativePipelineStepReport report)
+        internal PipelineAction(NativePipelineAction action)
         {
-            Makespan = report.Makespan;
-            Span = report.Span;
-            Bubble = report.Bubble;
-            LowerBound = report.LowerBound;
-            PeakBytes = report.PeakBytes;
-            SentBytes = report.SentBytes;
+            Kind = (PipelineKind)action.Kind;
+            Stage = (int)action.Stage;
+            MicroBatch = (int)action.MicroBatch;
+            Pair = (int)action.Pair;
         }
 
-        /// <summary>From the begin of the step to the end of its last action.</summary>
-        public double Makespan { get; }
-
-        /// <summary>The longest time from a rank's first action to its last one.</summary>
-        public double Span { get; }
-
-        /// <summary>The part of the time in which ranks wait.</summary>
-        public double Bubble { get; }
-
-        /// <summary>No schedule of these stages and costs has a shorter makespan.</summary>
-        public double LowerBound { get; }
-
-        /// <summary>The largest peak of a rank.</summary>
-        public ulong PeakBytes { get; }
-
-        /// <summary>Bytes of all messages between ranks.</summary>
-        public ulong SentBytes { get; }
+        internal NativePipelineAction Native()
+        {
+            return new NativePipelineAction
+            {
+                Kind = (int)Kind, Stage = PipelineSchedule.Count(Stage, nameof(Stage)),
+                MicroBatch = PipelineSchedule.Count(MicroBatch, nameof(MicroBatch)),
+                Pair = PipelineSchedule.Count(Pair, nameof(Pair)),
+            };
+        }
     }
 
     /// <summary>
     /// The actions of each rank of a pipeline, in order. It never changes. Every method may be
     /// called from any thread, also concurrently.
     /// </summary>
-    public sealed class PipelineSchedule : IDisposable
+    public sealed partial class PipelineSchedule : IDisposable
     {
         private readonly PipelineScheduleHandle handle;
         private readonly NativePipelineScheduleInfo info;
@@ -260,9 +250,25 @@ namespace Trireme
                 options.Costs == null ? new NativePipelineStageCosts[1]
                                       : options.Costs.NativeStages();
             ulong[] bytes = options.Limits ?? new ulong[1];
+            uint[] placement = options.RankOf == null
+                ? new uint[0]
+                : RanksOf(options.RankOf, nameof(options.RankOf));
             fixed (NativePipelineStageCosts* first = stages)
             fixed (ulong* most = bytes)
+            fixed (uint* ranks = placement)
             {
+                if (options.RankOf != null)
+                {
+                    if (options.Placement != PipelinePlacement.Automatic)
+                    {
+                        throw new ArgumentException("RankOf comes with a Placement.");
+                    }
+
+                    native.Placement = NativeMethods.TRIREME_PIPELINE_PLACEMENT_LIST;
+                    native.RankOf = (IntPtr)ranks;
+                    native.StageCount = (uint)placement.Length;
+                }
+
                 NativePipelineCosts costs = default(NativePipelineCosts);
                 if (options.Costs != null)
                 {
@@ -316,29 +322,26 @@ namespace Trireme
             TriremeException.Check(
                 NativeMethods.trireme_pipeline_schedule_actions(
                     handle, number, ref all[0], count, out count));
-            var actions = new PipelineAction[count];
-            for (int i = 0; i < actions.Length; ++i)
-            {
-                actions[i] = new PipelineAction
-                {
-                    Kind = (PipelineKind)all[i].Kind, Stage = (int)all[i].Stage,
-                    MicroBatch = (int)all[i].MicroBatch, Pair = (int)all[i].Pair,
-                };
-            }
-
-            return actions;
+            Array.Resize(ref all, (int)count);
+            return Array.ConvertAll(all, action => new PipelineAction(action));
         }
 
         /// <summary>Throws if the schedule cannot run, or a rank passes its limit.</summary>
         /// <param name="costs">Bytes of the stages; null does not look at memory.</param>
         /// <param name="limits">Bytes that each rank may hold; null is no limit.</param>
         /// <param name="buffers">Messages that may wait at a stage boundary; 0: any.</param>
-        public unsafe void Check(
-            PipelineCosts costs = null, ulong[] limits = null, int buffers = 0)
+        public void Check(PipelineCosts costs = null, ulong[] limits = null, int buffers = 0)
+        {
+            NativePipelineCheckReport report;
+            TriremeException.Check(CheckInto(costs, limits, buffers, out report));
+        }
+
+        private unsafe Status CheckInto(
+            PipelineCosts costs, ulong[] limits, int buffers, out NativePipelineCheckReport report)
         {
             NativePipelineStageCosts[] stages =
                 costs == null ? new NativePipelineStageCosts[1] : costs.NativeStages();
-            var report = new NativePipelineCheckReport
+            report = new NativePipelineCheckReport
             {
                 StructSize = (uint)sizeof(NativePipelineCheckReport),
             };
@@ -350,36 +353,26 @@ namespace Trireme
                 NativePipelineCosts* given = costs == null ? null : &native;
                 NativePipelineLimits limit = LimitsOf(limits, most);
                 limit.Buffers = Count(buffers, nameof(buffers));
-                TriremeException.Check(
-                    NativeMethods.trireme_pipeline_schedule_check(
-                        handle, ref *given, ref limit, ref report));
+                return NativeMethods.trireme_pipeline_schedule_check(
+                    handle, ref *given, ref limit, ref report);
             }
         }
 
         /// <summary>Times of a step.</summary>
-        public unsafe StepReport Simulate(PipelineCosts costs, int buffers = 0)
+        public StepReport Simulate(PipelineCosts costs, int buffers = 0)
         {
-            if (costs == null)
+            var report = default(NativePipelineStepReport);
+            var ranks = new NativePipelineRankTimes[Ranks];
+            Simulated(costs, buffers, (ref NativePipelineCosts native,
+                ref NativePipelineLimits limits) =>
             {
-                throw new ArgumentNullException(nameof(costs));
-            }
-
-            var report = new NativePipelineStepReport
-            {
-                StructSize = (uint)sizeof(NativePipelineStepReport),
-            };
-            var ranks = new NativePipelineRankTimes[1];
-            fixed (NativePipelineStageCosts* first = costs.NativeStages())
-            {
-                NativePipelineCosts native = costs.Native(first);
-                NativePipelineLimits limits = LimitsOf(null, null);
-                limits.Buffers = Count(buffers, nameof(buffers));
+                report.StructSize = (uint)Marshal.SizeOf<NativePipelineStepReport>();
                 TriremeException.Check(
                     NativeMethods.trireme_pipeline_schedule_simulate(
-                        handle, ref native, ref limits, ref report, ref ranks[0], 0));
-            }
-
-            return new StepReport(report);
+                        handle, ref native, ref limits, ref report, ref ranks[0],
+                        (ulong)ranks.Length));
+            });
+            return new StepReport(report, ranks);
         }
 
         /// <summary>The schedule as text. A drawing may have costs of its own.</summary>

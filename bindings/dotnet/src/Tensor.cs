@@ -63,7 +63,7 @@ namespace Trireme
     /// (rows, columns, heads) is cut into blocks, and each rank holds neighbouring ones. Every
     /// method may be called from any thread, also concurrently.
     /// </summary>
-    public sealed class Tensor : IDisposable
+    public sealed partial class Tensor : IDisposable
     {
         private readonly TensorHandle handle;
         private readonly int rank;
@@ -122,18 +122,13 @@ namespace Trireme
             {
                 Blocks = blocks, Timeout = timeout, Gemm = gemm, GemmThreads = gemmThreads,
                 Library = library, Sequence = sequence, KeepGathered = keepGathered,
+                Product = product,
             };
-            var products = product == null ? null : new ProductRunner(product);
+            ProductRunner products = asked.Runner();
             using (var text = new Utf8(library ?? "", nameof(library)))
             {
                 NativeGemmOptions provider;
-                NativeTensorOptions options = Native(asked, text, out provider);
-                if (products != null)
-                {
-                    provider.Callback = ProductRunner.Address;
-                    provider.UserData = products.UserData;
-                }
-
+                NativeTensorOptions options = Native(asked, text, products, out provider);
                 options.Gemm = gemm.HasValue ? (IntPtr)(&provider) : IntPtr.Zero;
                 TensorHandle made;
                 TriremeException.Check(NativeMethods.trireme_tensor_create(
@@ -144,7 +139,8 @@ namespace Trireme
 
         /// <summary>The native options, without the address of the provider.</summary>
         internal static unsafe NativeTensorOptions Native(
-            ParallelTensorOptions asked, Utf8 library, out NativeGemmOptions provider)
+            ParallelTensorOptions asked, Utf8 library, ProductRunner products,
+            out NativeGemmOptions provider)
         {
             provider = new NativeGemmOptions
             {
@@ -152,6 +148,8 @@ namespace Trireme
                 Kind = (int)asked.Gemm.GetValueOrDefault(),
                 Library = asked.Library == null ? IntPtr.Zero : library.Pointer,
                 Threads = Positive(asked.GemmThreads, "gemmThreads"),
+                Callback = products == null ? IntPtr.Zero : ProductRunner.Address,
+                UserData = products == null ? IntPtr.Zero : products.UserData,
             };
             return new NativeTensorOptions
             {

@@ -79,6 +79,7 @@ namespace Trireme.Tests
                     Check.Same(new long[] { 0, 1, 8, 9, 10 }, context.Positions(0), "rank 0");
                     Check.Same(new long[] { 2, 3, 4, 5, 6, 7 }, context.Positions(1), "rank 1");
                     Check.Equal(communicator.Rank == 0 ? 5L : 6L, context.Info.Rows, "rows");
+                    Check.Equal(4, context.Info.OwnChunks, "chunks");
                 }
             });
         }

@@ -98,8 +98,7 @@ namespace Trireme.Tests
                 }
 
                 // The function lives as long as the layer.
-                System.GC.Collect();
-                System.GC.WaitForPendingFinalizers();
+                GarbageTests.Collect();
                 using (layer)
                 {
                     int count = (int)own.Count;
@@ -285,6 +284,9 @@ namespace Trireme.Tests
                 mlp.Forward(source, weights, new float[count], kept);
                 mlp.BackwardInput(gradient, weights, new float[count], kept);
                 mlp.BackwardWeight(source, gradient, gradients, kept);
+                Check.Equal(1L, mlp.Info.BackwardInputPasses, "passes for the input");
+                Check.Equal(1L, mlp.Info.BackwardWeightPasses, "passes for weights");
+                Check.That(mlp.Info.WorkspaceBytes > 0, "workspace");
                 Check.Equal(sequence, (mlp.Mode & ParallelMode.Sequence) != 0, "mode");
                 return gradients.Fc1Weight.Concat(gradients.Fc1Bias).Concat(gradients.Fc2Weight)
                     .Concat(gradients.Fc2Bias).ToArray();
