@@ -13,7 +13,7 @@ namespace Trireme
             Difference = Utf8.Read(info->Difference, 128);
         }
 
-        /// <summary>Who computes the products.</summary>
+        /// <summary>The kind of provider.</summary>
         public GemmKind Kind { get; }
 
         /// <summary>Threads of each product; 0 if not known.</summary>
@@ -35,10 +35,10 @@ namespace Trireme
         public string Difference { get; }
     }
 
-    /// <content>Who computes the products of layers.</content>
+    /// <content>The provider of the products of layers.</content>
     public sealed partial class Tensor
     {
-        /// <summary>Who computes the products of layers; null if nobody does.</summary>
+        /// <summary>The provider of the products of layers; null without one.</summary>
         public unsafe GemmInfo Gemm
         {
             get

@@ -3,7 +3,7 @@ using System.Linq;
 
 namespace Trireme.Tests
 {
-    /// <summary>Who computes the products of layers, also on axes.</summary>
+    /// <summary>The provider of the products of layers, also on axes.</summary>
     internal static class GemmTests
     {
         private const int Rows = 2;

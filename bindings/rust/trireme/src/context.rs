@@ -118,6 +118,8 @@ impl<'a> ContextOptions<'a> {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextInfo {
+    /// Chunks that this rank holds; some may be empty.
+    pub own_chunks: u32,
     /// Positions of this rank.
     pub rows: u64,
     /// Elements of this rank's queries, and of its outputs.
@@ -461,6 +463,7 @@ impl<T: Element> Context<T> {
         // SAFETY: a live handle and a struct of this size.
         check(unsafe { sys::trireme_context_get_info(self.handle.get(), &mut raw) })?;
         Ok(ContextInfo {
+            own_chunks: raw.own_chunks,
             rows: raw.rows,
             q_count: raw.q_count as usize,
             kv_count: raw.kv_count as usize,

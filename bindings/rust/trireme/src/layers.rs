@@ -102,8 +102,14 @@ pub struct LinearInfo {
     pub backward_input_bytes: u64,
     /// The same for the gradient of the weight.
     pub backward_weight_bytes: u64,
+    /// Bytes that all layers of the tensor object share, as far as this one needs them.
+    pub workspace_bytes: u64,
     /// Forward passes that have succeeded.
     pub forward_passes: u64,
+    /// Passes of [`Linear::backward_input`] that have succeeded.
+    pub backward_input_passes: u64,
+    /// Passes of [`Linear::backward_weight`] that have succeeded.
+    pub backward_weight_passes: u64,
 }
 
 /// A linear layer of `T` whose weight is split. Gradients of weight and bias are of `G`: `f32` for
@@ -187,7 +193,10 @@ impl<T: Element, G: Element> Linear<T, G> {
             forward_bytes: raw.forward_bytes,
             backward_input_bytes: raw.backward_input_bytes,
             backward_weight_bytes: raw.backward_weight_bytes,
+            workspace_bytes: raw.workspace_bytes,
             forward_passes: raw.forward_passes,
+            backward_input_passes: raw.backward_input_passes,
+            backward_weight_passes: raw.backward_weight_passes,
         })
     }
 
@@ -369,10 +378,20 @@ pub struct MlpInfo {
     pub output_count: usize,
     /// Bytes of `kept`, from forward to backward.
     pub kept_bytes: usize,
+    /// Bytes that all layers of the tensor object share, as far as this one needs them.
+    pub workspace_bytes: u64,
     /// Bytes of this rank that peers read in a forward pass.
     pub forward_bytes: u64,
+    /// The same for the gradient of the input.
+    pub backward_input_bytes: u64,
+    /// The same for the gradients of weights.
+    pub backward_weight_bytes: u64,
     /// Forward passes that have succeeded.
     pub forward_passes: u64,
+    /// Passes of [`Mlp::backward_input`] that have succeeded.
+    pub backward_input_passes: u64,
+    /// Passes of [`Mlp::backward_weight`] that have succeeded.
+    pub backward_weight_passes: u64,
 }
 
 /// An MLP of `T` whose weights are split. Gradients of weights are of `G`: `f32` for 16-bit types,
@@ -466,8 +485,13 @@ impl<T: Element, G: Element> Mlp<T, G> {
             input_count: (raw.input_rows * self.input) as usize,
             output_count: (raw.output_rows * self.output) as usize,
             kept_bytes: raw.kept_bytes as usize,
+            workspace_bytes: raw.workspace_bytes,
             forward_bytes: raw.forward_bytes,
+            backward_input_bytes: raw.backward_input_bytes,
+            backward_weight_bytes: raw.backward_weight_bytes,
             forward_passes: raw.forward_passes,
+            backward_input_passes: raw.backward_input_passes,
+            backward_weight_passes: raw.backward_weight_passes,
         })
     }
 

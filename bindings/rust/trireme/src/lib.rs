@@ -77,6 +77,7 @@ mod element;
 mod error;
 mod experts;
 pub mod failpoint;
+mod gemm;
 mod handle;
 mod hook;
 mod layer_callers;
@@ -94,6 +95,7 @@ mod optimizer_options;
 mod parallel;
 mod parameter_values;
 mod pipeline;
+mod pipeline_reports;
 mod random;
 mod rebalance;
 mod request;
@@ -129,6 +131,7 @@ pub use error::{Error, Result, Status};
 pub use experts::{
     ExpertDrop, ExpertScores, Experts, ExpertsInfo, ExpertsOptions, RouteInputs, Routing,
 };
+pub use gemm::{GemmInfo, GemmKind};
 pub use hook::{Bucket, BucketPart, HookMoment};
 pub use layer_callers::{ActivationCall, Product};
 pub use layers::{
@@ -153,6 +156,7 @@ pub use pipeline::{
     PipelineInfo, PipelineLimits, PipelineOptions, PipelinePlacement, PipelineSchedule, RankTimes,
     StageCosts, StepReport,
 };
+pub use pipeline_reports::{BrokenRule, CriticalStep, PipelineCheck, PipelineKind, PipelineRule};
 pub use random::{random_dropout, random_dropout_into, random_uniform, RandomPart};
 pub use rebalance::{RebalanceOptions, RebalanceReport};
 pub use request::{wait_all, wait_any, Pending, Request, Storage};

@@ -354,6 +354,18 @@ impl Model {
         Self::create(&Ranks::Mesh(mesh), options, calls, Some(hook))
     }
 
+    /// As [`on_axes`](Self::on_axes), with a hook as in [`with_hook`](Self::with_hook).
+    pub fn on_axes_with_hook(
+        parallel: &Parallel,
+        contents: Contents,
+        options: &ModelOptions<'_>,
+        hook: impl FnMut(&mut Bucket<'_>) -> std::result::Result<(), String> + Send + 'static,
+    ) -> Result<Self> {
+        let calls = Arc::default();
+        let hook = Hook::new(&calls, hook);
+        Self::create(&Ranks::Axes(parallel, contents), options, calls, Some(hook))
+    }
+
     fn create(
         ranks: &Ranks<'_>,
         options: &ModelOptions<'_>,

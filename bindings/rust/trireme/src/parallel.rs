@@ -2,13 +2,16 @@
 
 use std::ops::{BitOr, Range};
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::time::Duration;
 
 use trireme_sys as sys;
 
+use crate::collectives::same;
 use crate::communicator::{Communicator, Within};
 use crate::error::{c_text, check, static_text, Error, Result};
 use crate::handle::{option_ns, Handle};
+use crate::layer_callers::{Product, Products};
 use crate::pipeline::{pointer, raw_layers, LayerCosts, PipelinePlacement, RawCosts};
 use crate::pipeline::{PipelineCosts, PipelineSchedule};
 use crate::subgroup::{make_child, GroupOptions};
@@ -149,11 +152,33 @@ pub struct ParallelInfo {
 #[derive(Debug)]
 pub struct Parallel {
     pub(crate) handle: Handle<sys::trireme_parallel>,
+    /// The library reaches them inside passes of layers only, which hold them, too.
+    products: Option<Arc<Products>>,
 }
 
 impl Parallel {
     /// Arranges the ranks of a communicator. Called by all of its ranks with the same options.
     pub fn new(communicator: &Communicator, options: &ParallelOptions<'_>) -> Result<Self> {
+        Self::create(communicator, options, None)
+    }
+
+    /// As [`new`](Self::new), with a closure that computes the products of layers, as in
+    /// [`Tensor::with_products`]. `gemm` of `options.tensor_options` must be `None`.
+    pub fn with_products(
+        communicator: &Communicator,
+        options: &ParallelOptions<'_>,
+        multiply: impl FnMut(&mut Product<'_>) -> std::result::Result<(), String> + Send + 'static,
+    ) -> Result<Self> {
+        let given = options.tensor_options.iter().filter(|tensor| tensor.gemm.is_some()).count();
+        same("providers in tensor_options.gemm", given, "with_products", 0)?;
+        Self::create(communicator, options, Some(Products::new(Box::new(multiply))))
+    }
+
+    fn create(
+        communicator: &Communicator,
+        options: &ParallelOptions<'_>,
+        products: Option<Arc<Products>>,
+    ) -> Result<Self> {
         let mut raw = sys::trireme_parallel_options::init();
         raw.data = options.data;
         raw.shard = options.shard;
@@ -187,19 +212,20 @@ impl Parallel {
         raw.costs = pointer(costs.as_ref().map(|costs| &costs.raw));
         let create = |raw: &sys::trireme_parallel_options| {
             // SAFETY: parallel.h: "Keeps no pointer into `options`, but for user_data of the
-            // provider", which is NULL.
+            // provider", which is NULL or lives as long as this, its tensor objects and layers.
             Handle::create(|out| {
                 check(unsafe { sys::trireme_parallel_create(communicator.handle.get(), raw, out) })
             })
         };
-        let handle = match &options.tensor_options {
-            None => create(&raw),
-            Some(tensor) => tensor.lend(None, |tensor| {
+        let handle = if options.tensor_options.is_none() && products.is_none() {
+            create(&raw)
+        } else {
+            options.tensor_options.unwrap_or_default().lend(products.as_ref(), |tensor| {
                 raw.tensor_options = tensor;
                 create(&raw)
-            }),
+            })
         }?;
-        Ok(Parallel { handle })
+        Ok(Parallel { handle, products })
     }
 
     /// Sizes, this rank's coordinates and stages, and figures of the schedule.
@@ -294,7 +320,7 @@ impl Parallel {
         let handle = Handle::create(|out| {
             check(unsafe { sys::trireme_parallel_get_tensor(self.handle.get(), out) })
         })?;
-        Ok(Tensor::of_handle(handle, self.info()?.coordinates[2]))
+        Ok(Tensor::of_handle(handle, self.info()?.coordinates[2], self.products.clone()))
     }
 
     /// The schedule of the pipeline.

@@ -208,7 +208,7 @@ impl RawCosts {
 }
 
 /// The result points into `limits`.
-fn raw_limits(limits: &PipelineLimits) -> sys::trireme_pipeline_limits {
+pub(crate) fn raw_limits(limits: &PipelineLimits) -> sys::trireme_pipeline_limits {
     let mut raw = sys::trireme_pipeline_limits::init();
     raw.buffers = limits.buffers;
     if !limits.bytes.is_empty() {

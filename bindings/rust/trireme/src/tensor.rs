@@ -142,8 +142,12 @@ impl Tensor {
         Ok(Tensor { handle, rank: communicator.rank(), products })
     }
 
-    pub(crate) fn of_handle(handle: Handle<sys::trireme_tensor>, rank: i32) -> Self {
-        Tensor { handle, rank, products: None }
+    pub(crate) fn of_handle(
+        handle: Handle<sys::trireme_tensor>,
+        rank: i32,
+        products: Option<Arc<Products>>,
+    ) -> Self {
+        Tensor { handle, rank, products }
     }
 
     pub(crate) fn raw(&self) -> *mut sys::trireme_tensor {

@@ -236,6 +236,7 @@ fn positions_follow_the_layout() {
         assert_eq!(context.positions_of(0).unwrap(), [0, 1, 8, 9, 10]);
         assert_eq!(context.positions_of(1).unwrap(), [2, 3, 4, 5, 6, 7]);
         assert_eq!(context.info().unwrap().rows, [5, 6][group.rank() as usize]);
+        assert_eq!(context.info().unwrap().own_chunks, 4);
     });
 }
 

@@ -86,7 +86,9 @@ fn a_pair_of_layers_computes_what_one_process_does() {
         let sums: Vec<f32> =
             (0..INPUT).map(|j| 2.0 * (0..ROWS).map(|i| dy[i * INPUT + j]).sum::<f32>()).collect();
         assert_eq!(bias_gradient, sums);
-        assert_eq!(two.info().unwrap().forward_passes, 2);
+        let info = two.info().unwrap();
+        assert_eq!((info.forward_passes, info.backward_input_passes), (2, 1));
+        assert_eq!(info.backward_weight_passes, 2);
     });
 }
 
@@ -134,6 +136,9 @@ fn an_mlp_is_the_same_with_rows_split_and_whole() {
                 fc2_bias: Some(e2),
             };
             mlp.backward_weight(&x, &dy, &kept, gradients, false, None).unwrap();
+            let info = mlp.info().unwrap();
+            assert_eq!((info.backward_input_passes, info.backward_weight_passes), (1, 1));
+            assert!(info.workspace_bytes > 0 && info.backward_input_bytes > 0);
             assert_ne!(found[0], w1);
             found
         };

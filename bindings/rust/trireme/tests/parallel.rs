@@ -2,11 +2,15 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
 use support::{fails, ranks};
 use trireme::{
-    Axes, Communicator, Contents, Dtype, Gemm, Gradients, GroupOptions, LayerCosts, Model,
-    ModelOptions, Optimizer, OptimizerOptions, Parallel, ParallelOptions, Parameter, PipelineCosts,
-    PipelineFormat, PipelinePlacement, RuleKind, StageCosts, Status, Strategy, TensorOptions, REST,
+    Axes, Bucket, Communicator, Contents, Dtype, Gemm, Gradients, GroupOptions, HookMoment,
+    LayerCosts, Model, ModelOptions, Optimizer, OptimizerOptions, Parallel, ParallelOptions,
+    Parameter, PipelineCosts, PipelineFormat, PipelinePlacement, RuleKind, StageCosts, Status,
+    Strategy, TensorOptions, REST,
 };
 
 fn members(group: &Communicator) -> Vec<i32> {
@@ -191,6 +195,40 @@ fn models_lie_on_the_axes() {
         assert_eq!(train(&parallel, Contents::Common, own), -10.0);
         let other = own % 2;
         assert_eq!(train(&parallel, Contents::Experts, own), -4.0 * (2 * other + 4) as f32);
+    });
+}
+
+#[test]
+fn a_hook_sees_the_gradients_of_a_model_on_axes() {
+    ranks(2, |group| {
+        let options = ParallelOptions { data: 2, ..ParallelOptions::default() };
+        let parallel = Parallel::new(group, &options).unwrap();
+        let fails_here = Arc::new(AtomicBool::new(false));
+        let (told, rank) = (fails_here.clone(), group.rank());
+        let hook = move |bucket: &mut Bucket<'_>| {
+            if told.load(Ordering::SeqCst) {
+                return Err("told to fail".to_owned());
+            }
+            if bucket.moment() == HookMoment::Before {
+                bucket.data::<f32>()?.iter_mut().for_each(|value| *value *= 3.0);
+            }
+            Ok(())
+        };
+        let options = ModelOptions::new(Strategy::DataParallel);
+        let mut model =
+            Model::on_axes_with_hook(&parallel, Contents::Common, &options, hook).unwrap();
+        model.add_parameter(&Parameter::new("w", Dtype::F32, &[1])).unwrap();
+        model.seal().unwrap();
+        let rule = OptimizerOptions::new(RuleKind::Sgd).learning_rate(1.0);
+        let mut optimizer = Optimizer::new(&mut model, &rule).unwrap();
+        model.accumulate_flat(&[2.0 * (rank + 1) as f32]).unwrap();
+        optimizer.step(&mut model).unwrap();
+        // The mean of 3 * 2 and 3 * 4.
+        assert_eq!(model.get_parameters::<f32>().unwrap(), [-9.0]);
+        fails_here.store(rank == 1, Ordering::SeqCst);
+        model.accumulate_flat(&[1.0_f32]).unwrap();
+        let error = fails(optimizer.step(&mut model), Status::Callback);
+        assert_eq!(error.message().ends_with("told to fail"), rank == 1, "{error}");
     });
 }
 
