@@ -25,7 +25,7 @@ class ScheduleTest(TestCase):
             self.assertEqual(schedule.actions(3)[:2], [("F", 3, 0, 0), ("B", 3, 0, 0)])
             self.assertEqual(schedule.times(3, costs(4))[:2], [(3, 4), (4, 6)])
             path = schedule.critical_path(costs(4))
-            self.assertEqual(path[0], (0, 0))
+            self.assertEqual(path[0], (0, 0, False))
             with self.assertRaises(trireme.InvalidStateError) as caught:
                 schedule.check(costs(4), limits=[40, 30, 19, 10])
             self.assertIn("rank 2", str(caught.exception))

@@ -79,9 +79,11 @@ from ._offload import OffloadInfo
 from ._optimizer import LossScaleInfo, Optimizer, StateRange
 from ._parallel import REST, Parallel, ParallelInfo, TensorOptions
 from ._pipeline import (
+    CriticalStep,
     LayerCosts,
     Partition,
     PipelineAction,
+    PipelineCheck,
     PipelineCosts,
     PipelineInfo,
     PipelineSchedule,
@@ -125,6 +127,7 @@ __all__ = [
     "Context",
     "ContextInfo",
     "CorruptError",
+    "CriticalStep",
     "Experts",
     "ExpertsInfo",
     "DeviceError",
@@ -158,6 +161,7 @@ __all__ = [
     "PeerLostError",
     "PipelineAction",
     "PipelineConfig",
+    "PipelineCheck",
     "PipelineCosts",
     "PipelineInfo",
     "PipelineParallelModel",

@@ -8,6 +8,7 @@ from ctypes import byref, c_double, c_int32, c_uint32, c_uint64, c_void_p
 from typing import Any, Iterable, NamedTuple, Sequence
 
 from . import _native
+from ._callers import Caller, ProductFunction
 from ._communicator import Communicator, adopted, group_options
 from ._errors import InvalidArgumentError, InvalidHandleError, check
 from ._fields import instance
@@ -23,7 +24,7 @@ from ._pipeline import (
     order_name,
     pipeline_order,
 )
-from ._tensor import Tensor, native_options
+from ._tensor import Tensor, native_options, provider_of
 from ._values import in_range, nanoseconds, number_of
 
 #: A size of Parallel: the ranks that the other axes leave.
@@ -46,7 +47,7 @@ class TensorOptions(NamedTuple):
     """How the ranks along "tensor" split layers: see Tensor."""
 
     blocks: int = 0  #: Blocks of every extent; 0 is one for each rank.
-    gemm: str | None = None  #: The provider of products: "builtin" or "loaded".
+    gemm: str | ProductFunction | None = None  #: "builtin", "loaded" or a function, as for Tensor.
     library_name: str | None = None  #: File of the BLAS.
     gemm_threads: int = 0  #: Its threads.
     sequence: bool = False  #: Splits activations between layers by rows.
@@ -152,8 +153,11 @@ class Parallel:
         if costs is not None:
             kept.append(NativeCosts(costs))
             options.costs = ctypes.pointer(kept[-1].native)
+        self._products: Caller | None = None
         if tensor_options is not None:
-            kept.append(native_options(*tensor_options))
+            name, self._products = provider_of(tensor_options.gemm)
+            named = tensor_options._replace(gemm=name)
+            kept.append(native_options(*named, products=self._products))
             options.tensor_options = ctypes.pointer(kept[-1])
         handle = c_void_p()
         check(library.trireme_parallel_create(communicator._handle, byref(options), byref(handle)))
@@ -256,6 +260,7 @@ class Parallel:
         check(library.trireme_parallel_get_tensor(self._handle, byref(handle)))
         tensor = Tensor.__new__(Tensor)
         tensor._own(handle, self._info().tensor_rank, self._sequence)
+        tensor._products = self._products
         return tensor
 
     def schedule(self) -> PipelineSchedule:

@@ -8,7 +8,7 @@ from ctypes import byref, c_double, c_int32, c_uint32, c_uint64, c_void_p
 from typing import Any, Iterable, NamedTuple, Sequence
 
 from . import _native
-from ._errors import InvalidArgumentError, check
+from ._errors import InvalidArgumentError, InvalidStateError, check
 from ._native import library
 from ._values import in_range, number_of
 
@@ -42,6 +42,20 @@ PIPELINE_FORMATS = {
 PIPELINE_OBJECTIVES = {
     "makespan": _native.TRIREME_PIPELINE_OBJECTIVE_MAKESPAN,
     "span": _native.TRIREME_PIPELINE_OBJECTIVE_SPAN,
+}
+_RULES = {
+    _native.TRIREME_PIPELINE_RULE_NONE: None,
+    _native.TRIREME_PIPELINE_RULE_KNOWN: "known",
+    _native.TRIREME_PIPELINE_RULE_RANK: "rank",
+    _native.TRIREME_PIPELINE_RULE_ONCE: "once",
+    _native.TRIREME_PIPELINE_RULE_COMPLETE: "complete",
+    _native.TRIREME_PIPELINE_RULE_ORDER: "order",
+    _native.TRIREME_PIPELINE_RULE_MESSAGE: "message",
+    _native.TRIREME_PIPELINE_RULE_MESSAGE_ORDER: "message_order",
+    _native.TRIREME_PIPELINE_RULE_CYCLE: "cycle",
+    _native.TRIREME_PIPELINE_RULE_MEMORY: "memory",
+    _native.TRIREME_PIPELINE_RULE_PAIR: "pair",
+    _native.TRIREME_PIPELINE_RULE_UNIT: "unit",
 }
 
 
@@ -102,6 +116,25 @@ class StepReport(NamedTuple):
     peak_bytes: int  #: The largest peak of a rank.
     sent_bytes: int  #: Bytes of all messages between ranks.
     ranks: tuple[RankTimes, ...]  #: The same by rank.
+
+
+class PipelineCheck(NamedTuple):
+    """Whether a schedule can run."""
+
+    rule: str | None  #: The first rule that is broken, such as "order"; None if all hold.
+    rank: int  #: The rank that breaks it.
+    index: int  #: The place of the action in the rank's list; of a missing one, its length.
+    action: PipelineAction  #: The action.
+    peak_bytes: int  #: The largest peak of a rank, if all rules hold and costs were given.
+    message: str | None  #: The library's words on a broken rule.
+
+
+class CriticalStep(NamedTuple):
+    """A step of the critical path."""
+
+    rank: int  #: The rank.
+    index: int  #: The place of the action in the rank's list.
+    waited: bool  #: Whether it waited for the one before it in the path, on another rank.
 
 
 class PipelineInfo(NamedTuple):
@@ -296,12 +329,7 @@ class PipelineSchedule:
         check(call(self._handle, rank, None, 0, byref(count)))
         found = (_native.trireme_pipeline_action * max(count.value, 1))()
         check(call(self._handle, rank, found, count.value, byref(count)))
-        return [
-            PipelineAction(
-                _KIND_NAMES.get(each.kind, str(each.kind)), each.stage, each.micro_batch, each.pair
-            )
-            for each in found[: count.value]
-        ]
+        return [_action(each) for each in found[: count.value]]
 
     def check(
         self,
@@ -311,6 +339,35 @@ class PipelineSchedule:
         buffers: int = 0,
     ) -> None:
         """Raises InvalidStateError if the schedule cannot run, or passes the limits in bytes."""
+        self._check(costs, limits, buffers, None)
+
+    def inspect(
+        self,
+        costs: PipelineCosts | None = None,
+        *,
+        limits: Sequence[int] | None = None,
+        buffers: int = 0,
+    ) -> PipelineCheck:
+        """Looks whether the schedule can run, as check() does, and tells what is wrong if not."""
+        native = _native.trireme_pipeline_check_report
+        report = native(struct_size=ctypes.sizeof(native))
+        message = None
+        try:
+            self._check(costs, limits, buffers, byref(report))
+        except InvalidStateError as error:
+            message = str(error)
+        return PipelineCheck(
+            _RULES.get(report.rule, str(report.rule)),
+            report.rank,
+            report.index,
+            _action(report.action),
+            report.peak_bytes,
+            message,
+        )
+
+    def _check(
+        self, costs: PipelineCosts | None, limits: Sequence[int] | None, buffers: int, report: Any
+    ) -> None:
         kept = None if costs is None else NativeCosts(costs)
         most = _Limits(buffers, limits)
         check(
@@ -318,7 +375,7 @@ class PipelineSchedule:
                 self._handle,
                 None if kept is None else byref(kept.native),
                 byref(most.native),
-                None,
+                report,
             )
         )
 
@@ -368,8 +425,8 @@ class PipelineSchedule:
         )
         return list(zip(starts[:room], ends[:room]))
 
-    def critical_path(self, costs: PipelineCosts, *, buffers: int = 0) -> list[tuple[int, int]]:
-        """Rank and index of the actions that decide the makespan, from the first to the last."""
+    def critical_path(self, costs: PipelineCosts, *, buffers: int = 0) -> list[CriticalStep]:
+        """The actions that decide the makespan, from the first one to the last one."""
         kept, most = NativeCosts(costs), _Limits(buffers, None)
         count = c_uint64()
         steps: Any = None
@@ -386,7 +443,9 @@ class PipelineSchedule:
             )
             if steps is None:
                 steps = (_native.trireme_pipeline_critical_step * max(count.value, 1))()
-        return [(step.rank, step.index) for step in steps[: count.value]]
+        return [
+            CriticalStep(step.rank, step.index, step.waited != 0) for step in steps[: count.value]
+        ]
 
     def write(self, form: str = "text", costs: PipelineCosts | None = None) -> str:
         """The schedule as "text", "csv", "drawing", "svg" or "trace"."""
@@ -399,6 +458,11 @@ class PipelineSchedule:
         text = ctypes.create_string_buffer(length.value + 1)
         check(call(self._handle, number, native, text, len(text), byref(length)))
         return text.raw[: length.value].decode()
+
+
+def _action(native: _native.trireme_pipeline_action) -> PipelineAction:
+    kind = _KIND_NAMES.get(native.kind, str(native.kind))
+    return PipelineAction(kind, native.stage, native.micro_batch, native.pair)
 
 
 def order_name(order: int) -> str:

@@ -64,7 +64,7 @@ class Heads(NamedTuple):
 class GemmInfo(NamedTuple):
     """The provider of products of layers."""
 
-    kind: str  #: "loaded" or "builtin".
+    kind: str  #: "loaded" or "builtin", or "caller" for a function.
     threads: int  #: Of each product; 0 if not known.
     repeatable: bool  #: Whether equal products gave equal bits.
     library: str  #: The name under which the BLAS was opened.
@@ -176,6 +176,17 @@ class Region:
         return self._dtype if letter in "BHhbc" else None
 
 
+def provider_of(
+    gemm: Name | ProductFunction | None,
+) -> tuple[Name | None, Caller | None]:
+    """The name of a provider, and the function if it is one."""
+    if callable(gemm):
+        return "caller", Caller(product=gemm)
+    if gemm == "caller":
+        raise TypeError('gemm is "caller": give the function itself')
+    return gemm, None
+
+
 def native_options(
     blocks: int,
     gemm: Name | None,
@@ -241,10 +252,7 @@ class Tensor:
         `keep_gathered` keeps the gathered inputs for backward.
         """
         instance(Communicator, communicator, "communicator")
-        self._products = Caller(product=gemm) if callable(gemm) else None
-        name = "caller" if callable(gemm) else gemm
-        if gemm == "caller":
-            raise TypeError('gemm is "caller": give the function itself')
+        name, self._products = provider_of(gemm)
         options = native_options(
             blocks,
             name,
