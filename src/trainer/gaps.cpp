@@ -74,17 +74,15 @@ bool GapSearch::needs_input(std::uint64_t layer) const {
 // A gap is an error only where a gradient is computed from it. A micro-batch may be shorter than
 // the memory for it, and a layer may compute gradients from something else.
 void GapSearch::look_at_input(std::uint64_t layer, std::span<const char> input_gradient) {
-  const std::uint64_t words = input_gradient.size() / sizeof(std::uint32_t);
-  const auto next = [&](std::uint64_t from) {
-    return kernels::find_gap(TRIREME_DTYPE_F32, input_gradient.data(), from, words,
-                             Gap::in_activations);
-  };
-  const std::uint64_t gap = next(0);
+  const char* const bytes = input_gradient.data();
+  constexpr std::uint64_t kWord = sizeof(std::uint32_t);
+  const std::uint64_t words = input_gradient.size() / kWord;
+  const std::uint64_t gap =
+      kernels::find_gap(TRIREME_DTYPE_F32, bytes, 0, words, Gap::in_activations);
   if (gap == words) return;
   gap_layer_ = layer;
-  std::uint64_t end = gap;
-  while (end < words && next(end) == end) ++end;
-  gap_whole_ = gap == 0 && end == words;
+  // Each word is the mark if the first one is, and each has the bytes of the one before.
+  gap_whole_ = gap == 0 && std::memcmp(bytes, bytes + kWord, (words - 1) * kWord) == 0;
 }
 
 }  // namespace trireme::strategies
