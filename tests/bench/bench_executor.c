@@ -1,10 +1,11 @@
 /*
- * The executor of a pipeline on two processes of this host:
+ * The executor of a pipeline on processes of this host:
  *
- * - microseconds of an action beyond its callbacks, for outputs of 64 B, 64 KiB and 1 MiB;
- * - a step over the simulator's makespan, where each action takes 200 us.
+ * - microseconds of an action beyond its callbacks, for outputs of 64 B, 64 KiB and 1 MiB on two
+ *   ranks. The callbacks write what they have to, and their time is taken off;
+ * - a step over the simulator's makespan, where each forward takes 200 us.
  *
- * bench_executor [MICRO_BATCHES [ROUNDS]]
+ * bench_executor [MICRO_BATCHES [ROUNDS [RANKS]]]
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -28,6 +29,7 @@ static void must(trireme_status status, const char *what) {
 }
 
 static double action_seconds;
+static double callback_seconds; /* of this rank */
 
 static void work(double seconds) {
     for (const double end = now() + seconds; seconds > 0 && now() < end;) {
@@ -36,23 +38,33 @@ static void work(double seconds) {
 
 static int32_t TRIREME_CALLCONV forward(const trireme_layer_call *call, void *data) {
     (void)data;
-    work(action_seconds);
+    const double begin = now();
+    if (call->output != NULL) memset(call->output, (int)call->micro_batch, call->output_bytes);
     if (call->loss != NULL) *call->loss = 1;
+    const double end = now();
+    callback_seconds += end - begin;
+    work(action_seconds - (end - begin));
     return 0;
 }
 
 static int32_t TRIREME_CALLCONV backward(const trireme_layer_call *call, void *data) {
     (void)data;
-    work(2 * action_seconds);
+    const double begin = now();
+    if (call->input_gradient != NULL) memset(call->input_gradient, 1, call->input_bytes);
     *(float *)call->gradients[0] = 1;
+    const double end = now();
+    callback_seconds += end - begin;
+    work(2 * action_seconds - (end - begin));
     return 0;
 }
 
-static void
-rank_main(int rank, const char *rendezvous, uint64_t bytes, uint32_t micro_batches, int rounds) {
+enum { MOST_RANKS = 16 };
+
+static void rank_main(int rank, int ranks, const char *rendezvous, uint64_t bytes,
+                      uint32_t micro_batches, int rounds) {
     trireme_communicator_options joining = TRIREME_COMMUNICATOR_OPTIONS_INIT;
     joining.rank = rank;
-    joining.world_size = 2;
+    joining.world_size = ranks;
     joining.rendezvous = rendezvous;
     trireme_communicator *along = NULL, *alone = NULL;
     must(trireme_communicator_create(&joining, &along), "join");
@@ -76,16 +88,17 @@ rank_main(int rank, const char *rendezvous, uint64_t bytes, uint32_t micro_batch
     must(trireme_optimizer_create(model, &rule, &optimizer), "optimizer");
     trireme_pipeline_schedule_options order = TRIREME_PIPELINE_SCHEDULE_OPTIONS_INIT;
     order.order = TRIREME_PIPELINE_ORDER_1F1B;
-    order.ranks = 2;
+    order.ranks = (uint32_t)ranks;
     order.micro_batches = micro_batches;
     trireme_pipeline_schedule *schedule = NULL;
     must(trireme_pipeline_schedule_create(&order, &schedule), "schedule");
-    const uint64_t cuts[] = {0, 1, 2};
+    uint64_t cuts[MOST_RANKS + 1];
+    for (int s = 0; s <= ranks; ++s) cuts[s] = (uint64_t)s;
     trireme_trainer_pipeline_options pipeline = TRIREME_TRAINER_PIPELINE_OPTIONS_INIT;
     pipeline.communicator = along;
     pipeline.schedule = schedule;
     pipeline.cuts = cuts;
-    pipeline.cut_count = 3;
+    pipeline.cut_count = (uint64_t)ranks + 1;
     trireme_trainer_options options = TRIREME_TRAINER_OPTIONS_INIT;
     options.pipeline = &pipeline;
     trireme_layer layer = TRIREME_LAYER_INIT;
@@ -93,28 +106,31 @@ rank_main(int rank, const char *rendezvous, uint64_t bytes, uint32_t micro_batch
     layer.parameter_count = 1;
     layer.forward = forward;
     layer.backward = backward;
-    layer.output_bytes = rank == 0 ? bytes : 0;
+    layer.output_bytes = rank + 1 < ranks ? bytes : 0;
     trireme_trainer *trainer = NULL;
     must(trireme_trainer_create(optimizer, &layer, 1, &options, &trainer), "trainer");
-    double best = 1e9;
+    double best = 1e9, beyond = 1e9;
     for (int round = 0; round < rounds; ++round) {
+        callback_seconds = 0;
         const double begin = now();
         must(trireme_trainer_step(trainer, NULL, NULL), "step");
-        if (round > 0 && now() - begin < best) best = now() - begin;
+        const double taken = now() - begin;
+        if (round > 0 && taken < best) best = taken;
+        if (round > 0 && taken - callback_seconds < beyond) beyond = taken - callback_seconds;
     }
     if (rank == 0 && action_seconds == 0) {
         printf("%8llu bytes: %8.2f us an action\n", (unsigned long long)bytes,
-               best * 1e6 / (2 * micro_batches));
+               beyond * 1e6 / (2 * micro_batches));
     } else if (rank == 0) {
-        trireme_pipeline_stage_costs stages[2] = {TRIREME_PIPELINE_STAGE_COSTS_INIT,
-                                                  TRIREME_PIPELINE_STAGE_COSTS_INIT};
-        for (int s = 0; s < 2; ++s) {
+        trireme_pipeline_stage_costs stages[MOST_RANKS];
+        for (int s = 0; s < ranks; ++s) {
+            stages[s] = (trireme_pipeline_stage_costs)TRIREME_PIPELINE_STAGE_COSTS_INIT;
             stages[s].forward = action_seconds;
             stages[s].backward = 2 * action_seconds;
         }
         trireme_pipeline_costs costs = TRIREME_PIPELINE_COSTS_INIT;
         costs.stages = stages;
-        costs.stage_count = 2;
+        costs.stage_count = (uint64_t)ranks;
         trireme_pipeline_step_report report = TRIREME_PIPELINE_STEP_REPORT_INIT;
         must(trireme_pipeline_schedule_simulate(schedule, &costs, NULL, &report, NULL, 0),
              "simulate");
@@ -131,18 +147,18 @@ rank_main(int rank, const char *rendezvous, uint64_t bytes, uint32_t micro_batch
     trireme_communicator_destroy(along);
 }
 
-static int
-run(const char *name, uint64_t bytes, double seconds, uint32_t micro_batches, int rounds) {
+static int run(const char *name, int ranks, uint64_t bytes, double seconds, uint32_t micro_batches,
+               int rounds) {
     char rendezvous[64];
     snprintf(rendezvous, sizeof rendezvous, "host://bench-executor-%d-%s", (int)getpid(), name);
     action_seconds = seconds;
-    for (int rank = 0; rank < 2; ++rank) {
+    for (int rank = 0; rank < ranks; ++rank) {
         if (fork() != 0) continue;
-        rank_main(rank, rendezvous, bytes, micro_batches, rounds);
+        rank_main(rank, ranks, rendezvous, bytes, micro_batches, rounds);
         _exit(0);
     }
     int failed = 0;
-    for (int status = 0, rank = 0; rank < 2; ++rank) {
+    for (int status = 0, rank = 0; rank < ranks; ++rank) {
         wait(&status);
         failed |= status;
     }
@@ -152,9 +168,11 @@ run(const char *name, uint64_t bytes, double seconds, uint32_t micro_batches, in
 int main(int count, char **arguments) {
     const uint32_t micro_batches = count > 1 ? (uint32_t)atoi(arguments[1]) : 64;
     const int rounds = count > 2 ? atoi(arguments[2]) : 50;
-    int failed = run("small", 64, 0, micro_batches, rounds);
-    failed |= run("middle", 64 << 10, 0, micro_batches, rounds);
-    failed |= run("large", 1 << 20, 0, micro_batches, rounds);
-    failed |= run("steps", 64 << 10, 200e-6, micro_batches, rounds / 5 + 2);
+    const int ranks = count > 3 ? atoi(arguments[3]) : 2;
+    if (ranks < 2 || ranks > MOST_RANKS) return 2;
+    int failed = run("small", 2, 64, 0, micro_batches, rounds);
+    failed |= run("middle", 2, 64 << 10, 0, micro_batches, rounds);
+    failed |= run("large", 2, 1 << 20, 0, micro_batches, rounds);
+    failed |= run("steps", ranks, 64 << 10, 200e-6, micro_batches, rounds / 5 + 2);
     return failed != 0;
 }
