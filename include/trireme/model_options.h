@@ -4,13 +4,15 @@
  *
  * The top of model.h explains units, groups, buckets, passes and leaves.
  *
- * Memory limit (memory_limit_bytes): the most that any rank may plan to hold. Two calls compare
+ * Memory limit (memory_limit_bytes): the most that any rank may plan to hold. Three calls compare
  * their plan with it:
  * - trireme_model_seal() counts parameters, gradients and working memory. With planned_rule it
  *   counts optimizer state, too.
  * - trireme_optimizer_create() counts the optimizer state, too.
+ * - trireme_trainer_create() with a pipeline counts planned_parameter_gradient_bytes and
+ *   planned_exchange_bytes of trireme_trainer_info, too.
  *
- * Above the limit both fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks. Nothing is allocated
+ * Above the limit they fail with TRIREME_ERROR_OUT_OF_MEMORY on all ranks. Nothing is allocated
  * then. The limit does not count:
  * - Memory beyond the plan. "Memory" in model.h lists the usage patterns that need it.
  * - The sums that an optimizer with norm_ranks exchanges: 8 bytes, and 552 bytes for each norm. All

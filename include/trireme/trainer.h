@@ -87,7 +87,9 @@
  *   the model fails if norm_ranks or the mesh have ranks beyond these ("tensor", "context").
  * - A rank that fails otherwise, or dies, makes the models of all these ranks fail.
  * - The trainer sums up gradients of micro-batches in memory of its own, beside that of the model.
- *   trireme_trainer_info tells its bytes. memory_limit_bytes of the model does not count it.
+ *   trireme_trainer_info tells its bytes, and memory_limit_bytes of the model counts them.
+ * - Ranks that share memory read outputs and gradients where the rank before, or after, has them.
+ *   A layer may read its `input` and `output_gradient` there, and must not write to them.
  * - A SEND_B may come later than the I or B that computes its gradient. Then each micro-batch has
  *   memory of its own for it, and otherwise as few as the schedule needs.
  *
@@ -446,7 +448,10 @@ typedef struct trireme_trainer_info {
      * gradients that wait for those of an earlier micro-batch.
      */
     uint64_t planned_parameter_gradient_bytes;
-    /** Bytes in which ranks tell each other their losses and failures. */
+    /**
+     * Bytes in which ranks tell each other their losses and failures. With a pipeline whose ranks
+     * share memory also the headers of its messages, 64 bytes each.
+     */
     uint64_t planned_exchange_bytes;
     /** Sum of all planned bytes, counted where memory is allocated. */
     uint64_t allocated_bytes;
@@ -498,7 +503,8 @@ typedef struct trireme_trainer_info {
  * cuts or norm_ranks along a pipeline; the message names the first difference. The model lives on.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out. Or, on all ranks,
  * activation_budget_bytes or offload.buffer_bytes is too small; the message names the least that
- * works. The model lives on.
+ * works. Or, with a pipeline, the sums over micro-batches and the exchange with other ranks do not
+ * fit in memory_limit_bytes of the model. The model lives on.
  * @retval TRIREME_ERROR_SYSTEM  On this rank or another no file can be made in offload.path, or
  * it has no room. The message says how much is needed and how much is free. The model lives on.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` or a layer sets a field newer than this library. Or

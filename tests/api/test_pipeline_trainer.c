@@ -383,17 +383,24 @@ static uint64_t piece(uint64_t bytes) {
     return (bytes + 63) / 64 * 64;
 }
 
-/* Activations of a micro-batch, and gradients of outputs: a header lies before each message. */
+/* A header lies before each message; where ranks share memory, it has a cell of its own. */
+static uint64_t header_bytes(void) {
+    return ranks_use_transport() ? 64 : 0;
+}
+
+/* Activations of a micro-batch, and gradients of outputs. They lack received bytes where ranks
+ * share memory. */
 static void slot_bytes(int first, int end, uint64_t *activations, uint64_t *gradients) {
     uint64_t largest[2] = {0, 0};
-    *activations = first > 0 ? 64 + piece(4 * ROWS * (uint64_t)kWidths[first]) : 0;
+    const bool in_place = !ranks_use_transport();
+    *activations = first > 0 && !in_place ? 64 + piece(4 * ROWS * (uint64_t)kWidths[first]) : 0;
     *gradients = 0;
     for (int l = first; l < end && !is_loss(l); ++l) {
         const uint64_t bytes = piece(4 * ROWS * (uint64_t)kWidths[l + 1]);
         *activations += bytes + (is_plain(l) ? 0 : bytes);
         if (l + 1 == end) {
-            *activations += 64;
-            *gradients += 64 + bytes;
+            *activations += header_bytes();
+            *gradients += in_place ? 0 : 64 + bytes;
         } else if (bytes > largest[(l - first) % 2]) {
             largest[(l - first) % 2] = bytes;
         }
@@ -425,10 +432,10 @@ static void slots_are_those_of_the_peak(void **state) {
                 const int held = k == 0 || ranks - r > LEAVES ? LEAVES : ranks - r;
                 assert_int_equal(job.info[r].planned_stretch_bytes,
                                  (uint64_t)held * activations + gradients);
-                /* Two gradients may wait for the rank before. */
+                /* Two gradients may wait for the rank before, which may read a third one. */
+                const uint64_t sent = piece(header_bytes() + 4 * ROWS * (uint64_t)kWidths[first]);
                 assert_int_equal(job.info[r].planned_gradient_bytes,
-                                 r == 0 ? 0
-                                        : 2 * (64 + piece(4 * ROWS * (uint64_t)kWidths[first])));
+                                 r == 0 ? 0 : (ranks_use_transport() ? 2 : 3) * sent);
             }
         }
     }

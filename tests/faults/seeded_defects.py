@@ -27,6 +27,7 @@ from defects import (
     lent,
     library,
     lines,
+    mail,
     network,
     parallel,
     pipeline,
@@ -58,6 +59,7 @@ TOPICS = (
     pipeline,
     executor,
     rebalance,
+    mail,
     devices,
     parallel,
 )

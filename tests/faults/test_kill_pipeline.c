@@ -23,7 +23,7 @@ struct trial {
     struct job job;
     int victim;              /* -1: none dies */
     bool evaluates, creates; /* dies in an evaluation, or when it creates the trainer */
-    char failpoint[64];
+    char failpoint[96];
     char rendezvous[64];
 };
 
@@ -172,6 +172,9 @@ static void a_killed_rank_is_lost_on_all_axes(void **state) {
         "pipeline.before_send=kill@3",
         "pipeline.before_receive=kill@1",
         "pipeline.before_receive=kill@3",
+        "pipeline.before_sent=kill@2",
+        "pipeline.before_sent=kill@3",
+        "pipeline.before_send=sleep(30);pipeline.before_wake=kill@1", /* its peer sleeps */
         "pipeline.before_outcome=kill@1",
         "pipeline.after_outcome=kill@1",
         "bucket.after_launch=kill@2",
@@ -187,6 +190,7 @@ static void a_killed_rank_is_lost_on_all_axes(void **state) {
         "agree.before_exchange=kill@6",
         "agree.before_exchange=kill@9",
         "pipeline.before_sizes=kill@1",
+        "pipeline.before_keys=kill@1",
         "agree.before_exchange=kill@12",
         "agree.before_exchange=kill@15",
     };
@@ -207,8 +211,8 @@ static void a_killed_rank_is_lost_on_all_axes(void **state) {
                 static struct trial trial;
                 memset(&trial, 0, sizeof trial);
                 trial.victim = p == 0 ? -1 : victim;
-                trial.evaluates = p == 3 || p == 5;
-                trial.creates = p >= 10;
+                trial.evaluates = p == 3 || p == 5 || p == 7;
+                trial.creates = p >= 13;
                 trial.job = (struct job){.strategy = (trireme_strategy)(1 + ((int)p + victim) % 4),
                                          .data = meshes[m][0],
                                          .ranks = meshes[m][1],

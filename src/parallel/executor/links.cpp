@@ -1,7 +1,7 @@
 #include "parallel/executor/links.hpp"
 
-#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "parallel/executor/plan.hpp"
@@ -11,48 +11,22 @@
 namespace trireme::parallel {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x50495045;  // "PIPE"
-enum : std::uint32_t { kFailed = 1, kGaps = 2, kTrains = 4 };
+constexpr std::uint64_t kMagic = 0x50495045;  // "PIPE"
 
-struct StageHeader {
-  std::uint32_t magic = kMagic;
-  std::uint32_t flags = 0;
-  std::uint32_t direction = 0;
-  std::uint32_t stage = 0;
-  std::uint32_t micro_batch = 0;
-  std::uint32_t reserved = 0;
-  std::uint64_t step = 0;
-  std::uint64_t hash = 0;
-  std::uint64_t bytes = 0;
+// In front of the data of a message.
+struct SentHeader {
+  std::uint64_t magic = kMagic;
+  StageHeader header;
   std::uint64_t unused[2] = {};
 };
-static_assert(sizeof(StageHeader) == kHeaderBytes);
-
-StageHeader header_of(const StageMessage& message, const StageNews& news, std::uint64_t hash) {
-  StageHeader header;
-  header.flags =
-      (news.failed ? kFailed : 0u) | (news.gaps ? kGaps : 0u) | (message.trains ? kTrains : 0u);
-  header.direction = static_cast<std::uint32_t>(message.direction);
-  header.stage = message.stage;
-  header.micro_batch = message.micro_batch;
-  header.step = message.step;
-  header.hash = hash;
-  header.bytes = news.failed ? 0 : message.bytes;
-  return header;
-}
-
-std::string text_of_header(const StageHeader& header) {
-  if (header.magic != kMagic) return "bytes that are no message of a pipeline";
-  const bool forward = header.direction == static_cast<std::uint32_t>(StageDirection::forward);
-  return std::string(forward ? "the output" : "the gradient for the input") + " of stage " +
-         std::to_string(header.stage) + " in micro-batch " + std::to_string(header.micro_batch) +
-         " of " + ((header.flags & kTrains) != 0 ? "step " : "an evaluation after step ") +
-         std::to_string(header.step + ((header.flags & kTrains) != 0 ? 1 : 0)) + " with " +
-         std::to_string(header.bytes) + " bytes";
-}
+static_assert(sizeof(SentHeader) == kHeaderBytes);
 
 std::uint64_t tag_of(const StageMessage& message) {
   return std::uint64_t{message.stage} * 2 + static_cast<std::uint64_t>(message.direction);
+}
+
+std::string waiting_for(std::uint32_t rank) {
+  return "waiting for rank " + std::to_string(rank) + ": ";
 }
 
 }  // namespace
@@ -65,7 +39,6 @@ Status StageLinks::fail(trireme_status code, const std::string& text) {
 
 // Names the action. A late message ends the step of all ranks, so the group fails.
 Status StageLinks::explain(Status status, const StageMessage& message, const std::string& what) {
-  if (status.ok()) return status;
   const std::string text =
       what + text_of_header(header_of(message, {}, hash_)) + ": " + status.message();
   if (status.code() == TRIREME_ERROR_TIMEOUT) {
@@ -80,11 +53,32 @@ Status StageLinks::explain(Status status, const StageMessage& message, const std
                                      : std::move(named).with_details(*status.details());
 }
 
+void StageLinks::begin_pass() {
+  if (mail_ != nullptr) mail_->begin_pass();
+}
+
 Status StageLinks::send(const StageMessage& message, const StageNews& news, char* data,
                         std::uint32_t to) {
   const StageHeader header = header_of(message, news, hash_);
-  char* const begin = data - kHeaderBytes;
-  std::memcpy(begin, &header, sizeof header);
+  TRIREME_FAILPOINT("pipeline", "before_send");
+  Sending sending{nullptr, data + header.bytes, message, to};
+  if (mail_ != nullptr) {
+    Status sent = mail_->send(message, header, data);
+    if (!sent.ok()) return explain(std::move(sent), message, "sending ");
+    if (header.bytes == 0) return empty_.push_back(std::move(sending)), Status::success();
+  } else {
+    data -= kHeaderBytes;
+    TRIREME_RETURN_IF_ERROR(start(header, message, data, to, &sending.request));
+  }
+  sending_.insert_or_assign(data, std::move(sending));
+  return Status::success();
+}
+
+Status StageLinks::start(const StageHeader& header, const StageMessage& message, char* begin,
+                         std::uint32_t to, std::shared_ptr<Request>* request) {
+  SentHeader sent;
+  sent.header = header;
+  std::memcpy(begin, &sent, sizeof sent);
   MessageArguments arguments;
   arguments.kind = OperationKind::send;
   arguments.data = begin;
@@ -93,17 +87,19 @@ Status StageLinks::send(const StageMessage& message, const StageNews& news, char
   arguments.peer = static_cast<std::int32_t>(to);
   arguments.tag = tag_of(message);
   arguments.owner = owner_;
-  Sending sending{nullptr, begin, begin + arguments.count, message, to};
-  TRIREME_FAILPOINT("pipeline", "before_send");
-  TRIREME_RETURN_IF_ERROR(
-      explain(link_.communicator->start_message(arguments, link_.deadline(), &sending.request),
-              message, "sending "));
-  sending_.push_back(std::move(sending));
-  return Status::success();
+  Status started = link_.communicator->start_message(arguments, link_.deadline(), request);
+  return started.ok() ? started : explain(std::move(started), message, "sending ");
 }
 
 Status StageLinks::receive(const StageMessage& message, char* data, std::uint32_t from,
                            StageNews* news) {
+  if (mail_ != nullptr) {
+    const char* there = nullptr;
+    TRIREME_RETURN_IF_ERROR(receive_in_place(message, from, news, &there));
+    if (there == nullptr) return Status::success();
+    if (message.bytes > 0) std::memcpy(data, there, message.bytes);
+    return release(message);
+  }
   char* const begin = data - kHeaderBytes;
   MessageArguments arguments;
   arguments.kind = OperationKind::receive;
@@ -119,49 +115,74 @@ Status StageLinks::receive(const StageMessage& message, char* data, std::uint32_
   const std::uint64_t started = now_ns();
   Status status = link_.communicator->run_message(arguments, link_.timeout_ns, &met);
   link_.exposed_ns += now_ns() - started;
-  TRIREME_RETURN_IF_ERROR(
-      explain(std::move(status), message, "waiting for rank " + std::to_string(from) + ": "));
-  StageHeader header;
-  std::memcpy(&header, begin, sizeof header);
-  news->failed = met.count >= kHeaderBytes && (header.flags & kFailed) != 0;
-  news->gaps = (header.flags & kGaps) != 0;
-  const StageHeader wanted = header_of(message, *news, hash_);
-  if (met.count == kHeaderBytes + wanted.bytes &&
-      std::memcmp(&header, &wanted, sizeof header) == 0) {
-    return Status::success();
+  if (!status.ok()) return explain(std::move(status), message, waiting_for(from));
+  SentHeader sent;
+  std::memcpy(&sent, begin, sizeof sent);
+  const char* instead = nullptr;
+  if (met.count < kHeaderBytes) {
+    instead = "less than a header";
+  } else if (sent.magic != kMagic) {
+    instead = "bytes that are no message of a pipeline";
+  } else if (met.count != kHeaderBytes + sent.header.bytes) {
+    instead = "a header of other bytes";
   }
+  return compare(sent.header, message, from, instead, news);
+}
+
+Status StageLinks::receive_in_place(const StageMessage& message, std::uint32_t from,
+                                    StageNews* news, const char** data) {
+  StageHeader header;
+  TRIREME_FAILPOINT("pipeline", "before_receive");
+  Status met = mail_->receive(message, &header, data);
+  if (!met.ok()) return explain(std::move(met), message, waiting_for(from));
+  const char* const instead = *data == nullptr ? "a place that is not in its memory" : nullptr;
+  TRIREME_RETURN_IF_ERROR(compare(header, message, from, instead, news));
+  if (!news->failed) return Status::success();
+  *data = nullptr;
+  return release(message);
+}
+
+Status StageLinks::compare(const StageHeader& header, const StageMessage& message,
+                           std::uint32_t from, const char* instead, StageNews* news) {
+  *news = news_of(header);
+  const StageHeader wanted = header_of(message, *news, hash_);
+  if (instead == nullptr && header == wanted) return Status::success();
   std::string text = "rank " + std::to_string(link_.rank()) + " of the pipeline waits for " +
                      text_of_header(wanted) + ", and rank " + std::to_string(from) + " sends " +
-                     (met.count < kHeaderBytes ? "less than a header" : text_of_header(header));
-  if (header.magic == kMagic && header.hash != hash_) text += ", by another schedule";
+                     (instead == nullptr ? text_of_header(header) : instead);
+  if (instead == nullptr && header.hash != hash_) text += ", by another schedule";
   return fail(TRIREME_ERROR_MISMATCH, text);
 }
 
 Status StageLinks::finish(const Sending& sending) {
-  if (sending.request->done() && sending.request->result().ok()) return Status::success();
-  const std::uint64_t started = now_ns();
-  Status status = link_.wait(*sending.request);
-  link_.exposed_ns += now_ns() - started;
+  Status status = Status::success();
+  if (sending.request == nullptr) {
+    status = mail_->await_taken(sending.message);
+  } else if (!sending.request->done() || !sending.request->result().ok()) {
+    const std::uint64_t started = now_ns();
+    status = link_.wait(*sending.request);
+    link_.exposed_ns += now_ns() - started;
+  }
+  if (status.ok()) return status;
   return explain(std::move(status), sending.message,
                  "rank " + std::to_string(sending.to) + " has not taken ");
 }
 
 Status StageLinks::claim(const char* begin, std::uint64_t bytes) {
-  for (std::size_t i = 0; i < sending_.size();) {
-    const bool overlaps = begin < sending_[i].end && sending_[i].begin < begin + bytes;
-    if (!overlaps && !sending_[i].request->done()) {
-      ++i;
-      continue;
-    }
-    TRIREME_RETURN_IF_ERROR(finish(sending_[i]));
-    sending_.erase(sending_.begin() + static_cast<std::ptrdiff_t>(i));
+  if (bytes == 0) return Status::success();
+  auto next = sending_.upper_bound(begin);
+  if (next != sending_.begin() && std::prev(next)->second.end > begin) --next;
+  while (next != sending_.end() && next->first < begin + bytes) {
+    TRIREME_RETURN_IF_ERROR(finish(next->second));
+    next = sending_.erase(next);
   }
   return Status::success();
 }
 
 Status StageLinks::drain() {
-  for (const Sending& sending : sending_) TRIREME_RETURN_IF_ERROR(finish(sending));
-  sending_.clear();
+  for (const auto& [begin, sending] : sending_) TRIREME_RETURN_IF_ERROR(finish(sending));
+  for (const Sending& sending : empty_) TRIREME_RETURN_IF_ERROR(finish(sending));
+  drop();
   return Status::success();
 }
 

@@ -1,76 +1,84 @@
-// StageLinks: the messages between the stages of a pipeline. Each has a header of 64 bytes that
-// describes it. Both sides know what comes next; a header that does not fit is an error on both.
-// Any message may say instead that its sender has failed.
+// StageLinks: the messages between the stages of a pipeline. Each has a header that describes it.
+// Both sides know what comes next; a header that does not fit is an error on both. Any message may
+// say instead that its sender has failed.
+//
+// Ranks that share memory read messages where their sender has them, see mail.hpp. Between other
+// ranks the header, of 64 bytes, lies in front of the data, and both are sent as one message.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "exchange/storage.hpp"
-#include "parallel/pipeline/schedule.hpp"
+#include "parallel/executor/mail.hpp"
+#include "parallel/executor/stage_message.hpp"
 #include "platform/status.hpp"
 
 namespace trireme::parallel {
-
-enum class StageDirection : std::uint32_t { forward = 0, backward = 1 };
-
-// One message: the output of a stage, or the gradient of its input.
-struct StageMessage {
-  StageDirection direction = StageDirection::forward;
-  bool trains = false;
-  std::uint64_t step = 0;
-  std::uint32_t stage = 0;  // that made it
-  std::uint32_t micro_batch = 0;
-  std::uint64_t bytes = 0;
-};
-
-// The sender's news beside its data.
-struct StageNews {
-  bool failed = false;  // there are no data
-  bool gaps = false;    // a part of a gradient may be unwritten
-};
 
 class StageLinks {
  public:
   // `link`: the group of the pipeline, whose messages are these alone.
   explicit StageLinks(strategies::Link& link) : link_(link) {}
 
-  // Header and data lie in `owner`.
-  void use(std::shared_ptr<const void> owner) { owner_ = std::move(owner); }
+  // Headers and data lie in `owner`. `mail` is null where ranks share no memory, and else lives as
+  // long as this.
+  void use(std::shared_ptr<const void> owner, StageMail* mail) {
+    owner_ = std::move(owner);
+    mail_ = mail;
+  }
   // Of the schedule; two ranks with different ones do not understand each other.
   void set_hash(std::uint64_t hash) { hash_ = hash; }
+  void begin_pass();
 
-  // Starts to send. The header goes in front of `data`; both stay as they are until claim().
+  // Starts to send. `data`, and a header in front of it, stay as they are until claim().
   Status send(const StageMessage& message, const StageNews& news, char* data, std::uint32_t to);
-  // Into `data`, and the header in front of it.
+  // Into `data`; a header comes in front of it.
   Status receive(const StageMessage& message, char* data, std::uint32_t from, StageNews* news);
+  // Where ranks share memory: *data points to the sender's until release(). It is null if that has
+  // failed.
+  Status receive_in_place(const StageMessage& message, std::uint32_t from, StageNews* news,
+                          const char** data);
+  Status release(const StageMessage& message) { return mail_->take(message); }
   // Waits until no message is read from these bytes.
   Status claim(const char* begin, std::uint64_t bytes);
   // Waits for all messages.
   Status drain();
   // After a failure: what is under way ends by itself.
-  void drop() { sending_.clear(); }
+  void drop() {
+    sending_.clear();
+    empty_.clear();
+  }
 
  private:
   struct Sending {
-    std::shared_ptr<Request> request;
-    const char* begin = nullptr;
+    std::shared_ptr<Request> request;  // null: by mail
     const char* end = nullptr;
     StageMessage message;
     std::uint32_t to = 0;
   };
 
+  Status start(const StageHeader& header, const StageMessage& message, char* begin,
+               std::uint32_t to, std::shared_ptr<Request>* request);
   Status finish(const Sending& sending);
+  // `instead`: what has come, if that is no header.
+  Status compare(const StageHeader& header, const StageMessage& message, std::uint32_t from,
+                 const char* instead, StageNews* news);
   // Fails the group: no rank may wait for this one.
   Status fail(trireme_status code, const std::string& text);
+  // Names the message in a failure.
   Status explain(Status status, const StageMessage& message, const std::string& what);
 
   strategies::Link& link_;
   std::shared_ptr<const void> owner_;
+  StageMail* mail_ = nullptr;
   std::uint64_t hash_ = 0;
-  std::vector<Sending> sending_;
+  std::map<const char*, Sending> sending_;  // by the first byte
+  std::vector<Sending> empty_;              // without data
 };
 
 }  // namespace trireme::parallel

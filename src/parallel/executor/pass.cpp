@@ -27,6 +27,7 @@ void PipelineTrainer::begin_pass(void* batch, bool trains) {
   trains_ = trains;
   gaps_.begin();
   sums_.begin(own_micro_batches());
+  places_.begin_pass({trains, optimizer_->step_count(), own_micro_batches()});
   losses_.assign(losses_.size(), std::numeric_limits<double>::quiet_NaN());
   for (trireme_layer_call& call : calls_) {
     call.batch = batch;
@@ -44,7 +45,7 @@ Status PipelineTrainer::pass(void* batch, bool trains, double* out_loss) {
   }
   const auto run = [&]() -> Status {
     TRIREME_RETURN_IF_ERROR(run_actions());
-    TRIREME_RETURN_IF_ERROR(links_.drain());
+    TRIREME_RETURN_IF_ERROR(places_.drain());
     // A rank that leaves after this has no operation under way that others wait for.
     if (!trains) TRIREME_RETURN_IF_ERROR(shard_.end_pass());
     return exchange(out_loss);
@@ -55,6 +56,8 @@ Status PipelineTrainer::pass(void* batch, bool trains, double* out_loss) {
     return status;
   }
   links_.drop();
+  if (status.ok()) return status;
+  places_.drop();
   // The failure was told as data to all ranks of the model and of the pipeline. Further models of
   // norm_ranks may go on.
   const std::uint64_t knowing = std::uint64_t{world_size()} * link_.world_size();
@@ -111,24 +114,6 @@ Status PipelineTrainer::exchange(double* out_loss) {
 
 // ---- places and messages ----
 
-PipelineTrainer::Cell PipelineTrainer::cell(std::uint32_t stage, std::uint32_t micro_batch) const {
-  const ExecutorPlan::Place& place = plan_.place(stage, micro_batch);
-  char* const memory = arena_ ? static_cast<char*>(arena_->data()) : nullptr;
-  Cell cell;
-  cell.shape = &plan_.stages[plan_.local[stage]];
-  cell.layout = &plan_.layouts[plan_.local[stage]];
-  cell.micro_batch = micro_batch;
-  cell.present = leaf_of(micro_batch) < total_;
-  cell.activations = memory + place.activations;
-  cell.gradients = memory + place.gradients;
-  return cell;
-}
-
-char* PipelineTrainer::sent_gradient(std::uint32_t stage, std::uint32_t micro_batch) const {
-  return static_cast<char*>(arena_->data()) + plan_.sent[plan_.local[stage]] +
-         plan_.place(stage, micro_batch).sent * plan_.sent_stride(stage) + kHeaderBytes;
-}
-
 // This rank does not compute any more in the pass. It goes through the rest of the actions, so that
 // no peer waits for it.
 void PipelineTrainer::stop() {
@@ -137,60 +122,38 @@ void PipelineTrainer::stop() {
 }
 
 Status PipelineTrainer::receive(const Action& action, StageDirection direction) {
-  const Cell to = cell(action.stage, action.micro_batch);
+  const Cell to = places_.cell(action.stage, action.micro_batch);
   if (!to.present) return Status::success();
-  const bool forward = direction == StageDirection::forward;
-  TRIREME_RETURN_IF_ERROR(forward ? links_.claim(to.activations, to.layout->bytes)
-                                  : links_.claim(to.gradients, to.layout->gradient_bytes));
-  StageMessage message;
-  message.direction = direction;
-  message.trains = trains_;
-  message.step = optimizer_->step_count();
-  message.stage = forward ? action.stage - 1 : action.stage + 1;
-  message.micro_batch = action.micro_batch;
-  message.bytes = forward ? to.shape->input_bytes : to.shape->output_bytes;
-  char* const data =
-      forward ? to.activations + to.layout->input : to.gradients + to.layout->gradient;
   StageNews news;
-  TRIREME_RETURN_IF_ERROR(links_.receive(message, data, schedule_.rank_of[message.stage], &news));
+  TRIREME_RETURN_IF_ERROR(places_.receive(to, direction, &news));
   if (news.failed) stop();
   if (news.gaps) gaps_.note_received_gap();
   return Status::success();
 }
 
 Status PipelineTrainer::send(const Action& action, StageDirection direction) {
-  const Cell from = cell(action.stage, action.micro_batch);
+  const Cell from = places_.cell(action.stage, action.micro_batch);
   if (!from.present) return Status::success();
   const bool forward = direction == StageDirection::forward;
-  StageMessage message;
-  message.direction = direction;
-  message.trains = trains_;
-  message.step = optimizer_->step_count();
-  message.stage = action.stage;
-  message.micro_batch = action.micro_batch;
-  message.bytes = forward ? from.shape->output_bytes : from.shape->input_bytes;
-  char* const data = forward ? from.activations + from.layout->output
-                             : sent_gradient(action.stage, action.micro_batch);
-  const std::uint32_t to = schedule_.rank_of[forward ? action.stage + 1 : action.stage - 1];
-  return links_.send(message, {!computes(from), !forward && gaps_.has_gap()}, data, to);
+  return places_.send(from, direction, {!computes(from), !forward && gaps_.has_gap()});
 }
 
 // ---- forward and backward of a stage ----
 
 Status PipelineTrainer::forward(const Action& action) {
-  const Cell here = cell(action.stage, action.micro_batch);
-  if (here.shape->begins)
-    TRIREME_RETURN_IF_ERROR(links_.claim(here.activations, here.layout->bytes));
+  const Cell here = places_.cell(action.stage, action.micro_batch);
+  if (here.shape->begins) TRIREME_RETURN_IF_ERROR(places_.claim_activations(here));
   for (std::uint64_t place = 0; place < here.shape->layer_count; ++place) {
     const std::uint64_t layer = here.shape->first_layer + place;
     TRIREME_RETURN_IF_ERROR(gather(layer));
     if (computes(here)) forward_layer(here, place);
     TRIREME_RETURN_IF_ERROR(release(layer));
   }
+  if (!trains_) TRIREME_RETURN_IF_ERROR(places_.give_back(here));
   if (here.shape->ends || schedule_.crosses(action.stage)) return Status::success();
   // The next stage is this rank's, too, and keeps its input as long as it needs it.
-  const Cell next = cell(action.stage + 1, action.micro_batch);
-  TRIREME_RETURN_IF_ERROR(links_.claim(next.activations, next.layout->bytes));
+  const Cell next = places_.cell(action.stage + 1, action.micro_batch);
+  TRIREME_RETURN_IF_ERROR(places_.claim_activations(next));
   if (computes(here) && here.shape->output_bytes > 0) {
     std::memcpy(next.activations + next.layout->input, here.activations + here.layout->output,
                 here.shape->output_bytes);
@@ -198,34 +161,21 @@ Status PipelineTrainer::forward(const Action& action) {
   return Status::success();
 }
 
-Status PipelineTrainer::find_input_gradient(const Cell& here, char** out) {
-  const std::uint32_t stage = here.shape->stage;
-  *out = nullptr;
-  if (here.shape->begins) return Status::success();
-  if (schedule_.crosses(stage - 1)) {
-    *out = sent_gradient(stage, here.micro_batch);
-    return links_.claim(*out - kHeaderBytes, plan_.sent_stride(stage));
-  }
-  const Cell before = cell(stage - 1, here.micro_batch);
-  *out = before.gradients + before.layout->gradient;
-  return links_.claim(before.gradients, before.layout->gradient_bytes);
-}
-
 Status PipelineTrainer::backward(const Action& action) {
-  const Cell here = cell(action.stage, action.micro_batch);
+  const Cell here = places_.cell(action.stage, action.micro_batch);
   const bool weights_alone = action.kind == TRIREME_PIPELINE_KIND_W;
   char* input_gradient = nullptr;
   if (!weights_alone) {
-    if (here.shape->ends)
-      TRIREME_RETURN_IF_ERROR(links_.claim(here.gradients, here.layout->gradient_bytes));
-    TRIREME_RETURN_IF_ERROR(find_input_gradient(here, &input_gradient));
+    if (here.shape->ends) TRIREME_RETURN_IF_ERROR(places_.claim_gradients(here));
+    TRIREME_RETURN_IF_ERROR(places_.find_input_gradient(here, &input_gradient));
   }
   for (std::uint64_t place = here.shape->layer_count; place-- > 0;) {
     TRIREME_RETURN_IF_ERROR(backward_layer(here, place, action.kind, input_gradient));
   }
+  if (!weights_alone) TRIREME_RETURN_IF_ERROR(places_.give_back(here));
   if (weights_alone || here.shape->layer_count > 0) return Status::success();
   if (computes(here) && here.shape->input_bytes > 0) {
-    std::memcpy(input_gradient, here.gradients + here.layout->gradient, here.shape->input_bytes);
+    std::memcpy(input_gradient, here.output_gradient, here.shape->input_bytes);
   }
   return Status::success();
 }
@@ -264,8 +214,8 @@ void PipelineTrainer::fill_call(const Cell& here, std::uint64_t place, char* inp
   call.random_seed = strategies::layer_seed(
       strategies::leaf_seed(options_.seed, call.step, call.leaf), call.number);
   call.input_bytes = place > 0 ? calls_[layer - 1].output_bytes : here.shape->input_bytes;
-  const char* const input = place > 0 ? here.activations + here.layout->layers[place - 1].output
-                                      : here.activations + here.layout->input;
+  const char* const input =
+      place > 0 ? here.activations + here.layout->layers[place - 1].output : here.input;
   call.input = call.input_bytes > 0 ? input : nullptr;
   call.output = call.output_bytes > 0 ? here.activations + at.output : nullptr;
   call.saved = call.saved_bytes > 0 ? here.activations + at.saved : nullptr;
@@ -300,8 +250,10 @@ Status PipelineTrainer::backward_layer(const Cell& here, std::uint64_t place,
   fill_call(here, place, input_gradient);
   trireme_layer_call& made = calls_[layer];
   made.loss_scale = optimizer_->norms().loss_scale().scale() * micro_batch_scale_;
-  if (made.output_bytes > 0 && !(here.shape->ends && place + 1 == here.shape->layer_count)) {
-    made.output_gradient = here.gradients + here.layout->layers[place].gradient;
+  const bool last = place + 1 == here.shape->layer_count;
+  if (made.output_bytes > 0 && !(here.shape->ends && last)) {
+    made.output_gradient =
+        last ? here.output_gradient : here.gradients + here.layout->layers[place].gradient;
   }
   char* const filled = static_cast<char*>(made.input_gradient);
   const std::span<char> input(filled, filled == nullptr ? 0 : made.input_bytes);

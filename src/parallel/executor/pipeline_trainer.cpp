@@ -153,7 +153,7 @@ PipelineTrainer::PipelineTrainer(const std::shared_ptr<strategies::Optimizer>& o
 }
 
 PipelineTrainer::~PipelineTrainer() {
-  links_.drop();
+  places_.drop();
   if (link_.communicator == nullptr) return;
   shard_.leave(link_.communicator);
   link_.communicator->leave();
@@ -212,10 +212,12 @@ Status PipelineTrainer::prepare() {
     split.push_back(layers_[i].described.backward_weight != nullptr);
   }
   plan_ =
-      plan_execution(schedule_, static_cast<std::uint32_t>(link_.rank()), std::move(stages),
+      plan_execution(schedule_, link_.rank(), places_.has_one_memory(), std::move(stages),
                      layers_.bytes(), split, sums_.layer_bytes(), is_by_pass(shard_, schedule_));
   gradients_.place(plan_.bytes(), true);
-  TRIREME_RETURN_IF_ERROR(agree_everywhere({}, {}, allocate()));
+  ready = check_limit();
+  TRIREME_RETURN_IF_ERROR(agree_everywhere({}, {}, ready.ok() ? allocate() : std::move(ready)));
+  TRIREME_RETURN_IF_ERROR(agree_everywhere({}, {}, places_.meet()));
   prepare_calls();
   return Status::success();
 }
@@ -459,17 +461,42 @@ Status PipelineTrainer::exchange_sizes(std::vector<StageShape>* out) {
 
 // ---- memory ----
 
+// The model and its optimizer are allocated as planned.
+Status PipelineTrainer::check_limit() const {
+  const std::uint64_t limit = shard_.options().memory_limit_bytes;
+  std::uint64_t held = 0;
+  for (const std::uint64_t bytes : shard_.storage()->allocated->by_kind) held += bytes;
+  const std::uint64_t own = parameter_gradient_bytes() + exchange_bytes();
+  if (limit == 0 || (held <= limit && own <= limit - held)) return Status::success();
+  return Status::failure(
+      TRIREME_ERROR_OUT_OF_MEMORY,
+      "rank " + std::to_string(link_.rank()) + " of the pipeline needs " +
+          std::to_string(held + own) + " bytes: " + std::to_string(held) +
+          " of the model and its optimizer, " + std::to_string(parameter_gradient_bytes()) +
+          " of the trainer for gradients of parameters, " + std::to_string(exchange_bytes()) +
+          " for its exchange with other ranks; memory_limit_bytes is " + std::to_string(limit));
+}
+
+std::uint64_t PipelineTrainer::parameter_gradient_bytes() const {
+  return plan_.parked_bytes + gradients_.own_bytes() + sums_.sum_bytes();
+}
+
+std::uint64_t PipelineTrainer::exchange_bytes() const {
+  return exchange_.planned_bytes() + outcome_.planned_bytes() + places_.mail_bytes();
+}
+
 Status PipelineTrainer::allocate() {
   TRIREME_FAILPOINT("pipeline", "before_allocate");
   const std::uint64_t scratch = plan_.bytes() + gradients_.own_bytes();
-  if (scratch + sums_.sum_bytes() > 0) {
-    TRIREME_RETURN_IF_ERROR(link_.communicator->allocate(scratch + sums_.sum_bytes(), &arena_));
+  const std::uint64_t mail = scratch + sums_.sum_bytes();
+  const std::uint64_t all = mail + places_.mail_bytes();
+  if (all > 0) {
+    TRIREME_RETURN_IF_ERROR(link_.communicator->allocate(all, &arena_));
     char* const memory = static_cast<char*>(arena_->data());
     gradients_.use(memory);
     sums_.use(memory, &plan_.parked, memory + scratch);
   }
-  links_.use(arena_);
-  links_.set_hash(hash_of_schedule(schedule_));
+  TRIREME_RETURN_IF_ERROR(places_.use(arena_, mail, hash_of_schedule(schedule_)));
   TRIREME_RETURN_IF_ERROR(exchange_.allocate());
   return outcome_.allocate();
 }
@@ -504,9 +531,8 @@ Status PipelineTrainer::info(trireme_trainer_info* out) const {
   out->stretches = 1;
   out->planned_stretch_bytes = plan_.slots;
   out->planned_gradient_bytes = plan_.sent_bytes;
-  out->planned_parameter_gradient_bytes =
-      plan_.parked_bytes + gradients_.own_bytes() + sums_.sum_bytes();
-  out->planned_exchange_bytes = exchange_.planned_bytes() + outcome_.planned_bytes();
+  out->planned_parameter_gradient_bytes = parameter_gradient_bytes();
+  out->planned_exchange_bytes = exchange_bytes();
   out->allocated_bytes =
       (arena_ ? arena_->bytes() : 0) + exchange_.allocated_bytes() + outcome_.allocated_bytes();
   out->largest_bytes = out->least_bytes = plan_.slots + plan_.sent_bytes;

@@ -14,6 +14,7 @@
 #include "parallel/executor/layer_times.hpp"
 #include "parallel/executor/links.hpp"
 #include "parallel/executor/outcome.hpp"
+#include "parallel/executor/places.hpp"
 #include "parallel/executor/plan.hpp"
 #include "parallel/pipeline/schedule.hpp"
 #include "trainer/gaps.hpp"
@@ -55,15 +56,7 @@ class PipelineTrainer final : public strategies::StepCaller {
                      std::vector<strategies::LayerCost>* out) override;
 
  private:
-  // A stage of a micro-batch that an action is about.
-  struct Cell {
-    const StageShape* shape = nullptr;
-    const StageLayout* layout = nullptr;
-    std::uint32_t micro_batch = 0;
-    bool present = false;  // this rank has a part in the micro-batch
-    char* activations = nullptr;
-    char* gradients = nullptr;
-  };
+  using Cell = StagePlaces::Cell;
 
   PipelineTrainer(const std::shared_ptr<strategies::Optimizer>& optimizer,
                   std::vector<Layer> layers, PipelineTrainerOptions options);
@@ -76,6 +69,9 @@ class PipelineTrainer final : public strategies::StepCaller {
   Status agree_everywhere(const std::vector<sharding::Fact>& pipeline,
                           const std::vector<sharding::Fact>& model, Status own) const;
   Status exchange_sizes(std::vector<StageShape>* stages);
+  std::uint64_t parameter_gradient_bytes() const;
+  std::uint64_t exchange_bytes() const;
+  Status check_limit() const;
   Status allocate();
   void prepare_calls();
 
@@ -91,7 +87,6 @@ class PipelineTrainer final : public strategies::StepCaller {
     return micro_batch * world_size() + rank();
   }
   std::uint32_t own_micro_batches() const;
-  Cell cell(std::uint32_t stage, std::uint32_t micro_batch) const;
   bool computes(const Cell& cell) const {
     return cell.present && !stopped_ && failure_.kind == strategies::LayerFailure::none;
   }
@@ -99,10 +94,6 @@ class PipelineTrainer final : public strategies::StepCaller {
   Status send(const pipeline::Action& action, StageDirection direction);
   Status forward(const pipeline::Action& action);
   Status backward(const pipeline::Action& action);
-  // The place of the gradient of the stage's input; null for the first stage.
-  Status find_input_gradient(const Cell& cell, char** out);
-  char* sent_gradient(std::uint32_t stage, std::uint32_t micro_batch) const;
-
   Status gather(std::uint64_t layer);
   Status release(std::uint64_t layer);
   void fill_call(const Cell& cell, std::uint64_t place, char* input_gradient);
@@ -127,9 +118,9 @@ class PipelineTrainer final : public strategies::StepCaller {
   GradientSums sums_;
   strategies::PassExchange exchange_;
   strategies::Link link_;  // along the pipeline
-  StageLinks links_{link_};
   PipelineOutcome outcome_;
   ExecutorPlan plan_;
+  StagePlaces places_{schedule_, link_, plan_};
   std::shared_ptr<Memory> arena_;
   std::vector<const void*> parameters_;
   std::vector<std::uint64_t> counts_;

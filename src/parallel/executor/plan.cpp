@@ -26,14 +26,15 @@ std::uint64_t FirstFit::take(std::uint64_t bytes) {
 
 namespace {
 
-StageLayout lay_out(const StageShape& shape, const std::vector<strategies::LayerBytes>& layers) {
+StageLayout lay_out(const StageShape& shape, const std::vector<strategies::LayerBytes>& layers,
+                    std::uint64_t header_bytes) {
   StageLayout layout;
   std::uint64_t at = 0;
-  const auto put = [&at](std::uint64_t bytes, bool has_header) {
-    if (has_header) at += kHeaderBytes;
+  const auto put = [&at, header_bytes](std::uint64_t bytes, bool has_header) {
+    if (has_header) at += header_bytes;
     return std::exchange(at, at + activation_piece(bytes));
   };
-  if (!shape.begins) layout.input = put(shape.input_bytes, true);
+  if (!shape.begins && !shape.input_in_place) layout.input = put(shape.input_bytes, true);
   layout.output = layout.input;  // of a stage without layers
   layout.layers.resize(shape.layer_count);
   for (std::uint64_t i = 0; i < shape.layer_count; ++i) {
@@ -43,7 +44,7 @@ StageLayout lay_out(const StageShape& shape, const std::vector<strategies::Layer
     layout.layers[i].saved = put(bytes.saved, false);
   }
   layout.bytes = std::exchange(at, 0);
-  if (!shape.ends) layout.gradient = put(shape.output_bytes, true);
+  if (!shape.ends && !shape.gradient_in_place) layout.gradient = put(shape.output_bytes, true);
   // Backward for the weights needs all of them. Else two neighbours have theirs at a time.
   std::uint64_t turns[2] = {};
   std::uint64_t largest[2] = {};
@@ -62,6 +63,32 @@ StageLayout lay_out(const StageShape& shape, const std::vector<strategies::Layer
   if (shape.layer_count > 0) layout.layers.back().gradient = layout.gradient;
   layout.gradient_bytes = at;
   return layout;
+}
+
+// Whether a rank is done with each gradient of the stage's output before it receives the next one.
+bool takes_gradients_in_turn(const Schedule& schedule, std::uint32_t stage) {
+  bool waits = false;
+  for (const Action& action : schedule.of(schedule.rank_of[stage])) {
+    if (action.stage != stage) continue;
+    if (pipeline::is_backward(action.kind)) waits = false;
+    if (action.kind == TRIREME_PIPELINE_KIND_RECV_B && std::exchange(waits, true)) return false;
+  }
+  return true;
+}
+
+// W reads the input of its stage, too, and the gradient of its output. Their sender may need the
+// memory earlier: no action of another rank waits for a W. B has no such half. It comes before
+// backward of the stage before, so that no sender waits for the memory of an output. A stage
+// without layers copies.
+void find_in_place(const Schedule& schedule, StageShape* shape) {
+  if (shape->layer_count == 0) return;
+  for (const Action& action : schedule.of(schedule.rank_of[shape->stage])) {
+    const bool half = action.kind == TRIREME_PIPELINE_KIND_W && action.stage == shape->stage;
+    if (half && shape->split) return;
+  }
+  shape->input_in_place = !shape->begins && schedule.crosses(shape->stage - 1);
+  shape->gradient_in_place =
+      schedule.crosses(shape->stage) && takes_gradients_in_turn(schedule, shape->stage);
 }
 
 // Whether each SEND_B follows the I or B that computes its gradient.
@@ -195,23 +222,27 @@ class Planner final : public GradientWay {
 
 }  // namespace
 
-ExecutorPlan plan_execution(const Schedule& schedule, std::uint32_t rank,
+ExecutorPlan plan_execution(const Schedule& schedule, std::uint32_t rank, bool one_memory,
                             std::vector<StageShape> stages,
                             const std::vector<strategies::LayerBytes>& layers,
                             const std::vector<bool>& split_layers,
                             const std::vector<std::uint64_t>& gradients, bool by_pass) {
   ExecutorPlan plan;
+  if (one_memory) plan.header_bytes = 0;
   plan.micro_batches = schedule.micro_batches;
   plan.stages = std::move(stages);
   plan.local.resize(schedule.stages());
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
     plan.local[plan.stages[i].stage] = static_cast<std::uint32_t>(i);
-    plan.layouts.push_back(lay_out(plan.stages[i], layers));
+    if (one_memory) find_in_place(schedule, &plan.stages[i]);
+    plan.layouts.push_back(lay_out(plan.stages[i], layers, plan.header_bytes));
   }
   const auto list = schedule.of(rank);
   plan.actions.assign(list.begin(), list.end());
   plan.places.resize(plan.stages.size() * plan.micro_batches);
   plan.sent_places = waiting_messages(schedule);
+  // The receiver reads one more in place.
+  if (one_memory && plan.sent_places < plan.micro_batches) ++plan.sent_places;
   Planner(schedule, split_layers, gradients, by_pass, &plan).run();
   for (const StageShape& shape : plan.stages) {
     plan.sent.push_back(plan.slots + plan.sent_bytes);

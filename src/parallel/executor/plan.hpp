@@ -22,9 +22,12 @@ struct StageShape {
   std::uint64_t output_bytes = 0;
   bool split = false;                 // a layer has backward_weight
   bool begins = false, ends = false;  // the model
+  // Whether layers read the stage's input, and the gradient of its output, where their senders have
+  // them. Else they are copied here.
+  bool input_in_place = false, gradient_in_place = false;
 };
 
-// Offsets within the place of one micro-batch. A header lies in front of what is sent.
+// Offsets within the place of one micro-batch. A header lies in front of what a message carries.
 struct StageLayout {
   struct Layer {
     std::uint64_t output = 0, saved = 0;
@@ -33,7 +36,7 @@ struct StageLayout {
   std::vector<Layer> layers{};
   std::uint64_t input = 0, output = 0;  // `output`: of the stage
   std::uint64_t bytes = 0;              // of activations
-  std::uint64_t gradient = 0;           // of the stage's output
+  std::uint64_t gradient = 0;           // of the stage's output, unless that is in place
   std::uint64_t gradient_bytes = 0;     // of all gradients
 };
 
@@ -62,6 +65,7 @@ struct ExecutorPlan {
   std::vector<Place> places{};  // by stage of this rank, then by micro-batch
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> parked{};  // gradients
   std::uint32_t micro_batches = 0;
+  std::uint64_t header_bytes = kHeaderBytes;  // in front of what is sent
   // Gradients of a stage's input that may wait for their receiver.
   std::uint32_t sent_places = 1;
   std::vector<std::uint64_t> sent{};  // by stage of this rank: the first of these places
@@ -70,17 +74,21 @@ struct ExecutorPlan {
   std::uint64_t slots = 0, sent_bytes = 0, parked_bytes = 0;
 
   const Place& place(std::uint32_t stage, std::uint32_t micro_batch) const {
-    return places[std::uint64_t{local[stage]} * micro_batches + micro_batch];
+    return places[index(stage, micro_batch)];
+  }
+  std::uint64_t index(std::uint32_t stage, std::uint32_t micro_batch) const {
+    return std::uint64_t{local[stage]} * micro_batches + micro_batch;
   }
   std::uint64_t bytes() const { return slots + sent_bytes + parked_bytes; }
   std::uint64_t sent_stride(std::uint32_t stage) const {
-    return strategies::activation_piece(kHeaderBytes + stages[local[stage]].input_bytes);
+    return strategies::activation_piece(header_bytes + stages[local[stage]].input_bytes);
   }
 };
 
 // `layers`: this rank's, by its list; `gradients`: bytes of each layer's gradients. `by_pass`: as
-// GradientOrder has it. The schedule names its messages, and is valid.
-ExecutorPlan plan_execution(const pipeline::Schedule& schedule, std::uint32_t rank,
+// GradientOrder has it. `one_memory`: stages may read what they receive where its sender has it.
+// The schedule names its messages, and is valid.
+ExecutorPlan plan_execution(const pipeline::Schedule& schedule, std::uint32_t rank, bool one_memory,
                             std::vector<StageShape> stages,
                             const std::vector<strategies::LayerBytes>& layers,
                             const std::vector<bool>& split_layers,

@@ -380,7 +380,10 @@ namespace Trireme
         /// </summary>
         public ulong PlannedParameterGradientBytes;
 
-        /// <summary>Bytes in which ranks tell each other their losses and failures.</summary>
+        /// <summary>
+        /// Bytes in which ranks tell each other their losses and failures. With a pipeline whose
+        /// ranks share memory also the headers of its messages, 64 bytes each.
+        /// </summary>
         public ulong PlannedExchangeBytes;
 
         /// <summary>Sum of all planned bytes, counted where memory is allocated.</summary>

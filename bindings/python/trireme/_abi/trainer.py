@@ -292,7 +292,8 @@ class trireme_trainer_info(Structure):
         # for the layer that needs the most. With a pipeline also the sums over micro-batches, and
         # gradients that wait for those of an earlier micro-batch.
         ("planned_parameter_gradient_bytes", c_uint64),
-        # Bytes in which ranks tell each other their losses and failures.
+        # Bytes in which ranks tell each other their losses and failures. With a pipeline whose
+        # ranks share memory also the headers of its messages, 64 bytes each.
         ("planned_exchange_bytes", c_uint64),
         # Sum of all planned bytes, counted where memory is allocated.
         ("allocated_bytes", c_uint64),

@@ -86,7 +86,9 @@
 //!   But the model fails if norm_ranks or the mesh have ranks beyond these ("tensor", "context").
 //! * A rank that fails otherwise, or dies, makes the models of all these ranks fail.
 //! * The trainer sums up gradients of micro-batches in memory of its own, beside that of the model.
-//!   trireme_trainer_info tells its bytes. memory_limit_bytes of the model does not count it.
+//!   trireme_trainer_info tells its bytes, and memory_limit_bytes of the model counts them.
+//! * Ranks that share memory read outputs and gradients where the rank before, or after, has them.
+//!   A layer may read its `input` and `output_gradient` there, and must not write to them.
 //! * A SEND_B may come later than the I or B that computes its gradient. Then each micro-batch has
 //!   memory of its own for it, and otherwise as few as the schedule needs.
 //!
@@ -370,7 +372,8 @@ structs! {
         /// room for the layer that needs the most. With a pipeline also the sums over
         /// micro-batches, and gradients that wait for those of an earlier micro-batch.
         planned_parameter_gradient_bytes: u64,
-        /// Bytes in which ranks tell each other their losses and failures.
+        /// Bytes in which ranks tell each other their losses and failures. With a pipeline whose
+        /// ranks share memory also the headers of its messages, 64 bytes each.
         planned_exchange_bytes: u64,
         /// Sum of all planned bytes, counted where memory is allocated.
         allocated_bytes: u64,
@@ -432,7 +435,8 @@ extern "C" {
     ///   lives on.
     /// * `TRIREME_ERROR_OUT_OF_MEMORY`: Host memory has run out. Or, on all ranks,
     ///   activation_budget_bytes or offload.buffer_bytes is too small; the message names the least
-    ///   that works. The model lives on.
+    ///   that works. Or, with a pipeline, the sums over micro-batches and the exchange with other
+    ///   ranks do not fit in memory_limit_bytes of the model. The model lives on.
     /// * `TRIREME_ERROR_SYSTEM`: On this rank or another no file can be made in offload.path, or it
     ///   has no room. The message says how much is needed and how much is free. The model lives on.
     /// * `TRIREME_ERROR_UNSUPPORTED`: `options` or a layer sets a field newer than this library. Or

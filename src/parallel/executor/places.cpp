@@ -1,0 +1,128 @@
+#include "parallel/executor/places.hpp"
+
+#include <utility>
+
+namespace trireme::parallel {
+
+std::uint64_t StagePlaces::mail_bytes() const {
+  return has_one_memory() ? StageMail::planned_bytes(schedule_, link_.rank()) : 0;
+}
+
+Status StagePlaces::use(std::shared_ptr<Memory> arena, std::uint64_t mail,
+                        std::uint64_t hash_of_schedule) {
+  arena_ = std::move(arena);
+  in_place_.resize(plan_.places.size());
+  if (has_one_memory()) {
+    mail_ = std::make_unique<StageMail>(link_, schedule_);
+    TRIREME_RETURN_IF_ERROR(mail_->use(arena_, mail));
+  }
+  links_.use(arena_, mail_.get());
+  links_.set_hash(hash_of_schedule);
+  return Status::success();
+}
+
+void StagePlaces::begin_pass(const Pass& pass) {
+  pass_ = pass;
+  links_.begin_pass();
+  in_place_.assign(in_place_.size(), {});
+}
+
+StagePlaces::Cell StagePlaces::cell(std::uint32_t stage, std::uint32_t micro_batch) const {
+  const ExecutorPlan::Place& place = plan_.place(stage, micro_batch);
+  const InPlace& there = in_place_[plan_.index(stage, micro_batch)];
+  char* const memory = arena_ ? static_cast<char*>(arena_->data()) : nullptr;
+  Cell cell;
+  cell.shape = &plan_.stages[plan_.local[stage]];
+  cell.layout = &plan_.layouts[plan_.local[stage]];
+  cell.micro_batch = micro_batch;
+  cell.present = micro_batch < pass_.micro_batches;
+  cell.activations = memory + place.activations;
+  cell.gradients = memory + place.gradients;
+  cell.input = there.input != nullptr ? there.input : cell.activations + cell.layout->input;
+  cell.output_gradient = there.output_gradient != nullptr ? there.output_gradient
+                                                          : cell.gradients + cell.layout->gradient;
+  return cell;
+}
+
+Status StagePlaces::claim_activations(const Cell& cell) {
+  return links_.claim(cell.activations, cell.layout->bytes);
+}
+
+Status StagePlaces::claim_gradients(const Cell& cell) {
+  return links_.claim(cell.gradients, cell.layout->gradient_bytes);
+}
+
+char* StagePlaces::sent_gradient(const Cell& from) const {
+  const std::uint32_t stage = from.shape->stage;
+  return static_cast<char*>(arena_->data()) + plan_.sent[plan_.local[stage]] +
+         plan_.place(stage, from.micro_batch).sent * plan_.sent_stride(stage) + plan_.header_bytes;
+}
+
+Status StagePlaces::find_input_gradient(const Cell& here, char** out) {
+  const std::uint32_t stage = here.shape->stage;
+  *out = nullptr;
+  if (here.shape->begins) return Status::success();
+  if (schedule_.crosses(stage - 1)) {
+    *out = sent_gradient(here);
+    return links_.claim(*out - plan_.header_bytes, plan_.sent_stride(stage));
+  }
+  const Cell before = cell(stage - 1, here.micro_batch);
+  *out = before.gradients + before.layout->gradient;
+  return claim_gradients(before);
+}
+
+StageMessage StagePlaces::message_of(StageDirection direction, std::uint32_t sender,
+                                     std::uint32_t micro_batch, std::uint64_t bytes) const {
+  StageMessage message;
+  message.direction = direction;
+  message.trains = pass_.trains;
+  message.step = pass_.step;
+  message.stage = sender;
+  message.micro_batch = micro_batch;
+  message.bytes = bytes;
+  return message;
+}
+
+StageMessage StagePlaces::received(const Cell& to, StageDirection direction) const {
+  const bool forward = direction == StageDirection::forward;
+  return message_of(direction, forward ? to.shape->stage - 1 : to.shape->stage + 1, to.micro_batch,
+                    forward ? to.shape->input_bytes : to.shape->output_bytes);
+}
+
+Status StagePlaces::receive(const Cell& to, StageDirection direction, StageNews* news) {
+  const bool forward = direction == StageDirection::forward;
+  TRIREME_RETURN_IF_ERROR(forward ? claim_activations(to) : claim_gradients(to));
+  const StageMessage message = received(to, direction);
+  const std::uint32_t from = schedule_.rank_of[message.stage];
+  if (forward ? to.shape->input_in_place : to.shape->gradient_in_place) {
+    InPlace& here = in_place_[plan_.index(to.shape->stage, to.micro_batch)];
+    return links_.receive_in_place(message, from, news,
+                                   forward ? &here.input : &here.output_gradient);
+  }
+  char* const data =
+      forward ? to.activations + to.layout->input : to.gradients + to.layout->gradient;
+  return links_.receive(message, data, from, news);
+}
+
+Status StagePlaces::send(const Cell& from, StageDirection direction, const StageNews& news) {
+  const bool forward = direction == StageDirection::forward;
+  const std::uint32_t stage = from.shape->stage;
+  const StageMessage message =
+      message_of(direction, stage, from.micro_batch,
+                 forward ? from.shape->output_bytes : from.shape->input_bytes);
+  char* const data = forward ? from.activations + from.layout->output : sent_gradient(from);
+  return links_.send(message, news, data, schedule_.rank_of[forward ? stage + 1 : stage - 1]);
+}
+
+Status StagePlaces::give_back(const Cell& cell) {
+  InPlace& there = in_place_[plan_.index(cell.shape->stage, cell.micro_batch)];
+  if (std::exchange(there.input, nullptr) != nullptr) {
+    TRIREME_RETURN_IF_ERROR(links_.release(received(cell, StageDirection::forward)));
+  }
+  if (std::exchange(there.output_gradient, nullptr) != nullptr) {
+    TRIREME_RETURN_IF_ERROR(links_.release(received(cell, StageDirection::backward)));
+  }
+  return Status::success();
+}
+
+}  // namespace trireme::parallel

@@ -1,0 +1,85 @@
+// StagePlaces: the place of each stage of a micro-batch, here or in the memory of its sender. It
+// sends and receives the messages of these places.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "exchange/storage.hpp"
+#include "parallel/executor/links.hpp"
+#include "parallel/executor/mail.hpp"
+#include "parallel/executor/plan.hpp"
+#include "parallel/pipeline/schedule.hpp"
+
+namespace trireme::parallel {
+
+class StagePlaces {
+ public:
+  // A stage of a micro-batch that an action is about.
+  struct Cell {
+    const StageShape* shape = nullptr;
+    const StageLayout* layout = nullptr;
+    std::uint32_t micro_batch = 0;
+    bool present = false;  // this rank has a part in the micro-batch
+    char* activations = nullptr;
+    char* gradients = nullptr;
+    const char* input = nullptr;            // of the stage, here or in place
+    const char* output_gradient = nullptr;  // the same
+  };
+  // Of one pass.
+  struct Pass {
+    bool trains = false;
+    std::uint64_t step = 0;
+    std::uint32_t micro_batches = 0;  // of this rank
+  };
+
+  // The three live as long as this. The plan is made later.
+  StagePlaces(const pipeline::Schedule& schedule, strategies::Link& link, const ExecutorPlan& plan)
+      : schedule_(schedule), link_(link), plan_(plan) {}
+
+  // Whether all ranks share memory: once they have met.
+  bool has_one_memory() const { return link_.communicator->one_memory().is_there; }
+  std::uint64_t mail_bytes() const;
+  // The plan is made. `arena` begins with its bytes, and has those of the mail at `mail`.
+  Status use(std::shared_ptr<Memory> arena, std::uint64_t mail, std::uint64_t hash_of_schedule);
+  // Collective, see StageMail.
+  Status meet() { return mail_ == nullptr ? Status::success() : mail_->meet(); }
+
+  void begin_pass(const Pass& pass);
+  Status drain() { return links_.drain(); }
+  void drop() { links_.drop(); }
+
+  Cell cell(std::uint32_t stage, std::uint32_t micro_batch) const;
+  // Waits until no message is read from these places.
+  Status claim_activations(const Cell& cell);
+  Status claim_gradients(const Cell& cell);
+  // The place of the gradient of the stage's input, claimed; null for the first stage.
+  Status find_input_gradient(const Cell& cell, char** out);
+  Status receive(const Cell& to, StageDirection direction, StageNews* news);
+  Status send(const Cell& from, StageDirection direction, const StageNews& news);
+  // Tells the senders that the stage is done with their memory.
+  Status give_back(const Cell& cell);
+
+ private:
+  struct InPlace {
+    const char* input = nullptr;
+    const char* output_gradient = nullptr;
+  };
+
+  char* sent_gradient(const Cell& cell) const;
+  StageMessage message_of(StageDirection direction, std::uint32_t sender, std::uint32_t micro_batch,
+                          std::uint64_t bytes) const;
+  StageMessage received(const Cell& to, StageDirection direction) const;
+
+  const pipeline::Schedule& schedule_;
+  strategies::Link& link_;
+  const ExecutorPlan& plan_;
+  std::shared_ptr<Memory> arena_;
+  std::unique_ptr<StageMail> mail_;  // null: ranks do not share memory
+  StageLinks links_{link_};
+  Pass pass_;
+  std::vector<InPlace> in_place_;  // by index of the plan
+};
+
+}  // namespace trireme::parallel

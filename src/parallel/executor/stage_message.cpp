@@ -1,0 +1,32 @@
+#include "parallel/executor/stage_message.hpp"
+
+namespace trireme::parallel {
+
+StageHeader header_of(const StageMessage& message, const StageNews& news, std::uint64_t hash) {
+  StageHeader header;
+  header.flags = (news.failed ? StageHeader::kFailed : 0u) | (news.gaps ? StageHeader::kGaps : 0u) |
+                 (message.trains ? StageHeader::kTrains : 0u);
+  header.direction = static_cast<std::uint32_t>(message.direction);
+  header.stage = message.stage;
+  header.micro_batch = message.micro_batch;
+  header.step = message.step;
+  header.hash = hash;
+  header.bytes = news.failed ? 0 : message.bytes;
+  return header;
+}
+
+StageNews news_of(const StageHeader& header) {
+  return {(header.flags & StageHeader::kFailed) != 0, (header.flags & StageHeader::kGaps) != 0};
+}
+
+std::string text_of_header(const StageHeader& header) {
+  const bool forward = header.direction == static_cast<std::uint32_t>(StageDirection::forward);
+  const bool trains = (header.flags & StageHeader::kTrains) != 0;
+  return std::string(forward ? "the output" : "the gradient for the input") + " of stage " +
+         std::to_string(header.stage) + " in micro-batch " + std::to_string(header.micro_batch) +
+         " of " + (trains ? "step " : "an evaluation after step ") +
+         std::to_string(header.step + (trains ? 1 : 0)) + " with " + std::to_string(header.bytes) +
+         " bytes";
+}
+
+}  // namespace trireme::parallel
