@@ -175,16 +175,6 @@ Status StateRanges::write_part(std::uint64_t index, Range part, const char* data
   return status;
 }
 
-std::uint64_t StateRanges::drawn_by(std::uint64_t parameter) const {
-  return drawn_by_.empty() ? shard_.registry().parameters()[parameter].common_number
-                           : drawn_by_[parameter];
-}
-
-void StateRanges::draw_by(std::vector<std::uint64_t> numbers) {
-  drawn_by_ = std::move(numbers);
-  for (Piece& piece : state_.pieces()) piece.common_number = drawn_by_[piece.parameter];
-}
-
 Status StateRanges::check_no_copies() const {
   for (const StateRange& range : ranges_) TRIREME_RETURN_IF_ERROR(check_no_copy(range));
   return Status::success();

@@ -28,10 +28,6 @@ class StateRanges {
   // the range.
   Status read_part(std::uint64_t index, sharding::Range part, char* data) const;
   Status write_part(std::uint64_t index, sharding::Range part, const char* data);
-  // The number by which a parameter draws its random numbers. It keeps it in another model, where
-  // the caller sets those of all parameters.
-  std::uint64_t drawn_by(std::uint64_t parameter) const;
-  void draw_by(std::vector<std::uint64_t> numbers);
   // Whether all ranges can be written now.
   Status check_no_copies() const;
   // Gives the vectors that their owners have written to all ranks. Collective, in the user's
@@ -49,7 +45,6 @@ class StateRanges {
   ShardState& state_;
   const UpdateRule* rule_ = nullptr;
   std::vector<StateRange> ranges_;
-  std::vector<std::uint64_t> drawn_by_;  // by parameter; empty: as the registry has them
 };
 
 }  // namespace trireme::strategies

@@ -140,7 +140,7 @@ Status MuonRule::gather(const Matrix& matrix, const void* data) {
   Operation operation = in_place(link, link.gathers, OperationKind::all_reduce,
                                  size == sizeof(float) ? TRIREME_DTYPE_I32 : TRIREME_DTYPE_I64,
                                  whole.data(), matrix.rows * matrix.columns, whole.memory());
-  operation.agreement = parameter.common_number;
+  operation.agreement = parameter.draw_key;
   operation.agreement_name = "matrix";
   TRIREME_FAILPOINT("step", "before_matrices");
   return shard_.axes().run_along(matrix.axis, std::move(operation));

@@ -176,11 +176,7 @@ std::vector<StateParameter> moved_parameters(const std::vector<StateTable>& tabl
     for (const StateParameter& each : table.from.parameters) known.emplace(each.name, &each);
   }
   std::vector<StateParameter> parameters = tables[rank].to.parameters;
-  for (StateParameter& each : parameters) {
-    const StateParameter& before = *known.at(each.name);
-    each.steps = before.steps;
-    each.drawn = before.drawn;
-  }
+  for (StateParameter& each : parameters) each.steps = known.at(each.name)->steps;
   return parameters;
 }
 

@@ -26,7 +26,7 @@ struct StateMove {
 Status plan_moves(const std::vector<StateTable>& tables, std::uint32_t rank,
                   std::vector<StateMove>* out);
 
-// The parameters of a rank's new layout, with steps and numbers of the old one. After
+// The parameters of a rank's new layout, with steps of the old one. After
 // plan_moves().
 std::vector<StateParameter> moved_parameters(const std::vector<StateTable>& tables,
                                              std::uint32_t rank);

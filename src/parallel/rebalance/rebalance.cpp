@@ -42,7 +42,7 @@ StateList list_of(Optimizer& optimizer, const std::vector<std::uint64_t>& parame
     const std::uint64_t steps = parameter_steps.empty() ? 0 : parameter_steps[i];
     list.parameters.push_back(
         {each.name, dtype_name(each.dtype) + (" of shape " + sharding::shape_text(each.shape)),
-         steps, optimizer.ranges().drawn_by(i)});
+         steps});
   }
   for (std::uint64_t i = 0; i < optimizer.ranges().count(); ++i) {
     trireme_state_range range = TRIREME_STATE_RANGE_INIT;
@@ -353,20 +353,15 @@ Status Rebalance::exchange(const std::vector<StateMove>* out, std::uint32_t to,
 
 // Within each new model: copies of all ranges, and the counters.
 Status Rebalance::restore(Status ready) {
-  std::vector<std::uint64_t> steps, drawn;
-  for (const StateParameter& each : parameters_) {
-    steps.push_back(each.steps);
-    drawn.push_back(each.drawn);
-  }
+  std::vector<std::uint64_t> steps;
+  for (const StateParameter& each : parameters_) steps.push_back(each.steps);
   trireme_optimizer_counters& counters = counted_.counters;
   if (!counted_.parameter_steps.empty()) {
     counters.parameter_steps = steps.data();
     counters.parameter_count = steps.size();
   }
   if (ready.ok()) ready = failpoint("rebalance", "before_restore");
-  TRIREME_RETURN_IF_ERROR(to_->restore(&counters, std::move(ready)));
-  to_->ranges().draw_by(std::move(drawn));
-  return Status::success();
+  return to_->restore(&counters, std::move(ready));
 }
 
 }  // namespace trireme::parallel

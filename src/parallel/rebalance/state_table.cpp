@@ -24,7 +24,6 @@ void put(std::string* out, const StateList& list) {
     put(out, parameter.name);
     put(out, parameter.shape);
     put(out, parameter.steps);
-    put(out, parameter.drawn);
   }
   put(out, list.rows.size());
   for (const StateRow& row : list.rows) {
@@ -61,12 +60,10 @@ class TableReader {
   }
   bool list(StateList* out) {
     std::uint64_t parameters = 0, rows = 0;
-    if (!count(4 * sizeof(std::uint64_t), &parameters)) return false;
+    if (!count(3 * sizeof(std::uint64_t), &parameters)) return false;
     out->parameters.resize(parameters);
     for (StateParameter& each : out->parameters) {
-      if (!text(&each.name) || !text(&each.shape) || !number(&each.steps) || !number(&each.drawn)) {
-        return false;
-      }
+      if (!text(&each.name) || !text(&each.shape) || !number(&each.steps)) return false;
     }
     if (!count(6 * sizeof(std::uint64_t), &rows)) return false;
     out->rows.resize(rows);

@@ -23,7 +23,6 @@ struct StateParameter {
   std::string name;
   std::string shape;        // in words, with the type
   std::uint64_t steps = 0;  // in which it had a gradient, if the optimizer counts them
-  std::uint64_t drawn = 0;  // the number by which it draws its random numbers
 };
 
 // A model with its optimizer.

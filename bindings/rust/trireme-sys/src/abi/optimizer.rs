@@ -113,8 +113,8 @@
 //! The part that is cut off is the probability of rounding away from 0. On average, small steps are
 //! not lost.
 //!
-//! * The draw for an element depends only on rounding_seed, step t, the number of the parameter,
-//!   and the number of the element in it. So the bits are as reproducible as without.
+//! * The draw for an element depends only on rounding_seed, step t, the name of the parameter, and
+//!   the number of the element in it. So the bits are as reproducible as without.
 //! * inf and NaN stay. Beyond the range of bf16, p becomes inf, as with rounding to nearest.
 //!
 //! Loss scale (Micikevicius et al. 2018, arXiv 1710.03740): in a backward pass in f16, small
