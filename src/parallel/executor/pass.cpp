@@ -55,8 +55,6 @@ Status PipelineTrainer::pass(void* batch, bool trains, double* out_loss) {
     measured_steps_ += trains ? 1 : 0;
     return status;
   }
-  links_.drop();
-  if (status.ok()) return status;
   places_.drop();
   // The failure was told as data to all ranks of the model and of the pipeline. Further models of
   // norm_ranks may go on.

@@ -12,7 +12,6 @@
 #include "exchange/storage.hpp"
 #include "parallel/executor/gradient_sums.hpp"
 #include "parallel/executor/layer_times.hpp"
-#include "parallel/executor/links.hpp"
 #include "parallel/executor/outcome.hpp"
 #include "parallel/executor/places.hpp"
 #include "parallel/executor/plan.hpp"
