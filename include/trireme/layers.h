@@ -149,6 +149,8 @@ typedef struct trireme_linear_info {
     /** Bytes of the memory that all layers of the tensor object share, as far as this one needs it.
      */
     uint64_t workspace_bytes;
+    /** Rows that are multiplied and exchanged at a time; the last ones may be fewer. */
+    uint64_t tile_rows;
     /** Bytes of this rank that peers read in a forward pass. */
     uint64_t forward_bytes;
     /** The same in a pass of trireme_linear_backward_input(). */
@@ -489,6 +491,8 @@ typedef struct trireme_mlp_info {
     /** Bytes of the memory that all layers of the tensor object share, as far as this one needs it.
      */
     uint64_t workspace_bytes;
+    /** Rows that are multiplied and exchanged at a time; the last ones may be fewer. */
+    uint64_t tile_rows;
     /** Bytes of this rank that peers read in a forward pass. */
     uint64_t forward_bytes;
     /** The same in a pass of trireme_mlp_backward_input(). */

@@ -166,8 +166,13 @@ typedef struct trireme_tensor_options {
      * of an extent E holds [iE/G, (i+1)E/G). Default: 0, one block for each rank.
      */
     uint32_t blocks;
-    /** Must be 0. */
-    uint32_t reserved;
+    /**
+     * Layers multiply so many rows at a time, and exchange them while they multiply the next ones.
+     * All ranks give the same number. Above the rows of a layer it means all of them. Products of
+     * fewer rows may have other bits: see docs/tensor.md. Default: 0, all rows where ranks share
+     * memory; else 256 or more, but all rows with `blocks`, unless the provider is BUILTIN.
+     */
+    uint32_t row_tile;
     /** Longest time of a pass, in nanoseconds. Default: the communicator's timeout. */
     uint64_t timeout_ns;
     /** The provider of products. Default: NULL, none; then no layer can be made. */

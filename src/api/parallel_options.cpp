@@ -178,6 +178,7 @@ Status read_tensor(const trireme_parallel_options& options, ParallelWish* out) {
   TRIREME_RETURN_IF_ERROR(read_optional(options.tensor_options, "options.tensor_options", &tensor));
   out->layout.facts.push_back({"options.tensor_options.blocks", std::to_string(tensor.blocks)});
   out->layout.facts.push_back({"options.tensor_options.flags", std::to_string(tensor.flags)});
+  out->layout.facts.push_back({"options.tensor_options.row_tile", std::to_string(tensor.row_tile)});
   const std::int32_t ranks = out->layout.sizes[static_cast<std::size_t>(Axis::tensor)];
   if (tensor.blocks != 0 && tensor.blocks < static_cast<std::uint32_t>(ranks)) {
     return invalid_argument("options.tensor_options.blocks is " + std::to_string(tensor.blocks) +

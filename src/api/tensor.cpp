@@ -99,8 +99,8 @@ Status api::read_tensor_options(const trireme_tensor_options& options, const std
   TRIREME_RETURN_IF_ERROR(
       check_flags((what + ".flags").c_str(), options.flags,
                   TRIREME_TENSOR_FLAG_SEQUENCE | TRIREME_TENSOR_FLAG_KEEP_GATHERED));
-  TRIREME_RETURN_IF_ERROR(check_zero(what + ".reserved", options.reserved));
   out->blocks = options.blocks;
+  out->row_tile = options.row_tile;
   out->sequence = (options.flags & TRIREME_TENSOR_FLAG_SEQUENCE) != 0;
   out->keep_gathered = (options.flags & TRIREME_TENSOR_FLAG_KEEP_GATHERED) != 0;
   out->timeout_ns = options.timeout_ns;

@@ -25,11 +25,12 @@ static uint64_t sent_bytes(struct verdict *verdict, trireme_communicator *commun
 
 static void tell(struct verdict *verdict, const struct layer_spec *spec, const char *what) {
     char text[240];
-    snprintf(text, sizeof text,
-             "%s: kind %d, flags %u, tensor flags %u, %s %dx%d by %d, %u stretches, %u blocks",
-             what, (int)spec->kind, spec->flags, spec->tensor_flags,
-             trireme_dtype_name(spec->dtype), (int)spec->rows, (int)spec->input, (int)spec->output,
-             spec->stretches, spec->blocks);
+    snprintf(
+        text, sizeof text,
+        "%s: kind %d, flags %u, tensor flags %u, %s %dx%d by %d, %u stretches, %u blocks, tile %u",
+        what, (int)spec->kind, spec->flags, spec->tensor_flags, trireme_dtype_name(spec->dtype),
+        (int)spec->rows, (int)spec->input, (int)spec->output, spec->stretches, spec->blocks,
+        spec->row_tile);
     expect_failed(verdict, __FILE__, __LINE__, text);
 }
 
@@ -223,14 +224,16 @@ static void run_layers(trireme_communicator *communicator, int rank, void *conte
                                          {1, 1, 1},   {3, 6, 0}, {2, 0, 3}};
     trireme_tensor *tensor = NULL;
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  make_layer_tensor(communicator, spec.blocks, spec.tensor_flags, spec.gemm,
-                                    &tensor));
+                  make_tiled_tensor(communicator, spec.blocks, spec.tensor_flags, spec.gemm,
+                                    spec.row_tile, &tensor));
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; ++s) {
         for (int which = 0; which < 4; ++which) {
             static const trireme_dtype dtypes[] = {TRIREME_DTYPE_F32, TRIREME_DTYPE_F64,
                                                    TRIREME_DTYPE_BF16, TRIREME_DTYPE_F16};
             spec.dtype = dtypes[which];
             if (which > 1 && (spec.gemm == TRIREME_GEMM_KIND_LOADED || s > 1)) continue;
+            /* Tiles differ by rows: a long shape, a short one, and no rows at all. */
+            if (spec.row_tile != 0 && (s > 2 || which == 1 || which == 3)) continue;
             spec.rows = shapes[s][0];
             spec.input = shapes[s][1];
             spec.output = shapes[s][2];
@@ -248,10 +251,10 @@ static void run_layers(trireme_communicator *communicator, int rank, void *conte
     trireme_tensor_destroy(tensor);
 }
 
+static const uint32_t flags[] = {0, TRIREME_TENSOR_FLAG_SEQUENCE,
+                                 TRIREME_TENSOR_FLAG_SEQUENCE | TRIREME_TENSOR_FLAG_KEEP_GATHERED};
+
 static void run_all(trireme_gemm_kind gemm, const uint32_t *blocks, size_t block_count) {
-    static const uint32_t flags[] = {0, TRIREME_TENSOR_FLAG_SEQUENCE,
-                                     TRIREME_TENSOR_FLAG_SEQUENCE |
-                                         TRIREME_TENSOR_FLAG_KEEP_GATHERED};
     for (size_t w = 0; w < sizeof world_sizes / sizeof world_sizes[0]; ++w) {
         for (size_t b = 0; b < block_count; ++b) {
             if (blocks[b] != 0 && blocks[b] < (uint32_t)world_sizes[w]) continue;
@@ -290,11 +293,149 @@ static void without_blocks_each_rank_makes_one_product(void **state) {
     if (has_openblas()) run_all(TRIREME_GEMM_KIND_LOADED, none, 1);
 }
 
+/* All numbers of ranks with all tiles; flags and blocks in turn. */
+static void run_tiles(trireme_gemm_kind gemm, const uint32_t *tiles, size_t tile_count) {
+    for (size_t w = 0; w < sizeof world_sizes / sizeof world_sizes[0]; ++w) {
+        for (size_t t = 0; t < tile_count; ++t) {
+            if (sees_threads_alone() && (w + t) % 4 != 1) continue;
+            struct trial trial = {.spec = {.world_size = world_sizes[w],
+                                           .blocks = (w / 3 + t) % 2 == 0 ? 8 : 0,
+                                           .tensor_flags = flags[(w + t) % 3],
+                                           .row_tile = tiles[t],
+                                           .gemm = gemm}};
+            run_ranks(world_sizes[w], run_layers, &trial);
+            assert_verdicts(trial.verdicts, world_sizes[w]);
+        }
+    }
+}
+
+/* Tiles of 1 row; of 3 with a short one behind; of a row less and a row more than all. The oracle
+ * has no tiles: the built-in products do not depend on them. */
+static void tiles_change_no_bits(void **state) {
+    (void)state;
+    static const uint32_t tiles[] = {1, 3, 6, 8, UINT32_MAX};
+    run_tiles(TRIREME_GEMM_KIND_BUILTIN, tiles, 5);
+}
+
+/* The oracle calls OpenBLAS for the same tiles, in one process. */
+static void tiles_over_openblas_have_the_bits_of_one_process(void **state) {
+    (void)state;
+    static const uint32_t tiles[] = {1, 2, 16};
+    if (!has_openblas()) skip();
+    run_tiles(TRIREME_GEMM_KIND_LOADED, tiles, 3);
+}
+
+/* --- the plan of a layer ---------------------------------------------------------------------- */
+
+static uint64_t lines_of(uint64_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
+
+struct tile_case {
+    uint64_t rows;
+    uint32_t row_tile, blocks;
+    trireme_gemm_kind gemm;
+    uint64_t shared, apart; /* rows of a tile: where ranks share memory, and where not */
+};
+
+/* A row layer of f32 needs its summands: one set of each own block, or two if one is on its way. */
+static void plan_tiles(trireme_communicator *communicator, int rank, void *context) {
+    struct verdict *const verdict = &((struct trial *)context)->verdicts[rank];
+    const bool apart = ranks_use_transport() || ranks_use_network() || network_is_memory();
+    const struct tile_case cases[] = {
+        {10, 4, 0, TRIREME_GEMM_KIND_BUILTIN, 4, 4},
+        {10, 10, 8, TRIREME_GEMM_KIND_BUILTIN, 10, 10},
+        {10, 99, 0, TRIREME_GEMM_KIND_BUILTIN, 10, 10},
+        {0, 3, 0, TRIREME_GEMM_KIND_BUILTIN, 0, 0},
+        {10, 0, 0, TRIREME_GEMM_KIND_BUILTIN, 10, 10},
+        {511, 0, 0, TRIREME_GEMM_KIND_BUILTIN, 511, 511},
+        {515, 0, 0, TRIREME_GEMM_KIND_BUILTIN, 515, 258},
+        {515, 0, 8, TRIREME_GEMM_KIND_BUILTIN, 515, 258},
+        {9001, 0, 8, TRIREME_GEMM_KIND_BUILTIN, 9001, 1126},
+        {515, 0, 0, TRIREME_GEMM_KIND_LOADED, 515, 258},
+        /* One process has no tiles, and is promised the same bits. */
+        {515, 0, 8, TRIREME_GEMM_KIND_LOADED, 515, 515},
+        {515, 128, 8, TRIREME_GEMM_KIND_LOADED, 128, 128},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        const struct tile_case *const one = &cases[i];
+        if (one->gemm == TRIREME_GEMM_KIND_LOADED && !has_openblas()) continue;
+        trireme_tensor *tensor = NULL;
+        trireme_linear *linear = NULL;
+        trireme_linear_info info = TRIREME_LINEAR_INFO_INIT;
+        trireme_tensor_info share = TRIREME_TENSOR_INFO_INIT;
+        const struct layer_spec spec = {.kind = TRIREME_LINEAR_KIND_ROW,
+                                        .flags = TRIREME_LINEAR_FLAG_INPUT_SPLIT,
+                                        .rows = one->rows,
+                                        .input = 6,
+                                        .output = 8,
+                                        .stretches = 1,
+                                        .dtype = TRIREME_DTYPE_F32};
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      make_tiled_tensor(communicator, one->blocks, 0, one->gemm, one->row_tile,
+                                        &tensor));
+        const trireme_linear_options options = linear_options(&spec, "layer");
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_create(tensor, &options, &linear));
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_get_info(linear, &info));
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_tensor_get_info(tensor, &share));
+        const bool several = share.world_size > 1;
+        const uint64_t tile = apart && several ? one->apart : one->shared;
+        const uint64_t sets = apart && several && tile < one->rows ? 2 : 1;
+        EXPECT(verdict, info.tile_rows == tile);
+        EXPECT(verdict, info.workspace_bytes == sets * share.block_count * lines_of(tile * 8 * 4));
+        trireme_linear_destroy(linear);
+        trireme_tensor_destroy(tensor);
+    }
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+}
+
+static void tiles_are_planned(void **state) {
+    (void)state;
+    for (int ranks = 1; ranks <= 3; ++ranks) {
+        struct trial trial = {.spec = {.rows = 0}};
+        run_ranks(ranks, plan_tiles, &trial);
+        assert_verdicts(trial.verdicts, ranks);
+    }
+}
+
+/* Automatic tiles of 258 and 257 rows between ranks that are apart. The oracle has no tiles. */
+static void run_many_rows(trireme_communicator *communicator, int rank, void *context) {
+    struct trial *const trial = context;
+    struct verdict *const verdict = &trial->verdicts[rank];
+    struct layer_spec spec = trial->spec;
+    trireme_tensor *tensor = NULL;
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  make_layer_tensor(communicator, spec.blocks, spec.tensor_flags, spec.gemm,
+                                    &tensor));
+    spec.dtype = TRIREME_DTYPE_F32;
+    spec.rows = 515;
+    spec.input = 5;
+    spec.output = 7;
+    check_kinds(verdict, communicator, tensor, spec, rank);
+    trireme_tensor_destroy(tensor);
+}
+
+static void automatic_tiles_change_no_bits(void **state) {
+    (void)state;
+    for (uint32_t sequence = 0; sequence < 2; ++sequence) {
+        struct trial trial = {.spec = {.world_size = 3,
+                                       .blocks = 8,
+                                       .tensor_flags = sequence * TRIREME_TENSOR_FLAG_SEQUENCE,
+                                       .gemm = TRIREME_GEMM_KIND_BUILTIN}};
+        run_ranks(3, run_many_rows, &trial);
+        assert_verdicts(trial.verdicts, 3);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(builtin_layers_have_the_bits_of_one_process),
         cmocka_unit_test(layers_over_openblas_have_the_bits_of_one_process),
         cmocka_unit_test(without_blocks_each_rank_makes_one_product),
+        cmocka_unit_test(tiles_change_no_bits),
+        cmocka_unit_test(tiles_over_openblas_have_the_bits_of_one_process),
+        cmocka_unit_test(tiles_are_planned),
+        cmocka_unit_test(automatic_tiles_change_no_bits),
     };
     return cmocka_run_group_tests_name("layers", tests, NULL, NULL);
 }

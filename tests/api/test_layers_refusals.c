@@ -264,7 +264,7 @@ static void call_otherwise(trireme_communicator *communicator, int rank, void *c
     struct trial *const trial = context;
     struct verdict *const verdict = &trial->verdicts[rank];
     struct layer_spec spec = usual;
-    uint32_t tensor_flags = 0;
+    uint32_t tensor_flags = 0, row_tile = 2;
     spec.kind = TRIREME_LINEAR_KIND_ROW;
     spec.flags = TRIREME_LINEAR_FLAG_INPUT_SPLIT;
     if (rank == 1) {
@@ -275,14 +275,16 @@ static void call_otherwise(trireme_communicator *communicator, int rank, void *c
             case 3: spec.dtype = TRIREME_DTYPE_BF16; break;
             case 4: spec.flags |= TRIREME_LINEAR_FLAG_BIAS; break;
             case 5: spec.flags = 0; break;
+            case 6: row_tile = 1; break;
+            case 7: row_tile = 0; break;
             default: tensor_flags = TRIREME_TENSOR_FLAG_SEQUENCE; break;
         }
     }
     trireme_tensor *tensor = NULL;
     trireme_linear *linear = NULL;
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  make_layer_tensor(communicator, 0, tensor_flags, TRIREME_GEMM_KIND_BUILTIN,
-                                    &tensor));
+                  make_tiled_tensor(communicator, 0, tensor_flags, TRIREME_GEMM_KIND_BUILTIN,
+                                    row_tile, &tensor));
     trireme_linear_options options = linear_options(&spec, "proj");
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_create(tensor, &options, &linear));
     double in[64] = {0}, weight[64] = {0}, bias[64] = {0}, out[64] = {0};
@@ -297,7 +299,7 @@ static void call_otherwise(trireme_communicator *communicator, int rank, void *c
 
 static void ranks_that_differ_all_get_mismatch(void **state) {
     (void)state;
-    for (int which = 0; which < 7; ++which) {
+    for (int which = 0; which < 9; ++which) {
         struct trial trial = {.which = which};
         run_ranks(3, call_otherwise, &trial);
         assert_verdicts(trial.verdicts, 3);
@@ -350,6 +352,117 @@ static void a_failed_product_fails_all_ranks(void **state) {
         run_ranks(3, fail_product, &trial);
         assert_verdicts(trial.verdicts, 3);
     }
+}
+
+struct tile_failure {
+    int rank, calls; /* calls that this rank has made */
+};
+
+static int32_t fail_in_a_tile(const trireme_product *product, void *user_data) {
+    struct tile_failure *const failure = user_data;
+    for (uint64_t i = 0; i < product->rows; ++i) {
+        memset((float *)product->result + i * product->result_step, 0,
+               product->columns * sizeof(float));
+    }
+    return failure->rank == 1 && --failure->calls == 0 ? 42 : 0;
+}
+
+/* A product of rank 1 fails, one tile after the other. Exchanges of earlier tiles are on their
+ * way. Afterwards the arrays may be freed at once. */
+static void fail_tile(trireme_communicator *communicator, int rank, void *context) {
+    struct trial *const trial = context;
+    struct verdict *const verdict = &trial->verdicts[rank];
+    const bool row = trial->which % 2 == 0;
+    struct tile_failure failure = {rank, 1 + trial->which / 2};
+    trireme_tensor *tensor = NULL;
+    trireme_linear *linear = NULL;
+    trireme_gemm_options gemm = TRIREME_GEMM_OPTIONS_INIT;
+    gemm.kind = TRIREME_GEMM_KIND_CALLER;
+    gemm.callback = fail_in_a_tile;
+    gemm.user_data = &failure;
+    trireme_tensor_options options = TRIREME_TENSOR_OPTIONS_INIT;
+    options.flags = TRIREME_TENSOR_FLAG_SEQUENCE;
+    options.gemm = &gemm;
+    options.row_tile = 2;
+    options.timeout_ns = 20ull * 1000 * 1000 * 1000;
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_tensor_create(communicator, &options, &tensor));
+    struct layer_spec spec = usual;
+    spec.rows = 7;
+    spec.kind = row ? TRIREME_LINEAR_KIND_ROW : TRIREME_LINEAR_KIND_COLUMN;
+    spec.flags = row ? TRIREME_LINEAR_FLAG_INPUT_SPLIT : TRIREME_LINEAR_FLAG_GATHERED_OUTPUT;
+    const trireme_linear_options layer = linear_options(&spec, "down_proj");
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_create(tensor, &layer, &linear));
+    float *const in = calloc(64, sizeof *in), *const out = calloc(64, sizeof *out);
+    float weight[64] = {0};
+    EXPECT_STATUS(verdict, TRIREME_ERROR_CALLBACK,
+                  trireme_linear_forward(linear, in, weight, NULL, out, NULL, NULL));
+    EXPECT(verdict, says("layer \"down_proj\""));
+    EXPECT(verdict, says("answered 42"));
+    free(in);
+    free(out);
+    EXPECT_STATUS(verdict, TRIREME_ERROR_CALLBACK, trireme_barrier(communicator, NULL));
+    trireme_linear_destroy(linear);
+    trireme_tensor_destroy(tensor);
+}
+
+static void a_failed_product_of_any_tile_fails_all_ranks(void **state) {
+    (void)state;
+    for (int which = 0; which < 8; ++which) {
+        struct trial trial = {.which = which};
+        run_ranks(3, fail_tile, &trial);
+        assert_verdicts(trial.verdicts, 3);
+    }
+}
+
+/* --- inside a completion callback ------------------------------------------------------------- */
+
+struct inside {
+    trireme_linear *linear;
+    struct verdict *verdict;
+    int calls;
+};
+
+static void TRIREME_CALLCONV call_inside(trireme_status status, void *user_data) {
+    struct inside *const inside = user_data;
+    float in[64] = {0}, weight[64] = {0}, out[64] = {0};
+    EXPECT(inside->verdict, status == TRIREME_OK);
+    EXPECT_STATUS(inside->verdict, TRIREME_ERROR_INVALID_STATE,
+                  trireme_linear_forward(inside->linear, in, weight, NULL, out, NULL, NULL));
+    EXPECT(inside->verdict, says("a completion callback must not block"));
+    ++inside->calls;
+}
+
+/* Tiles could be started there, but not waited for. The group lives on. */
+static void call_in_callback(trireme_communicator *communicator, int rank, void *context) {
+    struct verdict *const verdict = &((struct trial *)context)->verdicts[rank];
+    trireme_tensor *tensor = NULL;
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  make_tiled_tensor(communicator, 0, 0, TRIREME_GEMM_KIND_BUILTIN, 1, &tensor));
+    struct layer_spec spec = usual;
+    spec.kind = TRIREME_LINEAR_KIND_ROW;
+    spec.flags = TRIREME_LINEAR_FLAG_INPUT_SPLIT;
+    const trireme_linear_options layer = linear_options(&spec, "layer");
+    struct inside inside = {.verdict = verdict};
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_create(tensor, &layer, &inside.linear));
+    trireme_request *request = NULL;
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier_start(communicator, NULL, &request));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_on_complete(request, call_inside, &inside));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_wait(request, LONG_NS));
+    trireme_request_destroy(request);
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+    float in[64] = {0}, weight[64] = {0}, out[64] = {0};
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_linear_forward(inside.linear, in, weight, NULL, out, NULL, NULL));
+    EXPECT(verdict, inside.calls == 1);
+    trireme_linear_destroy(inside.linear);
+    trireme_tensor_destroy(tensor);
+}
+
+static void tiles_are_refused_inside_a_callback(void **state) {
+    (void)state;
+    struct trial trial = {.which = 0};
+    run_ranks(3, call_in_callback, &trial);
+    assert_verdicts(trial.verdicts, 3);
 }
 
 /* --- a product of the caller ------------------------------------------------------------------ */
@@ -430,6 +543,8 @@ int main(void) {
         cmocka_unit_test(calls_are_checked),
         cmocka_unit_test(ranks_that_differ_all_get_mismatch),
         cmocka_unit_test(a_failed_product_fails_all_ranks),
+        cmocka_unit_test(a_failed_product_of_any_tile_fails_all_ranks),
+        cmocka_unit_test(tiles_are_refused_inside_a_callback),
         cmocka_unit_test(a_caller_makes_the_products),
     };
     return cmocka_run_group_tests_name("layers_refusals", tests, NULL, NULL);

@@ -58,10 +58,6 @@ static void tensor_options_are_checked(void **state) {
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.flags is 4",
             trireme_tensor_create(pair.ranks[0], &options, &tensor));
     options.flags = 0;
-    options.reserved = 1;
-    REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.reserved is 1",
-            trireme_tensor_create(pair.ranks[0], &options, &tensor));
-    options.reserved = 0;
     options.struct_size = 4;
     REFUSED(TRIREME_ERROR_INVALID_ARGUMENT, "options.struct_size is 4",
             trireme_tensor_create(pair.ranks[0], &options, &tensor));

@@ -3,7 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 20, WIDTH = 12, HIDDEN = 14, CLASSES = 21, BLOCKS = 8, HEADS = 2, HEAD_WIDTH = 3 };
+enum {
+    ROWS = 20,
+    TILE = 7,
+    WIDTH = 12,
+    HIDDEN = 14,
+    CLASSES = 21,
+    BLOCKS = 8,
+    HEADS = 2,
+    HEAD_WIDTH = 3
+};
 /* Floats of an array; no array has more. */
 enum { MOST = 2048, INPUTS = 8, OUTPUTS = 4 };
 
@@ -100,6 +109,7 @@ static trireme_status make_tensor(trireme_communicator *communicator, struct lay
     trireme_tensor_options options = TRIREME_TENSOR_OPTIONS_INIT;
     options.blocks = BLOCKS;
     options.flags = TRIREME_TENSOR_FLAG_SEQUENCE;
+    options.row_tile = TILE;
     options.gemm = &gemm;
     const trireme_status status = trireme_tensor_create(communicator, &options, &calls->tensor);
     trireme_tensor_info info = TRIREME_TENSOR_INFO_INIT;

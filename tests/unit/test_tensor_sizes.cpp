@@ -87,23 +87,22 @@ void sums_are_measured_beyond_31_bits(void**) {
   const Split rows(tall, true, ranges_of(tall.rows, 3));
   const std::uint64_t all = 15 * kTwo30;
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
-    const TreeSum by_columns(columns, TRIREME_DTYPE_U8, 8, rank);
+    const TreeSum sum(TRIREME_DTYPE_U8, 3, 8, rank);
     const std::uint64_t own = columns.count(rank);
-    assert_true(by_columns.given_bytes() == nodes[rank] * (all - own));
+    assert_true(sum.given_bytes(columns) == nodes[rank] * (all - own));
     // All nodes are made, a row at once. Then they lie in columns of each rank.
-    assert_true(by_columns.scratch_bytes() == nodes[rank] * all + 5 * kTwo30 + 5 * own);
-    const TreeSum by_rows(rows, TRIREME_DTYPE_U8, 8, rank);
+    assert_true(sum.scratch_bytes(columns) == nodes[rank] * all + 5 * kTwo30 + 5 * own);
     const std::uint64_t part = rows.count(rank);
-    assert_true(by_rows.given_bytes() == nodes[rank] * (all - part));
+    assert_true(sum.given_bytes(rows) == nodes[rank] * (all - part));
     // A summand alone travels from where the caller has it.
     const std::uint64_t made = rank == 0 ? 1 : nodes[rank] - 1;
-    assert_true(by_rows.scratch_bytes() == made * all + 5 * part);
+    assert_true(sum.scratch_bytes(rows) == made * all + 5 * part);
     // Sums of 16 bits travel in 32.
-    const TreeSum narrow(rows, TRIREME_DTYPE_BF16, 8, rank);
-    assert_true(narrow.given_bytes() == 4 * nodes[rank] * (all - part));
-    assert_true(narrow.scratch_bytes() == 4 * (nodes[rank] * all + 5 * part));
-    const TreeSum single(rows, TRIREME_DTYPE_BF16, 3, rank);
-    assert_true(single.given_bytes() == 2 * (all - part) && single.scratch_bytes() == 0);
+    const TreeSum narrow(TRIREME_DTYPE_BF16, 3, 8, rank);
+    assert_true(narrow.given_bytes(rows) == 4 * nodes[rank] * (all - part));
+    assert_true(narrow.scratch_bytes(rows) == 4 * (nodes[rank] * all + 5 * part));
+    const TreeSum single(TRIREME_DTYPE_BF16, 3, 3, rank);
+    assert_true(single.given_bytes(rows) == 2 * (all - part) && single.scratch_bytes(rows) == 0);
   }
 }
 

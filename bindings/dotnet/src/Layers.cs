@@ -34,6 +34,7 @@ namespace Trireme
             OutputColumns = (long)info.OutputColumns;
             KeptBytes = (long)info.KeptBytes;
             WorkspaceBytes = (long)info.WorkspaceBytes;
+            TileRows = (long)info.TileRows;
             ForwardBytes = (long)info.ForwardBytes;
             BackwardInputBytes = (long)info.BackwardInputBytes;
             BackwardWeightBytes = (long)info.BackwardWeightBytes;
@@ -74,6 +75,9 @@ namespace Trireme
 
         /// <summary>Of the memory that layers of a tensor object share.</summary>
         public long WorkspaceBytes { get; }
+
+        /// <summary>Rows that are multiplied and exchanged at a time.</summary>
+        public long TileRows { get; }
 
         /// <summary>Bytes of this rank that peers read in a forward pass.</summary>
         public long ForwardBytes { get; }

@@ -74,6 +74,12 @@ namespace Trireme
         /// <summary>Whether gathered inputs are kept for backward.</summary>
         public bool KeepGathered { get; set; }
 
+        /// <summary>
+        /// Rows that layers multiply at a time, and exchange while they multiply the next ones.
+        /// 0 leaves it to the library.
+        /// </summary>
+        public int RowTile { get; set; }
+
         /// <summary>Longest time of a pass; zero is the communicator's.</summary>
         public TimeSpan Timeout { get; set; }
 

@@ -52,6 +52,7 @@ namespace Trireme
             OutputRows = (long)info.OutputRows;
             KeptBytes = (long)info.KeptBytes;
             WorkspaceBytes = (long)info.WorkspaceBytes;
+            TileRows = (long)info.TileRows;
             ForwardBytes = (long)info.ForwardBytes;
             BackwardInputBytes = (long)info.BackwardInputBytes;
             BackwardWeightBytes = (long)info.BackwardWeightBytes;
@@ -80,6 +81,8 @@ namespace Trireme
 
         /// <summary>Memory that layers of the tensor object share, as far as this needs it.</summary>
         public long WorkspaceBytes { get; }
+        /// <summary>Rows that are multiplied and exchanged at a time.</summary>
+        public long TileRows { get; }
 
         /// <summary>Bytes of this rank that peers read in a forward pass.</summary>
         public long ForwardBytes { get; }

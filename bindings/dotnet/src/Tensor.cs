@@ -108,10 +108,15 @@ namespace Trireme
         /// Of Caller: the product. An exception of it comes out of the pass on its rank, and the
         /// other ranks get a CallbackException.
         /// </param>
+        /// <param name="rowTile">
+        /// Rows that layers multiply at a time, and exchange while they multiply the next ones.
+        /// 0 leaves it to the library: see docs/tensor.md.
+        /// </param>
         public static unsafe Tensor Create(
             Communicator communicator, int blocks = 0, TimeSpan timeout = default(TimeSpan),
             GemmKind? gemm = null, string library = null, int gemmThreads = 0,
-            bool sequence = false, bool keepGathered = false, ProductFunction product = null)
+            bool sequence = false, bool keepGathered = false, ProductFunction product = null,
+            int rowTile = 0)
         {
             if (communicator == null)
             {
@@ -123,6 +128,7 @@ namespace Trireme
                 Blocks = blocks, Timeout = timeout, Gemm = gemm, GemmThreads = gemmThreads,
                 Library = library, Sequence = sequence, KeepGathered = keepGathered,
                 Product = product,
+                RowTile = rowTile,
             };
             ProductRunner products = asked.Runner();
             using (var text = new Utf8(library ?? "", nameof(library)))
@@ -155,6 +161,7 @@ namespace Trireme
             {
                 StructSize = (uint)sizeof(NativeTensorOptions),
                 Blocks = Positive(asked.Blocks, "blocks"),
+                RowTile = Positive(asked.RowTile, "rowTile"),
                 TimeoutNs = Nanoseconds.From(asked.Timeout, "timeout"),
                 Flags = (asked.Sequence ? (uint)NativeMethods.TRIREME_TENSOR_FLAG_SEQUENCE : 0)
                     | (asked.KeepGathered

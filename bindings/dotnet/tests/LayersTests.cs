@@ -25,13 +25,15 @@ namespace Trireme.Tests
                 Turned(Product(dy, w2, Rows, Inputs, Hidden), Hidden), x, Hidden, Rows, Inputs);
             Ranks.RunAndLeaveTogether(3, communicator =>
             {
-                using (Tensor tensor = Tensor.Create(communicator, 4, gemm: GemmKind.Builtin))
+                using (Tensor tensor = Tensor.Create(
+                    communicator, 4, gemm: GemmKind.Builtin, rowTile: 2))
                 using (var one = new ColumnParallelLinear(tensor, "fc1", Inputs, Hidden, Rows))
                 using (var two = new RowParallelLinear(
                     tensor, "fc2", Hidden, Inputs, Rows, bias: true))
                 {
                     Share own = tensor.Range(Hidden);
                     Check.Equal(own, one.Info.Own, "outputs");
+                    Check.Equal(2L, one.Info.TileRows, "rows of a tile");
                     Check.Equal(ParallelMode.Row, two.Mode, "mode");
                     int first = (int)own.First;
                     int count = (int)own.Count;
@@ -269,7 +271,7 @@ namespace Trireme.Tests
         {
             using (Tensor tensor = Tensor.Create(
                 communicator, 4, gemm: GemmKind.Builtin, sequence: sequence,
-                keepGathered: sequence))
+                keepGathered: sequence, rowTile: sequence ? 1 : 0))
             using (var mlp = new ParallelMLP(
                 tensor, "mlp", Inputs, Hidden, Inputs, Rows, ActivationKind.Swiglu, true))
             {
@@ -288,6 +290,7 @@ namespace Trireme.Tests
                 Check.Equal(1L, mlp.Info.BackwardWeightPasses, "passes for weights");
                 Check.That(mlp.Info.WorkspaceBytes > 0, "workspace");
                 Check.Equal(sequence, (mlp.Mode & ParallelMode.Sequence) != 0, "mode");
+                Check.Equal(sequence ? 1L : Rows, mlp.Info.TileRows, "rows of a tile");
                 return gradients.Fc1Weight.Concat(gradients.Fc1Bias).Concat(gradients.Fc2Weight)
                     .Concat(gradients.Fc2Bias).ToArray();
             }

@@ -166,7 +166,7 @@ namespace Trireme.Tests
                     Tensor = 2,
                     TensorOptions = new ParallelTensorOptions
                     {
-                        Blocks = 6, Gemm = GemmKind.Builtin, Sequence = true,
+                        Blocks = 6, Gemm = GemmKind.Builtin, Sequence = true, RowTile = 3,
                     },
                 };
                 using (ParallelContext context = ParallelContext.Create(communicator, options))
@@ -174,6 +174,11 @@ namespace Trireme.Tests
                 {
                     Check.That(context.HasTensor && tensor.IsSequence, "tensor");
                     Check.Equal(6, tensor.Blocks, "blocks");
+                    using (var layer = new ColumnParallelLinear(tensor, "fc", 4, 6, 7))
+                    {
+                        Check.Equal(3L, layer.Info.TileRows, "rows of a tile");
+                    }
+
                     Check.Equal(
                         new Share(6 * communicator.Rank, 6), tensor.Range(12), "own range");
                 }

@@ -39,13 +39,14 @@ class LayersTest(TestCase):
         dh = product(dy, w2)
 
         def body(group):
-            with trireme.Tensor(group, 4, gemm="builtin") as tensor:
+            with trireme.Tensor(group, 4, gemm="builtin", row_tile=2) as tensor:
                 own = tensor.range(HIDDEN)
                 mine = [row[own.start : own.stop] for row in w2]
                 with (
                     trireme.ColumnParallelLinear(tensor, "fc1", INPUT, HIDDEN, ROWS) as one,
                     trireme.RowParallelLinear(tensor, "fc2", HIDDEN, INPUT, ROWS, bias=True) as two,
                 ):
+                    assert one.info.tile_rows == 2 and two.info.tile_rows == 2
                     assert one.mode == trireme.ParallelMode.COLUMN
                     assert two.mode == trireme.ParallelMode.ROW
                     assert range(one.info.first, one.info.first + one.info.count) == own
@@ -74,8 +75,10 @@ class LayersTest(TestCase):
         weights = {name: whole(*size, salt) for salt, (name, size) in enumerate(sizes.items())}
         x, dy = whole(ROWS, INPUT, 1), whole(ROWS, INPUT, 4)
 
-        def body(group):
-            with trireme.Tensor(group, 4, gemm="builtin", sequence=True) as tensor:
+        def body(group, row_tile=0):
+            with trireme.Tensor(
+                group, 4, gemm="builtin", sequence=True, row_tile=row_tile
+            ) as tensor:
                 own, rows = tensor.range(HIDDEN), tensor.range(ROWS)
                 w1 = weights["w1"]
                 parts = w1[own.start : own.stop] + w1[HIDDEN + own.start : HIDDEN + own.stop]
@@ -84,6 +87,7 @@ class LayersTest(TestCase):
                 with trireme.ParallelMLP(
                     tensor, "mlp", INPUT, HIDDEN, INPUT, ROWS, activation="swiglu"
                 ) as mlp:
+                    assert mlp.info.tile_rows == (row_tile or ROWS)
                     assert trireme.ParallelMode.SEQUENCE in mlp.mode
                     kept, y, dx = bytearray(mlp.info.kept_bytes), zeros(count), zeros(count)
                     own_x = flat(x[rows.start : rows.stop])
@@ -95,14 +99,15 @@ class LayersTest(TestCase):
                     assert any(dw1) == (len(own) > 0)
                     return y, dx
 
-        found = {
-            ranks: [array.array("f", sum((list(part[i]) for part in parts), [])) for i in (0, 1)]
-            for ranks in (1, 2, 4)
-            for parts in [self.ranks(ranks, body)]
-        }
-        self.assertTrue(any(found[1][0]) and any(found[1][1]))
-        self.assertEqual(found[1], found[2])
-        self.assertEqual(found[1], found[4])
+        def run(ranks, row_tile):
+            parts = self.ranks(ranks, lambda group: body(group, row_tile))
+            return [array.array("f", sum((list(part[i]) for part in parts), [])) for i in (0, 1)]
+
+        alone = run(1, 0)
+        self.assertTrue(any(alone[0]) and any(alone[1]))
+        for ranks in (1, 2, 4):
+            for row_tile in (0, 1, 2):
+                self.assertEqual(alone, run(ranks, row_tile), (ranks, row_tile))
 
     def test_products_of_the_caller_are_those_that_layers_use(self):
         x, w, dy = whole(ROWS, INPUT, 1), whole(HIDDEN, INPUT, 2), whole(ROWS, HIDDEN, 4)

@@ -142,10 +142,12 @@ class ParallelTest(TestCase):
 
     def test_the_tensor_object_has_the_options(self):
         def body(group):
-            options = trireme.TensorOptions(blocks=6, gemm="builtin", sequence=True)
+            options = trireme.TensorOptions(blocks=6, gemm="builtin", sequence=True, row_tile=3)
             with trireme.Parallel(group, tensor=2, tensor_options=options) as p:
                 tensor = p.tensor()
                 assert p.info.has_tensor and tensor.sequence and tensor.gemm.kind == "builtin"
+                with trireme.ColumnParallelLinear(tensor, "fc", 4, 6, 7) as layer:
+                    assert layer.info.tile_rows == 3
                 return tensor.blocks, tensor.range(12)
 
         self.assertEqual(self.ranks(2, body), [(6, range(0, 6)), (6, range(6, 12))])

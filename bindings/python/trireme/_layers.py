@@ -59,6 +59,7 @@ class LinearInfo(NamedTuple):
     output_columns: int  #: Columns of the own output.
     kept_bytes: int  #: Bytes of `kept`, from forward to backward.
     workspace_bytes: int  #: Of the memory that layers of a tensor object share.
+    tile_rows: int  #: Rows that are multiplied and exchanged at a time.
     forward_bytes: int  #: Bytes of this rank that peers read in a forward pass.
     backward_input_bytes: int  #: The same for the gradient of the input.
     backward_weight_bytes: int  #: The same for the gradient of the weight.
@@ -77,6 +78,7 @@ class MlpInfo(NamedTuple):
     output_rows: int  #: Rows of the own output.
     kept_bytes: int  #: Bytes of `kept`, from forward to backward.
     workspace_bytes: int  #: Of the memory that layers of a tensor object share.
+    tile_rows: int  #: Rows that are multiplied and exchanged at a time.
     forward_bytes: int  #: Bytes of this rank that peers read in a forward pass.
     backward_input_bytes: int  #: The same for the gradient of the input.
     backward_weight_bytes: int  #: The same for the gradients of weights.

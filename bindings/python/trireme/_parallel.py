@@ -52,6 +52,7 @@ class TensorOptions(NamedTuple):
     gemm_threads: int = 0  #: Its threads.
     sequence: bool = False  #: Splits activations between layers by rows.
     keep_gathered: bool = False  #: Keeps the gathered inputs for backward.
+    row_tile: int = 0  #: Rows that are multiplied and exchanged at a time; 0 is automatic.
     timeout: float | None = None  #: Seconds of a pass.
 
 

@@ -194,6 +194,7 @@ def native_options(
     gemm_threads: int,
     sequence: bool,
     keep_gathered: bool,
+    row_tile: int,
     timeout: float | None,
     products: Caller | None = None,
 ) -> _native.trireme_tensor_options:
@@ -214,6 +215,7 @@ def native_options(
         struct_size=ctypes.sizeof(_native.trireme_tensor_options),
         flags=flags,
         blocks=in_range(blocks, 32, "blocks"),
+        row_tile=in_range(row_tile, 32, "row_tile"),
         timeout_ns=nanoseconds(timeout),
         gemm=None if gemm is None else ctypes.pointer(provider),
     )
@@ -241,6 +243,7 @@ class Tensor:
         gemm_threads: int = 0,
         sequence: bool = False,
         keep_gathered: bool = False,
+        row_tile: int = 0,
         timeout: float | None = None,
     ) -> None:
         """`gemm` names who computes products of layers: "builtin" or "loaded", a BLAS.
@@ -250,6 +253,8 @@ class Tensor:
         `library_name` is the file of the BLAS, or several with commas between, and `gemm_threads`
         its number of threads. `sequence` splits activations between layers by rows.
         `keep_gathered` keeps the gathered inputs for backward.
+        `row_tile` is the number of rows that layers multiply at a time, and exchange while they
+        multiply the next ones. 0 leaves it to the library: see docs/tensor.md.
         """
         instance(Communicator, communicator, "communicator")
         name, self._products = provider_of(gemm)
@@ -260,6 +265,7 @@ class Tensor:
             gemm_threads,
             sequence,
             keep_gathered,
+            row_tile,
             timeout,
             self._products,
         )

@@ -97,7 +97,7 @@ Status run_layer(Tensor& tensor, const std::string& name, const char* what,
         std::string(what) + " of layer \"" + name + "\": " + std::string(status.message());
     // Peers may wait for this rank in a pass of the layer. A pass that failed has let them know,
     // and this changes nothing. A pass that was refused fails nothing.
-    if (status.code() != TRIREME_ERROR_INVALID_STATE) {
+    if (status.code() != TRIREME_ERROR_INVALID_STATE || use.has_running_pass()) {
       tensor.communicator().fail(status.code(), told);
     }
     Status result = Status::failure(status.code(), told);
@@ -132,7 +132,8 @@ Linear::Linear(std::shared_ptr<Tensor> tensor, LinearOptions options)
       own_rows_(tensor_->sequence() ? tensor_->range(options_.rows, tensor_->rank())
                                     : Range{0, options_.rows}),
       wide_(gradient_dtype(options_.dtype)),
-      parts_(blocks_.count) {}
+      tiles_(tensor_->tiles_of(options_.rows)),
+      may_start_(tiles_.count() > 1 && tensor_->may_use_transport()) {}
 
 Status Linear::make_region(const char* what, trireme_region_kind kind,
                            trireme_region_dimension dimension, std::uint64_t rows,
@@ -150,7 +151,7 @@ Status Linear::make_region(const char* what, trireme_region_kind kind,
         std::uint64_t{options_.stretches},
         std::uint64_t{static_cast<std::uint32_t>(options_.dtype)}, std::uint64_t{options_.bias},
         std::uint64_t{options_.gathered_output}, std::uint64_t{options_.input_split},
-        std::uint64_t{tensor_->keep_gathered()}, options_.also}) {
+        std::uint64_t{tensor_->keep_gathered()}, tiles_.count(), tiles_.most(), options_.also}) {
     region.also = (region.also ^ number) * 0x9e3779b97f4a7c15u;
     region.also ^= region.also >> 29;
   }
@@ -163,6 +164,13 @@ Status Linear::make_regions() {
       make_region("sum", sequence ? TRIREME_REGION_KIND_REDUCE_SCATTER : TRIREME_REGION_KIND_REDUCE,
                   sequence ? TRIREME_REGION_DIMENSION_ROWS : TRIREME_REGION_DIMENSION_NONE,
                   options_.rows, full_, wide_, &sum_));
+  // All tiles but the last one are alike, unless rows are split.
+  sum_bytes_ = sum_->plan(Direction::forward).bytes;
+  if (!sequence) {
+    const std::uint64_t last = tiles_.count() - 1;
+    sum_bytes_ = sum_->tile_bytes(tiles_.range(last));
+    if (last > 0) sum_bytes_ += last * sum_->tile_bytes(tiles_.range(0));
+  }
   if (sequence) {
     TRIREME_RETURN_IF_ERROR(make_region("rows", TRIREME_REGION_KIND_GATHER,
                                         TRIREME_REGION_DIMENSION_ROWS, options_.rows, full_,
@@ -196,7 +204,8 @@ Status Linear::reserve_memory() {
   Wide spread = gathered;
   if (columns_ != nullptr) spread += rounded(split * size);
   if (narrow) spread += rounded(split * wide) + rounded(Wide{split_columns()} * wide);
-  Wide merged = Wide{blocks_.count} * rounded(full * wide);
+  Wide merged = Wide{sets_of_summands(may_start_)} * blocks_.count *
+                rounded(Wide{tiles_.most()} * full_ * wide);
   if (narrow) merged += rounded(Wide{own_rows_.count} * full_ * wide) + rounded(Wide{full_} * wide);
   const Wide most = std::max(spread, merged);
   if (most > kMostLinearBytes) {
@@ -228,8 +237,9 @@ trireme_linear_info Linear::info() const {
                        ? options_.rows * full_ * dtype_size(options_.dtype)
                        : 0;
   now.workspace_bytes = memory_;
-  now.forward_bytes = column ? bytes(rows_) + bytes(columns_) : bytes(sum_);
-  now.backward_input_bytes = column ? bytes(sum_) : bytes(rows_) + bytes(columns_);
+  now.tile_rows = tiles_.most();
+  now.forward_bytes = column ? bytes(rows_) + bytes(columns_) : sum_bytes_;
+  now.backward_input_bytes = column ? sum_bytes_ : bytes(rows_) + bytes(columns_);
   now.backward_weight_bytes = column && !keeps_in_forward() ? bytes(rows_) : 0;
   now.forward_passes = forward_passes_;
   now.backward_input_passes = backward_input_passes_;
@@ -272,10 +282,8 @@ Status Linear::forward(const Forward& call, Deadline deadline) {
 Status Linear::forward_in(Workspace::Use& use, const Forward& call, Deadline deadline) {
   const Part part(use);
   if (is_column()) {
-    const void* full = nullptr;
-    TRIREME_RETURN_IF_ERROR(
-        gather_rows(use, call.input, keeps_in_forward() ? call.kept : nullptr, deadline, &full));
-    TRIREME_RETURN_IF_ERROR(spread(use, full, call.weight, call.bias, call.output, deadline));
+    TRIREME_RETURN_IF_ERROR(spread(use, call.input, keeps_in_forward() ? call.kept : nullptr,
+                                   call.weight, call.bias, call.output, deadline));
   } else {
     TRIREME_RETURN_IF_ERROR(
         merge(use, split_array(call.input), call.weight, call.bias, call.output, deadline));
@@ -306,10 +314,9 @@ Status Linear::backward_input_in(Workspace::Use& use, const BackwardInput& call,
     TRIREME_RETURN_IF_ERROR(merge(use, split_array(call.output_gradient), call.weight, nullptr,
                                   call.input_gradient, deadline));
   } else {
-    const void* full = nullptr;
-    TRIREME_RETURN_IF_ERROR(gather_rows(
-        use, call.output_gradient, keeps_in_backward() ? call.kept : nullptr, deadline, &full));
-    TRIREME_RETURN_IF_ERROR(spread(use, full, call.weight, nullptr, call.input_gradient, deadline));
+    TRIREME_RETURN_IF_ERROR(spread(use, call.output_gradient,
+                                   keeps_in_backward() ? call.kept : nullptr, call.weight, nullptr,
+                                   call.input_gradient, deadline));
   }
   ++backward_input_passes_;
   return Status::success();
@@ -341,8 +348,14 @@ Status Linear::backward_weight_in(Workspace::Use& use, const BackwardWeight& cal
   const Part part(use);
   const void* full = call.kept;
   if (!keeps_in_forward() && !keeps_in_backward()) {
-    TRIREME_RETURN_IF_ERROR(gather_rows(use, is_column() ? call.input : call.output_gradient,
-                                        nullptr, deadline, &full, "weight"));
+    // The product adds along rows, so it waits for all of them.
+    const void* const own = is_column() ? call.input : call.output_gradient;
+    void* const whole = whole_of(use, own, nullptr);
+    if (rows_ != nullptr) {
+      TilePasses gather(use, *rows_, "weight", false, deadline);
+      TRIREME_RETURN_IF_ERROR(begin_gather({0, options_.rows}, own, whole, &gather));
+    }
+    full = whole;
   }
   TRIREME_RETURN_IF_ERROR(
       weigh(full, split_array(is_column() ? call.output_gradient : call.input), call));
@@ -376,40 +389,71 @@ std::uint64_t Linear::weight_place(std::uint32_t stretch, const Range& range) co
   return is_column() ? place * full_ : place;
 }
 
-Status Linear::move(Region& region, const void* const* parts, std::uint32_t count, void* out,
-                    Deadline deadline, const char* pass_name) {
-  return region.pass(Direction::forward, parts, count, out,
-                     std::max<std::uint64_t>(deadline.remaining_ns(), 1), pass_name);
+bool Linear::starts_passes() const {
+  return may_start_ && !tensor_->communicator().one_memory().is_there;
 }
 
-Status Linear::gather_rows(Workspace::Use& use, const void* part, void* kept, Deadline deadline,
-                           const void** out, const char* pass_name) {
-  *out = part;
-  if (rows_ == nullptr) return Status::success();
-  void* const whole =
-      kept != nullptr ? kept : use.take(options_.rows * full_ * dtype_size(options_.dtype));
-  *out = whole;
-  return move(*rows_, &part, 1, whole, deadline, pass_name);
+// While one is on its way, the next one is made.
+std::uint64_t Linear::sets_of_summands(bool starts) const { return starts ? 2 : 1; }
+
+Range Linear::own_of(const Range& tile) const {
+  const Range own = sharding::intersect(own_rows_, tile);
+  return {own.count > 0 ? own.first - own_rows_.first : 0, own.count};
 }
 
-Status Linear::spread(Workspace::Use& use, const void* full, const void* weight, const void* bias,
-                      void* out, Deadline deadline) {
-  const std::uint64_t count = options_.rows * split_columns();
-  void* const local = columns_ == nullptr ? out : use.take(count * dtype_size(options_.dtype));
+void* Linear::whole_of(Workspace::Use& use, const void* part, void* kept) const {
+  if (rows_ == nullptr) return const_cast<void*>(part);  // it is only read
+  if (kept != nullptr) return kept;
+  return use.take(options_.rows * full_ * dtype_size(options_.dtype));
+}
+
+Status Linear::begin_gather(const Range& tile, const void* part, void* whole,
+                            TilePasses* gathers) const {
+  const std::uint64_t row = full_ * dtype_size(options_.dtype);
+  return gathers->begin(tile, {linear_at(part, own_of(tile).first * row)},
+                        linear_at(whole, tile.first * row));
+}
+
+// All gathers begin before the first product, so that peers that make each of them whole have the
+// same order.
+Status Linear::spread(Workspace::Use& use, const void* part, void* kept, const void* weight,
+                      const void* bias, void* out, Deadline deadline) {
+  const std::uint64_t size = dtype_size(options_.dtype), count = options_.rows * split_columns();
+  void* const full = whole_of(use, part, kept);
+  void* const local = columns_ == nullptr ? out : use.take(count * size);
   void* const wide = wide_ == options_.dtype ? local : use.take(count * dtype_size(wide_));
-  TRIREME_RETURN_IF_ERROR(spread_blocks(full, weight, wide));
-  finish(use, bias, options_.rows, split_columns(), wide, local);
-  if (columns_ == nullptr) return Status::success();
-  const void* const part = local;
-  return move(*columns_, &part, 1, out, deadline);
+  const void* const added = widened(use, bias, split_columns());
+  // Without one of the regions, the other one stands in and gets no pass.
+  TilePasses gathers(use, rows_ == nullptr ? *sum_ : *rows_, "forward", starts_passes(), deadline);
+  TilePasses collects(use, columns_ == nullptr ? *sum_ : *columns_, "forward", starts_passes(),
+                      deadline);
+  for (std::uint64_t k = 0; rows_ != nullptr && k < tiles_.count(); ++k) {
+    TRIREME_RETURN_IF_ERROR(begin_gather(tiles_.range(k), part, full, &gathers));
+  }
+  for (std::uint64_t k = 0; k < tiles_.count(); ++k) {
+    const Range tile = tiles_.range(k);
+    if (rows_ != nullptr) TRIREME_RETURN_IF_ERROR(gathers.end(k));
+    TRIREME_RETURN_IF_ERROR(spread_blocks(tile, full, weight, wide));
+    finish(added, tile, split_columns(), wide, local);
+    if (columns_ == nullptr) continue;
+    const std::uint64_t lines = options_.stretches;
+    TRIREME_RETURN_IF_ERROR(collects.begin({tile.first * lines, tile.count * lines},
+                                           {linear_at(local, tile.first * split_columns() * size)},
+                                           linear_at(out, tile.first * lines * extent_ * size)));
+  }
+  for (std::uint64_t k = 0; columns_ != nullptr && k < tiles_.count(); ++k) {
+    TRIREME_RETURN_IF_ERROR(collects.end(k));
+  }
+  return Status::success();
 }
 
-Status Linear::spread_blocks(const void* full, const void* weight, void* out) {
+Status Linear::spread_blocks(const Range& tile, const void* full, const void* weight, void* out) {
+  const std::uint64_t size = dtype_size(options_.dtype);
   GemmCall call;
   call.dtype = options_.dtype;
-  call.rows = options_.rows;
+  call.rows = tile.count;
   call.depth = full_;
-  call.left = full;
+  call.left = linear_at(full, tile.first * full_ * size);
   call.left_step = full_;
   call.right_transposed = is_column();
   call.right_step = is_column() ? full_ : own_.count;
@@ -418,8 +462,9 @@ Status Linear::spread_blocks(const void* full, const void* weight, void* out) {
     const Range range = block(i);
     call.columns = range.count;
     for (std::uint32_t stretch = 0; stretch < options_.stretches; ++stretch) {
-      call.right = linear_at(weight, weight_place(stretch, range) * dtype_size(options_.dtype));
-      call.result = linear_at(out, (stretch * own_.count + range.first) * dtype_size(wide_));
+      const std::uint64_t column = stretch * own_.count + range.first;
+      call.right = linear_at(weight, weight_place(stretch, range) * size);
+      call.result = linear_at(out, (tile.first * split_columns() + column) * dtype_size(wide_));
       TRIREME_RETURN_IF_ERROR(tensor_->gemm()->multiply(call));
     }
   }
@@ -428,26 +473,42 @@ Status Linear::spread_blocks(const void* full, const void* weight, void* out) {
 
 Status Linear::merge(Workspace::Use& use, const SplitArray& split, const void* weight,
                      const void* bias, void* out, Deadline deadline) {
-  for (std::uint64_t i = 0; i < blocks_.count; ++i) {
-    void* const summand = use.take(options_.rows * full_ * dtype_size(wide_));
-    parts_[i] = summand;
-    TRIREME_RETURN_IF_ERROR(merge_block(split, i, weight, summand));
+  const bool starts = starts_passes();
+  const std::uint64_t row = full_ * dtype_size(wide_), sets = sets_of_summands(starts);
+  std::vector<void*> summands(sets * blocks_.count);
+  for (void*& summand : summands) summand = use.take(tiles_.most() * row);
+  void* const wide = wide_ == options_.dtype ? out : use.take(own_rows_.count * row);
+  const void* const added = widened(use, bias, full_);
+  TilePasses sums(use, *sum_, "forward", starts, deadline);
+  const auto end = [&](std::uint64_t k) -> Status {
+    TRIREME_RETURN_IF_ERROR(sums.end(k));
+    finish(added, own_of(tiles_.range(k)), full_, wide, out);
+    return Status::success();
+  };
+  for (std::uint64_t k = 0; k < tiles_.count(); ++k) {
+    const Range tile = tiles_.range(k);
+    if (k >= sets) TRIREME_RETURN_IF_ERROR(end(k - sets));
+    void* const* const set = &summands[k % sets * blocks_.count];
+    for (std::uint64_t i = 0; i < blocks_.count; ++i) {
+      TRIREME_RETURN_IF_ERROR(merge_block(tile, split, i, weight, set[i]));
+    }
+    TRIREME_RETURN_IF_ERROR(sums.begin(tile, std::vector<const void*>(set, set + blocks_.count),
+                                       linear_at(wide, own_of(tile).first * row)));
   }
-  const std::uint64_t count = own_rows_.count * full_;
-  void* const wide = wide_ == options_.dtype ? out : use.take(count * dtype_size(wide_));
-  TRIREME_RETURN_IF_ERROR(
-      move(*sum_, parts_.data(), static_cast<std::uint32_t>(blocks_.count), wide, deadline));
-  finish(use, bias, own_rows_.count, full_, wide, out);
+  for (std::uint64_t k = tiles_.count() - std::min(tiles_.count(), sets); k < tiles_.count(); ++k) {
+    TRIREME_RETURN_IF_ERROR(end(k));
+  }
   return Status::success();
 }
 
 // The stretches of a block are one summand.
-Status Linear::merge_block(const SplitArray& split, std::uint64_t number, const void* weight,
-                           void* out) {
+Status Linear::merge_block(const Range& tile, const SplitArray& split, std::uint64_t number,
+                           const void* weight, void* out) {
+  const std::uint64_t size = dtype_size(options_.dtype);
   const Range range = block(number);
   GemmCall call;
   call.dtype = options_.dtype;
-  call.rows = options_.rows;
+  call.rows = tile.count;
   call.columns = full_;
   call.depth = range.count;
   call.left_step = split.step;
@@ -457,8 +518,8 @@ Status Linear::merge_block(const SplitArray& split, std::uint64_t number, const 
   call.result_step = full_;
   for (std::uint32_t stretch = 0; stretch < options_.stretches; ++stretch) {
     call.add = stretch > 0;
-    call.left = block_of(split, stretch, range);
-    call.right = linear_at(weight, weight_place(stretch, range) * dtype_size(options_.dtype));
+    call.left = linear_at(block_of(split, stretch, range), tile.first * split.step * size);
+    call.right = linear_at(weight, weight_place(stretch, range) * size);
     TRIREME_RETURN_IF_ERROR(tensor_->gemm()->multiply(call));
   }
   return Status::success();
@@ -498,21 +559,22 @@ Status Linear::weigh(const void* full, const SplitArray& split, const BackwardWe
   return Status::success();
 }
 
+const void* Linear::widened(Workspace::Use& use, const void* bias, std::uint64_t columns) const {
+  if (bias == nullptr || wide_ == options_.dtype) return bias;
+  auto* const wide = reinterpret_cast<float*>(use.take(columns * sizeof(float)));
+  kernels::widen(options_.dtype, wide, bias, columns);
+  return wide;
+}
+
 // The bias is added to the products, before they are rounded.
-void Linear::finish(Workspace::Use& use, const void* bias, std::uint64_t rows,
-                    std::uint64_t columns, void* wide, void* out) const {
-  const bool narrow = wide_ != options_.dtype;
-  if (bias != nullptr && rows > 0) {
-    const void* added = bias;
-    if (narrow) {
-      auto* const widened = reinterpret_cast<float*>(use.take(columns * sizeof(float)));
-      kernels::widen(options_.dtype, widened, bias, columns);
-      added = widened;
-    }
-    add_bias(wide_, added, rows, columns, wide);
-  }
-  if (narrow) {
-    kernels::narrow(options_.dtype, out, static_cast<const float*>(wide), rows * columns);
+void Linear::finish(const void* bias, const Range& rows, std::uint64_t columns, void* wide,
+                    void* out) const {
+  const std::uint64_t first = rows.first * columns;
+  void* const products = linear_at(wide, first * dtype_size(wide_));
+  if (bias != nullptr && rows.count > 0) add_bias(wide_, bias, rows.count, columns, products);
+  if (wide_ != options_.dtype) {
+    kernels::narrow(options_.dtype, linear_at(out, first * dtype_size(options_.dtype)),
+                    static_cast<const float*>(products), rows.count * columns);
   }
 }
 

@@ -8,6 +8,8 @@
 // - the weight's gradient, of one array of each.
 // A column-parallel layer spreads forward and merges backward. A row-parallel layer merges forward
 // and spreads backward.
+//
+// Rows are cut into tiles. The exchange of a tile goes on while the next tile is multiplied.
 #pragma once
 
 #include <trireme/layers.h>
@@ -21,7 +23,9 @@
 
 #include "parallel/tensor/layer_arrays.hpp"
 #include "parallel/tensor/region.hpp"
+#include "parallel/tensor/row_tiles.hpp"
 #include "parallel/tensor/tensor.hpp"
+#include "parallel/tensor/tile_passes.hpp"
 #include "parallel/tensor/workspace.hpp"
 #include "platform/clock.hpp"
 
@@ -112,20 +116,29 @@ class Linear {
                     const char* bias_name) const;
   Status check_pass(const char* what, std::uint64_t passes) const;
 
-  static Status move(Region& region, const void* const* parts, std::uint32_t count, void* out,
-                     Deadline deadline, const char* pass_name = nullptr);
+  // Whether passes of tiles go on while this thread computes.
+  bool starts_passes() const;
+  std::uint64_t sets_of_summands(bool starts) const;
+  // The rank's rows of a tile in an array of its own rows.
+  sharding::Range own_of(const sharding::Range& tile) const;
   // The whole array of the full extent: `part` itself, or what the ranks' rows are gathered to.
-  Status gather_rows(Workspace::Use& use, const void* part, void* kept, Deadline deadline,
-                     const void** out, const char* pass_name = nullptr);
-  Status spread(Workspace::Use& use, const void* full, const void* weight, const void* bias,
-                void* out, Deadline deadline);
-  Status spread_blocks(const void* full, const void* weight, void* out);
+  void* whole_of(Workspace::Use& use, const void* part, void* kept) const;
+  Status begin_gather(const sharding::Range& tile, const void* part, void* whole,
+                      TilePasses* gathers) const;
+  // `part` is the rank's array of the full extent.
+  Status spread(Workspace::Use& use, const void* part, void* kept, const void* weight,
+                const void* bias, void* out, Deadline deadline);
+  Status spread_blocks(const sharding::Range& tile, const void* full, const void* weight,
+                       void* out);
   Status merge(Workspace::Use& use, const SplitArray& split, const void* weight, const void* bias,
                void* out, Deadline deadline);
-  Status merge_block(const SplitArray& split, std::uint64_t number, const void* weight, void* out);
+  Status merge_block(const sharding::Range& tile, const SplitArray& split, std::uint64_t number,
+                     const void* weight, void* out);
   Status weigh(const void* full, const SplitArray& split, const BackwardWeight& to);
-  void finish(Workspace::Use& use, const void* bias, std::uint64_t rows, std::uint64_t columns,
-              void* wide, void* out) const;
+  // The bias in the type of products; NULL of none.
+  const void* widened(Workspace::Use& use, const void* bias, std::uint64_t columns) const;
+  void finish(const void* bias, const sharding::Range& rows, std::uint64_t columns, void* wide,
+              void* out) const;
 
   const std::shared_ptr<Tensor> tensor_;
   const LinearOptions options_;
@@ -135,12 +148,14 @@ class Linear {
   const sharding::Range own_;       // of each stretch, on this rank
   const sharding::Range own_rows_;  // of the array of the full extent, between layers
   const trireme_dtype wide_;        // of products
-  std::shared_ptr<Region> rows_;    // gathers the array of the full extent; null without SEQUENCE
+  const RowTiles tiles_;
+  const bool may_start_;          // passes of tiles, as far as is known at creation
+  std::shared_ptr<Region> rows_;  // gathers the array of the full extent; null without SEQUENCE
   std::shared_ptr<Region> sum_;
   std::shared_ptr<Region>
-      columns_;                     // gathers the array of the split extent; null if it stays split
-  std::vector<const void*> parts_;  // of a sum
-  std::uint64_t memory_ = 0;        // of the workspace
+      columns_;                  // gathers the array of the split extent; null if it stays split
+  std::uint64_t sum_bytes_ = 0;  // of the passes through sum_, as PassPlan::bytes
+  std::uint64_t memory_ = 0;     // of the workspace
   std::uint64_t forward_passes_ = 0;
   std::uint64_t backward_input_passes_ = 0;
   std::uint64_t backward_weight_passes_ = 0;

@@ -94,6 +94,7 @@ trireme_mlp_info Mlp::info() const {
   now.kept_bytes = 2 * Workspace::rounded(hidden_bytes()) + Workspace::rounded(activated_bytes()) +
                    Workspace::rounded(fc1_.kept_bytes) + Workspace::rounded(fc2_.kept_bytes);
   now.workspace_bytes = memory_;
+  now.tile_rows = fc1_.tile_rows;
   now.forward_bytes = fc1_.forward_bytes + fc2_.forward_bytes;
   now.backward_input_bytes = fc1_.backward_input_bytes + fc2_.backward_input_bytes;
   now.backward_weight_bytes = fc1_.backward_weight_bytes + fc2_.backward_weight_bytes;

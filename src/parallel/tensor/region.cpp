@@ -121,6 +121,17 @@ std::vector<Range> ranges_of(const Tensor& tensor, std::uint64_t extent, std::ui
   return ranges;
 }
 
+// The ranges of ranks among these rows, counted from the first row of these.
+std::vector<Range> ranges_within(const std::vector<Range>& ranges, const Range& rows) {
+  std::vector<Range> within;
+  std::uint64_t next = 0;
+  for (const Range& range : ranges) {
+    within.push_back({next, sharding::intersect(range, rows).count});
+    next += within.back().count;
+  }
+  return within;
+}
+
 // Ranks add as many elements each.
 std::vector<Range> even_ranges(const Tensor& tensor, std::uint64_t extent) {
   std::vector<Range> ranges;
@@ -177,13 +188,11 @@ Region::Region(std::shared_ptr<Tensor> tensor, RegionOptions options)
     : tensor_(std::move(tensor)),
       options_(std::move(options)),
       rank_(tensor_->rank()),
-      whole_{options_.rows, options_.columns, dtype_size(options_.dtype)},
-      rows_(whole_, true, ranges_of(*tensor_, whole_.rows, options_.row_unit)),
-      columns_(whole_, false, ranges_of(*tensor_, whole_.columns, options_.column_unit)),
-      pieces_({whole_.count(), 1, whole_.size}, true, even_ranges(*tensor_, whole_.count())) {
-  const Traits& traits = traits_of(options_.kind);
-  if (!sums(traits)) return;
-  sum_.emplace(traits.splits ? split() : pieces_, options_.dtype, options_.parts, tensor_->rank());
+      rows_(ranges_of(*tensor_, options_.rows, options_.row_unit)),
+      columns_(ranges_of(*tensor_, options_.columns, options_.column_unit)),
+      whole_(cut({0, options_.rows})) {
+  if (!sums(traits_of(options_.kind))) return;
+  sum_.emplace(options_.dtype, tensor_->world_size(), options_.parts, tensor_->rank());
 }
 
 Region::~Region() { drop_name(); }
@@ -192,8 +201,17 @@ void Region::drop_name() noexcept {
   if (std::exchange(named_, false)) tensor_->drop_name(options_.name);
 }
 
-const Split& Region::split() const {
-  return options_.dimension == TRIREME_REGION_DIMENSION_COLUMNS ? columns_ : rows_;
+Cut Region::cut(Range rows) const {
+  const Array part{rows.count, options_.columns, dtype_size(options_.dtype)};
+  return {rows.first,
+          part,
+          {part, true, ranges_within(rows_, rows)},
+          {part, false, columns_},
+          {{part.count(), 1, part.size}, true, even_ranges(*tensor_, part.count())}};
+}
+
+const Split& Region::split_of(const Cut& cut) const {
+  return options_.dimension == TRIREME_REGION_DIMENSION_COLUMNS ? cut.columns : cut.rows;
 }
 
 Move Region::move_of(Direction direction) const {
@@ -203,30 +221,37 @@ Move Region::move_of(Direction direction) const {
   return (direction == Direction::forward) != turns ? traits.forward : traits.backward;
 }
 
-Region::PassPlan Region::plan(Direction direction) const {
-  const std::uint64_t all = whole_.count();
-  const std::uint64_t part = split().count(rank_);
+Region::PassPlan Region::plan(Direction direction) const { return plan_of(direction, whole_); }
+
+std::uint64_t Region::tile_bytes(Range rows) const {
+  return plan_of(Direction::forward, cut(rows)).bytes;
+}
+
+Region::PassPlan Region::plan_of(Direction direction, const Cut& cut) const {
+  const std::uint64_t all = cut.whole.count(), size = cut.whole.size;
+  const Split& split = split_of(cut);
+  const std::uint64_t part = split.count(rank_);
   const std::uint64_t others = tensor_->world_size() - 1;
   switch (move_of(direction)) {
     case Move::keep: return {1, all, all, 0};
     case Move::sum:
       return {sum_->own_count(), all, all,
-              sum_->given_bytes() + pieces_.count(rank_) * others * whole_.size};
-    case Move::sum_to_part: return {sum_->own_count(), all, part, sum_->given_bytes()};
-    case Move::gather: return {1, part, all, part * others * whole_.size};
+              sum_->given_bytes(cut.pieces) + cut.pieces.count(rank_) * others * size};
+    case Move::sum_to_part: return {sum_->own_count(), all, part, sum_->given_bytes(split)};
+    case Move::gather: return {1, part, all, part * others * size};
     case Move::take_part: return {1, all, part, 0};
     case Move::to_columns:
-      return {1, rows_.count(rank_), columns_.count(rank_), exchange_bytes(rows_)};
+      return {1, cut.rows.count(rank_), cut.columns.count(rank_), exchange_bytes(cut, cut.rows)};
     case Move::to_rows:
-      return {1, columns_.count(rank_), rows_.count(rank_), exchange_bytes(columns_)};
+      return {1, cut.columns.count(rank_), cut.rows.count(rank_), exchange_bytes(cut, cut.columns)};
   }
   return {};
 }
 
 // All of its part but its own share of the other form.
-std::uint64_t Region::exchange_bytes(const Split& from) const {
-  const std::uint64_t stays = rows_.ranges()[rank_].count * columns_.ranges()[rank_].count;
-  return (from.count(rank_) - stays) * whole_.size;
+std::uint64_t Region::exchange_bytes(const Cut& cut, const Split& from) const {
+  const std::uint64_t stays = cut.rows.ranges()[rank_].count * cut.columns.ranges()[rank_].count;
+  return (from.count(rank_) - stays) * cut.whole.size;
 }
 
 // --- the arguments of a pass -------------------------------------------------------------------
@@ -252,8 +277,8 @@ Status Region::check_arguments(Direction direction, const PassPlan& plan, const 
     }
     const auto part_at = reinterpret_cast<std::uintptr_t>(parts[i]);
     const bool overlaps = plan.from > 0 && plan.to > 0 &&
-                          part_at < out_at + plan.to * whole_.size &&
-                          out_at < part_at + plan.from * whole_.size;
+                          part_at < out_at + plan.to * whole_.whole.size &&
+                          out_at < part_at + plan.from * whole_.whole.size;
     if (overlaps && !(in_place && part_at == out_at)) {
       return invalid_argument(what + " and output overlap; a " + word(direction) + " pass of " +
                               name +
@@ -270,25 +295,25 @@ std::string Region::describe(const Called& called) const {
   constexpr std::size_t kMost = 47;   // bytes of a fingerprint's name
   constexpr std::size_t kLeast = 12;  // of the region's name
   const char* const by = !traits_of(options_.kind).splits ? ""
-                         : split().by_rows()              ? " by rows"
+                         : split_of(whole_).by_rows()     ? " by rows"
                                                           : " by columns";
   const std::string form = std::string("\", ") + traits_of(options_.kind).name + by + " " +
-                           text_of(whole_.rows) + "x" + text_of(whole_.columns);
+                           text_of(options_.rows) + "x" + text_of(options_.columns);
   const std::string begin = std::string(called.name) + " \"";
   const std::size_t rest = begin.size() + form.size();
   const std::size_t room = std::max(kLeast, kMost - std::min(kMost, rest));
   return begin + options_.name.substr(0, whole_characters(options_.name, room)) + form;
 }
 
-Operation Region::operation_of(Move move, const Called& called, const char* what) const {
+Operation Region::operation_of(const Work& work, const Called& called) const {
   Operation operation;
-  operation.kind = move == Move::sum           ? OperationKind::all_reduce
-                   : move == Move::sum_to_part ? OperationKind::reduce_scatter_v
-                   : move == Move::gather      ? OperationKind::all_gather_v
-                                               : OperationKind::all_to_all_v;
+  operation.kind = work.move == Move::sum           ? OperationKind::all_reduce
+                   : work.move == Move::sum_to_part ? OperationKind::reduce_scatter_v
+                   : work.move == Move::gather      ? OperationKind::all_gather_v
+                                                    : OperationKind::all_to_all_v;
   operation.dtype = options_.dtype;
-  operation.count = whole_.count();
-  if (sums(move)) operation.reduction = TRIREME_REDUCTION_SUM;
+  operation.count = work.cut.whole.count();
+  if (sums(work.move)) operation.reduction = TRIREME_REDUCTION_SUM;
   std::uint64_t hash = 0x6a09e667f3bcc908u;
   for (const char letter : options_.name) hash = mix(hash, static_cast<unsigned char>(letter));
   for (const char* letter = called.name; *letter != 0; ++letter) {
@@ -299,17 +324,17 @@ Operation Region::operation_of(Move move, const Called& called, const char* what
         static_cast<std::uint64_t>(options_.dimension), options_.rows, options_.columns,
         static_cast<std::uint64_t>(options_.dtype), std::uint64_t{options_.parts},
         options_.row_unit, options_.column_unit, options_.also, std::uint64_t{tensor_->blocks()},
-        std::uint64_t{index(called.direction)}}) {
+        std::uint64_t{index(called.direction)}, work.cut.first_row, work.cut.whole.rows}) {
     hash = mix(hash, number);
   }
   operation.agreement = hash | 1;  // never 0, which other calls have
-  operation.agreement_name = what;
+  operation.agreement_name = work.what.c_str();
   return operation;
 }
 
 Status Region::pass(Direction direction, const void* const* parts, std::uint32_t part_count,
-                    void* out, std::uint64_t timeout_ns, const char* pass_name) {
-  const Called called = {direction, pass_name != nullptr ? pass_name : word(direction)};
+                    void* out, std::uint64_t timeout_ns) {
+  const Called called = {direction, word(direction)};
   const PassPlan planned = plan(direction);
   const Move move = move_of(direction);
   if (move == Move::keep || move == Move::take_part) {
@@ -333,119 +358,141 @@ Status Region::pass_checked(const Called& called, const PassPlan& planned, const
                          text_of(passes_[0]));
   }
   const Move move = move_of(direction);
-  if (move == Move::keep || move == Move::take_part) {
-    if (move == Move::take_part) {
-      split().take(rank_, parts[0], out);
-    } else if (planned.to > 0 && out != parts[0]) {
-      kernels::copy(out, parts[0], planned.to * whole_.size);
+  if (move == Move::take_part) {
+    split_of(whole_).take(rank_, parts[0], out);
+  } else if (move == Move::keep) {
+    if (planned.to > 0 && out != parts[0]) {
+      kernels::copy(out, parts[0], planned.to * whole_.whole.size);
     }
   } else {
-    TRIREME_RETURN_IF_ERROR(communicate(move, called, parts, part_count, out, timeout_ns));
+    // In braces they would be two elements: any pointer is one to void.
+    std::vector<const void*> all(parts, parts + part_count);
+    const Status status = tensor_->communicator().run(
+        operation(called, {0, options_.rows}, std::move(all), out), Deadline::after(timeout_ns));
+    TRIREME_RETURN_IF_ERROR(named(called.name, status));
   }
   ++passes_[index(direction)];
   return Status::success();
 }
 
-Status Region::communicate(Move move, const Called& called, const void* const* parts,
-                           std::uint32_t part_count, void* out, std::uint64_t timeout_ns) {
-  const std::string what = describe(called);
-  Operation operation = operation_of(move, called, what.c_str());
-  const Operation whole = operation;
-  Operation step = operation;
-  step.called = &whole;
-  // Buffers of the caller live until the pass is over.
-  operation.send = parts[0];
-  operation.receive = out;
-  operation.also_uses.assign(parts, parts + part_count);
-  operation.program = [&](Steps& steps) {
-    switch (move) {
-      case Move::sum: return sum(steps, step, parts, out);
-      case Move::sum_to_part: return sum_to_part(steps, step, parts, out);
-      case Move::gather: return gather(steps, step, parts[0], out);
-      case Move::to_columns: return to_columns(steps, step, parts[0], out);
-      default: return to_rows(steps, step, parts[0], out);
-    }
-  };
-  const Status status =
-      tensor_->communicator().run(std::move(operation), Deadline::after(timeout_ns));
-  if (status.ok()) return Status::success();
-  Status told = Status::failure(status.code(), std::string(called.name) + " pass of region \"" +
+Status Region::pass_tile(TilePass pass, Deadline deadline, std::shared_ptr<Request>* started) {
+  Operation one =
+      operation({Direction::forward, pass.name}, pass.rows, std::move(pass.parts), pass.out);
+  Communicator& communicator = tensor_->communicator();
+  return named(pass.name, started == nullptr
+                              ? communicator.run(std::move(one), deadline)
+                              : communicator.start(std::move(one), deadline, started));
+}
+
+Status Region::named(const char* pass_name, const Status& status) const {
+  if (status.ok()) return status;
+  Status told = Status::failure(status.code(), std::string(pass_name) + " pass of region \"" +
                                                    options_.name + "\": " + status.message());
   if (status.details() == nullptr) return told;
   return std::move(told).with_details(*status.details());
 }
 
-Status Region::sum(Steps& steps, const Operation& step, const void* const* parts, void* out) {
+Operation Region::operation(const Called& called, Range rows, std::vector<const void*> parts,
+                            void* out) {
+  const auto work = std::make_shared<Work>(
+      Work{move_of(called.direction), cut(rows), describe(called), {}, {}, std::move(parts), out});
+  work->called = operation_of(*work, called);
+  work->step = work->called;
+  work->step.called = &work->called;
+  Operation operation = work->called;
+  // Buffers of the caller live until the pass is over.
+  operation.send = work->parts[0];
+  operation.receive = out;
+  operation.also_uses = work->parts;
+  operation.program = [this, work](Steps& steps) { return run(steps, *work); };
+  return operation;
+}
+
+Status Region::run(Steps& steps, const Work& work) {
+  switch (work.move) {
+    case Move::sum: return sum(steps, work);
+    case Move::sum_to_part: return sum_to_part(steps, work);
+    case Move::gather: return gather(steps, work);
+    case Move::to_columns: return to_columns(steps, work);
+    default: return to_rows(steps, work);
+  }
+}
+
+Status Region::sum(Steps& steps, const Work& work) {
+  const Split& pieces = work.cut.pieces;
   std::byte* scratch = nullptr;
-  TRIREME_RETURN_IF_ERROR(take_scratch(steps, sum_->scratch_bytes(), &scratch));
-  auto* const own = static_cast<std::byte*>(out) + pieces_.before(rank_) * whole_.size;
-  TRIREME_RETURN_IF_ERROR(sum_->run(steps, step, parts, scratch, own));
+  TRIREME_RETURN_IF_ERROR(take_scratch(steps, sum_->scratch_bytes(pieces), &scratch));
+  auto* const own = static_cast<std::byte*>(work.out) + pieces.before(rank_) * work.cut.whole.size;
+  TRIREME_RETURN_IF_ERROR(sum_->run(steps, work.step, pieces, work.parts.data(), scratch, own));
   if (tensor_->world_size() == 1) return Status::success();
-  Operation spread = step;
+  Operation spread = work.step;
   spread.kind = OperationKind::all_gather_v;
   spread.reduction = 0;
-  spread.counts = pieces_.counts();
+  spread.counts = pieces.counts();
   spread.send = own;
-  spread.receive = out;
+  spread.receive = work.out;
   return steps.run(spread);
 }
 
-Status Region::sum_to_part(Steps& steps, const Operation& step, const void* const* parts,
-                           void* out) {
+Status Region::sum_to_part(Steps& steps, const Work& work) {
+  const Split& split = split_of(work.cut);
   std::byte* scratch = nullptr;
-  TRIREME_RETURN_IF_ERROR(take_scratch(steps, sum_->scratch_bytes(), &scratch));
-  return sum_->run(steps, step, parts, scratch, out);
+  TRIREME_RETURN_IF_ERROR(take_scratch(steps, sum_->scratch_bytes(split), &scratch));
+  return sum_->run(steps, work.step, split, work.parts.data(), scratch, work.out);
 }
 
-Status Region::gather(Steps& steps, const Operation& step, const void* part, void* out) const {
-  const Split& parts = split();
+Status Region::gather(Steps& steps, const Work& work) const {
+  const Split& parts = split_of(work.cut);
+  const Array& whole = work.cut.whole;
   std::byte* scratch = nullptr;
-  const std::uint64_t bytes = parts.in_order() ? 0 : whole_.count() * whole_.size;
+  const std::uint64_t bytes = parts.in_order() ? 0 : whole.count() * whole.size;
   TRIREME_RETURN_IF_ERROR(take_scratch(steps, bytes, &scratch));
-  Operation collect = step;
+  Operation collect = work.step;
   collect.counts = parts.counts();
-  collect.send = part;
-  collect.receive = parts.in_order() ? out : scratch;
+  collect.send = work.parts[0];
+  collect.receive = parts.in_order() ? work.out : scratch;
   TRIREME_RETURN_IF_ERROR(steps.run(collect));
   for (std::size_t rank = 0; rank < parts.ranges().size() && !parts.in_order(); ++rank) {
-    parts.put_columns(rank, out, scratch + parts.before(rank) * whole_.size);
+    parts.put_columns(rank, work.out, scratch + parts.before(rank) * whole.size);
   }
   return Status::success();
 }
 
 // This rank's rows are sent in columns of each rank. The rows of each rank arrive in order.
-Status Region::to_columns(Steps& steps, const Operation& step, const void* part, void* out) const {
-  const Split own({rows_.ranges()[rank_].count, whole_.columns, whole_.size}, false,
-                  columns_.ranges());
+Status Region::to_columns(Steps& steps, const Work& work) const {
+  const Cut& cut = work.cut;
+  const Split own({cut.rows.ranges()[rank_].count, cut.whole.columns, cut.whole.size}, false,
+                  columns_);
   std::byte* scratch = nullptr;
-  const std::uint64_t bytes = own.in_order() ? 0 : rows_.count(rank_) * whole_.size;
+  const std::uint64_t bytes = own.in_order() ? 0 : cut.rows.count(rank_) * cut.whole.size;
   TRIREME_RETURN_IF_ERROR(take_scratch(steps, bytes, &scratch));
   for (std::size_t rank = 0; rank < own.ranges().size() && !own.in_order(); ++rank) {
-    own.take(rank, part, scratch + own.before(rank) * whole_.size);
+    own.take(rank, work.parts[0], scratch + own.before(rank) * cut.whole.size);
   }
-  Operation exchange = step;
+  Operation exchange = work.step;
   exchange.count = 0;
-  exchange.counts = exchange_table(rows_, columns_);
-  exchange.send = own.in_order() ? part : scratch;
-  exchange.receive = out;
+  exchange.counts = exchange_table(cut.rows, cut.columns);
+  exchange.send = own.in_order() ? work.parts[0] : scratch;
+  exchange.receive = work.out;
   return steps.run(exchange);
 }
 
 // The other way round.
-Status Region::to_rows(Steps& steps, const Operation& step, const void* part, void* out) const {
-  const Split own({rows_.ranges()[rank_].count, whole_.columns, whole_.size}, false,
-                  columns_.ranges());
+Status Region::to_rows(Steps& steps, const Work& work) const {
+  const Cut& cut = work.cut;
+  const Split own({cut.rows.ranges()[rank_].count, cut.whole.columns, cut.whole.size}, false,
+                  columns_);
   std::byte* scratch = nullptr;
-  const std::uint64_t bytes = own.in_order() ? 0 : rows_.count(rank_) * whole_.size;
+  const std::uint64_t bytes = own.in_order() ? 0 : cut.rows.count(rank_) * cut.whole.size;
   TRIREME_RETURN_IF_ERROR(take_scratch(steps, bytes, &scratch));
-  Operation exchange = step;
+  Operation exchange = work.step;
   exchange.count = 0;
-  exchange.counts = exchange_table(columns_, rows_);
-  exchange.send = part;
-  exchange.receive = own.in_order() ? out : scratch;
+  exchange.counts = exchange_table(cut.columns, cut.rows);
+  exchange.send = work.parts[0];
+  exchange.receive = own.in_order() ? work.out : scratch;
   TRIREME_RETURN_IF_ERROR(steps.run(exchange));
   for (std::size_t rank = 0; rank < own.ranges().size() && !own.in_order(); ++rank) {
-    own.put_columns(rank, out, scratch + own.before(rank) * whole_.size);
+    own.put_columns(rank, work.out, scratch + own.before(rank) * cut.whole.size);
   }
   return Status::success();
 }

@@ -32,6 +32,15 @@ struct RegionOptions {
 
 enum class Direction { forward, backward };
 
+// An array, or some rows of it, and what each rank has of these.
+struct Cut {
+  std::uint64_t first_row;
+  Array whole;
+  Split rows;     // parts by rows, and
+  Split columns;  // by columns
+  Split pieces;   // of a sum that every rank gets whole
+};
+
 // One thread at a time.
 class Region {
  public:
@@ -52,10 +61,25 @@ class Region {
   PassPlan plan(Direction direction) const;
   std::uint64_t passes(Direction direction) const { return passes_[index(direction)]; }
 
-  // Checks the arguments, and makes the pass. Ranks compare its name: a layer makes passes of one
-  // region in several calls.
+  // Checks the arguments, and makes the pass.
   Status pass(Direction direction, const void* const* parts, std::uint32_t part_count, void* out,
-              std::uint64_t timeout_ns, const char* pass_name = nullptr);
+              std::uint64_t timeout_ns);
+
+  // A forward pass of some rows alone, for layers: its arguments are checked, and it is not
+  // counted. `parts` and `out` hold what the rank has of these rows. Ranks compare the name of the
+  // call: a layer makes passes of one region in several calls.
+  struct TilePass {
+    const char* name;
+    sharding::Range rows;
+    std::vector<const void*> parts;
+    void* out;
+  };
+  // With `started`, the pass goes on after this call, unless it fails: *started ends it. Arrays of
+  // the pass, and the region, live until then.
+  Status pass_tile(TilePass pass, Deadline deadline, std::shared_ptr<Request>* started);
+  // The failure of a pass, with the region's name.
+  Status named(const char* pass_name, const Status& status) const;
+  std::uint64_t tile_bytes(sharding::Range rows) const;  // as PassPlan::bytes
 
   const Tensor& tensor() const { return *tensor_; }
   // Another region may have the name from now on. Any thread, once.
@@ -67,10 +91,23 @@ class Region {
  private:
   Region(std::shared_ptr<Tensor> tensor, RegionOptions options);
 
+  // One pass of some rows, while it runs.
+  struct Work {
+    Move move;
+    Cut cut;
+    std::string what;  // as peers compare it
+    Operation called;
+    Operation step;  // a step of the called operation, with its kind and without memory
+    std::vector<const void*> parts;
+    void* out;
+  };
+
   static std::size_t index(Direction direction) { return direction == Direction::forward ? 0 : 1; }
-  const Split& split() const;
+  Cut cut(sharding::Range rows) const;
+  const Split& split_of(const Cut& cut) const;
   Move move_of(Direction direction) const;
-  std::uint64_t exchange_bytes(const Split& from) const;
+  PassPlan plan_of(Direction direction, const Cut& cut) const;
+  std::uint64_t exchange_bytes(const Cut& cut, const Split& from) const;
   Status check_arguments(Direction direction, const PassPlan& plan, const void* const* parts,
                          std::uint32_t part_count, const void* out) const;
   // The pass as peers compare it.
@@ -79,26 +116,27 @@ class Region {
     const char* name;
   };
   std::string describe(const Called& called) const;
-  Operation operation_of(Move move, const Called& called, const char* what) const;
+  Operation operation_of(const Work& work, const Called& called) const;
   Status pass_checked(const Called& called, const PassPlan& plan, const void* const* parts,
                       std::uint32_t part_count, void* out, std::uint64_t timeout_ns);
-  Status communicate(Move move, const Called& called, const void* const* parts,
-                     std::uint32_t part_count, void* out, std::uint64_t timeout_ns);
+  // The operation of the communicator that makes the pass.
+  Operation operation(const Called& called, sharding::Range rows, std::vector<const void*> parts,
+                      void* out);
+  Status run(Steps& steps, const Work& work);
 
-  // Moves; `step` is a step of the called operation, with its kind and without memory.
-  Status sum(Steps& steps, const Operation& step, const void* const* parts, void* out);
-  Status sum_to_part(Steps& steps, const Operation& step, const void* const* parts, void* out);
-  Status gather(Steps& steps, const Operation& step, const void* part, void* out) const;
-  Status to_columns(Steps& steps, const Operation& step, const void* part, void* out) const;
-  Status to_rows(Steps& steps, const Operation& step, const void* part, void* out) const;
+  // Moves.
+  Status sum(Steps& steps, const Work& work);
+  Status sum_to_part(Steps& steps, const Work& work);
+  Status gather(Steps& steps, const Work& work) const;
+  Status to_columns(Steps& steps, const Work& work) const;
+  Status to_rows(Steps& steps, const Work& work) const;
 
   const std::shared_ptr<Tensor> tensor_;
   const RegionOptions options_;
   const std::size_t rank_;
-  const Array whole_;
-  const Split rows_;     // parts by rows, and
-  const Split columns_;  // by columns
-  const Split pieces_;   // of a sum that every rank gets whole
+  const std::vector<sharding::Range> rows_;     // of each rank, and
+  const std::vector<sharding::Range> columns_;  // its columns
+  const Cut whole_;
   std::optional<TreeSum> sum_;
   bool named_ = false;
   std::uint64_t passes_[2] = {0, 0};

@@ -58,6 +58,21 @@ Status Tensor::find_heads(std::uint64_t heads, std::uint64_t kv_heads, std::int3
   return Status::success();
 }
 
+bool Tensor::may_use_transport() const {
+  const OneMemory memory = communicator_->one_memory();
+  return world_size() > 1 && !(memory.known_at_once && memory.is_there);
+}
+
+// Between ranks that share memory there is nothing to hide: their own threads make the exchange.
+// Products of several tiles may have other bits than one product, and one process has no tiles. So
+// with `blocks` only the provider for which a cut changes nothing has them unasked.
+RowTiles Tensor::tiles_of(std::uint64_t rows) const {
+  if (options_.row_tile > 0) return RowTiles(rows, options_.row_tile);
+  const bool keeps_bits = gemm_ != nullptr && gemm_->info().provider == "builtin";
+  if (!may_use_transport() || (options_.blocks > 0 && !keeps_bits)) return RowTiles(rows, rows);
+  return RowTiles::automatic(rows);
+}
+
 Status Tensor::take_name(const std::string& name) {
   const std::lock_guard lock(mutex_);
   if (names_.insert(name).second) return Status::success();

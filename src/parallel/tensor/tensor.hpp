@@ -13,13 +13,15 @@
 
 #include "collectives/communicator.hpp"
 #include "parallel/tensor/gemm.hpp"
+#include "parallel/tensor/row_tiles.hpp"
 #include "parallel/tensor/workspace.hpp"
 #include "sharding/blocks.hpp"
 
 namespace trireme::parallel {
 
 struct TensorOptions {
-  std::uint32_t blocks = 0;  // 0: one block a rank
+  std::uint32_t blocks = 0;    // 0: one block a rank
+  std::uint32_t row_tile = 0;  // rows of a layer's tiles; 0: what tiles_of() takes
   bool sequence = false;
   bool keep_gathered = false;
   std::uint64_t timeout_ns = 0;       // 0: the communicator's
@@ -60,6 +62,11 @@ class Tensor {
   Status check_block(std::uint32_t block) const;
   Status find_heads(std::uint64_t heads, std::uint64_t kv_heads, std::int32_t rank,
                     sharding::HeadRanges* out) const;
+
+  // The tiles in which a layer multiplies and exchanges its rows. All ranks have the same ones.
+  RowTiles tiles_of(std::uint64_t rows) const;
+  // Whether passes of this group may have to use a transport; the same on all ranks, at any time.
+  bool may_use_transport() const;
 
   // A region has the name until it drops it.
   Status take_name(const std::string& name);

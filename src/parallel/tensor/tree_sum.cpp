@@ -25,15 +25,12 @@ const std::byte* at(const void* memory, std::uint64_t offset) {
 
 }  // namespace
 
-TreeSum::TreeSum(const Split& pieces, trireme_dtype dtype, std::uint32_t leaves, std::uint32_t rank)
-    : pieces_(pieces),
-      rank_(rank),
-      own_(sharding::blocks_of_rank(leaves, static_cast<std::uint32_t>(pieces.counts().size()),
-                                    rank)),
-      plan_(sharding::plan_sum(leaves, static_cast<std::uint32_t>(pieces.counts().size()))),
+TreeSum::TreeSum(trireme_dtype dtype, std::uint32_t ranks, std::uint32_t leaves, std::uint32_t rank)
+    : rank_(rank),
+      own_(sharding::blocks_of_rank(leaves, ranks, rank)),
+      plan_(sharding::plan_sum(leaves, ranks)),
       dtype_(dtype),
-      wire_(plan_.only_leaves ? dtype : sum_dtype(dtype)),
-      rows_at_once_(rows_at_once(pieces.whole())) {
+      wire_(plan_.only_leaves ? dtype : sum_dtype(dtype)) {
   const bool alone = plan_.nodes.size() == 1;
   Nodes own;
   for (std::uint64_t i = own_.first; i < own_.end(); ++i) {
@@ -53,47 +50,48 @@ TreeSum::TreeSum(const Split& pieces, trireme_dtype dtype, std::uint32_t leaves,
   }
 }
 
-std::uint64_t TreeSum::given_bytes() const {
-  const std::uint64_t to_others = pieces_.whole().count() - pieces_.count(rank_);
+std::uint64_t TreeSum::given_bytes(const Split& pieces) const {
+  const std::uint64_t to_others = pieces.whole().count() - pieces.count(rank_);
   return own_nodes().size() * to_others * dtype_size(wire_);
 }
 
 // A summand that peers read where the caller has it.
-bool TreeSum::travels_as_given(const sharding::TreeNode& node) const {
-  return node.is_leaf() && wire_ == dtype_ && pieces_.in_order();
+bool TreeSum::travels_as_given(const Split& pieces, const sharding::TreeNode& node) const {
+  return node.is_leaf() && wire_ == dtype_ && pieces.in_order();
 }
 
 // The nodes that are made here, then the rows on their way to one, then the pieces of all nodes of
 // earlier rounds.
-std::uint64_t TreeSum::scratch_bytes() const {
+std::uint64_t TreeSum::scratch_bytes(const Split& pieces) const {
   if (plan_.nodes.size() == 1) return 0;
   const std::uint64_t size = dtype_size(wire_);
   const auto made = static_cast<std::uint64_t>(
       std::count_if(own_nodes().begin(), own_nodes().end(),
-                    [this](const auto& node) { return !travels_as_given(node); }));
-  const std::uint64_t rows = pieces_.in_order() ? 0 : rows_at_once_ * pieces_.whole().columns;
-  const std::uint64_t kept = plan_.rounds > 1 ? places_.size() * pieces_.count(rank_) : 0;
-  return (made * pieces_.whole().count() + rows + kept) * size;
+                    [&](const auto& node) { return !travels_as_given(pieces, node); }));
+  const std::uint64_t rows =
+      pieces.in_order() ? 0 : rows_at_once(pieces.whole()) * pieces.whole().columns;
+  const std::uint64_t kept = plan_.rounds > 1 ? places_.size() * pieces.count(rank_) : 0;
+  return (made * pieces.whole().count() + rows + kept) * size;
 }
 
-Status TreeSum::run(Steps& steps, const Operation& step, const void* const* parts,
-                    std::byte* scratch, void* out) {
-  if (plan_.nodes.size() == 1) return add_alone(steps, step, parts, out);
+Status TreeSum::run(Steps& steps, const Operation& step, const Split& pieces,
+                    const void* const* parts, std::byte* scratch, void* out) {
+  if (plan_.nodes.size() == 1) return add_alone(steps, step, pieces.whole().count(), parts, out);
   const std::uint64_t size = dtype_size(wire_);
-  const std::uint64_t whole = pieces_.whole().count() * size;
+  const std::uint64_t whole = pieces.whole().count() * size;
   const Nodes& nodes = own_nodes();
   std::vector<const void*> sends(nodes.size());
   std::byte* next = scratch;
-  for (const auto& node : nodes) next += travels_as_given(node) ? 0 : whole;
+  for (const auto& node : nodes) next += travels_as_given(pieces, node) ? 0 : whole;
   std::byte* const rows = next;
   std::byte* const kept =
-      rows + (pieces_.in_order() ? 0 : rows_at_once_ * pieces_.whole().columns * size);
+      rows + (pieces.in_order() ? 0 : rows_at_once(pieces.whole()) * pieces.whole().columns * size);
   next = scratch;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (travels_as_given(nodes[i])) {
+    if (travels_as_given(pieces, nodes[i])) {
       sends[i] = parts[nodes[i].first - own_.first];
     } else {
-      sends[i] = make_node(i, parts, next, rows);
+      sends[i] = make_node(pieces, i, parts, next, rows);
       next += whole;
     }
   }
@@ -101,10 +99,10 @@ Status TreeSum::run(Steps& steps, const Operation& step, const void* const* part
     Operation exchange = step;
     exchange.kind = OperationKind::fold;
     exchange.dtype = wire_;
-    exchange.count = pieces_.whole().count();
-    exchange.counts = pieces_.counts();
+    exchange.count = pieces.whole().count();
+    exchange.counts = pieces.counts();
     exchange.send = round < sends.size() ? sends[round] : nullptr;
-    exchange.fold = fold(round, kept, out);
+    exchange.fold = fold(pieces, round, kept, out);
     TRIREME_RETURN_IF_ERROR(steps.run(exchange));
     if (silent_ >= 0) return refuse_silence();
   }
@@ -120,29 +118,30 @@ Status TreeSum::refuse_silence() {
 }
 
 // A rank alone has no peer to meet, but a failed group fails here, too.
-Status TreeSum::add_alone(Steps& steps, const Operation& step, const void* const* parts,
-                          void* out) {
+Status TreeSum::add_alone(Steps& steps, const Operation& step, std::uint64_t count,
+                          const void* const* parts, void* out) {
   Operation meeting = step;
   meeting.kind = OperationKind::barrier;
   meeting.count = 0;
   TRIREME_RETURN_IF_ERROR(steps.run(meeting));
-  makers_[0]->add(parts, pieces_.whole().count(), out);
+  makers_[0]->add(parts, count, out);
   return Status::success();
 }
 
-const void* TreeSum::make_node(std::size_t number, const void* const* parts, std::byte* memory,
-                               std::byte* rows) {
-  const Array& whole = pieces_.whole();
+const void* TreeSum::make_node(const Split& pieces, std::size_t number, const void* const* parts,
+                               std::byte* memory, std::byte* rows) {
+  const Array& whole = pieces.whole();
+  const std::uint64_t at_once = rows_at_once(whole);
   TreeAdder& maker = *makers_[number];
-  if (pieces_.in_order()) {
+  if (pieces.in_order()) {
     maker.add(parts, whole.count(), memory);
     return memory;
   }
   const std::uint64_t size = dtype_size(wire_);
-  const Split wide({whole.rows, whole.columns, size}, false, pieces_.ranges());
+  const Split wide({whole.rows, whole.columns, size}, false, pieces.ranges());
   std::vector<const void*> from(own_.count);
-  for (std::uint64_t row = 0; row < whole.rows; row += rows_at_once_) {
-    const sharding::Range here{row, std::min(rows_at_once_, whole.rows - row)};
+  for (std::uint64_t row = 0; row < whole.rows; row += at_once) {
+    const sharding::Range here{row, std::min(at_once, whole.rows - row)};
     for (std::size_t i = 0; i < from.size(); ++i) {
       from[i] = at(parts[i], row * whole.columns * whole.size);
     }
@@ -155,9 +154,9 @@ const void* TreeSum::make_node(std::size_t number, const void* const* parts, std
 }
 
 // Keeps the pieces of a round, and adds up those of all rounds in the last one.
-Fold TreeSum::fold(std::uint32_t round, std::byte* kept, void* out) {
+Fold TreeSum::fold(const Split& pieces, std::uint32_t round, std::byte* kept, void* out) {
   const std::uint64_t size = dtype_size(wire_);
-  const std::uint64_t piece = pieces_.count(rank_) * size;
+  const std::uint64_t piece = pieces.count(rank_) * size;
   return [=, this](std::uint64_t first, std::uint64_t count, const void* const* sources,
                    std::uint32_t source_count) {
     for (std::uint32_t rank = 0; rank < source_count; ++rank) {

@@ -1,5 +1,7 @@
 #include "parallel/tensor/workspace.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <new>
 #include <utility>
 
@@ -29,8 +31,23 @@ Status Workspace::begin(Use* out) {
   return Status::success();
 }
 
+Status Workspace::wait(const Request& pass) { return pass.wait(Deadline::at(UINT64_MAX)); }
+
+bool Workspace::Use::has_running_pass() const {
+  return std::any_of(passes_.begin(), passes_.end(), [](const std::shared_ptr<Request>& pass) {
+    return pass != nullptr && !pass->done();
+  });
+}
+
 Workspace::Use::~Use() {
   if (from_ == nullptr) return;
+  for (const std::shared_ptr<Request>& pass : passes_) {
+    if (pass == nullptr) continue;
+    try {
+      static_cast<void>(wait(*pass));
+    } catch (...) {  // it is over, but there is no memory for its message
+    }
+  }
   const std::lock_guard lock(from_->mutex_);
   from_->used_ = false;
 }

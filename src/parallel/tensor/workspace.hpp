@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 
@@ -18,7 +19,12 @@ class Workspace {
   Status reserve(std::uint64_t bytes);
   std::uint64_t bytes() const;
 
-  // One call of a layer. Its takes are behind each other.
+  // The result of a started pass, once it is over. A pass ends at its own deadline, or when the
+  // group has failed: before that it uses memory that the caller may free.
+  static Status wait(const Request& pass);
+
+  // One call of a layer. Its takes are behind each other. It ends after the passes that the call
+  // has started.
   class Use {
    public:
     Use() = default;
@@ -28,6 +34,11 @@ class Workspace {
 
     // Of reserved memory; NULL for none. Throws std::bad_alloc beyond what is reserved.
     std::byte* take(std::uint64_t bytes);
+
+    // The place of one more pass of the call; it stays where it is. Null: the pass did not start.
+    std::shared_ptr<Request>* add_pass() { return &passes_.emplace_back(); }
+    // Whether a started pass is not over.
+    bool has_running_pass() const;
 
     // Gives back what is taken while it lives.
     class Part {
@@ -47,6 +58,7 @@ class Workspace {
     Workspace* from_ = nullptr;
     std::shared_ptr<Memory> memory_;
     std::uint64_t taken_ = 0;
+    std::list<std::shared_ptr<Request>> passes_;  // allocates nothing while it is empty
   };
   // INVALID_STATE while another one is under way: no thread waits for another one's peers.
   Status begin(Use* out);

@@ -5,9 +5,9 @@ EXACT, REFUSALS = "api_test_layers", "api_test_layers_refusals"
 
 DEFECTS = [
     ("layers: a bias is added to each summand", LINEAR,
-     "TRIREME_RETURN_IF_ERROR(merge_block(split, i, weight, summand));",
-     "TRIREME_RETURN_IF_ERROR(merge_block(split, i, weight, summand));\n"
-     "    if (bias != nullptr) add_bias(wide_, bias, options_.rows, full_, summand);", EXACT),
+     "TRIREME_RETURN_IF_ERROR(merge_block(tile, split, i, weight, set[i]));",
+     "TRIREME_RETURN_IF_ERROR(merge_block(tile, split, i, weight, set[i]));\n"
+     "    if (added != nullptr) add_bias(wide_, added, tile.count, full_, set[i]);", EXACT),
     ("layers: a sum over ranks is forgotten", LINEAR,
      "sequence ? TRIREME_REGION_KIND_REDUCE_SCATTER : TRIREME_REGION_KIND_REDUCE",
      "sequence ? TRIREME_REGION_KIND_REDUCE_SCATTER : TRIREME_REGION_KIND_COPY", EXACT),

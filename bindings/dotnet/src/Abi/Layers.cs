@@ -110,6 +110,11 @@ namespace Trireme
         /// </summary>
         public ulong WorkspaceBytes;
 
+        /// <summary>
+        /// Rows that are multiplied and exchanged at a time; the last ones may be fewer.
+        /// </summary>
+        public ulong TileRows;
+
         /// <summary>Bytes of this rank that peers read in a forward pass.</summary>
         public ulong ForwardBytes;
 
@@ -301,6 +306,11 @@ namespace Trireme
         /// it.
         /// </summary>
         public ulong WorkspaceBytes;
+
+        /// <summary>
+        /// Rows that are multiplied and exchanged at a time; the last ones may be fewer.
+        /// </summary>
+        public ulong TileRows;
 
         /// <summary>Bytes of this rank that peers read in a forward pass.</summary>
         public ulong ForwardBytes;

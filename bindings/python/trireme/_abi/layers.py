@@ -115,6 +115,8 @@ class trireme_linear_info(Structure):
         # Bytes of the memory that all layers of the tensor object share, as far as this one needs
         # it.
         ("workspace_bytes", c_uint64),
+        # Rows that are multiplied and exchanged at a time; the last ones may be fewer.
+        ("tile_rows", c_uint64),
         # Bytes of this rank that peers read in a forward pass.
         ("forward_bytes", c_uint64),
         # The same in a pass of trireme_linear_backward_input().
@@ -255,6 +257,8 @@ class trireme_mlp_info(Structure):
         # Bytes of the memory that all layers of the tensor object share, as far as this one needs
         # it.
         ("workspace_bytes", c_uint64),
+        # Rows that are multiplied and exchanged at a time; the last ones may be fewer.
+        ("tile_rows", c_uint64),
         # Bytes of this rank that peers read in a forward pass.
         ("forward_bytes", c_uint64),
         # The same in a pass of trireme_mlp_backward_input().

@@ -151,8 +151,12 @@ class trireme_tensor_options(Structure):
         # Blocks of every extent: at least the world size, at most TRIREME_TENSOR_MAX_BLOCKS. Block
         # i of an extent E holds [iE/G, (i+1)E/G). Default: 0, one block for each rank.
         ("blocks", c_uint32),
-        # Must be 0.
-        ("reserved", c_uint32),
+        # Layers multiply so many rows at a time, and exchange them while they multiply the next
+        # ones. All ranks give the same number. Above the rows of a layer it means all of them.
+        # Products of fewer rows may have other bits: see docs/tensor.md. Default: 0, all rows where
+        # ranks share memory; else 256 or more, but all rows with `blocks`, unless the provider is
+        # BUILTIN.
+        ("row_tile", c_uint32),
         # Longest time of a pass, in nanoseconds. Default: the communicator's timeout.
         ("timeout_ns", c_uint64),
         # The provider of products. Default: NULL, none; then no layer can be made.

@@ -96,6 +96,8 @@ pub struct LinearInfo {
     pub output_count: usize,
     /// Bytes of `kept`, from forward to backward.
     pub kept_bytes: usize,
+    /// Rows that are multiplied and exchanged at a time.
+    pub tile_rows: u64,
     /// Bytes of this rank that peers read in a forward pass.
     pub forward_bytes: u64,
     /// The same for the gradient of the input.
@@ -190,6 +192,7 @@ impl<T: Element, G: Element> Linear<T, G> {
             input_count: (raw.input_rows * raw.input_columns) as usize,
             output_count: (raw.output_rows * raw.output_columns) as usize,
             kept_bytes: raw.kept_bytes as usize,
+            tile_rows: raw.tile_rows,
             forward_bytes: raw.forward_bytes,
             backward_input_bytes: raw.backward_input_bytes,
             backward_weight_bytes: raw.backward_weight_bytes,
@@ -380,6 +383,8 @@ pub struct MlpInfo {
     pub kept_bytes: usize,
     /// Bytes that all layers of the tensor object share, as far as this one needs them.
     pub workspace_bytes: u64,
+    /// Rows that are multiplied and exchanged at a time.
+    pub tile_rows: u64,
     /// Bytes of this rank that peers read in a forward pass.
     pub forward_bytes: u64,
     /// The same for the gradient of the input.
@@ -486,6 +491,7 @@ impl<T: Element, G: Element> Mlp<T, G> {
             output_count: (raw.output_rows * self.output) as usize,
             kept_bytes: raw.kept_bytes as usize,
             workspace_bytes: raw.workspace_bytes,
+            tile_rows: raw.tile_rows,
             forward_bytes: raw.forward_bytes,
             backward_input_bytes: raw.backward_input_bytes,
             backward_weight_bytes: raw.backward_weight_bytes,

@@ -44,6 +44,9 @@ pub struct TensorOptions<'a> {
     pub sequence: bool,
     /// Whether gathered inputs are kept for backward.
     pub keep_gathered: bool,
+    /// Rows that layers multiply at a time, and exchange while they multiply the next ones. 0 leaves
+    /// it to the library: see docs/tensor.md.
+    pub row_tile: u32,
 }
 
 impl TensorOptions<'_> {
@@ -55,6 +58,7 @@ impl TensorOptions<'_> {
     ) -> Result<T> {
         let mut raw = sys::trireme_tensor_options::init();
         raw.blocks = self.blocks;
+        raw.row_tile = self.row_tile;
         raw.timeout_ns = option_ns(self.timeout);
         if self.sequence {
             raw.flags |= sys::TRIREME_TENSOR_FLAG_SEQUENCE as u32;

@@ -37,7 +37,7 @@ fn columns_of(matrix: &[f32], columns: usize, own: std::ops::Range<usize>) -> Ve
 }
 
 fn options() -> TensorOptions<'static> {
-    TensorOptions { blocks: 4, gemm: Some(Gemm::Builtin), ..TensorOptions::default() }
+    TensorOptions { blocks: 4, gemm: Some(Gemm::Builtin), row_tile: 2, ..TensorOptions::default() }
 }
 
 #[test]
@@ -89,6 +89,8 @@ fn a_pair_of_layers_computes_what_one_process_does() {
         let info = two.info().unwrap();
         assert_eq!((info.forward_passes, info.backward_input_passes), (2, 1));
         assert_eq!(info.backward_weight_passes, 2);
+        assert_eq!(two.info().unwrap().forward_passes, 2);
+        assert_eq!(two.info().unwrap().tile_rows, 2);
     });
 }
 
@@ -96,7 +98,9 @@ fn a_pair_of_layers_computes_what_one_process_does() {
 fn an_mlp_is_the_same_with_rows_split_and_whole() {
     ranks(2, |group| {
         let run = |sequence: bool| {
-            let options = TensorOptions { sequence, keep_gathered: sequence, ..options() };
+            let row_tile = if sequence { 1 } else { 0 };
+            let options =
+                TensorOptions { sequence, keep_gathered: sequence, row_tile, ..options() };
             let tensor = Tensor::new(group, &options).unwrap();
             let options = MlpOptions {
                 name: "mlp",
@@ -109,6 +113,7 @@ fn an_mlp_is_the_same_with_rows_split_and_whole() {
             };
             let mut mlp = Mlp::<f32>::new(&tensor, &options).unwrap();
             let info = mlp.info().unwrap();
+            assert_eq!(info.tile_rows, if sequence { 1 } else { ROWS as u64 });
             let (rows, count) = (info.fc1_rows as usize, info.count as usize);
             let first =
                 if sequence { tensor.range(ROWS as u64).unwrap().start as usize } else { 0 };

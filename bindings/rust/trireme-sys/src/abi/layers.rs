@@ -164,6 +164,8 @@ structs! {
         /// Bytes of the memory that all layers of the tensor object share, as far as this one needs
         /// it.
         workspace_bytes: u64,
+        /// Rows that are multiplied and exchanged at a time; the last ones may be fewer.
+        tile_rows: u64,
         /// Bytes of this rank that peers read in a forward pass.
         forward_bytes: u64,
         /// The same in a pass of trireme_linear_backward_input().
@@ -278,6 +280,8 @@ structs! {
         /// Bytes of the memory that all layers of the tensor object share, as far as this one needs
         /// it.
         workspace_bytes: u64,
+        /// Rows that are multiplied and exchanged at a time; the last ones may be fewer.
+        tile_rows: u64,
         /// Bytes of this rank that peers read in a forward pass.
         forward_bytes: u64,
         /// The same in a pass of trireme_mlp_backward_input().
