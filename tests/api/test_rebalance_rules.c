@@ -62,7 +62,7 @@ struct job {
     int data, ranks;
     int parts;     /* such as ranks along tensor: models with equal names */
     uint64_t seed; /* 0: the cuts stay */
-    bool other_strategy;
+    bool other_strategy, other_mesh;
     struct result result[2];
     struct verdict verdicts[MOST_RANKS];
 };
@@ -90,6 +90,7 @@ struct rank {
     struct job *job;
     struct verdict *verdict;
     trireme_communicator *all, *copies;
+    int number, columns, stages; /* its layout: ranks of each model, and models */
     int data, place, part;
     uint64_t cuts[MOST_RANKS + 1];
     trireme_model *model;
@@ -113,7 +114,7 @@ static void make_model(struct rank *r, trireme_strategy strategy, bool starts) {
     options.unused = t->counts ? TRIREME_UNUSED_SKIP : TRIREME_UNUSED_ERROR;
     shards_of(&options)->share = TRIREME_SHARE_NEVER;
     if (strategy == TRIREME_STRATEGY_HYBRID_SHARD) {
-        shards_of(&options)->ranks = r->job->data % 2 == 0 ? 2 : (uint32_t)r->job->data;
+        shards_of(&options)->ranks = r->columns % 2 == 0 ? 2 : (uint32_t)r->columns;
     }
     if (t->parameters_in_file) parameter_file_of(&options)->path = directory;
     EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(r->copies, &options, &r->model));
@@ -240,6 +241,7 @@ static void make_step(struct rank *r, int attempt) {
 static void free_layout(struct rank *r) {
     trireme_optimizer_destroy(r->optimizer);
     trireme_model_destroy(r->model);
+    trireme_communicator_destroy(r->copies);
 }
 
 static void keep_result(struct rank *r) {
@@ -262,7 +264,7 @@ static void keep_result(struct rank *r) {
     counters.group_rate_factors = factors;
     counters.group_count = 2;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_get_counters(r->optimizer, &counters));
-    if (r->data != r->job->data - 1) return;
+    if (r->data != r->columns - 1) return;
     uint64_t at = 0;
     for (int p = 0; p < PARAMETERS; ++p) {
         if (r->numbers[p] < 0) continue;
@@ -279,16 +281,23 @@ static void keep_result(struct rank *r) {
     EXPECT(v, counters.group_count == 0 || (factors[0] == 1 && factors[1] == 0.25));
 }
 
+/* Rank number = (part * stages + place) * columns + data. */
+static void take_place(struct rank *r, int columns, int stages) {
+    r->columns = columns;
+    r->stages = stages;
+    r->data = r->number % columns;
+    r->place = r->number / columns % stages;
+    r->part = r->number / columns / stages;
+    EXPECT_STATUS(r->verdict, TRIREME_OK,
+                  trireme_communicator_split(r->all, r->part * stages + r->place, r->data, NULL,
+                                             &r->copies));
+}
+
 static void train(trireme_communicator *all, int number, void *context) {
     struct job *const job = context;
-    struct rank r = {.job = job,
-                     .verdict = &job->verdicts[number],
-                     .all = all,
-                     .data = number % job->data,
-                     .place = number / job->data % job->ranks,
-                     .part = number / job->data / job->ranks};
+    struct rank r = {.job = job, .verdict = &job->verdicts[number], .all = all, .number = number};
     struct verdict *const v = r.verdict;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_communicator_split(all, r.place, r.data, NULL, &r.copies));
+    take_place(&r, job->data, job->ranks);
     uint64_t first = 5 + (uint64_t)job->ranks, state = job->seed;
     draw_cuts(job->ranks, &first, r.cuts);
     trireme_strategy strategy = job->strategy;
@@ -298,7 +307,12 @@ static void train(trireme_communicator *all, int number, void *context) {
     for (int attempt = 0; attempt < STEPS && v->text[0] == 0; ++attempt) {
         if (attempt >= begin && (attempt - begin) % 2 == 0) {
             struct rank next = r;
-            draw_cuts(job->ranks, &state, next.cuts);
+            if (job->other_mesh) {
+                take_place(&next, r.stages, r.columns);
+            } else {
+                take_place(&next, r.columns, r.stages);
+            }
+            draw_cuts(next.stages, &state, next.cuts);
             if (job->other_strategy) strategy = 1 + strategy % TRIREME_STRATEGY_HYBRID_SHARD;
             make_model(&next, strategy, false);
             make_optimizer(&next);
@@ -315,7 +329,6 @@ static void train(trireme_communicator *all, int number, void *context) {
     }
     if (v->text[0] == 0) keep_result(&r);
     free_layout(&r);
-    trireme_communicator_destroy(r.copies);
 }
 
 static void run_job(struct job *job) {
@@ -344,6 +357,8 @@ static void compare(struct job stays, int seeds) {
         other.seed = (uint64_t)(seed * 100 + one.data * 10 + one.ranks);
         other.other_strategy =
             !one.training->parameters_in_file && (seed + one.data + one.ranks) % 3 == 0;
+        /* Each model may have other ranks, too. */
+        other.other_mesh = !one.training->parameters_in_file && (seed + one.data) % 2 == 0;
         run_job(&other);
         const bool same = memcmp(one.result, other.result, sizeof one.result) == 0;
         if (!same) {

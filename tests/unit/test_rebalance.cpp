@@ -1,18 +1,21 @@
 // Moves against a plain copy of every element; tables of state from peers that lie.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka.h comes after those it needs.
-#include <cmocka.h>
-
 #include <algorithm>
+#include <cstdint>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "parallel/rebalance/moves.hpp"
 #include "parallel/rebalance/state_table.hpp"
+
+// cmocka's names are macros that the standard library must not see.
+extern "C" {
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+// cmocka.h comes after those it needs.
+#include <cmocka.h>
+}
 
 namespace {
 
@@ -38,6 +41,8 @@ std::vector<StateTable> random_tables(std::mt19937& random, std::uint32_t ranks)
   for (std::uint64_t p = 0; p < parameters; ++p) {
     for (StateTable& table : tables) {
       const StateParameter parameter = {"p" + std::to_string(p), "f32", 10 + p};
+      const std::string name = {'p', static_cast<char>('0' + p)};
+      const StateParameter parameter = {name, "f32", 10 + p, 20 + p};
       table.from.parameters.push_back(parameter);
       table.to.parameters.push_back({parameter.name, parameter.shape, 0});
     }
@@ -98,6 +103,8 @@ void each_element_comes_to_its_place(void**) {
       }
       for (const StateParameter& each : moved_parameters(tables, rank)) {
         assert_int_equal(each.steps, 10 + (each.name[1] - '0'));
+        assert_true(each.steps == 10u + static_cast<unsigned>(each.name[1] - '0') &&
+                    each.drawn == each.steps + 10);
       }
     }
     // Two ranks have the same moves in the same order.
