@@ -115,6 +115,8 @@
 //!
 //! * The draw for an element depends only on rounding_seed, step t, the name of the parameter, and
 //!   the number of the element in it. So the bits are as reproducible as without.
+//! * The draw for an element depends only on rounding_seed, step t, the 64-bit FNV-1a hash of the
+//!   parameter's name, and the element's number in it. So the bits are as reproducible as without.
 //! * inf and NaN stay. Beyond the range of bf16, p becomes inf, as with rounding to nearest.
 //!
 //! Loss scale (Micikevicius et al. 2018, arXiv 1710.03740): in a backward pass in f16, small
@@ -172,8 +174,9 @@ extern "C" {
     ///   and `rule` name no rule, or two rules. Or USER has no options, or it has weight decay. Or
     ///   a group has flags that are for MUON. Or a parameter's parameter_group is not below
     ///   group_count, or is above 0 without groups. Or a field has no use, such as norm_ranks where
-    ///   neither max_norm nor loss_scale is set. Or the model trains no parameter of f16 or bf16
-    ///   (MASTER_WEIGHTS), or none of bf16 (STOCHASTIC_ROUNDING). The message names the cause.
+    ///   neither max_norm nor loss_scale is set. Or no parameter of f16 or bf16 is trained
+    ///   (MASTER_WEIGHTS), or none of bf16 (STOCHASTIC_ROUNDING); a mesh may have such models among
+    ///   others. The message names the cause.
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live model of this process, or norm_ranks is no live
     ///   communicator of it.
     /// * `TRIREME_ERROR_INVALID_STATE`: The model is not sealed, a step is under way, or it has an
