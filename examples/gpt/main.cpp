@@ -5,7 +5,8 @@
 // Without the launcher it trains alone. The losses and the trained parameters are the same bits
 // for every strategy and number of ranks, and with any --checkpoint or --activation-budget. With
 // --tensor T, T ranks split each layer; then --tensor-blocks decides about the bits, and T does
-// not.
+// not. With --pipeline P, P ranks have the layers one after the other, in the order of --schedule:
+// none of both changes the bits.
 #include <trireme/trireme.h>
 
 #include <algorithm>
@@ -51,6 +52,18 @@ double real_number(const std::string& text) {
   return number;
 }
 
+// Of a rank, so that the order can be made.
+std::uint32_t least_stages(trireme_pipeline_order order) {
+  switch (order) {
+    case TRIREME_PIPELINE_ORDER_INTERLEAVED:
+    case TRIREME_PIPELINE_ORDER_ZB_V:
+    case TRIREME_PIPELINE_ORDER_V_HALF:
+    case TRIREME_PIPELINE_ORDER_V_MIN:
+    case TRIREME_PIPELINE_ORDER_DUALPIPE_V: return 2;
+    default: return 1;
+  }
+}
+
 Options parse(int argc, char** argv) {
   Options options;
   gpt::Training& t = options.training;
@@ -72,6 +85,14 @@ Options parse(int argc, char** argv) {
          if (text != "yes" && text != "no") throw std::invalid_argument(text);
          t.share = text == "yes";
        }},
+      {"--data", whole(t.data)},
+      {"--pipeline", whole(t.pipeline)},
+      {"--schedule",
+       [&t](const std::string& text) {
+         if (trireme_pipeline_order_parse(text.c_str(), &t.order) != TRIREME_OK)
+           throw std::invalid_argument(text);
+       }},
+      {"--stages", whole(t.stages_per_rank)},
       {"--tensor", whole(t.tensor)},
       {"--tensor-blocks", whole(t.tensor_blocks)},
       {"--sequence",
@@ -119,8 +140,11 @@ Options parse(int argc, char** argv) {
     throw std::runtime_error("--leaves, --sequences and --steps are at least 1");
   if (t.tensor == 0 && (t.sequence || t.tensor_blocks != 0))
     throw std::runtime_error("--sequence and --tensor-blocks need --tensor");
-  if (t.tensor > 0 && t.strategy == TRIREME_STRATEGY_HYBRID_SHARD && t.shard_ranks == 0)
-    throw std::runtime_error("hybrid_shard with --tensor needs --shard-ranks");
+  if ((t.tensor > 0 || t.pipeline > 0 || t.data > 0) &&
+      t.strategy == TRIREME_STRATEGY_HYBRID_SHARD && t.shard_ranks == 0)
+    throw std::runtime_error(
+        "hybrid_shard with --data, --tensor or --pipeline needs --shard-ranks");
+  if (t.stages_per_rank == 0) t.stages_per_rank = least_stages(t.order);
   if (c.dropout >= 1) throw std::runtime_error("--dropout is below 1");
   return options;
 }
@@ -162,7 +186,20 @@ std::string write_sample(const gpt::Config& config, const std::vector<float>& va
 
 double mebibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
+void print_layout(const trireme_parallel_info& layout) {
+  if (layout.world_size == 0) return;
+  std::printf("layout: data %d x shard %d x tensor %d x pipeline %d", layout.data, layout.shard,
+              layout.tensor, layout.pipeline);
+  if (layout.pipeline > 1) {
+    const char* const name = trireme_pipeline_order_name(layout.order);
+    std::printf("; %s, %u stages, %u micro-batches: ranks wait %.1f %% of a step of equal stages",
+                name, layout.stages, layout.micro_batches, 100 * layout.bubble);
+  }
+  std::printf("\n");
+}
+
 void print_costs(const gpt::Outcome& outcome) {
+  print_layout(outcome.layout);
   const trireme_model_memory& m = outcome.memory;
   std::printf(
       "memory of rank 0 in MiB, planned/allocated: parameters %.2f/%.2f, gradients "
@@ -246,6 +283,7 @@ void run(const Options& given) {
   if (!gpt::write_plot(plot, outcome.losses, entropy))
     throw std::runtime_error(plot + " cannot be written");
   std::printf("%s has the losses\n", plot.c_str());
+  std::printf("the loss of the last step, to the last bit: %a\n", outcome.losses.back());
   std::printf(
       "loss: first step %.4f, last %zu steps %.4f, text not trained on %.4f; unigram entropy "
       "%.4f\n",

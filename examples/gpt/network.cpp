@@ -83,15 +83,15 @@ std::uint64_t Network<T>::saved_bytes(int layer) const {
 
 template <class T>
 void Network<T>::forward(const trireme_layer_call& call) {
-  if (call.layer == 0) return embedding_forward(call);
-  if (is_head(call.layer)) return head_forward(call);
+  if (call.number == 0) return embedding_forward(call);
+  if (is_head(call.number)) return head_forward(call);
   block_forward(call);
 }
 
 template <class T>
 void Network<T>::backward(const trireme_layer_call& call) {
-  if (call.layer == 0) return embedding_backward(call);
-  if (is_head(call.layer)) return head_backward(call);
+  if (call.number == 0) return embedding_backward(call);
+  if (is_head(call.number)) return head_backward(call);
   block_backward(call);
 }
 

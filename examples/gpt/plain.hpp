@@ -34,7 +34,7 @@ class Plain {
       room.saved.resize(network_.saved_bytes(number) / sizeof(T));
       room.output_gradient.resize(room.output.size());
       trireme_layer_call& call = calls_[i];
-      call.layer = i;
+      call.number = i;
       call.parameters = room.parameters.data();
       call.gradients = room.gradients.data();
       call.output = room.output.data();

@@ -177,14 +177,14 @@ std::uint64_t TensorNetwork::saved_bytes(int layer) const {
 }
 
 void TensorNetwork::forward(const trireme_layer_call& call) {
-  if (call.layer == 0) return embedding_forward(call);
-  if (is_head(call.layer)) return head_forward(call);
+  if (call.number == 0) return embedding_forward(call);
+  if (is_head(call.number)) return head_forward(call);
   block_forward(call);
 }
 
 void TensorNetwork::backward(const trireme_layer_call& call) {
-  if (call.layer == 0) return embedding_backward(call);
-  if (is_head(call.layer)) return head_backward(call);
+  if (call.number == 0) return embedding_backward(call);
+  if (is_head(call.number)) return head_backward(call);
   block_backward(call);
 }
 
@@ -246,7 +246,7 @@ void TensorNetwork::embedding_backward(const trireme_layer_call& call) {
 void TensorNetwork::block_forward(const trireme_layer_call& call) {
   using At = BlockAt;
   const auto p = [&](int place) { return parameter_at(call, place); };
-  const BlockLayers& layers = layers_[call.layer - 1];
+  const BlockLayers& layers = layers_[call.number - 1];
   const int own = static_cast<int>(own_.count), d = config_.width;
   const Kept k(*this, call.saved);
   const auto* const x = static_cast<const float*>(call.input);
@@ -274,7 +274,7 @@ void TensorNetwork::block_backward(const trireme_layer_call& call) {
   using At = BlockAt;
   const auto p = [&](int place) { return parameter_at(call, place); };
   const auto g = [&](int place) { return gradient_at(call, place); };
-  const BlockLayers& layers = layers_[call.layer - 1];
+  const BlockLayers& layers = layers_[call.number - 1];
   const Kept k(*this, call.saved);
   float *const down = narrow_.data(), *const wide = wide_.data();
   // The gradient of the residual stream, to which the norms add.

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "check.hpp"
+#include "layout.hpp"
 #include "network.hpp"
-#include "split.hpp"
 #include "tensor_network.hpp"
 
 namespace gpt {
@@ -21,92 +21,30 @@ struct Destroy {
   void operator()(trireme_model* model) const { trireme_model_destroy(model); }
   void operator()(trireme_optimizer* optimizer) const { trireme_optimizer_destroy(optimizer); }
   void operator()(trireme_trainer* trainer) const { trireme_trainer_destroy(trainer); }
-  void operator()(trireme_mesh* mesh) const { trireme_mesh_destroy(mesh); }
-  void operator()(trireme_tensor* tensor) const { trireme_tensor_destroy(tensor); }
 };
 using Model = std::unique_ptr<trireme_model, Destroy>;
 using Optimizer = std::unique_ptr<trireme_optimizer, Destroy>;
 using Trainer = std::unique_ptr<trireme_trainer, Destroy>;
 
-// The ranks as an array: those along "tensor" hold parts of one model.
-class Axes {
- public:
-  Axes(trireme_communicator* communicator, const Training& training) {
-    const bool shards = training.strategy == TRIREME_STRATEGY_HYBRID_SHARD;
-    const char* const names[] = {"data", "tensor", "shard"};
-    const std::int32_t sizes[] = {0, training.tensor,
-                                  static_cast<std::int32_t>(std::max(1u, training.shard_ranks))};
-    trireme_mesh_options options = TRIREME_MESH_OPTIONS_INIT;
-    options.axis_count = shards ? 3 : 2;
-    options.axis_names = names;
-    options.axis_sizes = sizes;
-    trireme_mesh* mesh = nullptr;
-    check(trireme_mesh_create(communicator, &options, &mesh));
-    mesh_.reset(mesh);
-    check(trireme_mesh_get_axis_communicator(mesh, "tensor", &along_));
-    check(trireme_communicator_get_rank(along_, &rank_));
-
-    trireme_gemm_options products = TRIREME_GEMM_OPTIONS_INIT;
-    products.kind = TRIREME_GEMM_KIND_LOADED;
-    trireme_tensor_options split = TRIREME_TENSOR_OPTIONS_INIT;
-    split.blocks = training.tensor_blocks != 0 ? training.tensor_blocks
-                                               : static_cast<std::uint32_t>(training.config.heads);
-    split.flags = training.sequence ? TRIREME_TENSOR_FLAG_SEQUENCE : 0;
-    split.gemm = &products;
-    trireme_tensor* tensor = nullptr;
-    check(trireme_tensor_create(along_, &split, &tensor));
-    tensor_.reset(tensor);
-    split_.emplace(training.config, tensor);
-  }
-
-  trireme_mesh* mesh() const { return mesh_.get(); }
-  trireme_tensor* tensor() const { return tensor_.get(); }
-  const Split& split() const { return *split_; }
-  std::int32_t rank() const { return rank_; }
-  // This rank's parameters in, all of them out.
-  std::vector<float> gather(const std::vector<float>& own, std::uint64_t whole_count) const {
-    std::vector<std::uint64_t> counts;
-    for (std::int32_t rank = 0; rank < split_->ranks(); ++rank)
-      counts.push_back(element_count(split_->layers(rank)));
-    std::uint64_t all = 0;
-    for (const std::uint64_t count : counts) all += count;
-    std::vector<float> parts(all), whole(whole_count);
-    check(trireme_all_gather_v(along_, own.data(), parts.data(), counts.data(), TRIREME_DTYPE_F32,
-                               nullptr));
-    const float* part = parts.data();
-    for (std::int32_t rank = 0; rank < split_->ranks(); ++rank) {
-      split_->put(rank, part, &whole);
-      part += counts[static_cast<std::size_t>(rank)];
-    }
-    return whole;
-  }
-
- private:
-  std::unique_ptr<trireme_mesh, Destroy> mesh_;
-  std::unique_ptr<trireme_tensor, Destroy> tensor_;
-  trireme_communicator* along_ = nullptr;  // the mesh's
-  std::int32_t rank_ = 0;
-  std::optional<Split> split_;
-};
-
-// `axes` may be null. `layers` are those of this rank.
-Model make_model(trireme_communicator* communicator, const Axes* axes, const Training& training,
+// `layout` may be null. `layers` are those of this rank.
+Model make_model(trireme_communicator* communicator, const Layout* layout, const Training& training,
                  const std::vector<Layer>& layers) {
   trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
   options.strategy = training.strategy;
   options.leaves = static_cast<std::uint32_t>(training.leaves);
   trireme_shard_options shards = TRIREME_SHARD_OPTIONS_INIT;
-  shards.ranks = training.shard_ranks;
+  if (layout == nullptr) shards.ranks = training.shard_ranks;  // the layout has an axis of them
   shards.share = training.share ? TRIREME_SHARE_AUTO : TRIREME_SHARE_NEVER;
   options.shards = &shards;
   trireme_unit_options units = TRIREME_UNIT_OPTIONS_INIT;
   units.minimum_bytes = training.minimum_unit_bytes;
   options.units = &units;
   trireme_model* made = nullptr;
-  if (axes == nullptr) {
+  if (layout == nullptr) {
     check(trireme_model_create(communicator, &options, &made));
   } else {
-    check(trireme_mesh_create_model(axes->mesh(), &options, &made));
+    check(trireme_parallel_create_model(layout->parallel(), TRIREME_PARALLEL_CONTENTS_COMMON,
+                                        &options, &made));
   }
   Model model(made);
   trireme_parameter_placement whole = TRIREME_PARAMETER_PLACEMENT_INIT;
@@ -122,7 +60,7 @@ Model make_model(trireme_communicator* communicator, const Axes* axes, const Tra
       about.dtype = TRIREME_DTYPE_F32;
       about.shape = parameter.shape.data();
       about.dimensions = static_cast<std::uint32_t>(parameter.shape.size());
-      if (axes != nullptr && axes->split().is_whole(i, place)) {
+      if (layout != nullptr && layout->is_whole(layout->numbers()[i], place)) {
         about.placements = &whole;
         about.placement_count = 1;
       }
@@ -131,7 +69,7 @@ Model make_model(trireme_communicator* communicator, const Axes* axes, const Tra
   }
   check(trireme_model_seal(made));
   std::vector<float> values = initial_values(describe(training.config), training.seed);
-  if (axes != nullptr) values = axes->split().part(axes->rank(), values);
+  if (layout != nullptr) values = layout->part(values);
   check(
       trireme_model_broadcast_parameters(made, values.data(), values.size(), TRIREME_DTYPE_F32, 0));
   return model;
@@ -189,12 +127,14 @@ void check_step(trireme_status status, const Computation& computation) {
   check(status);
 }
 
-Trainer make_trainer(trireme_optimizer* optimizer, const Training& training,
+// `layout` may be null.
+Trainer make_trainer(trireme_optimizer* optimizer, const Layout* layout, const Training& training,
                      const std::vector<Layer>& layers, Computation* computation) {
   std::vector<trireme_layer> list;
   std::uint64_t parameters = 0;
   for (const Layer& layer : layers) {
-    const int number = static_cast<int>(list.size());
+    const std::size_t place = list.size();
+    const int number = static_cast<int>(layout != nullptr ? layout->numbers()[place] : place);
     trireme_layer& described = list.emplace_back() = TRIREME_LAYER_INIT;
     described.name = layer.unit.c_str();
     described.first_parameter = parameters;
@@ -210,6 +150,7 @@ Trainer make_trainer(trireme_optimizer* optimizer, const Training& training,
   options.checkpoint_every = training.checkpoint_every;
   options.activation_budget_bytes = training.activation_budget;
   options.seed = training.seed;
+  if (layout != nullptr) options.pipeline = layout->pipeline();
   trireme_trainer* made = nullptr;
   check(trireme_trainer_create(optimizer, list.data(), list.size(), &options, &made));
   return Trainer(made);
@@ -278,22 +219,25 @@ void evaluate(trireme_trainer* trainer, const Computation& computation, const Sa
 Outcome train(trireme_communicator* communicator, const Training& training, const Sampler& trained,
               const Sampler& held_out,
               const std::function<void(const trireme_trainer_metrics&)>& after_step) {
-  std::optional<Axes> axes;
-  if (training.tensor > 0) axes.emplace(communicator, training);
-  const std::vector<Layer> whole = describe(training.config);
-  const std::vector<Layer> layers = axes ? axes->split().layers(axes->rank()) : whole;
+  std::optional<Layout> made;
+  if (training.tensor > 0 || training.pipeline > 0 || training.data > 0)
+    made.emplace(communicator, training);
+  const Layout* const layout = made ? &*made : nullptr;
+  const std::vector<Layer> layers =
+      layout != nullptr ? layout->layers() : describe(training.config);
   std::unique_ptr<LayerSet> network;
-  if (axes) {
-    network = std::make_unique<TensorNetwork>(training.config, training.sequences, axes->tensor(),
+  if (training.tensor > 0) {
+    network = std::make_unique<TensorNetwork>(training.config, training.sequences, layout->tensor(),
                                               training.sequence);
   } else {
     network = std::make_unique<Network<float>>(training.config, training.sequences);
   }
   Computation computation{network.get(), {}};
-  const Model model = make_model(communicator, axes ? &*axes : nullptr, training, layers);
+  const Model model = make_model(communicator, layout, training, layers);
   const Optimizer optimizer = make_optimizer(model.get(), training);
-  const Trainer trainer = make_trainer(optimizer.get(), training, layers, &computation);
+  const Trainer trainer = make_trainer(optimizer.get(), layout, training, layers, &computation);
   Outcome outcome;
+  if (layout != nullptr) outcome.layout = layout->info();
   check(trireme_trainer_get_info(trainer.get(), &outcome.trainer));
   outcome.activation_bytes = outcome.trainer.planned_checkpoint_bytes +
                              outcome.trainer.planned_stretch_bytes +
@@ -316,7 +260,7 @@ Outcome train(trireme_communicator* communicator, const Training& training, cons
   outcome.values.resize(element_count(layers));
   check(trireme_model_gather_parameters(model.get(), outcome.values.data(), outcome.values.size(),
                                         TRIREME_DTYPE_F32));
-  if (axes) outcome.values = axes->gather(outcome.values, element_count(whole));
+  if (layout != nullptr) outcome.values = layout->gather(outcome.values);
   check(trireme_model_get_memory(model.get(), &outcome.memory));
   check(trireme_model_get_statistics(model.get(), &outcome.statistics));
   return outcome;

@@ -24,6 +24,12 @@ struct Training {
   int tensor = 0;
   std::uint32_t tensor_blocks = 0;
   bool sequence = false;
+  // Ranks that have other rows, and ranks that have other layers; 0: those that are left, and 1.
+  // With several along the pipeline, the order of their actions and the stages of each; 0: the
+  // fewest stages that the order takes.
+  int data = 0, pipeline = 0;
+  trireme_pipeline_order order = TRIREME_PIPELINE_ORDER_1F1B;
+  std::uint32_t stages_per_rank = 0;
   // As of trireme_trainer_options: what backward needs is computed again where it is not kept.
   std::uint64_t checkpoint_every = 0, activation_budget = 0;
   int leaves = 8;     // micro-batches of a step, over all data ranks
@@ -41,8 +47,9 @@ struct Outcome {
   double held_out = 0;         // loss on text that was not trained on
   std::vector<float> values;   // all parameters
   double seconds = 0;          // that the steps took
-  double step_seconds = 0, evaluation_seconds = 0;  // the median of one
-  std::uint64_t activation_bytes = 0;               // planned for a rank
+  double step_seconds = 0, evaluation_seconds = 0;            // the median of one
+  std::uint64_t activation_bytes = 0;                         // planned for a rank
+  trireme_parallel_info layout = TRIREME_PARALLEL_INFO_INIT;  // world_size 0: there is none
   trireme_trainer_info trainer = TRIREME_TRAINER_INFO_INIT;
   trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
   trireme_model_statistics statistics = TRIREME_MODEL_STATISTICS_INIT;

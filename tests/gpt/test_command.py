@@ -16,6 +16,20 @@ import xml.etree.ElementTree
 
 LONG = 240  # seconds; longer than anything healthy takes on a busy machine
 STEPS = 60
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/language-model.md"
+# The blocks of the page stand in this function.
+FRAME = """#include <stddef.h>
+#include <trireme/trireme.h>
+void add_layer(trireme_model *model, trireme_layer *layers, uint64_t layer);
+void train(trireme_communicator *communicator, const double *seconds, uint64_t layer_count,
+           trireme_pipeline_layer_costs *costs, uint64_t *cuts, uint32_t *own, uint64_t count,
+           uint64_t own_layer_count, trireme_layer *layers, trireme_optimizer *optimizer,
+           trireme_model_options model_options, trireme_parallel_info info,
+           trireme_parallel *parallel, trireme_model *model, trireme_trainer *trainer,
+           trireme_pipeline_schedule *schedule) {
+%s}
+"""
 SMALL = (
     "--layers 4 --width 32 --heads 4 --context 32 --leaves 4 --sequences 4 "
     f"--steps {STEPS} --rate 0.01 --sample 100"
@@ -89,6 +103,77 @@ class Command(unittest.TestCase):
         for ranks, options in ((2, ["--tensor", "2"]), (4, ["--tensor", "2", "--sequence", "yes"])):
             self.assertEqual(self.losses(ranks, *options, "--strategy", "zero2")[1], alone[1])
 
+    def test_ranks_may_have_other_layers(self):
+        """The final loss to the last bit, the layout as it was asked for, and its bubble."""
+
+        def outcome(ranks, *options):
+            done = self.losses(ranks, *options, "--dropout", "0.1")
+            bits = re.search(r"to the last bit: (\S+)$", done[2].stdout, flags=re.M)[1]
+            layout = re.search(r"^layout: .*$", done[2].stdout, flags=re.M)
+            return bits, done[1], layout and layout.group()
+
+        alone = outcome(0)
+        self.assertIsNone(alone[2])
+        for ranks, options, layout in (
+            (
+                3,
+                ["--pipeline", "3", "--schedule", "1F1B", "--strategy", "zero1"],
+                "data 1 x shard 1 x tensor 1 x pipeline 3; 1f1b, 3 stages, 4 micro-batches: "
+                "ranks wait 33.3 %",
+            ),
+            (
+                4,
+                ["--data", "2", "--pipeline", "2", "--schedule", "ZB-V", "--strategy", "zero3"],
+                "data 2 x shard 1 x tensor 1 x pipeline 2; zbv, 4 stages, 2 micro-batches: ",
+            ),
+        ):
+            found = outcome(ranks, *options)
+            self.assertEqual(found[:2], alone[:2])
+            self.assertIn(layout, found[2])
+        split = outcome(0, "--tensor", "1")
+        both = outcome(4, "--tensor", "2", "--pipeline", "2", "--sequence", "yes")
+        self.assertEqual(both[:2], split[:2])
+        self.assertIn("tensor 2 x pipeline 2", both[2])
+
+    def test_the_page_draws_what_the_command_draws(self):
+        part = re.search(r"^## A model too deep$(.*?)^## ", PAGE.read_text(), flags=re.S | re.M)[1]
+        blocks = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", part, flags=re.S | re.M)
+        plain = [text for language, text in blocks if language == ""]
+        (self.folder / "costs.txt").write_text(re.sub(r"^ +", "", plain[0], flags=re.M))
+        drawn = ""
+        for line in re.findall(r"^ +\$ trireme (plan .*)$", plain[1], flags=re.M):
+            drawn += f"$ trireme {line}\n"
+            drawn += subprocess.run(
+                [str(pathlib.Path(TRIREME).resolve()), *line.split()],
+                capture_output=True,
+                text=True,
+                timeout=LONG,
+                check=True,
+                cwd=self.folder,
+            ).stdout
+        self.assertEqual(drawn.count("trireme plan"), 2)
+        self.assertEqual(drawn, re.sub(r"^   ", "", plain[1], flags=re.M))
+
+        body = "".join(text for language, text in blocks if language == "c")
+        (self.folder / "page.c").write_text(FRAME % body)
+        checked = subprocess.run(
+            [
+                "cc",
+                "-std=c11",
+                "-Wall",
+                "-Werror",
+                "-Wno-unused-result",
+                "-fsyntax-only",
+                f"-I{ROOT}/include",
+                "page.c",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=LONG,
+            cwd=self.folder,
+        )
+        self.assertEqual(checked.returncode, 0, checked.stderr)
+
     def test_what_it_does_not_understand(self):
         for options, complaint in [
             (["--stepps", "3"], "options, each with a value"),
@@ -100,6 +185,10 @@ class Command(unittest.TestCase):
             (["--heads", "5"], "--heads divides --width"),
             (["--sequence", "yes"], "--sequence and --tensor-blocks need --tensor"),
             (["--tensor", "1", "--strategy", "hsdp"], "needs --shard-ranks"),
+            (["--pipeline", "1", "--strategy", "hsdp"], "needs --shard-ranks"),
+            (["--schedule", "zb-h9"], "--schedule does not take zb-h9"),
+            (["--data", "2"], "multiply to 2, but there are 1 ranks"),
+            (["--pipeline", "2"], "multiply to 2, but there are 1 ranks"),
             (["--tensor", "1", "--sequence", "on"], "--sequence does not take on"),
             (["--tensor", "1", "--tensor-blocks", "3"], "--tensor-blocks divide --heads"),
             (["--dropout", "1"], "--dropout is below 1"),

@@ -151,7 +151,7 @@ class Caller {
   trireme_layer_call of(std::size_t layer, const gpt::Batch& batch, std::int32_t phase) {
     Room& room = rooms_[layer];
     trireme_layer_call call = {};
-    call.layer = layer;
+    call.number = layer;
     call.phase = phase;
     call.batch = const_cast<gpt::Batch*>(&batch);
     call.parameters = room.parameters.data();
