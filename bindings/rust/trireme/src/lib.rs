@@ -93,9 +93,11 @@ mod operation;
 mod optimizer;
 mod optimizer_options;
 mod parallel;
+mod parallel_layers;
 mod parameter_values;
 mod pipeline;
 mod pipeline_reports;
+mod pipeline_model;
 mod random;
 mod rebalance;
 mod request;
@@ -135,8 +137,8 @@ pub use gemm::{GemmInfo, GemmKind};
 pub use hook::{Bucket, BucketPart, HookMoment};
 pub use layer_callers::{ActivationCall, Product};
 pub use layers::{
-    Activation, Linear, LinearInfo, LinearKind, LinearOptions, Mlp, MlpGradients, MlpInfo,
-    MlpOptions, MlpWeights,
+    Activation, Linear, LinearInfo, LinearKind, LinearOptions, Mlp, Mlp as ParallelMlp,
+    MlpGradients, MlpInfo, MlpOptions, MlpWeights,
 };
 pub use log::{clear_log, set_log, LogLevel};
 pub use mesh::{Mesh, MeshOptions, MeshOrder};
@@ -150,6 +152,10 @@ pub use operation::{Algorithm, OperationOptions, Priority};
 pub use optimizer::{LossScaleInfo, Optimizer};
 pub use optimizer_options::{Clipping, LossScale, OptimizerOptions, ParameterGroup};
 pub use parallel::{Axes, Contents, Parallel, ParallelInfo, ParallelOptions, REST};
+pub use parallel_layers::{
+    AttentionCore, AttentionKept, AttentionShape, AttentionWeights, ColumnParallelLinear,
+    ParallelAttention, ParallelAttentionOptions, ParallelMode, RowParallelLinear,
+};
 pub use parameter_values::ParameterValues;
 pub use pipeline::{
     partition, LayerCosts, PartitionOptions, PipelineAction, PipelineCosts, PipelineFormat,
@@ -157,6 +163,7 @@ pub use pipeline::{
     StageCosts, StepReport,
 };
 pub use pipeline_reports::{BrokenRule, CriticalStep, PipelineCheck, PipelineKind, PipelineRule};
+pub use pipeline_model::{PipelineConfig, PipelineLayer, PipelineParallelModel, PipelineStage};
 pub use random::{random_dropout, random_dropout_into, random_uniform, RandomPart};
 pub use rebalance::{RebalanceOptions, RebalanceReport};
 pub use request::{wait_all, wait_any, Pending, Request, Storage};

@@ -154,6 +154,7 @@ pub struct Parallel {
     pub(crate) handle: Handle<sys::trireme_parallel>,
     /// The library reaches them inside passes of layers only, which hold them, too.
     products: Option<Arc<Products>>,
+    sequence: bool,
 }
 
 impl Parallel {
@@ -226,6 +227,8 @@ impl Parallel {
             })
         }?;
         Ok(Parallel { handle, products })
+        let sequence = options.tensor_options.as_ref().map_or(false, |tensor| tensor.sequence);
+        Ok(Parallel { handle, sequence })
     }
 
     /// Sizes, this rank's coordinates and stages, and figures of the schedule.
@@ -321,6 +324,7 @@ impl Parallel {
             check(unsafe { sys::trireme_parallel_get_tensor(self.handle.get(), out) })
         })?;
         Ok(Tensor::of_handle(handle, self.info()?.coordinates[2], self.products.clone()))
+        Ok(Tensor::of_handle(handle, self.info()?.coordinates[2], self.sequence))
     }
 
     /// The schedule of the pipeline.

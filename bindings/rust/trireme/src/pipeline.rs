@@ -533,3 +533,14 @@ pub fn partition(layers: &[LayerCosts], options: &PartitionOptions) -> Result<(V
     })?;
     Ok((cuts, seconds))
 }
+
+/// The order's own name, of this one or a synonym.
+pub(crate) fn own_name(name: &str) -> Result<&'static str> {
+    let text = c_text(name, "schedule")?;
+    let mut order = 0;
+    // SAFETY: a text and a number that live as long as the call, and a name of the library's.
+    unsafe {
+        check(sys::trireme_pipeline_order_parse(text.as_ptr(), &mut order))?;
+        Ok(static_text(sys::trireme_pipeline_order_name(order)))
+    }
+}

@@ -109,6 +109,8 @@ pub struct Heads {
 pub struct Tensor {
     pub(crate) handle: Handle<sys::trireme_tensor>,
     rank: i32,
+    /// Activations between layers are split by rows.
+    pub(crate) sequence: bool,
     /// The library reaches them inside passes of layers only, which hold them, too.
     pub(crate) products: Option<Arc<Products>>,
 }
@@ -143,7 +145,7 @@ impl Tensor {
                 check(unsafe { sys::trireme_tensor_create(communicator.handle.get(), raw, out) })
             })
         })?;
-        Ok(Tensor { handle, rank: communicator.rank(), products })
+        Ok(Tensor { handle, rank: communicator.rank(), sequence: options.sequence, products })
     }
 
     pub(crate) fn of_handle(
@@ -152,6 +154,9 @@ impl Tensor {
         products: Option<Arc<Products>>,
     ) -> Self {
         Tensor { handle, rank, products }
+        sequence: bool,
+    ) -> Self {
+        Tensor { handle, rank, sequence, products: None }
     }
 
     pub(crate) fn raw(&self) -> *mut sys::trireme_tensor {

@@ -1,0 +1,226 @@
+//! Training through PipelineParallelModel against a plain loop.
+
+mod support;
+
+use std::sync::Mutex;
+
+use support::{fails, ranks};
+use trireme::{
+    Dtype, Layer, LayerCall, LayerCosts, LayerOptions, LayerPhase, ModelOptions, Optimizer,
+    OptimizerOptions, Parameter, PipelineConfig, PipelineLayer, PipelineOptions,
+    PipelineParallelModel, PipelineSchedule, RuleKind, Status, Strategy, TrainerOptions,
+};
+
+const WIDTH: usize = 3;
+const COUNT: usize = 4;
+const LEAVES: u32 = 4;
+const STEPS: usize = 3;
+const RATE: f64 = 0.25;
+const NAMES: [&str; COUNT] = ["w0", "w1", "w2", "w3"];
+
+/// Names of other libraries, what they are here, and the stages of a rank.
+const ORDERS: [(&str, &str, usize); 7] = [
+    ("GPipe", "gpipe", 1),
+    ("1F1B", "1f1b", 1),
+    ("Interleaved1F1B", "interleaved", 2),
+    ("LoopedBFS", "looped-bfs", 1),
+    ("ZB-H1", "zb-h1", 1),
+    ("ZB-H2", "zb-h2", 1),
+    ("ZB-V", "zbv", 2),
+];
+
+type Answer = Result<(), String>;
+
+fn weights(layer: usize) -> Vec<f64> {
+    (0..WIDTH).map(|i| 1.0 + (layer + i) as f64 * 0.25).collect()
+}
+
+fn value(leaf: u32, i: usize) -> f64 {
+    f64::from(leaf * 3 + i as u32 + 1) * 0.125
+}
+
+/// y = w x. The loss is the sum of the last y.
+struct Scale(usize);
+
+impl Scale {
+    fn is_last(&self) -> bool {
+        self.0 + 1 == COUNT
+    }
+
+    fn gradients(&self, call: &mut LayerCall<'_, ()>, input: bool, weight: bool) -> Answer {
+        let (leaf, scale) = (call.leaf(), call.loss_scale());
+        let mut memory = call.memory::<f64>()?;
+        for i in 0..WIDTH {
+            let slope = if self.is_last() { scale } else { memory.output_gradient[i] };
+            if input && self.0 > 0 {
+                memory.input_gradient[i] = slope * memory.parameters[0][i];
+            }
+            if weight {
+                let x = if self.0 == 0 { value(leaf, i) } else { memory.input[i] };
+                memory.gradients[0][i] = slope * x;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Layer<()> for Scale {
+    fn forward(&mut self, call: &mut LayerCall<'_, ()>) -> Answer {
+        assert_eq!(call.number(), self.0 as u64);
+        let leaf = call.leaf();
+        let memory = call.memory::<f64>()?;
+        let mut sum = 0.0;
+        for i in 0..WIDTH {
+            let x = if self.0 == 0 { value(leaf, i) } else { memory.input[i] };
+            let y = memory.parameters[0][i] * x;
+            sum += y;
+            if !self.is_last() {
+                memory.output[i] = y;
+            }
+        }
+        if self.is_last() {
+            call.set_loss(sum)?;
+        }
+        Ok(())
+    }
+
+    fn backward(&mut self, call: &mut LayerCall<'_, ()>) -> Answer {
+        let both = call.phase() == LayerPhase::Backward;
+        self.gradients(call, true, both)
+    }
+
+    fn backward_weight(&mut self, call: &mut LayerCall<'_, ()>) -> Answer {
+        self.gradients(call, false, true)
+    }
+}
+
+fn layers() -> Vec<PipelineLayer<'static, ()>> {
+    (0..COUNT)
+        .map(|number| PipelineLayer {
+            options: LayerOptions {
+                name: NAMES[number],
+                output_bytes: if number + 1 == COUNT { 0 } else { WIDTH * 8 },
+                input_bytes: if number == 0 { 0 } else { WIDTH * 8 },
+                split: true,
+                ..LayerOptions::default()
+            },
+            parameters: vec![Parameter::new(NAMES[number], Dtype::F64, &[WIDTH as u64])],
+            layer: Box::new(Scale(number)),
+        })
+        .collect()
+}
+
+fn alone() -> (Vec<f64>, Vec<f64>) {
+    let mut w: Vec<f64> = (0..COUNT).flat_map(weights).collect();
+    let mut losses = Vec::new();
+    for _ in 0..STEPS {
+        let (mut gradients, mut loss) = (Vec::new(), 0.0);
+        for leaf in 0..LEAVES {
+            let (mut gradient, mut sum) = (vec![0.0; w.len()], 0.0);
+            for i in 0..WIDTH {
+                let mut x = vec![value(leaf, i)];
+                for layer in 0..COUNT {
+                    x.push(w[layer * WIDTH + i] * x[layer]);
+                }
+                sum += x[COUNT];
+                let mut slope = 1.0;
+                for layer in (0..COUNT).rev() {
+                    gradient[layer * WIDTH + i] = slope * x[layer];
+                    slope *= w[layer * WIDTH + i];
+                }
+            }
+            loss += sum;
+            gradients.push(gradient);
+        }
+        losses.push(loss / f64::from(LEAVES));
+        for (i, w) in w.iter_mut().enumerate() {
+            let sum = (gradients[0][i] + gradients[1][i]) + (gradients[2][i] + gradients[3][i]);
+            *w -= RATE * (sum / f64::from(LEAVES));
+        }
+    }
+    (losses, w)
+}
+
+fn model_options() -> ModelOptions<'static> {
+    ModelOptions { leaves: LEAVES, ..ModelOptions::new(Strategy::Zero1) }
+}
+
+#[test]
+fn training_is_that_of_a_plain_loop() {
+    let (losses, expected) = alone();
+    let mut runs = vec![(1, 1, "1f1b", 1), (2, 1, "1f1b", 1), (4, 2, "zb-h1", 1)];
+    runs.extend(ORDERS.iter().map(|order| (2, 2, order.0, order.2)));
+    for (world_size, along, order, per_rank) in runs {
+        let found = Mutex::new(vec![0.0; COUNT * WIDTH]);
+        ranks(world_size, |all| {
+            let micro_batches = LEAVES * along / world_size as u32;
+            let config = PipelineConfig {
+                schedule: order,
+                ..PipelineConfig::new(along as i32, micro_batches)
+            };
+            let mut whole =
+                PipelineParallelModel::new(all, &config, layers(), &model_options(), None).unwrap();
+            let own = whole.own_stages().unwrap();
+            let stages = whole.stages();
+            assert_eq!(stages.len(), if along == 1 { 1 } else { along as usize * per_rank });
+            assert!(stages[0].is_first && stages[stages.len() - 1].is_last);
+            assert_eq!(whole.cuts().first(), Some(&0));
+            let numbers: Vec<u64> = own.iter().flat_map(|stage| stage.layers.clone()).collect();
+            let values: Vec<f64> = numbers.iter().flat_map(|n| weights(*n as usize)).collect();
+            whole.model.set_parameters(Some(&values), 0).unwrap();
+            let rule = OptimizerOptions::new(RuleKind::Sgd).learning_rate(RATE);
+            let mut optimizer = Optimizer::new(&mut whole.model, &rule).unwrap();
+            let mut trainer = whole.trainer(&mut optimizer, &TrainerOptions::default()).unwrap();
+            for loss in &losses {
+                let metrics = trainer.step(&mut whole.model, &mut optimizer, &()).unwrap();
+                assert_eq!(metrics.loss, *loss);
+            }
+            let own = whole.model.get_parameters::<f64>().unwrap();
+            for (place, number) in numbers.iter().enumerate() {
+                found.lock().unwrap()[*number as usize * WIDTH..][..WIDTH]
+                    .copy_from_slice(&own[place * WIDTH..][..WIDTH]);
+            }
+            fails(
+                whole.trainer(&mut optimizer, &TrainerOptions::default()),
+                Status::InvalidArgument,
+            );
+        });
+        assert_eq!(*found.lock().unwrap(), expected, "{order} on {world_size}");
+    }
+}
+
+#[test]
+fn names_of_other_libraries() {
+    for (name, own, stages) in ORDERS {
+        let schedule = PipelineSchedule::new(&PipelineOptions {
+            order: name.to_owned(),
+            ranks: 2,
+            micro_batches: 4,
+            stages_per_rank: stages as u32,
+            ..PipelineOptions::default()
+        })
+        .unwrap();
+        assert_eq!(schedule.info().unwrap().order, Some(own));
+    }
+}
+
+#[test]
+fn what_does_not_fit_together() {
+    ranks(2, |all| {
+        let costs = [LayerCosts::default()];
+        for config in [
+            PipelineConfig { schedule: "zb-h9", ..PipelineConfig::new(2, LEAVES) },
+            PipelineConfig { layer_costs: Some(&costs), ..PipelineConfig::new(2, LEAVES) },
+            PipelineConfig {
+                schedule: "zbv",
+                stages_per_rank: 3,
+                ..PipelineConfig::new(2, LEAVES)
+            },
+        ] {
+            fails(
+                PipelineParallelModel::new(all, &config, layers(), &model_options(), None),
+                Status::InvalidArgument,
+            );
+        }
+    });
+}
