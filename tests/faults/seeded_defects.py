@@ -22,6 +22,7 @@ from defects import (
     experts,
     executor,
     early_roots,
+    deep,
     devices,
     layers,
     lent,
@@ -62,6 +63,7 @@ TOPICS = (
     executor,
     rebalance,
     mail,
+    deep,
     devices,
     parallel,
 )
