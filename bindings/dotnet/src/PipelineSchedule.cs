@@ -243,7 +243,9 @@ namespace Trireme
                 StagesPerRank = Count(options.StagesPerRank, nameof(options.StagesPerRank)),
                 MicroBatches = Count(options.MicroBatches, nameof(options.MicroBatches)),
                 Placement = (int)options.Placement, Seed = options.Seed,
-                Objective = options.Span ? NativeMethods.TRIREME_PIPELINE_OBJECTIVE_SPAN : 0,
+                Objective = options.Span
+                    ? NativeMethods.TRIREME_PIPELINE_OBJECTIVE_SPAN
+                    : NativeMethods.TRIREME_PIPELINE_OBJECTIVE_MAKESPAN,
                 Evaluations = options.Evaluations,
             };
             NativePipelineStageCosts[] stages =

@@ -263,7 +263,10 @@ impl PipelineSchedule {
         let limits = options.limits.as_ref().map(raw_limits);
         raw.costs = pointer(costs.as_ref().map(|costs| &costs.raw));
         raw.limits = pointer(limits.as_ref());
-        raw.objective = i32::from(options.span);
+        raw.objective = match options.span {
+            false => sys::TRIREME_PIPELINE_OBJECTIVE_MAKESPAN,
+            true => sys::TRIREME_PIPELINE_OBJECTIVE_SPAN,
+        };
         raw.seed = options.seed;
         raw.evaluations = options.evaluations;
         // SAFETY: pipeline.h: "Keeps no pointer into `options`".
