@@ -7,13 +7,13 @@ namespace Trireme.Tests
     /// <summary>Training with a pipeline, over layers of the caller.</summary>
     internal static class PipelineTrainerTests
     {
-        private const int Width = 3;
-        private const int Leaves = 4;
-        private const int Steps = 3;
+        internal const int Width = 3;
+        internal const int Leaves = 4;
+        internal const int Steps = 3;
         private const double Rate = 0.25;
 
         /// <summary>Throws where it is told to.</summary>
-        private delegate void Trouble(LayerCall call);
+        internal delegate void Trouble(LayerCall call);
 
         [Test]
         public static void Training_is_that_of_plain_loops()
@@ -239,7 +239,7 @@ namespace Trireme.Tests
                 new PipelineOptions { Order = order, Ranks = ranks, MicroBatches = Leaves });
         }
 
-        private static OptimizerOptions Sgd()
+        internal static OptimizerOptions Sgd()
         {
             return new OptimizerOptions { Rule = RuleKind.Sgd, LearningRate = Rate };
         }
@@ -258,7 +258,7 @@ namespace Trireme.Tests
             return model;
         }
 
-        private static double[] Weights()
+        internal static double[] Weights()
         {
             return Enumerable.Range(0, 2 * Width).Select(i => 1 + (i * 0.25)).ToArray();
         }
@@ -268,7 +268,7 @@ namespace Trireme.Tests
             return ((leaf * 3) + i) * 0.125;
         }
 
-        private static Layer[] Own(Trouble trouble, int first, int count)
+        internal static Layer[] Own(Trouble trouble, int first, int count)
         {
             Layer[] layers = Layers(trouble).Skip(first).Take(count).ToArray();
             for (int i = 0; i < layers.Length; ++i)
@@ -341,7 +341,7 @@ namespace Trireme.Tests
             };
         }
 
-        private static double[] Alone(out double[] losses)
+        internal static double[] Alone(out double[] losses)
         {
             double[] w = Weights();
             losses = new double[Steps];
