@@ -9,6 +9,10 @@ use trireme::{
     Communicator, Dtype, GroupOptions, Layer, LayerCall, LayerOptions, LayerPhase, Model,
     ModelOptions, Optimizer, OptimizerOptions, Parameter, PipelineOptions, PipelineSchedule,
     RebalanceOptions, RuleKind, Status, Strategy, Trainer, TrainerOptions, TrainerPipeline,
+    Axes, Communicator, Contents, Dtype, GroupOptions, Layer, LayerCall, LayerCosts, LayerOptions,
+    LayerPhase, Model, ModelOptions, Optimizer, OptimizerOptions, Parallel, ParallelOptions,
+    Parameter, PipelineFormat, PipelineOptions, PipelineSchedule, RuleKind, Status, Strategy,
+    Trainer, TrainerOptions, TrainerPipeline, REST,
 };
 
 const WIDTH: usize = 3;
@@ -154,8 +158,14 @@ fn schedule(order: &str, ranks: i32) -> PipelineSchedule {
 }
 
 fn model(alone: &Communicator, first: usize, count: usize) -> (Model, Optimizer) {
-    let options = ModelOptions { leaves: LEAVES, ..ModelOptions::new(Strategy::Zero1) };
-    let mut model = Model::new(alone, &options).unwrap();
+    described(Model::new(alone, &of_leaves()).unwrap(), first, count)
+}
+
+fn of_leaves() -> ModelOptions<'static> {
+    ModelOptions { leaves: LEAVES, ..ModelOptions::new(Strategy::Zero1) }
+}
+
+fn described(mut model: Model, first: usize, count: usize) -> (Model, Optimizer) {
     for i in first..first + count {
         model.add_parameter(&Parameter::new(&format!("w{i}"), Dtype::F64, &[3])).unwrap();
     }
@@ -306,4 +316,67 @@ fn layers_change_their_ranks_and_no_bit_changes() {
         found.lock().unwrap()[second * WIDTH..][..WIDTH].copy_from_slice(&own);
     });
     assert_eq!(*found.lock().unwrap(), expected);
+/// The actions of an order, given as lists of one's own.
+fn own_schedule(micro_batches: u32) -> String {
+    let options = PipelineOptions {
+        order: "zb-h1".to_owned(),
+        ranks: 2,
+        micro_batches,
+        ..PipelineOptions::default()
+    };
+    let made = PipelineSchedule::new(&options).unwrap();
+    let lists = [made.actions(0).unwrap(), made.actions(1).unwrap()];
+    let own = PipelineSchedule::from_actions(&lists, micro_batches, &made.placement().unwrap());
+    own.unwrap().write(PipelineFormat::Text, None).unwrap()
+}
+
+#[test]
+fn own_schedules_train_along_axes_as_plain_loops_do() {
+    let (losses, expected) = alone();
+    for data in 1..=2 {
+        let text = own_schedule(LEAVES / data as u32);
+        ranks(2 * data, |group| {
+            let options = ParallelOptions {
+                pipeline: 2,
+                data: REST,
+                schedule_text: Some(&text),
+                timeout: Some(support::LONG),
+                ..ParallelOptions::default()
+            };
+            let parallel = Parallel::new(group, &options).unwrap();
+            let stage = parallel.own_stages().unwrap()[0] as usize;
+            let on_axes = Model::on_axes(&parallel, Contents::Common, &of_leaves()).unwrap();
+            let (mut model, mut optimizer) = described(on_axes, stage, 1);
+            let costs = [LayerCosts { seconds: 1.0, ..LayerCosts::default() }; 2];
+            let mut trainer = {
+                let schedule = parallel.schedule().unwrap();
+                let along = parallel.communicator(Axes::PIPELINE).unwrap();
+                let pipeline = TrainerPipeline {
+                    communicator: &along,
+                    schedule: &schedule,
+                    cuts: &parallel.partition(&costs).unwrap().0,
+                    require_split: false,
+                };
+                let options =
+                    TrainerOptions { pipeline: Some(pipeline), ..TrainerOptions::default() };
+                Trainer::new(&mut model, &mut optimizer, &options, layers(stage, 1)).unwrap()
+            };
+            let own = &expected[stage * WIDTH..][..WIDTH];
+            let mut saved = None;
+            for loss in &losses {
+                let metrics = trainer.step(&mut model, &mut optimizer, &None).unwrap();
+                assert_eq!(metrics.loss, *loss);
+                saved = saved.or_else(|| Some(optimizer.save(&model).unwrap()));
+            }
+            assert_eq!(model.get_parameters::<f64>().unwrap(), own);
+            optimizer.load(&mut model, &saved.unwrap()).unwrap();
+            for loss in &losses[1..] {
+                let metrics = trainer.step(&mut model, &mut optimizer, &None).unwrap();
+                assert_eq!(metrics.loss, *loss, "again");
+            }
+            assert_eq!(model.get_parameters::<f64>().unwrap(), own);
+            let failed = trainer.step(&mut model, &mut optimizer, &Some(0));
+            fails(failed, Status::Callback);
+        });
+    }
 }
