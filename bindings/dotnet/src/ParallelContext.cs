@@ -75,7 +75,7 @@ namespace Trireme
                 ProductRunner products = asked.Runner();
                 NativeTensorOptions tensor =
                     Trireme.Tensor.Native(asked, library, products, out provider);
-                if (asked.Gemm.HasValue)
+                if (asked.HasProvider)
                 {
                     tensor.Gemm = (IntPtr)(&provider);
                 }

@@ -83,6 +83,14 @@ namespace Trireme
         /// <summary>Longest time of a pass; zero is the communicator's.</summary>
         public TimeSpan Timeout { get; set; }
 
+        /// <summary>
+        /// Whether anything is said of a provider; the library refuses words on none.
+        /// </summary>
+        internal bool HasProvider
+        {
+            get { return Gemm.HasValue || Product != null || Library != null || GemmThreads != 0; }
+        }
+
         /// <summary>Null without a product.</summary>
         internal ProductRunner Runner()
         {

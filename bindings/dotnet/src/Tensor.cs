@@ -135,7 +135,7 @@ namespace Trireme
             {
                 NativeGemmOptions provider;
                 NativeTensorOptions options = Native(asked, text, products, out provider);
-                options.Gemm = gemm.HasValue ? (IntPtr)(&provider) : IntPtr.Zero;
+                options.Gemm = asked.HasProvider ? (IntPtr)(&provider) : IntPtr.Zero;
                 TensorHandle made;
                 TriremeException.Check(NativeMethods.trireme_tensor_create(
                     communicator.Handle, ref options, out made));

@@ -107,6 +107,19 @@ namespace Trireme.Tests
             Ranks.RunAndLeaveTogether(1, communicator =>
             {
                 Check.Throws<InvalidArgumentException>(() => Arrange(communicator, null));
+                foreach (ParallelTensorOptions nobody in new[]
+                {
+                    new ParallelTensorOptions { Product = product => { } },
+                    new ParallelTensorOptions { Library = "libno.so" },
+                    new ParallelTensorOptions { GemmThreads = 2 },
+                })
+                {
+                    Check.Throws<InvalidArgumentException>(() => ParallelContext.Create(
+                        communicator, new ParallelContextOptions { TensorOptions = nobody }));
+                }
+
+                Check.Throws<InvalidArgumentException>(
+                    () => Tensor.Create(communicator, product: product => { }));
                 Check.Throws<InvalidArgumentException>(
                     () => ParallelContext.Create(communicator, new ParallelContextOptions
                     {

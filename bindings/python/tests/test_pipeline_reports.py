@@ -138,6 +138,12 @@ class OnAxesTest(TestCase):
         with trireme.Communicator(0, 1, "local://python-no-function") as group:
             with self.assertRaises(TypeError):
                 trireme.Parallel(group, tensor_options=trireme.TensorOptions(gemm="caller"))
+            for nobody in ({"library_name": "libno.so"}, {"gemm_threads": 2}):
+                with self.assertRaises(trireme.InvalidArgumentError):
+                    trireme.Tensor(group, **nobody)
+                with self.assertRaises(trireme.InvalidArgumentError):
+                    options = trireme.TensorOptions(**nobody)
+                    trireme.Parallel(group, tensor_options=options)
 
 
 if __name__ == "__main__":

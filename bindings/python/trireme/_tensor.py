@@ -217,7 +217,10 @@ def native_options(
         blocks=in_range(blocks, 32, "blocks"),
         row_tile=in_range(row_tile, 32, "row_tile"),
         timeout_ns=nanoseconds(timeout),
-        gemm=None if gemm is None else ctypes.pointer(provider),
+        # The library refuses words on a provider that is none.
+        gemm=ctypes.pointer(provider)
+        if gemm is not None or library_name is not None or gemm_threads != 0
+        else None,
     )
 
 

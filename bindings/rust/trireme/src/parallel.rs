@@ -164,7 +164,8 @@ impl Parallel {
     }
 
     /// As [`new`](Self::new), with a closure that computes the products of layers, as in
-    /// [`Tensor::with_products`]. `gemm` of `options.tensor_options` must be `None`.
+    /// [`Tensor::with_products`]. `gemm` of `options.tensor_options` must be `None`. Without
+    /// `tensor_options` the tensor object has the defaults.
     pub fn with_products(
         communicator: &Communicator,
         options: &ParallelOptions<'_>,
