@@ -81,6 +81,7 @@ namespace Trireme
 
         /// <summary>Memory that layers of the tensor object share, as far as this needs it.</summary>
         public long WorkspaceBytes { get; }
+
         /// <summary>Rows that are multiplied and exchanged at a time.</summary>
         public long TileRows { get; }
 

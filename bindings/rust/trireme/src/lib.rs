@@ -96,8 +96,8 @@ mod parallel;
 mod parallel_layers;
 mod parameter_values;
 mod pipeline;
-mod pipeline_reports;
 mod pipeline_model;
+mod pipeline_reports;
 mod random;
 mod rebalance;
 mod request;
@@ -162,8 +162,8 @@ pub use pipeline::{
     PipelineInfo, PipelineLimits, PipelineOptions, PipelinePlacement, PipelineSchedule, RankTimes,
     StageCosts, StepReport,
 };
-pub use pipeline_reports::{BrokenRule, CriticalStep, PipelineCheck, PipelineKind, PipelineRule};
 pub use pipeline_model::{PipelineConfig, PipelineLayer, PipelineParallelModel, PipelineStage};
+pub use pipeline_reports::{BrokenRule, CriticalStep, PipelineCheck, PipelineKind, PipelineRule};
 pub use random::{random_dropout, random_dropout_into, random_uniform, RandomPart};
 pub use rebalance::{RebalanceOptions, RebalanceReport};
 pub use request::{wait_all, wait_any, Pending, Request, Storage};

@@ -227,9 +227,8 @@ impl Parallel {
                 create(&raw)
             })
         }?;
-        Ok(Parallel { handle, products })
         let sequence = options.tensor_options.as_ref().map_or(false, |tensor| tensor.sequence);
-        Ok(Parallel { handle, sequence })
+        Ok(Parallel { handle, products, sequence })
     }
 
     /// Sizes, this rank's coordinates and stages, and figures of the schedule.
@@ -324,8 +323,8 @@ impl Parallel {
         let handle = Handle::create(|out| {
             check(unsafe { sys::trireme_parallel_get_tensor(self.handle.get(), out) })
         })?;
-        Ok(Tensor::of_handle(handle, self.info()?.coordinates[2], self.products.clone()))
-        Ok(Tensor::of_handle(handle, self.info()?.coordinates[2], self.sequence))
+        let rank = self.info()?.coordinates[2];
+        Ok(Tensor::of_handle(handle, rank, self.sequence, self.products.clone()))
     }
 
     /// The schedule of the pipeline.

@@ -151,12 +151,10 @@ impl Tensor {
     pub(crate) fn of_handle(
         handle: Handle<sys::trireme_tensor>,
         rank: i32,
+        sequence: bool,
         products: Option<Arc<Products>>,
     ) -> Self {
-        Tensor { handle, rank, products }
-        sequence: bool,
-    ) -> Self {
-        Tensor { handle, rank, sequence, products: None }
+        Tensor { handle, rank, sequence, products }
     }
 
     pub(crate) fn raw(&self) -> *mut sys::trireme_tensor {

@@ -6,13 +6,10 @@ use std::sync::Mutex;
 
 use support::{fails, ranks};
 use trireme::{
-    Communicator, Dtype, GroupOptions, Layer, LayerCall, LayerOptions, LayerPhase, Model,
-    ModelOptions, Optimizer, OptimizerOptions, Parameter, PipelineOptions, PipelineSchedule,
-    RebalanceOptions, RuleKind, Status, Strategy, Trainer, TrainerOptions, TrainerPipeline,
     Axes, Communicator, Contents, Dtype, GroupOptions, Layer, LayerCall, LayerCosts, LayerOptions,
     LayerPhase, Model, ModelOptions, Optimizer, OptimizerOptions, Parallel, ParallelOptions,
-    Parameter, PipelineFormat, PipelineOptions, PipelineSchedule, RuleKind, Status, Strategy,
-    Trainer, TrainerOptions, TrainerPipeline, REST,
+    Parameter, PipelineFormat, PipelineOptions, PipelineSchedule, RebalanceOptions, RuleKind,
+    Status, Strategy, Trainer, TrainerOptions, TrainerPipeline, REST,
 };
 
 const WIDTH: usize = 3;
@@ -316,6 +313,8 @@ fn layers_change_their_ranks_and_no_bit_changes() {
         found.lock().unwrap()[second * WIDTH..][..WIDTH].copy_from_slice(&own);
     });
     assert_eq!(*found.lock().unwrap(), expected);
+}
+
 /// The actions of an order, given as lists of one's own.
 fn own_schedule(micro_batches: u32) -> String {
     let options = PipelineOptions {
