@@ -160,10 +160,11 @@ Status MuonRule::orthogonalise(const Matrix& matrix, void* data) {
   if (data == nullptr) return Status::success();
   const Link& link = *shard_.axes().own_link(matrix.axis);
   char* const whole = gathered_.at(matrix.axis).data();
-  TRIREME_RETURN_IF_ERROR(run(whole, [&] {
+  const auto no_failure = [&] {
     TRIREME_RETURN_IF_ERROR(own_failure());
     return link.communicator->failure();
-  }));
+  };
+  TRIREME_RETURN_IF_ERROR(run(whole, no_failure));
   const std::uint64_t size = dtype_size(matrix.dtype);
   const sharding::WholeNumbers numbers(shard_.registry().parameters()[matrix.parameter]);
   numbers.visit(
