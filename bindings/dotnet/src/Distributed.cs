@@ -59,7 +59,34 @@ namespace Trireme
             this IGradientModel<T, TBatch> model, Communicator communicator,
             DistributedOptions options) where T : struct
         {
-            return new DistributedModel<T, TBatch>(model, communicator, options);
+            if (communicator == null)
+            {
+                throw new ArgumentNullException(nameof(communicator));
+            }
+
+            return new DistributedModel<T, TBatch>(
+                model, () => new Model(communicator, options), communicator.Rank,
+                communicator.WorldSize, options);
+        }
+
+        /// <summary>
+        /// Trains a model on all axes of a parallel object. Ranks along Data and Shard have copies
+        /// or shards of one model, and along Tensor and Pipeline models of their own. Collective;
+        /// afterwards all ranks of one model have the parameters that its first rank had. Training
+        /// ends when the object is disposed of.
+        /// </summary>
+        public static DistributedModel<T, TBatch> AsDistributed<T, TBatch>(
+            this IGradientModel<T, TBatch> model, ParallelContext parallel,
+            DistributedOptions options) where T : struct
+        {
+            if (parallel == null)
+            {
+                throw new ArgumentNullException(nameof(parallel));
+            }
+
+            return new DistributedModel<T, TBatch>(
+                model, () => new Model(parallel, options), parallel.Rank, parallel.WorldSize,
+                options);
         }
     }
 
@@ -72,7 +99,6 @@ namespace Trireme
     public sealed class DistributedModel<T, TBatch> : IDisposable where T : struct
     {
         private readonly IGradientModel<T, TBatch> wrapped;
-        private readonly Communicator communicator;
         private readonly T[] parameters;
         private readonly List<Layer> layers;
         private Trainer trainer;
@@ -81,17 +107,12 @@ namespace Trireme
         private T[] gradients; // of the micro-batch under way
 
         internal DistributedModel(
-            IGradientModel<T, TBatch> wrapped, Communicator communicator,
+            IGradientModel<T, TBatch> wrapped, Func<Model> make, int rank, int worldSize,
             DistributedOptions options)
         {
             if (wrapped == null)
             {
                 throw new ArgumentNullException(nameof(wrapped));
-            }
-
-            if (communicator == null)
-            {
-                throw new ArgumentNullException(nameof(communicator));
             }
 
             if (options == null || options.Optimizer == null)
@@ -107,10 +128,11 @@ namespace Trireme
             }
 
             this.wrapped = wrapped;
-            this.communicator = communicator;
+            Rank = rank;
+            WorldSize = worldSize;
             parameters = new T[wrapped.ParameterCount];
             T[] initial = Initial();
-            Model = new Model(communicator, options);
+            Model = make();
             try
             {
                 IReadOnlyList<ParameterOptions> described = options.Parameters ?? Whole();
@@ -146,15 +168,9 @@ namespace Trireme
 
         public Optimizer Optimizer { get; }
 
-        public int Rank
-        {
-            get { return communicator.Rank; }
-        }
+        public int Rank { get; }
 
-        public int WorldSize
-        {
-            get { return communicator.WorldSize; }
-        }
+        public int WorldSize { get; }
 
         /// <summary>The parameters as the wrapped model has them.</summary>
         public ReadOnlySpan<T> Parameters

@@ -194,7 +194,8 @@ namespace Trireme.Tests
             {
                 var model = new Regression<float>(v => (float)v, v => v, 0);
                 var options = new DistributedOptions { Optimizer = ModelTests.Sgd() };
-                Check.Throws<ArgumentNullException>(() => model.AsDistributed(null, options));
+                Check.Throws<ArgumentNullException>(
+                    () => model.AsDistributed((Communicator)null, options));
                 Check.Throws<ArgumentNullException>(() => model.AsDistributed(c, null));
                 Check.Throws<ArgumentNullException>(
                     () => model.AsDistributed(c, new DistributedOptions()));
