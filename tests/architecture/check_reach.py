@@ -2,7 +2,8 @@
 """The hand-written layer of each language reaches the whole ABI.
 
 - It calls each function of the export map.
-- It names each field of a public struct, in a file that also names the struct.
+- It names each field of a public struct, in a file that also names the struct. Any file will do for
+  a field whose name no other struct has, or if the struct comes with a callback or lies in another.
 - It names each public constant.
 
 The lists below have what a language leaves out, with the reason. The ground layers, which
