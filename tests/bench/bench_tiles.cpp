@@ -1,7 +1,7 @@
 // An MLP block, forward and backward, on two ranks that a transport of 1 GB/s joins. How much of
-// the exchange is beyond the products, for several sizes of tiles. Ranks are threads with one
-// OpenBLAS thread each. The link carries frames in order and takes no processor time but for the
-// copy.
+// the exchange is beyond the products, for several sizes of tiles: bench_tiles [ROWS]. The fastest
+// step of each counts. Ranks are threads with one OpenBLAS thread each. The link carries frames in
+// order and takes no processor time but for the copy.
 #include <trireme/trireme.h>
 
 #include <algorithm>
@@ -116,19 +116,61 @@ struct Case {
   std::uint64_t width, rows;
 };
 
-// The median of several steps, in milliseconds.
-double median_of(trireme_communicator* communicator, const std::function<void()>& step) {
-  std::vector<double> times;
-  for (int i = 0; i < 9; ++i) {
-    require(trireme_barrier(communicator, nullptr));
-    const auto begin = Clock::now();
-    step();
-    const std::chrono::duration<double, std::milli> time = Clock::now() - begin;
-    if (i >= 2) times.push_back(time.count());
+// A step that is measured, and its name.
+struct Row {
+  std::string name;
+  std::function<void()> step;
+  double best = 1e30;  // milliseconds of the fastest step
+};
+
+// An MLP block, with all arrays of its rank.
+class Block {
+ public:
+  Block(trireme_tensor* tensor, std::uint64_t hidden, const Case& sizes) {
+    trireme_mlp_options options = TRIREME_MLP_OPTIONS_INIT;
+    options.name = "mlp";
+    options.dtype = TRIREME_DTYPE_F32;
+    options.activation = TRIREME_ACTIVATION_KIND_RELU;
+    options.input = options.output = sizes.width;
+    options.hidden = hidden;
+    options.rows = sizes.rows;
+    require(trireme_mlp_create(tensor, &options, &mlp_));
+    trireme_mlp_info info = TRIREME_MLP_INFO_INIT;
+    require(trireme_mlp_get_info(mlp_, &info));
+    const std::uint64_t weight = info.count * sizes.width, array = sizes.rows * sizes.width;
+    w1_ = numbers(weight, 1);
+    w2_ = numbers(weight, 2);
+    x_ = numbers(array, 5);
+    dy_ = numbers(array, 6);
+    y_.resize(array);
+    dx_.resize(array);
+    dw1_.resize(weight);
+    dw2_.resize(weight);
+    kept_.resize(info.kept_bytes);
+    weights_.fc1_weight = w1_.data();
+    weights_.fc2_weight = w2_.data();
+    gradients_.fc1_weight = dw1_.data();
+    gradients_.fc2_weight = dw2_.data();
   }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  ~Block() { trireme_mlp_destroy(mlp_); }
+
+  void step() {
+    require(trireme_mlp_forward(mlp_, x_.data(), &weights_, y_.data(), kept_.data(), nullptr));
+    require(
+        trireme_mlp_backward_input(mlp_, dy_.data(), &weights_, dx_.data(), kept_.data(), nullptr));
+    require(trireme_mlp_backward_weight(mlp_, x_.data(), dy_.data(), kept_.data(), &gradients_,
+                                        nullptr));
+  }
+
+ private:
+  trireme_mlp* mlp_ = nullptr;
+  trireme_mlp_weights weights_ = TRIREME_MLP_WEIGHTS_INIT;
+  trireme_mlp_gradients gradients_ = TRIREME_MLP_GRADIENTS_INIT;
+  std::vector<float> w1_, w2_, x_, dy_, y_, dx_, dw1_, dw2_;
+  std::vector<unsigned char> kept_;
+};
 
 trireme_tensor* make_tensor(trireme_communicator* communicator, std::uint32_t row_tile) {
   trireme_gemm_options gemm = TRIREME_GEMM_OPTIONS_INIT;
@@ -139,65 +181,6 @@ trireme_tensor* make_tensor(trireme_communicator* communicator, std::uint32_t ro
   trireme_tensor* tensor = nullptr;
   require(trireme_tensor_create(communicator, &options, &tensor));
   return tensor;
-}
-
-// `hidden` units of all ranks of the communicator.
-double time_block(trireme_communicator* communicator, std::uint64_t hidden, std::uint32_t row_tile,
-                  const Case& sizes) {
-  trireme_tensor* const tensor = make_tensor(communicator, row_tile);
-  trireme_mlp_options options = TRIREME_MLP_OPTIONS_INIT;
-  options.name = "mlp";
-  options.dtype = TRIREME_DTYPE_F32;
-  options.activation = TRIREME_ACTIVATION_KIND_RELU;
-  options.input = options.output = sizes.width;
-  options.hidden = hidden;
-  options.rows = sizes.rows;
-  trireme_mlp* mlp = nullptr;
-  require(trireme_mlp_create(tensor, &options, &mlp));
-  trireme_mlp_info info = TRIREME_MLP_INFO_INIT;
-  require(trireme_mlp_get_info(mlp, &info));
-  const std::uint64_t weight = info.count * sizes.width, array = sizes.rows * sizes.width;
-  std::vector<float> w1 = numbers(weight, 1), w2 = numbers(weight, 2), x = numbers(array, 5);
-  std::vector<float> dy = numbers(array, 6), y(array), dx(array), dw1(weight), dw2(weight);
-  std::vector<unsigned char> kept(info.kept_bytes);
-  trireme_mlp_weights weights = TRIREME_MLP_WEIGHTS_INIT;
-  weights.fc1_weight = w1.data();
-  weights.fc2_weight = w2.data();
-  trireme_mlp_gradients gradients = TRIREME_MLP_GRADIENTS_INIT;
-  gradients.fc1_weight = dw1.data();
-  gradients.fc2_weight = dw2.data();
-  const double time = median_of(communicator, [&] {
-    require(trireme_mlp_forward(mlp, x.data(), &weights, y.data(), kept.data(), nullptr));
-    require(trireme_mlp_backward_input(mlp, dy.data(), &weights, dx.data(), kept.data(), nullptr));
-    require(
-        trireme_mlp_backward_weight(mlp, x.data(), dy.data(), kept.data(), &gradients, nullptr));
-  });
-  trireme_mlp_destroy(mlp);
-  trireme_tensor_destroy(tensor);
-  return time;
-}
-
-// The two sums of a block by themselves.
-double time_sums(trireme_communicator* communicator, const Case& sizes) {
-  trireme_tensor* const tensor = make_tensor(communicator, 0);
-  trireme_region_options options = TRIREME_REGION_OPTIONS_INIT;
-  options.name = "sum";
-  options.kind = TRIREME_REGION_KIND_REDUCE;
-  options.rows = sizes.rows;
-  options.columns = sizes.width;
-  options.dtype = TRIREME_DTYPE_F32;
-  trireme_region* region = nullptr;
-  require(trireme_region_create(tensor, &options, &region));
-  const std::vector<float> summand = numbers(sizes.rows * sizes.width, 1);
-  std::vector<float> sum(summand.size());
-  const void* const parts[] = {summand.data()};
-  const double time = median_of(communicator, [&] {
-    require(trireme_region_forward(region, parts, 1, sum.data(), nullptr));
-    require(trireme_region_forward(region, parts, 1, sum.data(), nullptr));
-  });
-  trireme_region_destroy(region);
-  trireme_tensor_destroy(tensor);
-  return time;
 }
 
 trireme_communicator* join(int rank, int ranks, Wire* wire) {
@@ -218,40 +201,77 @@ trireme_communicator* join(int rank, int ranks, Wire* wire) {
   return communicator;
 }
 
-void run_rank(int rank, Wire* wire) {
+constexpr std::uint32_t kAll = UINT32_MAX;
+constexpr std::uint32_t kTiles[] = {kAll, 256, 128, 64};
+constexpr int kRounds = 12;
+
+// Both ranks take the same rows in turn, so that a busy moment of the machine meets all of them.
+void run_rank(int rank, Wire* wire, const Case& sizes) {
   trireme_communicator* const both = join(rank, 2, wire);
   trireme_communicator* const self = join(0, 1, nullptr);
-  for (const Case& sizes : {Case{1024, 512}, Case{1024, 2048}}) {
-    require(trireme_barrier(both, nullptr));
-    const double products = time_block(self, 2 * sizes.width, 0, sizes);
-    require(trireme_barrier(both, nullptr));
-    const double sums = time_sums(both, sizes);
-    if (rank == 0) {
-      std::printf("h=%llu, %llu rows: products alone %.1f ms, sums alone %.2f ms\n",
-                  static_cast<unsigned long long>(sizes.width),
-                  static_cast<unsigned long long>(sizes.rows), products, sums);
-    }
-    for (const std::uint32_t tile : {UINT32_MAX, 1024u, 512u, 256u, 128u, 64u}) {
-      if (tile != UINT32_MAX && tile >= sizes.rows) continue;
+  std::vector<trireme_tensor*> tensors = {make_tensor(self, 0), make_tensor(both, kAll)};
+  std::deque<Block> blocks;
+  std::vector<Row> rows;
+  Block& alone = blocks.emplace_back(tensors[0], 2 * sizes.width, sizes);
+  rows.push_back({"products alone", [&alone] { alone.step(); }});
+
+  trireme_region_options options = TRIREME_REGION_OPTIONS_INIT;
+  options.name = "sum";
+  options.kind = TRIREME_REGION_KIND_REDUCE;
+  options.rows = sizes.rows;
+  options.columns = sizes.width;
+  options.dtype = TRIREME_DTYPE_F32;
+  trireme_region* region = nullptr;
+  require(trireme_region_create(tensors[1], &options, &region));
+  const std::vector<float> summand = numbers(sizes.rows * sizes.width, 1);
+  std::vector<float> sum(summand.size());
+  const void* const parts[] = {summand.data()};
+  rows.push_back({"its two sums alone", [&] {
+                    require(trireme_region_forward(region, parts, 1, sum.data(), nullptr));
+                    require(trireme_region_forward(region, parts, 1, sum.data(), nullptr));
+                  }});
+  for (const std::uint32_t tile : kTiles) {
+    tensors.push_back(make_tensor(both, tile));
+    Block& block = blocks.emplace_back(tensors.back(), 4 * sizes.width, sizes);
+    rows.push_back({tile == kAll ? "all rows at once" : std::to_string(tile) + " rows a tile",
+                    [&block] { block.step(); }});
+  }
+  for (int round = 0; round < kRounds; ++round) {
+    for (Row& row : rows) {
       require(trireme_barrier(both, nullptr));
-      const double time = time_block(both, 4 * sizes.width, tile, sizes);
-      if (rank != 0) continue;
-      std::printf("  %s rows a tile: %.1f ms, %.2f ms or %.0f %% of the sums beyond the products\n",
-                  tile == UINT32_MAX ? "all" : std::to_string(tile).c_str(), time, time - products,
-                  100 * (time - products) / sums);
+      const auto begin = Clock::now();
+      row.step();
+      const std::chrono::duration<double, std::milli> time = Clock::now() - begin;
+      row.best = std::min(row.best, time.count());
     }
   }
+  for (const Row& row : rows) {
+    if (rank != 0) break;
+    std::printf("h=%llu, %llu rows, %-18s %7.1f ms", static_cast<unsigned long long>(sizes.width),
+                static_cast<unsigned long long>(sizes.rows), row.name.c_str(), row.best);
+    const double beyond = row.best - rows[0].best;
+    if (&row > &rows[1]) {
+      std::printf(", %.1f ms or %.0f %% of the sums beyond the products", beyond,
+                  100 * beyond / rows[1].best);
+    }
+    std::printf("\n");
+  }
+  blocks.clear();
+  trireme_region_destroy(region);
+  for (trireme_tensor* const tensor : tensors) trireme_tensor_destroy(tensor);
   trireme_communicator_destroy(self);
   trireme_communicator_destroy(both);
 }
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  Case sizes = {1024, 512};
+  if (argc > 1) sizes.rows = std::strtoull(argv[1], nullptr, 10);
   static Link links[2];
   static Wire wires[2] = {{&links[0], &links[1], 1}, {&links[1], &links[0], 0}};
-  std::thread other([] { run_rank(1, &wires[1]); });
-  run_rank(0, &wires[0]);
+  std::thread other([&] { run_rank(1, &wires[1], sizes); });
+  run_rank(0, &wires[0], sizes);
   other.join();
   return 0;
 }

@@ -12,6 +12,8 @@ import statistics
 import sys
 import time
 
+os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")  # read when torch is imported
+
 import torch
 import torch.distributed
 
