@@ -12,9 +12,7 @@
 namespace wide {
 
 constexpr std::uint32_t kChunks = 4;
-constexpr std::uint64_t kCapacity = 6;  // rows of a leaf that an expert takes
-constexpr std::uint32_t kChoices = 2;   // experts of a row
-constexpr std::uint32_t kSides = 2;     // ranks along the axis
+constexpr std::uint32_t kSides = 2;  // ranks along the axis
 
 struct DestroyAxes {
   void operator()(trireme_context* it) const { trireme_context_destroy(it); }

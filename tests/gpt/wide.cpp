@@ -144,9 +144,55 @@ void add_to(Matrix* x, const Matrix& y) {
   for (std::size_t i = 0; i < x->size(); ++i) (*x)[i] += y[i];
 }
 
+// Each row goes to the experts with its highest scores, which are sigmoids.
+Matrix routed(const Matrix& x, const std::vector<double>& values) {
+  const Matrix scores = times(x, values.data() + first_of(kRouter), kWidth, kExperts);
+  Matrix y(x.size(), 0);
+  std::uint64_t taken[kExperts] = {};
+  for (std::uint64_t row = 0; row < kRows; ++row) {
+    double weights[kExperts], sum = 0;
+    std::uint32_t order[kExperts];
+    for (std::uint32_t e = 0; e < kExperts; ++e) {
+      order[e] = e;
+      weights[e] = 1 / (1 + std::exp(-scores[row * kExperts + e]));
+    }
+    std::sort(order, order + kExperts,
+              [&](std::uint32_t a, std::uint32_t b) { return weights[a] > weights[b]; });
+    for (std::uint32_t k = 0; k < kChoices; ++k) sum += weights[order[k]];
+    for (std::uint32_t k = 0; k < kChoices; ++k) {
+      const std::uint32_t e = order[k];
+      if (++taken[e] > kCapacity) continue;
+      const double* const fc1 = values.data() + first_of(kExpert1 + 2 * static_cast<int>(e));
+      const double* const fc2 = fc1 + kExpertHidden * kWidth;
+      for (std::uint64_t h = 0; h < kExpertHidden; ++h) {
+        double hidden = 0;
+        for (std::uint64_t i = 0; i < kWidth; ++i)
+          hidden += x[row * kWidth + i] * fc1[h * kWidth + i];
+        hidden = hidden / (1 + std::exp(-hidden)) * weights[e] / sum;
+        for (std::uint64_t i = 0; i < kWidth; ++i)
+          y[row * kWidth + i] += hidden * fc2[i * kExpertHidden + h];
+      }
+    }
+  }
+  return y;
+}
+
+Matrix dense(const Matrix& x, const std::vector<double>& values) {
+  const Matrix both = times(x, values.data() + first_of(kFc1), kWidth, 2 * kHidden);
+  Matrix bent(kRows * kHidden);
+  for (std::uint64_t row = 0; row < kRows; ++row) {
+    for (std::uint64_t i = 0; i < kHidden; ++i) {
+      const double gate = both[row * 2 * kHidden + i];
+      bent[row * kHidden + i] =
+          gate / (1 + std::exp(-gate)) * both[row * 2 * kHidden + kHidden + i];
+    }
+  }
+  return times(bent, values.data() + first_of(kFc2), kHidden, kWidth);
+}
+
 }  // namespace
 
-double plain_loss(const std::vector<double>& values, const Batch& batch) {
+double plain_loss(const std::vector<double>& values, const Batch& batch, bool is_routed) {
   const auto at = [&](int place) { return values.data() + first_of(place); };
   constexpr std::uint64_t kAll = kHeads * kHeadWidth;
   Matrix x(kRows * kWidth);
@@ -159,16 +205,8 @@ double plain_loss(const std::vector<double>& values, const Batch& batch) {
   add_to(&x, times(mixed, at(kOut), kAll, kWidth));
   for (std::size_t i = 0; i < x.size(); ++i) x[i] += at(kOutBias)[i % kWidth];
 
-  const Matrix both = times(normal(x, at(kNorm2)), at(kFc1), kWidth, 2 * kHidden);
-  Matrix bent(kRows * kHidden);
-  for (std::uint64_t row = 0; row < kRows; ++row) {
-    for (std::uint64_t i = 0; i < kHidden; ++i) {
-      const double gate = both[row * 2 * kHidden + i];
-      bent[row * kHidden + i] =
-          gate / (1 + std::exp(-gate)) * both[row * 2 * kHidden + kHidden + i];
-    }
-  }
-  add_to(&x, times(bent, at(kFc2), kHidden, kWidth));
+  const Matrix normal2 = normal(x, at(kNorm2));
+  add_to(&x, is_routed ? routed(normal2, values) : dense(normal2, values));
 
   Matrix frozen = times(x, at(kFrozen1), kWidth, kFrozenHidden);
   for (double& each : frozen) each = each / (1 + std::exp(-each));

@@ -26,6 +26,8 @@ constexpr double kNormEpsilon = 1e-5;
 // Of a routed MLP, which may stand in place of the dense one.
 constexpr std::uint32_t kExperts = 3;
 constexpr std::uint64_t kExpertHidden = 11;
+constexpr std::uint64_t kCapacity = 6;  // rows of a batch that an expert takes
+constexpr std::uint32_t kChoices = 2;   // experts of a row
 
 constexpr std::uint64_t begin_of(std::uint64_t row) {
   return row < kSecondSequence ? 0 : kSecondSequence;
@@ -127,8 +129,8 @@ struct Batch {
 };
 Batch batch_of(int step, std::uint32_t leaf);
 
-// The mean loss of a batch.
-double plain_loss(const std::vector<double>& values, const Batch& batch);
+// The mean loss of a batch. `is_routed`: with the routed MLP, whose experts drop their last rows.
+double plain_loss(const std::vector<double>& values, const Batch& batch, bool is_routed = false);
 
 struct Destroy {
   void operator()(trireme_linear* it) const { trireme_linear_destroy(it); }
