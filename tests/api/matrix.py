@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes docs/features.md from what the matrix of features tells, or compares.
 
-Usage: matrix.py --write PROGRAM | --check PROGRAM
+Usage: matrix.py --write PROGRAM AXES | --check PROGRAM AXES
 
 PROGRAM is the test api_matrix, which trains every cell and prints it with --table. Two of it run at
-a time, each with one strategy.
+a time, each with one strategy. AXES is gpt_axes_matrix, which does so for ranks along axes.
 """
 
 import concurrent.futures
@@ -57,11 +57,28 @@ are those of the same ranks in their order.
 """
 
 
-def output_of(program, strategy):
-    run = subprocess.run([program, "--table", strategy], stdout=subprocess.PIPE, text=True)
+AXES = """
+## Beside ranks along axes
+
+`gpt_axes_matrix` trains a small transformer on 2 data ranks with each feature:
+
+- **tensor**: 2 ranks split its layers. **sequence**: they split the rows between layers, too.
+- **context**: 2 more ranks have half of the positions each, `ZIGZAG` with `RING`.
+- **experts**: 2 more ranks have some of the experts of a routed MLP each, in a model of their own.
+
+It has a tied embedding, fewer key/value heads than blocks, and a frozen layer. Each cell is trained with a strategy that
+spreads no parameters and with one that does, in turn. **=**: all losses, norms and parameters have the bits of one
+process, which computes attention and routes rows with plain loops. With experts, each of the two models has a norm of
+its own. `gpt_test_axes` trains all layouts of 2 to 8 ranks.
+
+"""
+
+
+def output_of(program, *arguments):
+    run = subprocess.run([program, "--table", *arguments], stdout=subprocess.PIPE, text=True)
     if run.returncode != 0:
         print(run.stdout)
-        raise SystemExit(f"the matrix of {strategy} fails with {run.returncode}")
+        raise SystemExit(f"{program} {' '.join(arguments)} fails with {run.returncode}")
     return run.stdout
 
 
@@ -76,11 +93,20 @@ def cells_of(program):
     return cells
 
 
+def axes_of(program):
+    cells = {}
+    for line in output_of(program).splitlines():
+        if line.startswith("axis\t"):
+            _, feature, axis, result = line.split("\t")
+            cells[feature, axis] = result
+    return cells
+
+
 def letter_of(number):
     return chr(65 + number) if number < 26 else "A" + chr(65 + number - 26)
 
 
-def page_of(cells):
+def page_of(cells, axes):
     features = [first for first, second, _ in cells if first == second]
     features = list(dict.fromkeys(features))
     reasons = []
@@ -122,19 +148,28 @@ def page_of(cells):
         row += [""] * (len(features) - number - 1)
         lines.append(f"| {letter_of(number)} | " + " | ".join(row) + " |")
 
+    lines += AXES.splitlines()
+    columns = list(dict.fromkeys(axis for _, axis in axes))
+    lines.append("| | " + " | ".join(columns) + " |")
+    lines.append("|---|" + "---|" * len(columns))
+    for feature in dict.fromkeys(feature for feature, _ in axes):
+        row = [mark(axes[feature, axis]) for axis in columns]
+        lines.append(f"| {feature} | " + " | ".join(row) + " |")
+
     lines += ["", "## Why not", ""]
     lines += [f"{number}. {reason}" for number, reason in enumerate(reasons, 1)]
-    count = len(cells)
-    equal = sum(result == "equal" for result in cells.values())
+    results = list(cells.values()) + list(axes.values())
+    count = len(results)
+    equal = results.count("equal")
     lines += ["", f"{count} cells: {equal} equal, {count - equal} refused.", ""]
     return "\n".join(lines)
 
 
 def main():
-    if len(sys.argv) != 3 or sys.argv[1] not in ("--write", "--check"):
+    if len(sys.argv) != 4 or sys.argv[1] not in ("--write", "--check"):
         print(__doc__)
         return 2
-    page = page_of(cells_of(sys.argv[2]))
+    page = page_of(cells_of(sys.argv[2]), axes_of(sys.argv[3]))
     if sys.argv[1] == "--write":
         PAGE.write_text(page)
         return 0

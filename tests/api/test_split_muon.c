@@ -480,6 +480,7 @@ static void leave_before_step(trireme_communicator *all, int rank, void *context
     trireme_optimizer *optimizer = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &options, &optimizer));
     hand_in(v, job, model, 0, rank);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(all, NULL)); /* all have handed in */
     if (rank != 1) {
         EXPECT_STATUS(v, TRIREME_ERROR_PEER_LOST, trireme_optimizer_step(optimizer));
     }
