@@ -5,8 +5,8 @@
 // Without the launcher it trains alone. The losses and the trained parameters are the same bits
 // for every strategy and number of ranks, and with any --checkpoint or --activation-budget. With
 // --tensor T, T ranks split each layer; then --tensor-blocks decides about the bits, and T does
-// not. With --pipeline P, P ranks have the layers one after the other, in the order of --schedule:
-// none of both changes the bits.
+// not. With --pipeline P, P ranks have the layers one after the other, in the order of --schedule.
+// Neither P nor the order changes the bits.
 #include <trireme/trireme.h>
 
 #include <algorithm>
