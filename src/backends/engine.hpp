@@ -90,9 +90,9 @@ class Engine {
   // all ranks, once the group is ready.
   virtual bool is_on_one_host() const { return false; }
   // As publish(), to one peer, which may have any number that it has not taken.
-  virtual Status publish_to(int rank, const void* frame, std::uint64_t bytes) {
+  virtual Status publish_to(int rank, const void* frame, std::uint64_t bytes, bool later) {
     return static_cast<void>(rank), static_cast<void>(frame), static_cast<void>(bytes),
-           Status::success();
+           static_cast<void>(later), Status::success();
   }
   // `taken` is called after frames were taken, outside of all locks; it must not throw.
   // `longest_frame`: peers send no longer one. Set before the ranks have met.

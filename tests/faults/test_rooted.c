@@ -126,7 +126,8 @@ static void mix(trireme_communicator *communicator, int rank, void *context) {
     int call = 0;
     bool right = true;
     while (right && call < mixture->calls) {
-        static const uint64_t counts[] = {0, 1, 2, 5, 10, 11, 16, 21, 43, 44, 45, 89, 300};
+        static const uint64_t counts[] = {0,  1,  2,  5,  10,  11,   16,   21,
+                                          43, 44, 45, 89, 300, 1024, 1025, MOST};
         const enum kind kind = next_random(&shared) % KINDS;
         const int root = (int)(next_random(&shared) % (uint64_t)n);
         const uint64_t count = counts[next_random(&shared) % (sizeof counts / sizeof counts[0])];
@@ -345,6 +346,9 @@ static const trireme_operation_kind rooted_kinds[] = {TRIREME_OPERATION_KIND_BRO
                                                       TRIREME_OPERATION_KIND_GATHER,
                                                       TRIREME_OPERATION_KIND_SCATTER};
 
+/* Elements of a broadcast whose bytes follow the calls between hosts. */
+#define LONG_COUNT 5000
+
 static struct call small_call(trireme_operation_kind operation, int root) {
     return (struct call){.operation = operation,
                          .dtype = TRIREME_DTYPE_F32,
@@ -386,11 +390,14 @@ static int odd_calls(const struct call *usual, int world_size, struct call *odd)
 static void a_disagreement_is_heard_in_this_call_or_the_next(void **state) {
     (void)state;
     int trials = 0;
+    const size_t kinds = sizeof rooted_kinds / sizeof rooted_kinds[0];
     for (size_t w = 0; w < WORLDS; ++w) {
         const int n = worlds[w];
-        for (size_t k = 0; k < sizeof rooted_kinds / sizeof rooted_kinds[0]; ++k) {
+        /* Between hosts once more with a long broadcast. */
+        for (size_t k = 0; k < kinds + (ranks_use_network() ? 1 : 0); ++k) {
             for (int root = 0; root < n; root += n - 1) {
-                const struct call usual = small_call(rooted_kinds[k], root);
+                struct call usual = small_call(rooted_kinds[k % kinds], root);
+                if (k == kinds) usual.count = LONG_COUNT;
                 struct call odd[16];
                 const int count = odd_calls(&usual, n, odd);
                 for (int i = 0; i < count; ++i) {
@@ -690,18 +697,21 @@ static void call_until_one_dies(int rank, void *context, struct outcome *outcome
 /* A rank that awaits no peer hears of the death at the latest when it has no cell left. */
 static void a_death_is_heard_by_all(void **state) {
     (void)state;
+    const size_t kinds = sizeof rooted_kinds / sizeof rooted_kinds[0];
     static const char *const points[] = {"before_publish", "after_publish", "before_move",
                                          "after_move"};
     int trials = 0;
-    for (size_t k = 0; k < sizeof rooted_kinds / sizeof rooted_kinds[0]; ++k) {
+    for (size_t k = 0; k < kinds + (ranks_use_network() ? 1 : 0); ++k) {
+        const trireme_operation_kind kind = rooted_kinds[k % kinds];
         for (size_t p = 0; p < sizeof points / sizeof points[0]; ++p) {
             for (int victim = 0; victim < 3; ++victim) {
                 if (is_quick() && (k + p + (size_t)victim) % 4 != 0) continue;
-                struct trial trial = {.call = small_call(rooted_kinds[k], 1),
+                struct trial trial = {.call = small_call(kind, 1),
                                       .world_size = 3,
                                       .victim = victim};
-                snprintf(trial.failpoint, sizeof trial.failpoint, "%s.%s",
-                         operation_text(rooted_kinds[k]), points[p]);
+                if (k == kinds) trial.call.count = LONG_COUNT;
+                snprintf(trial.failpoint, sizeof trial.failpoint, "%s.%s", operation_text(kind),
+                         points[p]);
                 if (ranks_use_network()) {
                     unique_network_rendezvous(trial.rendezvous, sizeof trial.rendezvous);
                 } else {

@@ -121,7 +121,13 @@ bool HostBackend::has_native(const Operation& operation) const {
 
 bool HostBackend::prefers_native(const Operation& operation) const {
   return is_carried(operation, world_size(), frame_link_->slots().most_bytes()) ||
+         is_rooted(operation) ||
          (has_native(operation) && frame_link_->engine()->prefers(operation));
+}
+
+// Known when the ranks have met: see know_natives().
+bool HostBackend::is_rooted(const Operation& operation) const {
+  return ready_.load(std::memory_order_acquire) && collectives_.takes_rooted(operation);
 }
 
 Status HostBackend::begin(const Operation& operation, std::uint64_t sequence, Deadline deadline) {
@@ -146,7 +152,8 @@ Status HostBackend::run(const Operation& operation, std::uint64_t sequence, Dead
   // divide by the length.
   const bool is_empty = operation.kind != OperationKind::barrier && operation.count == 0;
   if ((operation.algorithm == 0 || is_empty) &&
-      is_carried(operation, world_size(), frame_link_->slots().most_bytes())) {
+      (is_carried(operation, world_size(), frame_link_->slots().most_bytes()) ||
+       is_rooted(operation))) {
     return collectives_.run(operation, sequence, deadline);
   }
   Engine* const engine = frame_link_->engine();

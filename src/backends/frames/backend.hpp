@@ -118,6 +118,7 @@ class HostBackend final : public Backend {
   std::vector<LastCalls> last_calls() const override { return group_.presence().last_calls(); }
 
  private:
+  bool is_rooted(const Operation& operation) const;
   HostBackend(const GroupOptions& options, std::shared_ptr<FrameLink> frame_link, Ways ways);
   local::Messages& set_of(const Message& message) {
     return message.context == 0 ? messages_ : algorithms_;

@@ -117,7 +117,7 @@ Status CallNews::send(std::uint32_t channel, std::uint64_t position, const Told&
   std::memcpy(frame + sizeof header, &told, sizeof told);
   for (int rank = 0; rank < group_.world_size(); ++rank) {
     if (!are_near(group_.rank(), rank, group_.world_size())) continue;
-    TRIREME_RETURN_IF_ERROR(engine_.publish_to(rank, frame, sizeof frame));
+    TRIREME_RETURN_IF_ERROR(engine_.publish_to(rank, frame, sizeof frame, false));
   }
   return Status::success();
 }

@@ -111,7 +111,7 @@ Status CallRounds::send_round(std::uint32_t channel, const Passing& passing) {
                            static_cast<std::uint32_t>(frame_.size() - sizeof(FrameHeader)),
                            passing.position};
   std::memcpy(frame_.data(), &header, sizeof header);
-  return engine_.publish_to(round.to, frame_.data(), frame_.size());
+  return engine_.publish_to(round.to, frame_.data(), frame_.size(), false);
 }
 
 Status CallRounds::tell(std::uint32_t channel) {
@@ -129,7 +129,7 @@ Status CallRounds::tell_locked(std::uint32_t channel) {
     for (const std::uint64_t position : {passing.position - 1, passing.position}) {
       if (position == 0) continue;
       const std::vector<std::byte>& own = passing.own[position & 1];
-      TRIREME_RETURN_IF_ERROR(engine_.publish_to(rank, own.data(), own.size()));
+      TRIREME_RETURN_IF_ERROR(engine_.publish_to(rank, own.data(), own.size(), false));
     }
   }
   passing.told = passing.position;

@@ -7,7 +7,7 @@
 namespace trireme::host {
 
 Status CellFrames::send(std::uint32_t channel, std::uint64_t position, int to, std::uint64_t at,
-                        std::uint64_t bytes) {
+                        std::uint64_t bytes, bool later) {
   local::Cell& cell = segment_->cell(channel, group_.rank(), position);
   const local::Lane& own = segment_->lane(channel, group_.rank());
   const bool to_all = own.awaits_all_at.load(std::memory_order_relaxed) == position;
@@ -25,7 +25,7 @@ Status CellFrames::send(std::uint32_t channel, std::uint64_t position, int to, s
   std::memcpy(frame + sizeof header, &call, sizeof call);
   std::memcpy(frame + sizeof header + sizeof call, segment_->payload_of(cell) + at, bytes);
   between(channel, to).told.store(position, std::memory_order_release);
-  return engine_->publish_to(to, frame, sizeof header + more);
+  return engine_->publish_to(to, frame, sizeof header + more, later);
 }
 
 // A rank that is told of step p knows that this rank has done with the cells before p. Each cell of
@@ -36,9 +36,23 @@ Status CellFrames::tell_steps(std::uint32_t channel, std::uint64_t position) {
     const std::uint64_t told = with.told.load(std::memory_order_relaxed);
     const bool knows_all = with.cell.load(std::memory_order_acquire) < told;
     if (rank == group_.rank() || knows_all || position < told + local::kStepsUntold) continue;
-    const FrameHeader header{kMagic, FrameKind::steps, channel, 0, position};
-    with.told.store(position, std::memory_order_release);
-    TRIREME_RETURN_IF_ERROR(engine_->publish_to(rank, &header, sizeof header));
+    TRIREME_RETURN_IF_ERROR(tell_steps(channel, position, rank));
+  }
+  return Status::success();
+}
+
+Status CellFrames::tell_steps(std::uint32_t channel, std::uint64_t position, int to) {
+  const FrameHeader header{kMagic, FrameKind::steps, channel, 0, position};
+  between(channel, to).told.store(position, std::memory_order_release);
+  return engine_->publish_to(to, &header, sizeof header, false);
+}
+
+Status CellFrames::tell_come(std::uint32_t channel) {
+  const std::uint64_t position =
+      segment_->lane(channel, group_.rank()).position.load(std::memory_order_acquire);
+  for (int rank = 0; rank < group_.world_size(); ++rank) {
+    if (rank == group_.rank() || told(channel, rank) >= position) continue;
+    TRIREME_RETURN_IF_ERROR(tell_steps(channel, position, rank));
   }
   return Status::success();
 }

@@ -30,9 +30,11 @@ class CellFrames {
   }
   // Sends this rank's cell at that position to one rank: see SlotRelay.
   Status send(std::uint32_t channel, std::uint64_t position, int to, std::uint64_t at,
-              std::uint64_t bytes);
+              std::uint64_t bytes, bool later);
   // Tells this step to the ranks that need to know.
   Status tell_steps(std::uint32_t channel, std::uint64_t position);
+  // Tells all ranks that do not know it that this rank has come to its last call.
+  Status tell_come(std::uint32_t channel);
   // All ranks get this rank's call at that position in another way.
   void note_told(std::uint32_t channel, std::uint64_t position) noexcept;
   // This rank's last position that the other one gets.
@@ -54,6 +56,7 @@ class CellFrames {
     std::atomic<std::uint64_t> told{0};
     std::atomic<std::uint64_t> cell{0};  // the position of the other one's last cell
   };
+  Status tell_steps(std::uint32_t channel, std::uint64_t position, int to);
   Between& between(std::uint32_t channel, int rank) noexcept {
     return between_[channel * kMostRanks + static_cast<std::uint32_t>(rank)];
   }

@@ -8,16 +8,17 @@ namespace trireme::host {
 namespace {
 
 // A rank that sends cells need not tell each step, and may be far ahead of a rank to which it sends
-// little: see slots/rooted.hpp.
+// little: see slots/rooted.hpp. `again`: it may have told its step to that position before.
 Status check_position(const local::Group& group, bool with_cells, int from, int rank,
-                      const FrameHeader& header) {
+                      const FrameHeader& header, bool again = false) {
   constexpr std::uint64_t kMostAhead = 2 * CellFrames::kMostRanks * local::kCells;
   const local::Segment& segment = *group.segment();
   const std::uint64_t own =
       segment.lane(header.set, group.rank()).position.load(std::memory_order_acquire);
   const std::uint64_t last =
       segment.lane(header.set, rank).position.load(std::memory_order_relaxed);
-  const bool fits = with_cells ? header.position > last && header.position <= own + kMostAhead
+  const bool is_new = header.position > last || (again && header.position == last);
+  const bool fits = with_cells ? is_new && header.position <= own + kMostAhead
                                : header.position == last + 1 && last <= own;
   if (fits) return Status::success();
   const std::string whose = rank == from ? "" : " of rank " + std::to_string(rank);
@@ -72,9 +73,9 @@ Status SlotFrames::send(std::uint32_t channel, bool later) {
 }
 
 void SlotFrames::send_cell(std::uint32_t channel, std::uint64_t position, int to, std::uint64_t at,
-                           std::uint64_t bytes) noexcept {
+                           std::uint64_t bytes, bool later) noexcept {
   try {
-    fail_by_engine(cells_.send(channel, position, to, at, bytes));
+    fail_by_engine(cells_.send(channel, position, to, at, bytes, later));
   } catch (...) {
     fail_(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
   }
@@ -162,9 +163,11 @@ void SlotFrames::pass_on() noexcept {
   }
 }
 
-void SlotFrames::tell(std::uint32_t channel) noexcept {
-  if (!in_rounds() || channel >= carried_channels()) return;
+void SlotFrames::tell(std::uint32_t channel, bool in_cell) noexcept {
+  if (channel >= carried_channels()) return;
   try {
+    if (in_cell) return fail_by_engine(cells_.tell_come(channel));
+    if (!in_rounds()) return;
     fail_by_engine(news_.has_value() ? news_->tell(channel) : rounds_->tell(channel));
   } catch (...) {
     fail_(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
@@ -249,7 +252,9 @@ Status SlotFrames::check_and_take(int from, const std::byte* frame, std::uint64_
   if (is_cell) {
     if (segment_->member(from).joined.load(std::memory_order_acquire) == 0)
       return corrupt_frame(group_.rank(), from, "a call before a greeting");
-    TRIREME_RETURN_IF_ERROR(check_position(group_, true, from, from, header));
+    const bool again =
+        header.kind == FrameKind::steps || !cells_.holds(header.set, from, header.position);
+    TRIREME_RETURN_IF_ERROR(check_position(group_, true, from, from, header, again));
     TRIREME_RETURN_IF_ERROR(cells_.take(from, header, rest, bytes - sizeof header));
     end_hopeless(from);
     return Status::success();

@@ -60,17 +60,14 @@ class SlotFrames final : public local::SlotRelay {
 
   void ring(int rank) noexcept override { poke_(rank); }
   void publish(std::uint32_t channel, bool later) noexcept override;
-  void go() noexcept override {
-    Wire* const wire = engine_ == nullptr ? nullptr : engine_->wire();
-    if (wire != nullptr) wire->go();
-  }
+  Wire* wire() const noexcept override { return engine_ == nullptr ? nullptr : engine_->wire(); }
   bool is_fetched() const noexcept override { return carries_; }
   bool fetch(std::uint32_t channel) noexcept override;
   void fetch_all() noexcept override;
   bool can_rest() const noexcept override { return carries_ && engine_->can_rest(); }
   std::uint64_t taken() const noexcept override { return engine_->taken(); }
   void rest(std::uint64_t seen, Deadline deadline) noexcept override;
-  void tell(std::uint32_t channel) noexcept override;
+  void tell(std::uint32_t channel, bool in_cell) noexcept override;
   void keep_absent(std::uint32_t channel, std::vector<std::int32_t>* missing) const override {
     if (news_.has_value() && channel < carried_channels()) news_->keep_absent(channel, missing);
   }
@@ -81,7 +78,7 @@ class SlotFrames final : public local::SlotRelay {
   // Whether sends_cells() may become true: then the segment has cells.
   bool may_send_cells() const noexcept { return cells_.may_send(); }
   void send_cell(std::uint32_t channel, std::uint64_t position, int to, std::uint64_t at,
-                 std::uint64_t bytes) noexcept override;
+                 std::uint64_t bytes, bool later) noexcept override;
   void tell_steps(std::uint32_t channel, std::uint64_t position) noexcept override;
   // Sends what this rank has to pass on.
   void pass_on() noexcept;

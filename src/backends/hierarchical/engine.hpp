@@ -62,8 +62,8 @@ class HierarchicalEngine final : public host::Engine {
   bool publishes_to_one() const override { return options_.uses_wire; }
   bool has_few_connections() const override { return options_.few_connections; }
   bool is_on_one_host() const override { return on_one_host_.load(std::memory_order_acquire); }
-  Status publish_to(int rank, const void* frame, std::uint64_t bytes) override {
-    return wire_->publish_to(rank, frame, bytes);
+  Status publish_to(int rank, const void* frame, std::uint64_t bytes, bool later) override {
+    return wire_->publish_to(rank, frame, bytes, later);
   }
   void after_taking(std::function<void()> taken, std::uint64_t longest_frame) override;
   Status fetch(std::uint32_t channel, bool* any) override;

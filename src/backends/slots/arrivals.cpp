@@ -23,6 +23,10 @@ constexpr std::uint64_t kLongWaitNs = 250'000'000;
 // A waiting rank looks at all others for ranks that have left. In a large group a look takes long.
 // So the pause between two looks is this, for each rank beyond kMostFullyConnected.
 constexpr std::uint64_t kLookNs = 100'000;
+// How long the reason may take to arrive after a step with a peer has failed.
+constexpr std::uint64_t kVerdictNs = 500'000'000;
+// How often a rank looks for it where it takes its peers' calls by itself.
+constexpr std::uint64_t kFetchNs = 1'000'000;
 
 // A long wait, as the groups see it from which this one was made. It counts as vain only if its
 // end says so.
@@ -130,7 +134,7 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
     }
     long_wait.look(now, next, call.n, arrived);
     if (now >= tell_ns) {
-      relay->tell(call.op.channel);
+      relay->tell(call.op.channel, call.in_tree);
       tell_ns = now + SlotRelay::kTellNs + look_pause_ns;
     }
     if (late || stall.due(now)) {
@@ -138,6 +142,7 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
       std::vector<std::int32_t> missing = missing_from(next);
       if (missing.empty()) continue;
       if (fetches) relay->keep_absent(call.op.channel, &missing);
+      if (call.in_tree) missing = {call.late_above()};
       if (!late) {
         call.group.latecomers().warn(missing, "not come to ", call.name, call.sequence, stall);
         continue;
@@ -177,11 +182,9 @@ Status Arrivals::wait_for_slots() {
   });
 }
 
-Status Arrivals::wait_for_room(std::uint64_t position, std::uint64_t ranks) {
-  return wait_until_all([&call = call_, position, ranks](int rank) {
-    return (ranks >> rank & 1) == 0 ||
-           call.lane(rank).position.load(std::memory_order_acquire) > position;
-  });
+Status Arrivals::wait_for_ranks(const std::function<std::uint64_t(const Lane* lanes)>& awaited) {
+  return wait_until_all(
+      [&call = call_, &awaited](int rank) { return (awaited(call.lanes) >> rank & 1) == 0; });
 }
 
 Status Arrivals::wait_for_steps(std::uint64_t least) {
@@ -251,6 +254,45 @@ std::string Arrivals::where_else(const std::vector<std::int32_t>& missing) const
 
 Status Arrivals::look_for_gone() const {
   return look_for_gone(0, [&](int rank) { return call_.has_published(rank); });
+}
+
+Status Arrivals::look_for_gone(int awaited) const {
+  return look_for_gone(awaited, [awaited](int rank) { return rank != awaited; });
+}
+
+void Arrivals::await_calls() {
+  const auto is_there = [&](int rank) {
+    return call_.has_published(rank) || call_.group.presence().left(rank);
+  };
+  const Deadline end =
+      Deadline::at(std::min(call_.deadline.moment_ns(), Deadline::after(kVerdictNs).moment_ns()));
+  SlotRelay* const relay = call_.group.bells().relay();
+  Bell& bell = call_.group.bells().private_bell();
+  for (int next = 0; !call_.group.failure().happened() && !end.passed();) {
+    while (next < call_.n && is_there(next)) ++next;
+    if (next == call_.n || call_.sees_another_call()) return;
+    const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
+    if (relay != nullptr && relay->is_fetched() && relay->fetch(call_.op.channel)) continue;
+    call_.group.bells().sleep(bell, seen, Deadline::after(kFetchNs));
+  }
+}
+
+// The end of a connection may overtake the goodbye of its rank, which comes by another one.
+Status Arrivals::await_reason(const std::function<Status()>& look) {
+  Group& group = call_.group;
+  const Deadline backoff = Deadline::after(kVerdictNs);
+  Bell& bell = group.bells().private_bell();
+  SlotRelay* const relay = group.bells().relay();
+  const bool fetches = relay != nullptr && relay->is_fetched();
+  while (!group.failure().happened() && !backoff.passed()) {
+    const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
+    // The peers' calls may be here, and no other thread may take them.
+    if (fetches) relay->fetch(call_.op.channel);
+    TRIREME_RETURN_IF_ERROR(look());
+    const Deadline pause = fetches ? Deadline::after(kFetchNs) : backoff;
+    if (!group.failure().happened()) group.bells().sleep(bell, seen, pause);
+  }
+  return Status::success();
 }
 
 }  // namespace trireme::local

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,11 +23,18 @@ class Arrivals {
   Status wait_for_slots();  // of the ranks that the call awaits
   // Waits until every rank has taken `least` steps.
   Status wait_for_steps(std::uint64_t least);
-  // Waits until each of these ranks has taken more than `position` steps. Bit r: rank r.
-  Status wait_for_room(std::uint64_t position, std::uint64_t ranks);
+  // Waits until it waits for no rank any more. Bit r of what `awaited` returns: for rank r.
+  Status wait_for_ranks(const std::function<std::uint64_t(const Lane* lanes)>& awaited);
   Status barrier();
   // PEER_LOST if a rank has left without having published.
   Status look_for_gone() const;
+  // PEER_LOST if that rank has left, though this one awaits it.
+  Status look_for_gone(int rank) const;
+  // Waits until all ranks have published or left, or the group has failed, but not long.
+  void await_calls();
+  // A step with a peer has failed: waits until look() finds the reason, or the group has failed,
+  // but not long. Returns what look() found.
+  Status await_reason(const std::function<Status()>& look);
 
  private:
   // Waits until arrived(rank) holds for every rank; each rank rings its bell when it becomes true.

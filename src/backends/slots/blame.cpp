@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/slots/broadcast_tree.hpp"
 #include "backends/slots/prints.hpp"
 #include "backends/slots/slot_relay.hpp"
 #include "platform/clock.hpp"
@@ -74,6 +75,27 @@ std::vector<std::int32_t> Blame::awaited(std::uint32_t channel) const {
   return ranks.empty() && links_cells(channel) ? awaited_in_cell(channel) : ranks;
 }
 
+// In a long broadcast a rank waits for the one above it, then for those below to take the bytes.
+std::vector<std::int32_t> Blame::awaited_in_tree(std::uint32_t channel, std::uint64_t position,
+                                                 int root) const {
+  const Segment& shared = *seat_.segment();
+  const int me = seat_.rank();
+  const BroadcastTree tree(root, seat_.world_size());
+  if (me != root) {
+    const int above = tree.above(me);
+    const Cell& cell = shared.cell(channel, above, position);
+    if (cell.stamp.load(std::memory_order_acquire) != position)
+      return {first_late_above(shared, channel, position, tree, root, above)};
+  }
+  std::vector<std::int32_t> ranks;
+  tree.below(me, [&](int rank) {
+    const Lane& lane = shared.lane(channel, rank);
+    if (lane.position.load(std::memory_order_acquire) < position) ranks.push_back(rank);
+  });
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
 // In a call that other ranks expect this rank waits for the data that it needs. The call that
 // follows may wait for room: for ranks that have not read what this rank sent them.
 std::vector<std::int32_t> Blame::awaited_in_cell(std::uint32_t channel) const {
@@ -85,6 +107,8 @@ std::vector<std::int32_t> Blame::awaited_in_cell(std::uint32_t channel) const {
   const Fingerprint print = print_in(last);
   const auto kind = static_cast<OperationKind>(print.kind);
   const bool from_root = kind == OperationKind::broadcast || kind == OperationKind::scatter;
+  if (kind == OperationKind::broadcast && print.count * dtype_size(print.dtype) > kLinkedCellBytes)
+    return awaited_in_tree(channel, position, print.root);
   std::vector<std::int32_t> gives;
   std::vector<std::int32_t> takes;
   for (int rank = 0; rank < seat_.world_size(); ++rank) {

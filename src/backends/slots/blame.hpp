@@ -56,6 +56,8 @@ class Blame {
   std::vector<std::int32_t> behind(std::uint32_t channel, int rank) const;
   bool links_cells(std::uint32_t channel) const;
   std::vector<std::int32_t> awaited_in_cell(std::uint32_t channel) const;
+  std::vector<std::int32_t> awaited_in_tree(std::uint32_t channel, std::uint64_t position,
+                                            int root) const;
   bool waits(int rank, std::uint32_t channels, std::vector<bool>* awaited) const;
   bool waits_below(int rank, std::vector<bool>* awaited) const;
 

@@ -85,6 +85,9 @@ struct Call {
   Fingerprint print_of(int rank) const;
   // Whether this rank waits for that one to publish.
   bool awaits(int rank) const { return awaits_all || rank == awaited; }
+  // In a tree: the rank to blame for a long wait. The one above may itself wait for the next; each
+  // rank that waits for long tells that it has come.
+  int late_above() const;
 
   // Elements of the longest block, in the kinds that have blocks; else of the whole.
   std::uint64_t longest_block() const {
@@ -129,7 +132,8 @@ struct Call {
   Lane& own;                  // this rank's
   std::uint64_t largest = 0;  // bytes of the longest contribution, once it is measured
   bool awaits_all = true;
-  int awaited = -1;  // unless it awaits all: the one rank, or none
+  int awaited = -1;      // unless it awaits all: the one rank, or none
+  bool in_tree = false;  // that rank is the one above in a BroadcastTree
 
  private:
   static std::uint64_t turn_of(ChannelState& channel, Begin begin) {

@@ -38,6 +38,8 @@ class Collectives {
   SmallProgress start_small(const PlainOperation& operation, std::uint64_t sequence,
                             std::uint64_t most_bytes, BriefTime* out_time) noexcept;
   Status finish_small(const Operation& operation, std::uint64_t sequence, Deadline deadline);
+  // Whether run() makes it by Rooted.
+  bool takes_rooted(const Operation& operation) const noexcept { return rooted_.takes(operation); }
   TrafficCounters small_traffic() const noexcept;  // of the ones that ended at once
 
  private:

@@ -19,8 +19,15 @@
 // each other rank, or the reverse. So where a rank's call differs, the root hears it, or that rank
 // hears the root. A rank that hears another call fails the group. A rank that waits ends its wait
 // with the first call that differs, if one of the two goes only to some ranks: the others may not
-// tell theirs. A cell is taken again when the ranks to which it went have taken a step since. They
-// tell their steps with what they send, or after kStepsUntold steps by themselves.
+// tell theirs.
+//
+// Each peer has memory of its own for a rank's cells. It has room for a cell if it has taken a step
+// since it got the one before in the same place. Peers tell their steps with what they send, or
+// after kStepsUntold steps by themselves.
+//
+// A longer broadcast has cells without bytes. Its bytes follow over the link's wire, along a tree:
+// see long_broadcast.hpp. If the call is announced, a rank below the root awaits the rank above it
+// in the tree alone. It sends its own cell with the bytes that it passes on.
 #pragma once
 
 #include <array>
@@ -51,7 +58,7 @@ class Rooted {
   explicit Rooted(Group& group) : group_(group) {}
 
   // Whether a collective is made here: the same on all ranks that make the same call. The segment
-  // is there.
+  // is there, and the ranks have met.
   bool takes(const PlainOperation& operation) const noexcept;
   bool takes(const Operation& operation) const noexcept;
 
@@ -63,35 +70,59 @@ class Rooted {
   Status run(const Operation& operation, std::uint64_t sequence, Deadline deadline,
              ChannelState& channel);
 
+  // Compares this rank's call with those of the ranks that have published.
+  static Status compare(const Call& call);
+
  private:
-  enum class Awaits { nobody, root, all };
-  // A cell that a link has carried: when, and to which ranks. Bit r: rank r.
-  struct Sent {
-    std::uint64_t position = 0;
-    std::uint64_t to = 0;
+  enum class Awaits { nobody, one, all };
+  // Ranks by bits: bit r is rank r. Only few ranks send cells over a link.
+  using RankBits = std::uint64_t;
+  static constexpr int kMostLinked = 8;
+  // A call before it is published.
+  struct Planned {
+    ComparedWords print;
+    std::uint64_t call;  // a hash of all of it but its number
+    bool expected;       // it is announced
+    bool is_long;
+    RankBits to;  // where a link carries cells: the ranks to which its cell goes
   };
   struct State {
     CallPattern pattern;
     std::uint64_t seen = 0;          // steps that all peers had taken when this rank looked last
-    Awaits awaits = Awaits::nobody;  // of the last call
-    bool expected = false;           // the last call
-    std::array<Sent, kCells> sent;   // by cell
+    Awaits awaits = Awaits::nobody;  // of the last call, as the next one
+    int awaited = -1;
+    bool is_long = false;
+    // Where a link carries cells: the position of the last one that went to a rank, by its place
+    // and that rank.
+    std::array<std::array<std::uint64_t, kMostLinked>, kCells> sent{};
   };
 
   // The link that carries cells, or null: peers read them in the segment.
   SlotRelay* link() const noexcept { return group_.bells().relay(); }
+  // Whether it is a broadcast whose bytes no cell holds: one that takes() takes.
+  bool is_long(const PlainOperation& operation) const noexcept;
+  RankBits below(const PlainOperation& operation) const noexcept;
+  // How often a rank looks for calls that a link brings before it may sleep.
+  int linked_looks() const noexcept;
   // Whether there is a cell for that position, after a short wait.
   bool find_room(State& state, const Lane* lanes, std::uint64_t position) noexcept;
   // The same where a link carries cells. The second one looks once.
   bool find_linked_room(const State& state, const Lane* lanes, std::uint32_t channel,
-                        std::uint64_t position) noexcept;
-  bool has_room(const State& state, const Lane* lanes, std::uint64_t position) const noexcept;
-  Status wait_for_room(const State& state, Arrivals& arrivals, std::uint64_t position);
-  void send(const PlainOperation& operation, State& state, std::uint64_t position) noexcept;
-  Cell& publish(const PlainOperation& operation, std::uint64_t sequence,
+                        std::uint64_t position, RankBits to) noexcept;
+  // The ranks among `to` that have no room for the cell of that position.
+  static RankBits full(const State& state, const Lane* lanes, std::uint64_t position,
+                       RankBits to) noexcept;
+  Status wait_for_room(const State& state, Arrivals& arrivals, std::uint64_t position, RankBits to);
+  Planned plan(const PlainOperation& operation, std::uint64_t sequence) const noexcept;
+  void send(const PlainOperation& operation, State& state, std::uint64_t position,
+            RankBits to) noexcept;
+  Cell& publish(const PlainOperation& operation, const Planned& planned, std::uint64_t sequence,
                 ChannelState& channel) noexcept;
   Status finish(Call& call, Arrivals& arrivals);
-  static Status compare(const Call& call);
+  void look_for(const Call& call) noexcept;
+  // After the calls that this one awaits are here, and the same.
+  Status take(Call& call);
+  Status pass_on(Call& call, Arrivals& arrivals);
 
   Group& group_;
   std::array<State, kCellChannels> states_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backends/fingerprint.hpp"
+#include "backends/slots/broadcast_tree.hpp"
 #include "backends/slots/direct_move.hpp"
 #include "backends/slots/prints.hpp"
 #include "backends/slots/slot_relay.hpp"
@@ -16,14 +17,6 @@
 #include "platform/mix.hpp"
 
 namespace trireme::local {
-namespace {
-
-// How long the reason may take to arrive after a step with a peer has failed.
-constexpr std::uint64_t kVerdictNs = 500'000'000;
-// How often a rank looks for it where it takes its peers' calls by itself.
-constexpr std::uint64_t kFetchNs = 1'000'000;
-
-}  // namespace
 
 Status Run::execute() {
   TRIREME_FAILPOINT(call_.point, "before_publish");
@@ -124,7 +117,7 @@ Status Run::look_before_move() {
   // This rank notices every rank that publishes or leaves from here on: see
   // SlotFrames::end_hopeless().
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  TRIREME_RETURN_IF_ERROR(compare());
+  TRIREME_RETURN_IF_ERROR(compare_early());
   return arrivals_.look_for_gone();
 }
 
@@ -145,7 +138,7 @@ Status Run::watch(const Elsewhere& move, bool all_lend) {
   };
   // It may run when this call is over.
   const auto tell = [relay = call_.group.bells().relay(), channel = call_.op.channel] {
-    if (relay != nullptr) relay->tell(channel);
+    if (relay != nullptr) relay->tell(channel, false);
   };
   struct Watch {
     Group& group;
@@ -169,29 +162,17 @@ std::uint64_t Run::ticket() const {
 // A rank that failed to meet the others looks for the reason: one of them has called another
 // operation, has not come, or has died.
 Status Run::explain(const Status& moved) {
-  TRIREME_RETURN_IF_ERROR(compare());
-  TRIREME_RETURN_IF_ERROR(arrivals_.look_for_gone());
+  const auto look = [this]() -> Status {
+    TRIREME_RETURN_IF_ERROR(compare_early());
+    return arrivals_.look_for_gone();
+  };
+  TRIREME_RETURN_IF_ERROR(look());
   if (moved.code() == TRIREME_ERROR_TIMEOUT) {
     TRIREME_RETURN_IF_ERROR(meet());                   // no longer: the deadline has passed
   } else if (moved.code() != TRIREME_ERROR_CORRUPT) {  // the failures here tell the reason
-    const Deadline backoff = Deadline::after(kVerdictNs);
-    Bell& bell = call_.group.bells().private_bell();
-    SlotRelay* const relay = call_.group.bells().relay();
-    const bool fetches = relay != nullptr && relay->is_fetched();
-    while (!call_.group.failure().happened() && !backoff.passed()) {
-      const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
-      // The peers' calls may be here, and no other thread may take them.
-      if (fetches) {
-        relay->fetch(call_.op.channel);
-        TRIREME_RETURN_IF_ERROR(compare());
-      }
-      // The end of a connection may overtake the goodbye of its rank, which comes by another one.
-      TRIREME_RETURN_IF_ERROR(arrivals_.look_for_gone());
-      const Deadline pause = fetches ? Deadline::after(kFetchNs) : backoff;
-      if (!call_.group.failure().happened()) call_.group.bells().sleep(bell, seen, pause);
-    }
+    TRIREME_RETURN_IF_ERROR(arrivals_.await_reason(look));
   }
-  TRIREME_RETURN_IF_ERROR(compare());
+  TRIREME_RETURN_IF_ERROR(compare_early());
   return call_.group.failure().happened() ? call_.failure() : moved;
 }
 
@@ -211,6 +192,11 @@ Status Run::meet() {
 
 Fingerprint Call::print_of(int rank) const {
   return in_slot(rank) ? print_in(slot(rank)) : print_in(cell(rank));
+}
+
+int Call::late_above() const {
+  return first_late_above(segment, op.channel, channel.position, BroadcastTree(op.root, n), op.root,
+                          awaited);
 }
 
 bool Call::sees_another_call() const {
@@ -246,6 +232,14 @@ Status Run::compare() {
     same = same && theirs.print_hash == own;
   }
   return same ? Status::success() : disagreement(call_);
+}
+
+// Not all ranks may have published yet. If some disagree, the others' calls decide which two are
+// named: those of the lowest ranks, whichever came first.
+Status Run::compare_early() {
+  if (compare().ok()) return Status::success();
+  arrivals_.await_calls();
+  return compare();
 }
 
 // Each rank sees all calls that their ranks tell to all, so each finds the same disagreement. Other

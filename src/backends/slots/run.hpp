@@ -52,6 +52,7 @@ class Run {
   void publish(bool later = false);  // see SlotRelay::publish()
   Status meet();
   Status compare();
+  Status compare_early();
   void tell_givers(std::vector<bool>* gives) const;  // after meet()
   Status move();
   std::uint64_t ticket() const;

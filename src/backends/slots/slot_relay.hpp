@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backends/wire.hpp"
 #include "platform/clock.hpp"
 
 namespace trireme::local {
@@ -17,7 +18,9 @@ class SlotRelay {
   // `later`: it may wait for the first bytes of that collective, for go(), or for fetch().
   virtual void publish(std::uint32_t channel, bool later) noexcept = 0;
   // Sends the publications that wait for bytes. Any thread.
-  virtual void go() noexcept = 0;
+  void go() noexcept {
+    if (Wire* const over = wire()) over->go();
+  }
   // Whether a rank that waits for peers' publications must call fetch(): else they arrive by
   // themselves, and bells ring.
   virtual bool is_fetched() const noexcept = 0;
@@ -32,18 +35,22 @@ class SlotRelay {
   // since taken() was `seen`.
   virtual void rest(std::uint64_t seen, Deadline deadline) noexcept = 0;
   // This rank waits for long in that channel: makes sure that every rank knows its publication.
-  // Call it again and again while it waits, at most every kTellNs.
+  // Call it again and again while it waits, at most every kTellNs. `in_cell`: it is a cell, and
+  // this is the thread that called; each rank learns that this one has come.
   static constexpr std::uint64_t kTellNs = 20 * kMillisecond;
-  virtual void tell(std::uint32_t channel) noexcept = 0;
+  virtual void tell(std::uint32_t channel, bool in_cell) noexcept = 0;
   // Of ranks whose publication has not come here, keeps those to blame.
   virtual void keep_absent(std::uint32_t channel, std::vector<std::int32_t>* missing) const = 0;
   // Whether small collectives with a root go only to the ranks that need them: see rooted.hpp. The
   // same on all ranks, once they have met.
   virtual bool sends_cells() const noexcept = 0;
   // Sends this rank's cell at that position to one rank, with `bytes` of its payload from `at` on.
-  // Never waits: the relay keeps a copy.
+  // Never waits: the relay keeps a copy. `later`: as in publish().
   virtual void send_cell(std::uint32_t channel, std::uint64_t position, int to, std::uint64_t at,
-                         std::uint64_t bytes) noexcept = 0;
+                         std::uint64_t bytes, bool later) noexcept = 0;
+  // Over it go bytes that no cell holds, behind the cells and in their order; or null. The same on
+  // all ranks, once they have met.
+  virtual Wire* wire() const noexcept = 0;
   // This rank has taken the step to that position. Tells it to ranks that need to know: those whose
   // cells this rank has taken since it sent them anything.
   virtual void tell_steps(std::uint32_t channel, std::uint64_t position) noexcept = 0;

@@ -1,0 +1,201 @@
+/*
+ * Broadcasts that are too long for a cell, and small calls with a root between hosts. Bytes of all
+ * lengths are right. A root does not wait, a call needs room only where it goes, and a rank that
+ * waits in vain blames the late one.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "processes.h"
+#include "ranks.h"
+
+#define WINDOW 64       /* cells */
+#define WARM 8          /* equal calls after which the next one is announced */
+#define LONG_COUNT 5000 /* elements of a broadcast that no cell holds */
+
+struct group {
+    int world_size;
+    int given;
+    struct verdict verdicts[8];
+};
+
+struct late {
+    pthread_barrier_t steps;
+    trireme_status later[4];
+    trireme_error_info info;
+    struct verdict verdicts[4];
+};
+
+/* Rank 2 stands still. Rank 1 sends rank 2 its first cell, and nothing in the call that comes to
+ * the same place. So it needs no room there. */
+struct room {
+    pthread_barrier_t steps;
+    trireme_status status[3];
+    struct verdict verdicts[3];
+};
+
+static void
+call_past_a_rank_that_stands_still(trireme_communicator *communicator, int rank, void *context) {
+    struct room *const room = context;
+    struct verdict *const verdict = &room->verdicts[rank];
+    int32_t numbers[2] = {0, 0};
+    trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
+    options.timeout_ns = 20ull * 1000 * 1000 * 1000;
+    /* Of three calls each announces the next one. Rank 1 is the root of the first. */
+    for (int i = 0; i < 2 * WINDOW + 65; ++i) {
+        if (i == 2 * WINDOW - 2) {
+            EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+            pthread_barrier_wait(&room->steps);
+            if (rank == 2) pthread_barrier_wait(&room->steps);
+        }
+        const int root = i % 3 == 0 ? 1 : 0;
+        const uint64_t count = i % 3 == 2 ? 2 : 1;
+        if (rank == root) numbers[0] = numbers[1] = i;
+        const trireme_status status =
+            trireme_broadcast(communicator, numbers, count, TRIREME_DTYPE_I32, root, &options);
+        if (room->status[rank] == TRIREME_OK) room->status[rank] = status;
+        EXPECT(verdict, numbers[count - 1] == i);
+        if (i == 2 * WINDOW - 2 + 64 && rank != 2) pthread_barrier_wait(&room->steps);
+    }
+}
+
+static void a_call_asks_room_only_of_ranks_that_it_goes_to(void **state) {
+    (void)state;
+    if (!ranks_use_network()) return; /* in one memory all ranks read the same cell */
+    struct room room = {0};
+    pthread_barrier_init(&room.steps, NULL, 3);
+    run_ranks(3, call_past_a_rank_that_stands_still, &room);
+    pthread_barrier_destroy(&room.steps);
+    assert_verdicts(room.verdicts, 3);
+    for (int rank = 0; rank < 3; ++rank) assert_int_equal(room.status[rank], TRIREME_OK);
+}
+
+/* The root of a long broadcast returns though no other rank has come. */
+static void give_long(trireme_communicator *communicator, int rank, void *context) {
+    struct group *const group = context;
+    struct verdict *const verdict = &group->verdicts[rank];
+    int32_t *const numbers = malloc(LONG_COUNT * sizeof *numbers);
+    if (numbers == NULL) abort();
+    for (int call = 0; call < WARM + 4; ++call) {
+        if (call == WARM) EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+        if (call == WARM && rank != 1) {
+            while (__atomic_load_n(&group->given, __ATOMIC_ACQUIRE) == 0) usleep(100);
+        }
+        for (int i = 0; i < LONG_COUNT; ++i) numbers[i] = rank == 1 ? call * 7919 + i : -1;
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_broadcast(communicator, numbers, LONG_COUNT, TRIREME_DTYPE_I32, 1,
+                                        NULL));
+        for (int i = 0; i < LONG_COUNT; ++i) EXPECT(verdict, numbers[i] == call * 7919 + i);
+    }
+    if (rank == 1) __atomic_store_n(&group->given, 1, __ATOMIC_RELEASE);
+    free(numbers);
+}
+
+static void the_root_of_a_long_broadcast_does_not_wait(void **state) {
+    (void)state;
+    if (!ranks_use_network()) return;
+    static const int worlds[] = {2, 3, 5};
+    for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; ++i) {
+        struct group group = {.world_size = worlds[i]};
+        run_ranks(worlds[i], give_long, &group);
+        assert_verdicts(group.verdicts, worlds[i]);
+    }
+}
+
+/* Broadcasts of many lengths: up to 4 KiB, along a tree, in pieces, and of the kinds in turn. */
+static void broadcast_all_lengths(trireme_communicator *communicator, int rank, void *context) {
+    struct group *const group = context;
+    const int n = group->world_size;
+    static const uint64_t lengths[] = {4096, 4097, 65535, 65536, 65537, 131072 + 3, (1 << 20) + 7};
+    unsigned char *const memory = malloc((1 << 20) + 7);
+    if (memory == NULL) abort();
+    bool right = true;
+    for (int round = 0; round < 3; ++round) {
+        for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; ++l) {
+            for (int root = 0; right && root < n; ++root) {
+                const int seed = round * 7 + root * 3 + (int)l;
+                for (uint64_t i = 0; i < lengths[l]; ++i) {
+                    memory[i] =
+                        rank == root ? (unsigned char)(i * 31 + (i >> 8) + (uint64_t)seed) : 0;
+                }
+                right = trireme_broadcast(communicator, memory, lengths[l], TRIREME_DTYPE_U8, root,
+                                          NULL) == TRIREME_OK;
+                for (uint64_t i = 0; i < lengths[l]; ++i) {
+                    right &= memory[i] == (unsigned char)(i * 31 + (i >> 8) + (uint64_t)seed);
+                }
+            }
+        }
+    }
+    EXPECT(&group->verdicts[rank], right);
+    free(memory);
+}
+
+static void broadcasts_of_all_lengths_are_right(void **state) {
+    (void)state;
+    static const int worlds[] = {1, 2, 3, 4, 5, 8};
+    for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; ++i) {
+        struct group group = {.world_size = worlds[i]};
+        run_ranks(worlds[i], broadcast_all_lengths, &group);
+        assert_verdicts(group.verdicts, worlds[i]);
+    }
+}
+
+/* The root is late. The last rank of the tree is the first whose deadline passes; it awaits a rank
+ * that has come. */
+#define ENOUGH_NS (1000ull * 1000 * 1000)
+
+static void wait_for_a_late_root(trireme_communicator *communicator, int rank, void *context) {
+    struct late *const late = context;
+    const struct call call = {.operation = TRIREME_OPERATION_KIND_BROADCAST,
+                              .dtype = TRIREME_DTYPE_F32,
+                              .count = LONG_COUNT,
+                              .root = 0};
+    struct call_memory memory;
+    struct verdict *const verdict = &late->verdicts[rank];
+    if (!EXPECT(verdict, allocate_call(communicator, &call, rank, 4, false, &memory))) abort();
+    for (int i = 0; i < WARM; ++i) {
+        EXPECT_STATUS(verdict, TRIREME_OK, run_call(communicator, &call, &memory, false, LONG_NS));
+    }
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+    if (rank != 0) {
+        late->later[rank] =
+            run_call(communicator, &call, &memory, false, rank == 3 ? ENOUGH_NS : LONG_NS);
+    }
+    if (rank == 3) {
+        late->info.struct_size = sizeof late->info;
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_last_error_info(&late->info));
+    }
+    pthread_barrier_wait(&late->steps);
+    free_call(&memory, false);
+}
+
+static void the_last_rank_of_a_tree_blames_the_late_root(void **state) {
+    (void)state;
+    if (!ranks_use_network()) return;
+    struct late *const late = calloc(1, sizeof *late);
+    assert_non_null(late);
+    pthread_barrier_init(&late->steps, NULL, 4);
+    run_ranks(4, wait_for_a_late_root, late);
+    pthread_barrier_destroy(&late->steps);
+    assert_verdicts(late->verdicts, 4);
+    for (int rank = 1; rank < 4; ++rank) assert_int_equal(late->later[rank], TRIREME_ERROR_TIMEOUT);
+    assert_true(blames_only(&late->info, 0));
+    free(late);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(broadcasts_of_all_lengths_are_right),
+        cmocka_unit_test(the_root_of_a_long_broadcast_does_not_wait),
+        cmocka_unit_test(a_call_asks_room_only_of_ranks_that_it_goes_to),
+        cmocka_unit_test(the_last_rank_of_a_tree_blames_the_late_root),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
