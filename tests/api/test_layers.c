@@ -351,7 +351,7 @@ static void plan_tiles(trireme_communicator *communicator, int rank, void *conte
         {511, 0, 0, TRIREME_GEMM_KIND_BUILTIN, 511, 511},
         {515, 0, 0, TRIREME_GEMM_KIND_BUILTIN, 515, 258},
         {515, 0, 8, TRIREME_GEMM_KIND_BUILTIN, 515, 258},
-        {9001, 0, 8, TRIREME_GEMM_KIND_BUILTIN, 9001, 1126},
+        {9001, 0, 8, TRIREME_GEMM_KIND_BUILTIN, 9001, 2251},
         {515, 0, 0, TRIREME_GEMM_KIND_LOADED, 515, 258},
         /* One process has no tiles, and is promised the same bits. */
         {515, 0, 8, TRIREME_GEMM_KIND_LOADED, 515, 515},

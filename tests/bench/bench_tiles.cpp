@@ -1,6 +1,8 @@
 // An MLP block, forward and backward, on two ranks that a transport of 1 GB/s joins. How much of
 // the exchange is beyond the products, for several sizes of tiles: bench_tiles [ROWS]. The fastest
-// step of each counts. Ranks are threads with one OpenBLAS thread each. The link carries frames in
+// step of each counts. Ranks are threads with one OpenBLAS thread each. With a second argument,
+// products only take their time, at 100 GFlop/s, as if another processor made them: the threads of
+// the exchange then have the cores for themselves. The link carries frames in
 // order and takes no processor time but for the copy.
 #include <trireme/trireme.h>
 
@@ -172,9 +174,21 @@ class Block {
   std::vector<unsigned char> kept_;
 };
 
+bool sleeps = false;
+
+std::int32_t TRIREME_CALLCONV sleep_through(const trireme_product* product, void*) {
+  constexpr double kFlopsPerNs = 100;
+  const double flops = 2.0 * static_cast<double>(product->rows) *
+                       static_cast<double>(product->columns) * static_cast<double>(product->depth);
+  std::this_thread::sleep_for(
+      std::chrono::nanoseconds(static_cast<std::int64_t>(flops / kFlopsPerNs)));
+  return 0;
+}
+
 trireme_tensor* make_tensor(trireme_communicator* communicator, std::uint32_t row_tile) {
   trireme_gemm_options gemm = TRIREME_GEMM_OPTIONS_INIT;
-  gemm.kind = TRIREME_GEMM_KIND_LOADED;
+  gemm.kind = sleeps ? TRIREME_GEMM_KIND_CALLER : TRIREME_GEMM_KIND_LOADED;
+  if (sleeps) gemm.callback = sleep_through;
   trireme_tensor_options options = TRIREME_TENSOR_OPTIONS_INIT;
   options.gemm = &gemm;
   options.row_tile = row_tile;
@@ -202,7 +216,7 @@ trireme_communicator* join(int rank, int ranks, Wire* wire) {
 }
 
 constexpr std::uint32_t kAll = UINT32_MAX;
-constexpr std::uint32_t kTiles[] = {kAll, 256, 128, 64};
+constexpr std::uint32_t kTiles[] = {kAll, 512, 256, 128};
 constexpr int kRounds = 12;
 
 // Both ranks take the same rows in turn, so that a busy moment of the machine meets all of them.
@@ -231,6 +245,7 @@ void run_rank(int rank, Wire* wire, const Case& sizes) {
                     require(trireme_region_forward(region, parts, 1, sum.data(), nullptr));
                   }});
   for (const std::uint32_t tile : kTiles) {
+    if (tile != kAll && tile >= sizes.rows) continue;
     tensors.push_back(make_tensor(both, tile));
     Block& block = blocks.emplace_back(tensors.back(), 4 * sizes.width, sizes);
     rows.push_back({tile == kAll ? "all rows at once" : std::to_string(tile) + " rows a tile",
@@ -268,6 +283,7 @@ void run_rank(int rank, Wire* wire, const Case& sizes) {
 int main(int argc, char** argv) {
   Case sizes = {1024, 512};
   if (argc > 1) sizes.rows = std::strtoull(argv[1], nullptr, 10);
+  sleeps = argc > 2;
   static Link links[2];
   static Wire wires[2] = {{&links[0], &links[1], 1}, {&links[1], &links[0], 0}};
   std::thread other([&] { run_rank(1, &wires[1], sizes); });

@@ -389,6 +389,13 @@ std::uint64_t Linear::weight_place(std::uint32_t stretch, const Range& range) co
   return is_column() ? place * full_ : place;
 }
 
+// Without an exchange tiles would only cost time. With `blocks`, one process makes the same calls
+// as ranks that exchange.
+RowTiles Linear::spread_tiles() const {
+  const bool exchanges = rows_ != nullptr || columns_ != nullptr;
+  return exchanges || tensor_->promises_bits() ? tiles_ : RowTiles(options_.rows, options_.rows);
+}
+
 bool Linear::starts_passes() const {
   return may_start_ && !tensor_->communicator().one_memory().is_there;
 }
@@ -419,6 +426,7 @@ Status Linear::begin_gather(const Range& tile, const void* part, void* whole,
 Status Linear::spread(Workspace::Use& use, const void* part, void* kept, const void* weight,
                       const void* bias, void* out, Deadline deadline) {
   const std::uint64_t size = dtype_size(options_.dtype), count = options_.rows * split_columns();
+  const RowTiles tiles = spread_tiles();
   void* const full = whole_of(use, part, kept);
   void* const local = columns_ == nullptr ? out : use.take(count * size);
   void* const wide = wide_ == options_.dtype ? local : use.take(count * dtype_size(wide_));
@@ -427,11 +435,11 @@ Status Linear::spread(Workspace::Use& use, const void* part, void* kept, const v
   TilePasses gathers(use, rows_ == nullptr ? *sum_ : *rows_, "forward", starts_passes(), deadline);
   TilePasses collects(use, columns_ == nullptr ? *sum_ : *columns_, "forward", starts_passes(),
                       deadline);
-  for (std::uint64_t k = 0; rows_ != nullptr && k < tiles_.count(); ++k) {
-    TRIREME_RETURN_IF_ERROR(begin_gather(tiles_.range(k), part, full, &gathers));
+  for (std::uint64_t k = 0; rows_ != nullptr && k < tiles.count(); ++k) {
+    TRIREME_RETURN_IF_ERROR(begin_gather(tiles.range(k), part, full, &gathers));
   }
-  for (std::uint64_t k = 0; k < tiles_.count(); ++k) {
-    const Range tile = tiles_.range(k);
+  for (std::uint64_t k = 0; k < tiles.count(); ++k) {
+    const Range tile = tiles.range(k);
     if (rows_ != nullptr) TRIREME_RETURN_IF_ERROR(gathers.end(k));
     TRIREME_RETURN_IF_ERROR(spread_blocks(tile, full, weight, wide));
     finish(added, tile, split_columns(), wide, local);
@@ -441,7 +449,7 @@ Status Linear::spread(Workspace::Use& use, const void* part, void* kept, const v
                                            {linear_at(local, tile.first * split_columns() * size)},
                                            linear_at(out, tile.first * lines * extent_ * size)));
   }
-  for (std::uint64_t k = 0; columns_ != nullptr && k < tiles_.count(); ++k) {
+  for (std::uint64_t k = 0; columns_ != nullptr && k < tiles.count(); ++k) {
     TRIREME_RETURN_IF_ERROR(collects.end(k));
   }
   return Status::success();

@@ -116,6 +116,8 @@ class Linear {
                     const char* bias_name) const;
   Status check_pass(const char* what, std::uint64_t passes) const;
 
+  // Tiles of the products of spread().
+  RowTiles spread_tiles() const;
   // Whether passes of tiles go on while this thread computes.
   bool starts_passes() const;
   std::uint64_t sets_of_summands(bool starts) const;

@@ -12,7 +12,7 @@ namespace trireme::parallel {
 // of fewer rows takes longer than its exchange saves: it reads the whole weight. More than so many
 // tiles hide hardly more.
 constexpr std::uint64_t kLeastTileRows = 256;
-constexpr std::uint64_t kMostTiles = 8;
+constexpr std::uint64_t kMostTiles = 4;
 
 class RowTiles {
  public:

@@ -40,6 +40,8 @@ class Tensor {
     return static_cast<std::uint32_t>(communicator_->world_size());
   }
   std::uint32_t blocks() const { return blocks_; }
+  // Whether every number of ranks up to blocks() has the same bits.
+  bool promises_bits() const { return options_.blocks > 0; }
   std::uint64_t timeout_ns() const { return options_.timeout_ns; }  // 0: the communicator's
   bool sequence() const { return options_.sequence; }
   bool keep_gathered() const { return options_.keep_gathered; }
