@@ -104,16 +104,17 @@ class Command(unittest.TestCase):
             self.assertEqual(self.losses(ranks, *options, "--strategy", "zero2")[1], alone[1])
 
     def test_ranks_may_have_other_layers(self):
-        """The final loss to the last bit, the layout as it was asked for, and its bubble."""
+        """The final loss to the last bit, the text of the trained parameters, and the layout."""
 
         def outcome(ranks, *options):
             done = self.losses(ranks, *options, "--dropout", "0.1")
             bits = re.search(r"to the last bit: (\S+)$", done[2].stdout, flags=re.M)[1]
             layout = re.search(r"^layout: .*$", done[2].stdout, flags=re.M)
-            return bits, done[1], layout and layout.group()
+            sample = re.search(r"---- sample\n(.*)\n---- end", done[2].stdout, flags=re.S)[1]
+            return bits, done[1], sample, layout and layout.group()
 
         alone = outcome(0)
-        self.assertIsNone(alone[2])
+        self.assertIsNone(alone[-1])
         for ranks, options, layout in (
             (
                 3,
@@ -128,12 +129,12 @@ class Command(unittest.TestCase):
             ),
         ):
             found = outcome(ranks, *options)
-            self.assertEqual(found[:2], alone[:2])
-            self.assertIn(layout, found[2])
+            self.assertEqual(found[:-1], alone[:-1])
+            self.assertIn(layout, found[-1])
         split = outcome(0, "--tensor", "1")
         both = outcome(4, "--tensor", "2", "--pipeline", "2", "--sequence", "yes")
-        self.assertEqual(both[:2], split[:2])
-        self.assertIn("tensor 2 x pipeline 2", both[2])
+        self.assertEqual(both[:-1], split[:-1])
+        self.assertIn("tensor 2 x pipeline 2", both[-1])
 
     def test_the_page_draws_what_the_command_draws(self):
         part = re.search(r"^## A model too deep$(.*?)^## ", PAGE.read_text(), flags=re.S | re.M)[1]
