@@ -50,6 +50,15 @@ Status find_optimizer(const trireme_optimizer* handle, std::shared_ptr<Optimizer
   return (*out)->check_call();
 }
 
+// They lie one behind the other.
+Status check_list(const trireme_measured_costs* costs) {
+  TRIREME_RETURN_IF_ERROR(api::check_info(costs, "costs"));
+  if (costs->struct_size % alignof(trireme_measured_costs) == 0) return Status::success();
+  return invalid_argument("costs[0].struct_size is " + std::to_string(costs->struct_size) +
+                          ", no multiple of " + std::to_string(alignof(trireme_measured_costs)) +
+                          "; start from TRIREME_MEASURED_COSTS_INIT");
+}
+
 trireme_measured_costs costs_of(const LayerCost& cost) {
   trireme_measured_costs costs = TRIREME_MEASURED_COSTS_INIT;
   costs.forward_seconds = cost.seconds[0];
@@ -72,9 +81,7 @@ trireme_status trireme_trainer_get_layer_costs(trireme_trainer* trainer,
     TRIREME_RETURN_IF_ERROR(found->check_call());
     std::vector<LayerCost> told;
     Status status = Status::success();
-    api::hand_out(*found, [&] {
-      status = found->layer_costs(api::check_info(costs, "costs"), capacity, &told);
-    });
+    api::hand_out(*found, [&] { status = found->layer_costs(check_list(costs), capacity, &told); });
     TRIREME_RETURN_IF_ERROR(status);
     const std::uint32_t stride = costs->struct_size;
     auto* next = reinterpret_cast<char*>(costs);

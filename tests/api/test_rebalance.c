@@ -384,6 +384,10 @@ static void tell_costs(trireme_communicator *all, int number, void *context) {
                                                   &count));
     EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                   trireme_trainer_get_layer_costs(r.trainer, last ? NULL : list, LAYERS, &count));
+    costs[0].known.struct_size = sizeof costs[0] - (last ? 4 : 0);
+    EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
+                  trireme_trainer_get_layer_costs(r.trainer, list, LAYERS, &count));
+    costs[0].known.struct_size = sizeof costs[0];
     EXPECT(v, count == 0 && costs[1].newer == 0x7777777777777777);
     EXPECT_STATUS(v, TRIREME_OK, trireme_trainer_get_layer_costs(r.trainer, list, LAYERS, &count));
     EXPECT(v, count == LAYERS);

@@ -455,10 +455,90 @@ static void parts_with_equal_names_stay_apart(void **state) {
     }
 }
 
+/* ---- large ranges ---- */
+
+enum { LARGE = 600 * 1000 + 7, LARGE_RANKS = 3 };
+static struct verdict large_verdicts[LARGE_RANKS];
+
+static float large_value(int parameter, uint64_t i) {
+    return (float)((i * 2654435761u + (uint64_t)parameter * 40503u) % 1000003u);
+}
+
+/* A model of one large parameter, for this rank alone. */
+static void make_large(struct verdict *v, trireme_communicator *alone, int parameter, bool starts,
+                       trireme_model **model, trireme_optimizer **optimizer) {
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_ZERO1;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_create(alone, &options, model));
+    char name[8];
+    snprintf(name, sizeof name, "p%d", parameter);
+    const uint64_t shape = LARGE;
+    trireme_parameter_options described = TRIREME_PARAMETER_OPTIONS_INIT;
+    described.name = name;
+    described.dtype = F32;
+    described.dimensions = 1;
+    described.shape = &shape;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(*model, &described, NULL));
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(*model));
+    float *const values = calloc(LARGE, sizeof *values);
+    for (uint64_t i = 0; i < LARGE && starts; ++i) values[i] = large_value(parameter, i);
+    EXPECT_STATUS(v, TRIREME_OK, trireme_model_broadcast_parameters(*model, values, LARGE, F32, 0));
+    free(values);
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_RULE_SGD;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(*model, &rule, optimizer));
+}
+
+/* Each rank gives its parameter to the next one, in both directions in turn. */
+static void pass_on(trireme_communicator *all, int number, void *context) {
+    (void)context;
+    struct verdict *const v = &large_verdicts[number];
+    trireme_communicator *alone = NULL;
+    EXPECT_STATUS(v, TRIREME_OK, trireme_communicator_split(all, number, 0, NULL, &alone));
+    trireme_model *models[2] = {NULL, NULL};
+    trireme_optimizer *optimizers[2] = {NULL, NULL};
+    int parameter = number;
+    make_large(v, alone, parameter, true, &models[0], &optimizers[0]);
+    for (int round = 0; round < 2 && v->text[0] == 0; ++round) {
+        parameter = (parameter + (round == 0 ? 1 : LARGE_RANKS - 1)) % LARGE_RANKS;
+        make_large(v, alone, parameter, false, &models[1], &optimizers[1]);
+        trireme_rebalance_options options = TRIREME_REBALANCE_OPTIONS_INIT;
+        options.communicator = all;
+        options.buffer_bytes = round == 0 ? 16384 : 0;
+        trireme_rebalance_report report = TRIREME_REBALANCE_REPORT_INIT;
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_parallel_rebalance(optimizers[0], optimizers[1], &options, &report));
+        EXPECT(v, report.sent_bytes == LARGE * sizeof(float) && report.kept_bytes == 0);
+        trireme_optimizer_destroy(optimizers[0]);
+        trireme_model_destroy(models[0]);
+        models[0] = models[1];
+        optimizers[0] = optimizers[1];
+        float *const values = malloc(LARGE * sizeof *values);
+        EXPECT_STATUS(v, TRIREME_OK,
+                      trireme_model_gather_parameters(models[0], values, LARGE, F32));
+        uint64_t right = 0;
+        for (uint64_t i = 0; i < LARGE; ++i) right += values[i] == large_value(parameter, i);
+        EXPECT(v, right == LARGE);
+        free(values);
+    }
+    trireme_optimizer_destroy(optimizers[0]);
+    trireme_model_destroy(models[0]);
+    trireme_communicator_destroy(alone);
+}
+
+static void large_ranges_go_in_many_messages(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    memset(large_verdicts, 0, sizeof large_verdicts);
+    run_ranks(LARGE_RANKS, pass_on, NULL);
+    assert_verdicts(large_verdicts, LARGE_RANKS);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_state_moves),
         cmocka_unit_test(parts_with_equal_names_stay_apart),
+        cmocka_unit_test(large_ranges_go_in_many_messages),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -22,7 +22,7 @@ DEFECTS = [
      "tell([&] { std::shared_ptr<Request> request; Status s = link_.communicator->start_message("
      "sends, Deadline::after(link_.timeout_ns), &request); return s.ok() ? "
      "link_.communicator->run_message(receives, link_.timeout_ns, nullptr) : std::move(s); }()));",
-     "api_test_rebalance"),
+     "api_test_rebalance_rules"),
     ("rebalance: ranks do not compare the new cuts", MOVE,
      '{"options.cuts", std::move(cuts)},', "", "api_test_rebalance"),
     ("rebalance: two ranks may get one element", MOVES,
@@ -32,10 +32,6 @@ DEFECTS = [
     ("rebalance: a new model that has parts of both layouts goes on", MOVE,
      "if (changes && shard_of(*to).failure().ok()) call.give_up(status);", "",
      "api_test_rebalance"),
-    ("rebalance: a rank does not come to the agreement of its new model", MOVE,
-     "const Status restored = restore(std::move(ready));",
-     "const Status restored = ready.ok() ? restore(std::move(ready)) : std::move(ready);",
-     "faults_test_kill_rebalance"),
     ("costs: those of other stages are not told", COSTS,
      "status = largest(link_, &numbers, status);", "", "api_test_rebalance"),
 ]

@@ -103,7 +103,8 @@ extern "C" {
     /// * `TRIREME_OK`
     /// * `TRIREME_ERROR_INVALID_HANDLE`: No live trainer of this process.
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: On this rank or another: `costs` is NULL, its
-    ///   struct_size is too small, or capacity is below the layers of the model.
+    ///   struct_size is too small or no multiple of 8, or capacity is below the layers of the
+    ///   model.
     /// * `TRIREME_ERROR_INVALID_STATE`: The trainer has no pipeline. Or, on all ranks: no step was
     ///   made since. Or, on this rank or another: a step was begun without the trainer and is under
     ///   way. Or called from inside a callback.
@@ -125,6 +126,9 @@ extern "C" {
     /// part. Stochastic rounding draws by the name, too. Not moved are the schedule of rates and
     /// what the options say: the caller gives them to `to`. The gradient norm of the last step is
     /// that of no step of `to`.
+    /// part. It keeps the number by which it draws random numbers for stochastic rounding. Not
+    /// moved are the schedule of rates and what the options say: the caller gives them to `to`.
+    /// Until its first step `to` has no gradient norm.
     ///
     /// Old and new layouts may differ in cuts, in strategy, and in the number of ranks of each
     /// model. A model with `leaves` then goes on with the same bits.
@@ -134,9 +138,10 @@ extern "C" {
     /// new one after it.
     ///
     /// All or none: the call only reads `from`. If it fails, the old models and optimizers go on as
-    /// they were, unless a rank is lost or has not come in time. `to` then fails on all ranks, if
-    /// anything of it has changed; destroy it. A rank that is lost in the last exchange may leave
-    /// some ranks with TRIREME_OK. Their next call of `to` then tells the loss.
+    /// they were. They may not if a rank is lost, is late, or runs out of memory in the middle of
+    /// the move. `to` then fails on all ranks, if anything of it has changed; destroy it. A rank
+    /// that is lost in the last exchange may leave some ranks with TRIREME_OK. Their next call of
+    /// `to` then tells the loss.
     ///
     /// Collective over all ranks of `communicator`: blocks until it is done, or a deadline passes.
     /// A rank whose arguments are wrong fails with its reason, and the others fail with its status
