@@ -108,7 +108,7 @@ typedef struct trireme_communicator_options {
     const char *name;
     /** Longest time in ns that any blocking call may wait. Default: 300 s. */
     uint64_t timeout_ns;
-    /** Where buffers live. Default: the host. */
+    /** Where buffers live. Default: the host. Few calls take a CUDA device yet: docs/gpus.md. */
     trireme_device device;
     /** Functions that carry the bytes of "transport://NAME"; copied. Default: NULL. */
     const trireme_transport *transport;
@@ -194,11 +194,11 @@ typedef struct trireme_child_options {
  * tuning table.
  * @retval TRIREME_ERROR_INVALID_STATE  This process was forked by one that had used the library.
  * mpi://: mpirun has not started this process, or MPI has been finalised.
- * @retval TRIREME_ERROR_UNSUPPORTED  The backend, the device or the kind of rendezvous is not in
- * this build. Or backend and rendezvous do not go together. Or the world is too large. Or `options`
- * sets a field newer than this library. mpi://: its plugin cannot be loaded, or the program's
- * MPI_Init gave less than MPI_THREAD_MULTIPLE, or was that of MPICH. "gloo": its plugin cannot be
- * loaded.
+ * @retval TRIREME_ERROR_UNSUPPORTED  The backend or the kind of rendezvous is not in this build, or
+ * they do not go together. Or the world is too large. Or `options` sets a field newer than this
+ * library. mpi://: its plugin cannot be loaded, or the program's MPI_Init gave less than
+ * MPI_THREAD_MULTIPLE, or was that of MPICH. "gloo": its plugin cannot be loaded. CUDA, and its
+ * status TRIREME_ERROR_DEVICE: as for trireme_device_get_info().
  * @retval TRIREME_ERROR_MISMATCH  Ranks of a local:// group name different world sizes.
  * @retval TRIREME_ERROR_TIMEOUT   The first group of mpi://: not all ranks of mpirun made theirs
  * within timeout_ns. May be tried again.

@@ -2,8 +2,8 @@
  * @file device.h
  * @brief Devices of this process, and whose memory an address is.
  *
- * The library finds CUDA at run time, by a plugin. docs/gpus.md tells where it looks. In this
- * release communicators and models work on host memory alone: these calls tell what is there.
+ * The library finds CUDA at run time, by a plugin. docs/gpus.md tells where it looks, and which
+ * calls take memory of a device in this release.
  *
  * Ownership: the caller keeps all memory. Thread safety: any thread may call all functions here.
  */

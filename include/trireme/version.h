@@ -94,7 +94,7 @@ TRIREME_API const char *TRIREME_CALLCONV trireme_build_info(void);
 /**
  * Tells whether a combination of backend, device, operation, dtype and reduction works.
  *
- * Does not block. Keeps no pointer.
+ * Does not block, but the first question about CUDA loads the driver. Keeps no pointer.
  *
  * @param query  The combination. Required.
  * @retval TRIREME_OK  It works.

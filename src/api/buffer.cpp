@@ -27,7 +27,7 @@ trireme_status trireme_buffer_alloc(trireme_communicator* communicator, uint64_t
                                     trireme_buffer** out_buffer) {
   return api::guard(__func__, [&]() -> Status {
     std::shared_ptr<Communicator> object;
-    TRIREME_RETURN_IF_ERROR(api::find(communicator, &object));
+    TRIREME_RETURN_IF_ERROR(api::find_on_host(communicator, &object));
     TRIREME_RETURN_IF_ERROR(api::require(out_buffer, "out_buffer"));
     std::shared_ptr<Memory> memory;
     TRIREME_RETURN_IF_ERROR(object->allocate(bytes, &memory));

@@ -11,6 +11,7 @@
 #include "api/boundary.hpp"
 #include "api/child_options.hpp"
 #include "api/handles.hpp"
+#include "collectives/device_moves.hpp"
 #include "collectives/subgroup.hpp"
 #include "collectives/survivors.hpp"
 #include "platform/utf8.hpp"
@@ -46,9 +47,7 @@ Status check_flags(std::uint32_t flags) {
 }
 
 Status check_device(const trireme_device& device) {
-  if (device.kind == TRIREME_DEVICE_CUDA) {
-    return unsupported("options.device is CUDA, but this build works on host memory");
-  }
+  if (device.kind == TRIREME_DEVICE_CUDA) return Status::success();
   if (device.kind != TRIREME_DEVICE_DEFAULT && device.kind != TRIREME_DEVICE_HOST) {
     return invalid_argument("options.device.kind is " + std::to_string(device.kind) +
                             ", not one of TRIREME_DEVICE_*");
@@ -82,7 +81,7 @@ Status read_transport(const trireme_transport* caller, std::optional<trireme_tra
 
 // Rank and world size are checked below, because the environment may give them.
 Status read_options(const trireme_communicator_options* caller, GroupOptions* group,
-                    std::uint64_t* timeout_ns) {
+                    std::uint64_t* timeout_ns, trireme_device* device) {
   trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
   TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", &options));
   TRIREME_RETURN_IF_ERROR(check_flags(options.flags));
@@ -91,6 +90,7 @@ Status read_options(const trireme_communicator_options* caller, GroupOptions* gr
   TRIREME_RETURN_IF_ERROR(read_text(options.backend, "backend", &group->backend));
   TRIREME_RETURN_IF_ERROR(read_name(options.name, &group->name));
   TRIREME_RETURN_IF_ERROR(check_device(options.device));
+  *device = options.device;
   TRIREME_RETURN_IF_ERROR(read_transport(options.transport, &group->transport));
   group->rank = options.rank;
   group->world_size = options.world_size;
@@ -128,12 +128,18 @@ template <class Make>
 trireme_status make_child(const char* function, const trireme_communicator* handle,
                           const trireme_child_options* caller, trireme_communicator** out,
                           Make make) noexcept {
-  return ask(function, handle, [&](Communicator& parent) -> Status {
+  return api::guard(function, [&]() -> Status {
+    std::shared_ptr<Communicator> held;
+    TRIREME_RETURN_IF_ERROR(api::find(handle, &held));
+    Communicator& parent = *held;
     ChildOptions options;
     TRIREME_RETURN_IF_ERROR(api::read_group_options(caller, &options));
     TRIREME_RETURN_IF_ERROR(api::require(out, "out_communicator"));
     std::shared_ptr<Communicator> child;
     TRIREME_RETURN_IF_ERROR(make(parent, options, &child));
+    if (auto moves = moves_of(held); moves != nullptr && child != nullptr) {
+      child = on_device(std::move(child), std::move(moves));
+    }
     api::hand_out(parent, [&] {
       *out = child == nullptr ? nullptr : api::insert<trireme_communicator>(std::move(child));
     });
@@ -148,11 +154,20 @@ trireme_status trireme_communicator_create(const trireme_communicator_options* o
   return api::guard(__func__, [&]() -> Status {
     GroupOptions group;
     std::uint64_t timeout_ns = 0;
-    TRIREME_RETURN_IF_ERROR(read_options(options, &group, &timeout_ns));
+    trireme_device device{};
+    TRIREME_RETURN_IF_ERROR(read_options(options, &group, &timeout_ns, &device));
     TRIREME_RETURN_IF_ERROR(api::require(out_communicator, "out_communicator"));
     TRIREME_RETURN_IF_ERROR(api::detail::refuse_after_fork());
+    std::shared_ptr<DeviceMoves> moves;
+    if (device.kind == TRIREME_DEVICE_CUDA) {
+      const Status opened = DeviceMoves::open(device.index, &moves);
+      if (!opened.ok()) {
+        return Status::failure(opened.code(), "options.device is CUDA: " + opened.message());
+      }
+    }
     std::shared_ptr<Communicator> communicator;
     TRIREME_RETURN_IF_ERROR(Communicator::create(group, timeout_ns, &communicator));
+    if (moves != nullptr) communicator = on_device(std::move(communicator), std::move(moves));
     *out_communicator = api::insert<trireme_communicator>(std::move(communicator));
     return Status::success();
   });

@@ -86,7 +86,7 @@ trireme_status trireme_context_create(trireme_communicator* communicator,
                                       trireme_context** out_context) {
   return api::guard(__func__, [&]() -> Status {
     std::shared_ptr<Communicator> ranks;
-    TRIREME_RETURN_IF_ERROR(api::find(communicator, &ranks));
+    TRIREME_RETURN_IF_ERROR(api::find_on_host(communicator, &ranks));
     trireme_context_options options = TRIREME_CONTEXT_OPTIONS_INIT;
     TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", &options));
     TRIREME_RETURN_IF_ERROR(

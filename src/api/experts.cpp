@@ -98,7 +98,7 @@ trireme_status trireme_experts_create(trireme_communicator* communicator,
                                       trireme_experts** out_experts) {
   return api::guard(__func__, [&]() -> Status {
     std::shared_ptr<Communicator> ranks;
-    TRIREME_RETURN_IF_ERROR(api::find(communicator, &ranks));
+    TRIREME_RETURN_IF_ERROR(api::find_on_host(communicator, &ranks));
     parallel::ExpertsOptions chosen;
     TRIREME_RETURN_IF_ERROR(read_experts_options(options, &chosen));
     TRIREME_RETURN_IF_ERROR(api::require(out_experts, "out_experts"));

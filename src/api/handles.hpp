@@ -128,6 +128,10 @@ Status find(const Public* handle, std::shared_ptr<typename HandleTraits<Public>:
   return Status::success();
 }
 
+// The same for callers that work on memory of the host alone. UNSUPPORTED if the communicator works
+// on a device.
+Status find_on_host(const trireme_communicator* handle, std::shared_ptr<Communicator>* out);
+
 // Null for a stale handle.
 template <class Public>
 std::shared_ptr<typename HandleTraits<Public>::Object> remove(const Public* handle) noexcept {

@@ -116,7 +116,7 @@ trireme_status trireme_mesh_create(trireme_communicator* communicator,
                                    const trireme_mesh_options* caller, trireme_mesh** out_mesh) {
   return api::guard(__func__, [&]() -> Status {
     std::shared_ptr<Communicator> parent;
-    TRIREME_RETURN_IF_ERROR(api::find(communicator, &parent));
+    TRIREME_RETURN_IF_ERROR(api::find_on_host(communicator, &parent));
     trireme_mesh_options options = TRIREME_MESH_OPTIONS_INIT;
     TRIREME_RETURN_IF_ERROR(api::read_struct(caller, "options", &options));
     if (options.flags != 0) {

@@ -113,7 +113,7 @@ trireme_status trireme_model_create(trireme_communicator* communicator,
     TRIREME_RETURN_IF_ERROR(api::read_model_options(caller_options, &options));
     TRIREME_RETURN_IF_ERROR(api::require(out_model, "out_model"));
     std::shared_ptr<Communicator> ranks;
-    TRIREME_RETURN_IF_ERROR(api::find(communicator, &ranks));
+    TRIREME_RETURN_IF_ERROR(api::find_on_host(communicator, &ranks));
     std::shared_ptr<Model> model;
     TRIREME_RETURN_IF_ERROR(Model::create(std::move(ranks), options, count_planned_rule, &model));
     trireme_model* const handle = api::insert<trireme_model>(model);

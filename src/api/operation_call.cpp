@@ -11,10 +11,24 @@ namespace {
 
 std::string text_of(std::uint64_t number) { return std::to_string(number); }
 
+Status refuse_on_device(const DeviceMoves& moves) {
+  return unsupported("the communicator works on " + moves.text() +
+                     ", where this operation does not work yet: docs/gpus.md tells which do");
+}
+
 // --- checks ----------------------------------------------------------------------------------
 
+Status check_stream(const trireme_stream& stream, bool on_device) {
+  const bool none = stream.kind == 0 && stream.native == nullptr;
+  if (stream.reserved == 0 && (none || (on_device && stream.kind == TRIREME_DEVICE_CUDA))) {
+    return Status::success();
+  }
+  return invalid_argument(on_device ? "options.stream is not all zero and no stream of CUDA"
+                                    : "options.stream is set, but host memory has no streams");
+}
+
 Status read_options(const trireme_operation_options* caller, trireme_reduction reduction,
-                    std::uint32_t known_flags, trireme_operation_options* out) {
+                    std::uint32_t known_flags, bool on_device, trireme_operation_options* out) {
   if (caller != nullptr) {
     TRIREME_RETURN_IF_ERROR(read_struct(caller, "options", out));
   }
@@ -23,9 +37,7 @@ Status read_options(const trireme_operation_options* caller, trireme_reduction r
                             ", but this operation knows " +
                             (known_flags == 0 ? "none" : "only " + text_of(known_flags)));
   }
-  if (out->stream.kind != 0 || out->stream.reserved != 0 || out->stream.native != nullptr) {
-    return invalid_argument("options.stream is set, but host memory has no streams");
-  }
+  TRIREME_RETURN_IF_ERROR(check_stream(out->stream, on_device));
   if (out->priority < TRIREME_PRIORITY_NORMAL || out->priority > TRIREME_PRIORITY_HIGH) {
     return invalid_argument("options.priority is " + std::to_string(out->priority) +
                             ", not one of TRIREME_PRIORITY_*");
@@ -119,13 +131,32 @@ Status check_apart(const void* a, std::uint64_t a_bytes, const void* b, std::uin
   return invalid_argument("send and receive overlap; this operation does not work in place");
 }
 
+Status find_on_host(const trireme_communicator* handle, std::shared_ptr<Communicator>* out) {
+  TRIREME_RETURN_IF_ERROR(find(handle, out));
+  const std::shared_ptr<DeviceMoves> moves = moves_of(*out);
+  return moves == nullptr ? Status::success() : refuse_on_device(*moves);
+}
+
 Status Call::open(const trireme_communicator* handle,
                   const trireme_operation_options* caller_options, trireme_reduction reduction,
-                  std::uint32_t known_flags) {
+                  std::uint32_t known_flags, bool on_devices) {
   TRIREME_RETURN_IF_ERROR(find(handle, &communicator));
+  moves = moves_of(communicator);
+  if (moves != nullptr && !on_devices) [[unlikely]]
+    return refuse_on_device(*moves);
   if (caller_options == nullptr && reduction != TRIREME_REDUCTION_SCALED_SUM)
     return Status::success();
-  return read_options(caller_options, reduction, known_flags, &options);
+  return read_options(caller_options, reduction, known_flags, moves != nullptr, &options);
+}
+
+Status Call::run_on_device(const PlainOperation& plain) const {
+  if (!DeviceMoves::has(plain.kind)) return refuse_on_device(*moves);
+  if (in_batch()) return unsupported("a batch cannot have operations on " + moves->text() + " yet");
+  if (options.wire_dtype != 0) {
+    return unsupported("options.wire_dtype is not for memory of " + moves->text() + " yet");
+  }
+  const NoCancellation whole;
+  return of_deadline(moves->run(*communicator, plain, options.stream.native, timeout_ns()));
 }
 
 Status Call::wrap_in_wire_dtype(Operation* operation) const {

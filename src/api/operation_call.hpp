@@ -7,6 +7,8 @@
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
 #include "collectives/communicator.hpp"
+#include "collectives/device_moves.hpp"
+#include "devices/cuda/device.hpp"
 #include "platform/deadline_text.hpp"
 #include "platform/names.hpp"
 
@@ -93,8 +95,12 @@ struct Call {
   std::shared_ptr<Communicator> communicator;
   trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
 
+  // Null if the operands are memory of the host.
+  std::shared_ptr<DeviceMoves> moves;
+
+  // `on_devices`: whether the operation also takes memory of a device; else that is UNSUPPORTED.
   Status open(const trireme_communicator* handle, const trireme_operation_options* caller_options,
-              trireme_reduction reduction, std::uint32_t known_flags = 0);
+              trireme_reduction reduction, std::uint32_t known_flags = 0, bool on_devices = false);
   std::uint64_t timeout_ns() const {
     return options.timeout_ns != 0 ? options.timeout_ns : communicator->timeout_ns();
   }
@@ -120,6 +126,7 @@ struct Call {
     operation->reproducible = (options.flags & TRIREME_OPERATION_FLAG_REPRODUCIBLE) != 0;
     if (options.priority == TRIREME_PRIORITY_HIGH) operation->channel = kUrgentChannel;
   }
+  Status run_on_device(const PlainOperation& plain) const;
   // Call it after that.
   Status apply_wire_dtype(Operation* operation) const {
     return options.wire_dtype == 0 ? Status::success() : wrap_in_wire_dtype(operation);
@@ -145,6 +152,13 @@ inline Status run_or_add(const Call& call, Operation operation) {
   return Status::success();
 }
 
+// A process that works on no device pays one load.
+inline Status check_place(const PlainOperation& operation) {
+  if (!cuda::is_in_use()) [[likely]]
+    return Status::success();
+  return check_on_host(operation);
+}
+
 // run() for a PlainOperation, unless its options make it a larger one.
 template <class Make>
 trireme_status run_plain(const char* function, trireme_communicator* handle,
@@ -153,9 +167,12 @@ trireme_status run_plain(const char* function, trireme_communicator* handle,
   return guard_brief(function, [&]() -> Status {
     Call call;
     PlainOperation plain;
-    TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags));
+    TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags, true));
     call.apply_options(&plain);
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &plain));
+    if (call.moves != nullptr) [[unlikely]]
+      return call.run_on_device(plain);
+    TRIREME_RETURN_IF_ERROR(check_place(plain));
     if (call.options.wire_dtype == 0 && !in_batch()) {
       return call.of_deadline(call.communicator->run_plain(plain, call.timeout_ns()));
     }
@@ -176,6 +193,7 @@ trireme_status run(const char* function, trireme_communicator* handle,
     TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags));
     call.apply_options(&operation);
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &operation));
+    TRIREME_RETURN_IF_ERROR(check_place(operation));
     TRIREME_RETURN_IF_ERROR(call.apply_wire_dtype(&operation));
     return run_or_add(call, std::move(operation));
   });
@@ -192,6 +210,7 @@ trireme_status start(const char* function, trireme_communicator* handle,
     TRIREME_RETURN_IF_ERROR(require(out_request, "out_request"));
     call.apply_options(&operation);
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &operation));
+    TRIREME_RETURN_IF_ERROR(check_place(operation));
     TRIREME_RETURN_IF_ERROR(call.apply_wire_dtype(&operation));
     std::shared_ptr<Request> request;
     TRIREME_RETURN_IF_ERROR(

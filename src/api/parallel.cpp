@@ -194,7 +194,7 @@ trireme_status trireme_parallel_create(trireme_communicator* communicator,
                                        trireme_parallel** out_parallel) {
   return api::guard(__func__, [&]() -> Status {
     std::shared_ptr<Communicator> ranks;
-    TRIREME_RETURN_IF_ERROR(api::find(communicator, &ranks));
+    TRIREME_RETURN_IF_ERROR(api::find_on_host(communicator, &ranks));
     return together(*ranks, [&] { return create_with_peers(ranks, options, out_parallel); });
   });
 }

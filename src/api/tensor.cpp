@@ -113,7 +113,7 @@ trireme_status trireme_tensor_create(trireme_communicator* communicator,
                                      trireme_tensor** out_tensor) {
   return api::guard(__func__, [&]() -> Status {
     std::shared_ptr<Communicator> ranks;
-    TRIREME_RETURN_IF_ERROR(api::find(communicator, &ranks));
+    TRIREME_RETURN_IF_ERROR(api::find_on_host(communicator, &ranks));
     trireme_tensor_options options = TRIREME_TENSOR_OPTIONS_INIT;
     TRIREME_RETURN_IF_ERROR(api::read_optional(caller, "options", &options));
     TRIREME_RETURN_IF_ERROR(api::require(out_tensor, "out_tensor"));

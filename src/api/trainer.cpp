@@ -142,7 +142,7 @@ Status make_staged(const Wanted& wanted, const trireme_trainer_options& options)
   trireme_trainer_pipeline_options pipeline = TRIREME_TRAINER_PIPELINE_OPTIONS_INIT;
   TRIREME_RETURN_IF_ERROR(api::read_struct(options.pipeline, "options.pipeline", &pipeline));
   std::shared_ptr<trireme::Communicator> along;
-  TRIREME_RETURN_IF_ERROR(api::find(pipeline.communicator, &along));
+  TRIREME_RETURN_IF_ERROR(api::find_on_host(pipeline.communicator, &along));
   std::shared_ptr<Optimizer> optimizer;
   TRIREME_RETURN_IF_ERROR(api::find(wanted.optimizer, &optimizer));
   TRIREME_RETURN_IF_ERROR(optimizer->check_call());

@@ -8,6 +8,7 @@
 #include "backends/gloo/engine.hpp"
 #include "backends/mpi/backend.hpp"
 #include "backends/parts.hpp"
+#include "devices/cuda/devices.hpp"
 #include "kernels/reduce.hpp"
 
 using namespace trireme;
@@ -39,6 +40,22 @@ Status check_numbers(const trireme_capability_query& query) {
   return Status::success();
 }
 
+Status check_cuda(trireme_operation_kind operation) {
+  std::int32_t devices = 0;
+  const Status counted = cuda::count(&devices);
+  if (!counted.ok()) return unsupported(counted.message());
+  if (devices == 0) return unsupported("this process sees no CUDA device");
+  switch (operation) {
+    case 0:
+    case TRIREME_OPERATION_KIND_BARRIER:
+    case TRIREME_OPERATION_KIND_ALL_REDUCE:
+    case TRIREME_OPERATION_KIND_REDUCE_SCATTER:
+    case TRIREME_OPERATION_KIND_ALL_GATHER:
+    case TRIREME_OPERATION_KIND_BROADCAST: return Status::success();
+    default: return unsupported("the operation does not work on memory of CUDA devices yet");
+  }
+}
+
 }  // namespace
 
 uint32_t trireme_version() { return TRIREME_VERSION; }
@@ -66,9 +83,7 @@ trireme_status trireme_capability(const trireme_capability_query* caller_query) 
       return unsupported("backend \"" + std::string(query.backend) +
                          "\" is not in this build, which has local, frames, gloo and mpi");
     }
-    if (query.device == TRIREME_DEVICE_CUDA) {
-      return unsupported("CUDA memory is not in this build, which works on host memory");
-    }
+    if (query.device == TRIREME_DEVICE_CUDA) TRIREME_RETURN_IF_ERROR(check_cuda(query.operation));
     if (query.reduction != 0 && query.operation != 0 && !reduces(query.operation)) {
       return unsupported("the operation reduces nothing, so no reduction applies");
     }

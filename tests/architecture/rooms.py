@@ -65,7 +65,7 @@ ROOMS = {
     ),
     "collectives": Room(
         "order, deadlines, requests, messages",
-        "schedules sharding backends backends/mpi kernels net platform public",
+        "schedules sharding devices devices/cuda backends backends/mpi kernels net platform public",
     ),
     "exchange": Room(
         "a model's memory and its way to the peers", "collectives sharding platform public"

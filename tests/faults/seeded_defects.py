@@ -23,6 +23,8 @@ from defects import (
     executor,
     early_roots,
     deep,
+    device_moves,
+    device_work,
     devices,
     layers,
     lent,
@@ -65,6 +67,8 @@ TOPICS = (
     mail,
     deep,
     devices,
+    device_work,
+    device_moves,
     parallel,
 )
 DEFECTS = [defect for topic in TOPICS for defect in topic.DEFECTS]

@@ -252,6 +252,7 @@ Status open(std::int32_t index, std::shared_ptr<devices::Device>* out) {
   auto session = std::make_shared<Session>(*plugin, index);
   TRIREME_RETURN_IF_ERROR(session->open());
   *out = std::make_shared<CudaDevice>(std::move(session));
+  has_opened.store(true, std::memory_order_relaxed);
   return Status::success();
 }
 

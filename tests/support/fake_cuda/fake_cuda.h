@@ -32,10 +32,18 @@ typedef int (*fake_lives)(void); /* "fake_live_count" */
 typedef void (*fake_captures)(void *stream, int on); /* "fake_capture" */
 /* A stream of a context that is not the device's primary one. */
 typedef void *(*fake_foreign)(int device); /* "fake_foreign_stream" */
+/* ---- a caller's own work, as another library of the process would do it ---- */
+
+typedef void *(*fake_memory)(int device, size_t bytes); /* "fake_device_memory" */
+/* A stream of the primary context. NULL in the functions below is the device's default stream. */
+typedef void *(*fake_stream)(int device); /* "fake_user_stream" */
+/* Queues a copy of bytes of the host, which are read at once, to memory of the device. */
+typedef void (*fake_writes)(int device, void *stream, void *to, const void *from,
+                            size_t bytes); /* "fake_queue_write" */
+/* Queues a copy to the host. */
+typedef void (*fake_reads)(int device, void *stream, void *to, const void *from,
+                           size_t bytes); /* "fake_queue_read" */
 /* The host waits for a stream. */
-typedef void (*fake_synchronizes)(void *stream); /* "fake_synchronize" */
-/* The host copies memory of a device. It must know that nothing else uses it. */
-typedef void (*fake_reads)(void *to, const void *from, size_t bytes);  /* "fake_read" */
-typedef void (*fake_writes)(void *to, const void *from, size_t bytes); /* "fake_write" */
+typedef void (*fake_synchronizes)(int device, void *stream); /* "fake_synchronize" */
 
 #endif

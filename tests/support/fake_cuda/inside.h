@@ -15,7 +15,7 @@ void add_area(void *first, size_t bytes, int type, int device);
 void remove_area(void *first);
 /* The device whose primary context is current and retained, or -1. */
 int current_device(void);
-int count_of_devices(void);
+void *primary_context(int device);
 void *fake_current_context(void);
 
 /* ---- work.cpp ---- */

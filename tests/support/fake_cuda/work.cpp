@@ -421,23 +421,52 @@ EXPORTED void fake_capture(void* stream, int on) {
   static_cast<fake::Stream*>(stream)->capturing = on != 0;
 }
 
-EXPORTED void fake_synchronize(void* stream) {
+EXPORTED void* fake_user_stream(int device) {
   fake::World& world = fake::World::get();
   const std::lock_guard lock(world.mutex);
-  world.synchronize(static_cast<fake::Stream*>(stream));
+  return world.add_stream(device, primary_context(device));
 }
 
-EXPORTED void fake_read(void* to, const void* from, size_t bytes) {
+EXPORTED void* fake_device_memory(int device, size_t bytes) {
   fake::World& world = fake::World::get();
   const std::lock_guard lock(world.mutex);
-  const void* const alias = world.host_use(from, bytes, false);
-  if (alias != nullptr && bytes != 0) std::memcpy(to, alias, bytes);
+  void* const first = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const alias =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (first == MAP_FAILED || alias == MAP_FAILED) return nullptr;
+  world
+      .add_area(reinterpret_cast<std::uintptr_t>(first), bytes, static_cast<char*>(alias), device,
+                false)
+      ->accessible = true;
+  add_area(first, bytes, 2, device);
+  return first;
 }
 
-EXPORTED void fake_write(void* to, const void* from, size_t bytes) {
+EXPORTED void fake_queue_write(int device, void* handle, void* to, const void* from, size_t bytes) {
   fake::World& world = fake::World::get();
   const std::lock_guard lock(world.mutex);
-  void* const alias = world.host_use(to, bytes, true);
-  if (alias != nullptr && bytes != 0) std::memcpy(alias, from, bytes);
+  fake::Stream* const stream = world.stream_of(handle, device, primary_context(device));
+  const auto* const first = static_cast<const std::byte*>(from);
+  const std::vector<std::byte> kept(first, first + bytes);
+  world.submit(stream, "the caller's write", true, [=](fake::Access& access) {
+    void* const at = access.write(to, bytes);
+    if (at != nullptr && bytes != 0) std::memcpy(at, kept.data(), bytes);
+  });
+}
+
+EXPORTED void fake_queue_read(int device, void* handle, void* to, const void* from, size_t bytes) {
+  fake::World& world = fake::World::get();
+  const std::lock_guard lock(world.mutex);
+  fake::Stream* const stream = world.stream_of(handle, device, primary_context(device));
+  world.submit(stream, "the caller's read", true, [=](fake::Access& access) {
+    const void* const at = access.read(from, bytes);
+    if (at != nullptr && bytes != 0) std::memcpy(to, at, bytes);
+  });
+}
+
+EXPORTED void fake_synchronize(int device, void* handle) {
+  fake::World& world = fake::World::get();
+  const std::lock_guard lock(world.mutex);
+  world.synchronize(world.stream_of(handle, device, primary_context(device)));
 }
 }

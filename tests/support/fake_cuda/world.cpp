@@ -131,7 +131,7 @@ void World::destroy(Event* event) {
 // ---- order ----
 
 void World::submit(Stream* stream, std::string name, bool is_kernel,
-                   std::function<void(Access&)> body) {
+                   std::function<void(Access&)> body, std::vector<std::shared_ptr<Op>> waits_for) {
   auto op = std::make_shared<Op>();
   op->name = std::move(name);
   op->body = std::move(body);
@@ -142,6 +142,7 @@ void World::submit(Stream* stream, std::string name, bool is_kernel,
   op->number = ++stream->clock[stream->id];
   op->clock = stream->clock;
   op->before = stream->last;
+  op->waits_for = std::move(waits_for);
   stream->last = op;
   pending_.push_back(op);
   if (mode_ == Mode::eager && word_of_script("stall=1") == nullptr) run(op);
@@ -156,9 +157,8 @@ void World::record(Event* event, Stream* stream) {
 void World::wait(Stream* stream, Event* event) {
   if (event->op == nullptr) return;  // never recorded: done
   join(&stream->clock, event->op->clock);
-  submit(stream, "wait", false, [](Access&) {});
   // In the order of submission an event's operation comes first, so nothing waits in a circle.
-  stream->last->waits_for.push_back(event->op);
+  submit(stream, "wait", false, [](Access&) {}, {event->op});
 }
 
 void World::run(const std::shared_ptr<Op>& op) {
@@ -292,23 +292,6 @@ void World::free_area(Area* area, const char* function) {
   }
   area->alias = nullptr;
   area->uses.clear();
-}
-
-void* World::host_use(const void* address, std::size_t bytes, bool writes) {
-  Area* const area = area_of(reinterpret_cast<std::uintptr_t>(address));
-  if (area == nullptr || !area->live) {
-    complain("a test touches memory that is not there");
-    return nullptr;
-  }
-  const std::size_t from = reinterpret_cast<std::uintptr_t>(address) - area->first;
-  for (const Use& use : area->uses) {
-    if (use.to <= from || from + bytes <= use.from || !(use.writes || writes)) continue;
-    if (is_before(use, host_)) continue;
-    complain("a race: the host " + std::string(writes ? "writes" : "reads") + " what " +
-             name_of(use.name, use.stream) + (use.writes ? " writes: " : " reads: ") +
-             place_of(*area, from, from + bytes));
-  }
-  return area->alias + from;
 }
 
 }  // namespace fake

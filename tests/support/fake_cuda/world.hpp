@@ -114,7 +114,8 @@ class World {
   void destroy(Stream* stream);
   void destroy(Event* event);
 
-  void submit(Stream* stream, std::string name, bool is_kernel, std::function<void(Access&)> body);
+  void submit(Stream* stream, std::string name, bool is_kernel, std::function<void(Access&)> body,
+              std::vector<std::shared_ptr<Op>> waits_for = {});
   void record(Event* event, Stream* stream);
   void wait(Stream* stream, Event* event);
   // Whether the host now knows that the event is done.
@@ -127,9 +128,6 @@ class World {
   Area* area_of(std::uintptr_t address);
   // The host frees it: nothing may be using it.
   void free_area(Area* area, const char* function);
-  // The host itself reads or writes memory of a device.
-  void* host_use(const void* address, std::size_t bytes, bool writes);
-
   void complain(const std::string& text);
   const std::string& complaint() const { return complaint_; }
   // Code that every call answers from now on, or 0.

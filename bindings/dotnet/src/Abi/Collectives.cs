@@ -29,7 +29,9 @@ namespace Trireme
         /// </summary>
         public double Scale;
 
-        /// <summary>Must be all zero for the host.</summary>
+        /// <summary>
+        /// Of the device: see docs/gpus.md. Default: its default stream. All zero for the host.
+        /// </summary>
         public NativeStream Stream;
 
         /// <summary>

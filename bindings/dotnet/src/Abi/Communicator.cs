@@ -44,7 +44,9 @@ namespace Trireme
         /// <summary>Longest time in ns that any blocking call may wait. Default: 300 s.</summary>
         public ulong TimeoutNs;
 
-        /// <summary>Where buffers live. Default: the host.</summary>
+        /// <summary>
+        /// Where buffers live. Default: the host. Few calls take a CUDA device yet: docs/gpus.md.
+        /// </summary>
         public NativeDevice Device;
 
         /// <summary>

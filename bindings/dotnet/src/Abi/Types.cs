@@ -107,7 +107,7 @@ namespace Trireme
         internal const int TRIREME_DEVICE_HOST = 1;
 
         /// <summary>
-        /// Memory of a CUDA device. Calls answer TRIREME_ERROR_UNSUPPORTED in this release.
+        /// Memory of a CUDA device. docs/gpus.md lists the calls that take it in this release.
         /// </summary>
         internal const int TRIREME_DEVICE_CUDA = 2;
 

@@ -58,7 +58,7 @@ class trireme_operation_options(Structure):
         ("timeout_ns", c_uint64),
         # Factor of TRIREME_REDUCTION_SCALED_SUM, finite and not 0; must be 0 for other reductions.
         ("scale", c_double),
-        # Must be all zero for the host.
+        # Of the device: see docs/gpus.md. Default: its default stream. All zero for the host.
         ("stream", trireme_stream),
         # Collectives of one priority run in the order of their calls. All ranks must name the same.
         # Not for messages. Default: TRIREME_PRIORITY_NORMAL.

@@ -57,7 +57,7 @@ TRIREME_REDUCTION_SCALED_SUM = 9
 TRIREME_DEVICE_DEFAULT = 0
 # The host: memory that the CPU reads.
 TRIREME_DEVICE_HOST = 1
-# Memory of a CUDA device. Calls answer TRIREME_ERROR_UNSUPPORTED in this release.
+# Memory of a CUDA device. docs/gpus.md lists the calls that take it in this release.
 TRIREME_DEVICE_CUDA = 2
 
 

@@ -8,9 +8,9 @@
 //! call with a root (rooted_collectives.h). Results are the same bits on all ranks and in every
 //! run.
 //!
-//! Buffers may be any host memory. Peers read memory of trireme_buffer_alloc() without a copy. A
-//! buffer may be NULL when it holds no elements. Send and receive memory must not overlap unless an
-//! operation says how it works in place.
+//! Buffers are any memory of the host, or of the communicator's device. Peers read memory of
+//! trireme_buffer_alloc() without a copy. A buffer may be NULL when it holds no elements. Send and
+//! receive memory must not overlap unless an operation says how it works in place.
 //!
 //! Every operation shares these statuses, so that each function below lists only its own:
 //!
@@ -29,7 +29,7 @@
 //! * TRIREME_ERROR_AUTHENTICATION: a rank has another token than the one where the ranks meet.
 //! * TRIREME_ERROR_CALLBACK: the caller's transport answered another number than 0.
 //! * TRIREME_ERROR_OUT_OF_MEMORY: host memory has run out.
-//! * TRIREME_ERROR_SYSTEM: the operating system refused.
+//! * TRIREME_ERROR_SYSTEM, TRIREME_ERROR_DEVICE: the operating system or the device refused.
 //!
 //! After an argument error the communicator goes on as if the call had not been made, and receive
 //! memory is untouched. After a failure on the way receive memory may hold anything, and the
@@ -99,7 +99,7 @@ structs! {
         /// Factor of TRIREME_REDUCTION_SCALED_SUM, finite and not 0; must be 0 for other
         /// reductions.
         scale: f64,
-        /// Must be all zero for the host.
+        /// Of the device: see docs/gpus.md. Default: its default stream. All zero for the host.
         stream: trireme_stream,
         /// Collectives of one priority run in the order of their calls. All ranks must name the
         /// same. Not for messages. Default: TRIREME_PRIORITY_NORMAL.

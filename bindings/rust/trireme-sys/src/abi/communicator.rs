@@ -97,7 +97,7 @@ structs! {
         name: *const c_char,
         /// Longest time in ns that any blocking call may wait. Default: 300 s.
         timeout_ns: u64,
-        /// Where buffers live. Default: the host.
+        /// Where buffers live. Default: the host. Few calls take a CUDA device yet: docs/gpus.md.
         device: trireme_device,
         /// Functions that carry the bytes of "transport://NAME"; copied. Default: NULL.
         transport: *const trireme_transport,
@@ -174,11 +174,11 @@ extern "C" {
     ///   be read, or is no tuning table.
     /// * `TRIREME_ERROR_INVALID_STATE`: This process was forked by one that had used the library.
     ///   mpi://: mpirun has not started this process, or MPI has been finalised.
-    /// * `TRIREME_ERROR_UNSUPPORTED`: The backend, the device or the kind of rendezvous is not in
-    ///   this build. Or backend and rendezvous do not go together. Or the world is too large. Or
-    ///   `options` sets a field newer than this library. mpi://: its plugin cannot be loaded, or
-    ///   the program's MPI_Init gave less than MPI_THREAD_MULTIPLE, or was that of MPICH. "gloo":
-    ///   its plugin cannot be loaded.
+    /// * `TRIREME_ERROR_UNSUPPORTED`: The backend or the kind of rendezvous is not in this build,
+    ///   or they do not go together. Or the world is too large. Or `options` sets a field newer
+    ///   than this library. mpi://: its plugin cannot be loaded, or the program's MPI_Init gave
+    ///   less than MPI_THREAD_MULTIPLE, or was that of MPICH. "gloo": its plugin cannot be loaded.
+    ///   CUDA, and its status TRIREME_ERROR_DEVICE: as for trireme_device_get_info().
     /// * `TRIREME_ERROR_MISMATCH`: Ranks of a local:// group name different world sizes.
     /// * `TRIREME_ERROR_TIMEOUT`: The first group of mpi://: not all ranks of mpirun made theirs
     ///   within timeout_ns. May be tried again.

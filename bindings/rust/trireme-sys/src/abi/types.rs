@@ -81,7 +81,7 @@ constants! {
     TRIREME_DEVICE_DEFAULT: trireme_device_kind = 0;
     /// The host: memory that the CPU reads.
     TRIREME_DEVICE_HOST: trireme_device_kind = 1;
-    /// Memory of a CUDA device. Calls answer TRIREME_ERROR_UNSUPPORTED in this release.
+    /// Memory of a CUDA device. docs/gpus.md lists the calls that take it in this release.
     TRIREME_DEVICE_CUDA: trireme_device_kind = 2;
 }
 

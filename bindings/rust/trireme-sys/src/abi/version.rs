@@ -81,7 +81,7 @@ extern "C" {
     pub fn trireme_build_info() -> *const c_char;
     /// Tells whether a combination of backend, device, operation, dtype and reduction works.
     ///
-    /// Does not block. Keeps no pointer.
+    /// Does not block, but the first question about CUDA loads the driver. Keeps no pointer.
     ///
     /// * `query`: The combination. Required.
     ///

@@ -1,0 +1,76 @@
+// Collectives of memory of a device, for a communicator that works on one. Their bytes go through
+// pinned memory of the host, where the group's backend moves and reduces them: so the bits are
+// those of the host.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "devices/cuda/device.hpp"
+#include "devices/device.hpp"
+#include "platform/status.hpp"
+
+namespace trireme {
+
+// Any thread, also concurrently.
+class DeviceMoves {
+ public:
+  // As cuda::open().
+  static Status open(std::int32_t index, std::shared_ptr<DeviceMoves>* out);
+
+  // "CUDA device 0".
+  std::string text() const;
+
+  // Whether run() has this kind: all_reduce, reduce_scatter, all_gather, broadcast, barrier.
+  static bool has(OperationKind kind);
+  // Runs the operation when the work before it in the caller's stream is done, and returns when its
+  // result is there. Later work in that stream follows it.
+  //
+  // INVALID_ARGUMENT if an operand is other memory, or the stream is of another context;
+  // INVALID_STATE while it is recorded into a graph; OUT_OF_MEMORY if no memory can be pinned. Then
+  // the group goes on. If the device fails, or has not come here by the deadline, the group fails.
+  Status run(Communicator& communicator, const PlainOperation& operation, void* stream,
+             std::uint64_t timeout_ns);
+
+ private:
+  // The needs of one call at a time. It is kept for later calls.
+  struct Slot {
+    std::unique_ptr<devices::Block> pinned;
+    std::uint64_t bytes = 0;
+    std::unique_ptr<devices::Stream> stream;
+    std::unique_ptr<devices::Event> before, moved;
+  };
+  struct Operands;
+
+  DeviceMoves(std::shared_ptr<devices::Device> device) : device_(std::move(device)) {}
+  Status check(const char* what, const void* data, std::uint64_t bytes) const;
+  Status take(std::uint64_t bytes, Slot* out);
+  Status move_in(const Operands& operands, Slot& slot, Deadline deadline);
+  Status move_out(const Operands& operands, devices::Stream& caller, Slot& slot, Deadline deadline);
+  Status run_in(Slot& slot, Communicator& communicator, const PlainOperation& operation,
+                const Operands& operands, devices::Stream& caller, Deadline deadline);
+  Status fail(Communicator& communicator, Slot& slot, const Status& why);
+
+  const std::shared_ptr<devices::Device> device_;
+  std::mutex mutex_;
+  std::vector<Slot> free_;
+};
+
+// INVALID_ARGUMENT if an operand of a communicator of the host is memory of a device.
+Status check_on_host(const PlainOperation& operation);
+
+// The pointer of a communicator whose operands are memory of the device.
+std::shared_ptr<Communicator> on_device(std::shared_ptr<Communicator> communicator,
+                                        std::shared_ptr<DeviceMoves> moves);
+std::shared_ptr<DeviceMoves> find_moves(const std::shared_ptr<Communicator>& communicator);
+// Null if the operands of this communicator are memory of the host. A process that works on no
+// device pays one load.
+inline std::shared_ptr<DeviceMoves> moves_of(const std::shared_ptr<Communicator>& communicator) {
+  return cuda::is_in_use() ? find_moves(communicator) : nullptr;
+}
+
+}  // namespace trireme
