@@ -143,11 +143,7 @@ typedef struct trireme_rebalance_report {
  *
  * `to` gets parameters, frozen ones too, all state of the rule, masters of 16-bit parameters, and
  * all counters. A parameter is known by its name, which is unique over all models of a part.
- * Stochastic rounding draws by the name, too. Not moved are the schedule of rates and what the
- * options say: the caller gives them to `to`. The gradient norm of the last step is that of no step
- * of `to`.
- * all counters. A parameter is known by its name, which is unique over all models of a part. It
- * keeps the number by which it draws random numbers for stochastic rounding. Not moved are the
+ * Stochastic rounding draws by the name, too. Not moved are the
  * schedule of rates and what the options say: the caller gives them to `to`. Until its first step
  * `to` has no gradient norm.
  *

@@ -12,6 +12,8 @@
 
 namespace trireme::api {
 
+constexpr std::uint64_t kMostCuts = (1u << 18) + 1;  // stages of a schedule, and one
+
 struct PipelineSchedule {
   pipeline::Schedule schedule;
   trireme_pipeline_order order = 0;

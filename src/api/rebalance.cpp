@@ -10,6 +10,7 @@
 
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
+#include "api/pipeline.hpp"
 #include "parallel/rebalance/rebalance.hpp"
 #include "trainer/step_caller.hpp"
 
@@ -25,7 +26,6 @@ namespace {
 
 constexpr std::uint64_t kDefaultBuffer = std::uint64_t{4} << 20;
 constexpr std::uint64_t kMostBuffer = std::uint64_t{1} << 40;
-constexpr std::uint64_t kMostCuts = (1u << 18) + 1;  // stages of a schedule, and one
 
 Status read_options(const trireme_rebalance_options& given, RebalanceOptions* out) {
   out->part = given.part;
@@ -35,9 +35,9 @@ Status read_options(const trireme_rebalance_options& given, RebalanceOptions* ou
     return invalid_argument("options.buffer_bytes is " + std::to_string(given.buffer_bytes) +
                             ", not in 64 to 2^40");
   }
-  if (given.cut_count > kMostCuts) {
+  if (given.cut_count > api::kMostCuts) {
     return invalid_argument("options.cut_count is " + std::to_string(given.cut_count) + ", above " +
-                            std::to_string(kMostCuts));
+                            std::to_string(api::kMostCuts));
   }
   if (given.cut_count == 0) return Status::success();
   TRIREME_RETURN_IF_ERROR(api::require(given.cuts, "options.cuts"));

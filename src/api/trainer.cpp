@@ -84,11 +84,10 @@ Status read_pipeline(const trireme_trainer_options& options,
   std::shared_ptr<api::PipelineSchedule> schedule;
   TRIREME_RETURN_IF_ERROR(api::find(pipeline.schedule, &schedule));
   out->schedule = schedule->schedule;
-  constexpr uint64_t kMostCuts = (1u << 18) + 1;  // stages of a schedule, and one
-  if (pipeline.cut_count > kMostCuts) {
+  if (pipeline.cut_count > api::kMostCuts) {
     return trireme::invalid_argument("options.pipeline.cut_count is " +
                                      std::to_string(pipeline.cut_count) + ", above " +
-                                     std::to_string(kMostCuts));
+                                     std::to_string(api::kMostCuts));
   }
   if (pipeline.cut_count > 0) {
     TRIREME_RETURN_IF_ERROR(api::require(pipeline.cuts, "options.pipeline.cuts"));

@@ -124,11 +124,8 @@ extern "C" {
     /// `to` gets parameters, frozen ones too, all state of the rule, masters of 16-bit parameters,
     /// and all counters. A parameter is known by its name, which is unique over all models of a
     /// part. Stochastic rounding draws by the name, too. Not moved are the schedule of rates and
-    /// what the options say: the caller gives them to `to`. The gradient norm of the last step is
-    /// that of no step of `to`.
-    /// part. It keeps the number by which it draws random numbers for stochastic rounding. Not
-    /// moved are the schedule of rates and what the options say: the caller gives them to `to`.
-    /// Until its first step `to` has no gradient norm.
+    /// what the options say: the caller gives them to `to`. Until its first step `to` has no
+    /// gradient norm.
     ///
     /// Old and new layouts may differ in cuts, in strategy, and in the number of ranks of each
     /// model. A model with `leaves` then goes on with the same bits.
