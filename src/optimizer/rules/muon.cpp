@@ -215,17 +215,23 @@ Status MuonRule::orthogonalise_round(std::size_t round, const StepFactors& facto
   char* const assigned = own + sharding::piece(bytes.own);
   char* const whole = assigned + sharding::piece(bytes.assigned);
 
-  std::vector<std::size_t> members;
+  std::vector<std::size_t> members, skipped;
   for (const std::size_t i : plan_.rounds[round]) {
     const Matrix& matrix = plan_.matrices[i];
-    const bool skipped = factors.is_skipped(matrix.parameter) || matrix.elements == 0;
-    if (!skipped) members.push_back(i);
-    // Other models wait for this one all the same.
-    if (skipped && matrix.rank == me && matrix.is_part()) {
+    const bool skips = factors.is_skipped(matrix.parameter) || matrix.elements == 0;
+    (skips ? skipped : members).push_back(i);
+  }
+  // Other models wait for this one all the same. Each model's ranks gather between the same two
+  // exchanges: else two models that skip different matrices of a round would wait for each other.
+  const auto gather_skipped = [&]() -> Status {
+    for (const std::size_t i : skipped) {
+      const Matrix& matrix = plan_.matrices[i];
+      if (matrix.rank != me || !matrix.is_part()) continue;
       TRIREME_RETURN_IF_ERROR(orthogonalise(matrix, nullptr));
     }
-  }
-  if (members.empty()) return Status::success();
+    return Status::success();
+  };
+  if (members.empty()) return gather_skipped();
   const trireme_dtype dtype = plan_.matrices[members.front()].dtype;
   const std::uint64_t size = dtype_size(dtype);
   // Elements that a rank has for another one, and gets from it.
@@ -286,6 +292,7 @@ Status MuonRule::orthogonalise_round(std::size_t round, const StepFactors& facto
   };
   visit_own([](char* to, const void* piece, std::uint64_t part) { std::memcpy(to, piece, part); });
   TRIREME_RETURN_IF_ERROR(exchange(own, assigned, there));
+  TRIREME_RETURN_IF_ERROR(gather_skipped());
   for (const std::size_t i : members) {
     const Matrix& matrix = plan_.matrices[i];
     if (matrix.rank != me) continue;
