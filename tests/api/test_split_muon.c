@@ -41,7 +41,7 @@ enum {
     PARAMETERS = sizeof kShapes / sizeof kShapes[0],
     TOTAL = 45 + 42 + 48 + 48 + 16 + 11 + 6 + 12
 };
-enum { FEW = 6, NO_MATRIX = 7 };
+enum { LARGE = 4, FEW = 6, NO_MATRIX = 7 };
 
 #include "muon.inc"
 
@@ -53,9 +53,9 @@ struct job {
     trireme_strategy strategy;
     trireme_dtype dtype;
     bool nesterov, match_adamw;
-    bool resumed; /* saved and loaded in the middle */
-    bool skips;   /* see is_skipped() */
-    bool alone;   /* odd ranks of "tensor" have a matrix of their own before all others */
+    bool resumed;   /* saved and loaded in the middle */
+    unsigned skips; /* parameters by bit, see is_skipped() */
+    bool alone;     /* odd ranks of "tensor" have a matrix of their own before all others */
     struct verdict verdicts[MOST_RANKS];
     double values[MOST_RANKS][TOTAL];
     bool held[MOST_RANKS][TOTAL];
@@ -124,12 +124,16 @@ static void find_part(const struct job *job, int parameter, int tensor, struct p
     }
 }
 
-/* The model that holds the first row of the matrix of few rows may skip its part in step 1. */
+/* In step 1 models may skip their parts: of a matrix in `skips` the one that holds its first
+ * element, of the other large matrices the one that holds the last. So two models skip different
+ * matrices of one round. */
 static bool is_skipped(const struct job *job, int parameter, const struct part *part, int step) {
+    if (job->skips == 0 || step != 1 || part->count == 0) return false;
+    if (parameter != FEW && parameter >= LARGE) return false;
     int first = 0;
-    for (int i = 0; i < FEW; ++i) first += count_of(i);
-    return job->skips && parameter == FEW && step == 1 && part->count > 0 &&
-           part->numbers[0] == first;
+    for (int i = 0; i < parameter; ++i) first += count_of(i);
+    if ((job->skips >> parameter & 1) != 0) return part->numbers[0] == first;
+    return part->numbers[part->count - 1] == first + count_of(parameter) - 1;
 }
 
 /* ---- plain loops over whole matrices ---- */
@@ -245,7 +249,7 @@ make_model(struct verdict *v, trireme_mesh *mesh, const struct job *job, int ten
     options.strategy = job->strategy;
     units_of(&options)->minimum_bytes = 1;
     buckets_of(&options)->bytes = job->data % 2 == 0 ? 1 : 0;
-    options.unused = job->skips ? TRIREME_UNUSED_SKIP : TRIREME_UNUSED_ERROR;
+    options.unused = job->skips != 0 ? TRIREME_UNUSED_SKIP : TRIREME_UNUSED_ERROR;
     trireme_model *model = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_mesh_create_model(mesh, &options, &model));
     trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
@@ -434,7 +438,8 @@ static void parts_have_the_bits_of_plain_loops_over_whole_matrices(void **state)
             job.nesterov = turn % 3 == 0;
             job.match_adamw = turn % 5 < 2;
             job.resumed = turn % 7 < 4;
-            job.skips = turn % 5 == 1;
+            static const unsigned kSkips[3] = {1u << FEW | 5, 1u << FEW | 3, 1u << FEW | 9};
+            job.skips = turn % 5 == 1 ? kSkips[turn / 5 % 3] : 0;
             job.alone = turn % 4 < 2;
             train_and_check(&job);
         }
