@@ -100,24 +100,14 @@ Status StageLinks::receive(const StageMessage& message, char* data, std::uint32_
     if (message.bytes > 0) std::memcpy(data, there, message.bytes);
     return release(message);
   }
-  char* const begin = data - kHeaderBytes;
-  MessageArguments arguments;
-  arguments.kind = OperationKind::receive;
-  arguments.data = begin;
-  arguments.count = kHeaderBytes + message.bytes;
-  arguments.dtype = TRIREME_DTYPE_BYTES;
-  arguments.peer = static_cast<std::int32_t>(from);
-  arguments.tag = tag_of(message);
-  arguments.fit = Message::Fit::up_to;
-  arguments.owner = owner_;
   MetMessage met;
   TRIREME_FAILPOINT("pipeline", "before_receive");
   const std::uint64_t started = now_ns();
-  Status status = link_.communicator->run_message(arguments, link_.timeout_ns, &met);
+  Status status = meet(message, data, from, &met);
   link_.exposed_ns += now_ns() - started;
   if (!status.ok()) return explain(std::move(status), message, waiting_for(from));
   SentHeader sent;
-  std::memcpy(&sent, begin, sizeof sent);
+  std::memcpy(&sent, data - kHeaderBytes, sizeof sent);
   const char* instead = nullptr;
   if (met.count < kHeaderBytes) {
     instead = "less than a header";
@@ -127,6 +117,64 @@ Status StageLinks::receive(const StageMessage& message, char* data, std::uint32_
     instead = "a header of other bytes";
   }
   return compare(sent.header, message, from, instead, news);
+}
+
+MessageArguments StageLinks::receive_arguments(const StageMessage& message, char* data,
+                                               std::uint32_t from) const {
+  MessageArguments arguments;
+  arguments.kind = OperationKind::receive;
+  arguments.data = data - kHeaderBytes;
+  arguments.count = kHeaderBytes + message.bytes;
+  arguments.dtype = TRIREME_DTYPE_BYTES;
+  arguments.peer = static_cast<std::int32_t>(from);
+  arguments.tag = tag_of(message);
+  arguments.fit = Message::Fit::up_to;
+  arguments.owner = owner_;
+  return arguments;
+}
+
+// It has no deadline of its own: its receiver does not wait yet.
+Status StageLinks::post(const StageMessage& message, char* data, std::uint32_t from) {
+  Status started = link_.communicator->start_message(receive_arguments(message, data, from),
+                                                     Deadline::at(UINT64_MAX), &posted_[data]);
+  return started.ok() ? started : explain(std::move(started), message, "receiving ");
+}
+
+Status StageLinks::meet(const StageMessage& message, char* data, std::uint32_t from,
+                        MetMessage* met) {
+  const auto found = posted_.find(data);
+  if (found != posted_.end()) {
+    const std::shared_ptr<Request> request = found->second;
+    const Status waited = request->wait(link_.deadline());
+    if (!waited.ok() && !request->done()) return find_blame(message, data, from, met);
+    posted_.erase(found);
+    static_cast<void>(request->met(met));
+    return request->result();
+  }
+  return link_.communicator->run_message(receive_arguments(message, data, from), link_.timeout_ns,
+                                         met);
+}
+
+// The deadline has passed. A wait for one message finds the rank to blame, so posted receives are
+// withdrawn before it. Those whose messages have begun to come stay.
+Status StageLinks::find_blame(const StageMessage& message, char* data, std::uint32_t from,
+                              MetMessage* met) {
+  for (auto next = posted_.begin(); next != posted_.end();) {
+    next = next->second->cancel().ok() ? posted_.erase(next) : std::next(next);
+  }
+  if (const auto found = posted_.find(data); found != posted_.end()) {
+    Status status = link_.wait(*found->second);
+    static_cast<void>(found->second->met(met));
+    posted_.erase(found);
+    return status;
+  }
+  Status late =
+      link_.communicator->run_message(receive_arguments(message, data, from), kMillisecond, met);
+  if (late.code() != TRIREME_ERROR_TIMEOUT || late.details() == nullptr) return late;
+  return Status::failure(
+             TRIREME_ERROR_TIMEOUT,
+             "no message within " + std::to_string(link_.timeout_ns / kMillisecond) + " ms")
+      .with_details(*late.details());
 }
 
 Status StageLinks::receive_in_place(const StageMessage& message, std::uint32_t from,
@@ -166,6 +214,15 @@ Status StageLinks::finish(const Sending& sending) {
   if (status.ok()) return status;
   return explain(std::move(status), sending.message,
                  "rank " + std::to_string(sending.to) + " has not taken ");
+}
+
+bool StageLinks::is_free(const char* begin, std::uint64_t bytes) const {
+  auto next = sending_.upper_bound(begin);
+  if (next != sending_.begin() && std::prev(next)->second.end > begin) --next;
+  for (; next != sending_.end() && next->first < begin + bytes; ++next) {
+    if (!next->second.request->done()) return false;
+  }
+  return true;
 }
 
 Status StageLinks::claim(const char* begin, std::uint64_t bytes) {

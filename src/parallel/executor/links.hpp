@@ -37,6 +37,10 @@ class StageLinks {
 
   // Starts to send. `data`, and a header in front of it, stay as they are until claim().
   Status send(const StageMessage& message, const StageNews& news, char* data, std::uint32_t to);
+  // Begins to receive, before receive() is called with the same arguments. Without shared memory
+  // alone. Both places, of the header and of the data, are free.
+  Status post(const StageMessage& message, char* data, std::uint32_t from);
+  std::size_t posted() const { return posted_.size(); }
   // Into `data`; a header comes in front of it.
   Status receive(const StageMessage& message, char* data, std::uint32_t from, StageNews* news);
   // Where ranks share memory: *data points to the sender's until release(). It is null if that has
@@ -44,6 +48,8 @@ class StageLinks {
   Status receive_in_place(const StageMessage& message, std::uint32_t from, StageNews* news,
                           const char** data);
   Status release(const StageMessage& message) { return mail_->take(message); }
+  // Whether no message is read from these bytes. It does not wait.
+  bool is_free(const char* begin, std::uint64_t bytes) const;
   // Waits until no message is read from these bytes.
   Status claim(const char* begin, std::uint64_t bytes);
   // Waits for all messages.
@@ -52,6 +58,7 @@ class StageLinks {
   void drop() {
     sending_.clear();
     empty_.clear();
+    posted_.clear();
   }
 
  private:
@@ -64,6 +71,11 @@ class StageLinks {
 
   Status start(const StageHeader& header, const StageMessage& message, char* begin,
                std::uint32_t to, std::shared_ptr<Request>* request);
+  MessageArguments receive_arguments(const StageMessage& message, char* data,
+                                     std::uint32_t from) const;
+  // Waits for the message, whether it is posted or not.
+  Status meet(const StageMessage& message, char* data, std::uint32_t from, MetMessage* met);
+  Status find_blame(const StageMessage& message, char* data, std::uint32_t from, MetMessage* met);
   Status finish(const Sending& sending);
   // `instead`: what has come, if that is no header.
   Status compare(const StageHeader& header, const StageMessage& message, std::uint32_t from,
@@ -77,8 +89,9 @@ class StageLinks {
   std::shared_ptr<const void> owner_;
   StageMail* mail_ = nullptr;
   std::uint64_t hash_ = 0;
-  std::map<const char*, Sending> sending_;  // by the first byte
-  std::vector<Sending> empty_;              // without data
+  std::map<const char*, Sending> sending_;                  // by the first byte
+  std::vector<Sending> empty_;                              // without data
+  std::map<const char*, std::shared_ptr<Request>> posted_;  // by where the data come
 };
 
 }  // namespace trireme::parallel

@@ -72,7 +72,9 @@ Status PipelineTrainer::pass(void* batch, bool trains, double* out_loss) {
 }
 
 Status PipelineTrainer::run_actions() {
-  for (const Action& action : plan_.actions) {
+  for (std::uint64_t number = 0; number < plan_.actions.size(); ++number) {
+    TRIREME_RETURN_IF_ERROR(places_.post_receives(number));
+    const Action& action = plan_.actions[number];
     const trireme_pipeline_kind kind = action.kind;
     const bool of_forward = kind == TRIREME_PIPELINE_KIND_F ||
                             kind == TRIREME_PIPELINE_KIND_SEND_F ||

@@ -3,6 +3,11 @@
 #include <utility>
 
 namespace trireme::parallel {
+namespace {
+
+constexpr std::size_t kMostPosted = 8;
+
+}  // namespace
 
 std::uint64_t StagePlaces::mail_bytes() const {
   return has_one_memory() ? StageMail::planned_bytes(schedule_, link_.rank()) : 0;
@@ -24,6 +29,7 @@ Status StagePlaces::use(std::shared_ptr<Memory> arena, std::uint64_t mail,
 void StagePlaces::begin_pass(const Pass& pass) {
   pass_ = pass;
   links_.begin_pass();
+  next_receive_ = 0;
   in_place_.assign(in_place_.size(), {});
 }
 
@@ -99,9 +105,35 @@ Status StagePlaces::receive(const Cell& to, StageDirection direction, StageNews*
     return links_.receive_in_place(message, from, news,
                                    forward ? &here.input : &here.output_gradient);
   }
-  char* const data =
-      forward ? to.activations + to.layout->input : to.gradients + to.layout->gradient;
-  return links_.receive(message, data, from, news);
+  return links_.receive(message, place_of(to, direction), from, news);
+}
+
+char* StagePlaces::place_of(const Cell& to, StageDirection direction) const {
+  return direction == StageDirection::forward ? to.activations + to.layout->input
+                                              : to.gradients + to.layout->gradient;
+}
+
+Status StagePlaces::post_receives(std::uint64_t before) {
+  if (mail_ != nullptr) return Status::success();
+  for (; next_receive_ < plan_.receives.size(); ++next_receive_) {
+    const ExecutorPlan::Receive& receive = plan_.receives[next_receive_];
+    if (receive.action < before) continue;
+    // Messages of a stage meet their receives in order. So none is posted before one that is not.
+    const bool may_come = receive.action > before && receive.earliest <= before;
+    if (!may_come || links_.posted() >= kMostPosted) break;
+    const pipeline::Action& action = plan_.actions[receive.action];
+    const bool forward = action.kind == TRIREME_PIPELINE_KIND_RECV_F;
+    const auto direction = forward ? StageDirection::forward : StageDirection::backward;
+    const Cell to = cell(action.stage, action.micro_batch);
+    if (!to.present || !(forward || pass_.trains)) continue;
+    const bool is_free = forward ? links_.is_free(to.activations, to.layout->bytes)
+                                 : links_.is_free(to.gradients, to.layout->gradient_bytes);
+    if (!is_free) break;
+    const StageMessage message = received(to, direction);
+    TRIREME_RETURN_IF_ERROR(
+        links_.post(message, place_of(to, direction), schedule_.rank_of[message.stage]));
+  }
+  return Status::success();
 }
 
 Status StagePlaces::send(const Cell& from, StageDirection direction, const StageNews& news) {

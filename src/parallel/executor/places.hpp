@@ -47,6 +47,8 @@ class StagePlaces {
   Status meet() { return mail_ == nullptr ? Status::success() : mail_->meet(); }
 
   void begin_pass(const Pass& pass);
+  // Begins receives whose memory is free before this action, of those that come after it.
+  Status post_receives(std::uint64_t before);
   Status drain() { return links_.drain(); }
   void drop() { links_.drop(); }
 
@@ -70,6 +72,7 @@ class StagePlaces {
   char* sent_gradient(const Cell& cell) const;
   StageMessage message_of(StageDirection direction, std::uint32_t sender, std::uint32_t micro_batch,
                           std::uint64_t bytes) const;
+  char* place_of(const Cell& to, StageDirection direction) const;
   StageMessage received(const Cell& to, StageDirection direction) const;
 
   const pipeline::Schedule& schedule_;
@@ -79,6 +82,7 @@ class StagePlaces {
   std::unique_ptr<StageMail> mail_;  // null: ranks do not share memory
   StageLinks links_{link_};
   Pass pass_;
+  std::size_t next_receive_ = 0;   // of the plan, that may be posted
   std::vector<InPlace> in_place_;  // by index of the plan
 };
 

@@ -1,6 +1,7 @@
 #include "parallel/executor/plan.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "parallel/executor/gradient_order.hpp"
@@ -25,6 +26,45 @@ std::uint64_t FirstFit::take(std::uint64_t bytes) {
 }
 
 namespace {
+
+// When each byte was given back last.
+class GivenBack {
+ public:
+  // `moment` is later than those before.
+  void note(std::uint64_t begin, std::uint64_t end, std::uint64_t moment) {
+    if (begin == end) return;
+    cut(begin);
+    cut(end);
+    pieces_.erase(pieces_.lower_bound(begin), pieces_.lower_bound(end));
+    pieces_[begin] = {end, moment};
+  }
+  // Of the bytes in between; 0 if none of them was given back.
+  std::uint64_t latest(std::uint64_t begin, std::uint64_t end) {
+    cut(begin);
+    std::uint64_t moment = 0;
+    for (auto next = pieces_.lower_bound(begin); next != pieces_.end() && next->first < end;
+         ++next) {
+      moment = std::max(moment, next->second.moment);
+    }
+    return moment;
+  }
+
+ private:
+  struct Piece {
+    std::uint64_t end = 0, moment = 0;
+  };
+
+  void cut(std::uint64_t at) {
+    const auto after = pieces_.lower_bound(at);
+    if (after == pieces_.begin()) return;
+    Piece& piece = std::prev(after)->second;
+    if (piece.end <= at) return;
+    pieces_[at] = piece;
+    piece.end = at;
+  }
+
+  std::map<std::uint64_t, Piece> pieces_{};  // by begin
+};
 
 StageLayout lay_out(const StageShape& shape, const std::vector<strategies::LayerBytes>& layers,
                     std::uint64_t header_bytes) {
@@ -137,7 +177,10 @@ class Planner final : public GradientWay {
   }
 
   void run() {
-    for (const Action& action : plan_.actions) visit(action);
+    for (const Action& action : plan_.actions) {
+      visit(action);
+      ++moment_;
+    }
     plan_.slots = slots_.most();
     plan_.parked_bytes = parked_.most();
   }
@@ -164,6 +207,11 @@ class Planner final : public GradientWay {
     const ExecutorPlan::Place& place = plan_.places[cell(stage, micro_batch)];
     if (layout.bytes > 0) slots_.give_back(place.activations);
     if (layout.gradient_bytes > 0) slots_.give_back(place.gradients);
+    given_back_.note(place.activations, place.activations + layout.bytes, moment_ + 1);
+    given_back_.note(place.gradients, place.gradients + layout.gradient_bytes, moment_ + 1);
+  }
+  void note_receive(std::uint64_t place, std::uint64_t bytes) {
+    plan_.receives.push_back({moment_, given_back_.latest(place, place + bytes)});
   }
   void produce(std::uint32_t stage, std::uint32_t micro_batch, bool of_split, bool of_others) {
     const StageShape& shape = plan_.stages[plan_.local[stage]];
@@ -176,12 +224,18 @@ class Planner final : public GradientWay {
   void visit(const Action& action) {
     const std::uint32_t s = action.stage, m = action.micro_batch;
     switch (action.kind) {
-      case TRIREME_PIPELINE_KIND_RECV_F: take_activations(s, m); break;
+      case TRIREME_PIPELINE_KIND_RECV_F:
+        take_activations(s, m);
+        note_receive(plan_.place(s, m).activations, plan_.layouts[plan_.local[s]].bytes);
+        break;
       case TRIREME_PIPELINE_KIND_F:
         take_activations(s, m);
         if (s + 1 < schedule_.stages() && !schedule_.crosses(s)) take_activations(s + 1, m);
         break;
-      case TRIREME_PIPELINE_KIND_RECV_B: take_gradients(s, m); break;
+      case TRIREME_PIPELINE_KIND_RECV_B:
+        take_gradients(s, m);
+        note_receive(plan_.place(s, m).gradients, plan_.layouts[plan_.local[s]].gradient_bytes);
+        break;
       case TRIREME_PIPELINE_KIND_I:
       case TRIREME_PIPELINE_KIND_B: {
         take_gradients(s, m);
@@ -218,6 +272,8 @@ class Planner final : public GradientWay {
   std::vector<Taken> taken_;
   std::vector<std::uint32_t> sent_;  // by stage: gradients of its input
   FirstFit slots_{}, parked_{};
+  GivenBack given_back_{};    // of slots
+  std::uint64_t moment_ = 0;  // the number of the action
 };
 
 }  // namespace

@@ -58,11 +58,17 @@ struct ExecutorPlan {
     std::uint32_t sent = 0;  // which of the sent places the gradient of the input takes
   };
 
+  // A receive by message. It may begin once the actions before `earliest` are over.
+  struct Receive {
+    std::uint64_t action = 0, earliest = 0;  // numbers in `actions`
+  };
+
   std::vector<StageShape> stages{};  // of this rank
   std::vector<StageLayout> layouts{};
   std::vector<std::uint32_t> local{};  // by stage of the schedule: its number here
   std::vector<pipeline::Action> actions{};
-  std::vector<Place> places{};  // by stage of this rank, then by micro-batch
+  std::vector<Place> places{};      // by stage of this rank, then by micro-batch
+  std::vector<Receive> receives{};  // in the order of the actions
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> parked{};  // gradients
   std::uint32_t micro_batches = 0;
   std::uint64_t header_bytes = kHeaderBytes;  // in front of what is sent
