@@ -172,18 +172,17 @@ Status DeviceMoves::move_in(const Operands& operands, Slot& slot, Deadline deadl
   return devices::finish(*slot.moved, deadline);
 }
 
-Status DeviceMoves::move_out(const Operands& operands, devices::Stream& caller, Slot& slot,
-                             Deadline deadline) {
+Status DeviceMoves::move_out(const Operands& operands, Slot& slot, Deadline deadline) {
   if (operands.receive_bytes == 0) return Status::success();
   const auto* const from = static_cast<const char*>(slot.pinned->data()) + operands.receive_at();
   TRIREME_RETURN_IF_ERROR(slot.stream->copy(operands.receive, from, operands.receive_bytes));
   TRIREME_RETURN_IF_ERROR(slot.stream->record(*slot.moved));
-  TRIREME_RETURN_IF_ERROR(caller.wait(*slot.moved));
+  // The host has seen it done: later work in any stream follows.
   return devices::finish(*slot.moved, deadline);
 }
 
 Status DeviceMoves::run_in(Slot& slot, Communicator& communicator, const PlainOperation& operation,
-                           const Operands& operands, devices::Stream& caller, Deadline deadline) {
+                           const Operands& operands, Deadline deadline) {
   Status status = move_in(operands, slot, deadline);
   if (!status.ok()) return fail(communicator, slot, status);
   PlainOperation host = operation;
@@ -193,7 +192,7 @@ Status DeviceMoves::run_in(Slot& slot, Communicator& communicator, const PlainOp
   // At least a nanosecond: 0 would only ask whether the peers are there.
   const std::uint64_t rest = std::max<std::uint64_t>(1, deadline.remaining_ns());
   TRIREME_RETURN_IF_ERROR(communicator.run_plain(host, rest));
-  status = move_out(operands, caller, slot, deadline);
+  status = move_out(operands, slot, deadline);
   return status.ok() ? status : fail(communicator, slot, status);
 }
 
@@ -212,7 +211,7 @@ Status DeviceMoves::run(Communicator& communicator, const PlainOperation& operat
   TRIREME_RETURN_IF_ERROR(take(operands.bytes(), &slot));
   // If the driver refuses this one, as in a capture that has begun since, nothing is queued.
   TRIREME_RETURN_IF_ERROR(caller->record(*slot.before));
-  const Status status = run_in(slot, communicator, operation, operands, *caller, deadline);
+  const Status status = run_in(slot, communicator, operation, operands, deadline);
   if (slot.stream != nullptr) {
     const std::lock_guard lock(mutex_);
     free_.push_back(std::move(slot));

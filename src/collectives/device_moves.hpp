@@ -50,9 +50,9 @@ class DeviceMoves {
   Status check(const char* what, const void* data, std::uint64_t bytes) const;
   Status take(std::uint64_t bytes, Slot* out);
   Status move_in(const Operands& operands, Slot& slot, Deadline deadline);
-  Status move_out(const Operands& operands, devices::Stream& caller, Slot& slot, Deadline deadline);
+  Status move_out(const Operands& operands, Slot& slot, Deadline deadline);
   Status run_in(Slot& slot, Communicator& communicator, const PlainOperation& operation,
-                const Operands& operands, devices::Stream& caller, Deadline deadline);
+                const Operands& operands, Deadline deadline);
   Status fail(Communicator& communicator, Slot& slot, const Status& why);
 
   const std::shared_ptr<devices::Device> device_;

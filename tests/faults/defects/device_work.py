@@ -43,7 +43,7 @@ DEFECTS = [
     ("device work: a wait for a device has no end", "src/devices/device.cpp",
      "if (deadline.passed()) {", "if (false) {", TEST),
     ("device work: arguments of another kernel are launched", OPEN,
-     "if (kernel >= kernels::device::kKernelCount ||\n"
-     "      bytes != kernels::device::kKernels[kernel].bytes) {",
+     "if (kernel >= kernels::device::kKernelCount || "
+     "bytes != kernels::device::kKernels[kernel].bytes) {",
      "if (kernel >= kernels::device::kKernelCount) {", TEST),
 ]
