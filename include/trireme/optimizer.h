@@ -103,8 +103,6 @@
  * TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING, and without masters, p of bf16 is rounded by chance.
  * The part that is cut off is the probability of rounding away from 0. On average, small steps are
  * not lost.
- * - The draw for an element depends only on rounding_seed, step t, the name of the parameter,
- *   and the number of the element in it. So the bits are as reproducible as without.
  * - The draw for an element depends only on rounding_seed, step t, the 64-bit FNV-1a hash of the
  *   parameter's name, and the element's number in it. So the bits are as reproducible as without.
  * - inf and NaN stay. Beyond the range of bf16, p becomes inf, as with rounding to nearest.

@@ -264,7 +264,7 @@ Status Buffers::map_peer(int peer, std::uint64_t key, std::uint64_t bytes, Deadl
   std::byte* data = nullptr;
   std::shared_ptr<void> mapping;
   TRIREME_RETURN_IF_ERROR(
-      resolve(peer, location, bytes, {"one copy of a model", 0}, deadline, &data, &mapping));
+      resolve(peer, location, bytes, {"memory that others read", 0}, deadline, &data, &mapping));
   *out = std::make_shared<MappedBuffer>(data, bytes, std::move(mapping));
   return Status::success();
 }

@@ -22,7 +22,8 @@ namespace trireme::parallel {
 class StageMail {
  public:
   struct Cell {
-    // Twice the number of the last pass that has come so far, and one more once it has.
+    // In pass p: 2 p + 1 once it has come; 2 p if the rank that waits for it sleeps; else the word
+    // of an earlier pass.
     std::atomic<std::uint64_t> sent{0};
     std::atomic<std::uint64_t> taken{0};
     std::uint64_t place = 0;  // of the data, from the beginning of the memory
