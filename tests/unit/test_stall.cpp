@@ -140,7 +140,7 @@ void a_buffer_of_a_peer_is_waited_for(void**) {
   assert_non_null(data);
   std::shared_ptr<Memory> memory;
   expect_told(
-      "rank 0 of \"slow\": rank 1 has not handed over its buffer for one copy of a model for ",
+      "rank 0 of \"slow\": rank 1 has not handed over its buffer for memory that others read for ",
       [&] { status = buffers->map_peer(1, 6, kBytes, Deadline::after(kLong), &memory); },
       [&] { add(6); });
   assert_int_equal(status.code(), TRIREME_OK);
