@@ -174,14 +174,15 @@ typedef struct trireme_rebalance_report {
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  On this rank or another: no live communicator or optimizer.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  On this rank or another: from and to are the same, a
- *                 pointer is NULL, or an option is out of range. Or they differ in whether they
- *                 have a loss scale, TRIREME_UNUSED_SKIP or groups of parameters.
+ *                 pointer is NULL, or an option is out of range. Or they differ in
+ *                 the rule, its flags, masters or groups of parameters, or in whether they have a
+ *                 loss scale or TRIREME_UNUSED_SKIP.
  * @retval TRIREME_ERROR_INVALID_STATE  On this rank or another: a step of one of them is under way,
  *                 or a unit of `to` is or was gathered. Or called from inside a callback.
  * @retval TRIREME_ERROR_MISMATCH  On all ranks: they gave other cuts or buffer_bytes, or their old
- *                 optimizers have other counters. Or an element of a parameter, or of its state,
- *                 lies on no rank of one layout, or on two. Or a parameter has another shape or
- *                 type. The message names it, and ranks of `communicator`.
+ *                 optimizers have other counters, rules or groups. Or an element of a parameter, or
+ *                 of its state, lies on no rank of one layout, or on two. Or a parameter has
+ * another shape, type or group. The message names it, and ranks of `communicator`.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out on a rank.
  * @retval TRIREME_ERROR_SYSTEM  A rank could not make a mapping or socket. Or its file of state or

@@ -37,6 +37,7 @@ class Optimizer final : public UpdateSink {
   // The boundary has read `options`; null means none.
   Status set_schedule(const optimizers::ScheduleOptions* options);
   double learning_rate() const { return settings_.learning_rate; }
+  const optimizers::Settings& settings() const { return settings_; }
   Status next_rate(double* out) override;
   std::uint64_t step_count() const { return steps_; }
   void take_rate(double rate) override;

@@ -314,15 +314,35 @@ Status read_settings(const Options& options, Settings* out) {
   return Status::success();
 }
 
-std::vector<std::pair<std::string, std::string>> describe(const Settings& settings) {
-  const kernels::UpdateRule& rule = settings.rule;
-  const RuleTraits& traits = kernels::rule_traits(rule.kind);
+namespace {
+
+std::vector<std::pair<std::string, std::string>> describe_rule(const Settings& settings) {
+  const RuleTraits& traits = kernels::rule_traits(settings.rule.kind);
   // The kind comes first: numbers of different rules are not compared.
   std::vector<std::pair<std::string, std::string>> facts = {{"options.kind", traits.name}};
   for (const RuleFlag& flag : traits.flags) {
-    facts.emplace_back(flag.name, (rule.flags & flag.bit) != 0 ? "on" : "off");
+    facts.emplace_back(flag.name, (settings.rule.flags & flag.bit) != 0 ? "on" : "off");
   }
   facts.emplace_back("options.rule.state_count", std::to_string(settings.states));
+  return facts;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> describe_state(const Settings& settings) {
+  std::vector<std::pair<std::string, std::string>> facts = describe_rule(settings);
+  facts.emplace_back("master_weights", settings.master_weights ? "on" : "off");
+  facts.emplace_back("options.group_count", std::to_string(settings.groups));
+  for (std::size_t group = 0; group < settings.groups; ++group) {
+    facts.emplace_back(of_group(group, "flags"), std::to_string(settings.group_flags[group]));
+  }
+  return facts;
+}
+
+std::vector<std::pair<std::string, std::string>> describe(const Settings& settings) {
+  const kernels::UpdateRule& rule = settings.rule;
+  const RuleTraits& traits = kernels::rule_traits(rule.kind);
+  std::vector<std::pair<std::string, std::string>> facts = describe_rule(settings);
   facts.emplace_back("options.learning_rate", text_of(settings.learning_rate));
   facts.emplace_back("options.weight_decay", text_of(rule.weight_decay));
   for (const RuleNumber& number : traits.numbers) {

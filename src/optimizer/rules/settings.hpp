@@ -67,5 +67,7 @@ Status check_rate_factor(double factor, double learning_rate);
 
 // Names and values of all settings that must be equal on all ranks.
 std::vector<std::pair<std::string, std::string>> describe(const Settings& settings);
+// Those of them that say what each vector of the state means.
+std::vector<std::pair<std::string, std::string>> describe_state(const Settings& settings);
 
 }  // namespace trireme::optimizers

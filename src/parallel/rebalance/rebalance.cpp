@@ -40,9 +40,11 @@ StateList list_of(Optimizer& optimizer, const std::vector<std::uint64_t>& parame
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const sharding::Parameter& each = parameters[i];
     const std::uint64_t steps = parameter_steps.empty() ? 0 : parameter_steps[i];
-    list.parameters.push_back(
-        {each.name, dtype_name(each.dtype) + (" of shape " + sharding::shape_text(each.shape)),
-         steps});
+    list.parameters.push_back({each.name,
+                               dtype_name(each.dtype) +
+                                   (" of shape " + sharding::shape_text(each.shape)) +
+                                   " in group " + std::to_string(each.parameter_group),
+                               steps});
   }
   for (std::uint64_t i = 0; i < optimizer.ranges().count(); ++i) {
     trireme_state_range range = TRIREME_STATE_RANGE_INIT;
@@ -142,6 +144,14 @@ Status Rebalance::check() const {
   if (fresh.gradients().step_under_way()) return invalid_state("a step of to is under way");
   TRIREME_RETURN_IF_ERROR(fresh.check_released("a training is moved to it"));
   TRIREME_RETURN_IF_ERROR(to_->ranges().check_no_copies());
+  const auto had = optimizers::describe_state(from_->settings());
+  const auto has = optimizers::describe_state(to_->settings());
+  for (std::size_t i = 0; i < std::min(had.size(), has.size()); ++i) {
+    // The kind comes first, so the names before a difference are the same.
+    if (had[i] == has[i]) continue;
+    return invalid_argument("the state of to means something else: " + has[i].first + " is " +
+                            has[i].second + " there, and " + had[i].second + " in from");
+  }
   CountedState before, after;
   TRIREME_RETURN_IF_ERROR(read_counters(*from_, &before));
   TRIREME_RETURN_IF_ERROR(read_counters(*to_, &after));
@@ -183,6 +193,9 @@ std::vector<sharding::Fact> Rebalance::facts() const {
       {"the number of steps since the scale changed", std::to_string(counters.clean_steps)},
       {"the number of overflows since the scale grew", std::to_string(counters.overflows)},
       {"the number of skipped steps", std::to_string(counters.skipped_steps)}};
+  for (auto& [name, value] : optimizers::describe_state(from_->settings())) {
+    facts.push_back({std::move(name), std::move(value)});
+  }
   for (std::size_t i = 0; i < counted_.group_rate_factors.size(); ++i) {
     facts.push_back(
         {"the rate factor of group " + std::to_string(i), text_of(counted_.group_rate_factors[i])});
@@ -237,7 +250,9 @@ Status Rebalance::exchange_tables(std::vector<StateTable>* out) {
   TRIREME_RETURN_IF_ERROR(link_.run(std::move(texts)));
   out->resize(ranks);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    TRIREME_RETURN_IF_ERROR(tell(read_table(all + first[rank], lengths[rank], &(*out)[rank])));
+    // Peers can write to that memory: what this rank has comes from itself.
+    const char* const table = rank == link_.rank() ? own.data() : all + first[rank];
+    TRIREME_RETURN_IF_ERROR(tell(read_table(table, lengths[rank], &(*out)[rank])));
   }
   return Status::success();
 }
