@@ -99,8 +99,10 @@ static void capabilities_say_what_has_a_meaning(void **state) {
     assert_int_equal(trireme_capability(&query), TRIREME_ERROR_UNSUPPORTED);
     assert_non_null(strstr(trireme_last_error(), "nccl"));
     query.backend = NULL;
+    setenv("TRIREME_CUDA_DRIVER", "/nowhere/libcuda.so.1", 1); /* a machine may have devices */
     query.device = TRIREME_DEVICE_CUDA;
     assert_int_equal(trireme_capability(&query), TRIREME_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(trireme_last_error(), "CUDA"));
     query.device = 5;
     assert_int_equal(trireme_capability(&query), TRIREME_ERROR_INVALID_ARGUMENT);
     query.device = 0;
