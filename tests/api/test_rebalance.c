@@ -185,6 +185,7 @@ enum fault {
     UNDER_WAY,
     OTHER_STEPS,
     NEW_LOSS_SCALE,
+    OTHER_RULE,
     FAILS_TO_ALLOCATE,
     FAILS_TO_SEND,
     FAILS_TO_RECEIVE,
@@ -213,6 +214,7 @@ static const struct {
     [UNDER_WAY] = {TRIREME_ERROR_INVALID_STATE, TRIREME_ERROR_INVALID_STATE, NULL},
     [OTHER_STEPS] = {TRIREME_ERROR_MISMATCH, TRIREME_ERROR_MISMATCH, NULL},
     [NEW_LOSS_SCALE] = {TRIREME_ERROR_INVALID_ARGUMENT, TRIREME_ERROR_INVALID_ARGUMENT, NULL},
+    [OTHER_RULE] = {TRIREME_ERROR_INVALID_ARGUMENT, TRIREME_ERROR_INVALID_ARGUMENT, NULL},
     [FAILS_TO_ALLOCATE] = {0, 0, "rebalance.before_allocate=fail@1"},
     [FAILS_TO_SEND] = {0, 0, "rebalance.before_send=fail@2"},
     [FAILS_TO_RECEIVE] = {0, 0, "rebalance.before_receive=fail@1"},
@@ -251,6 +253,9 @@ static void move_fails(struct rank *r, struct rank *next, trireme_communicator *
         if (fault == DOUBLE_LAYER) {
             EXPECT(v, strstr(trireme_last_error(), " and on rank ") != NULL);
         }
+        if (fault == OTHER_RULE) {
+            EXPECT(v, strstr(trireme_last_error(), "options.kind is") != NULL);
+        }
         if (fault == OTHER_CUTS) EXPECT(v, strstr(trireme_last_error(), "options.cuts") != NULL);
     }
     if (v->text[0] != 0) {
@@ -284,8 +289,9 @@ static void train_after_a_fault(trireme_communicator *all, int number, void *con
         }
     }
     struct job other = *job;
-    other.loss_scale = 1024;
-    if (fault == NEW_LOSS_SCALE) next->job = &other;
+    other.loss_scale = fault == NEW_LOSS_SCALE ? 1024 : job->loss_scale;
+    other.other_rule = fault == OTHER_RULE; /* it has as many vectors */
+    if (fault == NEW_LOSS_SCALE || fault == OTHER_RULE) next->job = &other;
     make_rank(next, all);
     next->job = job;
     if (fault == GATHERED) EXPECT_STATUS(v, TRIREME_OK, trireme_model_gather_unit(next->model, 0));
