@@ -113,7 +113,7 @@ trireme_status trireme_optimizer_get_learning_rate(const trireme_optimizer* opti
                                                    double* out_learning_rate) {
   return with_optimizer(__func__, optimizer, [&](Optimizer& found) -> Status {
     TRIREME_RETURN_IF_ERROR(api::require(out_learning_rate, "out_learning_rate"));
-    *out_learning_rate = found.learning_rate();
+    *out_learning_rate = found.settings().learning_rate;
     return Status::success();
   });
 }

@@ -36,7 +36,6 @@ class Optimizer final : public UpdateSink {
   Status set_group_rate_factor(std::uint64_t group, double factor);
   // The boundary has read `options`; null means none.
   Status set_schedule(const optimizers::ScheduleOptions* options);
-  double learning_rate() const { return settings_.learning_rate; }
   const optimizers::Settings& settings() const { return settings_; }
   Status next_rate(double* out) override;
   std::uint64_t step_count() const { return steps_; }

@@ -124,9 +124,9 @@ static void find_part(const struct job *job, int parameter, int tensor, struct p
     }
 }
 
-/* In step 1 models may skip their parts: of a matrix in `skips` the one that holds its first
- * element, of the other large matrices the one that holds the last. So two models skip different
- * matrices of one round. */
+/* In step 1 models may skip parts. The model that holds the first element of a matrix skips it if
+ * the matrix has a bit in `skips`. Of another large matrix the model with the last element skips
+ * it. So two models skip different matrices of one round. */
 static bool is_skipped(const struct job *job, int parameter, const struct part *part, int step) {
     if (job->skips == 0 || step != 1 || part->count == 0) return false;
     if (parameter != FEW && parameter >= LARGE) return false;
