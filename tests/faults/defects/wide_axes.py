@@ -11,7 +11,11 @@ DEFECTS = [
      "  const auto rows = static_cast<double>(matrix.rows);\n",
      "  const auto rows = static_cast<double>(matrix.elements / matrix.columns);\n", PARTS),
     ("wide axes: a model that skips its part does not come", MUON,
-     "    if (skipped && matrix.rank == me && matrix.is_part()) {\n", "    if (false) {\n", PARTS),
+     "      TRIREME_RETURN_IF_ERROR(orthogonalise(matrix, nullptr));\n", "", PARTS),
+    ("wide axes: a skipped part is gathered before the exchange", MUON,
+     "  if (members.empty()) return gather_skipped();\n",
+     "  TRIREME_RETURN_IF_ERROR(gather_skipped());\n  skipped.clear();\n"
+     "  if (members.empty()) return Status::success();\n", PARTS),
     ("wide axes: a model without a matrix of others is not told", "src/optimizer/optimizer.cpp",
      "      facts.insert(facts.end(), parts.begin(), parts.end());\n", "", PARTS),
     ("wide axes: MUON's memory of whole matrices is not planned", PLAN,
