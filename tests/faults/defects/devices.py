@@ -32,7 +32,8 @@ DEFECTS = [
      "  const Status released =\n"
      "      driver.check(\"cuDevicePrimaryCtxRelease\", "
      "driver.DevicePrimaryCtxRelease(device));", TEST),
-    ("devices: one number too many", PLUGIN, "index < 0 || index >= count",
+    ("devices: one number too many", "src/devices/cuda/plugin/find.cpp",
+     "index < 0 || index >= count",
      "index < 0 || index > count", TEST),
     ("devices: locked memory is a device's", PLUGIN,
      "owner.type == kDeviceMemory ? TRIREME_MEMORY_KIND_DEVICE",
