@@ -5,8 +5,8 @@
 
 namespace deep {
 
+using wide::begin_of;
 using wide::check;
-using wide::kContext;
 using wide::kFrozenHidden;
 using wide::kHeads;
 using wide::kHeadWidth;
@@ -163,7 +163,7 @@ Matrix attention_of(const Matrix& q, const Matrix& kv) {
     for (std::uint64_t i = 0; i < kQueries; i += kHeadWidth) {
       const std::uint64_t kv_at = i / kHeadWidth / (kHeads / kKvHeads) * kHeadWidth;
       double sum = 0;
-      for (std::uint64_t other = row - row % kContext; other <= row; ++other) {
+      for (std::uint64_t other = begin_of(row); other <= row; ++other) {
         double score = 0;
         for (std::uint64_t k = 0; k < kHeadWidth; ++k)
           score += q[row * kQueries + i + k] * kv[other * 2 * kHalf + kv_at + k];

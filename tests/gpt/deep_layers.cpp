@@ -7,8 +7,8 @@
 
 namespace deep {
 
+using wide::begin_of;
 using wide::check;
-using wide::kContext;
 using wide::kFrozenHidden;
 using wide::kHeads;
 using wide::kHeadWidth;
@@ -384,7 +384,7 @@ class Attention final : public Common<T> {
   std::vector<double> weights(std::uint64_t head, std::uint64_t row, const Kept& k) const {
     std::vector<double> made;
     double sum = 0;
-    for (std::uint64_t other = row - row % kContext; other <= row; ++other) {
+    for (std::uint64_t other = begin_of(row); other <= row; ++other) {
       double score = 0;
       for (std::uint64_t i = 0; i < kHeadWidth; ++i)
         score += double{k.q[row * width() + head * kHeadWidth + i]} * key(head, other, k)[i];
@@ -400,7 +400,7 @@ class Attention final : public Common<T> {
       for (std::uint64_t i = 0; i < kHeadWidth; ++i) {
         double sum = 0;
         for (std::size_t at = 0; at < made.size(); ++at)
-          sum += made[at] * value(head, row - row % kContext + at, k)[i];
+          sum += made[at] * value(head, begin_of(row) + at, k)[i];
         k.mixed[row * width() + head * kHeadWidth + i] = static_cast<float>(sum);
       }
     }
@@ -408,7 +408,7 @@ class Attention final : public Common<T> {
   void attend_backward(std::uint64_t head, const Kept& k, const std::vector<T>& dmixed) const {
     std::vector<double> sums(2 * kRows * kHeadWidth, 0);
     for (std::uint64_t row = 0; row < kRows; ++row) {
-      const std::uint64_t begin = row - row % kContext;
+      const std::uint64_t begin = begin_of(row);
       const std::vector<double> made = weights(head, row, k);
       std::vector<double> slopes(made.size(), 0), to_q(kHeadWidth, 0);
       double mean = 0;
