@@ -141,6 +141,7 @@ pub trait AttentionCore<T> {
 /// The arrays of a core. A row of `qkv` has the queries of all own heads, then their keys, then
 /// their values. A row of `mixed` is a third as long.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AttentionShape {
     /// Rows of the whole input.
     pub rows: usize,

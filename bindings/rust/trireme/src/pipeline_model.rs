@@ -57,6 +57,7 @@ impl PipelineConfig<'_> {
 
 /// Neighbouring layers that one rank has.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PipelineStage {
     /// Among the stages of all ranks.
     pub number: u32,
@@ -91,6 +92,7 @@ impl<B: ?Sized> fmt::Debug for PipelineLayer<'_, B> {
 
 /// A whole model as a list of layers. Each rank has the layers of its stages, and a [`Model`] of
 /// their parameters.
+#[non_exhaustive]
 pub struct PipelineParallelModel<'a, B: ?Sized> {
     /// The model of this rank's parameters, which is sealed.
     pub model: Model,

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Structs of public fields that a caller fills, most of them with `..` and defaults.
-const FILLED_BY_CALLERS: [&str; 42] = [
+const FILLED_BY_CALLERS: [&str; 46] = [
     "AttentionGradients",
     "AttentionInputs",
     "AttentionOptions",
+    "AttentionWeights",
     "Buckets",
     "CapabilityQuery",
     "Clipping",
@@ -28,11 +29,14 @@ const FILLED_BY_CALLERS: [&str; 42] = [
     "OperationOptions",
     "OptimizerCounters",
     "OptimizerOptions",
+    "ParallelAttentionOptions",
     "ParallelOptions",
     "Parameter",
     "ParameterGroup",
     "PartitionOptions",
+    "PipelineConfig",
     "PipelineCosts",
+    "PipelineLayer",
     "PipelineLimits",
     "PipelineOptions",
     "RandomPart",

@@ -256,10 +256,11 @@ fn two_stages(
     model: &mut Model,
     optimizer: &mut Optimizer,
 ) -> Trainer<Option<u32>> {
+    let schedule = schedule("zb-h1", 2);
     let options = TrainerOptions {
         pipeline: Some(TrainerPipeline {
             communicator: along,
-            schedule: &schedule("zb-h1", 2),
+            schedule: &schedule,
             cuts: &[0, 1, 2],
             require_split: false,
         }),
