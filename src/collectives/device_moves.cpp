@@ -147,14 +147,14 @@ Status DeviceMoves::take(std::uint64_t bytes, Slot* out) {
 Status DeviceMoves::fail(Communicator& communicator, Slot& slot, const Status& why) {
   static std::mutex& mutex = *new std::mutex;
   static auto& kept = *new std::vector<std::shared_ptr<devices::Device>>;
+  if (slot.pinned != nullptr) slot.pinned->abandon();
+  communicator.fail(why.code(), why.message());  // before anything that can throw
   {
     const std::lock_guard lock(mutex);
     if (std::find(kept.begin(), kept.end(), device_) == kept.end()) kept.push_back(device_);
   }
-  if (slot.pinned != nullptr) slot.pinned->abandon();
   slot = Slot();
   std::string text = "rank " + std::to_string(communicator.rank()) + ": " + why.message();
-  communicator.fail(why.code(), text);
   FailureDetails details;
   details.communicator = communicator.name();
   details.blamed = {communicator.rank()};
@@ -196,22 +196,32 @@ Status DeviceMoves::run_in(Slot& slot, Communicator& communicator, const PlainOp
   return status.ok() ? status : fail(communicator, slot, status);
 }
 
-Status DeviceMoves::run(Communicator& communicator, const PlainOperation& operation, void* stream,
-                        std::uint64_t timeout_ns) {
-  const Operands operands(communicator, operation);
+// Up to here a refusal leaves nothing queued.
+Status DeviceMoves::prepare(const PlainOperation& operation, const Operands& operands, void* stream,
+                            Slot* out) {
   const bool named_data = operation.kind == OperationKind::broadcast;
   TRIREME_RETURN_IF_ERROR(check(named_data ? "data" : "send", operands.send, operands.send_bytes));
   TRIREME_RETURN_IF_ERROR(
       check(named_data ? "data" : "receive", operands.receive, operands.receive_bytes));
-  const Deadline deadline = Deadline::after(timeout_ns);
   std::unique_ptr<devices::Stream> caller;
   TRIREME_RETURN_IF_ERROR(device_->adopt_stream(stream, &caller));
-  if (operands.bytes() == 0) return communicator.run_plain(operation, timeout_ns);
+  if (operands.bytes() == 0) return Status::success();
+  TRIREME_RETURN_IF_ERROR(take(operands.bytes(), out));
+  // The driver refuses it in a capture that has begun since.
+  return caller->record(*out->before);
+}
+
+Status DeviceMoves::run(Communicator& communicator, const PlainOperation& operation, void* stream,
+                        std::uint64_t timeout_ns) {
+  const Operands operands(communicator, operation);
+  const Deadline deadline = Deadline::after(timeout_ns);
   Slot slot;
-  TRIREME_RETURN_IF_ERROR(take(operands.bytes(), &slot));
-  // If the driver refuses this one, as in a capture that has begun since, nothing is queued.
-  TRIREME_RETURN_IF_ERROR(caller->record(*slot.before));
-  const Status status = run_in(slot, communicator, operation, operands, deadline);
+  Status status = prepare(operation, operands, stream, &slot);
+  // The caller's earlier work may have broken the device. Peers hear it now, as they wait here.
+  if (status.code() == TRIREME_ERROR_DEVICE) return fail(communicator, slot, status);
+  TRIREME_RETURN_IF_ERROR(status);
+  if (operands.bytes() == 0) return communicator.run_plain(operation, timeout_ns);
+  status = run_in(slot, communicator, operation, operands, deadline);
   if (slot.stream != nullptr) {
     const std::lock_guard lock(mutex_);
     free_.push_back(std::move(slot));

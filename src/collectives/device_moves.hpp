@@ -32,7 +32,8 @@ class DeviceMoves {
   //
   // INVALID_ARGUMENT if an operand is other memory, or the stream is of another context;
   // INVALID_STATE while it is recorded into a graph; OUT_OF_MEMORY if no memory can be pinned. Then
-  // the group goes on. If the device fails, or has not come here by the deadline, the group fails.
+  // the group goes on. If the device fails, or has failed before, or has not come here by the
+  // deadline, the group fails.
   Status run(Communicator& communicator, const PlainOperation& operation, void* stream,
              std::uint64_t timeout_ns);
 
@@ -49,6 +50,8 @@ class DeviceMoves {
   DeviceMoves(std::shared_ptr<devices::Device> device) : device_(std::move(device)) {}
   Status check(const char* what, const void* data, std::uint64_t bytes) const;
   Status take(std::uint64_t bytes, Slot* out);
+  Status prepare(const PlainOperation& operation, const Operands& operands, void* stream,
+                 Slot* out);
   Status move_in(const Operands& operands, Slot& slot, Deadline deadline);
   Status move_out(const Operands& operands, Slot& slot, Deadline deadline);
   Status run_in(Slot& slot, Communicator& communicator, const PlainOperation& operation,

@@ -599,6 +599,7 @@ static void memory_that_cannot_be_pinned(void **state) {
 /* Rank 0's device stands still, or fails. It says so, and the others hear who it was. */
 struct failure {
     char rendezvous[64];
+    bool early; /* before the operation has queued anything */
     const char *script;
     trireme_status status;
     const char *word;
@@ -606,11 +607,13 @@ struct failure {
 
 static void with_a_bad_device(int number, void *context, struct outcome *outcome) {
     const struct failure *const failure = context;
-    use_fake(number == 0 ? failure->script : "mode=lazy");
+    use_fake("mode=lazy");
     const struct rank rank = make_rank(number, 3, failure->rendezvous);
     CHECK(trireme_barrier(rank.communicator, NULL) == TRIREME_OK);
+    if (number == 0) use_fake(failure->script);
     trireme_operation_options options = options_of(&rank);
-    options.timeout_ns = number == 0 ? 300 * 1000 * 1000 : PATIENT_NS;
+    const bool is_late = failure->status == TRIREME_ERROR_TIMEOUT;
+    options.timeout_ns = number == 0 && is_late ? 300 * 1000 * 1000 : PATIENT_NS;
     const float zeros[4] = {0};
     put(&rank, rank.send, zeros, 4);
     outcome->status = reduce_one(rank.communicator, rank.send, rank.receive, &options);
@@ -631,8 +634,8 @@ static void with_a_bad_device(int number, void *context, struct outcome *outcome
 static void a_device_fails_in(const struct failure *failure) {
     struct processes processes;
     struct failure own = *failure;
-    snprintf(own.rendezvous, sizeof own.rendezvous, "host://bad-%u-%d", own_number(),
-             (int)failure->status + 100);
+    static int cases = 0;
+    snprintf(own.rendezvous, sizeof own.rendezvous, "host://bad-%u-%d", own_number(), ++cases);
     start_processes(&processes, 3, with_a_bad_device, &own);
     wait_processes(&processes);
     for (int i = 0; i < 3; ++i) {
@@ -646,6 +649,8 @@ static void a_device_fails_in(const struct failure *failure) {
             /* It hears of the failure, and not of the next call of rank 0. */
             assert_true(outcome->status < 0 && outcome->status != TRIREME_ERROR_MISMATCH);
         }
+        /* Nobody waits for its own deadline. */
+        if (failure->early) assert_int_equal(outcome->status, failure->status);
         if (strstr(outcome->message, "rank 0") == NULL) {
             fail_msg("rank %d does not name rank 0: %s", i, outcome->message);
         }
@@ -657,10 +662,30 @@ static void a_failed_device_fails_the_group_by_name(void **state) {
     (void)state;
     const struct failure failures[] = {
         {.script = "stall=1", .status = TRIREME_ERROR_TIMEOUT, .word = "has not done its work"},
-        {.script = "mode=lazy sticky=0:719", .status = TRIREME_ERROR_DEVICE, .word = "719"},
+        {.script = "sticky=1:719", .status = TRIREME_ERROR_DEVICE, .word = "719"},
     };
     const size_t count = sizeof failures / sizeof *failures;
     for (size_t i = 0; i < count; ++i) a_device_fails_in(&failures[i]);
+}
+
+/* Each step before the first copy, and an earlier write of the caller that breaks the device. */
+static void a_device_that_failed_before_fails_the_group_at_once(void **state) {
+    (void)state;
+    const char *const scripts[] = {
+        "sticky=0:719",
+        "fail=cuPointerGetAttributes:719",
+        "fail=cuStreamIsCapturing:719",
+        "fail=cuStreamCreateWithPriority:719",
+        "fail=cuMemHostAlloc:719",
+        "fail=cuEventRecord:719",
+    };
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; ++i) {
+        const struct failure failure = {.early = true,
+                                        .script = scripts[i],
+                                        .status = TRIREME_ERROR_DEVICE,
+                                        .word = "719"};
+        a_device_fails_in(&failure);
+    }
 }
 
 int main(void) {
@@ -676,6 +701,7 @@ int main(void) {
         cmocka_unit_test(devices_that_are_not_there),
         cmocka_unit_test(memory_that_cannot_be_pinned),
         cmocka_unit_test(a_failed_device_fails_the_group_by_name),
+        cmocka_unit_test(a_device_that_failed_before_fails_the_group_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

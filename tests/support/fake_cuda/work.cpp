@@ -3,7 +3,7 @@
 //   some at each call, by chance.
 // - stall=1. Nothing runs, and no event is done.
 // - oom=N. The allocation after N of them fails, and all later ones.
-// - sticky=N:CODE. After N operations in streams every call answers CODE.
+// - sticky=N:CODE. After N operations in streams, the caller's too, every call answers CODE.
 // - vmm=0. Devices cannot map memory.
 // - quiet=1. A complaint is not written to stderr.
 #include <sys/mman.h>
@@ -448,6 +448,7 @@ EXPORTED void fake_queue_write(int device, void* handle, void* to, const void* f
   fake::Stream* const stream = world.stream_of(handle, device, primary_context(device));
   const auto* const first = static_cast<const std::byte*>(from);
   const std::vector<std::byte> kept(first, first + bytes);
+  world.count_submission();
   world.submit(stream, "the caller's write", true, [=](fake::Access& access) {
     void* const at = access.write(to, bytes);
     if (at != nullptr && bytes != 0) std::memcpy(at, kept.data(), bytes);
