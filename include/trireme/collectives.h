@@ -34,7 +34,9 @@
  * memory is untouched. After a failure on the way receive memory may hold anything, and the
  * communicator has failed.
  *
- * Ownership: buffers belong to the caller and must live until the operation is done.
+ * Ownership: buffers belong to the caller and must live until the operation is done. A device that
+ * stands still in a copy may go on after the call has failed. The message says so then, and buffers
+ * must live until the device is done.
  * Thread safety: all functions here may be called from any thread, also concurrently.
  */
 #ifndef TRIREME_COLLECTIVES_H

@@ -31,6 +31,15 @@ std::string text_of(const trireme_memory_info& info) {
   }
 }
 
+// Waits for the copy that the stream has got last.
+Status finish_copy(devices::Stream& stream, devices::Event& moved, Deadline deadline) {
+  Status status = stream.record(moved);
+  if (status.ok()) status = devices::finish(moved, deadline);
+  if (status.ok()) return status;
+  return Status::failure(status.code(), status.message() + "; the device may still copy, so keep " +
+                                            "the memory of this call");
+}
+
 }  // namespace
 
 // Memory that is read before the operation, and memory that is written after it.
@@ -163,22 +172,22 @@ Status DeviceMoves::fail(Communicator& communicator, Slot& slot, const Status& w
 
 // ---- one call ----
 
+// The host waits for the caller's stream. A copy behind that work would touch the caller's memory
+// when this call has long returned.
 Status DeviceMoves::move_in(const Operands& operands, Slot& slot, Deadline deadline) {
-  TRIREME_RETURN_IF_ERROR(slot.stream->wait(*slot.before));
+  TRIREME_RETURN_IF_ERROR(devices::finish(*slot.before, deadline));
   if (operands.send_bytes == 0) return Status::success();
   TRIREME_RETURN_IF_ERROR(
       slot.stream->copy(slot.pinned->data(), operands.send, operands.send_bytes));
-  TRIREME_RETURN_IF_ERROR(slot.stream->record(*slot.moved));
-  return devices::finish(*slot.moved, deadline);
+  return finish_copy(*slot.stream, *slot.moved, deadline);
 }
 
 Status DeviceMoves::move_out(const Operands& operands, Slot& slot, Deadline deadline) {
   if (operands.receive_bytes == 0) return Status::success();
   const auto* const from = static_cast<const char*>(slot.pinned->data()) + operands.receive_at();
   TRIREME_RETURN_IF_ERROR(slot.stream->copy(operands.receive, from, operands.receive_bytes));
-  TRIREME_RETURN_IF_ERROR(slot.stream->record(*slot.moved));
   // The host has seen it done: later work in any stream follows.
-  return devices::finish(*slot.moved, deadline);
+  return finish_copy(*slot.stream, *slot.moved, deadline);
 }
 
 Status DeviceMoves::run_in(Slot& slot, Communicator& communicator, const PlainOperation& operation,

@@ -33,7 +33,7 @@ class DeviceMoves {
   // INVALID_ARGUMENT if an operand is other memory, or the stream is of another context;
   // INVALID_STATE while it is recorded into a graph; OUT_OF_MEMORY if no memory can be pinned. Then
   // the group goes on. If the device fails, or has failed before, or has not come here by the
-  // deadline, the group fails.
+  // deadline, the group fails. Work before it in the stream that is late leaves nothing queued.
   Status run(Communicator& communicator, const PlainOperation& operation, void* stream,
              std::uint64_t timeout_ns);
 

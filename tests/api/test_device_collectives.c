@@ -649,7 +649,7 @@ static void a_device_fails_in(const struct failure *failure) {
             /* It hears of the failure, and not of the next call of rank 0. */
             assert_true(outcome->status < 0 && outcome->status != TRIREME_ERROR_MISMATCH);
         }
-        /* Nobody waits for its own deadline. */
+        /* Peers do not wait for their own deadlines. */
         if (failure->early) assert_int_equal(outcome->status, failure->status);
         if (strstr(outcome->message, "rank 0") == NULL) {
             fail_msg("rank %d does not name rank 0: %s", i, outcome->message);
@@ -662,10 +662,72 @@ static void a_failed_device_fails_the_group_by_name(void **state) {
     (void)state;
     const struct failure failures[] = {
         {.script = "stall=1", .status = TRIREME_ERROR_TIMEOUT, .word = "has not done its work"},
+        {.script = "stuck=1",
+         .status = TRIREME_ERROR_TIMEOUT,
+         .word = "keep the memory of this call"},
         {.script = "sticky=1:719", .status = TRIREME_ERROR_DEVICE, .word = "719"},
     };
     const size_t count = sizeof failures / sizeof *failures;
     for (size_t i = 0; i < count; ++i) a_device_fails_in(&failures[i]);
+}
+
+/* Rank 1's stream comes to the call after its deadline. By then its caller has given the memory to
+ * other work. Rank 1 receives a broadcast, or also sends. */
+static void late_call(int number, const char *rendezvous, bool sends) {
+    const struct rank rank = make_rank(number, 2, rendezvous);
+    trireme_operation_options options = options_of(&rank);
+    const float zeros[4] = {0}, marks[4] = {5, 6, 7, 8};
+    float found[4] = {0};
+    void *const data = sends ? rank.receive : rank.send;
+    if (number == 1) {
+        FAKE(fake_holds, "fake_hold")(rank.stream, 1);
+        put(&rank, rank.send + 4, zeros, 4);
+        options.timeout_ns = 50 * 1000 * 1000;
+    }
+    const trireme_status status =
+        sends ? reduce_one(rank.communicator, rank.send, data, &options)
+              : trireme_broadcast(rank.communicator, data, 4, TRIREME_DTYPE_F32, 0, &options);
+    /* A root may have left its bytes before. Else it hears of the other rank. */
+    if (number == 0) CHECK(sends ? status == TRIREME_ERROR_TIMEOUT : status <= 0);
+    if (number == 0 && status < 0) CHECK(strstr(trireme_last_error(), "rank 1") != NULL);
+    if (number == 1) {
+        CHECK(status == TRIREME_ERROR_TIMEOUT);
+        CHECK(strstr(trireme_last_error(), "rank 1: the device of this rank") != NULL);
+        CHECK(strstr(trireme_last_error(), "may still copy") == NULL);
+        struct rank other = rank;
+        other.stream = FAKE(fake_stream, "fake_user_stream")(rank.device);
+        put(&other, rank.send, marks, 4);
+        put(&other, rank.receive, marks, 4);
+        get(&other, found, data, 4);
+        FAKE(fake_holds, "fake_hold")(rank.stream, 0);
+        FAKE(fake_finishes, "fake_finish")();
+        get(&other, found, data, 4);
+        CHECK(memcmp(found, marks, sizeof marks) == 0);
+    }
+    trireme_communicator_destroy(rank.communicator);
+}
+
+static void late_to_receive(int number, void *context) {
+    late_call(number, context, false);
+}
+
+static void late_to_send(int number, void *context) {
+    late_call(number, context, true);
+}
+
+static void late_stream(void) {
+    void (*const calls[])(int, void *) = {late_to_receive, late_to_send};
+    for (size_t i = 0; i < 2; ++i) {
+        char rendezvous[64];
+        unique_rendezvous(rendezvous, sizeof rendezvous);
+        run_threads(2, calls[i], rendezvous);
+    }
+    no_complaint();
+}
+
+static void a_late_stream_leaves_nothing_queued(void **state) {
+    (void)state;
+    run_in_all_modes(late_stream);
 }
 
 /* Each step before the first copy, and an earlier write of the caller that breaks the device. */
@@ -701,6 +763,7 @@ int main(void) {
         cmocka_unit_test(devices_that_are_not_there),
         cmocka_unit_test(memory_that_cannot_be_pinned),
         cmocka_unit_test(a_failed_device_fails_the_group_by_name),
+        cmocka_unit_test(a_late_stream_leaves_nothing_queued),
         cmocka_unit_test(a_device_that_failed_before_fails_the_group_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

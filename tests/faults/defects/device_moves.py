@@ -5,13 +5,18 @@ TEST = "api_test_device_collectives"
 
 DEFECTS = [
     ("device moves: the copy in does not wait for the caller's stream", MOVES,
-     "  TRIREME_RETURN_IF_ERROR(slot.stream->wait(*slot.before));\n", "", TEST),
+     "  TRIREME_RETURN_IF_ERROR(devices::finish(*slot.before, deadline));\n", "", TEST),
+    ("device moves: copies are queued behind late work of the caller", MOVES,
+     "devices::finish(*slot.before, deadline)", "slot.stream->wait(*slot.before)", TEST),
+    ("device moves: who may still copy is not told", MOVES,
+     'status.message() + "; the device may still copy, so keep " +\n'
+     '                                            "the memory of this call")',
+     "status.message())", TEST),
     ("device moves: peers read before the copy in is done", MOVES,
-     "  TRIREME_RETURN_IF_ERROR(slot.stream->record(*slot.moved));\n"
-     "  return devices::finish(*slot.moved, deadline);\n}\n\nStatus DeviceMoves::move_out",
+     "  return finish_copy(*slot.stream, *slot.moved, deadline);\n}\n\nStatus DeviceMoves::move_out",
      "  return Status::success();\n}\n\nStatus DeviceMoves::move_out", TEST),
     ("device moves: pinned memory is used again before the copy out is done", MOVES,
-     "later work in any stream follows.\n  return devices::finish(*slot.moved, deadline);",
+     "later work in any stream follows.\n  return finish_copy(*slot.stream, *slot.moved, deadline);",
      "later work in any stream follows.\n  return Status::success();", TEST),
     ("device moves: pinned memory of a failed device is given back", MOVES,
      "if (slot.pinned != nullptr) slot.pinned->abandon();", "", TEST),

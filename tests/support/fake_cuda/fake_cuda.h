@@ -24,7 +24,8 @@ typedef void (*fake_use)(int device); /* "fake_use_device" */
 /* Makes a context of the caller's own current, which is not the device's primary one. */
 typedef void *(*fake_own_context)(void); /* "fake_push_own_context" */
 
-/* Runs all that is queued. The first thing that was wrong, such as a race, or "". */
+/* Runs all that is queued, also what is held. The first thing that was wrong, such as a race, or
+ * "". */
 typedef const char *(*fake_finishes)(void); /* "fake_finish" */
 /* How many streams, events, allocations, reserved ranges and pinned allocations there are. */
 typedef int (*fake_lives)(void); /* "fake_live_count" */
@@ -32,6 +33,8 @@ typedef int (*fake_lives)(void); /* "fake_live_count" */
 typedef void (*fake_captures)(void *stream, int on); /* "fake_capture" */
 /* A stream of a context that is not the device's primary one. */
 typedef void *(*fake_foreign)(int device); /* "fake_foreign_stream" */
+/* Work in the stream does not begin while it is held, nor work that waits for it. */
+typedef void (*fake_holds)(void *stream, int on); /* "fake_hold" */
 /* ---- a caller's own work, as another library of the process would do it ---- */
 
 typedef void *(*fake_memory)(int device, size_t bytes); /* "fake_device_memory" */

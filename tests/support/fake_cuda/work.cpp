@@ -4,6 +4,7 @@
 // - stall=1. Nothing runs, and no event is done.
 // - oom=N. The allocation after N of them fails, and all later ones.
 // - sticky=N:CODE. After N operations in streams, the caller's too, every call answers CODE.
+// - stuck=1. A stream stands still from its first copy on.
 // - vmm=0. Devices cannot map memory.
 // - quiet=1. A complaint is not written to stderr.
 #include <sys/mman.h>
@@ -290,6 +291,7 @@ int cuMemcpyAsync(Address to, Address from, std::size_t bytes, void* handle) {
     world().complain("cuMemcpyAsync gets memory of the host that is not pinned, and would wait");
     return kInvalidValue;
   }
+  if (scripted("stuck=", 0) != 0) world().hold(stream, true);
   return submit(stream, "copy", false, [=](Access& access) {
     const void* const source = access.read(reinterpret_cast<void*>(from), bytes);
     void* const destination = access.write(reinterpret_cast<void*>(to), bytes);
@@ -397,6 +399,7 @@ void* find_work(const char* name) {
 EXPORTED const char* fake_finish(void) {
   fake::World& world = fake::World::get();
   const std::lock_guard lock(world.mutex);
+  world.release_all();
   world.synchronize(nullptr);
   return world.complaint().c_str();
 }
@@ -419,6 +422,12 @@ EXPORTED void fake_capture(void* stream, int on) {
   fake::World& world = fake::World::get();
   const std::lock_guard lock(world.mutex);
   static_cast<fake::Stream*>(stream)->capturing = on != 0;
+}
+
+EXPORTED void fake_hold(void* stream, int on) {
+  fake::World& world = fake::World::get();
+  const std::lock_guard lock(world.mutex);
+  world.hold(static_cast<fake::Stream*>(stream), on != 0);
 }
 
 EXPORTED void* fake_user_stream(int device) {

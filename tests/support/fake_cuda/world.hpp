@@ -21,6 +21,7 @@ namespace fake {
 using Clock = std::map<int, std::uint64_t>;
 
 struct Op;
+struct Stream;
 
 // One use of memory by an operation that has run.
 struct Use {
@@ -75,6 +76,7 @@ class Access {
 struct Op {
   std::string name;
   std::function<void(Access&)> body;
+  const Stream* queue = nullptr;
   int stream = 0, device = 0;
   bool is_kernel = false;  // reaches memory of its own device and pinned memory alone
   std::uint64_t number = 0;
@@ -88,7 +90,7 @@ struct Op {
 struct Stream {
   int id = 0, device = 0;
   void* context = nullptr;
-  bool destroyed = false, capturing = false;
+  bool destroyed = false, capturing = false, held = false;
   std::shared_ptr<Op> last;
   Clock clock;
 };
@@ -118,6 +120,8 @@ class World {
               std::vector<std::shared_ptr<Op>> waits_for = {});
   void record(Event* event, Stream* stream);
   void wait(Stream* stream, Event* event);
+  void hold(Stream* stream, bool on);
+  void release_all();
   // Whether the host now knows that the event is done.
   bool query(Event* event);
   // Runs all that was submitted to a stream, and the host knows it. All streams for null.
@@ -140,6 +144,8 @@ class World {
   World();
   void run(const std::shared_ptr<Op>& op);
   void run_some();
+  // Whether a held stream keeps the operation from its begin.
+  bool is_held(const Op& op) const;
   void note(Area* area, const Use& use);
   bool is_before(const Use& earlier, const Clock& clock) const;
   std::uint64_t random();
@@ -151,7 +157,7 @@ class World {
   int sticky_ = 0;
   std::string complaint_;
   Clock host_;
-  int next_stream_ = 1;
+  int next_stream_ = 1, held_streams_ = 0;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<std::unique_ptr<Event>> events_;
   std::map<std::uintptr_t, std::unique_ptr<Area>> areas_;

@@ -35,8 +35,10 @@
 //! memory is untouched. After a failure on the way receive memory may hold anything, and the
 //! communicator has failed.
 //!
-//! Ownership: buffers belong to the caller and must live until the operation is done. Thread
-//! safety: all functions here may be called from any thread, also concurrently.
+//! Ownership: buffers belong to the caller and must live until the operation is done. A device that
+//! stands still in a copy may go on after the call has failed. The message says so then, and
+//! buffers must live until the device is done. Thread safety: all functions here may be called from
+//! any thread, also concurrently.
 
 use std::os::raw::{c_char, c_void};
 
