@@ -151,23 +151,31 @@ Status DeviceMoves::take(std::uint64_t bytes, Slot* out) {
   return Status::success();
 }
 
+// The peers wait in the operation, or will: they hear it now.
+Status DeviceMoves::tell(Communicator& communicator, OperationKind kind, const Status& why) {
+  communicator.fail(why.code(), why.message());  // before anything that can throw
+  std::string text = "rank " + std::to_string(communicator.rank()) + ": " + why.message();
+  FailureDetails details;
+  details.operation = operation_name(kind);
+  details.communicator = communicator.name();
+  details.blamed = {communicator.rank()};
+  return Status::failure(why.code(), std::move(text)).with_details(std::move(details));
+}
+
 // The device may still read or write the pinned memory of the slot. The end of its context could
 // wait for that, so it stays, too.
-Status DeviceMoves::fail(Communicator& communicator, Slot& slot, const Status& why) {
+Status DeviceMoves::fail(Communicator& communicator, OperationKind kind, Slot& slot,
+                         const Status& why) {
   static std::mutex& mutex = *new std::mutex;
   static auto& kept = *new std::vector<std::shared_ptr<devices::Device>>;
   if (slot.pinned != nullptr) slot.pinned->abandon();
-  communicator.fail(why.code(), why.message());  // before anything that can throw
+  Status told = tell(communicator, kind, why);
   {
     const std::lock_guard lock(mutex);
     if (std::find(kept.begin(), kept.end(), device_) == kept.end()) kept.push_back(device_);
   }
   slot = Slot();
-  std::string text = "rank " + std::to_string(communicator.rank()) + ": " + why.message();
-  FailureDetails details;
-  details.communicator = communicator.name();
-  details.blamed = {communicator.rank()};
-  return Status::failure(why.code(), std::move(text)).with_details(std::move(details));
+  return told;
 }
 
 // ---- one call ----
@@ -193,7 +201,7 @@ Status DeviceMoves::move_out(const Operands& operands, Slot& slot, Deadline dead
 Status DeviceMoves::run_in(Slot& slot, Communicator& communicator, const PlainOperation& operation,
                            const Operands& operands, Deadline deadline) {
   Status status = move_in(operands, slot, deadline);
-  if (!status.ok()) return fail(communicator, slot, status);
+  if (!status.ok()) return fail(communicator, operation.kind, slot, status);
   PlainOperation host = operation;
   auto* const pinned = static_cast<char*>(slot.pinned->data());
   if (operation.kind != OperationKind::broadcast) host.send = pinned;
@@ -202,7 +210,7 @@ Status DeviceMoves::run_in(Slot& slot, Communicator& communicator, const PlainOp
   const std::uint64_t rest = std::max<std::uint64_t>(1, deadline.remaining_ns());
   TRIREME_RETURN_IF_ERROR(communicator.run_plain(host, rest));
   status = move_out(operands, slot, deadline);
-  return status.ok() ? status : fail(communicator, slot, status);
+  return status.ok() ? status : fail(communicator, operation.kind, slot, status);
 }
 
 // Up to here a refusal leaves nothing queued.
@@ -226,8 +234,13 @@ Status DeviceMoves::run(Communicator& communicator, const PlainOperation& operat
   const Deadline deadline = Deadline::after(timeout_ns);
   Slot slot;
   Status status = prepare(operation, operands, stream, &slot);
-  // The caller's earlier work may have broken the device. Peers hear it now, as they wait here.
-  if (status.code() == TRIREME_ERROR_DEVICE) return fail(communicator, slot, status);
+  // The caller's earlier work may have broken the device.
+  if (status.code() == TRIREME_ERROR_DEVICE) {
+    return fail(communicator, operation.kind, slot, status);
+  }
+  if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY) {
+    return tell(communicator, operation.kind, status);
+  }
   TRIREME_RETURN_IF_ERROR(status);
   if (operands.bytes() == 0) return communicator.run_plain(operation, timeout_ns);
   status = run_in(slot, communicator, operation, operands, deadline);

@@ -31,9 +31,9 @@ class DeviceMoves {
   // result is there. Later work in that stream follows it.
   //
   // INVALID_ARGUMENT if an operand is other memory, or the stream is of another context;
-  // INVALID_STATE while it is recorded into a graph; OUT_OF_MEMORY if no memory can be pinned. Then
-  // the group goes on. If the device fails, or has failed before, or has not come here by the
-  // deadline, the group fails. Work before it in the stream that is late leaves nothing queued.
+  // INVALID_STATE while it is recorded into a graph. Then the group goes on. If no memory can be
+  // pinned, or the device fails, or has failed before, or has not come here by the deadline, the
+  // group fails. Work before it in the stream that is late leaves nothing queued.
   Status run(Communicator& communicator, const PlainOperation& operation, void* stream,
              std::uint64_t timeout_ns);
 
@@ -56,7 +56,9 @@ class DeviceMoves {
   Status move_out(const Operands& operands, Slot& slot, Deadline deadline);
   Status run_in(Slot& slot, Communicator& communicator, const PlainOperation& operation,
                 const Operands& operands, Deadline deadline);
-  Status fail(Communicator& communicator, Slot& slot, const Status& why);
+  // Both fail the group. After the second the device may still be at work.
+  static Status tell(Communicator& communicator, OperationKind kind, const Status& why);
+  Status fail(Communicator& communicator, OperationKind kind, Slot& slot, const Status& why);
 
   const std::shared_ptr<devices::Device> device_;
   std::mutex mutex_;

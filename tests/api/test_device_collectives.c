@@ -584,8 +584,7 @@ static void without_pinned_memory(void) {
     const struct rank rank = make_rank(0, 1, rendezvous);
     CHECK_FAILS(reduce_one(rank.communicator, rank.send, rank.receive, NULL),
                 TRIREME_ERROR_OUT_OF_MEMORY, "CUDA device 0: cuMemHostAlloc");
-    /* Nothing has begun, and the group goes on. */
-    CHECK(trireme_barrier(rank.communicator, NULL) == TRIREME_OK);
+    CHECK(trireme_barrier(rank.communicator, NULL) == TRIREME_ERROR_OUT_OF_MEMORY);
     trireme_communicator_destroy(rank.communicator);
     no_complaint();
     CHECK(FAKE(fake_retained, "fake_retained_count")(0) == 0);
@@ -616,12 +615,12 @@ static void with_a_bad_device(int number, void *context, struct outcome *outcome
     options.timeout_ns = number == 0 && is_late ? 300 * 1000 * 1000 : PATIENT_NS;
     const float zeros[4] = {0};
     put(&rank, rank.send, zeros, 4);
-    outcome->status = reduce_one(rank.communicator, rank.send, rank.receive, &options);
-    snprintf(outcome->message, sizeof outcome->message, "%s", trireme_last_error());
+    keep_error(outcome, reduce_one(rank.communicator, rank.send, rank.receive, &options));
     outcome->later = trireme_barrier(rank.communicator, NULL);
     trireme_communicator_destroy(rank.communicator);
     /* The context stays, as its end could wait for the device. Groups of the host go on. */
-    CHECK(FAKE(fake_retained, "fake_retained_count")(rank.device) == (number == 0));
+    const bool stays = number == 0 && failure->status != TRIREME_ERROR_OUT_OF_MEMORY;
+    CHECK(FAKE(fake_retained, "fake_retained_count")(rank.device) == stays);
     char rendezvous[64];
     unique_rendezvous(rendezvous, sizeof rendezvous);
     trireme_communicator *const host = join(0, 1, rendezvous, -1);
@@ -651,6 +650,8 @@ static void a_device_fails_in(const struct failure *failure) {
         }
         /* Peers do not wait for their own deadlines. */
         if (failure->early) assert_int_equal(outcome->status, failure->status);
+        assert_string_equal(outcome->info.operation, "all_reduce");
+        assert_true(blames_only(&outcome->info, 0));
         if (strstr(outcome->message, "rank 0") == NULL) {
             fail_msg("rank %d does not name rank 0: %s", i, outcome->message);
         }
@@ -748,6 +749,11 @@ static void a_device_that_failed_before_fails_the_group_at_once(void **state) {
                                         .word = "719"};
         a_device_fails_in(&failure);
     }
+    const struct failure no_memory = {.early = true,
+                                      .script = "oom=0",
+                                      .status = TRIREME_ERROR_OUT_OF_MEMORY,
+                                      .word = "cuMemHostAlloc"};
+    a_device_fails_in(&no_memory);
 }
 
 int main(void) {
