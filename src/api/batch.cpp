@@ -84,7 +84,8 @@ Status make_list_of(const Communicator& communicator, const std::vector<Entry>& 
                     Operation* out, Check check) {
   TRIREME_RETURN_IF_ERROR(check(Entry{}));  // the checks that an empty list needs, too
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const Status status = check(entries[i]);
+    Status status = check(entries[i]);
+    if (status.ok()) status = check_place(*out);
     if (status.ok()) continue;
     return Status::failure(status.code(), "entry " + std::to_string(i) + ": " + status.message());
   }
@@ -277,6 +278,7 @@ trireme_status trireme_broadcast_to_buffer(trireme_communicator* communicator, c
                     if (!is_root) TRIREME_RETURN_IF_ERROR(require(out_buffer, "out_buffer"));
                     TRIREME_RETURN_IF_ERROR(
                         make_broadcast(object, elements, is_root ? count : 0, dtype, root, out));
+                    TRIREME_RETURN_IF_ERROR(check_place(*out));
                     make_broadcast_to_memory(out, object.rank(), out_buffer != nullptr, &found);
                     return Status::success();
                   });
@@ -300,6 +302,7 @@ trireme_status trireme_scatter_to_buffer(trireme_communicator* communicator, con
                       TRIREME_RETURN_IF_ERROR(
                           check_counts("counts", counts, object.world_size(), dtype, &total));
                       TRIREME_RETURN_IF_ERROR(check_memory(send, "send", total));
+                      TRIREME_RETURN_IF_ERROR(check_place("send", send, total));
                       out->send = send;
                       out->counts.assign(counts, counts + object.world_size());
                     }
@@ -320,6 +323,7 @@ trireme_status trireme_all_gather_to_buffer(trireme_communicator* communicator, 
                  TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
                  TRIREME_RETURN_IF_ERROR(total_bytes("send_count", send_count, 1, dtype, &bytes));
                  TRIREME_RETURN_IF_ERROR(check_memory(send, "send", send_count));
+                 TRIREME_RETURN_IF_ERROR(check_place("send", send, send_count));
                  TRIREME_RETURN_IF_ERROR(require(out_counts, "out_counts"));
                  TRIREME_RETURN_IF_ERROR(require(out_buffer, "out_buffer"));
                  out->kind = OperationKind::all_gather_v;

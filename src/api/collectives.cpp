@@ -165,6 +165,8 @@ Status make_all_to_all_v(const Communicator& communicator, const void* send,
       check_counts("receive_counts", receive_counts, world_size, dtype, &received));
   TRIREME_RETURN_IF_ERROR(check_memory(send, "send", sent));
   TRIREME_RETURN_IF_ERROR(check_memory(receive, "receive", received));
+  TRIREME_RETURN_IF_ERROR(check_place("send", send, sent));
+  TRIREME_RETURN_IF_ERROR(check_place("receive", receive, received));
   const std::uint64_t size = dtype_size(dtype);
   TRIREME_RETURN_IF_ERROR(check_apart(send, sent * size, receive, received * size));
   out->kind = OperationKind::all_to_all_v;

@@ -33,6 +33,7 @@ Status make_send(const Communicator& communicator, const void* data, std::uint64
   TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
   TRIREME_RETURN_IF_ERROR(total_bytes("count", count, 1, dtype, &bytes));
   TRIREME_RETURN_IF_ERROR(check_memory(data, "data", count));
+  TRIREME_RETURN_IF_ERROR(check_place("data", data, count));
   TRIREME_RETURN_IF_ERROR(check_rank(communicator, "to", to));
   out->kind = OperationKind::send;
   out->data = const_cast<void*>(data);  // only read
@@ -65,6 +66,7 @@ Status make_receive(const Call& call, void* data, std::uint64_t count, const cha
   TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
   TRIREME_RETURN_IF_ERROR(total_bytes(count_name, count, 1, dtype, &bytes));
   TRIREME_RETURN_IF_ERROR(check_memory(data, "data", count));
+  TRIREME_RETURN_IF_ERROR(check_place("data", data, count));
   out->kind = OperationKind::receive;
   out->data = data;
   out->count = count;

@@ -158,6 +158,11 @@ inline Status check_place(const PlainOperation& operation) {
     return Status::success();
   return check_on_host(operation);
 }
+inline Status check_place(const char* what, const void* data, std::uint64_t count) {
+  if (!cuda::is_in_use()) [[likely]]
+    return Status::success();
+  return check_on_host(what, data, count);
+}
 
 // run() for a PlainOperation, unless its options make it a larger one.
 template <class Make>

@@ -102,7 +102,7 @@ trireme_status trireme_parallel_rebalance(trireme_optimizer* from, trireme_optim
     trireme_rebalance_options given = TRIREME_REBALANCE_OPTIONS_INIT;
     TRIREME_RETURN_IF_ERROR(api::read_struct(caller_options, "options", &given));
     RebalanceOptions options;
-    TRIREME_RETURN_IF_ERROR(api::find(given.communicator, &options.communicator));
+    TRIREME_RETURN_IF_ERROR(api::find_on_host(given.communicator, &options.communicator));
     RebalanceReport made;
     Status status = Status::success();
     api::hand_out(*options.communicator, [&] {

@@ -109,20 +109,21 @@ Status DeviceMoves::check(const char* what, const void* data, std::uint64_t byte
   return Status::success();
 }
 
-Status check_on_host(const PlainOperation& operation) {
-  const std::pair<const char*, const void*> operands[] = {
-      {"send", operation.send},
-      {operation.kind == OperationKind::broadcast ? "data" : "receive", operation.receive}};
-  for (const auto& [what, data] : operands) {
-    if (data == nullptr || operation.count == 0) continue;
-    trireme_memory_info info = TRIREME_MEMORY_INFO_INIT;
-    // A driver that has failed tells nothing, and groups of the host go on.
-    if (cuda::whose(data, &info).ok() && info.kind == TRIREME_MEMORY_KIND_DEVICE) {
-      return invalid_argument(std::string(what) + " is " + text_of(info) +
-                              ", but the communicator works on memory of the host");
-    }
+Status check_on_host(const char* what, const void* data, std::uint64_t count) {
+  if (data == nullptr || count == 0) return Status::success();
+  trireme_memory_info info = TRIREME_MEMORY_INFO_INIT;
+  // A driver that has failed tells nothing, and groups of the host go on.
+  if (!cuda::whose(data, &info).ok() || info.kind != TRIREME_MEMORY_KIND_DEVICE) {
+    return Status::success();
   }
-  return Status::success();
+  return invalid_argument(std::string(what) + " is " + text_of(info) +
+                          ", but the communicator works on memory of the host");
+}
+
+Status check_on_host(const PlainOperation& operation) {
+  TRIREME_RETURN_IF_ERROR(check_on_host("send", operation.send, operation.count));
+  return check_on_host(operation.kind == OperationKind::broadcast ? "data" : "receive",
+                       operation.receive, operation.count);
 }
 
 // ---- the pinned memory ----

@@ -67,6 +67,8 @@ class DeviceMoves {
 
 // INVALID_ARGUMENT if an operand of a communicator of the host is memory of a device.
 Status check_on_host(const PlainOperation& operation);
+// The same for memory that the caller names `what`.
+Status check_on_host(const char* what, const void* data, std::uint64_t count);
 
 // The pointer of a communicator whose operands are memory of the device.
 std::shared_ptr<Communicator> on_device(std::shared_ptr<Communicator> communicator,

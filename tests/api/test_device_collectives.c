@@ -1,144 +1,16 @@
 /*
  * Collectives of memory of a device, over a driver of the tests. It runs work at once, as late as
  * it may or by chance, and watches for races. The oracle is plain arithmetic, and for the bits of
- * rounded sums a communicator of the host. A process has one driver, so each case is a process of
- * its own.
+ * rounded sums a communicator of the host.
  */
 #include <trireme/trireme.h>
 
-#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-
-#include "fake_cuda/fake_cuda.h"
+#include "device_ranks.h"
 #include "processes.h"
-#include "ranks.h"
-
-#define MOST_WORLD 8
-#define MOST_COUNT 1000
-
-/* Ends the process of a case, which its test hears. */
-#define CHECK(condition)                                                           \
-    do {                                                                           \
-        if (!(condition)) {                                                        \
-            fprintf(stderr, "%s:%d: %s: \"%s\"\n", __FILE__, __LINE__, #condition, \
-                    trireme_last_error());                                         \
-            _exit(1);                                                              \
-        }                                                                          \
-    } while (0)
-
-/* A failure whose message has the words. */
-#define CHECK_FAILS(call, status, ...)                              \
-    do {                                                            \
-        CHECK((call) == (status));                                  \
-        const char *const words[] = {__VA_ARGS__, NULL};            \
-        for (int at = 0; words[at] != NULL; ++at) {                 \
-            CHECK(strstr(trireme_last_error(), words[at]) != NULL); \
-        }                                                           \
-    } while (0)
-
-static void use_fake(const char *script) {
-    setenv("TRIREME_CUDA_DRIVER", FAKE_CUDA, 1);
-    setenv("TRIREME_CUDA_PLUGIN", FAKE_PLUGIN, 1);
-    setenv("FAKE_CUDA", script, 1);
-}
-
-static void run(void (*body)(void), const char *script) {
-    fflush(NULL);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        use_fake(script);
-        body();
-        _exit(0);
-    }
-    int status = -1;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    if (status != 0) fail_msg("the case with \"%s\" failed", script);
-}
-
-static const char *const modes[] = {"mode=eager", "mode=lazy", "mode=seeded:1", "mode=seeded:2",
-                                    "mode=seeded:3"};
-#define MODES (sizeof modes / sizeof *modes)
-
-static void run_in_all_modes(void (*body)(void)) {
-    for (size_t i = 0; i < MODES; ++i) run(body, modes[i]);
-}
-
-static void *fake(const char *name) {
-    void *const library = dlopen(FAKE_CUDA, RTLD_NOW);
-    CHECK(library != NULL);
-    void *const function = dlsym(library, name);
-    CHECK(function != NULL);
-    return function;
-}
-
-#define FAKE(type, name) ((type)(intptr_t)fake(name))
-
-static void no_complaint(void) {
-    const char *const text = FAKE(fake_finishes, "fake_finish")();
-    if (*text != 0) fprintf(stderr, "%s\n", text);
-    CHECK(*text == 0);
-}
-
-static trireme_communicator *join(int rank, int world, const char *rendezvous, int device) {
-    trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
-    options.rendezvous = rendezvous;
-    options.rank = rank;
-    options.world_size = world;
-    options.timeout_ns = LONG_NS;
-    if (device >= 0) options.device = (trireme_device){TRIREME_DEVICE_CUDA, device};
-    trireme_communicator *communicator = NULL;
-    CHECK(trireme_communicator_create(&options, &communicator) == TRIREME_OK);
-    return communicator;
-}
-
-/* ---- one rank's memory and its own stream ---- */
-
-struct rank {
-    trireme_communicator *communicator;
-    int number, world, device;
-    void *stream;          /* NULL: the default one */
-    float *send, *receive; /* of the device */
-};
-
-static struct rank make_rank(int number, int world, const char *rendezvous) {
-    struct rank rank = {.number = number, .world = world, .device = number % 2};
-    const size_t bytes = (size_t)world * MOST_COUNT * sizeof(float);
-    rank.communicator = join(number, world, rendezvous, rank.device);
-    if (number % 3 != 2) rank.stream = FAKE(fake_stream, "fake_user_stream")(rank.device);
-    rank.send = FAKE(fake_memory, "fake_device_memory")(rank.device, bytes);
-    rank.receive = FAKE(fake_memory, "fake_device_memory")(rank.device, bytes);
-    CHECK(rank.send != NULL && rank.receive != NULL);
-    return rank;
-}
-
-static void put(const struct rank *rank, float *to, const float *from, uint64_t count) {
-    FAKE(fake_writes, "fake_queue_write")
-    (rank->device, rank->stream, to, from, count * sizeof *to);
-}
-
-/* Behind all that the caller has queued. */
-static void get(const struct rank *rank, float *to, const float *from, uint64_t count) {
-    FAKE(fake_reads, "fake_queue_read")(rank->device, rank->stream, to, from, count * sizeof *to);
-    FAKE(fake_synchronizes, "fake_synchronize")(rank->device, rank->stream);
-}
-
-static trireme_operation_options options_of(const struct rank *rank) {
-    trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
-    options.stream.kind = TRIREME_DEVICE_CUDA;
-    options.stream.native = rank->stream;
-    return options;
-}
 
 /* ---- results ---- */
 
@@ -407,12 +279,6 @@ static void children_work_on_their_parents_device(void **state) {
 
 /* ---- refusals ---- */
 
-static trireme_status reduce_one(trireme_communicator *communicator, const void *send,
-                                 void *receive, const trireme_operation_options *options) {
-    return trireme_all_reduce(communicator, send, receive, 4, TRIREME_DTYPE_F32,
-                              TRIREME_REDUCTION_SUM, options);
-}
-
 static void other_memory(void) {
     char rendezvous[64], host_rendezvous[64];
     unique_rendezvous(rendezvous, sizeof rendezvous);
@@ -442,6 +308,48 @@ static void other_memory(void) {
     trireme_request *request = NULL;
     CHECK_FAILS(trireme_broadcast_start(host, rank.send, 4, TRIREME_DTYPE_F32, 0, NULL, &request),
                 bad, "data is memory of CUDA device 0");
+    const trireme_dtype f32 = TRIREME_DTYPE_F32;
+    trireme_operation_options buffered = TRIREME_OPERATION_OPTIONS_INIT;
+    buffered.flags = TRIREME_OPERATION_FLAG_BUFFERED;
+    trireme_message_info info = TRIREME_MESSAGE_INFO_INIT;
+    const char *const data = "data is memory of CUDA device 0, but the communicator works on";
+    CHECK_FAILS(trireme_send(host, rank.send, 4, f32, 0, 1, NULL), bad, data);
+    CHECK_FAILS(trireme_send(host, rank.send, 4, f32, 0, 1, &buffered), bad, data);
+    CHECK_FAILS(trireme_send_start(host, rank.send, 4, f32, 0, 1, NULL, &request), bad, data);
+    CHECK_FAILS(trireme_receive(host, rank.receive, 4, f32, 0, 1, NULL), bad, data);
+    CHECK_FAILS(trireme_receive_start(host, rank.receive, 4, f32, 0, 1, NULL, &request), bad, data);
+    CHECK_FAILS(trireme_receive_message(host, rank.receive, 4, f32, 0, 1, NULL, &info), bad, data);
+    CHECK_FAILS(trireme_send_receive(host, rank.send, 4, 0, 1, here, 4, 0, 1, f32, NULL), bad,
+                data);
+    CHECK_FAILS(trireme_send_receive(host, here, 4, 0, 1, rank.receive, 4, 0, 1, f32, NULL), bad,
+                data);
+    const void *const sends[] = {here, rank.send};
+    void *const receives[] = {pinned, rank.receive}, *const places[] = {here, pinned};
+    const uint64_t counts[] = {4, 4};
+    CHECK_FAILS(trireme_all_reduce_list(host, sends, places, counts, 2, f32, TRIREME_REDUCTION_SUM,
+                                        NULL),
+                bad, "entry 1: send is memory of CUDA device 0");
+    CHECK_FAILS(trireme_broadcast_list(host, receives, counts, 2, f32, 0, NULL), bad,
+                "entry 1: data is memory of CUDA device 0");
+    const char *const send = "send is memory of CUDA device 0";
+    CHECK_FAILS(trireme_all_gather_v(host, rank.send, pinned, counts, f32, NULL), bad, send);
+    CHECK_FAILS(trireme_all_to_all(host, rank.send, pinned, 4, f32, NULL), bad, send);
+    CHECK_FAILS(trireme_reduce(host, rank.send, pinned, 4, f32, TRIREME_REDUCTION_SUM, 0, NULL),
+                bad, send);
+    CHECK_FAILS(trireme_gather(host, rank.send, pinned, 4, f32, 0, NULL), bad, send);
+    CHECK_FAILS(trireme_scatter(host, rank.send, pinned, 4, f32, 0, NULL), bad, send);
+    CHECK_FAILS(trireme_all_to_all_v(host, rank.send, counts, pinned, counts, f32, NULL), bad,
+                send);
+    CHECK_FAILS(trireme_all_to_all_v(host, here, counts, rank.receive, counts, f32, NULL), bad,
+                "receive is memory of CUDA device 0");
+    trireme_buffer *buffer = NULL;
+    uint64_t found_counts[1] = {0};
+    CHECK_FAILS(trireme_broadcast_to_buffer(host, rank.send, 4, f32, 0, NULL, &buffer), bad, data);
+    CHECK_FAILS(trireme_scatter_to_buffer(host, rank.send, counts, f32, 0, NULL, &buffer), bad,
+                send);
+    CHECK_FAILS(trireme_all_gather_to_buffer(host, rank.send, 4, f32, NULL, found_counts, &buffer),
+                bad, send);
+    CHECK(request == NULL && buffer == NULL);
     /* Both groups go on; memory that is pinned or managed is the host's, too. */
     float found[4] = {0};
     put(&rank, rank.send, here, 4);
@@ -530,6 +438,9 @@ static void not_yet(void) {
     trireme_model_options model_options = TRIREME_MODEL_OPTIONS_INIT;
     trireme_model *model = NULL;
     CHECK_FAILS(trireme_model_create(on_device, &model_options, &model), no, "CUDA device 0");
+    trireme_rebalance_options rebalance = TRIREME_REBALANCE_OPTIONS_INIT;
+    rebalance.communicator = on_device;
+    CHECK_FAILS(trireme_parallel_rebalance(NULL, NULL, &rebalance, NULL), no, "CUDA device 0");
     CHECK(request == NULL && buffer == NULL && model == NULL);
     trireme_communicator_destroy(on_device);
     no_complaint();
@@ -576,186 +487,6 @@ static void devices_that_are_not_there(void **state) {
     run(no_device, "devices=0");
 }
 
-/* ---- failures ---- */
-
-static void without_pinned_memory(void) {
-    char rendezvous[64];
-    unique_rendezvous(rendezvous, sizeof rendezvous);
-    const struct rank rank = make_rank(0, 1, rendezvous);
-    CHECK_FAILS(reduce_one(rank.communicator, rank.send, rank.receive, NULL),
-                TRIREME_ERROR_OUT_OF_MEMORY, "CUDA device 0: cuMemHostAlloc");
-    CHECK(trireme_barrier(rank.communicator, NULL) == TRIREME_ERROR_OUT_OF_MEMORY);
-    trireme_communicator_destroy(rank.communicator);
-    no_complaint();
-    CHECK(FAKE(fake_retained, "fake_retained_count")(0) == 0);
-}
-
-static void memory_that_cannot_be_pinned(void **state) {
-    (void)state;
-    run(without_pinned_memory, "mode=lazy oom=0");
-}
-
-/* Rank 0's device stands still, or fails. It says so, and the others hear who it was. */
-struct failure {
-    char rendezvous[64];
-    bool early; /* before the operation has queued anything */
-    const char *script;
-    trireme_status status;
-    const char *word;
-};
-
-static void with_a_bad_device(int number, void *context, struct outcome *outcome) {
-    const struct failure *const failure = context;
-    use_fake("mode=lazy");
-    const struct rank rank = make_rank(number, 3, failure->rendezvous);
-    CHECK(trireme_barrier(rank.communicator, NULL) == TRIREME_OK);
-    if (number == 0) use_fake(failure->script);
-    trireme_operation_options options = options_of(&rank);
-    const bool is_late = failure->status == TRIREME_ERROR_TIMEOUT;
-    options.timeout_ns = number == 0 && is_late ? 300 * 1000 * 1000 : PATIENT_NS;
-    const float zeros[4] = {0};
-    put(&rank, rank.send, zeros, 4);
-    keep_error(outcome, reduce_one(rank.communicator, rank.send, rank.receive, &options));
-    outcome->later = trireme_barrier(rank.communicator, NULL);
-    trireme_communicator_destroy(rank.communicator);
-    /* The context stays, as its end could wait for the device. Groups of the host go on. */
-    const bool stays = number == 0 && failure->status != TRIREME_ERROR_OUT_OF_MEMORY;
-    CHECK(FAKE(fake_retained, "fake_retained_count")(rank.device) == stays);
-    char rendezvous[64];
-    unique_rendezvous(rendezvous, sizeof rendezvous);
-    trireme_communicator *const host = join(0, 1, rendezvous, -1);
-    float here[4] = {1, 2, 3, 4}, found[4] = {0};
-    CHECK(reduce_one(host, here, found, NULL) == TRIREME_OK && found[3] == 4);
-    trireme_communicator_destroy(host);
-    no_complaint(); /* also when the device goes on at last */
-}
-
-static void a_device_fails_in(const struct failure *failure) {
-    struct processes processes;
-    struct failure own = *failure;
-    static int cases = 0;
-    snprintf(own.rendezvous, sizeof own.rendezvous, "host://bad-%u-%d", own_number(), ++cases);
-    start_processes(&processes, 3, with_a_bad_device, &own);
-    wait_processes(&processes);
-    for (int i = 0; i < 3; ++i) {
-        const struct outcome *const outcome = &processes.outcomes[i];
-        assert_int_equal(outcome->exit_code, 0);
-        assert_true(outcome->later < 0);
-        if (i == 0) {
-            assert_int_equal(outcome->status, failure->status);
-            assert_non_null(strstr(outcome->message, failure->word));
-        } else {
-            /* It hears of the failure, and not of the next call of rank 0. */
-            assert_true(outcome->status < 0 && outcome->status != TRIREME_ERROR_MISMATCH);
-        }
-        /* Peers do not wait for their own deadlines. */
-        if (failure->early) assert_int_equal(outcome->status, failure->status);
-        assert_string_equal(outcome->info.operation, "all_reduce");
-        assert_true(blames_only(&outcome->info, 0));
-        if (strstr(outcome->message, "rank 0") == NULL) {
-            fail_msg("rank %d does not name rank 0: %s", i, outcome->message);
-        }
-    }
-    free_processes(&processes);
-}
-
-static void a_failed_device_fails_the_group_by_name(void **state) {
-    (void)state;
-    const struct failure failures[] = {
-        {.script = "stall=1", .status = TRIREME_ERROR_TIMEOUT, .word = "has not done its work"},
-        {.script = "stuck=1",
-         .status = TRIREME_ERROR_TIMEOUT,
-         .word = "keep the memory of this call"},
-        {.script = "sticky=1:719", .status = TRIREME_ERROR_DEVICE, .word = "719"},
-    };
-    const size_t count = sizeof failures / sizeof *failures;
-    for (size_t i = 0; i < count; ++i) a_device_fails_in(&failures[i]);
-}
-
-/* Rank 1's stream comes to the call after its deadline. By then its caller has given the memory to
- * other work. Rank 1 receives a broadcast, or also sends. */
-static void late_call(int number, const char *rendezvous, bool sends) {
-    const struct rank rank = make_rank(number, 2, rendezvous);
-    trireme_operation_options options = options_of(&rank);
-    const float zeros[4] = {0}, marks[4] = {5, 6, 7, 8};
-    float found[4] = {0};
-    void *const data = sends ? rank.receive : rank.send;
-    if (number == 1) {
-        FAKE(fake_holds, "fake_hold")(rank.stream, 1);
-        put(&rank, rank.send + 4, zeros, 4);
-        options.timeout_ns = 50 * 1000 * 1000;
-    }
-    const trireme_status status =
-        sends ? reduce_one(rank.communicator, rank.send, data, &options)
-              : trireme_broadcast(rank.communicator, data, 4, TRIREME_DTYPE_F32, 0, &options);
-    /* A root may have left its bytes before. Else it hears of the other rank. */
-    if (number == 0) CHECK(sends ? status == TRIREME_ERROR_TIMEOUT : status <= 0);
-    if (number == 0 && status < 0) CHECK(strstr(trireme_last_error(), "rank 1") != NULL);
-    if (number == 1) {
-        CHECK(status == TRIREME_ERROR_TIMEOUT);
-        CHECK(strstr(trireme_last_error(), "rank 1: the device of this rank") != NULL);
-        CHECK(strstr(trireme_last_error(), "may still copy") == NULL);
-        struct rank other = rank;
-        other.stream = FAKE(fake_stream, "fake_user_stream")(rank.device);
-        put(&other, rank.send, marks, 4);
-        put(&other, rank.receive, marks, 4);
-        get(&other, found, data, 4);
-        FAKE(fake_holds, "fake_hold")(rank.stream, 0);
-        FAKE(fake_finishes, "fake_finish")();
-        get(&other, found, data, 4);
-        CHECK(memcmp(found, marks, sizeof marks) == 0);
-    }
-    trireme_communicator_destroy(rank.communicator);
-}
-
-static void late_to_receive(int number, void *context) {
-    late_call(number, context, false);
-}
-
-static void late_to_send(int number, void *context) {
-    late_call(number, context, true);
-}
-
-static void late_stream(void) {
-    void (*const calls[])(int, void *) = {late_to_receive, late_to_send};
-    for (size_t i = 0; i < 2; ++i) {
-        char rendezvous[64];
-        unique_rendezvous(rendezvous, sizeof rendezvous);
-        run_threads(2, calls[i], rendezvous);
-    }
-    no_complaint();
-}
-
-static void a_late_stream_leaves_nothing_queued(void **state) {
-    (void)state;
-    run_in_all_modes(late_stream);
-}
-
-/* Each step before the first copy, and an earlier write of the caller that breaks the device. */
-static void a_device_that_failed_before_fails_the_group_at_once(void **state) {
-    (void)state;
-    const char *const scripts[] = {
-        "sticky=0:719",
-        "fail=cuPointerGetAttributes:719",
-        "fail=cuStreamIsCapturing:719",
-        "fail=cuStreamCreateWithPriority:719",
-        "fail=cuMemHostAlloc:719",
-        "fail=cuEventRecord:719",
-    };
-    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; ++i) {
-        const struct failure failure = {.early = true,
-                                        .script = scripts[i],
-                                        .status = TRIREME_ERROR_DEVICE,
-                                        .word = "719"};
-        a_device_fails_in(&failure);
-    }
-    const struct failure no_memory = {.early = true,
-                                      .script = "oom=0",
-                                      .status = TRIREME_ERROR_OUT_OF_MEMORY,
-                                      .word = "cuMemHostAlloc"};
-    a_device_fails_in(&no_memory);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_of_threads),
@@ -767,10 +498,6 @@ int main(void) {
         cmocka_unit_test(other_streams_are_refused),
         cmocka_unit_test(operations_without_devices_say_so),
         cmocka_unit_test(devices_that_are_not_there),
-        cmocka_unit_test(memory_that_cannot_be_pinned),
-        cmocka_unit_test(a_failed_device_fails_the_group_by_name),
-        cmocka_unit_test(a_late_stream_leaves_nothing_queued),
-        cmocka_unit_test(a_device_that_failed_before_fails_the_group_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

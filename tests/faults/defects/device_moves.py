@@ -2,16 +2,17 @@
 
 MOVES = "src/collectives/device_moves.cpp"
 TEST = "api_test_device_collectives"
+FAILURES = "api_test_device_failures"
 
 DEFECTS = [
     ("device moves: the copy in does not wait for the caller's stream", MOVES,
      "  TRIREME_RETURN_IF_ERROR(devices::finish(*slot.before, deadline));\n", "", TEST),
     ("device moves: copies are queued behind late work of the caller", MOVES,
-     "devices::finish(*slot.before, deadline)", "slot.stream->wait(*slot.before)", TEST),
+     "devices::finish(*slot.before, deadline)", "slot.stream->wait(*slot.before)", FAILURES),
     ("device moves: who may still copy is not told", MOVES,
      'status.message() + "; the device may still copy, so keep " +\n'
      '                                            "the memory of this call")',
-     "status.message())", TEST),
+     "status.message())", FAILURES),
     ("device moves: peers read before the copy in is done", MOVES,
      "  return finish_copy(*slot.stream, *slot.moved, deadline);\n}\n\nStatus DeviceMoves::move_out",
      "  return Status::success();\n}\n\nStatus DeviceMoves::move_out", TEST),
@@ -19,7 +20,7 @@ DEFECTS = [
      "later work in any stream follows.\n  return finish_copy(*slot.stream, *slot.moved, deadline);",
      "later work in any stream follows.\n  return Status::success();", TEST),
     ("device moves: pinned memory of a failed device is given back", MOVES,
-     "if (slot.pinned != nullptr) slot.pinned->abandon();", "", TEST),
+     "if (slot.pinned != nullptr) slot.pinned->abandon();", "", FAILURES),
     ("device moves: only the begin of an operand is looked at", MOVES,
      "{std::uint64_t{0}, bytes - 1}", "{std::uint64_t{0}}", TEST),
     ("device moves: memory of another device is taken", MOVES,
@@ -27,12 +28,19 @@ DEFECTS = [
      "info.kind == TRIREME_MEMORY_KIND_DEVICE", TEST),
     ("device moves: memory of a device reaches loops of the host", "src/api/operation_call.hpp",
      "  return check_on_host(operation);", "  return Status::success();", TEST),
+    ("device moves: messages of the host read memory of a device", "src/api/messages.cpp",
+     '  TRIREME_RETURN_IF_ERROR(check_place("data", data, count));\n  TRIREME_RETURN_IF_ERROR(check_rank',
+     "  TRIREME_RETURN_IF_ERROR(check_rank", TEST),
+    ("device moves: a list of the host has memory of a device", "src/api/batch.cpp",
+     "    if (status.ok()) status = check_place(*out);\n", "", TEST),
+    ("device moves: a move to other cuts takes a communicator of a device", "src/api/rebalance.cpp",
+     "api::find_on_host(given", "api::find(given", TEST),
     ("device moves: the peers do not hear of a failed device", MOVES,
-     "  communicator.fail(why.code(), why.message());  // before anything that can throw\n", "", TEST),
+     "  communicator.fail(why.code(), why.message());  // before anything that can throw\n", "", FAILURES),
     ("device moves: the peers do not hear of a device that had failed before", MOVES,
-     "if (status.code() == TRIREME_ERROR_DEVICE) {", "if (false) {", TEST),
+     "if (status.code() == TRIREME_ERROR_DEVICE) {", "if (false) {", FAILURES),
     ("device moves: the peers do not hear that no memory can be pinned", MOVES,
-     "if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY) {", "if (false) {", TEST),
+     "if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY) {", "if (false) {", FAILURES),
     ("device moves: a child works on the host", "src/api/communicator.cpp",
      "moves != nullptr && child != nullptr", "moves != nullptr && child == nullptr", TEST),
     ("device moves: a started call takes addresses of a device", "src/api/operation_call.cpp",
