@@ -7,9 +7,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 #include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "calls.h"
@@ -190,8 +192,73 @@ static void the_last_rank_of_a_tree_blames_the_late_root(void **state) {
     free(late);
 }
 
+/* The root stands still when all ranks have come, before it sends its bytes. The last rank of the
+ * tree is the first whose deadline passes: rank 2 above it has come, and has no bytes either. */
+struct stall {
+    const char *failpoint;
+    char rendezvous[64];
+};
+
+static void wait_for_bytes(int rank, void *context, struct outcome *outcome) {
+    const struct stall *const stall = context;
+    const struct call call = {.operation = TRIREME_OPERATION_KIND_BROADCAST,
+                              .dtype = TRIREME_DTYPE_F32,
+                              .count = LONG_COUNT,
+                              .root = 0};
+    struct call_memory memory;
+    trireme_communicator *const communicator = join_process(rank, 4, stall->rendezvous, PATIENT_NS);
+    if (!allocate_call(communicator, &call, rank, 4, false, &memory)) _exit(92);
+    if (trireme_communicator_wait_ready(communicator, PATIENT_NS) != TRIREME_OK) _exit(93);
+    if (rank == 0 && trireme_failpoint_set(stall->failpoint) != TRIREME_OK) _exit(91);
+    /* The first call of its kind is told to all. */
+    keep_error(outcome, run_call(communicator, &call, &memory, false,
+                                 rank == 3 ? 2 * ENOUGH_NS : PATIENT_NS));
+    free_call(&memory, false);
+    trireme_communicator_destroy(communicator);
+}
+
+/* Only rank 2 may be blamed besides: rank 3 cannot know whether it has the bytes. */
+static bool blames(const trireme_error_info *info, int rank) {
+    for (uint32_t i = 0; i < info->blamed_count; ++i) {
+        if (info->blamed[i] == rank) return true;
+    }
+    return false;
+}
+
+static void a_root_that_keeps_its_bytes_is_blamed(void **state) {
+    (void)state;
+    if (!ranks_use_network()) return;
+    static const char *const failpoints[] = {"broadcast.before_move=sleep(80000)",
+                                             "broadcast.before_move=stop"};
+    for (size_t i = 0; i < sizeof failpoints / sizeof failpoints[0]; ++i) {
+        struct stall stall = {.failpoint = failpoints[i]};
+        unique_network_rendezvous(stall.rendezvous, sizeof stall.rendezvous);
+        /* The deadline is what ends the call, not a peer's silence. */
+        strcat(stall.rendezvous, "?silence_ms=60000");
+        struct processes processes;
+        start_processes(&processes, 4, wait_for_bytes, &stall);
+        for (int rank = 1; rank < 4; ++rank) assert_false(wait_stopped(&processes, rank));
+        kill(processes.ids[0], SIGKILL);
+        wait_processes(&processes);
+        for (int rank = 1; rank < 4; ++rank) {
+            const struct outcome *const o = &processes.outcomes[rank];
+            if (o->exit_code == 0 && o->status == TRIREME_ERROR_TIMEOUT && blames(&o->info, 0) &&
+                !blames(&o->info, 1) && !blames(&o->info, 3) &&
+                strstr(o->message, "has not passed its bytes on") != NULL &&
+                strstr(o->message, "did not arrive") == NULL) {
+                continue;
+            }
+            fail_msg("%s: rank %d: exit code %d, %s, blames %u ranks: %s", stall.failpoint, rank,
+                     o->exit_code, trireme_status_name(o->status), o->info.blamed_count,
+                     o->message);
+        }
+        free_processes(&processes);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_root_that_keeps_its_bytes_is_blamed), /* first: children begin afresh */
         cmocka_unit_test(broadcasts_of_all_lengths_are_right),
         cmocka_unit_test(the_root_of_a_long_broadcast_does_not_wait),
         cmocka_unit_test(a_call_asks_room_only_of_ranks_that_it_goes_to),

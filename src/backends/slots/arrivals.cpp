@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backends/last_calls.hpp"
+#include "backends/slots/broadcast_tree.hpp"
 #include "backends/slots/prints.hpp"
 #include "platform/clock.hpp"
 #include "schedules/overlay.hpp"
@@ -142,15 +143,19 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
       std::vector<std::int32_t> missing = missing_from(next);
       if (missing.empty()) continue;
       if (fetches) relay->keep_absent(call.op.channel, &missing);
-      if (call.in_tree) missing = {call.late_above()};
+      if (call.in_tree) missing = call.late_above();
+      const bool come = call.in_tree && has_come(call.segment, call.op.channel, missing.front(),
+                                                 call.channel.position);
       if (!late) {
-        call.group.latecomers().warn(missing, "not come to ", call.name, call.sequence, stall);
+        call.group.latecomers().warn(missing, come ? "not passed on the bytes of " : "not come to ",
+                                     call.name, call.sequence, stall);
         continue;
       }
       FailureDetails details{call.name, "", call.sequence, missing, 0};
-      return Status::failure(TRIREME_ERROR_TIMEOUT, list_ranks(missing) +
-                                                        " did not arrive before the deadline" +
-                                                        likely_cause(missing))
+      return Status::failure(TRIREME_ERROR_TIMEOUT,
+                             come ? passed_nothing_on(missing)
+                                  : list_ranks(missing) + " did not arrive before the deadline" +
+                                        likely_cause(missing))
           .with_details(std::move(details));
     }
     const Deadline end =

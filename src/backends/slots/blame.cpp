@@ -85,7 +85,7 @@ std::vector<std::int32_t> Blame::awaited_in_tree(std::uint32_t channel, std::uin
     const int above = tree.above(me);
     const Cell& cell = shared.cell(channel, above, position);
     if (cell.stamp.load(std::memory_order_acquire) != position)
-      return {first_late_above(shared, channel, position, tree, root, above)};
+      return late_above(shared, channel, position, tree, above);
   }
   std::vector<std::int32_t> ranks;
   tree.below(me, [&](int rank) {

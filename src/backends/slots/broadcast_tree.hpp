@@ -2,9 +2,13 @@
 // lowest bit, and places count from the root.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <string>
+#include <vector>
 
+#include "backends/backend.hpp"
 #include "backends/slots/segment.hpp"
 
 namespace trireme::local {
@@ -17,6 +21,12 @@ class BroadcastTree {
   int above(int rank) const {
     const int place = place_of(rank);
     return rank_at(place & (place - 1));
+  }
+  // That rank and all above it, up to the root.
+  std::vector<std::int32_t> way_up(int rank) const {
+    std::vector<std::int32_t> ranks{rank};
+    while (ranks.back() != root_) ranks.push_back(above(ranks.back()));
+    return ranks;
   }
   // Calls use(child) for each rank below, the one with the most ranks below it first.
   template <class Use>
@@ -38,15 +48,29 @@ class BroadcastTree {
   const int n_;
 };
 
-// The first rank on the way up from `above` that is not known to have come: it keeps the ranks
-// below it waiting. A rank that waits for long tells its peers that it has come.
-inline int first_late_above(const Segment& segment, std::uint32_t channel, std::uint64_t position,
-                            const BroadcastTree& tree, int root, int above) {
-  for (int rank = above;; rank = tree.above(rank)) {
-    const Lane& lane = segment.lane(channel, rank);
-    if (lane.position.load(std::memory_order_acquire) < position) return rank;
-    if (rank == root) return above;
+inline bool has_come(const Segment& segment, std::uint32_t channel, int rank,
+                     std::uint64_t position) {
+  return segment.lane(channel, rank).position.load(std::memory_order_acquire) >= position;
+}
+
+// Of `above` and the ranks above it, those that may keep the ranks below them waiting. That is the
+// first one that is not known to have come: a rank that waits for long tells its peers that it has.
+// If all have come, one of them has not passed its bytes on.
+inline std::vector<std::int32_t> late_above(const Segment& segment, std::uint32_t channel,
+                                            std::uint64_t position, const BroadcastTree& tree,
+                                            int above) {
+  std::vector<std::int32_t> ranks = tree.way_up(above);
+  for (const std::int32_t rank : ranks) {
+    if (!has_come(segment, channel, rank, position)) return {rank};
   }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+// Of ranks that have come.
+inline std::string passed_nothing_on(const std::vector<std::int32_t>& ranks) {
+  return (ranks.size() > 1 ? "one of " : "") + list_ranks(ranks) +
+         " has not passed its bytes on before the deadline";
 }
 
 }  // namespace trireme::local

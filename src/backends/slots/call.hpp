@@ -85,9 +85,9 @@ struct Call {
   Fingerprint print_of(int rank) const;
   // Whether this rank waits for that one to publish.
   bool awaits(int rank) const { return awaits_all || rank == awaited; }
-  // In a tree: the rank to blame for a long wait. The one above may itself wait for the next; each
+  // In a tree: the ranks to blame for a long wait. The one above may itself wait for the next; each
   // rank that waits for long tells that it has come.
-  int late_above() const;
+  std::vector<std::int32_t> late_above() const;
 
   // Elements of the longest block, in the kinds that have blocks; else of the whole.
   std::uint64_t longest_block() const {

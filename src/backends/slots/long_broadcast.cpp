@@ -87,6 +87,15 @@ Status LongBroadcast::wait(Wire::Transfer& transfer) {
   return Status::success();
 }
 
+// The ranks to blame for a long wait. A rank that sends its cell with the bytes has them, so it
+// keeps them. If cells went to all before, a rank above may itself wait for them.
+std::vector<std::int32_t> LongBroadcast::late(const Wire::Transfer& transfer) const {
+  if (!is_from_above(transfer) || !call_.awaits_all) return {transfer.peer};
+  std::vector<std::int32_t> ranks = tree_.way_up(transfer.peer);
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
 // The wire has failed, or the deadline has passed.
 Status LongBroadcast::reason(const Wire::Transfer& transfer, const Status& failed) {
   const int peer = transfer.peer;
@@ -96,9 +105,14 @@ Status LongBroadcast::reason(const Wire::Transfer& transfer, const Status& faile
   };
   TRIREME_RETURN_IF_ERROR(look());
   if (failed.code() == TRIREME_ERROR_TIMEOUT) {
-    FailureDetails details{call_.name, "", call_.sequence, {peer}, 0};
-    return Status::failure(TRIREME_ERROR_TIMEOUT,
-                           "rank " + std::to_string(peer) + " did not arrive before the deadline")
+    const std::vector<std::int32_t> ranks = late(transfer);
+    FailureDetails details{call_.name, "", call_.sequence, ranks, 0};
+    return Status::failure(TRIREME_ERROR_TIMEOUT, is_from_above(transfer)
+                                                      ? passed_nothing_on(ranks)
+                                                      : "rank " + std::to_string(peer) +
+                                                            " did not take the bytes of rank " +
+                                                            std::to_string(call_.me) +
+                                                            " before the deadline")
         .with_details(std::move(details));
   }
   if (failed.code() != TRIREME_ERROR_CORRUPT) TRIREME_RETURN_IF_ERROR(arrivals_.await_reason(look));

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "backends/slots/arrivals.hpp"
 #include "backends/slots/broadcast_tree.hpp"
@@ -32,6 +33,8 @@ class LongBroadcast {
   static constexpr std::size_t kMostBelow = 3;  // of 8 ranks
 
   Wire::Transfer& prepare(Wire::Transfer& transfer, int peer) const;
+  bool is_from_above(const Wire::Transfer& transfer) const { return &transfer == &from_above_; }
+  std::vector<std::int32_t> late(const Wire::Transfer& transfer) const;
   Status wait(Wire::Transfer& transfer);
   Status reason(const Wire::Transfer& transfer, const Status& failed);
 

@@ -194,9 +194,9 @@ Fingerprint Call::print_of(int rank) const {
   return in_slot(rank) ? print_in(slot(rank)) : print_in(cell(rank));
 }
 
-int Call::late_above() const {
-  return first_late_above(segment, op.channel, channel.position, BroadcastTree(op.root, n), op.root,
-                          awaited);
+std::vector<std::int32_t> Call::late_above() const {
+  return local::late_above(segment, op.channel, channel.position, BroadcastTree(op.root, n),
+                           awaited);
 }
 
 bool Call::sees_another_call() const {
