@@ -26,6 +26,8 @@ constexpr std::uint64_t kLongWaitNs = 250'000'000;
 constexpr std::uint64_t kLookNs = 100'000;
 // How long the reason may take to arrive after a step with a peer has failed.
 constexpr std::uint64_t kVerdictNs = 500'000'000;
+// How long a rank that knows of a disagreement may wait for more calls before it tells its peers.
+constexpr std::uint64_t kMoreCallsNs = 15'000'000;
 // How often a rank looks for it where it takes its peers' calls by itself.
 constexpr std::uint64_t kFetchNs = 1'000'000;
 
@@ -270,7 +272,7 @@ void Arrivals::await_calls() {
     return call_.has_published(rank) || call_.group.presence().left(rank);
   };
   const Deadline end =
-      Deadline::at(std::min(call_.deadline.moment_ns(), Deadline::after(kVerdictNs).moment_ns()));
+      Deadline::at(std::min(call_.deadline.moment_ns(), Deadline::after(kMoreCallsNs).moment_ns()));
   SlotRelay* const relay = call_.group.bells().relay();
   Bell& bell = call_.group.bells().private_bell();
   for (int next = 0; !call_.group.failure().happened() && !end.passed();) {

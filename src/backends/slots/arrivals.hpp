@@ -30,7 +30,8 @@ class Arrivals {
   Status look_for_gone() const;
   // PEER_LOST if that rank has left, though this one awaits it.
   Status look_for_gone(int rank) const;
-  // Waits until all ranks have published or left, or the group has failed, but not long.
+  // Waits until all ranks have published or left, or the group has failed: but for a moment only,
+  // since the ranks disagree and the peers do not know yet.
   void await_calls();
   // A step with a peer has failed: waits until look() finds the reason, or the group has failed,
   // but not long. Returns what look() found.

@@ -234,8 +234,8 @@ Status Run::compare() {
   return same ? Status::success() : disagreement(call_);
 }
 
-// Not all ranks may have published yet. If some disagree, the others' calls decide which two are
-// named: those of the lowest ranks, whichever came first.
+// Not all ranks may have published yet. If some disagree, the calls that come within a moment
+// decide which two are named: those of the lowest ranks. It does not wait for a rank that is late.
 Status Run::compare_early() {
   if (compare().ok()) return Status::success();
   arrivals_.await_calls();
