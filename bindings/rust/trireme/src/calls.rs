@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -127,6 +128,13 @@ impl<T> Lent<T> {
 
     pub(crate) fn user_data(&self) -> *mut c_void {
         self.0.as_ptr().cast()
+    }
+
+    /// The value again. The library points to it no more.
+    pub(crate) fn take_back(self) -> T {
+        let lent = ManuallyDrop::new(self);
+        // SAFETY: made by Box::into_raw, and dropped by no one else.
+        *unsafe { Box::from_raw(lent.0.as_ptr()) }
     }
 }
 

@@ -213,20 +213,23 @@ impl<'a, B: ?Sized> PipelineParallelModel<'a, B> {
         Ok(self.stages.iter().filter(|stage| own.contains(&stage.number)).cloned().collect())
     }
 
-    /// A trainer of this rank's layers, which it takes: a second call is an error. Collective. The
-    /// pipeline of `options`, and without one the micro-batches, are those of the configuration.
+    /// A trainer of this rank's layers, which it takes: a second call is an error. A call that fails
+    /// leaves them. Collective. The pipeline of `options` is that of the configuration. Without a
+    /// pipeline, so are the micro-batches if `options` has 0 and the model has no leaves.
     pub fn trainer(
         &mut self,
         optimizer: &mut Optimizer,
         options: &TrainerOptions<'_>,
     ) -> Result<Trainer<B>> {
-        let layers = std::mem::take(&mut self.layers);
-        if layers.is_empty() {
+        if self.layers.is_empty() {
             return Err(Error::invalid("a trainer has this model's layers".to_owned()));
         }
         if !self.staged {
-            let options = TrainerOptions { micro_batches: self.micro_batches, ..*options };
-            return Trainer::new(&mut self.model, optimizer, &options, layers);
+            let mut options = *options;
+            if options.micro_batches == 0 {
+                options.micro_batches = self.micro_batches;
+            }
+            return Trainer::take_layers(&mut self.model, optimizer, &options, &mut self.layers);
         }
         let schedule = self.parallel.schedule()?;
         let along = self.parallel.communicator(Axes::PIPELINE)?;
@@ -237,6 +240,6 @@ impl<'a, B: ?Sized> PipelineParallelModel<'a, B> {
             require_split: self.require_split,
         };
         let options = TrainerOptions { pipeline: Some(pipeline), ..*options };
-        Trainer::new(&mut self.model, optimizer, &options, layers)
+        Trainer::take_layers(&mut self.model, optimizer, &options, &mut self.layers)
     }
 }

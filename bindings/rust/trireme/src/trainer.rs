@@ -458,15 +458,24 @@ impl<B: ?Sized> Trainer<B> {
         model: &mut Model,
         optimizer: &mut Optimizer,
         options: &TrainerOptions<'_>,
-        layers: Vec<(LayerOptions<'_>, Box<dyn Layer<B>>)>,
+        mut layers: Vec<(LayerOptions<'_>, Box<dyn Layer<B>>)>,
+    ) -> Result<Self> {
+        Self::take_layers(model, optimizer, options, &mut layers)
+    }
+
+    /// As `new`. It takes all layers, or fails and leaves them.
+    pub(crate) fn take_layers(
+        model: &mut Model,
+        optimizer: &mut Optimizer,
+        options: &TrainerOptions<'_>,
+        layers: &mut Vec<(LayerOptions<'_>, Box<dyn Layer<B>>)>,
     ) -> Result<Self> {
         optimizer.refuse_another(model, "new")?;
         let offload = options.offload.as_ref().map(Offload::raw).transpose()?;
         let pipeline = options.pipeline.as_ref().map(TrainerPipeline::raw);
         let mut names = Vec::new();
         let mut raw = Vec::new();
-        let mut described = Vec::new();
-        for (place, layer) in layers {
+        for (place, _) in layers.iter() {
             let name = CString::new(place.name)
                 .map_err(|_| Error::invalid(format!("the name {:?} has a 0", place.name)))?;
             let one = &mut sys::trireme_layer::init();
@@ -483,10 +492,16 @@ impl<B: ?Sized> Trainer<B> {
             }
             raw.push(*one);
             names.push(name); // its text stays where it is
-            let dtypes = model.dtypes().get(place.parameters).unwrap_or_default().to_vec();
-            described.push(Described { layer, dtypes });
         }
         let calls = model.calls().clone();
+        calls.refuse_inside()?;
+        let mut places = Vec::new();
+        let mut described = Vec::new();
+        for (place, layer) in layers.drain(..) {
+            let dtypes = model.dtypes().get(place.parameters.clone()).unwrap_or_default().to_vec();
+            described.push(Described { layer, dtypes });
+            places.push(place);
+        }
         let state = Lent::new(State { layers: described, calls: calls.clone() });
         for one in &mut raw {
             one.user_data = state.user_data();
@@ -502,7 +517,6 @@ impl<B: ?Sized> Trainer<B> {
         raw_options.offload = offload.as_ref().map_or(ptr::null(), |offload| offload.get());
         raw_options.pipeline =
             pipeline.as_ref().map_or(ptr::null(), |pipeline| pipeline as *const _);
-        calls.refuse_inside()?;
         let one_call = calls.lock();
         // SAFETY: trainer.h: keeps `user_data` until the trainer is destroyed, and `state` lives
         // as long; a live optimizer, one call at a time.
@@ -518,9 +532,17 @@ impl<B: ?Sized> Trainer<B> {
             })
         });
         drop(one_call); // the layers' own drop is the caller's code
+        let handle = match made {
+            Ok(handle) => handle,
+            Err(error) => {
+                let boxes = state.take_back().layers.into_iter().map(|one| one.layer);
+                layers.extend(places.into_iter().zip(boxes));
+                return Err(error);
+            }
+        };
         let cuts = options.pipeline.as_ref().map_or(&[][..], |pipeline| pipeline.cuts);
         Ok(Self {
-            handle: made?,
+            handle,
             calls,
             all_layers: cuts.last().map_or(1, |last| *last as usize),
             _state: state,

@@ -170,6 +170,10 @@ fn training_is_that_of_a_plain_loop() {
             whole.model.set_parameters(Some(&values), 0).unwrap();
             let rule = OptimizerOptions::new(RuleKind::Sgd).learning_rate(RATE);
             let mut optimizer = Optimizer::new(&mut whole.model, &rule).unwrap();
+            // One that cannot be made leaves the layers.
+            let wrong = TrainerOptions { activation_budget_bytes: 1, ..TrainerOptions::default() };
+            let refused = if along == 1 { Status::OutOfMemory } else { Status::Unsupported };
+            fails(whole.trainer(&mut optimizer, &wrong), refused);
             let mut trainer = whole.trainer(&mut optimizer, &TrainerOptions::default()).unwrap();
             for loss in &losses {
                 let metrics = trainer.step(&mut whole.model, &mut optimizer, &()).unwrap();
@@ -187,6 +191,23 @@ fn training_is_that_of_a_plain_loop() {
         });
         assert_eq!(*found.lock().unwrap(), expected, "{order} on {world_size}");
     }
+}
+
+#[test]
+fn micro_batches_of_the_caller_are_kept() {
+    ranks(1, |all| {
+        for (given, expected) in [(0, 3), (2, 2)] {
+            let config = PipelineConfig::new(1, 3);
+            let options = ModelOptions::new(Strategy::Zero1);
+            let mut whole =
+                PipelineParallelModel::new(all, &config, layers(), &options, None).unwrap();
+            let rule = OptimizerOptions::new(RuleKind::Sgd);
+            let mut optimizer = Optimizer::new(&mut whole.model, &rule).unwrap();
+            let options = TrainerOptions { micro_batches: given, ..TrainerOptions::default() };
+            let trainer = whole.trainer(&mut optimizer, &options).unwrap();
+            assert_eq!(trainer.info().unwrap().micro_batches, expected);
+        }
+    });
 }
 
 #[test]
