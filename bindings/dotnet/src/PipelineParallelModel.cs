@@ -5,7 +5,9 @@ using System.Linq;
 namespace Trireme
 {
     /// <summary>
-    /// How ranks form a pipeline, and how its micro-batches go through it.
+    /// How ranks form a pipeline, and how its micro-batches go through it. With Ranks of 1 the model
+    /// is one stage without a schedule. Then Order is only checked to be an order, and StagesPerRank,
+    /// StageCosts, ActivationLimitBytes and RequireSplit mean nothing.
     /// </summary>
     public sealed class PipelineConfig
     {
@@ -149,6 +151,7 @@ namespace Trireme
                     nameof(config));
             }
 
+            PipelineOrders.Parse(PipelineOrders.Name(config.Order));
             leaves = options.Leaves;
             Parallel = ParallelContext.Create(communicator, Axes(config, axes));
             try
@@ -184,15 +187,16 @@ namespace Trireme
         public Model Model { get; }
 
         /// <summary>
-        /// A trainer of this rank's layers. All ranks call this. The model sets Pipeline of the
-        /// options, and without a pipeline MicroBatches.
+        /// A trainer of this rank's layers. All ranks call this. The trainer gets a copy of the
+        /// options. In the copy, Pipeline is that of the configuration. Without a pipeline, so are
+        /// MicroBatches of 0, unless the model has leaves.
         /// </summary>
         public Trainer Trainer(Optimizer optimizer, TrainerOptions options = null)
         {
-            options = options ?? new TrainerOptions();
+            options = options?.Copy() ?? new TrainerOptions();
             if (config.Ranks == 1)
             {
-                if (leaves == 0)
+                if (leaves == 0 && options.MicroBatches == 0)
                 {
                     options.MicroBatches = checked((uint)config.MicroBatches);
                 }

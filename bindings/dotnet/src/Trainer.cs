@@ -100,6 +100,11 @@ namespace Trireme
         /// This rank has the layers of its own stages alone. Null: it has all layers.
         /// </summary>
         public TrainerPipeline Pipeline { get; set; }
+
+        internal TrainerOptions Copy()
+        {
+            return (TrainerOptions)MemberwiseClone();
+        }
     }
 
     /// <summary>Results of a step.</summary>

@@ -63,6 +63,67 @@ namespace Trireme.Tests
             });
         }
 
+        [Test]
+        public static void One_rank_checks_the_order()
+        {
+            Ranks.RunAndLeaveTogether(1, c =>
+            {
+                var options = new ModelOptions { Strategy = Strategy.Zero1, Leaves = Leaves };
+                foreach (int order in new[] { 0, -1, 99 })
+                {
+                    var config = new PipelineConfig(1, Leaves) { Order = (PipelineOrder)order };
+                    Check.Throws<InvalidArgumentException>(
+                        () => new PipelineParallelModel(c, config, Layers(), options));
+                }
+            });
+        }
+
+        [Test]
+        public static void Options_of_a_trainer_are_the_callers()
+        {
+            foreach (int ranks in new[] { 1, 2 })
+            {
+                Ranks.RunAndLeaveTogether(ranks, c =>
+                {
+                    var config = new PipelineConfig(ranks, 3);
+                    var options = new ModelOptions { Strategy = Strategy.Zero1 };
+                    using (var whole = new PipelineParallelModel(c, config, Layers(), options))
+                    using (var optimizer = new Optimizer(
+                        whole.Model, new OptimizerOptions { Rule = RuleKind.Sgd }))
+                    {
+                        foreach (uint given in new[] { 0u, 3u })
+                        {
+                            var own = new TrainerOptions { MicroBatches = given, Seed = 5 };
+                            for (int i = 0; i < 2; ++i)
+                            {
+                                using (Trainer trainer = whole.Trainer(optimizer, own))
+                                {
+                                    Check.Equal(3u, trainer.Info.MicroBatches);
+                                }
+
+                                Check.Equal(given, own.MicroBatches);
+                                Check.Equal(true, own.Pipeline == null);
+                            }
+                        }
+                    }
+                });
+            }
+
+            Ranks.RunAndLeaveTogether(1, c =>
+            {
+                var options = new ModelOptions { Strategy = Strategy.Zero1 };
+                using (var whole = new PipelineParallelModel(
+                    c, new PipelineConfig(1, 3), Layers(), options))
+                using (var optimizer = new Optimizer(
+                    whole.Model, new OptimizerOptions { Rule = RuleKind.Sgd }))
+                using (Trainer trainer =
+                    whole.Trainer(optimizer, new TrainerOptions { MicroBatches = 2 }))
+                {
+                    Check.Equal(2u, trainer.Info.MicroBatches);
+                }
+            });
+        }
+
         private static void Expect(
             int ranks, int along, PipelineOrder order, double[] expected, double[] losses)
         {

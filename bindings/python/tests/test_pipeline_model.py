@@ -139,6 +139,32 @@ class PipelineModelTest(TestCase):
         for message in self.ranks(2, body):
             self.assertIn("which is not described", message)
 
+    def test_one_rank_checks_the_name_of_the_schedule(self):
+        def body(group):
+            for name in ("zb-h9", "", "1f1b\0"):
+                for per_rank in (0, 1):
+                    config = trireme.PipelineConfig(1, 4, name, stages_per_rank=per_rank)
+                    with self.assertRaises(trireme.InvalidArgumentError):
+                        trireme.PipelineParallelModel(
+                            group, config, Deep().all_layers(), PARAMETERS
+                        )
+            self.train(group, 1, "Interleaved1F1B")  # a name of two stages on each rank
+
+        self.ranks(1, body)
+
+    def test_micro_batches_of_the_caller_are_kept(self):
+        def body(group):
+            config = trireme.PipelineConfig(1, 3)
+            with trireme.PipelineParallelModel(
+                group, config, Deep().all_layers(), PARAMETERS
+            ) as pipeline:
+                with trireme.Optimizer(pipeline.model, "sgd", learning_rate=RATE) as optimizer:
+                    for options, expected in (({}, 3), ({"micro_batches": 2}, 2)):
+                        with pipeline.trainer(optimizer, **options) as trainer:
+                            self.assertEqual(trainer.info().micro_batches, expected)
+
+        self.ranks(1, body)
+
 
 if __name__ == "__main__":
     unittest.main()

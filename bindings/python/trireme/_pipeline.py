@@ -10,7 +10,7 @@ from typing import Any, Iterable, NamedTuple, Sequence
 from . import _native
 from ._errors import InvalidArgumentError, InvalidStateError, check
 from ._native import library
-from ._values import in_range, number_of
+from ._values import encoded, in_range, number_of
 
 PIPELINE_KINDS = {
     "F": _native.TRIREME_PIPELINE_KIND_F,
@@ -472,7 +472,7 @@ def order_name(order: int) -> str:
 def pipeline_order(name: str) -> int:
     """The number of an order; knows synonyms, such as "Interleaved1F1B"."""
     order = c_int32()
-    check(library.trireme_pipeline_order_parse(name.encode(), byref(order)))
+    check(library.trireme_pipeline_order_parse(encoded(name), byref(order)))
     return order.value
 
 

@@ -33,7 +33,9 @@ class PipelineConfig:
     """How ranks form a pipeline, and how its micro-batches go through it.
 
     `schedule` is the name of an order, such as "1f1b", "zb-h1" or "Interleaved1F1B". "best"
-    searches one for the costs of stages.
+    searches one for the costs of stages. With `ranks` of 1 the model is one stage without a
+    schedule. Then `schedule` is only checked for its name, and `stages_per_rank`, `stage_costs`,
+    `activation_limit_bytes` and `require_split` mean nothing.
     """
 
     ranks: int  #: Ranks along the pipeline.
@@ -45,10 +47,10 @@ class PipelineConfig:
     activation_limit_bytes: int = 0  #: Of each rank, with `stage_costs`. 0: any.
     require_split: bool = False  #: Refuse layers without `backward_weight` if the schedule has W.
 
-    def _stages_per_rank(self) -> int:
+    def _stages_per_rank(self, order: int) -> int:
         if self.stages_per_rank > 0:
             return self.stages_per_rank
-        return 2 if pipeline_order(self.schedule) in _PAIRED else 1
+        return 2 if order in _PAIRED else 1
 
 
 class PipelineStage(NamedTuple):
@@ -115,12 +117,13 @@ class PipelineParallelModel:
                 f"layer_costs has {len(costs)} entries for {len(all_layers)} layers",
                 _native.TRIREME_ERROR_INVALID_ARGUMENT,
             )
+        order = pipeline_order(config.schedule)
         staged: dict[str, Any] = {}
         if config.ranks > 1:
             staged = {
                 "micro_batches": config.micro_batches,
                 "schedule": config.schedule,
-                "stages_per_rank": config._stages_per_rank(),
+                "stages_per_rank": config._stages_per_rank(order),
                 "costs": config.stage_costs,
                 "activation_limit_bytes": config.activation_limit_bytes,
             }
@@ -188,7 +191,11 @@ class PipelineParallelModel:
         return self.parallel.info.bubble
 
     def trainer(self, optimizer: Optimizer, **options: Any) -> Trainer:
-        """A trainer of this rank's layers. `options` are those of Trainer. Collective."""
+        """A trainer of this rank's layers. `options` are those of Trainer. Collective.
+
+        Without a pipeline, the micro-batches are those of the configuration if `options` names none
+        and the model has no leaves.
+        """
         if self._config.ranks == 1:
             if not self._leaves:
                 options.setdefault("micro_batches", self._config.micro_batches)

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::pipeline::own_name;
 use crate::{
     Axes, Communicator, Contents, Error, Layer, LayerCosts, LayerOptions, Model, ModelOptions,
     Optimizer, Parallel, ParallelOptions, Parameter, PipelineCosts, Result, Trainer,
@@ -10,6 +11,10 @@ use crate::{
 };
 
 /// How ranks form a pipeline, and how its micro-batches go through it.
+///
+/// With `ranks` of 1 the model is one stage without a schedule. Then `schedule` is only checked for
+/// its name, and `stages_per_rank`, `stage_costs`, `activation_limit_bytes` and `require_split` mean
+/// nothing.
 #[derive(Clone, Debug)]
 pub struct PipelineConfig<'a> {
     /// Ranks along "pipeline".
@@ -46,12 +51,13 @@ impl PipelineConfig<'_> {
         }
     }
 
-    fn count_stages_per_rank(&self) -> Result<u32> {
-        if self.stages_per_rank > 0 {
-            return Ok(self.stages_per_rank);
-        }
+    fn count_stages_per_rank(&self, order: &str) -> u32 {
         let paired = ["interleaved", "zbv", "v-half", "v-min", "dualpipe-v"];
-        Ok(if paired.contains(&crate::pipeline::own_name(self.schedule)?) { 2 } else { 1 })
+        match self.stages_per_rank {
+            0 if paired.contains(&order) => 2,
+            0 => 1,
+            count => count,
+        }
     }
 }
 
@@ -133,12 +139,13 @@ impl<'a, B: ?Sized> PipelineParallelModel<'a, B> {
                 layers.len()
             )));
         }
+        let order = own_name(config.schedule)?;
         let staged = config.ranks > 1;
         let mut asked =
             axes.cloned().unwrap_or_else(|| ParallelOptions { data: REST, ..Default::default() });
         asked.pipeline = config.ranks;
         asked.micro_batches = if staged { config.micro_batches } else { 0 };
-        asked.stages_per_rank = if staged { config.count_stages_per_rank()? } else { 0 };
+        asked.stages_per_rank = if staged { config.count_stages_per_rank(order) } else { 0 };
         asked.order = staged.then_some(config.schedule);
         asked.placement = None;
         asked.schedule_text = None;

@@ -194,6 +194,22 @@ fn training_is_that_of_a_plain_loop() {
 }
 
 #[test]
+fn one_rank_checks_the_name_of_the_schedule() {
+    ranks(1, |all| {
+        for (schedule, stages_per_rank) in [("zb-h9", 0), ("zb-h9", 1), ("", 0), ("1f1b\0", 1)] {
+            let config =
+                PipelineConfig { schedule, stages_per_rank, ..PipelineConfig::new(1, LEAVES) };
+            fails(
+                PipelineParallelModel::new(all, &config, layers(), &model_options(), None),
+                Status::InvalidArgument,
+            );
+        }
+        let config = PipelineConfig { schedule: "Interleaved1F1B", ..PipelineConfig::new(1, 4) };
+        PipelineParallelModel::new(all, &config, layers(), &model_options(), None).unwrap();
+    });
+}
+
+#[test]
 fn micro_batches_of_the_caller_are_kept() {
     ranks(1, |all| {
         for (given, expected) in [(0, 3), (2, 2)] {
