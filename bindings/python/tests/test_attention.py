@@ -191,6 +191,93 @@ class AttentionTest(TestCase):
 
         self.ranks(1, body)
 
+    def test_passes_come_in_their_order(self):
+        def body(group):
+            broken = []
+
+            def forward(call):
+                core_forward(call)
+                if broken:
+                    raise broken.pop()
+
+            core = forward, core_backward
+            with trireme.Tensor(group, 4, gemm="builtin") as tensor:
+                layers = [
+                    trireme.ParallelAttention(tensor, name, WIDTH, HEADS, ROWS, core=core)
+                    for name in "ab"
+                ]
+                x, dy = array.array("f", X), array.array("f", SLOPES)
+                qkv, out = (array.array("f", numbers(a * b, 3)) for a, b in SHAPES.values())
+                weights = qkv, None, out, None
+                kept = bytearray(layers[0].kept_bytes)
+
+                def call(name, layer=0):
+                    one, to = layers[layer], array.array("f", X)
+                    if name == "forward":
+                        one.forward(x, weights, to, kept)
+                    elif name == "backward_input":
+                        one.backward_input(dy, weights, to, kept)
+                    else:
+                        one.backward_weight(x, dy, (qkv[:], None, out[:], None), kept)
+
+                def refused(name, missing, layer=0):
+                    with self.assertRaisesRegex(
+                        trireme.InvalidStateError, f"^{name}: {missing}.. of this .* is missing"
+                    ):
+                        call(name, layer)
+
+                def all_but(name):
+                    if name != "backward_input":
+                        refused("backward_input", "forward")
+                    if name != "backward_weight":
+                        refused("backward_weight", "backward_input")
+
+                all_but("forward")
+                for _ in range(2):  # also with what the micro-batch before has left
+                    call("forward")
+                    call("forward")
+                    refused("backward_input", "forward", layer=1)
+                    all_but("backward_input")
+                    call("backward_input")
+                    refused("backward_weight", "backward_input", layer=1)
+                    all_but("backward_weight")
+                    call("backward_weight")
+                    all_but("forward")
+                call("forward")
+                broken.append(ZeroDivisionError())
+                with self.assertRaises(ZeroDivisionError):
+                    call("forward")
+                all_but("forward")
+                for layer in layers:
+                    layer.close()
+
+        self.ranks(1, body)
+
+    def test_abort_ends_the_wait_for_a_core_that_raised(self):
+        def broken(call):
+            raise ZeroDivisionError
+
+        def body(group):
+            core = broken if group.rank == 1 else core_forward
+            with trireme.Tensor(group, 4, gemm="builtin") as tensor:
+                with trireme.ParallelAttention(
+                    tensor, "a", WIDTH, HEADS, ROWS, core=(core, core_backward)
+                ) as layer:
+                    x, y = array.array("f", X), array.array("f", X)
+                    qkv = array.array("f", bytes(4 * 3 * WIDTH * WIDTH // 2))
+                    out = array.array("f", bytes(4 * WIDTH * WIDTH // 2))
+                    try:
+                        layer.forward(x, (qkv, None, out, None), y, bytearray(layer.kept_bytes))
+                    except ZeroDivisionError:
+                        group.abort("a core has raised")
+                        return "raised"
+                    except trireme.AbortedError as error:
+                        return str(error)
+
+        told, raised = self.ranks(2, body)
+        self.assertEqual(raised, "raised")
+        self.assertIn("a core has raised", told)
+
 
 if __name__ == "__main__":
     unittest.main()
