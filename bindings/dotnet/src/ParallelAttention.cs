@@ -62,12 +62,36 @@ namespace Trireme
         internal byte[] OfQkv { get; }
 
         internal byte[] OfOut { get; }
+
+        /// <summary>The layer of the last pass that went well; null if one failed.</summary>
+        internal object Layer { get; set; }
+
+        internal AttentionPass Pass { get; set; }
+    }
+
+    /// <summary>The passes of a micro-batch, in their order.</summary>
+    internal enum AttentionPass
+    {
+        Forward,
+        BackwardInput,
+        BackwardWeight,
     }
 
     /// <summary>
     /// Queries, keys and values in one column-parallel layer, a core, and a row-parallel layer. Each
     /// rank has whole heads: the tensor object's blocks divide them.
     /// </summary>
+    /// <remarks>
+    /// Each micro-batch has its own AttentionKept, or uses it after another one is done. Its passes
+    /// are Forward, BackwardInput and BackwardWeight, each once. A pass without the one before it
+    /// throws an InvalidOperationException. After a pass that failed, Forward comes first again.
+    /// Forward may come at any time, as for evaluation.
+    ///
+    /// The two layers exchange data between ranks, and a core runs between them. If a core throws,
+    /// that pass ends on its rank alone. The other ranks then wait in the exchange after the core,
+    /// up to the timeout of the tensor object's communicator. Catch the exception and call
+    /// Communicator.Abort(), which ends the wait on all ranks with an AbortedException.
+    /// </remarks>
     /// <typeparam name="T">Type of the elements.</typeparam>
     public sealed class ParallelAttention<T> : IDisposable where T : struct
     {
@@ -143,21 +167,23 @@ namespace Trireme
             T[] input, T[] qkvWeight, T[] outWeight, T[] result, AttentionKept<T> kept,
             T[] qkvBias = null, T[] outBias = null)
         {
-            Check(kept);
+            Begin(kept, AttentionPass.Forward);
             qkv.Forward(input, qkvWeight, kept.Qkv, qkvBias, kept.OfQkv);
             core.Forward(Shape, kept.Qkv, kept.Mixed);
             output.Forward(kept.Mixed, outWeight, result, outBias, kept.OfOut);
+            End(kept, AttentionPass.Forward);
         }
 
-        /// <summary>Computes the gradient of the input.</summary>
+        /// <summary>Computes the gradient of the input. After Forward.</summary>
         public void BackwardInput(
             T[] outputGradient, T[] qkvWeight, T[] outWeight, T[] inputGradient,
             AttentionKept<T> kept)
         {
-            Check(kept);
+            Begin(kept, AttentionPass.BackwardInput);
             output.BackwardInput(outputGradient, outWeight, kept.MixedGradient, kept.OfOut);
             core.Backward(Shape, kept.Qkv, kept.MixedGradient, kept.QkvGradient);
             qkv.BackwardInput(kept.QkvGradient, qkvWeight, inputGradient, kept.OfQkv);
+            End(kept, AttentionPass.BackwardInput);
         }
 
         /// <summary>
@@ -168,11 +194,12 @@ namespace Trireme
             AttentionKept<T> kept, TGradient[] qkvBiasGradient = null,
             TGradient[] outBiasGradient = null, bool add = false) where TGradient : struct
         {
-            Check(kept);
+            Begin(kept, AttentionPass.BackwardWeight);
             output.BackwardWeight(
                 kept.Mixed, outputGradient, outGradient, outBiasGradient, kept.OfOut, add);
             qkv.BackwardWeight(
                 input, kept.QkvGradient, qkvGradient, qkvBiasGradient, kept.OfQkv, add);
+            End(kept, AttentionPass.BackwardWeight);
         }
 
         /// <summary>Destroys both layers; their names are free again.</summary>
@@ -182,12 +209,26 @@ namespace Trireme
             output.Dispose();
         }
 
-        private static void Check(AttentionKept<T> kept)
+        private void Begin(AttentionKept<T> kept, AttentionPass pass)
         {
             if (kept == null)
             {
                 throw new ArgumentNullException(nameof(kept));
             }
+
+            if (pass != AttentionPass.Forward && (kept.Layer != this || kept.Pass != pass - 1))
+            {
+                throw new InvalidOperationException(
+                    pass + ": " + (pass - 1) + " of this micro-batch is missing");
+            }
+
+            kept.Layer = null;
+        }
+
+        private void End(AttentionKept<T> kept, AttentionPass pass)
+        {
+            kept.Layer = this;
+            kept.Pass = pass;
         }
     }
 }

@@ -15,8 +15,15 @@ namespace Trireme.Tests
 
         private sealed class Causal : IAttentionCore<double>
         {
+            internal bool Throws { get; set; }
+
             public void Forward(AttentionShape shape, double[] qkv, double[] mixed)
             {
+                if (Throws)
+                {
+                    throw new NotImplementedException();
+                }
+
                 Check.Equal(Rows, shape.Rows);
                 Check.Equal(Head, shape.HeadWidth);
                 Mix(qkv, mixed);
@@ -121,6 +128,85 @@ namespace Trireme.Tests
                             Check.Throws<ArgumentNullException>(
                                 () => layer.Forward(null, null, null, null, null));
                         }
+                    }
+                }
+            });
+        }
+
+        [Test]
+        public static void Passes_come_in_their_order()
+        {
+            Ranks.RunAndLeaveTogether(1, c =>
+            {
+                var core = new Causal();
+                using (Tensor tensor = Tensor.Create(c, 4, gemm: GemmKind.Builtin))
+                using (var layer = new ParallelAttention<double>(
+                    tensor, "a", Width, Heads, Rows, core, ElementType.F64))
+                using (var other = new ParallelAttention<double>(
+                    tensor, "b", Width, Heads, Rows, core, ElementType.F64))
+                {
+                    double[][] w = FirstWeights(), dw = FirstWeights();
+                    double[] x = Numbers(Rows * Width, 1), y = new double[x.Length];
+                    AttentionKept<double> kept = layer.Keep();
+                    Action forward = () => layer.Forward(x, w[0], w[1], y, kept);
+                    Action<ParallelAttention<double>> input =
+                        one => one.BackwardInput(x, w[0], w[1], y, kept);
+                    Action<ParallelAttention<double>> weight =
+                        one => one.BackwardWeight(x, x, dw[0], dw[1], kept);
+                    Action<ParallelAttention<double>> noInput = one => Check.Contains(
+                        "BackwardInput: Forward of this micro-batch is missing",
+                        Check.Throws<InvalidOperationException>(() => input(one)).Message);
+                    Action<ParallelAttention<double>> noWeight = one => Check.Contains(
+                        "BackwardWeight: BackwardInput of this micro-batch is missing",
+                        Check.Throws<InvalidOperationException>(() => weight(one)).Message);
+                    noInput(layer);
+                    noWeight(layer);
+                    for (int i = 0; i < 2; ++i)
+                    {
+                        forward();
+                        forward();
+                        noInput(other);
+                        noWeight(layer);
+                        input(layer);
+                        noInput(layer);
+                        noWeight(other);
+                        weight(layer);
+                        noInput(layer);
+                        noWeight(layer);
+                    }
+
+                    forward();
+                    core.Throws = true;
+                    Check.Throws<NotImplementedException>(forward);
+                    noInput(layer);
+                    noWeight(layer);
+                }
+            });
+        }
+
+        [Test]
+        public static void Abort_ends_the_wait_for_a_core_that_threw()
+        {
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                var core = new Causal { Throws = c.Rank == 1 };
+                using (Tensor tensor = Tensor.Create(c, 4, gemm: GemmKind.Builtin))
+                using (var layer = new ParallelAttention<double>(
+                    tensor, "a", Width, Heads, Rows, core, ElementType.F64))
+                {
+                    double[] x = Numbers(Rows * Width, 1), y = new double[x.Length];
+                    double[] qkv = Numbers(3 * Width * Width / 2, 3);
+                    double[] output = Numbers(Width * Width / 2, 4);
+                    Action forward = () => layer.Forward(x, qkv, output, y, layer.Keep());
+                    if (core.Throws)
+                    {
+                        Check.Throws<NotImplementedException>(forward);
+                        c.Abort("a core has thrown");
+                    }
+                    else
+                    {
+                        Check.Contains(
+                            "a core has thrown", Check.Throws<AbortedException>(forward).Message);
                     }
                 }
             });
