@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::ops::{BitOr, Deref, DerefMut, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::collectives::same;
 use crate::element::Element;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::layers::{Linear, LinearKind, LinearOptions};
 use crate::tensor::Tensor;
 
@@ -181,15 +181,36 @@ pub struct AttentionKept<T> {
     qkv_gradient: Vec<T>,
     of_qkv: Vec<u8>,
     of_out: Vec<u8>,
+    /// The last pass, with the number of its layer. None: it failed, or none has run.
+    done: Option<(u64, AttentionPass)>,
+}
+
+/// Passes that leave data for the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AttentionPass {
+    Forward,
+    BackwardInput,
 }
 
 /// Queries, keys and values in one column-parallel layer, a core, and a row-parallel layer, all
 /// without a bias.
+///
+/// Each micro-batch has its own [`AttentionKept`], or uses it after another one is done. Its passes
+/// are `forward`, `backward_input` and `backward_weight`, each once. A pass without the one before
+/// it is `InvalidState`. After a pass that failed, `forward` comes first again. `forward` may come
+/// at any time, as for evaluation.
+///
+/// The two layers exchange data between ranks, and a core runs between them. If a core panics, that
+/// pass ends on its rank alone. The other ranks then wait in the exchange after the core, up to the
+/// timeout of the tensor object's communicator. Catch the panic and call
+/// [`Communicator::abort`](crate::Communicator::abort), which ends the wait on all ranks with
+/// `Aborted`.
 pub struct ParallelAttention<T: Element, C, G: Element = T> {
     qkv: ColumnParallelLinear<T, G>,
     out: RowParallelLinear<T, G>,
     core: C,
     shape: AttentionShape,
+    number: u64,
 }
 
 impl<T: Element, C, G: Element> fmt::Debug for ParallelAttention<T, C, G> {
@@ -213,6 +234,7 @@ impl<T: Element + Default, C: AttentionCore<T>, G: Element> ParallelAttention<T,
         let mut column = LinearOptions::column(&names.0, width, 3 * width, options.rows);
         column.stretches = 3;
         let row = LinearOptions::row(&names.1, width, width, options.rows);
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         Ok(ParallelAttention {
             qkv: ColumnParallelLinear::new(tensor, &column)?,
             out: RowParallelLinear::new(tensor, &row)?,
@@ -222,6 +244,7 @@ impl<T: Element + Default, C: AttentionCore<T>, G: Element> ParallelAttention<T,
                 heads: tensor.heads(heads, heads)?.heads,
                 head_width: (width / heads) as usize,
             },
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
         })
     }
 
@@ -240,6 +263,20 @@ impl<T: Element + Default, C: AttentionCore<T>, G: Element> ParallelAttention<T,
         self.shape.rows * heads * self.shape.head_width
     }
 
+    /// Begins the pass after `before`, which left its data in `kept`.
+    fn begin(
+        &self,
+        kept: &mut AttentionKept<T>,
+        before: AttentionPass,
+        missing: &str,
+    ) -> Result<()> {
+        if kept.done != Some((self.number, before)) {
+            return Err(Error::local(Status::InvalidState, missing));
+        }
+        kept.done = None;
+        Ok(())
+    }
+
     /// Computes the output.
     pub fn forward(
         &mut self,
@@ -248,6 +285,7 @@ impl<T: Element + Default, C: AttentionCore<T>, G: Element> ParallelAttention<T,
         output: &mut [T],
         kept: &mut AttentionKept<T>,
     ) -> Result<()> {
+        kept.done = None;
         let count = self.mixed_count();
         kept.qkv.resize(3 * count, T::default());
         kept.mixed.resize(count, T::default());
@@ -255,10 +293,12 @@ impl<T: Element + Default, C: AttentionCore<T>, G: Element> ParallelAttention<T,
         kept.of_out.resize(self.out.info()?.kept_bytes, 0);
         self.qkv.forward(input, weights.qkv, None, &mut kept.qkv, &mut kept.of_qkv, None)?;
         self.core.forward(&self.shape, &kept.qkv, &mut kept.mixed);
-        self.out.forward(&kept.mixed, weights.out, None, output, &mut kept.of_out, None)
+        self.out.forward(&kept.mixed, weights.out, None, output, &mut kept.of_out, None)?;
+        kept.done = Some((self.number, AttentionPass::Forward));
+        Ok(())
     }
 
-    /// Computes the gradient of the input.
+    /// Computes the gradient of the input. After `forward`.
     pub fn backward_input(
         &mut self,
         output_gradient: &[T],
@@ -266,15 +306,18 @@ impl<T: Element + Default, C: AttentionCore<T>, G: Element> ParallelAttention<T,
         input_gradient: &mut [T],
         kept: &mut AttentionKept<T>,
     ) -> Result<()> {
+        let missing = "backward_input: forward of this micro-batch is missing";
+        self.begin(kept, AttentionPass::Forward, missing)?;
         let count = self.mixed_count();
-        same("kept of a forward pass", kept.mixed.len(), "the layer", count)?;
         let mut mixed = vec![T::default(); count];
         kept.qkv_gradient.resize(3 * count, T::default());
         let of_out = &mut kept.of_out;
         self.out.backward_input(output_gradient, weights.out, &mut mixed, of_out, None)?;
         self.core.backward(&self.shape, &kept.qkv, &mixed, &mut kept.qkv_gradient);
         let of_qkv = &mut kept.of_qkv;
-        self.qkv.backward_input(&kept.qkv_gradient, weights.qkv, input_gradient, of_qkv, None)
+        self.qkv.backward_input(&kept.qkv_gradient, weights.qkv, input_gradient, of_qkv, None)?;
+        kept.done = Some((self.number, AttentionPass::BackwardInput));
+        Ok(())
     }
 
     /// Computes the gradients of the weights, or adds them. After `backward_input`.
@@ -283,11 +326,11 @@ impl<T: Element + Default, C: AttentionCore<T>, G: Element> ParallelAttention<T,
         input: &[T],
         output_gradient: &[T],
         gradients: &mut AttentionWeights<&mut [G]>,
-        kept: &AttentionKept<T>,
+        kept: &mut AttentionKept<T>,
         add: bool,
     ) -> Result<()> {
-        let count = self.mixed_count();
-        same("kept of backward_input", kept.qkv_gradient.len(), "the layer", 3 * count)?;
+        let missing = "backward_weight: backward_input of this micro-batch is missing";
+        self.begin(kept, AttentionPass::BackwardInput, missing)?;
         let (out, qkv) = (&mut *gradients.out, &mut *gradients.qkv);
         let given = output_gradient;
         self.out.backward_weight(&kept.mixed, given, &kept.of_out, out, None, add, None)?;

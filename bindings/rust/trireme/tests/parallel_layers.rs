@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::cell::Cell;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::rc::Rc;
 use std::sync::Mutex;
 
 use support::{fails, ranks};
@@ -166,7 +169,7 @@ fn training_is_that_of_a_plain_loop() {
                 let mut dw = mine.clone();
                 let [qkv, out] = &mut dw;
                 let mut gradients = AttentionWeights { qkv: &mut qkv[..], out: &mut out[..] };
-                layer.backward_weight(&x, &slopes, &mut gradients, &kept, false).unwrap();
+                layer.backward_weight(&x, &slopes, &mut gradients, &mut kept, false).unwrap();
                 for (values, gradients) in mine.iter_mut().zip(&dw) {
                     for (value, gradient) in values.iter_mut().zip(gradients) {
                         *value -= RATE * gradient;
@@ -224,6 +227,106 @@ fn modes_and_refusals() {
         let weights = AttentionWeights { qkv: &weight[..], out: &weight[..64] };
         let mut kept = AttentionKept::default();
         let backward = layer.backward_input(&[0.0; 32], &weights, &mut dx, &mut kept);
-        fails(backward, Status::InvalidArgument);
+        fails(backward, Status::InvalidState);
+    });
+}
+
+/// Panics when it is told to.
+#[derive(Default)]
+struct Broken(Rc<Cell<bool>>);
+
+impl AttentionCore<f64> for Broken {
+    fn forward(&mut self, shape: &AttentionShape, qkv: &[f64], mixed: &mut [f64]) {
+        assert!(!self.0.get(), "a core panics, as it is told");
+        Causal.forward(shape, qkv, mixed);
+    }
+
+    fn backward(&mut self, shape: &AttentionShape, qkv: &[f64], dy: &[f64], to: &mut [f64]) {
+        Causal.backward(shape, qkv, dy, to);
+    }
+}
+
+type Attention = ParallelAttention<f64, Broken>;
+
+fn attention(tensor: &Tensor, name: &str, told: &Rc<Cell<bool>>) -> Attention {
+    let (width, heads, rows) = (WIDTH as u64, HEADS as u64, ROWS as u64);
+    let options = ParallelAttentionOptions { name, width, heads, rows };
+    ParallelAttention::new(tensor, &options, Broken(told.clone())).unwrap()
+}
+
+#[test]
+fn passes_come_in_their_order() {
+    ranks(1, |group| {
+        let tensor = Tensor::new(group, &tensor_options()).unwrap();
+        let told = Rc::new(Cell::new(false));
+        let mut one = attention(&tensor, "a", &told);
+        let mut other = attention(&tensor, "b", &told);
+        let (w, x) = (first_weights(), numbers(ROWS * WIDTH, 1));
+        let weights = AttentionWeights { qkv: &w[0][..], out: &w[1][..] };
+        let mut kept = AttentionKept::default();
+        let forward =
+            |one: &mut Attention, kept: &mut _| one.forward(&x, &weights, &mut x.clone(), kept);
+        let input = |one: &mut Attention, kept: &mut _| {
+            one.backward_input(&x, &weights, &mut x.clone(), kept)
+        };
+        let weight = |one: &mut Attention, kept: &mut _| {
+            let [mut qkv, mut out] = w.clone();
+            let mut to = AttentionWeights { qkv: &mut qkv[..], out: &mut out[..] };
+            one.backward_weight(&x, &x, &mut to, kept, false)
+        };
+        let no_input = |one: &mut Attention, kept: &mut _| {
+            let error = fails(input(one, kept), Status::InvalidState);
+            assert_eq!(error.message(), "backward_input: forward of this micro-batch is missing");
+        };
+        let no_weight = |one: &mut Attention, kept: &mut _| {
+            let error = fails(weight(one, kept), Status::InvalidState);
+            let missing = "backward_weight: backward_input of this micro-batch is missing";
+            assert_eq!(error.message(), missing);
+        };
+        no_input(&mut one, &mut kept);
+        no_weight(&mut one, &mut kept);
+        for _ in 0..2 {
+            forward(&mut one, &mut kept).unwrap();
+            forward(&mut one, &mut kept).unwrap();
+            no_input(&mut other, &mut kept);
+            no_weight(&mut one, &mut kept);
+            input(&mut one, &mut kept).unwrap();
+            no_input(&mut one, &mut kept);
+            no_weight(&mut other, &mut kept);
+            weight(&mut one, &mut kept).unwrap();
+            no_input(&mut one, &mut kept);
+            no_weight(&mut one, &mut kept);
+        }
+        forward(&mut one, &mut kept).unwrap();
+        told.set(true);
+        let pass = AssertUnwindSafe(|| forward(&mut one, &mut kept));
+        assert!(catch_unwind(pass).is_err());
+        no_input(&mut one, &mut kept);
+        no_weight(&mut one, &mut kept);
+    });
+}
+
+#[test]
+fn abort_ends_the_wait_for_a_core_that_panicked() {
+    ranks(2, |group| {
+        let tensor = Tensor::new(group, &tensor_options()).unwrap();
+        let panics = group.rank() == 1;
+        let mut layer = attention(&tensor, "a", &Rc::new(Cell::new(panics)));
+        let (x, mut y) = (numbers(ROWS * WIDTH, 1), numbers(ROWS * WIDTH, 1));
+        let weight = numbers(3 * WIDTH * WIDTH / 2, 3);
+        let weights = AttentionWeights { qkv: &weight[..], out: &weight[..WIDTH * WIDTH / 2] };
+        let mut kept = AttentionKept::default();
+        let pass = AssertUnwindSafe(|| layer.forward(&x, &weights, &mut y, &mut kept));
+        match catch_unwind(pass) {
+            Ok(answer) => {
+                assert!(!panics);
+                let error = fails(answer, Status::Aborted);
+                assert!(error.message().contains("a core has panicked"), "{error}");
+            }
+            Err(_) => {
+                assert!(panics);
+                group.abort("a core has panicked").unwrap();
+            }
+        }
     });
 }
