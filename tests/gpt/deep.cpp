@@ -207,19 +207,49 @@ Matrix layer_of(int layer, const std::vector<double>& values, const Matrix& x) {
   return times(bent, at(FrozenAt::fc2), kFrozenHidden, kWidth);
 }
 
+// The four words of a block of Philox 4x32-10, as random.h numbers the blocks of dropout.
+void draw_words(std::uint64_t block, std::uint64_t draw, std::uint32_t words[4]) {
+  const std::uint64_t place = block + (std::uint64_t{2} << 62);
+  const std::uint64_t counter[] = {place & 0xffffffff, place >> 32, draw & 0xffffffff, draw >> 32};
+  std::copy_n(counter, 4, words);
+  std::uint32_t low = kDropoutSeed & 0xffffffff, high = kDropoutSeed >> 32;
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = std::uint64_t{0xd2511f53} * words[0];
+    const std::uint64_t b = std::uint64_t{0xcd9e8d57} * words[2];
+    words[0] = static_cast<std::uint32_t>(b >> 32) ^ words[1] ^ low;
+    words[1] = static_cast<std::uint32_t>(b);
+    words[2] = static_cast<std::uint32_t>(a >> 32) ^ words[3] ^ high;
+    words[3] = static_cast<std::uint32_t>(a);
+    low += 0x9e3779b9;
+    high += 0xbb67ae85;
+  }
+}
+
+void drop(std::uint64_t draw, double rate, Matrix* x) {
+  std::uint32_t words[4];
+  for (std::size_t i = 0; i < x->size() && rate > 0; ++i) {
+    if (i % 4 == 0) draw_words(i / 4, draw, words);
+    (*x)[i] = words[i % 4] < std::floor(rate * 0x1p32) ? 0 : (*x)[i] / (1 - rate);
+  }
+}
+
 }  // namespace
 
-double plain_loss(const std::vector<double>& values, const wide::Batch& batch) {
+double plain_loss(const std::vector<double>& values, const Pass& pass) {
+  const wide::Batch batch = batch_of(pass.step, pass.leaf);
   Matrix x(kRows * kWidth);
   for (std::uint64_t row = 0; row < kRows; ++row)
     std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(batch.tokens[row] * kWidth), kWidth,
                 x.begin() + static_cast<std::ptrdiff_t>(row * kWidth));
   for (int layer = 1; layer + 1 < kLayers; ++layer) {
-    const Matrix y = layer_of(layer, values, x);
+    Matrix y = layer_of(layer, values, x);
+    if (kind_of(layer) != Kind::frozen)
+      drop(draw_of(pass.step, pass.leaf, layer), pass.dropout, &y);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
   }
   const double* const head = values.data() + first_of(kLayers - 1);
-  const Matrix scores = times(normal_of(x, head), head + kWidth, kWidth, kWords);
+  const double* const weight = pass.tied ? values.data() : head + kWidth;
+  const Matrix scores = times(normal_of(x, head), weight, kWidth, kWords);
   double loss = 0;
   for (std::uint64_t row = 0; row < kRows; ++row) {
     double sum = 0;

@@ -65,8 +65,20 @@ std::vector<std::uint64_t> numbers_of(trireme_tensor* tensor, std::int32_t rank,
 
 wide::Batch batch_of(std::uint64_t step, std::uint32_t leaf);
 
-// The mean loss of a batch without dropout, by loops in f64.
-double plain_loss(const std::vector<double>& values, const wide::Batch& batch);
+// One pass over a batch. `tied`: the head reads the weight of the embedding.
+struct Pass {
+  std::uint64_t step = 0;
+  std::uint32_t leaf = 0;
+  double dropout = 0;
+  bool tied = false;
+};
+constexpr std::uint64_t kDropoutSeed = 77;
+constexpr std::uint64_t draw_of(std::uint64_t step, std::uint32_t leaf, int layer) {
+  return (step * kLeaves + leaf) * kLayers + static_cast<std::uint64_t>(layer);
+}
+
+// The mean loss of a batch, by loops in f64.
+double plain_loss(const std::vector<double>& values, const Pass& pass);
 
 // One layer of a rank along "tensor". `shared`: gradients of norms and key/value heads are this
 // rank's summands. Else they are whole.

@@ -170,9 +170,8 @@ class Common : public Layer {
   void drop(const trireme_layer_call& call, T* x) const {
     if (setting_.dropout == 0 || call.phase == TRIREME_PHASE_EVALUATE) return;
     trireme_random_options options = TRIREME_RANDOM_OPTIONS_INIT;
-    options.seed = 77;
-    options.draw =
-        (call.step * kLeaves + call.leaf) * kLayers + static_cast<std::uint64_t>(number_);
+    options.seed = kDropoutSeed;
+    options.draw = draw_of(call.step, call.leaf, number_);
     options.first_row = first_row_;
     options.rows = rows_;
     options.columns = options.all_columns = kWidth;
