@@ -64,13 +64,20 @@ std::vector<Parameter> parameters_of(int layer) {
 }
 
 std::uint64_t first_of(int layer, std::size_t place) {
-  std::uint64_t first = 0;
-  for (int i = 0; i <= layer && i < kLayers; ++i) {
-    const std::vector<Parameter> parameters = parameters_of(i);
-    const std::size_t count = i < layer ? parameters.size() : place;
-    for (std::size_t k = 0; k < count; ++k) first += parameters[k].rows * parameters[k].columns;
-  }
-  return first;
+  static const std::vector<std::vector<std::uint64_t>> kFirsts = [] {
+    std::vector<std::vector<std::uint64_t>> firsts(kLayers + 1);
+    std::uint64_t first = 0;
+    for (int i = 0; i < kLayers; ++i) {
+      for (const Parameter& parameter : parameters_of(i)) {
+        firsts[static_cast<std::size_t>(i)].push_back(first);
+        first += parameter.rows * parameter.columns;
+      }
+      firsts[static_cast<std::size_t>(i)].push_back(first);
+    }
+    firsts[kLayers].push_back(first);
+    return firsts;
+  }();
+  return kFirsts[static_cast<std::size_t>(layer)].at(place);
 }
 
 std::vector<float> initial_values() {
