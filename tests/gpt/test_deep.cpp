@@ -763,7 +763,7 @@ void micro_batches_without_leaves_add_up_in_order(void**) {
   if (!ranks_make_groups()) skip();
   constexpr int kPlain = TRIREME_STRATEGY_DATA_PARALLEL, kZero1 = TRIREME_STRATEGY_ZERO1;
   constexpr int kZero2 = TRIREME_STRATEGY_ZERO2, kZero3 = TRIREME_STRATEGY_ZERO3;
-  expect_same_bits({{1, 2, 2, kPlain, 1, 0, 0, 0, 0}, false}, plain_curve<float, false, 1>());
+  expect_same_bits({{1, 2, 2, kPlain, 5, 0, 0, 0, 0}, false}, plain_curve<float, false, 1>());
   expect_same_bits({{2, 1, 3, kZero2, 0, 0, 0, 0, 0}, false}, plain_curve<float, false, 2>());
   expect_same_bits({{2, 2, 2, kZero1, 4, 1, 0, 1, 0}, false}, plain_curve<wide::Bf16, false, 2>());
   expect_same_bits({{3, 1, 2, kZero3, 5, 0, 0, 0, 0}, false}, plain_curve<float, false, 3>());
