@@ -255,7 +255,8 @@ static void process(int rank, void *context, struct outcome *outcome) {
     struct job *const job = context;
     trireme_communicator *const along = join_process(rank, job->ranks, job->rendezvous, PATIENT_NS);
     train(along, rank, job, &job->verdicts[rank]);
-    snprintf(outcome->text, sizeof outcome->text, "%s", job->verdicts[rank].text);
+    snprintf(outcome->text, sizeof outcome->text, "%.*s", (int)sizeof outcome->text - 1,
+             job->verdicts[rank].text);
     outcome->status = trireme_barrier(along, NULL);
     trireme_communicator_destroy(along);
 }
