@@ -395,7 +395,12 @@ static void other_streams(void) {
     FAKE(fake_captures, "fake_capture")(rank.stream, 0);
     const float zeros[4] = {0};
     put(&rank, rank.send, zeros, 4);
+    /* Others record into a graph meanwhile. */
+    void *const recorded = FAKE(fake_stream, "fake_user_stream")(0);
+    FAKE(fake_captures, "fake_capture")(recorded, 1);
     CHECK(reduce_one(rank.communicator, rank.send, rank.receive, &options) == TRIREME_OK);
+    FAKE(fake_captures, "fake_capture")(recorded, 0);
+    CHECK(FAKE(fake_modes, "fake_capture_mode")() == 0);
     trireme_communicator_destroy(rank.communicator);
     no_complaint();
 }

@@ -29,6 +29,7 @@ static_assert(sizeof(CUuuid) == sizeof(Uuid));
 static_assert(CUDA_ERROR_NO_DEVICE == kNoDevice && CUDA_ERROR_INVALID_VALUE == kInvalidValue);
 static_assert(CUDA_ERROR_INVALID_CONTEXT == kInvalidContext && CUDA_ERROR_NOT_READY == kNotReady);
 static_assert(CUDA_ERROR_OUT_OF_MEMORY == kOutOfMemory);
+static_assert(CU_STREAM_CAPTURE_MODE_RELAXED == kRelaxedCapture);
 static_assert(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED == kFirstOfCapture);
 static_assert(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD == kLastOfCapture);
 static_assert(sizeof(CUmemAllocationProp) == sizeof(MemoryProperties));

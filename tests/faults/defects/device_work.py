@@ -28,6 +28,8 @@ DEFECTS = [
      "  // the first failure is the reason\n", "", TEST),
     ("device work: a stream in a capture is taken", OPEN,
      "if (capturing != 0) {", "if (false) {", TEST),
+    ("device work: a graph that others record is lost", OPEN,
+     "driver_.ThreadExchangeStreamCaptureMode(&mode) == 0", "false", "api_test_device_collectives"),
     ("device work: a stream of another context is taken", OPEN,
      "if (context == context_) return Status::success();", "return Status::success();", TEST),
     ("device work: a caller's stream is destroyed", SEAM,

@@ -29,8 +29,11 @@ typedef void *(*fake_own_context)(void); /* "fake_push_own_context" */
 typedef const char *(*fake_finishes)(void); /* "fake_finish" */
 /* How many streams, events, allocations, reserved ranges and pinned allocations there are. */
 typedef int (*fake_lives)(void); /* "fake_live_count" */
-/* The stream is recorded into a graph from now on, or no more. */
+/* The stream is recorded into a graph from now on, or no more. Meanwhile the driver refuses to pin
+ * memory and to look at events, unless the thread's mode is 2. */
 typedef void (*fake_captures)(void *stream, int on); /* "fake_capture" */
+/* That mode of the calling thread. */
+typedef int (*fake_modes)(void); /* "fake_capture_mode" */
 /* A stream of a context that is not the device's primary one. */
 typedef void *(*fake_foreign)(int device); /* "fake_foreign_stream" */
 /* Work in the stream does not begin while it is held, nor work that waits for it. */

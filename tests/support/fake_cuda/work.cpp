@@ -13,6 +13,7 @@
 #include <cstring>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "fake_cuda/inside.h"
 #include "fake_cuda/world.hpp"
@@ -55,6 +56,18 @@ std::unordered_map<Address, std::size_t> reservations;
 std::unordered_map<Address, Address> mapped;  // first byte -> handle
 
 bool runs_out() { return allocations++ >= scripted("oom=", 1 << 30); }
+
+// A graph that is recorded keeps all threads from some calls, but those that ask for it.
+constexpr int kRelaxed = 2;
+int captures = 0;
+thread_local int capture_mode = 0;
+bool is_unsafe() { return captures > 0 && capture_mode != kRelaxed; }
+
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  if (*mode < 0 || *mode > kRelaxed) return kInvalidValue;
+  std::swap(*mode, capture_mode);
+  return kOk;
+}
 
 World& world() { return World::get(); }
 
@@ -174,6 +187,7 @@ int cuMemUnmap(Address first, std::size_t bytes) {
 
 int cuMemHostAlloc(void** first, std::size_t bytes, unsigned flags) {
   ENTER();
+  if (is_unsafe()) return kCaptureUnsupported;
   if (bytes == 0 || flags != 1) return kInvalidValue;
   if (runs_out()) return kOutOfMemory;
   void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -266,6 +280,7 @@ int cuEventQuery(void* handle) {
   ENTER();
   Event* const event = world().event_of(handle);
   if (event == nullptr) return kInvalidHandle;
+  if (is_unsafe()) return kCaptureUnsupported;
   const bool done = world().query(event);
   if (world().sticky() != 0) return world().sticky();
   return done ? kOk : kNotReady;
@@ -368,6 +383,7 @@ const Row kRows[] = {
     ROW(cuEventDestroy),
     ROW(cuEventRecord),
     ROW(cuEventQuery),
+    ROW(cuThreadExchangeStreamCaptureMode),
     ROW(cuMemcpyAsync),
     ROW(cuMemsetD8Async),
     ROW(cuLibraryLoadData),
@@ -421,8 +437,12 @@ EXPORTED void* fake_foreign_stream(int device) {
 EXPORTED void fake_capture(void* stream, int on) {
   fake::World& world = fake::World::get();
   const std::lock_guard lock(world.mutex);
-  static_cast<fake::Stream*>(stream)->capturing = on != 0;
+  auto* const recorded = static_cast<fake::Stream*>(stream);
+  fake::captures += static_cast<int>(on != 0) - static_cast<int>(recorded->capturing);
+  recorded->capturing = on != 0;
 }
+
+EXPORTED int fake_capture_mode(void) { return fake::capture_mode; }
 
 EXPORTED void fake_hold(void* stream, int on) {
   fake::World& world = fake::World::get();

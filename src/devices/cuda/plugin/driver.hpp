@@ -46,6 +46,7 @@ constexpr int kMemoryType = 2, kIsManaged = 8, kOrdinal = 9, kRangeFirst = 11, k
 constexpr unsigned kHostMemory = 1, kDeviceMemory = 2;
 constexpr int kPinnedAllocation = 1, kOnDevice = 1, kReadWrite = 3;  // of memory that is mapped
 constexpr unsigned kPortable = 1, kNonBlocking = 1, kWithoutTiming = 2;
+constexpr int kRelaxedCapture = 2;
 
 // X(name without "cu", its parameters)
 #define TRIREME_CUDA_FUNCTIONS(X)                                                                  \
@@ -88,6 +89,7 @@ constexpr unsigned kPortable = 1, kNonBlocking = 1, kWithoutTiming = 2;
   X(EventDestroy, (EventHandle * event))                                                           \
   X(EventRecord, (EventHandle * event, StreamHandle * stream))                                     \
   X(EventQuery, (EventHandle * event))                                                             \
+  X(ThreadExchangeStreamCaptureMode, (int* mode))                                                  \
   X(MemcpyAsync, (Address to, Address from, std::size_t bytes, StreamHandle * stream))             \
   X(MemsetD8Async, (Address to, unsigned char value, std::size_t count, StreamHandle* stream))     \
   X(LibraryLoadData,                                                                               \
