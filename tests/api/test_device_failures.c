@@ -109,6 +109,7 @@ static void a_failed_device_fails_the_group_by_name(void **state) {
  * other work. Rank 1 receives a broadcast, or also sends. */
 static void late_call(int number, const char *rendezvous, bool sends) {
     const struct rank rank = make_rank(number, 2, rendezvous);
+    CHECK(trireme_barrier(rank.communicator, NULL) == TRIREME_OK); /* both have joined */
     trireme_operation_options options = options_of(&rank);
     const float zeros[4] = {0}, marks[4] = {5, 6, 7, 8};
     float found[4] = {0};
