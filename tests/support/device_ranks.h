@@ -60,7 +60,7 @@ static inline void run(void (*body)(void), const char *script) {
     if (child == 0) {
         use_fake(script);
         body();
-        _exit(0);
+        exit(0); /* a leak checker looks at it here */
     }
     int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
