@@ -143,9 +143,10 @@ typedef struct trireme_rebalance_report {
  *
  * `to` gets parameters, frozen ones too, all state of the rule, masters of 16-bit parameters, and
  * all counters. A parameter is known by its name, which is unique over all models of a part.
- * Stochastic rounding draws by the name, too. Not moved are the
- * schedule of rates and what the options say: the caller gives them to `to`. Until its first step
- * `to` has no gradient norm.
+ * Stochastic rounding draws by the name, too. Until its first step `to` has no gradient norm.
+ *
+ * The call does not move the schedule of rates, nor what the options say: the caller gives them to
+ * `to`.
  *
  * Old and new layouts may differ in cuts, in strategy, and in the number of ranks of each model. A
  * model with `leaves` then goes on with the same bits.
@@ -155,10 +156,12 @@ typedef struct trireme_rebalance_report {
  * one after it.
  *
  * All or none: the call only reads `from`. If it fails, the old models and optimizers go on as they
- * were. They may not if a rank is lost, is late, or runs out of memory in the middle of the move.
- * `to` then fails on all ranks, if anything of it has changed; destroy it. A rank that is lost in
- * the last exchange may leave some ranks with TRIREME_OK. Their next call of `to` then tells the
- * loss.
+ * were. They may not if a rank is lost or late, or if memory or a file fails it in the middle of
+ * the move: that may fail groups that both layouts use.
+ *
+ * After a failure `to` fails on all ranks, if anything of it has changed; destroy it. A rank that
+ * is lost in the last exchange may leave some ranks with TRIREME_OK. Their next call of `to` then
+ * tells the loss.
  *
  * Collective over all ranks of `communicator`: blocks until it is done, or a deadline passes. A
  * rank whose arguments are wrong fails with its reason, and the others fail with its status and
@@ -174,15 +177,15 @@ typedef struct trireme_rebalance_report {
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  On this rank or another: no live communicator or optimizer.
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  On this rank or another: from and to are the same, a
- *                 pointer is NULL, or an option is out of range. Or they differ in
- *                 the rule, its flags, masters or groups of parameters, or in whether they have a
- *                 loss scale or TRIREME_UNUSED_SKIP.
+ *                 pointer is NULL, or an option is out of range. Or they differ in the rule, its
+ *                 flags, masters or groups of parameters, or in whether they have a loss scale or
+ *                 TRIREME_UNUSED_SKIP.
  * @retval TRIREME_ERROR_INVALID_STATE  On this rank or another: a step of one of them is under way,
  *                 or a unit of `to` is or was gathered. Or called from inside a callback.
  * @retval TRIREME_ERROR_MISMATCH  On all ranks: they gave other cuts or buffer_bytes, or their old
  *                 optimizers have other counters, rules or groups. Or an element of a parameter, or
  *                 of its state, lies on no rank of one layout, or on two. Or a parameter has
- * another shape, type or group. The message names it, and ranks of `communicator`.
+ *                 another shape, type or group. The message names it, and ranks of `communicator`.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out on a rank.
  * @retval TRIREME_ERROR_SYSTEM  A rank could not make a mapping or socket. Or its file of state or

@@ -89,8 +89,9 @@ namespace Trireme
         /// <summary>
         /// Takes over the training of another optimizer between steps: parameters, state and
         /// counters. This one's model has the parameters of this rank from now on. Set the schedule
-        /// again. If it fails, the other one goes on as it was, unless a rank is lost. Collective
-        /// over all ranks of the communicator: those of the old models and of the new ones.
+        /// again. If this fails, the other one goes on as it was. It may not if a rank is lost or
+        /// late, or if memory or a file fails it in the middle of the move. Collective over all
+        /// ranks of the communicator: those of the old models and of the new ones.
         /// </summary>
         public unsafe RebalanceReport TakeOver(
             Optimizer old, Communicator communicator, RebalanceOptions options = null)

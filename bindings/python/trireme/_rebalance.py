@@ -45,8 +45,9 @@ class MovedTraining:
 
         `old` is the optimizer that has made the steps so far. This one's model has the parameters
         that this rank has from now on. It gets parameters, state and counters; set its schedule of
-        rates again. If the call fails, `old` goes on as it was, unless a rank is lost. `cuts` are
-        compared. `part` is the rank's place along tensor, if that has several.
+        rates again. If the call fails, `old` goes on as it was. It may not if a rank is lost or
+        late, or if memory or a file fails it in the middle of the move. `cuts` are compared. `part`
+        is the rank's place along tensor, if that has several.
 
         Collective over all ranks of `communicator`: those of the old models and of the new ones.
         """

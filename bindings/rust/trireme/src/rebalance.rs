@@ -39,7 +39,8 @@ pub struct RebalanceReport {
 impl Optimizer {
     /// Takes over the training of `old` between steps: parameters, state and counters. This
     /// optimizer is over `model`, which has the parameters of this rank from now on. A schedule is
-    /// to be set again. If it fails, `old` goes on as it was, unless a rank is lost.
+    /// to be set again. If the call fails, `old` goes on as it was. It may not if a rank is lost
+    /// or late, or if memory or a file fails it in the middle of the move.
     ///
     /// Collective over all ranks of `communicator`: those of the old models and of the new ones.
     pub fn take_over(

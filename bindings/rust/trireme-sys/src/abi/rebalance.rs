@@ -123,9 +123,11 @@ extern "C" {
     ///
     /// `to` gets parameters, frozen ones too, all state of the rule, masters of 16-bit parameters,
     /// and all counters. A parameter is known by its name, which is unique over all models of a
-    /// part. Stochastic rounding draws by the name, too. Not moved are the schedule of rates and
-    /// what the options say: the caller gives them to `to`. Until its first step `to` has no
-    /// gradient norm.
+    /// part. Stochastic rounding draws by the name, too. Until its first step `to` has no gradient
+    /// norm.
+    ///
+    /// The call does not move the schedule of rates, nor what the options say: the caller gives
+    /// them to `to`.
     ///
     /// Old and new layouts may differ in cuts, in strategy, and in the number of ranks of each
     /// model. A model with `leaves` then goes on with the same bits.
@@ -135,8 +137,10 @@ extern "C" {
     /// new one after it.
     ///
     /// All or none: the call only reads `from`. If it fails, the old models and optimizers go on as
-    /// they were. They may not if a rank is lost, is late, or runs out of memory in the middle of
-    /// the move. `to` then fails on all ranks, if anything of it has changed; destroy it. A rank
+    /// they were. They may not if a rank is lost or late, or if memory or a file fails it in the
+    /// middle of the move: that may fail groups that both layouts use.
+    ///
+    /// After a failure `to` fails on all ranks, if anything of it has changed; destroy it. A rank
     /// that is lost in the last exchange may leave some ranks with TRIREME_OK. Their next call of
     /// `to` then tells the loss.
     ///
