@@ -197,8 +197,8 @@ typedef struct trireme_child_options {
  * @retval TRIREME_ERROR_UNSUPPORTED  The backend or the kind of rendezvous is not in this build, or
  * they do not go together. Or the world is too large. Or `options` sets a field newer than this
  * library. mpi://: its plugin cannot be loaded, or the program's MPI_Init gave less than
- * MPI_THREAD_MULTIPLE, or was that of MPICH. "gloo": its plugin cannot be loaded. CUDA, and its
- * status TRIREME_ERROR_DEVICE: as for trireme_device_get_info().
+ * MPI_THREAD_MULTIPLE, or was that of MPICH. "gloo": its plugin cannot be loaded. A CUDA device
+ * fails with this, or with TRIREME_ERROR_DEVICE, as trireme_device_get_info() does.
  * @retval TRIREME_ERROR_MISMATCH  Ranks of a local:// group name different world sizes.
  * @retval TRIREME_ERROR_TIMEOUT   The first group of mpi://: not all ranks of mpirun made theirs
  * within timeout_ns. May be tried again.

@@ -261,10 +261,10 @@ typedef struct trireme_head_info {
  *                      failure.
  * @retval TRIREME_OK
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_tensor is NULL, a flag is unknown, `reserved` is not
- *                      0, or `blocks` is below the world size or too large. Or KEEP_GATHERED stands
- *                      without SEQUENCE. Or the provider's kind is unknown, lacks its callback, or
- *                      has a field of another kind.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_tensor is NULL, a flag is unknown, `reserved` of
+ *                      `gemm` is not 0, or `blocks` is below the world size or too large. Or
+ *                      KEEP_GATHERED stands without SEQUENCE. Or the provider's kind is unknown,
+ *                      lacks its callback, or has a field of another kind.
  * @retval TRIREME_ERROR_INVALID_STATE  The library of a provider LOADED computes with another
  *                      number of threads in this process.
  * @retval TRIREME_ERROR_UNSUPPORTED  No BLAS can be used; the message lists what was tried and why

@@ -82,8 +82,8 @@
 //!
 //! * trireme_model_seal() compares the parts along the axis. A name, type or whole shape that
 //!   differs is a MISMATCH. An index on two ranks or on none is INVALID_ARGUMENT on all of them.
-//! * TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING draws by the number of an element in the whole
-//!   parameter. So parts are rounded as the whole is in one process.
+//! * TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING draws by the name, and the number of an element in
+//!   the whole parameter. So parts are rounded as the whole is in one process.
 //! * LAMB and LARS take norms of the whole parameter, which ranks add up along the axis. A norm
 //!   takes 1,104 bytes for each parameter and axis.
 //! * ADAFACTOR takes rows and columns of the whole matrix, whose sums ranks add up along the axis.
