@@ -56,8 +56,8 @@ class ParallelAttention:
 
     The two layers exchange data between ranks, and a core runs between them. If a core raises,
     that pass ends on its rank alone. The other ranks then wait in the exchange after the core, up to
-    the timeout of the tensor object's communicator. Catch the exception and call Communicator.abort(),
-    which ends the wait on all ranks with AbortedError.
+    the timeout of the tensor object. Catch the exception and call Communicator.abort(), which ends the
+    wait on all ranks with AbortedError.
     """
 
     def __init__(

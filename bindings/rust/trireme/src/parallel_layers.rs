@@ -202,7 +202,7 @@ enum AttentionPass {
 ///
 /// The two layers exchange data between ranks, and a core runs between them. If a core panics, that
 /// pass ends on its rank alone. The other ranks then wait in the exchange after the core, up to the
-/// timeout of the tensor object's communicator. Catch the panic and call
+/// timeout of the tensor object. Catch the panic and call
 /// [`Communicator::abort`](crate::Communicator::abort), which ends the wait on all ranks with
 /// `Aborted`.
 pub struct ParallelAttention<T: Element, C, G: Element = T> {
