@@ -63,13 +63,15 @@ AXES = """
 `gpt_axes_matrix` trains a small transformer on 2 data ranks with each feature:
 
 - **tensor**: 2 ranks split its layers. **sequence**: they split the rows between layers, too.
-- **context**: 2 more ranks have half of the positions each, `ZIGZAG` with `RING`.
-- **experts**: 2 more ranks have some of the experts of a routed MLP each, in a model of their own.
+- **context**: as tensor, and 2 ranks along that axis have half of the positions each, `ZIGZAG` with `RING`.
+- **experts**: as tensor, and 2 ranks along that axis have some of the experts of a routed MLP each, in a model
+  of their own.
 
 It has a tied embedding, fewer key/value heads than blocks, and a frozen layer. Each cell is trained with a strategy that
-spreads no parameters and with one that does, in turn. **=**: all losses, norms and parameters have the bits of one
-process, which computes attention and routes rows with plain loops. With experts, each of the two models has a norm of
-its own. `gpt_test_axes` trains all layouts of 2 to 8 ranks.
+spreads no parameters and with one that does, in turn. Features that only some strategies take are trained with these.
+**=**: all losses, norms and parameters have the bits of one process, which computes attention and routes rows with
+plain loops. With experts, each of the two models has a norm of its own. `gpt_test_axes` trains all layouts of 2 to 8
+ranks.
 
 """
 
