@@ -39,9 +39,12 @@ FUNCTIONS: Left = {}
 FIELDS: Left = {
     "trireme_communicator_options.device": (
         ("python", "dotnet"),
-        "calls work on host memory alone in this release, which is the default",
+        "collectives of device memory are calls of C: these bindings take buffers of the host",
     ),
-    "trireme_operation_options.stream": (ALL, "the host, the only device of calls, has none"),
+    "trireme_operation_options.stream": (
+        ALL,
+        "collectives of device memory are calls of C: the bindings take buffers of the host",
+    ),
     "trireme_stream.native": (("rust",), "as trireme_operation_options.stream"),
     "trireme_context_info.rank": (("dotnet",), "the communicator tells it"),
     "trireme_context_info.world_size": (ALL, "the communicator tells it"),
