@@ -12,7 +12,7 @@ namespace Trireme
         public long[] Cuts { get; set; }
 
         /// <summary>This rank's place along tensor, if that has several ranks.</summary>
-        public uint Part { get; set; }
+        public int Part { get; set; }
 
         /// <summary>Bytes of each of two buffers, the same on all ranks.</summary>
         public ulong BufferBytes { get; set; }
@@ -64,6 +64,7 @@ namespace Trireme
             OutputBytes = native.OutputBytes;
         }
 
+        /// <summary>Of Layer.Forward.</summary>
         public double ForwardSeconds { get; }
 
         /// <summary>
@@ -71,17 +72,30 @@ namespace Trireme
         /// </summary>
         public double InputSeconds { get; }
 
+        /// <summary>Of Layer.BackwardWeight; 0 without.</summary>
         public double WeightSeconds { get; }
 
+        /// <summary>
+        /// Of the layer's parameters, whole. Those that are tied within it count once.
+        /// </summary>
         public ulong ParameterBytes { get; }
 
         /// <summary>Output and saved.</summary>
         public ulong KeptBytes { get; }
 
+        /// <summary>Layer.OutputBytes.</summary>
         public ulong OutputBytes { get; }
 
         /// <summary>Of all passes, as LayerCosts has them.</summary>
         public double Seconds => ForwardSeconds + InputSeconds + WeightSeconds;
+
+        /// <summary>
+        /// For ParallelContext.Partition and PipelineConfig. Bytes is 0, as these want it.
+        /// </summary>
+        public LayerCosts ToLayerCosts()
+        {
+            return new LayerCosts { Seconds = Seconds, KeptBytes = KeptBytes };
+        }
     }
 
     public sealed partial class Optimizer
@@ -93,6 +107,11 @@ namespace Trireme
         /// late, or if memory or a file fails it in the middle of the move. Collective over all
         /// ranks of the communicator: those of the old models and of the new ones.
         /// </summary>
+        /// <remarks>
+        /// Both optimizers have the same rule and groups. No unit of this one's model was gathered
+        /// since BroadcastParameters(). Dispose of the old trainer first: its activations take
+        /// memory.
+        /// </remarks>
         public unsafe RebalanceReport TakeOver(
             Optimizer old, Communicator communicator, RebalanceOptions options = null)
         {
@@ -117,7 +136,7 @@ namespace Trireme
                 var native = new NativeRebalanceOptions
                 {
                     StructSize = (uint)sizeof(NativeRebalanceOptions),
-                    Part = options.Part,
+                    Part = PipelineSchedule.Count(options.Part, nameof(options)),
                     Communicator = memory.Hold(communicator.Handle),
                     Cuts = memory.Put(cuts.Select(cut => checked((ulong)cut)).ToArray()),
                     CutCount = (ulong)cuts.Length,

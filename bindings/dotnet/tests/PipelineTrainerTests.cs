@@ -161,6 +161,10 @@ namespace Trireme.Tests
                         Check.That(costs.All(x => x.ForwardSeconds > 0 && x.InputSeconds > 0), "costs");
                         Check.That(costs[0].WeightSeconds > 0 && costs[1].WeightSeconds == 0, "costs");
                         Check.That(costs[0].Seconds > costs[0].WeightSeconds, "costs");
+                        LayerCosts cost = costs[0].ToLayerCosts();
+                        Check.Equal(costs[0].Seconds, cost.Seconds);
+                        Check.Equal(24ul, cost.KeptBytes);
+                        Check.Equal(0ul, cost.Bytes);
                     }
 
                     Check.Throws<ArgumentNullException>(() => updated.TakeOver(null, c));
