@@ -92,8 +92,8 @@ namespace Trireme
     public sealed class PipelineLayer
     {
         /// <summary>
-        /// The model numbers the parameters. It sets FirstParameter and ParameterCount of the layer
-        /// on the rank that has it.
+        /// The model numbers the parameters, in a copy of the layer. FirstParameter and
+        /// ParameterCount of the layer count for nothing.
         /// </summary>
         public PipelineLayer(Layer layer, params ParameterOptions[] parameters)
         {
@@ -266,15 +266,17 @@ namespace Trireme
                 for (long i = 0; i < stage.Layers.Count; ++i)
                 {
                     PipelineLayer layer = layers[checked((int)(stage.Layers.First + i))];
-                    layer.Layer.FirstParameter = count;
-                    layer.Layer.ParameterCount = (ulong)layer.Parameters.Count;
+
+                    // A copy: a model with other cuts may number the same layers in another way.
+                    Layer numbered = layer.Layer.Copy();
+                    numbered.FirstParameter = count;
+                    numbered.ParameterCount = (ulong)layer.Parameters.Count;
+                    list.Add(numbered);
                     foreach (ParameterOptions parameter in layer.Parameters)
                     {
                         Model.AddParameter(parameter);
                         ++count;
                     }
-
-                    list.Add(layer.Layer);
                 }
             }
 

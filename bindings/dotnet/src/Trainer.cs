@@ -50,6 +50,11 @@ namespace Trireme
         /// another OutputBytes, also across stages. 0: any.
         /// </summary>
         public ulong InputBytes { get; set; }
+
+        internal Layer Copy()
+        {
+            return (Layer)MemberwiseClone();
+        }
     }
 
     /// <summary>How a trainer runs its layers; zero is the default.</summary>
@@ -239,7 +244,8 @@ namespace Trireme
         private readonly int allLayers; // of the whole model, if there is a pipeline
 
         /// <summary>
-        /// Collective: all ranks name the same layers and options, but for AfterStep.
+        /// Collective: all ranks name the same layers and options, but for AfterStep. The trainer
+        /// has copies of the layers.
         /// </summary>
         public unsafe Trainer(
             Optimizer optimizer, IReadOnlyList<Layer> layers, TrainerOptions options = null)
@@ -253,7 +259,8 @@ namespace Trireme
             options = options ?? new TrainerOptions();
             allLayers = options.Pipeline?.Layers ?? 1;
             runner = new TrainerRunner(
-                layers.ToArray(), options.AfterStep, optimizer.Model.ParameterTypes.ToArray());
+                layers.Select(layer => layer?.Copy()).ToArray(), options.AfterStep,
+                optimizer.Model.ParameterTypes.ToArray());
             using (var memory = new CallMemory())
             {
                 var native = new NativeLayer[Math.Max(1, layers.Count)];

@@ -10,7 +10,7 @@ namespace Trireme.Tests
         private const int Width = 3;
         private const int Leaves = 4;
         private const int Count = 4;
-        private const int Steps = 3;
+        private const int Steps = 4;
         private const double Rate = 0.25;
 
         private static readonly PipelineOrder[] Orders =
@@ -61,6 +61,68 @@ namespace Trireme.Tests
                 Check.Throws<InvalidArgumentException>(
                     () => new PipelineParallelModel(c, config, Layers(), options));
             });
+        }
+
+        [Test]
+        public static void Two_models_of_one_list_number_it_each_in_its_way()
+        {
+            double[] losses;
+            double[] expected = Alone(out losses);
+            var found = new double[Count * Width];
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                PipelineLayer[] layers = Layers();
+                foreach (PipelineLayer layer in layers)
+                {
+                    layer.Layer.FirstParameter = 77;
+                }
+
+                var options = new ModelOptions { Strategy = Strategy.Zero1, Leaves = Leaves };
+                var rule = new OptimizerOptions { Rule = RuleKind.Sgd, LearningRate = Rate };
+                var config = new PipelineConfig(2, Leaves) { Order = PipelineOrder.ZbH1 };
+                using (var whole = new PipelineParallelModel(c, config, layers, options))
+                using (var optimizer = new Optimizer(whole.Model, rule))
+                {
+                    Check.Same(new long[] { 0, 2, 4 }, whole.Cuts, "cuts");
+                    whole.Model.SetParameters<double>(
+                        OwnLayers(whole).SelectMany(Weights).ToArray());
+                    Trainer trainer = whole.Trainer(optimizer);
+                    Check.Equal(losses[0], trainer.Step().Loss);
+                    config = new PipelineConfig(2, Leaves)
+                    {
+                        Order = PipelineOrder.ZbH1,
+                        LayerCosts = new[] { 3.0, 1, 1, 1 }
+                            .Select(time => new LayerCosts { Seconds = time }).ToArray(),
+                    };
+                    using (var next = new PipelineParallelModel(c, config, layers, options))
+                    using (var updated = new Optimizer(next.Model, rule))
+                    {
+                        Check.Same(new long[] { 0, 1, 4 }, next.Cuts, "new cuts");
+                        Check.That(layers.All(layer => layer.Layer.FirstParameter == 77 &&
+                            layer.Layer.ParameterCount == 0), "the caller's layers");
+                        Check.Equal(losses[1], trainer.Step().Loss);
+                        trainer.Dispose();
+                        Check.Throws<MismatchException>(() => updated.TakeOver(
+                            optimizer, c, new RebalanceOptions { Cuts = new long[] { c.Rank } }));
+                        Check.Throws<ArgumentOutOfRangeException>(() => updated.TakeOver(
+                            optimizer, c, new RebalanceOptions { Part = -1 }));
+                        using (trainer = whole.Trainer(optimizer))
+                        {
+                            Check.Equal(losses[2], trainer.Step().Loss);
+                        }
+
+                        updated.TakeOver(
+                            optimizer, c, new RebalanceOptions { Cuts = next.Cuts });
+                        using (trainer = next.Trainer(updated))
+                        {
+                            Check.Equal(losses[3], trainer.Step().Loss);
+                        }
+
+                        Collect(next, found);
+                    }
+                }
+            });
+            Check.Same(expected, found, "by new cuts");
         }
 
         [Test]
@@ -135,16 +197,13 @@ namespace Trireme.Tests
                 var options = new ModelOptions { Strategy = Strategy.Zero1, Leaves = Leaves };
                 using (var whole = new PipelineParallelModel(c, config, Layers(), options))
                 {
-                    long[] own = whole.OwnStages.SelectMany(stage => Enumerable
-                        .Range((int)stage.Layers.First, (int)stage.Layers.Count)
-                        .Select(layer => (long)layer)).ToArray();
                     Check.Equal(along == 1 ? 1 : along * StagesPerRank(order),
                         whole.Stages.Count, "stages");
                     Check.Equal((long)Count, whole.Stages.Sum(stage => stage.Layers.Count), "layers");
                     Check.Equal(true, whole.Stages[0].IsFirst, "first");
                     Check.Equal(true, whole.Stages[whole.Stages.Count - 1].IsLast, "last");
                     whole.Model.SetParameters<double>(
-                        own.SelectMany(layer => Weights((int)layer)).ToArray());
+                        OwnLayers(whole).SelectMany(Weights).ToArray());
                     var rule = new OptimizerOptions { Rule = RuleKind.Sgd, LearningRate = Rate };
                     using (var optimizer = new Optimizer(whole.Model, rule))
                     using (Trainer trainer = whole.Trainer(optimizer))
@@ -156,18 +215,31 @@ namespace Trireme.Tests
                         }
                     }
 
-                    var values = new double[own.Length * Width];
-                    whole.Model.GetParameters<double>(values);
-                    lock (found)
-                    {
-                        for (int i = 0; i < own.Length; ++i)
-                        {
-                            Array.Copy(values, i * Width, found, own[i] * Width, Width);
-                        }
-                    }
+                    Collect(whole, found);
                 }
             });
             Check.Same(expected, found, order + " on " + ranks);
+        }
+
+        private static int[] OwnLayers(PipelineParallelModel whole)
+        {
+            return whole.OwnStages.SelectMany(stage => Enumerable.Range(
+                (int)stage.Layers.First, (int)stage.Layers.Count)).ToArray();
+        }
+
+        /// <summary>Copies this rank's parameters to their places in the whole model.</summary>
+        private static void Collect(PipelineParallelModel whole, double[] found)
+        {
+            int[] own = OwnLayers(whole);
+            var values = new double[own.Length * Width];
+            whole.Model.GetParameters<double>(values);
+            lock (found)
+            {
+                for (int i = 0; i < own.Length; ++i)
+                {
+                    Array.Copy(values, i * Width, found, own[i] * Width, Width);
+                }
+            }
         }
 
         private static int StagesPerRank(PipelineOrder order)

@@ -133,6 +133,30 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void A_trainer_has_copies_of_its_layers()
+        {
+            double[] losses;
+            Alone(out losses);
+            Ranks.RunAndLeaveTogether(1, c =>
+            {
+                Layer[] layers = Own(null, 0, 2);
+                using (Model model = ModelOf(c, 0, 2))
+                using (var optimizer = new Optimizer(model, Sgd()))
+                using (var trainer = new Trainer(optimizer, layers))
+                {
+                    foreach (Layer layer in layers)
+                    {
+                        layer.FirstParameter += 2;
+                        layer.BackwardWeight = null;
+                    }
+
+                    Check.Equal(losses[0], trainer.Step().Loss);
+                    Check.Equal(losses[1], trainer.Step().Loss);
+                }
+            });
+        }
+
+        [Test]
         public static void Layers_change_their_ranks_and_no_bit_changes()
         {
             double[] losses;
