@@ -124,8 +124,9 @@ namespace Trireme
         /// <param name="layers">All layers, in the order of forward.</param>
         /// <param name="options">Options of the model of each rank.</param>
         /// <param name="axes">
-        /// Sizes of other axes, and tensor options. The pipeline's fields are those of the config.
-        /// Null: the ranks that the pipeline leaves lie along Data.
+        /// Sizes of other axes, tensor options and the timeout. The config describes the pipeline,
+        /// so every other field must have its default. Null: the ranks that the pipeline leaves
+        /// lie along Data.
         /// </param>
         public PipelineParallelModel(
             Communicator communicator, PipelineConfig config, IReadOnlyList<PipelineLayer> layers,
@@ -227,6 +228,13 @@ namespace Trireme
         {
             bool staged = config.Ranks > 1;
             axes = axes ?? new ParallelContextOptions { Data = ParallelContextOptions.Rest };
+            string unread = FindUnread(axes);
+            if (unread != null)
+            {
+                throw new ArgumentException(
+                    unread + " is set, but the config describes the pipeline", nameof(axes));
+            }
+
             return new ParallelContextOptions
             {
                 Data = axes.Data, Shard = axes.Shard, Tensor = axes.Tensor,
@@ -239,6 +247,20 @@ namespace Trireme
                 Costs = staged ? config.StageCosts : null,
                 ActivationLimitBytes = staged ? config.ActivationLimitBytes : 0,
             };
+        }
+
+        /// <summary>The first field that is set and that the model does not read.</summary>
+        private static string FindUnread(ParallelContextOptions axes)
+        {
+            return axes.Pipeline != 1 ? nameof(axes.Pipeline)
+                : axes.MicroBatches != 0 ? nameof(axes.MicroBatches)
+                : axes.StagesPerRank != 0 ? nameof(axes.StagesPerRank)
+                : axes.Order != null ? nameof(axes.Order)
+                : axes.Placement != null ? nameof(axes.Placement)
+                : axes.ScheduleText != null ? nameof(axes.ScheduleText)
+                : axes.Costs != null ? nameof(axes.Costs)
+                : axes.ActivationLimitBytes != 0 ? nameof(axes.ActivationLimitBytes)
+                : null;
         }
 
         private PipelineStage[] FindStages()

@@ -126,6 +126,47 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void What_the_model_does_not_read_is_refused()
+        {
+            var unread = new Dictionary<string, Action<ParallelContextOptions>>
+            {
+                { "Pipeline", axes => axes.Pipeline = 2 },
+                { "MicroBatches", axes => axes.MicroBatches = 1 },
+                { "StagesPerRank", axes => axes.StagesPerRank = 1 },
+                { "Order", axes => axes.Order = PipelineOrder.GPipe },
+                { "Placement", axes => axes.Placement = PipelinePlacement.Loop },
+                { "ScheduleText", axes => axes.ScheduleText = "" },
+                { "Costs", axes => axes.Costs = new PipelineCosts() },
+                { "ActivationLimitBytes", axes => axes.ActivationLimitBytes = 1 },
+            };
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                var options = new ModelOptions { Strategy = Strategy.Zero1, Leaves = Leaves };
+                var config = new PipelineConfig(2, Leaves);
+                foreach (KeyValuePair<string, Action<ParallelContextOptions>> one in unread)
+                {
+                    var axes = new ParallelContextOptions();
+                    one.Value(axes);
+                    Check.Contains(
+                        one.Key + " is set, but",
+                        Check.Throws<ArgumentException>(() => new PipelineParallelModel(
+                            c, config, Layers(), options, axes)).Message);
+                }
+
+                var read = new ParallelContextOptions
+                {
+                    Data = ParallelContextOptions.Rest, Timeout = Ranks.Patience,
+                };
+                config = new PipelineConfig(1, Leaves / 2);
+                using (var whole =
+                    new PipelineParallelModel(c, config, Layers(), options, read))
+                {
+                    Check.Equal(2, whole.Parallel.Size(ParallelAxes.Data));
+                }
+            });
+        }
+
+        [Test]
         public static void One_rank_checks_the_order()
         {
             Ranks.RunAndLeaveTogether(1, c =>
