@@ -43,10 +43,10 @@ namespace Trireme
     {
         internal AttentionKept(int mixed, long ofQkv, long ofOut)
         {
-            Qkv = new T[3 * mixed];
+            Qkv = new T[checked(3 * mixed)];
             Mixed = new T[mixed];
             MixedGradient = new T[mixed];
-            QkvGradient = new T[3 * mixed];
+            QkvGradient = new T[checked(3 * mixed)];
             OfQkv = ofQkv == 0 ? null : new byte[ofQkv];
             OfOut = ofOut == 0 ? null : new byte[ofOut];
         }
@@ -105,11 +105,11 @@ namespace Trireme
         /// <param name="heads">Heads of all ranks. They divide the width.</param>
         /// <param name="rows">Rows of the whole input in each call.</param>
         /// <param name="core">The caller's attention.</param>
-        /// <param name="elementType">The type that T stands for.</param>
         /// <param name="bias">Whether both layers have a bias.</param>
+        /// <param name="elementType">The type that T stands for. Automatic: that of T.</param>
         public ParallelAttention(
             Tensor tensor, string name, int width, int heads, int rows, IAttentionCore<T> core,
-            ElementType elementType, bool bias = false)
+            bool bias = false, ElementType elementType = ElementType.Automatic)
         {
             if (tensor == null)
             {
@@ -129,6 +129,7 @@ namespace Trireme
                     "divide them, or they do not divide the width " + width, nameof(heads));
             }
 
+            elementType = Elements.Of<T>(elementType).Type;
             Shape = new AttentionShape(
                 rows, tensor.Heads(heads, heads).Heads, width / heads);
             qkv = new ColumnParallelLinear(

@@ -13,6 +13,20 @@ namespace Trireme.Tests
         private const int Steps = 3;
         private const double Rate = 0.5;
 
+        private sealed class NoCore : IAttentionCore<ushort>
+        {
+            public void Forward(AttentionShape shape, ushort[] qkv, ushort[] mixed)
+            {
+                throw new NotSupportedException();
+            }
+
+            public void Backward(
+                AttentionShape shape, ushort[] qkv, ushort[] dy, ushort[] to)
+            {
+                throw new NotSupportedException();
+            }
+        }
+
         private sealed class Causal : IAttentionCore<double>
         {
             internal bool Throws { get; set; }
@@ -102,11 +116,11 @@ namespace Trireme.Tests
                 using (Tensor tensor = Tensor.Create(c, 4, gemm: GemmKind.Builtin))
                 {
                     Check.Throws<ArgumentNullException>(() => new ParallelAttention<double>(
-                        null, "a", 8, 4, Rows, new Causal(), ElementType.F64));
+                        null, "a", 8, 4, Rows, new Causal()));
                     Check.Throws<ArgumentNullException>(() => new ParallelAttention<double>(
-                        tensor, null, 8, 4, Rows, new Causal(), ElementType.F64));
+                        tensor, null, 8, 4, Rows, new Causal()));
                     Check.Throws<ArgumentNullException>(() => new ParallelAttention<double>(
-                        tensor, "a", 8, 4, Rows, null, ElementType.F64));
+                        tensor, "a", 8, 4, Rows, null));
                     foreach (int[] sizes in new[]
                     {
                         new[] { 6, 3 }, new[] { 8, 0 }, new[] { 6, 4 },
@@ -115,14 +129,14 @@ namespace Trireme.Tests
                         Check.Contains(
                             sizes[1] + " heads",
                             Check.Throws<ArgumentException>(() => new ParallelAttention<double>(
-                                tensor, "a", sizes[0], sizes[1], Rows, new Causal(),
-                                ElementType.F64)).Message);
+                                tensor, "a", sizes[0], sizes[1], Rows, new Causal()))
+                                .Message);
                     }
 
                     for (int i = 0; i < 2; ++i)
                     {
                         using (var layer = new ParallelAttention<double>(
-                            tensor, "a", 8, 4, Rows, new Causal(), ElementType.F64))
+                            tensor, "a", 8, 4, Rows, new Causal()))
                         {
                             Check.Equal(ParallelMode.Column | ParallelMode.Row, layer.Mode);
                             Check.Throws<ArgumentNullException>(
@@ -134,6 +148,38 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void The_element_type_stands_for_T()
+        {
+            Ranks.RunAndLeaveTogether(1, c =>
+            {
+                using (Tensor tensor = Tensor.Create(c, 4, gemm: GemmKind.Builtin))
+                {
+                    foreach (ElementType wrong in new[] { ElementType.F32, ElementType.Bf16 })
+                    {
+                        Check.Contains(
+                            "An element of " + wrong,
+                            Check.Throws<ArgumentException>(() => new ParallelAttention<double>(
+                                tensor, "a", 8, 4, Rows, new Causal(), false, wrong)).Message);
+                    }
+
+                    // A name that a refused layer had is free. The type of 2 bytes needs a name.
+                    new ParallelAttention<double>(tensor, "a", 8, 4, Rows, new Causal()).Dispose();
+                    Check.Throws<UnsupportedException>(() => new ParallelAttention<ushort>(
+                        tensor, "a", 8, 4, Rows, new NoCore()));
+                    new ParallelAttention<ushort>(
+                        tensor, "a", 8, 4, Rows, new NoCore(), false, ElementType.Bf16).Dispose();
+                }
+            });
+        }
+
+        [Test]
+        public static void Memory_beyond_an_array_is_refused()
+        {
+            // Three times this is 2 in 32 bits.
+            Check.Throws<OverflowException>(() => new AttentionKept<byte>(1431655766, 0, 0));
+        }
+
+        [Test]
         public static void Passes_come_in_their_order()
         {
             Ranks.RunAndLeaveTogether(1, c =>
@@ -141,9 +187,9 @@ namespace Trireme.Tests
                 var core = new Causal();
                 using (Tensor tensor = Tensor.Create(c, 4, gemm: GemmKind.Builtin))
                 using (var layer = new ParallelAttention<double>(
-                    tensor, "a", Width, Heads, Rows, core, ElementType.F64))
+                    tensor, "a", Width, Heads, Rows, core))
                 using (var other = new ParallelAttention<double>(
-                    tensor, "b", Width, Heads, Rows, core, ElementType.F64))
+                    tensor, "b", Width, Heads, Rows, core, false, ElementType.F64))
                 {
                     double[][] w = FirstWeights(), dw = FirstWeights();
                     double[] x = Numbers(Rows * Width, 1), y = new double[x.Length];
@@ -192,7 +238,7 @@ namespace Trireme.Tests
                 var core = new Causal { Throws = c.Rank == 1 };
                 using (Tensor tensor = Tensor.Create(c, 4, gemm: GemmKind.Builtin))
                 using (var layer = new ParallelAttention<double>(
-                    tensor, "a", Width, Heads, Rows, core, ElementType.F64))
+                    tensor, "a", Width, Heads, Rows, core))
                 {
                     double[] x = Numbers(Rows * Width, 1), y = new double[x.Length];
                     double[] qkv = Numbers(3 * Width * Width / 2, 3);
@@ -216,7 +262,7 @@ namespace Trireme.Tests
         {
             using (Tensor tensor = Tensor.Create(c, 4, gemm: GemmKind.Builtin))
             using (var layer = new ParallelAttention<double>(
-                tensor, "attention", Width, Heads, Rows, new Causal(), ElementType.F64))
+                tensor, "attention", Width, Heads, Rows, new Causal()))
             {
                 Share own = tensor.Range(Width);
                 Check.Equal(layer.Shape.Heads.First * Head, own.First);
