@@ -70,10 +70,10 @@ namespace Trireme
         }
 
         /// <summary>
-        /// Trains a model on all axes of a parallel object. Ranks along Data and Shard have copies
-        /// or shards of one model, and along Tensor and Pipeline models of their own. Collective;
-        /// afterwards all ranks of one model have the parameters that its first rank had. Training
-        /// ends when the object is disposed of.
+        /// Trains a model on all axes of a parallel object. Ranks along Data, Shard, Context and
+        /// Expert have copies or shards of one model, and along Tensor and Pipeline models of their
+        /// own. Collective; afterwards all ranks of one model have the parameters that its first
+        /// rank had. Training ends when the object is disposed of.
         /// </summary>
         public static DistributedModel<T, TBatch> AsDistributed<T, TBatch>(
             this IGradientModel<T, TBatch> model, ParallelContext parallel,

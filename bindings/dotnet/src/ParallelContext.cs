@@ -313,7 +313,7 @@ namespace Trireme
         /// <summary>
         /// Cuts layers into the stages of the pipeline. All ranks call this. Of each number of a
         /// layer the largest one of all ranks counts. So a rank may give 0 for layers that it has
-        /// not measured.
+        /// not measured. Bytes of a layer must be 0.
         /// </summary>
         public unsafe Partition Partition(LayerCosts[] layers)
         {

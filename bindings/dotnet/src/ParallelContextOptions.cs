@@ -125,7 +125,10 @@ namespace Trireme
         /// <summary>Micro-batches of a step for each reader; required with a pipeline.</summary>
         public int MicroBatches { get; set; }
 
-        /// <summary>Stages of each rank along Pipeline; 0 is one, or those of the text.</summary>
+        /// <summary>
+        /// Stages of each rank along Pipeline; 0 is one, or those of the text. ZbV, VHalf, VMin and
+        /// DualPipeV need 2, and Interleaved needs 2 or more.
+        /// </summary>
         public int StagesPerRank { get; set; }
 
         /// <summary>

@@ -30,7 +30,10 @@ namespace Trireme
         /// <summary>Stages of each rank. 0: as few as the order takes.</summary>
         public int StagesPerRank { get; set; }
 
-        /// <summary>They decide which layers a stage has. Null: all layers cost the same.</summary>
+        /// <summary>
+        /// They decide which layers a stage has. Bytes of each must be 0. Null: all layers cost the
+        /// same.
+        /// </summary>
         public LayerCosts[] LayerCosts { get; set; }
 
         /// <summary>Times and bytes of stages.</summary>

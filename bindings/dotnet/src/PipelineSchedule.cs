@@ -106,7 +106,10 @@ namespace Trireme
         /// <summary>Ranks of the pipeline.</summary>
         public int Ranks { get; set; }
 
-        /// <summary>Stages of each rank; 0 is one, or with RankOf those of the list.</summary>
+        /// <summary>
+        /// Stages of each rank; 0 is one, or with RankOf those of the list. ZbV, VHalf, VMin and
+        /// DualPipeV need 2, and Interleaved needs 2 or more.
+        /// </summary>
         public int StagesPerRank { get; set; }
 
         /// <summary>Micro-batches of a step.</summary>
