@@ -89,7 +89,7 @@ namespace Trireme
     ///
     /// The two layers exchange data between ranks, and a core runs between them. If a core throws,
     /// that pass ends on its rank alone. The other ranks then wait in the exchange after the core,
-    /// up to the timeout of the tensor object's communicator. Catch the exception and call
+    /// up to the timeout of the tensor object. Catch the exception and call
     /// Communicator.Abort(), which ends the wait on all ranks with an AbortedException.
     /// </remarks>
     /// <typeparam name="T">Type of the elements.</typeparam>
