@@ -140,6 +140,13 @@ void add_host(char *rendezvous, size_t capacity, int rank) {
             snprintf(option + strlen(option), sizeof option - strlen(option), ",127.0.0.%d", 2 + i);
         }
         add_option(rendezvous, capacity, option);
+    } else if (network_is("1") && strstr(rendezvous, "interface=") == NULL) {
+        /* That of the rendezvous, which no other program has. All connections of a minute from one
+         * address share its 28,000 ports. */
+        char option[32] = "interface=";
+        const char *const address = rendezvous + strlen("tcp://");
+        strncat(option, address, strcspn(address, ":"));
+        add_option(rendezvous, capacity, option);
     }
 }
 
