@@ -1,6 +1,8 @@
 /* Linear layers: bad arguments, ranks that differ, products that fail. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -419,7 +421,7 @@ static void a_failed_product_of_any_tile_fails_all_ranks(void **state) {
 struct inside {
     trireme_linear *linear;
     struct verdict *verdict;
-    int calls;
+    atomic_int calls;
 };
 
 static void TRIREME_CALLCONV call_inside(trireme_status status, void *user_data) {
@@ -449,6 +451,8 @@ static void call_in_callback(trireme_communicator *communicator, int rank, void 
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_on_complete(request, call_inside, &inside));
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_wait(request, LONG_NS));
     trireme_request_destroy(request);
+    /* The wait may end before the callback has. */
+    while (atomic_load(&inside.calls) == 0) sched_yield();
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
     float in[64] = {0}, weight[64] = {0}, out[64] = {0};
     EXPECT_STATUS(verdict, TRIREME_OK,
