@@ -17,27 +17,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "device_checks.h"
 #include "fake_cuda/fake_cuda.h"
-
-/* Ends the process of a case, which its test hears. */
-#define CHECK(condition)                                                           \
-    do {                                                                           \
-        if (!(condition)) {                                                        \
-            fprintf(stderr, "%s:%d: %s: \"%s\"\n", __FILE__, __LINE__, #condition, \
-                    trireme_last_error());                                         \
-            _exit(1);                                                              \
-        }                                                                          \
-    } while (0)
-
-/* A failure whose message has the words. */
-#define CHECK_FAILS(call, status, ...)                              \
-    do {                                                            \
-        CHECK((call) == (status));                                  \
-        const char *const words[] = {__VA_ARGS__, NULL};            \
-        for (int at = 0; words[at] != NULL; ++at) {                 \
-            CHECK(strstr(trireme_last_error(), words[at]) != NULL); \
-        }                                                           \
-    } while (0)
 
 /* Runs `body` in a process that begins with the fake driver, scripted. */
 static void run(void (*body)(void), const char *script) {

@@ -298,8 +298,8 @@ class Part {
     options.learning_rate = 0.02;
     options.weight_decay = 0.1;
     options.flags = feature.optimizer_flags;
-    // Draws of stochastic rounding go by a parameter's number in its model, and experts have one of
-    // their own.
+    // 16-bit experts train with masters and other 16-bit models by stochastic rounding: both are
+    // here.
     if (sizeof(T) == 2 && feature.optimizer_flags == 0) {
       options.flags = setup_.is_routed() ? TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS
                                          : TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING;
