@@ -12,8 +12,16 @@ namespace Trireme
     public sealed class PipelineConfig
     {
         /// <summary>A pipeline of so many ranks. Each reader has so many micro-batches.</summary>
+        /// <exception cref="ArgumentOutOfRangeException">ranks is below 1.</exception>
         public PipelineConfig(int ranks, int microBatches)
         {
+            // 0 and Rest mean something to ParallelContext, and not here.
+            if (ranks < 1)
+            {
+                throw new ArgumentOutOfRangeException(
+                    nameof(ranks), ranks, "A pipeline has 1 or more ranks.");
+            }
+
             Ranks = ranks;
             MicroBatches = microBatches;
         }

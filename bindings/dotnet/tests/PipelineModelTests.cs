@@ -50,6 +50,9 @@ namespace Trireme.Tests
                 Check.Throws<ArgumentNullException>(
                     () => new PipelineParallelModel(null, config, Layers(), options));
                 Check.Throws<ArgumentNullException>(() => new PipelineLayer(null));
+                Check.Throws<ArgumentOutOfRangeException>(() => new PipelineConfig(0, Leaves));
+                Check.Throws<ArgumentOutOfRangeException>(
+                    () => new PipelineConfig(ParallelContextOptions.Rest, Leaves));
                 config.LayerCosts = new LayerCosts[1];
                 Check.Contains(
                     "LayerCosts has 1 entries for 4 layers",

@@ -121,6 +121,8 @@ class PipelineModelTest(TestCase):
             config = trireme.PipelineConfig(2, 4)
             for wrong, parameters, problem in (
                 (trireme.PipelineConfig(2, 4, "zb-h9"), PARAMETERS, "no order of a pipeline"),
+                (trireme.PipelineConfig(0, 4), PARAMETERS, "ranks is 0; a pipeline has 1 or more"),
+                (trireme.PipelineConfig(trireme.REST, 4), PARAMETERS, "ranks is -1"),
                 (
                     trireme.PipelineConfig(2, 4, layer_costs=[trireme.LayerCosts(1.0)]),
                     PARAMETERS,

@@ -117,6 +117,12 @@ class PipelineParallelModel:
                 f"layer_costs has {len(costs)} entries for {len(all_layers)} layers",
                 _native.TRIREME_ERROR_INVALID_ARGUMENT,
             )
+        # 0 and REST mean something to Parallel, and not here.
+        if config.ranks < 1:
+            raise InvalidArgumentError(
+                f"ranks is {config.ranks}; a pipeline has 1 or more",
+                _native.TRIREME_ERROR_INVALID_ARGUMENT,
+            )
         order = pipeline_order(config.schedule)
         staged: dict[str, Any] = {}
         if config.ranks > 1:

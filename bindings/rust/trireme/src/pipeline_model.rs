@@ -139,6 +139,11 @@ impl<'a, B: ?Sized> PipelineParallelModel<'a, B> {
                 layers.len()
             )));
         }
+        // 0 and REST mean something to Parallel, and not here.
+        if config.ranks < 1 {
+            let ranks = config.ranks;
+            return Err(Error::invalid(format!("ranks is {ranks}; a pipeline has 1 or more")));
+        }
         let order = own_name(config.schedule)?;
         let staged = config.ranks > 1;
         let mut asked =

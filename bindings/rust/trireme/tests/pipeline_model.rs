@@ -194,6 +194,17 @@ fn training_is_that_of_a_plain_loop() {
 }
 
 #[test]
+fn a_pipeline_has_at_least_one_rank() {
+    ranks(1, |all| {
+        for along in [0, trireme::REST, i32::MIN] {
+            let config = PipelineConfig::new(along, 4);
+            let made = PipelineParallelModel::new(all, &config, layers(), &model_options(), None);
+            fails(made.map(|_| ()), Status::InvalidArgument);
+        }
+    });
+}
+
+#[test]
 fn one_rank_checks_the_name_of_the_schedule() {
     ranks(1, |all| {
         for (schedule, stages_per_rank) in [("zb-h9", 0), ("zb-h9", 1), ("", 0), ("1f1b\0", 1)] {
