@@ -1,8 +1,8 @@
 /**
  * @file buffer.h
- * @brief Memory that collectives read in place.
+ * @brief Memory that collectives read in place, and memory of devices.
  *
- * Ownership: a buffer is created by trireme_buffer_alloc() and destroyed by
+ * Ownership: a buffer is created by trireme_buffer_alloc() or its like, and destroyed by
  * trireme_buffer_destroy(); it keeps its communicator alive. Thread safety: all functions here
  * may be called from any thread; the memory itself is the caller's to guard.
  */
@@ -10,6 +10,7 @@
 #define TRIREME_BUFFER_H
 
 #include <stdint.h>
+#include <trireme/device.h>
 #include <trireme/export.h>
 #include <trireme/status.h>
 #include <trireme/types.h>
@@ -17,10 +18,14 @@
 TRIREME_BEGIN_C
 
 /**
- * Allocates memory that the peers of this host read directly, without a copy.
+ * Allocates memory where the communicator works.
  *
- * Local: does not wait for the peers. The memory is zero and aligned to 4096 bytes. Collectives
- * recognise it by its address, also in the middle of it; any other memory works too, with a copy.
+ * For a communicator of the host it is memory that the peers of this host read directly, without a
+ * copy. Collectives recognise it by its address, also in the middle of it; any other memory works
+ * too, with a copy. For a communicator of a device it is memory of that device:
+ * trireme_buffer_alloc_kind() with TRIREME_MEMORY_KIND_DEVICE.
+ *
+ * Local: does not wait for the peers. The memory is zero and aligned to 4096 bytes.
  *
  * @param communicator  The communicator whose operations will use the memory.
  * @param bytes         Size; 0 gives a buffer whose memory must not be touched.
@@ -31,12 +36,58 @@ TRIREME_BEGIN_C
  * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_buffer is NULL.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  The system does not have that much.
  * @retval TRIREME_ERROR_SYSTEM  The mapping could not be made.
+ * @retval TRIREME_ERROR_UNSUPPORTED, TRIREME_ERROR_DEVICE, TRIREME_ERROR_TIMEOUT  As for
+ * trireme_buffer_alloc_kind().
  *
  * Thread safety: any thread, also concurrently.
  * @since 1.0
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_buffer_alloc(
     trireme_communicator *communicator, uint64_t bytes, trireme_buffer **out_buffer);
+
+/**
+ * Allocates memory of a kind. The communicator's operations take it as an operand.
+ *
+ * A communicator of a device has kinds TRIREME_MEMORY_KIND_DEVICE and TRIREME_MEMORY_KIND_PINNED.
+ * The host reads and writes PINNED, and the device does at the same address. A communicator of the
+ * host has TRIREME_MEMORY_KIND_HOST. TRIREME_MEMORY_KIND_DEFAULT is DEVICE or HOST, by the
+ * communicator.
+ *
+ * The memory is zero and aligned to 4096 bytes. The device maps DEVICE in pieces, mostly of 2 MiB:
+ * many small buffers take more of its memory than their sizes.
+ *
+ * Waits for the driver, and with DEVICE for the device, which sets the memory to zero. The deadline
+ * is timeout_ns of the communicator's options. A failure leaves the communicator's group as it is.
+ * Does not wait for the peers.
+ *
+ * The caller's own work on the memory is done before trireme_buffer_destroy(). Operations of the
+ * library keep the memory until they are over. Once the device has failed an operation, the memory
+ * of its buffers is never given back, as the driver could wait there.
+ *
+ * @param communicator  The communicator whose operations will use the memory.
+ * @param kind          TRIREME_MEMORY_KIND_*.
+ * @param bytes         Size; 0 gives a buffer whose memory must not be touched.
+ * @param[out] out_buffer  The new buffer; free it with trireme_buffer_destroy(). Not written on
+ * failure.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  out_buffer is NULL, `kind` is no kind of memory, or the
+ * communicator works elsewhere.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  The device, or the host, does not have that much. Nothing is
+ * left of the attempt.
+ * @retval TRIREME_ERROR_UNSUPPORTED  `kind` is MANAGED. Or it is DEVICE, and the device's driver
+ * cannot map memory.
+ * @retval TRIREME_ERROR_DEVICE  The driver fails. The message has its function and its code.
+ * @retval TRIREME_ERROR_TIMEOUT  The device has not set the memory to zero by the deadline. The
+ * memory is then never given back.
+ * @retval TRIREME_ERROR_SYSTEM  The mapping of HOST could not be made.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
+trireme_buffer_alloc_kind(trireme_communicator *communicator, trireme_memory_kind kind,
+                          uint64_t bytes, trireme_buffer **out_buffer);
 
 /**
  * Destroys the handle. The library frees the memory once no operation uses it any more.
@@ -51,7 +102,7 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_buffer_alloc(
 TRIREME_API void TRIREME_CALLCONV trireme_buffer_destroy(trireme_buffer *buffer);
 
 /**
- * Gives the address of a buffer's memory.
+ * Gives the address of a buffer's memory. The host cannot read memory of a device there.
  *
  * Does not block. The address is good until trireme_buffer_destroy().
  *

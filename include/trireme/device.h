@@ -45,11 +45,13 @@ typedef struct trireme_device_info {
 /** An info ready for trireme_device_get_info(). */
 #define TRIREME_DEVICE_INFO_INIT TRIREME_INIT(trireme_device_info)
 
-/** A kind of memory. 0 is none. */
+/** A kind of memory. */
 typedef int32_t trireme_memory_kind;
 
 /** Numbers of the kinds. */
 enum {
+    /** As an argument: the kind where the communicator works. No memory is of this kind. */
+    TRIREME_MEMORY_KIND_DEFAULT = 0,
     /** Memory of the host that no device knows. */
     TRIREME_MEMORY_KIND_HOST = 1,
     /** Memory of the host that is locked for CUDA devices. */

@@ -4,6 +4,7 @@
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
 #include "collectives/communicator.hpp"
+#include "collectives/device_moves.hpp"
 
 using namespace trireme;
 
@@ -23,17 +24,63 @@ trireme_buffer* insert_buffer(std::shared_ptr<Communicator> communicator,
 
 }  // namespace trireme::api
 
+namespace {
+
+// Default is DEVICE for a communicator that works on one, and HOST for others.
+Status check_kind(trireme_memory_kind kind, const DeviceMoves* moves) {
+  switch (kind) {
+    case TRIREME_MEMORY_KIND_DEFAULT: return Status::success();
+    case TRIREME_MEMORY_KIND_HOST:
+      if (moves == nullptr) return Status::success();
+      return invalid_argument("kind is HOST, but the communicator works on " + moves->text() +
+                              ", which takes PINNED memory of the host");
+    case TRIREME_MEMORY_KIND_PINNED:
+    case TRIREME_MEMORY_KIND_DEVICE:
+      if (moves != nullptr) return Status::success();
+      return invalid_argument(std::string("kind is ") +
+                              (kind == TRIREME_MEMORY_KIND_PINNED ? "PINNED" : "DEVICE") +
+                              ", but the communicator works on memory of the host");
+    case TRIREME_MEMORY_KIND_MANAGED:
+      return unsupported("kind is MANAGED, which no collective takes");
+    default:
+      return invalid_argument("kind is " + std::to_string(kind) +
+                              ", not one of TRIREME_MEMORY_KIND_*");
+  }
+}
+
+Status allocate_kind(trireme_communicator* communicator, trireme_memory_kind kind,
+                     std::uint64_t bytes, trireme_buffer** out_buffer) {
+  std::shared_ptr<Communicator> object;
+  TRIREME_RETURN_IF_ERROR(api::find(communicator, &object));
+  TRIREME_RETURN_IF_ERROR(api::require(out_buffer, "out_buffer"));
+  const std::shared_ptr<DeviceMoves> moves = moves_of(object);
+  TRIREME_RETURN_IF_ERROR(check_kind(kind, moves.get()));
+  std::shared_ptr<Memory> memory;
+  if (moves == nullptr) {
+    TRIREME_RETURN_IF_ERROR(object->allocate(bytes, &memory));
+  } else {
+    if (kind == TRIREME_MEMORY_KIND_DEFAULT) kind = TRIREME_MEMORY_KIND_DEVICE;
+    const Deadline deadline = Deadline::after(object->timeout_ns());
+    TRIREME_RETURN_IF_ERROR(moves->allocate(kind, bytes, deadline, &memory));
+  }
+  *out_buffer = api::insert_buffer(std::move(object), std::move(memory));
+  return Status::success();
+}
+
+}  // namespace
+
 trireme_status trireme_buffer_alloc(trireme_communicator* communicator, uint64_t bytes,
                                     trireme_buffer** out_buffer) {
   return api::guard(__func__, [&]() -> Status {
-    std::shared_ptr<Communicator> object;
-    TRIREME_RETURN_IF_ERROR(api::find_on_host(communicator, &object));
-    TRIREME_RETURN_IF_ERROR(api::require(out_buffer, "out_buffer"));
-    std::shared_ptr<Memory> memory;
-    TRIREME_RETURN_IF_ERROR(object->allocate(bytes, &memory));
-    *out_buffer = api::insert_buffer(std::move(object), std::move(memory));
-    return Status::success();
+    return allocate_kind(communicator, TRIREME_MEMORY_KIND_DEFAULT, bytes, out_buffer);
   });
+}
+
+trireme_status trireme_buffer_alloc_kind(trireme_communicator* communicator,
+                                         trireme_memory_kind kind, uint64_t bytes,
+                                         trireme_buffer** out_buffer) {
+  return api::guard(
+      __func__, [&]() -> Status { return allocate_kind(communicator, kind, bytes, out_buffer); });
 }
 
 void trireme_buffer_destroy(trireme_buffer* buffer) { api::destroy(buffer); }

@@ -325,9 +325,10 @@ trireme_status trireme_all_to_all_v(trireme_communicator* communicator, const vo
                                     const uint64_t* send_counts, void* receive,
                                     const uint64_t* receive_counts, trireme_dtype dtype,
                                     const trireme_operation_options* options) {
-  return run(__func__, communicator, options, 0, [&](const Communicator& object, Operation* out) {
+  const auto make = [&](const Communicator& object, Operation* out) {
     return make_all_to_all_v(object, send, send_counts, receive, receive_counts, dtype, out);
-  });
+  };
+  return run(__func__, communicator, options, 0, make, false);  // its program knows the addresses
 }
 
 trireme_status trireme_all_to_all_v_start(trireme_communicator* communicator, const void* send,

@@ -27,14 +27,19 @@ void write_message_info(const MetMessage& met, trireme_message_info* out_info) {
 
 namespace {
 
-Status make_send(const Communicator& communicator, const void* data, std::uint64_t count,
-                 trireme_dtype dtype, std::int32_t to, std::uint64_t tag, MessageArguments* out) {
+// Memory of a device is looked at when the message runs.
+Status check_message_place(const Call& call, const void* data, std::uint64_t count) {
+  return call.moves == nullptr ? check_place("data", data, count) : Status::success();
+}
+
+Status make_send(const Call& call, const void* data, std::uint64_t count, trireme_dtype dtype,
+                 std::int32_t to, std::uint64_t tag, MessageArguments* out) {
   std::uint64_t bytes = 0;
   TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
   TRIREME_RETURN_IF_ERROR(total_bytes("count", count, 1, dtype, &bytes));
   TRIREME_RETURN_IF_ERROR(check_memory(data, "data", count));
-  TRIREME_RETURN_IF_ERROR(check_place("data", data, count));
-  TRIREME_RETURN_IF_ERROR(check_rank(communicator, "to", to));
+  TRIREME_RETURN_IF_ERROR(check_message_place(call, data, count));
+  TRIREME_RETURN_IF_ERROR(check_rank(*call.communicator, "to", to));
   out->kind = OperationKind::send;
   out->data = const_cast<void*>(data);  // only read
   out->count = count;
@@ -66,7 +71,7 @@ Status make_receive(const Call& call, void* data, std::uint64_t count, const cha
   TRIREME_RETURN_IF_ERROR(check_dtype(dtype));
   TRIREME_RETURN_IF_ERROR(total_bytes(count_name, count, 1, dtype, &bytes));
   TRIREME_RETURN_IF_ERROR(check_memory(data, "data", count));
-  TRIREME_RETURN_IF_ERROR(check_place("data", data, count));
+  TRIREME_RETURN_IF_ERROR(check_message_place(call, data, count));
   out->kind = OperationKind::receive;
   out->data = data;
   out->count = count;
@@ -81,8 +86,8 @@ constexpr std::uint32_t kReceiveFlags = TRIREME_OPERATION_FLAG_ANY_TAG;
 // Opens the call and lets `make` fill in the message.
 template <class Make>
 Status prepare(Call* call, trireme_communicator* handle, const trireme_operation_options* options,
-               std::uint32_t flags, MessageArguments* message, Make make) {
-  TRIREME_RETURN_IF_ERROR(call->open(handle, options, 0, flags));
+               std::uint32_t flags, MessageArguments* message, Make make, bool on_devices = false) {
+  TRIREME_RETURN_IF_ERROR(call->open(handle, options, 0, flags, on_devices));
   const trireme_operation_options& set = call->options;
   if (set.priority != 0 || set.algorithm != 0 || set.wire_dtype != 0) {
     return invalid_argument(
@@ -105,8 +110,14 @@ trireme_status run_message(const char* function, trireme_communicator* handle,
   return guard(function, [&]() -> Status {
     Call call;
     MessageArguments message;
-    TRIREME_RETURN_IF_ERROR(prepare(&call, handle, options, flags, &message, make));
-    if ((call.options.flags & TRIREME_OPERATION_FLAG_BUFFERED) != 0) {
+    TRIREME_RETURN_IF_ERROR(prepare(&call, handle, options, flags, &message, make, true));
+    const bool buffered = (call.options.flags & TRIREME_OPERATION_FLAG_BUFFERED) != 0;
+    if (call.moves != nullptr) {
+      TRIREME_RETURN_IF_ERROR(call.check_on_device());
+      return call.of_deadline(call.moves->run_message(
+          *call.communicator, message, buffered, call.options.stream.native, call.timeout_ns()));
+    }
+    if (buffered) {
       return call.of_deadline(call.communicator->send_buffered(message, call.deadline()));
     }
     if (!in_batch()) {
@@ -168,7 +179,7 @@ trireme_status trireme_send(trireme_communicator* communicator, const void* data
                             const trireme_operation_options* options) {
   return run_message(__func__, communicator, options, kSendFlags,
                      [&](const Call& call, MessageArguments* out) {
-                       return make_send(*call.communicator, data, count, dtype, to, tag, out);
+                       return make_send(call, data, count, dtype, to, tag, out);
                      });
 }
 
@@ -178,7 +189,7 @@ trireme_status trireme_send_start(trireme_communicator* communicator, const void
                                   trireme_request** out_request) {
   return start_message(__func__, communicator, options, 0, out_request,
                        [&](const Call& call, MessageArguments* out) {
-                         return make_send(*call.communicator, data, count, dtype, to, tag, out);
+                         return make_send(call, data, count, dtype, to, tag, out);
                        });
 }
 
@@ -283,8 +294,7 @@ trireme_status trireme_send_receive(trireme_communicator* communicator, const vo
                                                           "receive_count", dtype, from, receive_tag,
                                                           Message::Fit::exact, out);
                                     }));
-    TRIREME_RETURN_IF_ERROR(
-        make_send(*call.communicator, send, send_count, dtype, to, send_tag, &sent));
+    TRIREME_RETURN_IF_ERROR(make_send(call, send, send_count, dtype, to, send_tag, &sent));
     const std::uint64_t size = dtype_size(dtype);
     TRIREME_RETURN_IF_ERROR(check_apart(send, send_count * size, receive, receive_count * size));
     if (!in_batch()) {

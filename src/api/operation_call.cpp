@@ -149,14 +149,19 @@ Status Call::open(const trireme_communicator* handle,
   return read_options(caller_options, reduction, known_flags, moves != nullptr, &options);
 }
 
-Status Call::run_on_device(const PlainOperation& plain) const {
-  if (!DeviceMoves::has(plain.kind)) return refuse_on_device(*moves);
+Status Call::check_on_device() const {
   if (in_batch()) return unsupported("a batch cannot have operations on " + moves->text() + " yet");
   if (options.wire_dtype != 0) {
     return unsupported("options.wire_dtype is not for memory of " + moves->text() + " yet");
   }
+  return Status::success();
+}
+
+Status Call::run_on_device(const Operation& operation) const {
+  if (!DeviceMoves::has(operation.kind)) return refuse_on_device(*moves);
+  TRIREME_RETURN_IF_ERROR(check_on_device());
   const NoCancellation whole;
-  return of_deadline(moves->run(*communicator, plain, options.stream.native, timeout_ns()));
+  return of_deadline(moves->run(*communicator, operation, options.stream.native, timeout_ns()));
 }
 
 Status Call::wrap_in_wire_dtype(Operation* operation) const {

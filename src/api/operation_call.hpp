@@ -126,7 +126,9 @@ struct Call {
     operation->reproducible = (options.flags & TRIREME_OPERATION_FLAG_REPRODUCIBLE) != 0;
     if (options.priority == TRIREME_PRIORITY_HIGH) operation->channel = kUrgentChannel;
   }
-  Status run_on_device(const PlainOperation& plain) const;
+  Status run_on_device(const Operation& operation) const;
+  // UNSUPPORTED in a batch, and with a wire_dtype.
+  Status check_on_device() const;
   // Call it after that.
   Status apply_wire_dtype(Operation* operation) const {
     return options.wire_dtype == 0 ? Status::success() : wrap_in_wire_dtype(operation);
@@ -176,7 +178,7 @@ trireme_status run_plain(const char* function, trireme_communicator* handle,
     call.apply_options(&plain);
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &plain));
     if (call.moves != nullptr) [[unlikely]]
-      return call.run_on_device(plain);
+      return call.run_on_device(Operation(plain));
     TRIREME_RETURN_IF_ERROR(check_place(plain));
     if (call.options.wire_dtype == 0 && !in_batch()) {
       return call.of_deadline(call.communicator->run_plain(plain, call.timeout_ns()));
@@ -190,14 +192,15 @@ trireme_status run_plain(const char* function, trireme_communicator* handle,
 
 template <class Make>
 trireme_status run(const char* function, trireme_communicator* handle,
-                   const trireme_operation_options* options, trireme_reduction reduction,
-                   Make make) noexcept {
+                   const trireme_operation_options* options, trireme_reduction reduction, Make make,
+                   bool on_devices = true) noexcept {
   return guard(function, [&]() -> Status {
     Call call;
     Operation operation;
-    TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags));
+    TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags, on_devices));
     call.apply_options(&operation);
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &operation));
+    if (call.moves != nullptr) return call.run_on_device(operation);
     TRIREME_RETURN_IF_ERROR(check_place(operation));
     TRIREME_RETURN_IF_ERROR(call.apply_wire_dtype(&operation));
     return run_or_add(call, std::move(operation));

@@ -8,6 +8,7 @@
 #include "backends/gloo/engine.hpp"
 #include "backends/mpi/backend.hpp"
 #include "backends/parts.hpp"
+#include "collectives/device_moves.hpp"
 #include "devices/cuda/devices.hpp"
 #include "kernels/reduce.hpp"
 
@@ -45,15 +46,10 @@ Status check_cuda(trireme_operation_kind operation) {
   const Status counted = cuda::count(&devices);
   if (!counted.ok()) return unsupported(counted.message());
   if (devices == 0) return unsupported("this process sees no CUDA device");
-  switch (operation) {
-    case 0:
-    case TRIREME_OPERATION_KIND_BARRIER:
-    case TRIREME_OPERATION_KIND_ALL_REDUCE:
-    case TRIREME_OPERATION_KIND_REDUCE_SCATTER:
-    case TRIREME_OPERATION_KIND_ALL_GATHER:
-    case TRIREME_OPERATION_KIND_BROADCAST: return Status::success();
-    default: return unsupported("the operation does not work on memory of CUDA devices yet");
+  if (operation == 0 || DeviceMoves::has(static_cast<OperationKind>(operation))) {
+    return Status::success();
   }
+  return unsupported("the operation does not work on memory of CUDA devices yet");
 }
 
 }  // namespace

@@ -31,6 +31,35 @@ std::string text_of(const trireme_memory_info& info) {
   }
 }
 
+// A rank reads, and writes, nothing, its own block or all blocks: everywhere, or by the root.
+enum class Moved { none, own, all, own_of_root, all_of_root, own_of_others };
+struct MoveRow {
+  OperationKind kind;
+  Moved send, receive;
+};
+constexpr MoveRow kMoveRows[] = {
+    {OperationKind::barrier, Moved::none, Moved::none},
+    {OperationKind::all_reduce, Moved::own, Moved::own},
+    {OperationKind::reduce_scatter, Moved::all, Moved::own},
+    {OperationKind::reduce_scatter_v, Moved::all, Moved::own},
+    {OperationKind::all_gather, Moved::own, Moved::all},
+    {OperationKind::all_gather_v, Moved::own, Moved::all},
+    {OperationKind::all_to_all, Moved::all, Moved::all},
+    {OperationKind::broadcast, Moved::own_of_root, Moved::own_of_others},
+    {OperationKind::reduce, Moved::own, Moved::own_of_root},
+    {OperationKind::gather, Moved::own, Moved::all_of_root},
+    {OperationKind::gather_v, Moved::own, Moved::all_of_root},
+    {OperationKind::scatter, Moved::all_of_root, Moved::own},
+    {OperationKind::scatter_v, Moved::all_of_root, Moved::own},
+};
+
+const MoveRow* find_move_row(OperationKind kind) {
+  for (const MoveRow& row : kMoveRows) {
+    if (row.kind == kind) return &row;
+  }
+  return nullptr;
+}
+
 // Waits for the copy that the stream has got last.
 Status finish_copy(devices::Stream& stream, devices::Event& moved, Deadline deadline) {
   Status status = stream.record(moved);
@@ -44,29 +73,51 @@ Status finish_copy(devices::Stream& stream, devices::Event& moved, Deadline dead
 
 // Memory that is read before the operation, and memory that is written after it.
 struct DeviceMoves::Operands {
+  OperationKind kind;
   const void* send = nullptr;
   void* receive = nullptr;
   std::uint64_t send_bytes = 0, receive_bytes = 0;
+  const char *send_name = "send", *receive_name = "receive";
   bool in_place = false;  // both lie in one range of the pinned memory
 
-  Operands(const Communicator& communicator, const PlainOperation& operation)
-      : send(operation.send), receive(operation.receive) {
-    const std::uint64_t bytes = operation.count * dtype_size(operation.dtype);
-    const std::uint64_t all = bytes * static_cast<std::uint64_t>(communicator.world_size());
-    send_bytes = receive_bytes = bytes;
-    switch (operation.kind) {
-      case OperationKind::reduce_scatter: send_bytes = all; break;
-      case OperationKind::all_gather: receive_bytes = all; break;
-      case OperationKind::broadcast:
-        in_place = true;
-        send = operation.receive;
-        if (communicator.rank() == operation.root) {
-          receive_bytes = 0;
-        } else {
-          send_bytes = 0;
-        }
-        break;
-      default: in_place = send == receive; break;
+  Operands(const Communicator& communicator, const Operation& operation)
+      : kind(operation.kind), send(operation.send), receive(operation.receive) {
+    const MoveRow* const row = find_move_row(kind);
+    if (row == nullptr) return;
+    const auto ranks = static_cast<std::uint64_t>(communicator.world_size());
+    const std::uint64_t size = dtype_size(operation.dtype);
+    const bool has_counts = !operation.counts.empty();
+    const auto rank = static_cast<std::size_t>(communicator.rank());
+    const std::uint64_t own = (has_counts ? operation.counts[rank] : operation.count) * size;
+    const std::uint64_t all = operation.count * size * (has_counts ? 1 : ranks);
+    const bool is_root = communicator.rank() == operation.root;
+    const auto bytes_of = [&](Moved moved) {
+      switch (moved) {
+        case Moved::own: return own;
+        case Moved::all: return all;
+        case Moved::own_of_root: return is_root ? own : 0;
+        case Moved::all_of_root: return is_root ? all : 0;
+        case Moved::own_of_others: return is_root ? 0 : own;
+        default: return std::uint64_t{0};
+      }
+    };
+    send_bytes = bytes_of(row->send);
+    receive_bytes = bytes_of(row->receive);
+    if (kind == OperationKind::broadcast) {
+      send = receive;
+      send_name = receive_name = "data";
+    }
+    in_place = send == receive;
+  }
+  explicit Operands(const MessageArguments& message) : kind(message.kind) {
+    const std::uint64_t bytes = message.count * dtype_size(message.dtype);
+    send_name = receive_name = "data";
+    if (kind == OperationKind::send) {
+      send = message.data;
+      send_bytes = bytes;
+    } else {
+      receive = message.data;
+      receive_bytes = bytes;
     }
   }
   std::uint64_t receive_at() const { return in_place ? 0 : rounded(send_bytes); }
@@ -85,14 +136,8 @@ Status DeviceMoves::open(std::int32_t index, std::shared_ptr<DeviceMoves>* out) 
 std::string DeviceMoves::text() const { return text_of(device_->place()); }
 
 bool DeviceMoves::has(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::all_reduce:
-    case OperationKind::reduce_scatter:
-    case OperationKind::all_gather:
-    case OperationKind::broadcast:
-    case OperationKind::barrier: return true;
-    default: return false;
-  }
+  return kind == OperationKind::send || kind == OperationKind::receive ||
+         find_move_row(kind) != nullptr;
 }
 
 // First and last byte: a range may have several allocations, side by side.
@@ -103,6 +148,7 @@ Status DeviceMoves::check(const char* what, const void* data, std::uint64_t byte
     TRIREME_RETURN_IF_ERROR(cuda::whose(static_cast<const char*>(data) + at, &info));
     const devices::Place place{info.device.kind, info.device.index};
     if (info.kind == TRIREME_MEMORY_KIND_DEVICE && place == device_->place()) continue;
+    if (info.kind == TRIREME_MEMORY_KIND_PINNED) continue;  // all devices reach it
     return invalid_argument(std::string(what) + (at == 0 ? " is " : " ends in ") + text_of(info) +
                             ", but the communicator works on " + text());
   }
@@ -163,14 +209,15 @@ Status DeviceMoves::tell(Communicator& communicator, OperationKind kind, const S
   return Status::failure(why.code(), std::move(text)).with_details(std::move(details));
 }
 
-// The device may still read or write the pinned memory of the slot. The end of its context could
-// wait for that, so it stays, too.
-Status DeviceMoves::fail(Communicator& communicator, OperationKind kind, Slot& slot,
+// The device may still read or write the pinned memory of the slot, and the operands. The end of
+// its context could wait for that, so it stays, too.
+Status DeviceMoves::fail(Communicator& communicator, const Operands& operands, Slot& slot,
                          const Status& why) {
   static std::mutex& mutex = *new std::mutex;
   static auto& kept = *new std::vector<std::shared_ptr<devices::Device>>;
   if (slot.pinned != nullptr) slot.pinned->abandon();
-  Status told = tell(communicator, kind, why);
+  abandon(*device_, hold_buffers(operands.send, operands.receive));
+  Status told = tell(communicator, operands.kind, why);
   {
     const std::lock_guard lock(mutex);
     if (std::find(kept.begin(), kept.end(), device_) == kept.end()) kept.push_back(device_);
@@ -199,28 +246,22 @@ Status DeviceMoves::move_out(const Operands& operands, Slot& slot, Deadline dead
   return finish_copy(*slot.stream, *slot.moved, deadline);
 }
 
-Status DeviceMoves::run_in(Slot& slot, Communicator& communicator, const PlainOperation& operation,
-                           const Operands& operands, Deadline deadline) {
+Status DeviceMoves::run_in(Slot& slot, Communicator& communicator, const Operands& operands,
+                           Deadline deadline, const OnHost& on_host) {
   Status status = move_in(operands, slot, deadline);
-  if (!status.ok()) return fail(communicator, operation.kind, slot, status);
-  PlainOperation host = operation;
+  if (!status.ok()) return fail(communicator, operands, slot, status);
   auto* const pinned = static_cast<char*>(slot.pinned->data());
-  if (operation.kind != OperationKind::broadcast) host.send = pinned;
-  host.receive = pinned + operands.receive_at();
   // At least a nanosecond: 0 would only ask whether the peers are there.
   const std::uint64_t rest = std::max<std::uint64_t>(1, deadline.remaining_ns());
-  TRIREME_RETURN_IF_ERROR(communicator.run_plain(host, rest));
+  TRIREME_RETURN_IF_ERROR(on_host(pinned, pinned + operands.receive_at(), rest));
   status = move_out(operands, slot, deadline);
-  return status.ok() ? status : fail(communicator, operation.kind, slot, status);
+  return status.ok() ? status : fail(communicator, operands, slot, status);
 }
 
 // Up to here a refusal leaves nothing queued.
-Status DeviceMoves::prepare(const PlainOperation& operation, const Operands& operands, void* stream,
-                            Slot* out) {
-  const bool named_data = operation.kind == OperationKind::broadcast;
-  TRIREME_RETURN_IF_ERROR(check(named_data ? "data" : "send", operands.send, operands.send_bytes));
-  TRIREME_RETURN_IF_ERROR(
-      check(named_data ? "data" : "receive", operands.receive, operands.receive_bytes));
+Status DeviceMoves::prepare(const Operands& operands, void* stream, Slot* out) {
+  TRIREME_RETURN_IF_ERROR(check(operands.send_name, operands.send, operands.send_bytes));
+  TRIREME_RETURN_IF_ERROR(check(operands.receive_name, operands.receive, operands.receive_bytes));
   std::unique_ptr<devices::Stream> caller;
   TRIREME_RETURN_IF_ERROR(device_->adopt_stream(stream, &caller));
   if (operands.bytes() == 0) return Status::success();
@@ -229,27 +270,50 @@ Status DeviceMoves::prepare(const PlainOperation& operation, const Operands& ope
   return caller->record(*out->before);
 }
 
-Status DeviceMoves::run(Communicator& communicator, const PlainOperation& operation, void* stream,
-                        std::uint64_t timeout_ns) {
-  const Operands operands(communicator, operation);
+Status DeviceMoves::run_operands(Communicator& communicator, const Operands& operands, void* stream,
+                                 std::uint64_t timeout_ns, const OnHost& on_host) {
   const Deadline deadline = Deadline::after(timeout_ns);
+  // Another thread may destroy a buffer meanwhile.
+  const HeldBuffers held = hold_buffers(operands.send, operands.receive);
   Slot slot;
-  Status status = prepare(operation, operands, stream, &slot);
+  Status status = prepare(operands, stream, &slot);
   // The caller's earlier work may have broken the device.
-  if (status.code() == TRIREME_ERROR_DEVICE) {
-    return fail(communicator, operation.kind, slot, status);
-  }
+  if (status.code() == TRIREME_ERROR_DEVICE) return fail(communicator, operands, slot, status);
   if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY) {
-    return tell(communicator, operation.kind, status);
+    return tell(communicator, operands.kind, status);
   }
   TRIREME_RETURN_IF_ERROR(status);
-  if (operands.bytes() == 0) return communicator.run_plain(operation, timeout_ns);
-  status = run_in(slot, communicator, operation, operands, deadline);
+  if (operands.bytes() == 0) return on_host(operands.send, operands.receive, timeout_ns);
+  status = run_in(slot, communicator, operands, deadline, on_host);
   if (slot.stream != nullptr) {
     const std::lock_guard lock(mutex_);
     free_.push_back(std::move(slot));
   }
   return status;
+}
+
+Status DeviceMoves::run(Communicator& communicator, const Operation& operation, void* stream,
+                        std::uint64_t timeout_ns) {
+  const Operands operands(communicator, operation);
+  const auto on_host = [&](const void* send, void* receive, std::uint64_t rest_ns) {
+    Operation host = operation;
+    if (operation.send != nullptr) host.send = send;
+    if (operation.receive != nullptr) host.receive = receive;
+    return communicator.run(std::move(host), Deadline::after(rest_ns));
+  };
+  return run_operands(communicator, operands, stream, timeout_ns, on_host);
+}
+
+Status DeviceMoves::run_message(Communicator& communicator, const MessageArguments& message,
+                                bool buffered, void* stream, std::uint64_t timeout_ns) {
+  const Operands operands(message);
+  const auto on_host = [&](const void* send, void* receive, std::uint64_t rest_ns) {
+    MessageArguments host = message;
+    host.data = message.kind == OperationKind::send ? const_cast<void*>(send) : receive;
+    if (buffered) return communicator.send_buffered(host, Deadline::after(rest_ns));
+    return communicator.run_message(host, rest_ns, nullptr);
+  };
+  return run_operands(communicator, operands, stream, timeout_ns, on_host);
 }
 
 // ---- the pointer of a communicator ----

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "collectives/communicator.hpp"
+#include "collectives/device_buffers.hpp"
 #include "devices/cuda/device.hpp"
 #include "devices/device.hpp"
 #include "platform/status.hpp"
@@ -25,17 +27,26 @@ class DeviceMoves {
   // "CUDA device 0".
   std::string text() const;
 
-  // Whether run() has this kind: all_reduce, reduce_scatter, all_gather, broadcast, barrier.
+  // Whether run() or run_message() has this kind.
   static bool has(OperationKind kind);
+  // A buffer of zeros: see allocate_on().
+  Status allocate(trireme_memory_kind kind, std::uint64_t bytes, Deadline deadline,
+                  std::shared_ptr<Memory>* out) {
+    return allocate_on(*device_, kind, bytes, deadline, out);
+  }
+
   // Runs the operation when the work before it in the caller's stream is done, and returns when its
   // result is there. Later work in that stream follows it.
   //
-  // INVALID_ARGUMENT if an operand is other memory, or the stream is of another context;
-  // INVALID_STATE while it is recorded into a graph. Then the group goes on. If no memory can be
-  // pinned, or the device fails, or has failed before, or has not come here by the deadline, the
-  // group fails. Work before it in the stream that is late leaves nothing queued.
-  Status run(Communicator& communicator, const PlainOperation& operation, void* stream,
+  // INVALID_ARGUMENT if an operand is neither memory of the device nor pinned memory, or the stream
+  // is of another context; INVALID_STATE while it is recorded into a graph. Then the group goes on.
+  // If no memory can be pinned, or the device fails, or has failed before, or has not come here by
+  // the deadline, the group fails. Work before it in the stream that is late leaves nothing queued.
+  Status run(Communicator& communicator, const Operation& operation, void* stream,
              std::uint64_t timeout_ns);
+  // The same for a send or a receive. `buffered`: as Communicator::send_buffered().
+  Status run_message(Communicator& communicator, const MessageArguments& message, bool buffered,
+                     void* stream, std::uint64_t timeout_ns);
 
  private:
   // The needs of one call at a time. It is kept for later calls.
@@ -46,19 +57,22 @@ class DeviceMoves {
     std::unique_ptr<devices::Event> before, moved;
   };
   struct Operands;
+  // The operation itself, between pinned memory: run(send, receive, nanoseconds that are left).
+  using OnHost = std::function<Status(const void* send, void* receive, std::uint64_t timeout_ns)>;
 
   DeviceMoves(std::shared_ptr<devices::Device> device) : device_(std::move(device)) {}
   Status check(const char* what, const void* data, std::uint64_t bytes) const;
   Status take(std::uint64_t bytes, Slot* out);
-  Status prepare(const PlainOperation& operation, const Operands& operands, void* stream,
-                 Slot* out);
+  Status prepare(const Operands& operands, void* stream, Slot* out);
   Status move_in(const Operands& operands, Slot& slot, Deadline deadline);
   Status move_out(const Operands& operands, Slot& slot, Deadline deadline);
-  Status run_in(Slot& slot, Communicator& communicator, const PlainOperation& operation,
-                const Operands& operands, Deadline deadline);
+  Status run_in(Slot& slot, Communicator& communicator, const Operands& operands, Deadline deadline,
+                const OnHost& on_host);
+  Status run_operands(Communicator& communicator, const Operands& operands, void* stream,
+                      std::uint64_t timeout_ns, const OnHost& on_host);
   // Both fail the group. After the second the device may still be at work.
   static Status tell(Communicator& communicator, OperationKind kind, const Status& why);
-  Status fail(Communicator& communicator, OperationKind kind, Slot& slot, const Status& why);
+  Status fail(Communicator& communicator, const Operands& operands, Slot& slot, const Status& why);
 
   const std::shared_ptr<devices::Device> device_;
   std::mutex mutex_;

@@ -295,7 +295,6 @@ static void other_memory(void) {
     CHECK_FAILS(reduce_one(on_device, here, rank.receive, NULL), bad, "trireme_all_reduce: send is",
                 "send is memory of the host", "works on CUDA device 0");
     CHECK_FAILS(reduce_one(on_device, rank.send, here, NULL), bad, "receive is memory of the host");
-    CHECK_FAILS(reduce_one(on_device, pinned, rank.receive, NULL), bad, "send is pinned memory");
     CHECK_FAILS(reduce_one(on_device, rank.send, managed, NULL), bad, "receive is managed memory");
     CHECK_FAILS(reduce_one(on_device, other, rank.receive, NULL), bad,
                 "send is memory of CUDA device 1");
@@ -419,34 +418,33 @@ static void not_yet(void) {
     const trireme_dtype f32 = TRIREME_DTYPE_F32;
     trireme_request *request = NULL;
     const uint64_t counts[] = {4};
+    trireme_message_info info = TRIREME_MESSAGE_INFO_INIT;
     CHECK_FAILS(trireme_all_reduce_start(on_device, rank.send, rank.receive, 4, f32,
                                          TRIREME_REDUCTION_SUM, NULL, &request),
                 no, "works on CUDA device 0", "does not work yet", "docs/gpus.md");
-    CHECK_FAILS(trireme_all_gather_v(on_device, rank.send, rank.receive, counts, f32, NULL), no,
-                "CUDA device 0");
-    CHECK_FAILS(trireme_all_to_all(on_device, rank.send, rank.receive, 4, f32, NULL), no,
-                "CUDA device 0");
-    CHECK_FAILS(trireme_reduce(on_device, rank.send, rank.receive, 4, f32, TRIREME_REDUCTION_SUM, 0,
-                               NULL),
+    CHECK_FAILS(trireme_all_to_all_v(on_device, rank.send, counts, rank.receive, counts, f32, NULL),
                 no, "CUDA device 0");
-    CHECK_FAILS(trireme_gather(on_device, rank.send, rank.receive, 4, f32, 0, NULL), no,
+    CHECK_FAILS(trireme_send_start(on_device, rank.send, 4, f32, 0, 1, NULL, &request), no,
                 "CUDA device 0");
-    CHECK_FAILS(trireme_send(on_device, rank.send, 4, f32, 0, 1, NULL), no, "CUDA device 0");
+    CHECK_FAILS(trireme_receive_message(on_device, rank.send, 4, f32, 0, 1, NULL, &info), no,
+                "CUDA device 0");
+    CHECK_FAILS(trireme_send_receive(on_device, rank.send, 4, 0, 1, rank.receive, 4, 0, 1, f32,
+                                     NULL),
+                no, "CUDA device 0");
     trireme_operation_options options = options_of(&rank);
     options.wire_dtype = TRIREME_DTYPE_BF16;
     CHECK_FAILS(reduce_one(on_device, rank.send, rank.receive, &options), no, "wire_dtype");
     CHECK(trireme_batch_begin() == TRIREME_OK);
     CHECK_FAILS(reduce_one(on_device, rank.send, rank.receive, NULL), no, "batch");
+    CHECK_FAILS(trireme_send(on_device, rank.send, 4, f32, 0, 1, NULL), no, "batch");
     CHECK(trireme_batch_end() == TRIREME_OK);
-    trireme_buffer *buffer = NULL;
-    CHECK_FAILS(trireme_buffer_alloc(on_device, 64, &buffer), no, "CUDA device 0");
     trireme_model_options model_options = TRIREME_MODEL_OPTIONS_INIT;
     trireme_model *model = NULL;
     CHECK_FAILS(trireme_model_create(on_device, &model_options, &model), no, "CUDA device 0");
     trireme_rebalance_options rebalance = TRIREME_REBALANCE_OPTIONS_INIT;
     rebalance.communicator = on_device;
     CHECK_FAILS(trireme_parallel_rebalance(NULL, NULL, &rebalance, NULL), no, "CUDA device 0");
-    CHECK(request == NULL && buffer == NULL && model == NULL);
+    CHECK(request == NULL && model == NULL);
     trireme_communicator_destroy(on_device);
     no_complaint();
 }
@@ -476,6 +474,10 @@ static void no_such_device(void) {
     query.operation = TRIREME_OPERATION_KIND_ALL_REDUCE;
     CHECK(trireme_capability(&query) == TRIREME_OK);
     query.operation = TRIREME_OPERATION_KIND_SEND;
+    CHECK(trireme_capability(&query) == TRIREME_OK);
+    query.operation = TRIREME_OPERATION_KIND_PROBE;
+    CHECK_FAILS(trireme_capability(&query), TRIREME_ERROR_UNSUPPORTED, "CUDA devices yet");
+    query.operation = TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
     CHECK_FAILS(trireme_capability(&query), TRIREME_ERROR_UNSUPPORTED, "CUDA devices yet");
     CHECK(FAKE(fake_retained, "fake_retained_count")(0) == 0);
 }

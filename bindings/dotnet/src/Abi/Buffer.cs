@@ -4,15 +4,21 @@ using System.Runtime.InteropServices;
 
 namespace Trireme
 {
-    // Memory that collectives read in place.
+    // Memory that collectives read in place, and memory of devices.
     internal static partial class NativeMethods
     {
-        /// <summary>
-        /// Allocates memory that the peers of this host read directly, without a copy.
-        /// </summary>
+        /// <summary>Allocates memory where the communicator works.</summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_buffer_alloc(
             CommunicatorHandle communicator, ulong bytes, out BufferHandle outBuffer);
+
+        /// <summary>
+        /// Allocates memory of a kind. The communicator's operations take it as an operand.
+        /// </summary>
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern Status trireme_buffer_alloc_kind(
+            CommunicatorHandle communicator, MemoryKind kind, ulong bytes,
+            out BufferHandle outBuffer);
 
         /// <summary>
         /// Destroys the handle. The library frees the memory once no operation uses it any more.
@@ -20,7 +26,9 @@ namespace Trireme
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern void trireme_buffer_destroy(IntPtr buffer);
 
-        /// <summary>Gives the address of a buffer's memory.</summary>
+        /// <summary>
+        /// Gives the address of a buffer's memory. The host cannot read memory of a device there.
+        /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_buffer_get_data(
             BufferHandle buffer, out IntPtr outData);

@@ -71,6 +71,11 @@ namespace Trireme
     // Devices of this process, and whose memory an address is.
     internal static partial class NativeMethods
     {
+        /// <summary>
+        /// As an argument: the kind where the communicator works. No memory is of this kind.
+        /// </summary>
+        internal const int TRIREME_MEMORY_KIND_DEFAULT = 0;
+
         /// <summary>Memory of the host that no device knows.</summary>
         internal const int TRIREME_MEMORY_KIND_HOST = 1;
 

@@ -71,12 +71,12 @@ from .vocabulary import PROTOTYPES as _vocabulary
 PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     **_status,
     **_types,
+    **_device,
     **_buffer,
     **_collectives,
     **_batch,
     **_communicator,
     **_context,
-    **_device,
     **_tensor,
     **_experts,
     **_failpoint,

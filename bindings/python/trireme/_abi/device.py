@@ -10,6 +10,8 @@ from .types import trireme_device
 
 # Numbers of the kinds.
 
+# As an argument: the kind where the communicator works. No memory is of this kind.
+TRIREME_MEMORY_KIND_DEFAULT = 0
 # Memory of the host that no device knows.
 TRIREME_MEMORY_KIND_HOST = 1
 # Memory of the host that is locked for CUDA devices.

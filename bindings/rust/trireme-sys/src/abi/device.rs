@@ -10,11 +10,13 @@ use std::os::raw::{c_char, c_void};
 
 use super::{trireme_device, trireme_device_kind, trireme_status};
 
-/// A kind of memory. 0 is none.
+/// A kind of memory.
 pub type trireme_memory_kind = i32;
 
 constants! {
     // Numbers of the kinds.
+    /// As an argument: the kind where the communicator works. No memory is of this kind.
+    TRIREME_MEMORY_KIND_DEFAULT: trireme_memory_kind = 0;
     /// Memory of the host that no device knows.
     TRIREME_MEMORY_KIND_HOST: trireme_memory_kind = 1;
     /// Memory of the host that is locked for CUDA devices.

@@ -1,0 +1,123 @@
+#include "collectives/device_buffers.hpp"
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace trireme {
+namespace {
+
+struct DeviceBuffer final : Memory {
+  DeviceBuffer(const devices::Device& device, std::unique_ptr<devices::Block> memory,
+               std::uint64_t bytes)
+      : place(device.place()), block(std::move(memory)) {
+    data_ = block == nullptr ? nullptr : block->data();
+    bytes_ = bytes;
+  }
+  ~DeviceBuffer() override;
+
+  const devices::Place place;
+  const std::unique_ptr<devices::Block> block;
+  std::shared_ptr<DeviceBuffer> itself;  // once it is abandoned: it never ends, nor its context
+};
+
+// Those that live, by their first byte. They are few, and calls look them up once each.
+struct DeviceBuffers {
+  struct Entry {
+    std::uint64_t bytes;
+    std::weak_ptr<DeviceBuffer> buffer;
+  };
+  std::mutex mutex;  // also of DeviceBuffer::itself
+  std::map<std::uintptr_t, Entry> by_address;
+  // A bit for each of the first 64 devices that has failed.
+  std::uint64_t failed = 0;
+
+  // Never destroyed: buffers may end while the process does.
+  static DeviceBuffers& all() {
+    static DeviceBuffers& buffers = *new DeviceBuffers;
+    return buffers;
+  }
+  // No buffer ends here, whose end takes the lock.
+  std::shared_ptr<DeviceBuffer> find(const void* data) const {
+    const auto address = reinterpret_cast<std::uintptr_t>(data);
+    const auto after = by_address.upper_bound(address);
+    if (after == by_address.begin()) return nullptr;
+    const auto& [first, entry] = *std::prev(after);
+    return address - first < entry.bytes ? entry.buffer.lock() : nullptr;
+  }
+};
+
+std::uint64_t bit_of(const devices::Place& place) {
+  return place.index < 64 ? std::uint64_t{1} << place.index : 0;
+}
+
+// Before the memory goes, whose address may serve the next buffer.
+DeviceBuffer::~DeviceBuffer() {
+  DeviceBuffers& buffers = DeviceBuffers::all();
+  const std::lock_guard lock(buffers.mutex);
+  if (data_ == nullptr) return;
+  buffers.by_address.erase(reinterpret_cast<std::uintptr_t>(data_));
+  if ((buffers.failed & bit_of(place)) != 0) block->abandon();
+}
+
+Status allocate_block(devices::Device& device, trireme_memory_kind kind, std::uint64_t bytes,
+                      std::unique_ptr<devices::Block>* out) {
+  if (bytes == 0) return Status::success();
+  return kind == TRIREME_MEMORY_KIND_PINNED ? device.pin(bytes, out) : device.allocate(bytes, out);
+}
+
+// `out_queued`: the device may be at work on the memory.
+Status clear_memory(devices::Device& device, void* data, std::uint64_t bytes, Deadline deadline,
+                    bool* out_queued) {
+  std::unique_ptr<devices::Stream> stream;
+  std::unique_ptr<devices::Event> cleared;
+  TRIREME_RETURN_IF_ERROR(device.create_stream(&stream));
+  TRIREME_RETURN_IF_ERROR(device.create_event(&cleared));
+  TRIREME_RETURN_IF_ERROR(stream->fill(data, 0, bytes));
+  *out_queued = true;
+  TRIREME_RETURN_IF_ERROR(stream->record(*cleared));
+  return devices::finish(*cleared, deadline);
+}
+
+}  // namespace
+
+Status allocate_on(devices::Device& device, trireme_memory_kind kind, std::uint64_t bytes,
+                   Deadline deadline, std::shared_ptr<Memory>* out) {
+  std::unique_ptr<devices::Block> block;
+  TRIREME_RETURN_IF_ERROR(allocate_block(device, kind, bytes, &block));
+  auto buffer = std::make_shared<DeviceBuffer>(device, std::move(block), bytes);
+  if (bytes != 0) {
+    DeviceBuffers& buffers = DeviceBuffers::all();
+    const std::lock_guard lock(buffers.mutex);
+    buffers.by_address[reinterpret_cast<std::uintptr_t>(buffer->data())] = {bytes, buffer};
+  }
+  if (bytes != 0 && kind == TRIREME_MEMORY_KIND_PINNED) {
+    std::memset(buffer->data(), 0, bytes);
+  } else if (bytes != 0) {
+    bool queued = false;
+    const Status cleared = clear_memory(device, buffer->data(), bytes, deadline, &queued);
+    if (!cleared.ok() && queued) abandon(device, {buffer, nullptr});
+    TRIREME_RETURN_IF_ERROR(cleared);
+  }
+  *out = std::move(buffer);
+  return Status::success();
+}
+
+HeldBuffers hold_buffers(const void* send, const void* receive) {
+  DeviceBuffers& buffers = DeviceBuffers::all();
+  const std::lock_guard lock(buffers.mutex);
+  return {buffers.find(send), buffers.find(receive)};
+}
+
+void abandon(const devices::Device& device, const HeldBuffers& held) noexcept {
+  DeviceBuffers& buffers = DeviceBuffers::all();
+  const std::lock_guard lock(buffers.mutex);
+  buffers.failed |= bit_of(device.place());
+  for (const std::shared_ptr<Memory>& each : held) {
+    auto buffer = std::static_pointer_cast<DeviceBuffer>(each);
+    if (buffer != nullptr) buffer->itself = buffer;
+  }
+}
+
+}  // namespace trireme
