@@ -22,6 +22,7 @@ from ._device import (
     device_report,
     memory_info,
 )
+from ._device_memory import DeviceArray
 from ._errors import (
     AbortedError,
     AuthenticationError,
@@ -131,6 +132,7 @@ __all__ = [
     "Experts",
     "ExpertsInfo",
     "DeviceError",
+    "DeviceArray",
     "DeviceInfo",
     "Heads",
     "InternalError",

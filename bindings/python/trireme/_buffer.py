@@ -1,17 +1,20 @@
-"""Memory that the ranks of one host can read directly, and views of the library's memory."""
+"""Buffers of the library, and views of its memory."""
 
 from __future__ import annotations
 
 import ctypes
 import weakref
 from ctypes import byref, c_uint64, c_void_p
-from typing import Any, Callable
+from math import prod
+from typing import Any, Callable, Sequence
 
-from . import _native
+from . import _dlpack, _native
+from ._device import KINDS
+from ._device_memory import DeviceArray, refuse_view
 from ._errors import InvalidHandleError, check
 from ._native import library
 from ._operation import Operations
-from ._values import LETTERS, Dtype, dtype_number, in_range
+from ._values import LETTERS, Dtype, Name, dtype_number, in_range, number_of, size_of
 
 
 def _cast(view: Any, letter: str, shape: tuple[int, ...] | None = None) -> memoryview[Any]:
@@ -47,29 +50,44 @@ class Owner:
 
 
 class Buffer:
-    """Zeroed memory that peers on this host read without a copy.
+    """Zeroed memory where its communicator works.
 
-    Pass it, or a piece of view(), to the operations of its communicator; numpy.asarray() of a view
-    makes no copy. close() lets go of it; the memory goes back once no view is left.
+    For a communicator of the host peers of this host read it without a copy. Pass it, or a piece of
+    view(), to the operations of its communicator; numpy.asarray() of a view makes no copy.
+
+    For a communicator of a device it is memory of that device, or with kind="pinned" memory of the
+    host that the device reaches, too. array() gives it to torch, cupy and others.
+
+    close() lets go of it; the memory goes back once no view and no array is left.
     """
 
-    def __init__(self, communicator: Operations, nbytes: int) -> None:
+    def __init__(self, communicator: Operations, nbytes: int, kind: Name = "default") -> None:
         handle = c_void_p()
+        number = number_of(kind, KINDS, "kind")
         check(
-            library.trireme_buffer_alloc(
-                communicator._handle, in_range(nbytes, 64, "nbytes"), byref(handle)
+            library.trireme_buffer_alloc_kind(
+                communicator._handle, number, in_range(nbytes, 64, "nbytes"), byref(handle)
             )
         )
-        self._adopt(handle)
+        if communicator._device is None:
+            self._adopt(handle)
+        else:
+            is_pinned = number == _native.TRIREME_MEMORY_KIND_PINNED
+            place = _dlpack.CUDA_HOST if is_pinned else _dlpack.CUDA
+            self._adopt(handle, (place, communicator._device))
 
-    def _adopt(self, handle: c_void_p) -> None:
+    def _adopt(self, handle: c_void_p, device: tuple[int, int] = (_dlpack.CPU, 0)) -> None:
         """Becomes the object of a handle that the library has just made."""
         owner = Owner(library.trireme_buffer_destroy, handle.value)
         address = c_void_p()
         check(library.trireme_buffer_get_data(handle, byref(address)))
         size = c_uint64()
         check(library.trireme_buffer_get_bytes(handle, byref(size)))
-        self._memory: memoryview | None = view_of(address.value, size.value, 1, "B", owner)
+        self._address = address.value
+        self._device = device
+        self._memory: memoryview | None = None
+        if self._device[0] != _dlpack.CUDA:
+            self._memory = view_of(address.value, size.value, 1, "B", owner)
         self._owner: Owner | None = owner
         self._nbytes = size.value
 
@@ -80,10 +98,16 @@ class Buffer:
 
     @property
     def memory(self) -> memoryview:
-        """Its bytes, writable."""
+        """Its bytes, writable. The host cannot read memory of a device."""
+        self._open()
         if self._memory is None:
-            raise InvalidHandleError("the buffer is closed", _native.TRIREME_ERROR_INVALID_HANDLE)
+            raise refuse_view()
         return self._memory[:]
+
+    def _open(self) -> Owner:
+        if self._owner is None:
+            raise InvalidHandleError("the buffer is closed", _native.TRIREME_ERROR_INVALID_HANDLE)
+        return self._owner
 
     def view(self, dtype: Dtype = "u8") -> memoryview[Any]:
         """Its elements. f16 and bf16 show as 16-bit integers, f8 as bytes."""
@@ -91,6 +115,36 @@ class Buffer:
         if letter is None:
             raise TypeError(f"{dtype!r} is no dtype")
         return _cast(self.memory, letter)
+
+    def array(
+        self,
+        dtype: Dtype = "u8",
+        shape: int | Sequence[int] | None = None,
+    ) -> DeviceArray:
+        """Its first elements, or all, for other libraries: an object with __dlpack__() and, of memory
+        of a device, __cuda_array_interface__."""
+        owner = self._open()
+        code = dtype_number(dtype)
+        size = size_of(code)
+        if size == 0:
+            raise TypeError(f"{dtype!r} is no dtype")
+        if shape is None:
+            shape = self._nbytes // size
+        extents = (shape,) if isinstance(shape, int) else tuple(shape)
+        if min(extents, default=0) < 0 or prod(extents) * size > self._nbytes:
+            raise ValueError(f"{list(extents)} x {size} bytes do not fit into {self._nbytes}")
+        return DeviceArray(owner, self._address, extents, code, self._device)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """array() of its bytes, by DLPack."""
+        return self.array().__dlpack__(**options)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self.array().__cuda_array_interface__
 
     def close(self) -> None:
         """Lets go of the memory; it is freed once no view of it is left."""
@@ -104,7 +158,7 @@ class Buffer:
         self.close()
 
     def __repr__(self) -> str:
-        state = ", closed" if self._memory is None else ""
+        state = ", closed" if self._owner is None else ""
         return f"<trireme.Buffer {self._nbytes} bytes{state}>"
 
 

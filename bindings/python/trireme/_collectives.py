@@ -11,12 +11,14 @@ from ._operation import (
     both,
     call_options,
     finish,
+    given,
     batched,
     reduction_code,
     same_shape,
+    taken,
 )
 from ._request import Request
-from ._values import Dtype, Name, in_range, readable, writable
+from ._values import Dtype, Name, in_range
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -37,10 +39,10 @@ class Collectives(Operations):
     ) -> tuple[tuple[Any, ...], Any]:
         keep: Any
         if out is None:
-            keep, address, count, code = writable(data, dtype, "the buffer")
+            keep, address, count, code = taken(data, dtype, "the buffer", options)
             target = address
         else:
-            keep, address, count, target, out_count, code = both(data, out, dtype)
+            keep, address, count, target, out_count, code = both(data, out, dtype, options)
             same_shape(keep, count, out_count)
         numbers = (count, code, reduction_code(reduction), call_options(options))
         return (self._handle, address, target, *numbers), keep
@@ -78,7 +80,7 @@ class Collectives(Operations):
     def _reduce_scatter(
         self, data: Any, out: Any, counts: Any, reduction: Name, dtype: Any, options: CallOptions
     ) -> tuple[tuple[Any, ...], Any]:
-        keep, address, count, target, out_count, code = both(data, out, dtype)
+        keep, address, count, target, out_count, code = both(data, out, dtype, options)
         if counts is None:
             self._whole("send", count, "receive", out_count)
             counts = out_count
@@ -146,7 +148,7 @@ class Collectives(Operations):
     def _all_gather(
         self, data: Any, out: Any, counts: Any, dtype: Any, options: CallOptions
     ) -> tuple[tuple[Any, ...], Any]:
-        keep, address, count, target, out_count, code = both(data, out, dtype)
+        keep, address, count, target, out_count, code = both(data, out, dtype, options)
         if counts is None:
             self._whole("receive", out_count, "send", count)
             counts = count
@@ -209,7 +211,7 @@ class Collectives(Operations):
     def _all_to_all(
         self, data: Any, out: Any, dtype: Any, options: CallOptions
     ) -> tuple[tuple[Any, ...], Any]:
-        keep, address, count, target, out_count, code = both(data, out, dtype)
+        keep, address, count, target, out_count, code = both(data, out, dtype, options)
         block = count // self._world_size
         if count != out_count or count % self._world_size:
             raise ValueError(
@@ -251,7 +253,7 @@ class Collectives(Operations):
         dtype: Any,
         options: CallOptions,
     ) -> tuple[tuple[Any, ...], Any]:
-        keep, address, count, target, out_count, code = both(data, out, dtype)
+        keep, address, count, target, out_count, code = both(data, out, dtype, options)
         given = self._numbers(counts, count)
         taken = self._numbers(out_counts, out_count)
         return (self._handle, address, given, target, taken, code, call_options(options)), keep
@@ -292,8 +294,8 @@ class Collectives(Operations):
     def _broadcast(
         self, data: Any, root: int, dtype: Any, options: CallOptions
     ) -> tuple[tuple[Any, ...], Any]:
-        find = readable if root == self._rank else writable
-        view, address, count, code = find(data, dtype, "the buffer")
+        find = given if root == self._rank else taken
+        view, address, count, code = find(data, dtype, "the buffer", options)
         numbers = (count, code, in_range(root, 31, "root"), call_options(options))
         return (self._handle, address, *numbers), view
 

@@ -48,6 +48,12 @@ def group_options(name: str | None, timeout: float | None) -> Any:
     )
 
 
+def _place(device: int | None) -> Any:
+    if device is None:
+        return _native.trireme_device()
+    return _native.trireme_device(_native.TRIREME_DEVICE_CUDA, in_range(device, 31, "device"))
+
+
 class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
     """A group of ranks, as one of them sees it. Use it in a `with` block, or call close().
 
@@ -83,8 +89,12 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
         timeout: float | None = None,
         transport: Transport | None = None,
         stall_warning: float | None = None,
+        device: int | None = None,
     ) -> None:
         """Claims this rank's place; does not wait for the peers.
+
+        `device` is the number of a CUDA device. Operations then take memory of that device, by
+        DLPack or `__cuda_array_interface__`, and pinned memory: docs/gpus.md.
 
         The log listener hears of a wait for a peer that lasts `stall_warning` seconds, and again
         whenever the time has doubled; None is 10 seconds, math.inf is never.
@@ -108,7 +118,9 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
             name=encoded(name),
             timeout_ns=nanoseconds(timeout),
             stall_warning_ns=nanoseconds(stall_warning, "stall_warning"),
+            device=_place(device),
         )
+        self._device = device
         handle = c_void_p()
         if transport is None:
             check(library.trireme_communicator_create(byref(options), byref(handle)))
@@ -148,6 +160,7 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
         name: str | None = None,
         timeout: float | None = None,
         stall_warning: float | None = None,
+        device: int | None = None,
     ) -> Communicator:
         """Joins the group that `trireme run` has named in the environment."""
         return cls(
@@ -158,6 +171,7 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
             name=name,
             timeout=timeout,
             stall_warning=stall_warning,
+            device=device,
         )
 
     # ---- the group -------------------------------------------------------------------------
@@ -190,6 +204,11 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
     def world_size(self) -> int:
         """The number of ranks."""
         return self._world_size
+
+    @property
+    def device(self) -> int | None:
+        """Number of the CUDA device whose memory the operations take; None is the host."""
+        return self._device
 
     @property
     def backend(self) -> str:
@@ -315,4 +334,7 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
         options = group_options(name, timeout)
         handle = c_void_p()
         check(function(self._handle, *arguments, byref(options), byref(handle)))
-        return adopted(handle)
+        child = adopted(handle)
+        if child is not None:
+            child._device = self._device
+        return child

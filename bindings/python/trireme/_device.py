@@ -11,12 +11,14 @@ from ._errors import check
 from ._native import library
 from ._values import DEVICES, Name, in_range, number_of
 
-_KINDS = {
-    _native.TRIREME_MEMORY_KIND_HOST: "host",
-    _native.TRIREME_MEMORY_KIND_PINNED: "pinned",
-    _native.TRIREME_MEMORY_KIND_DEVICE: "device",
-    _native.TRIREME_MEMORY_KIND_MANAGED: "managed",
+KINDS = {
+    "default": _native.TRIREME_MEMORY_KIND_DEFAULT,
+    "host": _native.TRIREME_MEMORY_KIND_HOST,
+    "pinned": _native.TRIREME_MEMORY_KIND_PINNED,
+    "device": _native.TRIREME_MEMORY_KIND_DEVICE,
+    "managed": _native.TRIREME_MEMORY_KIND_MANAGED,
 }
+_NAMES = {number: name for name, number in KINDS.items()}
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def memory_info(address: int) -> MemoryInfo:
     check(library.trireme_memory_get_info(pointer, byref(info)))
     on_device = info.device.kind == _native.TRIREME_DEVICE_CUDA
     return MemoryInfo(
-        _KINDS.get(info.kind, str(info.kind)),
+        _NAMES.get(info.kind, str(info.kind)),
         info.device.index if on_device else None,
         info.first or 0,
         info.bytes,

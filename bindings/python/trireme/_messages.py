@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from . import _native
 from ._errors import InvalidArgumentError, check
 from ._native import library
-from ._operation import CallOptions, Operations, both, finish, flagged_options
+from ._operation import CallOptions, Operations, both, finish, flagged_options, given, taken
 from ._request import MessageInfo, Request
 from ._to_buffer import elements_of
-from ._values import Dtype, dtype_number, in_range, readable, writable
+from ._values import Dtype, dtype_number, in_range
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -47,7 +47,7 @@ class Messages(Operations):
     def _sends(
         self, data: Any, to: int, tag: int, dtype: Any, flags: int, options: CallOptions
     ) -> tuple[tuple[Any, ...], Any]:
-        view, address, count, code = readable(data, dtype, "the buffer")
+        view, address, count, code = given(data, dtype, "the buffer", options)
         in_range(to, 31, "rank")
         in_range(tag, 64, "tag")
         numbers = (count, code, to, tag, flagged_options(options, flags))
@@ -88,7 +88,7 @@ class Messages(Operations):
     def _receives(
         self, data: Any, source: Any, tag: Any, dtype: Any, options: CallOptions
     ) -> tuple[tuple[Any, ...], Any]:
-        view, address, count, code = writable(data, dtype, "the buffer")
+        view, address, count, code = taken(data, dtype, "the buffer", options)
         rank, number, flags = _match(source, tag)
         numbers = (count, code, rank, number, flagged_options(options, flags))
         return (self._handle, address, *numbers), view

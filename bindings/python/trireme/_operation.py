@@ -8,6 +8,7 @@ from ctypes import byref, c_uint64
 from typing import Any, Sequence, TypedDict
 
 from . import _native
+from ._device_memory import device_operand, stream_number
 from ._errors import last_failure
 from ._values import (
     ALGORITHMS,
@@ -33,6 +34,9 @@ class CallOptions(TypedDict, total=False):
     reproducible: bool  #: Combine in rank order: the same bits by every backend and algorithm.
     algorithm: Name  #: How a collective is made of messages, for example "ring"; all name the same.
     wire_dtype: Dtype | None  #: "bf16" and the like: f32 is rounded to it before it travels.
+    #: Memory of a device: the stream whose earlier work the operation follows. A cudaStream_t as a
+    #: number, or a stream of torch, cupy, numba or cuda.core. Else that of the arrays, or the default.
+    stream: Any
 
 
 _OPTIONS_SIZE = ctypes.sizeof(_native.trireme_operation_options)
@@ -53,13 +57,19 @@ def _call_options(
     reproducible: bool = False,
     algorithm: Name = "automatic",
     wire_dtype: Dtype | None = None,
+    stream: Any = None,
     _flags: int = 0,
 ) -> Any:
+    queue = _native.trireme_stream()
+    if stream is not None:
+        queue.kind = _native.TRIREME_DEVICE_CUDA
+        queue.native = stream_number(stream)
     return byref(
         _native.trireme_operation_options(
             struct_size=_OPTIONS_SIZE,
             flags=_flags | (_native.TRIREME_OPERATION_FLAG_REPRODUCIBLE if reproducible else 0),
             timeout_ns=nanoseconds(timeout),
+            stream=queue,
             scale=0.0 if scale is None else scale,
             priority=number_of(priority, PRIORITIES, "priority"),
             algorithm=number_of(algorithm, ALGORITHMS, "algorithm"),
@@ -88,10 +98,38 @@ def reduction_code(reduction: Name) -> int:
     return number_of(reduction, REDUCTIONS, "reduction") if code is None else code
 
 
-def both(data: Any, out: Any, dtype: Dtype | None) -> tuple[Any, int | None, int, Any, int, int]:
+def given(
+    data: Any, dtype: Dtype | None, what: str, options: CallOptions | None
+) -> tuple[Any, int | None, int, int]:
+    """readable(), or memory of a device. The options of a call get the stream of its arrays."""
+    try:
+        return readable(data, dtype, what)
+    except (TypeError, BufferError):
+        found = options is not None and device_operand(data, dtype, what, options, False)
+        if not found:
+            raise
+        return found
+
+
+def taken(
+    data: Any, dtype: Dtype | None, what: str, options: CallOptions | None
+) -> tuple[Any, int | None, int, int]:
+    """writable(), or memory of a device."""
+    try:
+        return writable(data, dtype, what)
+    except (TypeError, BufferError):
+        found = options is not None and device_operand(data, dtype, what, options, True)
+        if not found:
+            raise
+        return found
+
+
+def both(
+    data: Any, out: Any, dtype: Dtype | None, options: CallOptions | None = None
+) -> tuple[Any, int | None, int, Any, int, int]:
     """Send and receive memory: views, then address and count of each, and their dtype."""
-    view, address, count, code = readable(data, dtype, "the send buffer")
-    out_view, target, out_count, out_code = writable(out, dtype, "the receive buffer")
+    view, address, count, code = given(data, dtype, "the send buffer", options)
+    out_view, target, out_count, out_code = taken(out, dtype, "the receive buffer", options)
     if code != out_code:
         raise TypeError(
             f"the send buffer has elements of type {dtype_name(code)}, "
@@ -100,7 +138,7 @@ def both(data: Any, out: Any, dtype: Dtype | None) -> tuple[Any, int | None, int
     return (view, out_view), address, count, target, out_count, code
 
 
-def same_shape(keep: tuple[memoryview, ...], count: int, out_count: int) -> None:
+def same_shape(keep: tuple[Any, ...], count: int, out_count: int) -> None:
     """Of a buffer and its result: as many elements, in one dimension or in the same ones."""
     if count != out_count:
         raise ValueError(f"the send buffer has {count} elements, the receive buffer {out_count}")
@@ -118,6 +156,7 @@ class Operations:
     _handle: int | None
     _rank: int
     _world_size: int
+    _device: int | None = None  # of CUDA; None is the host
 
     def close(self) -> None:
         """Leaves the group."""

@@ -325,7 +325,7 @@ def _code_of_format(view: memoryview, what: str) -> int:
     )
 
 
-def _code_of_name(view: memoryview, dtype: Dtype, what: str) -> int:
+def code_of_name(view: memoryview, dtype: Dtype, what: str) -> int:
     """The dtype that the caller names, if the memory can hold it."""
     code = dtype_number(dtype)
     size = _SIZES.get(code)
@@ -371,7 +371,7 @@ def readable(data: Any, dtype: Dtype | None, what: str) -> tuple[memoryview, int
     if dtype is None:
         code = _FORMATS.get(view.format) or _code_of_format(view, what)
     else:
-        code = _code_of_name(view, dtype, what)
+        code = code_of_name(view, dtype, what)
     return view, address_of(view), view.nbytes // (_SIZES.get(code) or 1), code
 
 

@@ -1,0 +1,402 @@
+"""Collectives of memory of a device, by the protocols of other libraries, over a driver of the
+tests. Its memory of a device ends a program that reads it. A process has one driver, so each case
+is a process of its own."""
+
+import pathlib
+import unittest
+
+from support import PATIENCE, TestCase, run_script, trireme
+
+FAKES = pathlib.Path(trireme._native.library._name).resolve().parent / "tests"
+DRIVER = str(FAKES / "fake_cuda.so")
+PLUGIN = str(FAKES / "fake_plugin.so")
+
+BEGIN = (
+    """
+import array, ctypes, gc, sys, threading
+from ctypes import c_char_p, c_int, c_size_t, c_void_p
+import trireme
+
+fake = ctypes.CDLL(sys.argv[1])
+for name, result, arguments in (
+    ("fake_device_memory", c_void_p, [c_int, c_size_t]),
+    ("fake_user_stream", c_void_p, [c_int]),
+    ("fake_foreign_stream", c_void_p, [c_int]),
+    ("fake_queue_write", None, [c_int, c_void_p, c_void_p, c_void_p, c_size_t]),
+    ("fake_queue_read", None, [c_int, c_void_p, c_void_p, c_void_p, c_size_t]),
+    ("fake_synchronize", None, [c_int, c_void_p]),
+    ("fake_hold", None, [c_void_p, c_int]),
+    ("fake_finish", c_char_p, []),
+    ("fake_live_count", c_int, []),
+    ("fake_retained_count", c_int, [c_int]),
+):
+    function = getattr(fake, name)
+    function.restype, function.argtypes = result, arguments
+
+class Memory:
+    "Elements of f32 as another library has them: one protocol, and a stream of its own."
+
+    def __init__(self, device, count, stream, **changes):
+        self.address = fake.fake_device_memory(device, max(1, 4 * count))
+        self.device, self.count, self.stream = device, count, stream
+        self.changes = changes
+        self.asked = []
+
+    def put(self, numbers, stream=False):
+        data = array.array("f", numbers)
+        queue = self.stream if stream is False else stream
+        address = data.buffer_info()[0]
+        fake.fake_queue_write(self.device, queue, self.address, address, 4 * len(data))
+
+    def get(self):
+        data = array.array("f", bytes(4 * self.count))
+        address = data.buffer_info()[0]
+        fake.fake_queue_read(self.device, self.stream, address, self.address, 4 * self.count)
+        fake.fake_synchronize(self.device, self.stream)
+        return data.tolist()
+
+class Interface(Memory):
+    @property
+    def __cuda_array_interface__(self):
+        return {"shape": (self.count,), "typestr": "<f4", "data": (self.address, False),
+                "version": 3, "strides": None, "stream": self.stream, **self.changes}
+
+class Capsule(Memory):
+    "The owner lets the consumer's stream wait for its own; here it is the same."
+
+    def __dlpack_device__(self):
+        return (2, self.device)
+
+    def __dlpack__(self, *, stream=None, **options):
+        self.asked.append(stream)
+        if "max_version" in options and not self.changes.get("knows_versions", True):
+            raise TypeError("unexpected keyword argument max_version")
+        made = trireme._dlpack.capsule_of(
+            self.address, self.changes.get("shape", (self.count,)),
+            self.changes.get("dtype", trireme._native.TRIREME_DTYPE_F32), (2, self.device), self,
+            options.get("max_version"))
+        return made
+
+class TorchStream:
+    def __init__(self, number):
+        self.cuda_stream = number
+
+def ranks(world, body):
+    problems = []
+    def main(rank):
+        try:
+            with trireme.Communicator(rank, world, "local://devices-%d" % world, device=rank % 2,
+                                      timeout="""
+    + str(PATIENCE)
+    + """) as group:
+                body(group)
+                group.barrier()
+        except BaseException as problem:
+            problems.append(problem)
+    threads = [threading.Thread(target=main, args=(r,)) for r in range(world)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    if problems: raise problems[0]
+
+def refused(kind, words, call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except kind as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+
+def finish():
+    text = fake.fake_finish().decode()
+    assert text == "", text
+"""
+)
+
+OPERATIONS = """
+def body(group):
+    me, n, device = group.rank, group.world_size, group.device
+    assert device == me % 2
+    for kind in (Interface, Capsule):
+        stream = fake.fake_user_stream(device)
+        options = {} if kind is Interface else {"stream": TorchStream(stream)}
+        send, receive = kind(device, 3, stream), kind(device, 3, stream)
+        wide, wide_out = kind(device, 3 * n, stream), kind(device, 3 * n, stream)
+        send.put([me, 2 * me, 1])
+        group.all_reduce(send, receive, **options)
+        total = n * (n - 1) / 2
+        assert receive.get() == [total, 2 * total, n], receive.get()
+        send.put([me + 1] * 3)
+        group.all_reduce(send, reduction="max", **options)
+        assert send.get() == [n] * 3
+        wide.put([me * 100 + i for i in range(3 * n)])
+        group.reduce_scatter(wide, receive, **options)
+        assert receive.get() == [100 * total + n * (3 * me + i) for i in range(3)]
+        send.put([me, 5, 6])
+        group.all_gather(send, wide, **options)
+        assert wide.get() == [x for r in range(n) for x in (r, 5, 6)]
+        send.put([me, me, 7])
+        group.broadcast(send, n - 1, **options)
+        assert send.get() == [n - 1, n - 1, 7]
+        send.put([me, 1, 2])
+        group.reduce(send, 0, receive if me == 0 else None, **options)
+        if me == 0: assert receive.get() == [total, n, 2 * n]
+        group.gather(send, wide if me == 1 % n else None, 1 % n, **options)
+        if me == 1 % n: assert wide.get() == [x for r in range(n) for x in (r, 1, 2)]
+        wide.put(list(range(3 * n)))
+        group.scatter(wide if me == 0 else None, receive, **options)
+        assert receive.get() == [3 * me, 3 * me + 1, 3 * me + 2]
+        group.all_to_all(wide, wide_out, **options)
+        assert wide_out.get() == [x for _ in range(n) for x in (3 * me, 3 * me + 1, 3 * me + 2)]
+        if n > 1:
+            send.put([me, me, me])
+            if me % 2 == 0 and me + 1 < n: group.send(send, me + 1, 3, **options)
+            if me % 2 == 1:
+                group.receive(receive, me - 1, 3, **options)
+                assert receive.get() == [me - 1] * 3
+        group.barrier()
+
+for world in (1, 2, 3):
+    ranks(world, body)
+finish()
+assert fake.fake_retained_count(0) == 0 and fake.fake_retained_count(1) == 0
+"""
+
+STREAMS = """
+def body(group):
+    device = group.device
+    stream, other = fake.fake_user_stream(device), fake.fake_user_stream(device)
+    # The write waits in a stream that is held: an operation that did not wait would read NaN.
+    memory = Capsule(device, 2, stream)
+    fake.fake_hold(stream, 1)
+    memory.put([3, 4])
+    timer = threading.Timer(0.05, fake.fake_hold, (stream, 0))
+    timer.start()
+    group.all_reduce(memory, stream=stream)
+    assert memory.get() == [3, 4] and memory.asked == [stream]
+    timer.join()
+    # Without a stream the owner hears of the default one, by its number.
+    memory.stream = None
+    memory.put([5, 6])
+    group.all_reduce(memory)
+    assert memory.asked[1:] == [1] and memory.get() == [5, 6]
+    # Streams by what other libraries call them.
+    class Cupy: ptr = stream
+    class Handle: value = stream
+    class Numba: handle = Handle
+    class Core:
+        def __cuda_stream__(self): return (0, stream)
+    for known in (stream, TorchStream(stream), Cupy, Numba, Core(), c_void_p(stream)):
+        memory.stream = stream
+        memory.put([1, 1])
+        group.all_reduce(memory, stream=known)
+        assert memory.asked[-1] == stream and memory.get() == [1, 1]
+    refused(TypeError, "no number and no stream", group.all_reduce, memory, stream="here")
+    refused(trireme.InvalidArgumentError, "out of range", group.all_reduce, memory, stream=-1)
+    # One call has one stream.
+    named = Interface(device, 2, stream)
+    refused(ValueError, "has its work in stream %d" % stream, group.all_reduce, named, stream=other)
+    refused(ValueError, "has its work in stream", group.all_reduce, named, Interface(device, 2, other))
+    refused(ValueError, "has its work in stream", group.all_reduce, Capsule(device, 2, None), named)
+    refused(ValueError, "stream 0", group.all_reduce, Interface(device, 2, 0))
+    foreign = fake.fake_foreign_stream(device)
+    refused(trireme.InvalidArgumentError, "primary context", group.all_reduce, named.__class__(device, 2, None), stream=foreign)
+    named.put([8, 9])
+    group.all_reduce(named)  # all of them were refused before anything began
+    assert named.get() == [8, 9]
+    refused(trireme.UnsupportedError, "does not work yet", group.start_all_reduce, memory, stream=stream)
+
+ranks(1, body)
+finish()
+"""
+
+REFUSALS = """
+def body(group):
+    bad, device = trireme.InvalidArgumentError, group.device
+    here = array.array("f", [1, 2])
+    refused(bad, "memory of the host", group.all_reduce, here)
+    other = Interface(1 - device, 2, None)
+    refused(bad, "CUDA device %d" % (1 - device), group.all_reduce, other)
+    good = Interface(device, 4, None)
+    refused(ValueError, "not contiguous", group.all_reduce, Interface(device, 4, None, strides=(8,)))
+    refused(TypeError, "no dtype", group.all_reduce, Interface(device, 4, None, typestr=">f4"))
+    refused(TypeError, "no dtype", group.all_reduce, Interface(device, 4, None, typestr="<c8"))
+    refused(TypeError, "dtype=", group.all_reduce, Interface(device, 4, None, typestr="<V2"))
+    refused(TypeError, "mask", group.all_reduce, Interface(device, 4, None, mask=object()))
+    read_only = Interface(device, 4, None, data=(good.address, True))
+    refused(TypeError, "read-only", group.all_reduce, read_only)
+    refused(ValueError, "elements", group.all_reduce, good, Interface(device, 3, None))
+    refused(TypeError, "the receive buffer of f64", group.all_reduce, good, Interface(device, 2, None, typestr="<f8"))
+    refused(TypeError, "not f64", group.all_reduce, good, dtype="f64")
+    refused(TypeError, "buffer protocol", group.all_reduce_list, [good])
+    refused(TypeError, "buffer protocol", group.all_reduce, object())
+    # The group goes on. Read-only memory may be sent; elements without a type take a name.
+    good.put([1, 2, 3, 4])
+    out = Interface(device, 4, None)
+    group.all_reduce(read_only, out)
+    assert out.get() == [1, 2, 3, 4]
+    bits = Interface(device, 4, None, typestr="<V2")
+    narrow = Interface(device, 4, None, typestr="<u2", data=(bits.address, False))
+    bits.put([0, 0])
+    group.all_reduce(bits, dtype="bf16")
+    group.all_reduce(narrow, dtype="f16")
+    group.all_reduce(Interface(device, 0, None, data=(0, False)))
+    old = Capsule(device, 4, None, knows_versions=False)
+    old.put([4, 3, 2, 1])
+    group.all_reduce(old)
+    assert old.get() == [4, 3, 2, 1]
+
+ranks(1, body)
+alone = trireme.Communicator(0, 1, "local://alone-on-host")
+refused(trireme.InvalidArgumentError, "CUDA device 0", alone.all_reduce, Interface(0, 2, None))
+refused(trireme.InvalidArgumentError, "options.stream is set", alone.all_reduce, array.array("f", [1]), stream=1)
+refused(trireme.InvalidArgumentError, "out of range", trireme.Communicator, 0, 1, "local://x", device=1 << 31)
+refused(trireme.InvalidArgumentError, "index is 7", trireme.Communicator, 0, 1, "local://x", device=7)
+finish()
+"""
+
+BUFFERS = """
+import weakref
+
+def body(group):
+    n, me = group.world_size, group.rank
+    child = group.split(0, me)
+    assert child.device == group.device
+    buffer = trireme.Buffer(child, 40)
+    pinned = trireme.Buffer(group, 40, kind="pinned")
+    assert buffer.__dlpack_device__() == (2, group.device)
+    assert pinned.__dlpack_device__() == (3, group.device)
+    refused(TypeError, "the host cannot read", lambda: buffer.memory)
+    refused(TypeError, "the host cannot read", buffer.view, "f32")
+    refused(trireme.InvalidArgumentError, "kind is HOST", trireme.Buffer, group, 8, "host")
+    refused(trireme.UnsupportedError, "MANAGED", trireme.Buffer, group, 8, "managed")
+    refused(trireme.InvalidArgumentError, "none of", trireme.Buffer, group, 8, "fast")
+    view = pinned.view("f32")
+    assert view.tolist() == [0] * 10
+    for i in range(10): view[i] = me + i
+    # From pinned memory to memory of the device, and back.
+    group.all_reduce(view, buffer, dtype="f32")
+    group.all_reduce(buffer.array("f32"), view, reduction="max")
+    assert view.tolist() == [n * (n - 1) / 2 + n * i for i in range(10)]
+    # What other libraries see.
+    both_ways = buffer.array("f32", (2, 3))
+    interface = both_ways.__cuda_array_interface__
+    assert interface["shape"] == (2, 3) and interface["typestr"] == "<f4"
+    assert interface["version"] == 3 and interface["strides"] is None
+    address = interface["data"][0]
+    assert trireme.memory_info(address).kind == "device"
+    for version in (None, (0, 8), (1, 0)):
+        seen = trireme._dlpack.Array(both_ways.__dlpack__(stream=1, max_version=version))
+        assert (seen.address, seen.shape, seen.strides) == (address, (2, 3), (3, 1))
+        assert seen.type == (2, 32) and not seen.readonly
+    assert buffer.array("bf16").__dlpack_device__() == (2, group.device)
+    assert not hasattr(buffer.array("bf16"), "__cuda_array_interface__")
+    assert not hasattr(pinned, "__cuda_array_interface__")
+    assert pinned.array("f32").shape == (10,)
+    refused(ValueError, "ambiguous", both_ways.__dlpack__, stream=0)
+    refused(BufferError, "without a copy", both_ways.__dlpack__, copy=True)
+    refused(BufferError, "not on", both_ways.__dlpack__, dl_device=(1, 0))
+    refused(BufferError, "bytes", buffer.array("bytes").__dlpack__)
+    refused(ValueError, "do not fit", buffer.array, "f32", 11)
+    refused(ValueError, "do not fit", buffer.array, "f32", (-1,))
+    # The capsule keeps the memory, whatever else ends.
+    capsule = both_ways.__dlpack__()
+    lives = fake.fake_live_count()
+    group.barrier()
+    buffer.close()
+    refused(trireme.InvalidHandleError, "closed", buffer.array)
+    del both_ways, seen, buffer
+    gc.collect()
+    assert trireme.memory_info(address).kind == "device"
+    del capsule
+    gc.collect()
+    assert trireme.memory_info(address).kind == "host", "it has gone back"
+    assert len(trireme._dlpack._given) == 0 or n > 1
+    empty = trireme.Buffer(group, 0)
+    group.all_reduce(empty, dtype="f32")
+    child.barrier()
+    child.close()
+
+ranks(1, body)
+ranks(2, body)
+gc.collect()
+finish()
+assert fake.fake_retained_count(0) == 0 and fake.fake_retained_count(1) == 0
+host = trireme.Buffer(trireme.Communicator(0, 1, "local://alone-on-host"), 8)
+assert host.__dlpack_device__() == (1, 0)
+assert trireme._dlpack.Array(host.__dlpack__()).shape == (8,)
+try:
+    import numpy
+except ImportError:
+    numpy = None
+if numpy is not None:
+    host.view("u8")[3] = 9
+    assert numpy.from_dlpack(host).tolist() == [0, 0, 0, 9, 0, 0, 0, 0]
+print("whole")
+"""
+
+# An operation keeps its arrays while it runs, and lets go of them when it is over.
+KEPT = """
+import weakref
+
+def body(group):
+    stream = fake.fake_user_stream(group.device)
+    fake.fake_hold(stream, 1)
+    memory = Capsule(group.device, 2, stream)
+    memory.put([3, 4])
+    address, reference = memory.address, weakref.ref(memory)
+    box = [memory]
+    del memory
+    seen = []
+    def look():
+        gc.collect()
+        seen.append(reference() is not None)
+        fake.fake_hold(stream, 0)
+    timer = threading.Timer(0.05, look)
+    timer.start()
+    group.all_reduce(box.pop(), stream=stream)
+    timer.join()
+    gc.collect()
+    assert seen == [True] and reference() is None
+    assert len(trireme._dlpack._given) == 0
+
+ranks(1, body)
+finish()
+"""
+
+
+@unittest.skipUnless(pathlib.Path(PLUGIN).is_file(), f"no {PLUGIN}")
+class DeviceMemoryTest(TestCase):
+    maxDiff = None
+
+    def over(self, text, script="mode=lazy"):
+        done = run_script(
+            BEGIN + text,
+            DRIVER,
+            environment={
+                "TRIREME_CUDA_DRIVER": DRIVER,
+                "TRIREME_CUDA_PLUGIN": PLUGIN,
+                "FAKE_CUDA": script,
+            },
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        return done.stdout
+
+    def test_operations_of_arrays_of_either_protocol(self):
+        for script in ("mode=eager", "mode=lazy", "mode=seeded:4"):
+            self.over(OPERATIONS, script)
+
+    def test_the_stream_of_a_call_is_honoured(self):
+        self.over(STREAMS)
+
+    def test_other_memory_is_refused_and_the_group_goes_on(self):
+        self.over(REFUSALS)
+
+    def test_buffers_are_given_both_ways_and_go_back(self):
+        self.assertEqual(self.over(BUFFERS), "whole\n")
+
+    def test_an_operation_keeps_its_arrays(self):
+        self.over(KEPT)
+
+
+if __name__ == "__main__":
+    unittest.main()
