@@ -1,4 +1,4 @@
-//! Memory that collectives read in place.
+//! Memory of the host that collectives read in place.
 
 use std::fmt;
 use std::mem::size_of;
@@ -26,20 +26,39 @@ unsafe impl<T: Element> Send for Buffer<T> {}
 // SAFETY: as above; `&self` only reads.
 unsafe impl<T: Element> Sync for Buffer<T> {}
 
+/// A buffer of `length` elements in memory of a kind.
+pub(crate) fn allocate<T: Element>(
+    communicator: &Communicator,
+    kind: i32,
+    length: usize,
+) -> Result<Handle<sys::trireme_buffer>> {
+    let bytes = length.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize);
+    let bytes = bytes
+        .ok_or_else(|| Error::invalid(format!("a buffer of {length} {} is too long", T::DTYPE)))?;
+    // SAFETY: a live communicator and a place for the handle.
+    Handle::create(|out| {
+        check(unsafe {
+            sys::trireme_buffer_alloc_kind(communicator.handle.get(), kind, bytes as u64, out)
+        })
+    })
+}
+
 impl<T: Element> Buffer<T> {
     /// Allocates `length` elements for operations of `communicator`, which may be dropped before.
+    /// A communicator of a device has [`pinned`](Self::pinned) memory and
+    /// [`DeviceBuffer`](crate::DeviceBuffer)s instead.
     pub fn new(communicator: &Communicator, length: usize) -> Result<Self> {
-        let bytes =
-            length.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize);
-        let bytes = bytes.ok_or_else(|| {
-            Error::invalid(format!("a buffer of {length} {} is too long", T::DTYPE))
-        })?;
-        // SAFETY: a live communicator and a place for the handle.
-        let handle = Handle::create(|out| {
-            check(unsafe {
-                sys::trireme_buffer_alloc(communicator.handle.get(), bytes as u64, out)
-            })
-        })?;
+        Self::of_kind(communicator, sys::TRIREME_MEMORY_KIND_HOST, length)
+    }
+
+    /// The same in memory of the host that the device of `communicator` reaches, too, at the same
+    /// address.
+    pub fn pinned(communicator: &Communicator, length: usize) -> Result<Self> {
+        Self::of_kind(communicator, sys::TRIREME_MEMORY_KIND_PINNED, length)
+    }
+
+    fn of_kind(communicator: &Communicator, kind: i32, length: usize) -> Result<Self> {
+        let handle = allocate::<T>(communicator, kind, length)?;
         Self { handle, data: NonNull::dangling(), length }.mapped()
     }
 

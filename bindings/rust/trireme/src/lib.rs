@@ -73,6 +73,7 @@ mod communicator;
 mod context;
 mod counters;
 mod device;
+mod device_collectives;
 mod element;
 mod error;
 mod experts;
@@ -128,6 +129,7 @@ pub use device::{
     device_count, device_info, device_memory, device_report, memory_info, DeviceInfo, MemoryInfo,
     MemoryKind,
 };
+pub use device_collectives::{DeviceBuffer, OnDevice, Stream};
 pub use element::{Bf16, Bool8, Byte, Dtype, Element, F8E4m3, F8E5m2, Real, Reduction, F16};
 pub use error::{Error, Result, Status};
 pub use experts::{
