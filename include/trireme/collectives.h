@@ -8,9 +8,10 @@
  * TRIREME_ERROR_MISMATCH, never a wrong number: in this call, or in the next one after a small call
  * with a root (rooted_collectives.h). Results are the same bits on all ranks and in every run.
  *
- * Buffers are any memory of the host, or of the communicator's device. Peers read memory of
- * trireme_buffer_alloc() without a copy. A buffer may be NULL when it holds no elements. Send and
- * receive memory must not overlap unless an operation says how it works in place.
+ * Buffers are any memory of the host. For a communicator of a device they are memory of that
+ * device, or pinned memory of the host. Peers of one host read memory of trireme_buffer_alloc()
+ * without a copy. A buffer may be NULL when it holds no elements. Send and receive memory must not
+ * overlap unless an operation says how it works in place.
  *
  * Every operation shares these statuses, so that each function below lists only its own:
  * - TRIREME_ERROR_INVALID_HANDLE: no live communicator of this process.

@@ -108,7 +108,7 @@ typedef struct trireme_communicator_options {
     const char *name;
     /** Longest time in ns that any blocking call may wait. Default: 300 s. */
     uint64_t timeout_ns;
-    /** Where buffers live. Default: the host. Few calls take a CUDA device yet: docs/gpus.md. */
+    /** Where buffers live. Default: the host. docs/gpus.md lists the calls for a CUDA device. */
     trireme_device device;
     /** Functions that carry the bytes of "transport://NAME"; copied. Default: NULL. */
     const trireme_transport *transport;

@@ -7,7 +7,8 @@ namespace Trireme
 {
     /// <summary>
     /// Memory that the peers of this host read without a copy. Hold it as long as a span of it is
-    /// in use: a span does not keep it alive, its <see cref="MemoryManager{T}.Memory"/> does.
+    /// in use: a span does not keep it alive, its <see cref="MemoryManager{T}.Memory"/> does. A
+    /// communicator of a device has <see cref="Pinned"/> memory and a <see cref="DeviceBuffer"/>.
     /// </summary>
     public sealed class Buffer<T> : MemoryManager<T> where T : struct
     {
@@ -16,6 +17,11 @@ namespace Trireme
         private bool disposed;
 
         public Buffer(Communicator communicator, int length)
+            : this(communicator, length, MemoryKind.Host)
+        {
+        }
+
+        private Buffer(Communicator communicator, int length, MemoryKind kind)
         {
             if (communicator == null)
             {
@@ -30,10 +36,34 @@ namespace Trireme
             // A type with references is refused here, before there is native memory for it.
             ulong bytes = Elements.Of<T>(ElementType.Bytes).Count(length);
             TriremeException.Check(
-                NativeMethods.trireme_buffer_alloc(communicator.Handle, bytes, out handle));
+                NativeMethods.trireme_buffer_alloc_kind(
+                    communicator.Handle, kind, bytes, out handle));
             handle.Parent = communicator;
             TriremeException.Check(NativeMethods.trireme_buffer_get_data(handle, out data));
             Length = length;
+        }
+
+        /// <summary>
+        /// Memory of the host that the communicator's device reaches, too, at
+        /// <see cref="Address"/>.
+        /// </summary>
+        public static Buffer<T> Pinned(Communicator communicator, int length)
+        {
+            return new Buffer<T>(communicator, length, MemoryKind.Pinned);
+        }
+
+        /// <summary>Its first element. Hold the buffer as long as the address is in use.</summary>
+        public IntPtr Address
+        {
+            get
+            {
+                if (disposed)
+                {
+                    throw new ObjectDisposedException(nameof(Buffer<T>));
+                }
+
+                return data;
+            }
         }
 
         public int Length { get; }

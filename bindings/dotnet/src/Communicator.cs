@@ -87,10 +87,14 @@ namespace Trireme
         /// Of "transport://NAME" only; the library keeps it until
         /// <see cref="Transport.Released"/>.
         /// </param>
+        /// <param name="device">
+        /// Number of the CUDA device whose memory the operations take, by addresses:
+        /// docs/gpus.md. Null is the host.
+        /// </param>
         public static Communicator Create(
             int rank, int worldSize, string rendezvous, TimeSpan timeout = default(TimeSpan),
             string name = null, string backend = null, TimeSpan stallWarning = default(TimeSpan),
-            Transport transport = null)
+            Transport transport = null, int? device = null)
         {
             if (rendezvous == null)
             {
@@ -98,7 +102,8 @@ namespace Trireme
             }
 
             return Join(
-                rank, worldSize, rendezvous, timeout, name, backend, stallWarning, transport);
+                rank, worldSize, rendezvous, timeout, name, backend, stallWarning, transport,
+                device);
         }
 
         /// <summary>
@@ -107,9 +112,9 @@ namespace Trireme
         /// </summary>
         public static Communicator FromEnvironment(
             TimeSpan timeout = default(TimeSpan), string name = null, string backend = null,
-            TimeSpan stallWarning = default(TimeSpan))
+            TimeSpan stallWarning = default(TimeSpan), int? device = null)
         {
-            return Join(0, 0, "env://", timeout, name, backend, stallWarning, null);
+            return Join(0, 0, "env://", timeout, name, backend, stallWarning, null, device);
         }
 
         /// <summary>Waits until every rank has joined.</summary>
@@ -155,7 +160,7 @@ namespace Trireme
 
         private static unsafe Communicator Join(
             int rank, int worldSize, string rendezvous, TimeSpan timeout, string name,
-            string backend, TimeSpan stallWarning, Transport transport)
+            string backend, TimeSpan stallWarning, Transport transport, int? device)
         {
             using (var rendezvousText = new Utf8(rendezvous, nameof(rendezvous)))
             using (var nameText = new Utf8(name, nameof(name)))
@@ -172,6 +177,12 @@ namespace Trireme
                     TimeoutNs = Nanoseconds.From(timeout, nameof(timeout)),
                     StallWarningNs = Nanoseconds.From(stallWarning, nameof(stallWarning)),
                 };
+                if (device.HasValue)
+                {
+                    options.Device.Kind = (int)DeviceKind.Cuda;
+                    options.Device.Index = device.Value;
+                }
+
                 NativeTransport native = default(NativeTransport);
                 Transport.Kept kept = null;
                 if (transport != null)

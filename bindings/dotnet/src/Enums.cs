@@ -80,6 +80,9 @@ namespace Trireme
     /// <summary>Whose memory an address is.</summary>
     public enum MemoryKind
     {
+        /// <summary>As an argument: the kind where the communicator works.</summary>
+        Default = NativeMethods.TRIREME_MEMORY_KIND_DEFAULT,
+
         /// <summary>Memory of the host that no device knows.</summary>
         Host = NativeMethods.TRIREME_MEMORY_KIND_HOST,
 

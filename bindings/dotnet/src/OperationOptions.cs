@@ -41,10 +41,22 @@ namespace Trireme
         /// <summary>A receive or probe takes any tag; the tag it names must be 0.</summary>
         public bool AnyTag { get; set; }
 
+        /// <summary>
+        /// Memory of a device: the stream whose earlier work the operation follows, a cudaStream_t
+        /// or CUstream of the device's primary context. Zero is the device's default stream.
+        /// </summary>
+        public IntPtr Stream { get; set; }
+
         internal unsafe NativeOperationOptions ToNative()
         {
+            bool hasStream = Stream != IntPtr.Zero;
             return new NativeOperationOptions
             {
+                Stream = new NativeStream
+                {
+                    Kind = (int)(hasStream ? DeviceKind.Cuda : DeviceKind.Default),
+                    Native = Stream,
+                },
                 StructSize = (uint)sizeof(NativeOperationOptions),
                 Flags = (Reproducible ? (uint)OperationFlags.Reproducible : 0) |
                         (Buffered ? (uint)OperationFlags.Buffered : 0) |

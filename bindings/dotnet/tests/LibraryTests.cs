@@ -225,6 +225,10 @@ namespace Trireme.Tests
                 {
                     DeviceTests.Tell();
                 }
+                else if (what.StartsWith("device-"))
+                {
+                    DeviceMemoryTests.Answer(what);
+                }
                 else if (what == "waiting")
                 {
                     Wait();

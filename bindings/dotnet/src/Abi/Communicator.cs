@@ -45,7 +45,7 @@ namespace Trireme
         public ulong TimeoutNs;
 
         /// <summary>
-        /// Where buffers live. Default: the host. Few calls take a CUDA device yet: docs/gpus.md.
+        /// Where buffers live. Default: the host. docs/gpus.md lists the calls for a CUDA device.
         /// </summary>
         public NativeDevice Device;
 

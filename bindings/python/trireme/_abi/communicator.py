@@ -34,7 +34,7 @@ class trireme_communicator_options(Structure):
         ("name", c_char_p),
         # Longest time in ns that any blocking call may wait. Default: 300 s.
         ("timeout_ns", c_uint64),
-        # Where buffers live. Default: the host. Few calls take a CUDA device yet: docs/gpus.md.
+        # Where buffers live. Default: the host. docs/gpus.md lists the calls for a CUDA device.
         ("device", trireme_device),
         # Functions that carry the bytes of "transport://NAME"; copied. Default: NULL.
         ("transport", POINTER(trireme_transport)),

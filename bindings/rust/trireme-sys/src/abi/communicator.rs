@@ -97,7 +97,7 @@ structs! {
         name: *const c_char,
         /// Longest time in ns that any blocking call may wait. Default: 300 s.
         timeout_ns: u64,
-        /// Where buffers live. Default: the host. Few calls take a CUDA device yet: docs/gpus.md.
+        /// Where buffers live. Default: the host. docs/gpus.md lists the calls for a CUDA device.
         device: trireme_device,
         /// Functions that carry the bytes of "transport://NAME"; copied. Default: NULL.
         transport: *const trireme_transport,

@@ -7,7 +7,7 @@
 //! The top of collectives.h holds here, too: it describes memory, and the statuses that every
 //! operation shares. There is one exception. If a message ends with TRIREME_ERROR_TIMEOUT or
 //! TRIREME_ERROR_CANCELLED before any of it has moved, neither the communicator nor any other
-//! operation fails.
+//! operation fails. A device that is late with the memory of a message fails the communicator.
 //!
 //! Ownership: buffers belong to the caller and must live until the operation is done. Thread
 //! safety: all functions here may be called from any thread, also concurrently.
