@@ -65,11 +65,11 @@ Status read_options(const trireme_trainer_options& options, Trainer::Options* ou
 
 Status check_pipeline(const trireme_trainer_options& options,
                       const trireme_trainer_pipeline_options& pipeline) {
-  if (options.checkpoint_every > 0 || options.activation_budget_bytes > 0 ||
-      options.offload != nullptr) {
+  if (options.offload != nullptr) {
     return trireme::unsupported(
-        "options.checkpoint_every, activation_budget_bytes or offload with options.pipeline: a "
-        "pipeline keeps all activations of the micro-batches on their way in memory");
+        "options.offload with options.pipeline: the file takes activations in the order of one "
+        "micro-batch after another, and a schedule mixes them; checkpoint_every and "
+        "activation_budget_bytes keep fewer");
   }
   if ((pipeline.flags & ~uint32_t{TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT}) == 0) {
     return Status::success();
@@ -97,6 +97,7 @@ Status read_pipeline(const trireme_trainer_options& options,
   out->pipeline_flags = pipeline.flags;
   out->micro_batches = options.micro_batches;
   out->seed = options.seed;
+  out->checkpoints = {options.checkpoint_every, options.activation_budget_bytes};
   out->after_step = options.after_step;
   out->user_data = options.user_data;
   return check_pipeline(options, pipeline);

@@ -1,11 +1,11 @@
 // PipelineTrainer: what its layers cost, on all ranks of all stages.
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <string>
 #include <utility>
 
 #include "exchange/agreement.hpp"
+#include "parallel/executor/memory_plan.hpp"
 #include "parallel/executor/pipeline_trainer.hpp"
 #include "platform/names.hpp"
 
@@ -72,29 +72,13 @@ Status PipelineTrainer::layer_costs(Status read, std::uint64_t capacity,
     read = invalid_state(
         "no step was made since the trainer was created, or since the last costs of its layers");
   }
-  const auto largest = [&](const strategies::Link& link, std::vector<std::uint64_t>* all,
-                           const Status& own) -> Status {
-    const std::uint64_t bytes = all->size() * sizeof(std::uint64_t);
-    std::shared_ptr<Memory> memory;
-    Status ready = own;
-    if (ready.ok()) ready = link.communicator->allocate(bytes, &memory);
-    TRIREME_RETURN_IF_ERROR(strategies::agree(link, kCostsCall, {}, ready));
-    std::memcpy(memory->data(), all->data(), bytes);
-    Operation operation =
-        strategies::in_place(link, link.gathers, OperationKind::all_reduce, TRIREME_DTYPE_U64,
-                             memory->data(), all->size(), memory);
-    operation.reduction = TRIREME_REDUCTION_MAX;
-    TRIREME_RETURN_IF_ERROR(link.run(std::move(operation)));
-    std::memcpy(all->data(), memory->data(), bytes);
-    return Status::success();
-  };
   std::vector<std::uint64_t> numbers(layers * kCostNumbers);
   for (std::uint64_t i = 0; i < layers_.size() && read.ok(); ++i) {
     write_cost(cost_of(layers_, times_, i), numbers.data() + layers_[i].number * kCostNumbers);
   }
   // A rank whose arguments are wrong is told of on both axes, and none waits there in vain.
-  Status status = largest(shard_.link(), &numbers, read);
-  status = largest(link_, &numbers, status);
+  Status status = find_largest(shard_.link(), kCostsCall, read, &numbers);
+  status = find_largest(link_, kCostsCall, status, &numbers);
   // The ranks of a model hear what its stages have found.
   status = strategies::agree(shard_.link(), kCostsCall, {}, status);
   if (!status.ok()) {

@@ -47,7 +47,8 @@ class LayerTimes {
 
   void add(std::uint64_t layer, std::int32_t phase, std::uint64_t ns) {
     if (phase == TRIREME_PHASE_EVALUATE) return;
-    const Kind kind = phase == TRIREME_PHASE_FORWARD           ? kForward
+    const bool forward = phase == TRIREME_PHASE_FORWARD || phase == TRIREME_PHASE_RECOMPUTE;
+    const Kind kind = forward                                  ? kForward
                       : phase == TRIREME_PHASE_BACKWARD_WEIGHT ? kWeight
                                                                : kInput;
     layers_[layer].sums[kind].ns += ns;

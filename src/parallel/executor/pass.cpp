@@ -91,6 +91,7 @@ Status PipelineTrainer::act(const Action& action) {
     case TRIREME_PIPELINE_KIND_SEND_F: return send(action, StageDirection::forward);
     case TRIREME_PIPELINE_KIND_RECV_B: return receive(action, StageDirection::backward);
     case TRIREME_PIPELINE_KIND_SEND_B: return send(action, StageDirection::backward);
+    case TRIREME_PIPELINE_KIND_R: return recompute(action);
     default: return backward(action);
   }
 }
@@ -114,19 +115,17 @@ Status PipelineTrainer::exchange(double* out_loss) {
 
 // ---- places and messages ----
 
-// This rank does not compute any more in the pass. It goes through the rest of the actions, so that
-// no peer waits for it.
-void PipelineTrainer::stop() {
-  stopped_ = true;
-  sums_.stop();
-}
-
 Status PipelineTrainer::receive(const Action& action, StageDirection direction) {
   const Cell to = places_.cell(action.stage, action.micro_batch);
   if (!to.present) return Status::success();
   StageNews news;
   TRIREME_RETURN_IF_ERROR(places_.receive(to, direction, &news));
-  if (news.failed) stop();
+  if (news.failed) {
+    // This rank does not compute any more in the pass. It goes through the rest of the actions, so
+    // that no peer waits for it.
+    stopped_ = true;
+    sums_.stop();
+  }
   if (news.gaps) gaps_.note_received_gap();
   return Status::success();
 }
@@ -141,21 +140,17 @@ Status PipelineTrainer::send(const Action& action, StageDirection direction) {
 // ---- forward and backward of a stage ----
 
 Status PipelineTrainer::forward(const Action& action) {
-  const Cell here = places_.cell(action.stage, action.micro_batch);
+  const Cell here = places_.cell(action.stage, action.micro_batch, true);
   if (here.shape->begins) TRIREME_RETURN_IF_ERROR(places_.claim_activations(here));
-  for (std::uint64_t place = 0; place < here.shape->layer_count; ++place) {
-    const std::uint64_t layer = here.shape->first_layer + place;
-    TRIREME_RETURN_IF_ERROR(gather(layer));
-    if (computes(here)) forward_layer(here, place);
-    TRIREME_RETURN_IF_ERROR(release(layer));
-  }
+  const std::int32_t phase = trains_ ? TRIREME_PHASE_FORWARD : TRIREME_PHASE_EVALUATE;
+  TRIREME_RETURN_IF_ERROR(forward_layers(here, 0, here.shape->layer_count, phase));
   if (!trains_) TRIREME_RETURN_IF_ERROR(places_.give_back(here));
   if (here.shape->ends || schedule_.crosses(action.stage)) return Status::success();
   // The next stage is this rank's, too, and keeps its input as long as it needs it.
   const Cell next = places_.cell(action.stage + 1, action.micro_batch);
   TRIREME_RETURN_IF_ERROR(places_.claim_activations(next));
   if (computes(here) && here.shape->output_bytes > 0) {
-    std::memcpy(next.activations + next.layout->input, here.activations + here.layout->output,
+    std::memcpy(next.activations + next.layout->input, here.stage_output(),
                 here.shape->output_bytes);
   }
   return Status::success();
@@ -169,7 +164,12 @@ Status PipelineTrainer::backward(const Action& action) {
     if (here.shape->ends) TRIREME_RETURN_IF_ERROR(places_.claim_gradients(here));
     TRIREME_RETURN_IF_ERROR(places_.find_input_gradient(here, &input_gradient));
   }
+  if (!weights_alone && here.place->recomputes) TRIREME_RETURN_IF_ERROR(recompute(action));
+  std::uint64_t stretch = weights_alone ? 0 : here.layout->stretches();
   for (std::uint64_t place = here.shape->layer_count; place-- > 0;) {
+    if (stretch > 0 && here.layout->firsts[stretch] == place + 1) {
+      TRIREME_RETURN_IF_ERROR(recompute_stretch(here, --stretch));
+    }
     TRIREME_RETURN_IF_ERROR(backward_layer(here, place, action.kind, input_gradient));
   }
   if (!weights_alone) TRIREME_RETURN_IF_ERROR(places_.give_back(here));
@@ -207,33 +207,22 @@ Status PipelineTrainer::release(std::uint64_t layer) {
 
 void PipelineTrainer::fill_call(const Cell& here, std::uint64_t place, char* input_gradient) {
   const std::uint64_t layer = here.shape->first_layer + place;
-  const StageLayout::Layer& at = here.layout->layers[place];
+  const StageLayout::Layer& at = (*here.layers)[place];
   trireme_layer_call& call = calls_[layer];
   call.micro_batch = here.micro_batch;
   call.leaf = leaf_of(here.micro_batch);
   call.random_seed = strategies::layer_seed(
       strategies::leaf_seed(options_.seed, call.step, call.leaf), call.number);
   call.input_bytes = place > 0 ? calls_[layer - 1].output_bytes : here.shape->input_bytes;
-  const char* const input =
-      place > 0 ? here.activations + here.layout->layers[place - 1].output : here.input;
+  const char* const input = place > 0 ? here.output(place - 1) : here.input;
   call.input = call.input_bytes > 0 ? input : nullptr;
-  call.output = call.output_bytes > 0 ? here.activations + at.output : nullptr;
-  call.saved = call.saved_bytes > 0 ? here.activations + at.saved : nullptr;
+  call.output = call.output_bytes > 0 ? here.at(at.output) : nullptr;
+  call.saved = call.saved_bytes > 0 ? here.at(at.saved) : nullptr;
   call.gradients = nullptr;
   call.output_gradient = nullptr;
   call.input_gradient = call.input_bytes > 0 ? input_gradient : nullptr;
   call.loss = nullptr;
   call.loss_scale = 0;
-}
-
-void PipelineTrainer::forward_layer(const Cell& here, std::uint64_t place) {
-  const std::uint64_t layer = here.shape->first_layer + place;
-  fill_call(here, place, nullptr);
-  if (here.shape->ends && place + 1 == here.shape->layer_count) {
-    calls_[layer].loss = &losses_[here.micro_batch];
-  }
-  call(layers_[layer].described.forward, trains_ ? TRIREME_PHASE_FORWARD : TRIREME_PHASE_EVALUATE,
-       layer, here.micro_batch);
 }
 
 // I of a layer without backward_weight makes its gradients, too, and W of it is empty.

@@ -65,9 +65,9 @@ Status check_kinds(const Schedule& schedule) {
     const auto list = schedule.of(rank);
     for (std::size_t i = 0; i < list.size(); ++i) {
       const trireme_pipeline_kind kind = list[i].kind;
-      if (kind != TRIREME_PIPELINE_KIND_R && !pipeline::is_of_stage(kind)) continue;
+      if (!pipeline::is_of_stage(kind)) continue;
       return unsupported("the schedule has " + pipeline::action_place(rank, i, list[i]) +
-                         ": a trainer makes F, I, W, B and their messages alone");
+                         ": a trainer makes F, R, I, W, B and their messages alone");
     }
   }
   return Status::success();
@@ -211,11 +211,14 @@ Status PipelineTrainer::prepare() {
   for (std::uint64_t i = 0; i < layers_.size(); ++i) {
     split.push_back(layers_[i].described.backward_weight != nullptr);
   }
-  plan_ =
-      plan_execution(schedule_, link_.rank(), places_.has_one_memory(), std::move(stages),
-                     layers_.bytes(), split, sums_.layer_bytes(), is_by_pass(shard_, schedule_));
+  PlanInput input(schedule_, link_.rank(), places_.has_one_memory(), std::move(stages));
+  input.layers = layers_.bytes();
+  input.split_layers = std::move(split);
+  input.gradients = sums_.layer_bytes();
+  input.by_pass = is_by_pass(shard_, schedule_);
+  ready = plan_memory(input, options_.checkpoints, shard_.link(), &plan_);
   gradients_.place(plan_.bytes(), true);
-  ready = check_limit();
+  if (ready.ok()) ready = check_limit();
   TRIREME_RETURN_IF_ERROR(agree_everywhere({}, {}, ready.ok() ? allocate() : std::move(ready)));
   TRIREME_RETURN_IF_ERROR(agree_everywhere({}, {}, places_.meet()));
   prepare_calls();
@@ -234,6 +237,11 @@ Status PipelineTrainer::check_options() const {
     return invalid_argument("options.pipeline.schedule has " + std::to_string(schedule_.ranks) +
                             " ranks, but options.pipeline.communicator has " +
                             std::to_string(ranks));
+  }
+  if (options_.checkpoints.every > 0 && options_.checkpoints.budget > 0) {
+    return invalid_argument(
+        "options.checkpoint_every and options.activation_budget_bytes are both set; each tells the "
+        "trainer which outputs to keep: set one of them");
   }
   TRIREME_RETURN_IF_ERROR(check_kinds(options_.schedule));
   if (const pipeline::Verdict verdict = pipeline::check(options_.schedule, {}, nullptr);
@@ -382,6 +390,8 @@ std::vector<Fact> PipelineTrainer::model_facts() const {
   std::vector<Fact> facts = {
       {"options.flags", std::to_string(options_.flags)},
       {"options.micro_batches", std::to_string(options_.micro_batches)},
+      {"options.checkpoint_every", std::to_string(options_.checkpoints.every)},
+      {"options.activation_budget_bytes", std::to_string(options_.checkpoints.budget)},
       {"options.seed", std::to_string(options_.seed)},
       {"options.pipeline.flags", std::to_string(options_.pipeline_flags)},
       {"options.pipeline.cuts", numbers_text(options_.cuts)},
@@ -528,14 +538,16 @@ void PipelineTrainer::prepare_calls() {
 Status PipelineTrainer::info(trireme_trainer_info* out) const {
   out->micro_batches = schedule_.micro_batches;
   out->layers = layers_.size();
-  out->stretches = 1;
-  out->planned_stretch_bytes = plan_.slots;
+  out->stretches = plan_.stretches;
+  out->recomputed = plan_.recomputed;
+  out->planned_stretch_bytes = plan_.slots + plan_.work;
   out->planned_gradient_bytes = plan_.sent_bytes;
   out->planned_parameter_gradient_bytes = parameter_gradient_bytes();
   out->planned_exchange_bytes = exchange_bytes();
   out->allocated_bytes =
       (arena_ ? arena_->bytes() : 0) + exchange_.allocated_bytes() + outcome_.allocated_bytes();
-  out->largest_bytes = out->least_bytes = plan_.slots + plan_.sent_bytes;
+  out->largest_bytes = plan_.largest;
+  out->least_bytes = plan_.least;
   out->stages = plan_.stages.size();
   out->split_layers = layers_.split_count();
   return Status::success();

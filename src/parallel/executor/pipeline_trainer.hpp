@@ -12,6 +12,7 @@
 #include "exchange/storage.hpp"
 #include "parallel/executor/gradient_sums.hpp"
 #include "parallel/executor/layer_times.hpp"
+#include "parallel/executor/memory_plan.hpp"
 #include "parallel/executor/outcome.hpp"
 #include "parallel/executor/places.hpp"
 #include "parallel/executor/plan.hpp"
@@ -31,6 +32,7 @@ struct PipelineTrainerOptions {
   std::uint32_t pipeline_flags = 0;  // of its pipeline
   std::uint32_t micro_batches = 0;
   std::uint64_t seed = 0;
+  CheckpointOptions checkpoints{};
   trireme_trainer_callback after_step = nullptr;
   void* user_data = nullptr;
   std::shared_ptr<Communicator> communicator{};  // the caller's, along the pipeline
@@ -98,12 +100,14 @@ class PipelineTrainer final : public strategies::StepCaller {
   void fill_call(const Cell& cell, std::uint64_t place, char* input_gradient);
   void call(trireme_layer_callback callback, std::int32_t phase, std::uint64_t layer,
             std::uint32_t micro_batch);
-  void forward_layer(const Cell& cell, std::uint64_t place);
+  Status forward_layers(const Cell& cell, std::uint64_t first, std::uint64_t end,
+                        std::int32_t phase);
+  Status recompute(const pipeline::Action& action);
+  Status recompute_stretch(const Cell& cell, std::uint64_t stretch);
   Status backward_layer(const Cell& cell, std::uint64_t place, trireme_pipeline_kind kind,
                         char* input_gradient);
   void look_for_gaps(std::uint64_t layer, std::span<const char> input_gradient,
                      std::uint32_t micro_batch);
-  void stop();
 
   strategies::LayerTable layers_;
   const PipelineTrainerOptions options_;

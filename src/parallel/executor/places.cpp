@@ -33,17 +33,22 @@ void StagePlaces::begin_pass(const Pass& pass) {
   in_place_.assign(in_place_.size(), {});
 }
 
-StagePlaces::Cell StagePlaces::cell(std::uint32_t stage, std::uint32_t micro_batch) const {
+StagePlaces::Cell StagePlaces::cell(std::uint32_t stage, std::uint32_t micro_batch,
+                                    bool first) const {
   const ExecutorPlan::Place& place = plan_.place(stage, micro_batch);
   const InPlace& there = in_place_[plan_.index(stage, micro_batch)];
   char* const memory = arena_ ? static_cast<char*>(arena_->data()) : nullptr;
   Cell cell;
   cell.shape = &plan_.stages[plan_.local[stage]];
-  cell.layout = &plan_.layouts[plan_.local[stage]];
+  cell.layout = &plan_.layouts[place.layout];
+  cell.place = &place;
+  cell.layers = first ? &cell.layout->first : &cell.layout->layers;
   cell.micro_batch = micro_batch;
   cell.present = micro_batch < pass_.micro_batches;
   cell.activations = memory + place.activations;
   cell.gradients = memory + place.gradients;
+  cell.again = memory + place.again;
+  cell.work = memory + plan_.slots;
   cell.input = there.input != nullptr ? there.input : cell.activations + cell.layout->input;
   cell.output_gradient = there.output_gradient != nullptr ? there.output_gradient
                                                           : cell.gradients + cell.layout->gradient;
@@ -52,6 +57,10 @@ StagePlaces::Cell StagePlaces::cell(std::uint32_t stage, std::uint32_t micro_bat
 
 Status StagePlaces::claim_activations(const Cell& cell) {
   return links_.claim(cell.activations, cell.layout->bytes);
+}
+
+Status StagePlaces::claim_again(const Cell& cell) {
+  return links_.claim(cell.again, cell.layout->again_bytes);
 }
 
 Status StagePlaces::claim_gradients(const Cell& cell) {

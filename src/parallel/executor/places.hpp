@@ -20,12 +20,26 @@ class StagePlaces {
   struct Cell {
     const StageShape* shape = nullptr;
     const StageLayout* layout = nullptr;
+    const ExecutorPlan::Place* place = nullptr;
+    const std::vector<StageLayout::Layer>* layers = nullptr;  // in this pass of the layers
     std::uint32_t micro_batch = 0;
     bool present = false;  // this rank has a part in the micro-batch
     char* activations = nullptr;
     char* gradients = nullptr;
+    char* again = nullptr;
+    char* work = nullptr;
     const char* input = nullptr;            // of the stage, here or in place
     const char* output_gradient = nullptr;  // the same
+
+    char* at(const Spot& spot) const {
+      char* const bases[] = {activations, again, work};
+      return bases[spot.base] + spot.offset;
+    }
+    char* output(std::uint64_t layer) const { return at((*layers)[layer].output); }
+    // Of a stage without layers its input.
+    const char* stage_output() const {
+      return layers->empty() ? input : output(layers->size() - 1);
+    }
   };
   // Of one pass.
   struct Pass {
@@ -52,9 +66,11 @@ class StagePlaces {
   Status drain() { return links_.drain(); }
   void drop() { links_.drop(); }
 
-  Cell cell(std::uint32_t stage, std::uint32_t micro_batch) const;
+  // `first`: as its first forward sees it.
+  Cell cell(std::uint32_t stage, std::uint32_t micro_batch, bool first = false) const;
   // Waits until no message is read from these places.
   Status claim_activations(const Cell& cell);
+  Status claim_again(const Cell& cell);
   Status claim_gradients(const Cell& cell);
   // The place of the gradient of the stage's input, claimed; null for the first stage.
   Status find_input_gradient(const Cell& cell, char** out);

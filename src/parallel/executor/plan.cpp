@@ -11,7 +11,6 @@ namespace trireme::parallel {
 
 using pipeline::Action;
 using pipeline::Schedule;
-using strategies::activation_piece;
 
 std::uint64_t FirstFit::take(std::uint64_t bytes) {
   if (bytes == 0) return 0;
@@ -65,45 +64,6 @@ class GivenBack {
 
   std::map<std::uint64_t, Piece> pieces_{};  // by begin
 };
-
-StageLayout lay_out(const StageShape& shape, const std::vector<strategies::LayerBytes>& layers,
-                    std::uint64_t header_bytes) {
-  StageLayout layout;
-  std::uint64_t at = 0;
-  const auto put = [&at, header_bytes](std::uint64_t bytes, bool has_header) {
-    if (has_header) at += header_bytes;
-    return std::exchange(at, at + activation_piece(bytes));
-  };
-  if (!shape.begins && !shape.input_in_place) layout.input = put(shape.input_bytes, true);
-  layout.output = layout.input;  // of a stage without layers
-  layout.layers.resize(shape.layer_count);
-  for (std::uint64_t i = 0; i < shape.layer_count; ++i) {
-    const bool sent = i + 1 == shape.layer_count && !shape.ends;
-    const strategies::LayerBytes& bytes = layers[shape.first_layer + i];
-    layout.layers[i].output = layout.output = put(bytes.output, sent);
-    layout.layers[i].saved = put(bytes.saved, false);
-  }
-  layout.bytes = std::exchange(at, 0);
-  if (!shape.ends && !shape.gradient_in_place) layout.gradient = put(shape.output_bytes, true);
-  // Backward for the weights needs all of them. Else two neighbours have theirs at a time.
-  std::uint64_t turns[2] = {};
-  std::uint64_t largest[2] = {};
-  for (std::uint64_t i = 0; i + 1 < shape.layer_count; ++i) {
-    const std::uint64_t bytes = layers[shape.first_layer + i].output;
-    if (shape.split) {
-      layout.layers[i].gradient = put(bytes, false);
-    } else {
-      largest[i % 2] = std::max(largest[i % 2], bytes);
-    }
-  }
-  for (int turn = 0; turn < 2; ++turn) turns[turn] = put(largest[turn], false);
-  for (std::uint64_t i = 0; i + 1 < shape.layer_count && !shape.split; ++i) {
-    layout.layers[i].gradient = turns[i % 2];
-  }
-  if (shape.layer_count > 0) layout.layers.back().gradient = layout.gradient;
-  layout.gradient_bytes = at;
-  return layout;
-}
 
 // Whether a rank is done with each gradient of the stage's output before it receives the next one.
 bool takes_gradients_in_turn(const Schedule& schedule, std::uint32_t stage) {
@@ -162,14 +122,16 @@ std::uint32_t waiting_messages(const Schedule& schedule) {
   return count;
 }
 
+// The layouts of a stage, in this order. All layers are computed again where the schedule has R.
+enum LayoutKind : std::uint32_t { kKeepsAll, kWithR, kAtOnce, kInStretches, kLayoutKinds };
+
 class Planner final : public GradientWay {
  public:
-  Planner(const Schedule& schedule, const std::vector<bool>& split_layers,
-          const std::vector<std::uint64_t>& gradients, bool by_pass, ExecutorPlan* plan)
-      : schedule_(schedule),
-        split_layers_(split_layers),
-        gradients_(gradients),
-        order_(gradients.size(), by_pass),
+  Planner(const PlanInput& input, ExecutorPlan* plan)
+      : schedule_(input.schedule),
+        split_layers_(input.split_layers),
+        gradients_(input.gradients),
+        order_(input.gradients.size(), input.by_pass),
         plan_(*plan),
         taken_(plan->places.size()),
         sent_(plan->stages.size()) {
@@ -177,6 +139,7 @@ class Planner final : public GradientWay {
   }
 
   void run() {
+    choose_layouts();
     for (const Action& action : plan_.actions) {
       visit(action);
       ++moment_;
@@ -187,28 +150,68 @@ class Planner final : public GradientWay {
 
  private:
   struct Taken {
-    bool activations = false, gradients = false;
+    bool activations = false, gradients = false, again = false;
   };
+  static constexpr std::uint64_t kNobody = UINT64_MAX;
+
   std::uint64_t cell(std::uint32_t stage, std::uint32_t micro_batch) const {
-    return std::uint64_t{plan_.local[stage]} * plan_.micro_batches + micro_batch;
+    return plan_.index(stage, micro_batch);
+  }
+  const StageLayout& layout(std::uint64_t at) const {
+    return plan_.layouts[plan_.places[at].layout];
+  }
+
+  // A backward right after its forward finds all where that has left it. Before W, the whole stage
+  // is in memory anyway, so such a one keeps it.
+  void choose_layouts() {
+    std::vector<bool> has_r(plan_.places.size()), has_w(has_r), at_hand(has_r);
+    std::uint64_t before = kNobody;  // of the last action that is no message, if that is an F
+    for (const Action& action : plan_.actions) {
+      if (pipeline::is_message(action.kind)) continue;
+      const std::uint64_t at = cell(action.stage, action.micro_batch);
+      if (action.kind == TRIREME_PIPELINE_KIND_R) has_r[at] = true;
+      if (action.kind == TRIREME_PIPELINE_KIND_W) has_w[at] = true;
+      if (pipeline::is_backward(action.kind) && before == at) at_hand[at] = true;
+      before = pipeline::is_forward(action.kind) ? at : kNobody;
+    }
+    for (std::uint64_t at = 0; at < plan_.places.size(); ++at) {
+      const auto first = static_cast<std::uint32_t>(at / plan_.micro_batches * kLayoutKinds);
+      LayoutKind kind = kInStretches;
+      if (has_w[at] && plan_.stages[at / plan_.micro_batches].split) {
+        kind = at_hand[at] ? kKeepsAll : kAtOnce;
+      }
+      if (has_r[at]) kind = kWithR;
+      // None of its layers is computed again.
+      if (plan_.layouts[first + kind].recomputed == 0) kind = kKeepsAll;
+      plan_.places[at].layout = first + kind;
+      plan_.places[at].recomputes = kind == kAtOnce;
+      plan_.work = std::max(plan_.work, layout(at).work_bytes);
+    }
   }
   void take_activations(std::uint32_t stage, std::uint32_t micro_batch) {
     const std::uint64_t at = cell(stage, micro_batch);
     if (std::exchange(taken_[at].activations, true)) return;
-    plan_.places[at].activations = slots_.take(plan_.layouts[plan_.local[stage]].bytes);
+    plan_.places[at].activations = slots_.take(layout(at).bytes);
   }
   void take_gradients(std::uint32_t stage, std::uint32_t micro_batch) {
     const std::uint64_t at = cell(stage, micro_batch);
     if (std::exchange(taken_[at].gradients, true)) return;
-    plan_.places[at].gradients = slots_.take(plan_.layouts[plan_.local[stage]].gradient_bytes);
+    plan_.places[at].gradients = slots_.take(layout(at).gradient_bytes);
+  }
+  void take_again(std::uint64_t at) {
+    if (std::exchange(taken_[at].again, true)) return;
+    plan_.places[at].again = slots_.take(layout(at).again_bytes);
   }
   void give_back(std::uint32_t stage, std::uint32_t micro_batch) {
-    const StageLayout& layout = plan_.layouts[plan_.local[stage]];
-    const ExecutorPlan::Place& place = plan_.places[cell(stage, micro_batch)];
-    if (layout.bytes > 0) slots_.give_back(place.activations);
-    if (layout.gradient_bytes > 0) slots_.give_back(place.gradients);
-    given_back_.note(place.activations, place.activations + layout.bytes, moment_ + 1);
-    given_back_.note(place.gradients, place.gradients + layout.gradient_bytes, moment_ + 1);
+    const std::uint64_t at = cell(stage, micro_batch);
+    const ExecutorPlan::Place& place = plan_.places[at];
+    give_back(place.activations, layout(at).bytes);
+    give_back(place.gradients, layout(at).gradient_bytes);
+    give_back(place.again, layout(at).again_bytes);
+  }
+  void give_back(std::uint64_t place, std::uint64_t bytes) {
+    if (bytes > 0) slots_.give_back(place);
+    given_back_.note(place, place + bytes, moment_ + 1);
   }
   void note_receive(std::uint64_t place, std::uint64_t bytes) {
     plan_.receives.push_back({moment_, given_back_.latest(place, place + bytes)});
@@ -221,25 +224,41 @@ class Planner final : public GradientWay {
       static_cast<void>(order_.produced(layer, micro_batch, *this));
     }
   }
+  void use_work(std::uint64_t at) {
+    if (layout(at).work_bytes > 0) in_work_ = at;
+  }
+  // What is sent lies elsewhere after the first forward.
+  void find_last_stretch(std::uint32_t stage, std::uint64_t at) {
+    const StageLayout& own = layout(at);
+    if (own.way != StageLayout::Way::stretches) return;
+    const StageShape& shape = plan_.stages[plan_.local[stage]];
+    const bool elsewhere = shape.sends && own.recomputed == shape.layer_count;
+    plan_.places[at].has_last_stretch = in_work_ == at && !elsewhere;
+    in_work_ = kNobody;
+  }
   void visit(const Action& action) {
     const std::uint32_t s = action.stage, m = action.micro_batch;
     switch (action.kind) {
       case TRIREME_PIPELINE_KIND_RECV_F:
         take_activations(s, m);
-        note_receive(plan_.place(s, m).activations, plan_.layouts[plan_.local[s]].bytes);
+        note_receive(plan_.place(s, m).activations, plan_.layout(s, m).bytes);
         break;
       case TRIREME_PIPELINE_KIND_F:
         take_activations(s, m);
         if (s + 1 < schedule_.stages() && !schedule_.crosses(s)) take_activations(s + 1, m);
+        use_work(cell(s, m));
         break;
+      case TRIREME_PIPELINE_KIND_R: take_again(cell(s, m)); break;
       case TRIREME_PIPELINE_KIND_RECV_B:
         take_gradients(s, m);
-        note_receive(plan_.place(s, m).gradients, plan_.layouts[plan_.local[s]].gradient_bytes);
+        note_receive(plan_.place(s, m).gradients, plan_.layout(s, m).gradient_bytes);
         break;
       case TRIREME_PIPELINE_KIND_I:
       case TRIREME_PIPELINE_KIND_B: {
         take_gradients(s, m);
         if (s > 0 && !schedule_.crosses(s - 1)) take_gradients(s - 1, m);
+        if (plan_.places[cell(s, m)].recomputes) take_again(cell(s, m));
+        find_last_stretch(s, cell(s, m));
         plan_.places[cell(s, m)].sent = sent_[plan_.local[s]]++ % plan_.sent_places;
         const bool all = action.kind == TRIREME_PIPELINE_KIND_B;
         produce(s, m, all, true);
@@ -272,40 +291,75 @@ class Planner final : public GradientWay {
   std::vector<Taken> taken_;
   std::vector<std::uint32_t> sent_;  // by stage: gradients of its input
   FirstFit slots_{}, parked_{};
-  GivenBack given_back_{};    // of slots
-  std::uint64_t moment_ = 0;  // the number of the action
+  std::uint64_t in_work_ = kNobody;  // whose forward was the last one to use it
+  GivenBack given_back_{};           // of slots
+  std::uint64_t moment_ = 0;         // the number of the action
 };
+
+void count_recomputed(const std::vector<StageCut>& cuts, ExecutorPlan* plan) {
+  plan->stretches = 0;
+  bool cut = false;
+  for (std::size_t i = 0; i < plan->stages.size(); ++i) {
+    const std::uint64_t count = plan->stages[i].layer_count;
+    plan->stretches += cuts[i].size() - 1 + (cuts[i].back() < count ? 1 : 0);
+    cut = cut || cuts[i].back() > 0;
+    std::uint64_t most = 0;
+    for (std::uint32_t m = 0; m < plan->micro_batches; ++m) {
+      most = std::max(most, plan->layout(plan->stages[i].stage, m).recomputed);
+    }
+    plan->recomputed += most;
+  }
+  if (!cut) plan->stretches = 1;
+}
 
 }  // namespace
 
-ExecutorPlan plan_execution(const Schedule& schedule, std::uint32_t rank, bool one_memory,
-                            std::vector<StageShape> stages,
-                            const std::vector<strategies::LayerBytes>& layers,
-                            const std::vector<bool>& split_layers,
-                            const std::vector<std::uint64_t>& gradients, bool by_pass) {
-  ExecutorPlan plan;
-  if (one_memory) plan.header_bytes = 0;
-  plan.micro_batches = schedule.micro_batches;
-  plan.stages = std::move(stages);
-  plan.local.resize(schedule.stages());
-  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
-    plan.local[plan.stages[i].stage] = static_cast<std::uint32_t>(i);
-    if (one_memory) find_in_place(schedule, &plan.stages[i]);
-    plan.layouts.push_back(lay_out(plan.stages[i], layers, plan.header_bytes));
+PlanInput::PlanInput(const Schedule& of_all, std::uint32_t own, bool has_one_memory,
+                     std::vector<StageShape> shapes)
+    : schedule(of_all),
+      rank(own),
+      one_memory(has_one_memory),
+      stages(std::move(shapes)),
+      sent_places(waiting_messages(of_all)) {
+  // The receiver reads one more in place.
+  if (one_memory && sent_places < schedule.micro_batches) ++sent_places;
+  for (StageShape& shape : stages) {
+    shape.sends = schedule.crosses(shape.stage);
+    if (one_memory) find_in_place(schedule, &shape);
   }
-  const auto list = schedule.of(rank);
+}
+
+ExecutorPlan plan_execution(const PlanInput& input, const std::vector<StageCut>& cuts) {
+  const Schedule& schedule = input.schedule;
+  ExecutorPlan plan;
+  if (input.one_memory) plan.header_bytes = 0;
+  plan.micro_batches = schedule.micro_batches;
+  plan.stages = input.stages;
+  plan.local.resize(schedule.stages());
+  using Way = StageLayout::Way;
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    const StageShape& shape = plan.stages[i];
+    plan.local[shape.stage] = static_cast<std::uint32_t>(i);
+    const auto put = [&](Way way, const StageCut& firsts) {
+      plan.layouts.push_back(lay_out(shape, input.layers, plan.header_bytes, way, firsts));
+    };
+    put(Way::kept, {});
+    put(Way::at_once, {0, shape.layer_count});
+    put(Way::at_once, cuts[i]);
+    put(Way::stretches, cuts[i]);
+  }
+  const auto list = schedule.of(input.rank);
   plan.actions.assign(list.begin(), list.end());
   plan.places.resize(plan.stages.size() * plan.micro_batches);
-  plan.sent_places = waiting_messages(schedule);
-  // The receiver reads one more in place.
-  if (one_memory && plan.sent_places < plan.micro_batches) ++plan.sent_places;
-  Planner(schedule, split_layers, gradients, by_pass, &plan).run();
+  plan.sent_places = input.sent_places;
+  Planner(input, &plan).run();
   for (const StageShape& shape : plan.stages) {
-    plan.sent.push_back(plan.slots + plan.sent_bytes);
+    plan.sent.push_back(plan.slots + plan.work + plan.sent_bytes);
     const bool sends = !shape.begins && schedule.crosses(shape.stage - 1);
     if (sends) plan.sent_bytes += plan.sent_places * plan.sent_stride(shape.stage);
   }
-  for (auto& [key, place] : plan.parked) place += plan.slots + plan.sent_bytes;
+  for (auto& [key, place] : plan.parked) place += plan.activation_bytes();
+  count_recomputed(cuts, &plan);
   return plan;
 }
 

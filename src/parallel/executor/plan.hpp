@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "parallel/executor/stage_layout.hpp"
 #include "parallel/pipeline/schedule.hpp"
 #include "sharding/activation_plan.hpp"
 
@@ -13,32 +14,6 @@ namespace trireme::parallel {
 
 // In front of the bytes of each message.
 constexpr std::uint64_t kHeaderBytes = 64;
-
-// One stage of this rank.
-struct StageShape {
-  std::uint32_t stage = 0;
-  std::uint64_t first_layer = 0, layer_count = 0;  // in this rank's list
-  std::uint64_t input_bytes = 0;
-  std::uint64_t output_bytes = 0;
-  bool split = false;                 // a layer has backward_weight
-  bool begins = false, ends = false;  // the model
-  // Whether layers read the stage's input, and the gradient of its output, where their senders have
-  // them. Else they are copied here.
-  bool input_in_place = false, gradient_in_place = false;
-};
-
-// Offsets within the place of one micro-batch. A header lies in front of what a message carries.
-struct StageLayout {
-  struct Layer {
-    std::uint64_t output = 0, saved = 0;
-    std::uint64_t gradient = 0;  // of the output
-  };
-  std::vector<Layer> layers{};
-  std::uint64_t input = 0, output = 0;  // `output`: of the stage
-  std::uint64_t bytes = 0;              // of activations
-  std::uint64_t gradient = 0;           // of the stage's output, unless that is in place
-  std::uint64_t gradient_bytes = 0;     // of all gradients
-};
 
 // Places that are taken for a time, each as low as it fits.
 class FirstFit {
@@ -52,10 +27,18 @@ class FirstFit {
   std::uint64_t most_ = 0;
 };
 
+// The layers of one stage that are computed again, always its first ones: the first layers of their
+// stretches, and the end of the last one. {0}: none.
+using StageCut = std::vector<std::uint64_t>;
+
 struct ExecutorPlan {
   struct Place {
     std::uint64_t activations = 0, gradients = 0;
-    std::uint32_t sent = 0;  // which of the sent places the gradient of the input takes
+    std::uint64_t again = 0;  // of what is computed again at once
+    std::uint32_t sent = 0;   // which of the sent places the gradient of the input takes
+    std::uint32_t layout = 0;
+    // Backward computes the layers again itself, at once. Or `work` still has the last stretch.
+    bool recomputes = false, has_last_stretch = false;
   };
 
   // A receive by message. It may begin once the actions before `earliest` are over.
@@ -63,8 +46,8 @@ struct ExecutorPlan {
     std::uint64_t action = 0, earliest = 0;  // numbers in `actions`
   };
 
-  std::vector<StageShape> stages{};  // of this rank
-  std::vector<StageLayout> layouts{};
+  std::vector<StageShape> stages{};    // of this rank
+  std::vector<StageLayout> layouts{};  // several of each stage
   std::vector<std::uint32_t> local{};  // by stage of the schedule: its number here
   std::vector<pipeline::Action> actions{};
   std::vector<Place> places{};      // by stage of this rank, then by micro-batch
@@ -77,27 +60,47 @@ struct ExecutorPlan {
   std::vector<std::uint64_t> sent{};  // by stage of this rank: the first of these places
 
   // Parts of the arena, in this order.
-  std::uint64_t slots = 0, sent_bytes = 0, parked_bytes = 0;
+  std::uint64_t slots = 0, work = 0, sent_bytes = 0, parked_bytes = 0;
+  std::uint64_t stretches = 1;   // into which the options cut the layers
+  std::uint64_t recomputed = 0;  // layers that run twice in some micro-batch
+  // With the options: the bytes of a plan that keeps everything, and the least that work.
+  std::uint64_t largest = 0, least = 0;
 
   const Place& place(std::uint32_t stage, std::uint32_t micro_batch) const {
     return places[index(stage, micro_batch)];
   }
+  const StageLayout& layout(std::uint32_t stage, std::uint32_t micro_batch) const {
+    return layouts[place(stage, micro_batch).layout];
+  }
   std::uint64_t index(std::uint32_t stage, std::uint32_t micro_batch) const {
     return std::uint64_t{local[stage]} * micro_batches + micro_batch;
   }
-  std::uint64_t bytes() const { return slots + sent_bytes + parked_bytes; }
+  // Activations, and gradients of outputs.
+  std::uint64_t activation_bytes() const { return slots + work + sent_bytes; }
+  std::uint64_t bytes() const { return activation_bytes() + parked_bytes; }
   std::uint64_t sent_stride(std::uint32_t stage) const {
     return strategies::activation_piece(header_bytes + stages[local[stage]].input_bytes);
   }
 };
 
-// `layers`: this rank's, by its list; `gradients`: bytes of each layer's gradients. `by_pass`: as
-// GradientOrder has it. `one_memory`: stages may read what they receive where its sender has it.
-// The schedule names its messages, and is valid.
-ExecutorPlan plan_execution(const pipeline::Schedule& schedule, std::uint32_t rank, bool one_memory,
-                            std::vector<StageShape> stages,
-                            const std::vector<strategies::LayerBytes>& layers,
-                            const std::vector<bool>& split_layers,
-                            const std::vector<std::uint64_t>& gradients, bool by_pass);
+// What a plan is made of. The schedule names its messages, is valid, and lives as long as this.
+struct PlanInput {
+  // `one_memory`: stages may read what they receive where its sender has it.
+  PlanInput(const pipeline::Schedule& schedule, std::uint32_t rank, bool one_memory,
+            std::vector<StageShape> stages);
+
+  const pipeline::Schedule& schedule;
+  std::uint32_t rank;
+  bool one_memory;
+  std::vector<StageShape> stages;
+  std::uint32_t sent_places;
+  std::vector<strategies::LayerBytes> layers{};  // this rank's, by its list
+  std::vector<bool> split_layers{};
+  std::vector<std::uint64_t> gradients{};  // bytes of each layer's
+  bool by_pass = false;                    // as GradientOrder has it
+};
+
+// `cuts`: of each stage of this rank. A stage and micro-batch with R computes all its layers again.
+ExecutorPlan plan_execution(const PlanInput& input, const std::vector<StageCut>& cuts);
 
 }  // namespace trireme::parallel

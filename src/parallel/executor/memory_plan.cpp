@@ -1,0 +1,50 @@
+#include "parallel/executor/memory_plan.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "exchange/agreement.hpp"
+#include "parallel/executor/checkpoints.hpp"
+#include "platform/failpoint.hpp"
+
+namespace trireme::parallel {
+
+Status find_largest(const strategies::Link& link, const char* call, const Status& own,
+                    std::vector<std::uint64_t>* numbers) {
+  const std::uint64_t bytes = numbers->size() * sizeof(std::uint64_t);
+  std::shared_ptr<Memory> memory;
+  Status ready = own;
+  if (ready.ok()) ready = link.communicator->allocate(bytes, &memory);
+  TRIREME_RETURN_IF_ERROR(strategies::agree(link, call, {}, ready));
+  std::memcpy(memory->data(), numbers->data(), bytes);
+  Operation operation =
+      strategies::in_place(link, link.gathers, OperationKind::all_reduce, TRIREME_DTYPE_U64,
+                           memory->data(), numbers->size(), memory);
+  operation.reduction = TRIREME_REDUCTION_MAX;
+  TRIREME_RETURN_IF_ERROR(link.run(std::move(operation)));
+  std::memcpy(numbers->data(), memory->data(), bytes);
+  return Status::success();
+}
+
+Status plan_memory(const PlanInput& input, const CheckpointOptions& options,
+                   const strategies::Link& copies, ExecutorPlan* out) {
+  const CheckpointChoice choice(input);
+  std::vector<std::uint64_t> bytes = choice.bytes();
+  std::vector<StageCut> cuts = choice.every(options.every);
+  if (options.budget > 0) {
+    TRIREME_FAILPOINT("pipeline", "before_budget");
+    TRIREME_RETURN_IF_ERROR(
+        find_largest(copies, "create of a trainer with a pipeline", Status::success(), &bytes));
+    std::uint64_t recomputed = 0;
+    TRIREME_RETURN_IF_ERROR(fit_budget(bytes, options.budget, &recomputed));
+    cuts = choice.first(recomputed);
+  }
+  *out = plan_execution(input, cuts);
+  out->largest = bytes.front();
+  out->least = *std::min_element(bytes.begin(), bytes.end());
+  return Status::success();
+}
+
+}  // namespace trireme::parallel

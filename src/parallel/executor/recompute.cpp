@@ -1,0 +1,38 @@
+// Forward of a stage's layers, the first time and again.
+#include "parallel/executor/pipeline_trainer.hpp"
+
+namespace trireme::parallel {
+
+Status PipelineTrainer::forward_layers(const Cell& here, std::uint64_t first, std::uint64_t end,
+                                       std::int32_t phase) {
+  for (std::uint64_t place = first; place < end; ++place) {
+    const std::uint64_t layer = here.shape->first_layer + place;
+    TRIREME_RETURN_IF_ERROR(gather(layer));
+    if (computes(here)) {
+      fill_call(here, place, nullptr);
+      const bool last = here.shape->ends && place + 1 == here.shape->layer_count;
+      if (last && phase != TRIREME_PHASE_RECOMPUTE) {
+        calls_[layer].loss = &losses_[here.micro_batch];
+      }
+      call(layers_[layer].described.forward, phase, layer, here.micro_batch);
+    }
+    TRIREME_RETURN_IF_ERROR(release(layer));
+  }
+  return Status::success();
+}
+
+// Ranks without this micro-batch gather the parameters, too.
+Status PipelineTrainer::recompute(const pipeline::Action& action) {
+  const Cell here = places_.cell(action.stage, action.micro_batch);
+  TRIREME_RETURN_IF_ERROR(places_.claim_again(here));
+  return forward_layers(here, 0, here.layout->recomputed, TRIREME_PHASE_RECOMPUTE);
+}
+
+Status PipelineTrainer::recompute_stretch(const Cell& here, std::uint64_t stretch) {
+  const bool last = stretch + 1 == here.layout->stretches();
+  if (last && here.place->has_last_stretch) return Status::success();
+  const std::vector<std::uint64_t>& firsts = here.layout->firsts;
+  return forward_layers(here, firsts[stretch], firsts[stretch + 1], TRIREME_PHASE_RECOMPUTE);
+}
+
+}  // namespace trireme::parallel
