@@ -160,6 +160,54 @@ static void a_failed_callback_is_known_everywhere(void **state) {
     }
 }
 
+/* In R, in the backward of a whole stage, and in one of halves. */
+static void a_failed_second_forward_is_known_everywhere(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    const struct curve *const right = reproducible();
+    const struct {
+        trireme_pipeline_order order;
+        int stages_per_rank;
+        uint64_t every;
+        enum second_forward second_forward;
+        unsigned split;
+    } ways[] = {{TRIREME_PIPELINE_ORDER_GPIPE, 1, 1, NO_R, 0},
+                {TRIREME_PIPELINE_ORDER_GPIPE, 1, 2, NO_R, 0xff},
+                {TRIREME_PIPELINE_ORDER_INTERLEAVED, 2, 0, EACH_R, 0},
+                {TRIREME_PIPELINE_ORDER_1F1B, 1, 0, EACH_R, 0},
+                {TRIREME_PIPELINE_ORDER_ZB_H1, 1, 0, EACH_R, 0xff}};
+    const int meshes[][2] = {{1, 1}, {1, 2}, {2, 2}, {1, 4}};
+    const bool long_run = getenv("TRIREME_TEST_LONG") != NULL;
+    int trial = 0;
+    for (int m = 0; m < 4; ++m) {
+        for (int k = 0; k < 5; ++k) {
+            for (int layer = 0; layer < LAYERS; ++layer) {
+                if (++trial % (is_quick() ? 9 : 3) != 0 && !long_run) continue;
+                static struct job job;
+                job = job_of(meshes[m][0], meshes[m][1], ways[k].order, ways[k].stages_per_rank,
+                             ways[k].split);
+                job.strategy = 1 + trial % TRIREME_STRATEGY_HYBRID_SHARD;
+                job.right = right;
+                job.every = ways[k].every;
+                job.second_forward = ways[k].second_forward;
+                job.act = ANSWERS;
+                job.layer = layer;
+                job.phase = TRIREME_PHASE_RECOMPUTE;
+                job.rank = trial % job.data;
+                job.micro_batch = trial / 2 % micro_batches_of(&job);
+                if (!all_have_parameters(&job)) continue;
+                run_chain(&job, fail_once);
+                int stage = 0, place = 0;
+                find_place(&job, layer, &stage, &place);
+                char what[64];
+                snprintf(what, sizeof what, "recomputed forward of layer %d", layer);
+                check_messages(&job, what, stage, place);
+                check_messages(&job, "answered 7", stage, place);
+            }
+        }
+    }
+}
+
 static void an_unwritten_gradient_is_known_everywhere(void **state) {
     (void)state;
     if (!ranks_make_groups()) skip();
@@ -457,12 +505,6 @@ static void try_options(trireme_communicator *all, int number, void *context) {
     REFUSED(invalid, "options.pipeline.cuts[0] is 1, not 0");
     bad.cuts = empty;
     REFUSED(invalid, "stage 1 has no layers by options.pipeline.cuts");
-    options.checkpoint_every = 2;
-    REFUSED(TRIREME_ERROR_UNSUPPORTED, "options.checkpoint_every");
-    options.checkpoint_every = 0;
-    options.activation_budget_bytes = 100000;
-    REFUSED(TRIREME_ERROR_UNSUPPORTED, "activation_budget_bytes");
-    options.activation_budget_bytes = 0;
     trireme_offload_options offload = TRIREME_OFFLOAD_OPTIONS_INIT;
     offload.path = "/tmp";
     options.offload = &offload;
@@ -526,8 +568,11 @@ static void try_schedules(trireme_communicator *all, int number, void *context) 
         trireme_status status;
         const char *words;
     } texts[] = {
-        {"0F0 0R0 0B0\n1F0 1B0\n", TRIREME_ERROR_UNSUPPORTED, "a trainer makes F, I, W, B"},
-        {"0F0 0B0 0REDUCE\n1F0 1B0\n", TRIREME_ERROR_UNSUPPORTED, "a trainer makes F, I, W, B"},
+        {"0GATHER 0F0 0B0 0RELEASE\n1F0 1B0\n", TRIREME_ERROR_UNSUPPORTED,
+         "a trainer makes F, R, I, W, B"},
+        {"0F0 0B0 0REDUCE\n1F0 1B0\n", TRIREME_ERROR_UNSUPPORTED, "a trainer makes F, R, I, W, B"},
+        {"0R0 0F0 0B0\n1F0 1B0\n", TRIREME_ERROR_INVALID_ARGUMENT, "cannot run"},
+        {"0F0 0B0 0R0\n1F0 1B0\n", TRIREME_ERROR_INVALID_ARGUMENT, "cannot run"},
         {"0F0\n1F0 1B0\n", TRIREME_ERROR_INVALID_ARGUMENT, "cannot run"},
         {"0B0 0F0\n1F0 1B0\n", TRIREME_ERROR_INVALID_ARGUMENT, "cannot run"},
         {"0F0 (0F1;0B0) 0B1\n1F0 1F1 1B0 1B1\n", TRIREME_ERROR_INVALID_ARGUMENT,
@@ -643,6 +688,7 @@ static void a_rank_that_stays_away_is_not_waited_for(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_callback_is_known_everywhere),
+        cmocka_unit_test(a_failed_second_forward_is_known_everywhere),
         cmocka_unit_test(an_unwritten_gradient_is_known_everywhere),
         cmocka_unit_test(an_unwritten_input_gradient_does_not_train_another_stage),
         cmocka_unit_test(a_gap_is_found_behind_untrained_layers_of_a_rank),

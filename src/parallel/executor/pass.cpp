@@ -86,14 +86,18 @@ Status PipelineTrainer::run_actions() {
 
 Status PipelineTrainer::act(const Action& action) {
   switch (action.kind) {
-    case TRIREME_PIPELINE_KIND_F: return forward(action);
     case TRIREME_PIPELINE_KIND_RECV_F: return receive(action, StageDirection::forward);
     case TRIREME_PIPELINE_KIND_SEND_F: return send(action, StageDirection::forward);
     case TRIREME_PIPELINE_KIND_RECV_B: return receive(action, StageDirection::backward);
     case TRIREME_PIPELINE_KIND_SEND_B: return send(action, StageDirection::backward);
-    case TRIREME_PIPELINE_KIND_R: return recompute(action);
-    default: return backward(action);
+    case TRIREME_PIPELINE_KIND_F: TRIREME_FAILPOINT("pipeline", "before_forward"); break;
+    case TRIREME_PIPELINE_KIND_R: TRIREME_FAILPOINT("pipeline", "before_recompute"); break;
+    case TRIREME_PIPELINE_KIND_I: TRIREME_FAILPOINT("pipeline", "before_input"); break;
+    case TRIREME_PIPELINE_KIND_W: TRIREME_FAILPOINT("pipeline", "before_weights"); break;
+    default: TRIREME_FAILPOINT("pipeline", "before_backward"); break;
   }
+  if (action.kind == TRIREME_PIPELINE_KIND_F) return forward(action);
+  return action.kind == TRIREME_PIPELINE_KIND_R ? recompute(action) : backward(action);
 }
 
 Status PipelineTrainer::exchange(double* out_loss) {

@@ -225,7 +225,7 @@ class Planner final : public GradientWay {
     }
   }
   void use_work(std::uint64_t at) {
-    if (layout(at).work_bytes > 0) in_work_ = at;
+    if (layout(at).way != StageLayout::Way::kept) in_work_ = at;
   }
   // What is sent lies elsewhere after the first forward.
   void find_last_stretch(std::uint32_t stage, std::uint64_t at) {

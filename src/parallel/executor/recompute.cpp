@@ -10,10 +10,9 @@ Status PipelineTrainer::forward_layers(const Cell& here, std::uint64_t first, st
     TRIREME_RETURN_IF_ERROR(gather(layer));
     if (computes(here)) {
       fill_call(here, place, nullptr);
+      // Also again: a callback writes it wherever it computes the output.
       const bool last = here.shape->ends && place + 1 == here.shape->layer_count;
-      if (last && phase != TRIREME_PHASE_RECOMPUTE) {
-        calls_[layer].loss = &losses_[here.micro_batch];
-      }
+      if (last) calls_[layer].loss = &losses_[here.micro_batch];
       call(layers_[layer].described.forward, phase, layer, here.micro_batch);
     }
     TRIREME_RETURN_IF_ERROR(release(layer));
