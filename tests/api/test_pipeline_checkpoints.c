@@ -29,7 +29,7 @@ static bool is_split_stage(const struct rank *r, uint32_t stage) {
     return false;
 }
 
-/* What the schedule has for a stage and micro-batch. */
+/* Actions of the schedule for a stage and micro-batch. */
 struct cell {
     bool again, weights, follows; /* R; W; backward right after forward */
 };

@@ -96,7 +96,37 @@ static void step_until_it_fails(int number, void *context, struct outcome *outco
     trireme_communicator_destroy(all);
 }
 
-static void run_trial(struct trial *trial) {
+/* Whether a message says: "JOB/SPLIT.COLOR" failed: rank RANK was lost. A group made from that one
+ * has its name, and a number behind it. */
+static bool says_lost(const char *message, int split, int color, int rank) {
+    char group[16], words[48];
+    snprintf(group, sizeof group, "/%d.%d", split, color);
+    snprintf(words, sizeof words, "\" failed: rank %d was lost", rank);
+    for (const char *at = strstr(message, group); at != NULL; at = strstr(at + 1, group)) {
+        const char *end = at + strlen(group);
+        while (*end == '/' || (end[-1] == '/' && *end >= '0' && *end <= '9')) ++end;
+        if (strncmp(end, words, strlen(words)) == 0) return true;
+    }
+    return false;
+}
+
+/* By its number in the group of all, or in that of its pipeline, or in that of its model. */
+static bool names_the_victim(const struct trial *trial, int rank, const struct outcome *o) {
+    const int data = trial->job.data, victim = trial->victim;
+    const int copy = victim % data, place = victim / data;
+    char words[32];
+    snprintf(words, sizeof words, "rank %d was lost", victim);
+    return strstr(o->message, words) != NULL ||
+           (rank % data == copy && blames_only(&o->info, place)) ||
+           (rank / data == place && blames_only(&o->info, copy)) ||
+           says_lost(o->message, 1, copy, place) || says_lost(o->message, 2, place, copy);
+}
+
+struct count {
+    int trials, survivors, hangs, wrong_names;
+};
+
+static void run_trial(struct trial *trial, struct count *count) {
     struct processes processes;
     const int world = trial->job.data * trial->job.ranks;
     unique_process_rendezvous(trial->rendezvous, sizeof trial->rendezvous);
@@ -111,7 +141,11 @@ static void run_trial(struct trial *trial) {
              : lives ? o->exit_code == 0 && o->status == TRIREME_OK && o->rounds == STEPS
                      : o->exit_code == 0 && o->status == TRIREME_ERROR_PEER_LOST &&
                            o->rounds <= 1 && (trial->creates || o->later == o->status));
-        if (!right) {
+        count->hangs += o->hung ? 1 : 0;
+        count->survivors += !dies && right ? 1 : 0;
+        const bool named = lives || trial->creates || dies || names_the_victim(trial, rank, o);
+        count->wrong_names += named ? 0 : 1;
+        if (!right || !named) {
             print_error(
                 "%s of %d, order %d, %d x %d: rank %d: exit code %d, signal %d%s%s, "
                 "%d rounds, %s: %s, later %s\n",
@@ -121,7 +155,9 @@ static void run_trial(struct trial *trial) {
                 trireme_status_name(o->later));
         }
         assert_true(right);
+        assert_true(named);
     }
+    ++count->trials;
     free_processes(&processes);
 }
 
@@ -155,9 +191,9 @@ static void draw(int number, void *context, struct outcome *outcome) {
     trireme_communicator_destroy(all);
 }
 
-static void a_killed_rank_is_lost_on_all_axes(void **state) {
-    (void)state;
+static struct curve *curve_of_one_process(void) {
     static struct curve right;
+    if (right.losses[0] != 0) return &right;
     struct processes processes;
     start_processes(&processes, 1, draw, &right);
     wait_processes(&processes);
@@ -166,6 +202,13 @@ static void a_killed_rank_is_lost_on_all_axes(void **state) {
         memcpy(&right.losses[step], &processes.outcomes[0].numbers[step], 8);
     }
     free_processes(&processes);
+    return &right;
+}
+
+static void a_killed_rank_is_lost_on_all_axes(void **state) {
+    (void)state;
+    const struct curve *const right = curve_of_one_process();
+    struct count count = {0};
     static const char *const points[] = {
         "",
         "pipeline.before_send=kill@1",
@@ -220,17 +263,89 @@ static void a_killed_rank_is_lost_on_all_axes(void **state) {
                                          .stages_per_rank = 1,
                                          .leaves = 6,
                                          .split = 0x55,
-                                         .right = &right};
+                                         .right = right};
                 snprintf(trial.failpoint, sizeof trial.failpoint, "%s", points[p]);
-                run_trial(&trial);
+                run_trial(&trial, &count);
             }
         }
+    }
+}
+
+/* Before each kind of action, in turn the first ones and the last ones of a step. */
+static void a_kill_at_each_action_is_named(void **state) {
+    (void)state;
+    const struct curve *const right = curve_of_one_process();
+    static const char *const points[] = {"pipeline.before_forward",  "pipeline.before_recompute",
+                                         "pipeline.before_input",    "pipeline.before_weights",
+                                         "pipeline.before_backward", "pipeline.before_send",
+                                         "pipeline.before_receive"};
+    const int meshes[][2] = {{1, 2}, {1, 3}, {2, 2}, {1, 4}};
+    const bool long_run = getenv("TRIREME_TEST_LONG") != NULL;
+    struct count count = {0};
+    int number = 0;
+    for (int p = 0; p < 7; ++p) {
+        for (int m = 0; m < 4; ++m) {
+            const int world = meshes[m][0] * meshes[m][1];
+            for (int victim = 0; victim < world; ++victim) {
+                for (int k = 0; k < 6; ++k) {
+                    if (!long_run && ++number % (is_quick() ? 67 : 23) != 0) continue;
+                    const bool whole = p == 4 || (k % 2 == 0 && p != 2 && p != 3);
+                    static struct trial trial;
+                    memset(&trial, 0, sizeof trial);
+                    trial.victim = victim;
+                    trial.job =
+                        (struct job){.strategy = (trireme_strategy)(1 + (p + victim + k) % 4),
+                                     .data = meshes[m][0],
+                                     .ranks = meshes[m][1],
+                                     .order = whole ? TRIREME_PIPELINE_ORDER_1F1B
+                                                    : TRIREME_PIPELINE_ORDER_ZB_H1,
+                                     .stages_per_rank = 1,
+                                     .leaves = 6,
+                                     .split = whole ? 0 : 0xff,
+                                     .second_forward = k % 3 == 2 ? EARLY_R : EACH_R,
+                                     .every = k % 3 == 2 ? 1 : 0,
+                                     .right = right};
+                    const int last = micro_batches_of(&trial.job) / (p == 1 ? 2 : 1);
+                    snprintf(trial.failpoint, sizeof trial.failpoint, "%s=kill@%d", points[p],
+                             1 + (k + victim) % last);
+                    run_trial(&trial, &count);
+                }
+            }
+        }
+    }
+    print_message("%d trials, %d survivors, %d hangs, %d wrong names\n", count.trials,
+                  count.survivors, count.hangs, count.wrong_names);
+    assert_int_equal(count.hangs + count.wrong_names, 0);
+}
+
+/* While ranks of a model tell each other the bytes of their plans. */
+static void a_kill_before_the_budget_is_known_ends_the_creation(void **state) {
+    (void)state;
+    const struct curve *const right = curve_of_one_process();
+    struct count count = {0};
+    for (int victim = 0; victim < 4; ++victim) {
+        static struct trial trial;
+        memset(&trial, 0, sizeof trial);
+        trial.victim = victim;
+        trial.creates = true;
+        trial.job = (struct job){.strategy = TRIREME_STRATEGY_ZERO3,
+                                 .data = 2,
+                                 .ranks = 2,
+                                 .order = TRIREME_PIPELINE_ORDER_1F1B,
+                                 .stages_per_rank = 1,
+                                 .leaves = 6,
+                                 .budget = 100000,
+                                 .right = right};
+        snprintf(trial.failpoint, sizeof trial.failpoint, "pipeline.before_budget=kill@1");
+        run_trial(&trial, &count);
     }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_rank_is_lost_on_all_axes),
+        cmocka_unit_test(a_kill_at_each_action_is_named),
+        cmocka_unit_test(a_kill_before_the_budget_is_known_ends_the_creation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,7 +172,11 @@ Status PipelineTrainer::backward(const Action& action) {
   std::uint64_t stretch = weights_alone ? 0 : here.layout->stretches();
   for (std::uint64_t place = here.shape->layer_count; place-- > 0;) {
     if (stretch > 0 && here.layout->firsts[stretch] == place + 1) {
-      TRIREME_RETURN_IF_ERROR(recompute_stretch(here, --stretch));
+      const bool is_there = here.place->has_last_stretch && stretch == here.layout->stretches();
+      const std::uint64_t first = here.layout->firsts[--stretch];
+      if (!is_there) {
+        TRIREME_RETURN_IF_ERROR(forward_layers(here, first, place + 1, TRIREME_PHASE_RECOMPUTE));
+      }
     }
     TRIREME_RETURN_IF_ERROR(backward_layer(here, place, action.kind, input_gradient));
   }

@@ -103,7 +103,6 @@ class PipelineTrainer final : public strategies::StepCaller {
   Status forward_layers(const Cell& cell, std::uint64_t first, std::uint64_t end,
                         std::int32_t phase);
   Status recompute(const pipeline::Action& action);
-  Status recompute_stretch(const Cell& cell, std::uint64_t stretch);
   Status backward_layer(const Cell& cell, std::uint64_t place, trireme_pipeline_kind kind,
                         char* input_gradient);
   void look_for_gaps(std::uint64_t layer, std::span<const char> input_gradient,

@@ -227,7 +227,7 @@ class Planner final : public GradientWay {
   void use_work(std::uint64_t at) {
     if (layout(at).way != StageLayout::Way::kept) in_work_ = at;
   }
-  // What is sent lies elsewhere after the first forward.
+  // An output that is sent lies elsewhere after the first forward.
   void find_last_stretch(std::uint32_t stage, std::uint64_t at) {
     const StageLayout& own = layout(at);
     if (own.way != StageLayout::Way::stretches) return;

@@ -83,7 +83,7 @@ struct ExecutorPlan {
   }
 };
 
-// What a plan is made of. The schedule names its messages, is valid, and lives as long as this.
+// All that a plan depends on. The schedule names its messages, is valid, and lives as long as this.
 struct PlanInput {
   // `one_memory`: stages may read what they receive where its sender has it.
   PlanInput(const pipeline::Schedule& schedule, std::uint32_t rank, bool one_memory,

@@ -27,11 +27,4 @@ Status PipelineTrainer::recompute(const pipeline::Action& action) {
   return forward_layers(here, 0, here.layout->recomputed, TRIREME_PHASE_RECOMPUTE);
 }
 
-Status PipelineTrainer::recompute_stretch(const Cell& here, std::uint64_t stretch) {
-  const bool last = stretch + 1 == here.layout->stretches();
-  if (last && here.place->has_last_stretch) return Status::success();
-  const std::vector<std::uint64_t>& firsts = here.layout->firsts;
-  return forward_layers(here, firsts[stretch], firsts[stretch + 1], TRIREME_PHASE_RECOMPUTE);
-}
-
 }  // namespace trireme::parallel

@@ -91,8 +91,8 @@ class StageLayouter {
       first = later;
       return;
     }
-    // What backward of later layers reads is kept. What is sent is kept, too: its receiver may
-    // still read it, so the second forward writes elsewhere.
+    // A checkpoint is kept. So is an output that is sent: its receiver may still read it, and the
+    // second forward writes elsewhere.
     const bool checkpoint = ends_stretch(i) && !is_last(i);
     if (sent) first.output = put_sent(bytes.output);
     if (checkpoint) first.output = later.output = kept_.put(bytes.output);

@@ -33,10 +33,10 @@ struct Spot {
 
 // Offsets within the place of one micro-batch. A header lies in front of what a message carries.
 struct StageLayout {
-  // What happens to the first layers between forward and backward.
+  // How backward comes to the activations of the first layers.
   enum class Way : std::uint8_t {
-    kept,      // nothing
-    at_once,   // all of them are computed again, into `again`: for backward in halves, and for R
+    kept,      // they are kept
+    at_once,   // all are computed again, into `again`: for backward in halves, and for R
     stretches  // backward computes one stretch after the other again, in `work`
   };
   struct Layer {
