@@ -90,6 +90,16 @@
  *   trireme_trainer_info tells its bytes, and memory_limit_bytes of the model counts them.
  * - Ranks that share memory read outputs and gradients where the rank before, or after, has them.
  *   A layer may read its `input` and `output_gradient` there, and must not write to them.
+ * - checkpoint_every cuts the layers of each stage. From forward to backward, a micro-batch keeps
+ * the checkpoints of a stage and the output that is sent, and no stretch. Backward computes the
+ *   stretches again, from the last one. A backward right after its forward still has the last one.
+ * - activation_budget_bytes limits the planned_stretch_bytes and planned_gradient_bytes of each
+ * rank. The fewest layers that fit are computed again: those of the rank's first stage first.
+ * - Where the schedule has R, all layers of the stage run forward again then, also without these
+ *   options. Their data stay until backward ends.
+ * - Before a backward in halves (I and W), all those layers are computed again at once, in I. Their
+ *   data stay until W.
+ * - Ranks of one model have equal options of checkpoints. Other stages may have other ones.
  * - A SEND_B may come later than the I or B that computes its gradient. Then each micro-batch has
  *   memory of its own for it, and otherwise as few as the schedule needs.
  *
@@ -203,8 +213,8 @@ typedef struct trireme_layer_call {
      */
     void *input_gradient;
     /**
-     * Out in FORWARD and EVALUATE of the last layer: the loss of this micro-batch. NaN if the
-     * callback does not write it. NULL for other layers and in other phases.
+     * Out in FORWARD, RECOMPUTE and EVALUATE of the last layer: the loss of this micro-batch. NaN
+     * if the callback does not write it. NULL for other layers and in other phases.
      */
     double *loss;
     /**
@@ -384,14 +394,14 @@ typedef struct trireme_trainer_options {
     /** Must be 0. */
     uint32_t reserved;
     /**
-     * Keep a checkpoint after every so many layers, and compute the layers between again. Not with
-     * activation_budget_bytes. Default: 0, keep everything.
+     * Keep a checkpoint after every so many layers, and compute the layers between again. With a
+     * pipeline: of each stage. Not with activation_budget_bytes. Default: 0, keep everything.
      */
     uint64_t checkpoint_every;
     /**
      * Most bytes for activations and gradients of outputs. The trainer sets checkpoints so that as
-     * few layers as possible are computed again; none with offload. Not with checkpoint_every.
-     * Default: 0, no limit.
+     * few layers as possible are computed again; none with offload. Not with checkpoint_every. With
+     * a pipeline: of this rank. Default: 0, no limit.
      */
     uint64_t activation_budget_bytes;
     /** Seed from which the trainer derives each random_seed. Default: 0. */
@@ -425,15 +435,22 @@ typedef struct trireme_trainer_info {
     uint32_t micro_batches;
     /** Number of layers. */
     uint64_t layers;
-    /** Stretches into which the layers are cut. 1: the trainer keeps everything. */
+    /**
+     * Stretches into which the layers are cut. 1: the trainer keeps everything. With a pipeline: of
+     * all stages of this rank, if an option cuts them, and else 1.
+     */
     uint64_t stretches;
-    /** Layers whose forward runs twice in a micro-batch. */
+    /** Layers whose forward runs twice in a micro-batch. With a pipeline: in any of them. */
     uint64_t recomputed;
-    /** Bytes of the checkpoints: the last outputs of all stretches but the last. */
+    /**
+     * Bytes of the checkpoints: the last outputs of all stretches but the last. With a pipeline 0:
+     * planned_stretch_bytes has them.
+     */
     uint64_t planned_checkpoint_bytes;
     /**
      * Bytes of outputs and saved of the largest stretch. With a pipeline: of all micro-batches that
-     * are on their way at once, with their inputs and gradients of outputs.
+     * are on their way at once, with their inputs and gradients of outputs. Where layers are
+     * computed again, these are the checkpoints, and one stretch of a micro-batch.
      */
     uint64_t planned_stretch_bytes;
     /**
@@ -455,9 +472,15 @@ typedef struct trireme_trainer_info {
     uint64_t planned_exchange_bytes;
     /** Sum of all planned bytes, counted where memory is allocated. */
     uint64_t allocated_bytes;
-    /** Bytes of activations and gradients of outputs if the trainer keeps everything. */
+    /**
+     * Bytes of activations and gradients of outputs if the trainer keeps everything. With a
+     * pipeline: all that its schedule keeps.
+     */
     uint64_t largest_bytes;
-    /** The least activation_budget_bytes that works. With a pipeline: as largest_bytes. */
+    /**
+     * The least activation_budget_bytes that works. With a pipeline: on this rank. Other ranks of
+     * its model may need more.
+     */
     uint64_t least_bytes;
     /**
      * With offload: bytes of the window, and of items that could not be written. The window
@@ -503,15 +526,16 @@ typedef struct trireme_trainer_info {
  * cuts or norm_ranks along a pipeline; the message names the first difference. The model lives on.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out. Or, on all ranks,
  * activation_budget_bytes or offload.buffer_bytes is too small; the message names the least that
- * works. Or, with a pipeline, the sums over micro-batches and the exchange with other ranks do not
- * fit in memory_limit_bytes of the model. The model lives on.
+ * works, with a pipeline that of the ranks that need more. Or, with a pipeline, the sums over
+ * micro-batches and the exchange with other ranks do not fit in memory_limit_bytes of the model.
+ * The model lives on.
  * @retval TRIREME_ERROR_SYSTEM  On this rank or another no file can be made in offload.path, or
  * it has no room. The message says how much is needed and how much is free. The model lives on.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` or a layer sets a field newer than this library. Or
  * the model has TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot follow a trainer.
  * Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. Or `pipeline` comes with
- * that flag, checkpoint_every, activation_budget_bytes or offload. Or its schedule has R, GATHER,
- * RELEASE or REDUCE. Or its stages share parameters, or this rank has no layers.
+ * that flag or with offload. Or its schedule has GATHER, RELEASE or REDUCE. Or its stages share
+ * parameters, or this rank has no layers.
  * @return Any other status as listed at the top of model.h.
  *
  * Thread safety: one call at a time per model.

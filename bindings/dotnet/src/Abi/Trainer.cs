@@ -99,8 +99,8 @@ namespace Trireme
         public IntPtr InputGradient;
 
         /// <summary>
-        /// Out in FORWARD and EVALUATE of the last layer: the loss of this micro-batch. NaN if the
-        /// callback does not write it. NULL for other layers and in other phases.
+        /// Out in FORWARD, RECOMPUTE and EVALUATE of the last layer: the loss of this micro-batch.
+        /// NaN if the callback does not write it. NULL for other layers and in other phases.
         /// </summary>
         public IntPtr Loss;
 
@@ -294,15 +294,16 @@ namespace Trireme
         public uint Reserved;
 
         /// <summary>
-        /// Keep a checkpoint after every so many layers, and compute the layers between again. Not
-        /// with activation_budget_bytes. Default: 0, keep everything.
+        /// Keep a checkpoint after every so many layers, and compute the layers between again. With
+        /// a pipeline: of each stage. Not with activation_budget_bytes. Default: 0, keep
+        /// everything.
         /// </summary>
         public ulong CheckpointEvery;
 
         /// <summary>
         /// Most bytes for activations and gradients of outputs. The trainer sets checkpoints so
         /// that as few layers as possible are computed again; none with offload. Not with
-        /// checkpoint_every. Default: 0, no limit.
+        /// checkpoint_every. With a pipeline: of this rank. Default: 0, no limit.
         /// </summary>
         public ulong ActivationBudgetBytes;
 
@@ -348,21 +349,26 @@ namespace Trireme
         public ulong Layers;
 
         /// <summary>
-        /// Stretches into which the layers are cut. 1: the trainer keeps everything.
+        /// Stretches into which the layers are cut. 1: the trainer keeps everything. With a
+        /// pipeline: of all stages of this rank, if an option cuts them, and else 1.
         /// </summary>
         public ulong Stretches;
 
-        /// <summary>Layers whose forward runs twice in a micro-batch.</summary>
+        /// <summary>
+        /// Layers whose forward runs twice in a micro-batch. With a pipeline: in any of them.
+        /// </summary>
         public ulong Recomputed;
 
         /// <summary>
-        /// Bytes of the checkpoints: the last outputs of all stretches but the last.
+        /// Bytes of the checkpoints: the last outputs of all stretches but the last. With a
+        /// pipeline 0: planned_stretch_bytes has them.
         /// </summary>
         public ulong PlannedCheckpointBytes;
 
         /// <summary>
         /// Bytes of outputs and saved of the largest stretch. With a pipeline: of all micro-batches
-        /// that are on their way at once, with their inputs and gradients of outputs.
+        /// that are on their way at once, with their inputs and gradients of outputs. Where layers
+        /// are computed again, these are the checkpoints, and one stretch of a micro-batch.
         /// </summary>
         public ulong PlannedStretchBytes;
 
@@ -390,12 +396,14 @@ namespace Trireme
         public ulong AllocatedBytes;
 
         /// <summary>
-        /// Bytes of activations and gradients of outputs if the trainer keeps everything.
+        /// Bytes of activations and gradients of outputs if the trainer keeps everything. With a
+        /// pipeline: all that its schedule keeps.
         /// </summary>
         public ulong LargestBytes;
 
         /// <summary>
-        /// The least activation_budget_bytes that works. With a pipeline: as largest_bytes.
+        /// The least activation_budget_bytes that works. With a pipeline: on this rank. Other ranks
+        /// of its model may need more.
         /// </summary>
         public ulong LeastBytes;
 

@@ -100,8 +100,8 @@ class trireme_layer_call(Structure):
         # Out in BACKWARD and BACKWARD_INPUT: the gradient of `input`, input_bytes long. NULL for
         # the first layer.
         ("input_gradient", c_void_p),
-        # Out in FORWARD and EVALUATE of the last layer: the loss of this micro-batch. NaN if the
-        # callback does not write it. NULL for other layers and in other phases.
+        # Out in FORWARD, RECOMPUTE and EVALUATE of the last layer: the loss of this micro-batch.
+        # NaN if the callback does not write it. NULL for other layers and in other phases.
         ("loss", POINTER(c_double)),
         # BACKWARD, BACKWARD_INPUT and BACKWARD_WEIGHT: the last layer multiplies the gradient of
         # its loss by this factor. It is trireme_optimizer_get_loss_scale(). It is divided by
@@ -241,12 +241,12 @@ class trireme_trainer_options(Structure):
         ("micro_batches", c_uint32),
         # Must be 0.
         ("reserved", c_uint32),
-        # Keep a checkpoint after every so many layers, and compute the layers between again. Not
-        # with activation_budget_bytes. Default: 0, keep everything.
+        # Keep a checkpoint after every so many layers, and compute the layers between again. With a
+        # pipeline: of each stage. Not with activation_budget_bytes. Default: 0, keep everything.
         ("checkpoint_every", c_uint64),
         # Most bytes for activations and gradients of outputs. The trainer sets checkpoints so that
         # as few layers as possible are computed again; none with offload. Not with
-        # checkpoint_every. Default: 0, no limit.
+        # checkpoint_every. With a pipeline: of this rank. Default: 0, no limit.
         ("activation_budget_bytes", c_uint64),
         # Seed from which the trainer derives each random_seed. Default: 0.
         ("seed", c_uint64),
@@ -275,14 +275,17 @@ class trireme_trainer_info(Structure):
         ("micro_batches", c_uint32),
         # Number of layers.
         ("layers", c_uint64),
-        # Stretches into which the layers are cut. 1: the trainer keeps everything.
+        # Stretches into which the layers are cut. 1: the trainer keeps everything. With a pipeline:
+        # of all stages of this rank, if an option cuts them, and else 1.
         ("stretches", c_uint64),
-        # Layers whose forward runs twice in a micro-batch.
+        # Layers whose forward runs twice in a micro-batch. With a pipeline: in any of them.
         ("recomputed", c_uint64),
-        # Bytes of the checkpoints: the last outputs of all stretches but the last.
+        # Bytes of the checkpoints: the last outputs of all stretches but the last. With a pipeline
+        # 0: planned_stretch_bytes has them.
         ("planned_checkpoint_bytes", c_uint64),
         # Bytes of outputs and saved of the largest stretch. With a pipeline: of all micro-batches
-        # that are on their way at once, with their inputs and gradients of outputs.
+        # that are on their way at once, with their inputs and gradients of outputs. Where layers
+        # are computed again, these are the checkpoints, and one stretch of a micro-batch.
         ("planned_stretch_bytes", c_uint64),
         # Bytes of gradients of outputs. Two neighbouring layers have theirs at a time. So it is the
         # largest gradient of the even layers plus the largest one of the odd layers. With a
@@ -297,9 +300,11 @@ class trireme_trainer_info(Structure):
         ("planned_exchange_bytes", c_uint64),
         # Sum of all planned bytes, counted where memory is allocated.
         ("allocated_bytes", c_uint64),
-        # Bytes of activations and gradients of outputs if the trainer keeps everything.
+        # Bytes of activations and gradients of outputs if the trainer keeps everything. With a
+        # pipeline: all that its schedule keeps.
         ("largest_bytes", c_uint64),
-        # The least activation_budget_bytes that works. With a pipeline: as largest_bytes.
+        # The least activation_budget_bytes that works. With a pipeline: on this rank. Other ranks
+        # of its model may need more.
         ("least_bytes", c_uint64),
         # With offload: bytes of the window, and of items that could not be written. The window
         # stands in place of the checkpoints. If there is one stretch, it also stands in place of
