@@ -39,8 +39,7 @@ std::uint64_t CallRounds::longest_frame(int world_size, std::uint64_t payload_by
 }
 
 bool CallRounds::has_come(std::uint32_t channel, int rank, std::uint64_t position) const {
-  const local::Slot& slot = segment_->lane(channel, rank).slots[(position - 1) & 1];
-  return slot.stamp.load(std::memory_order_acquire) == position;
+  return segment_->lane(channel, rank).slot_at(position) != nullptr;
 }
 
 Status CallRounds::publish(std::uint32_t channel, std::uint64_t position, const std::byte* frame,
@@ -53,7 +52,8 @@ Status CallRounds::publish(std::uint32_t channel, std::uint64_t position, const 
   passing.position = position;
   passing.round = 0;
   passing.known = 0;
-  passing.own[position & 1].assign(frame, frame + bytes);
+  std::swap(passing.own[0], passing.own[1]);
+  passing.own[1].assign(frame, frame + bytes);
   TRIREME_RETURN_IF_ERROR(advance(channel));
   // The others wait for long, perhaps for ranks that this one's call would have to pass.
   return heard_[channel].load(std::memory_order_acquire) >= position ? tell_locked(channel)
@@ -95,8 +95,7 @@ Status CallRounds::send_round(std::uint32_t channel, const Passing& passing) {
   const int n = group_.world_size();
   const DisseminationRound round = dissemination_round(group_.rank(), n, passing.round);
   const auto slot_of = [&](int steps) -> const local::Slot& {
-    return segment_->lane(channel, before(group_.rank(), steps, n))
-        .slots[(passing.position - 1) & 1];
+    return *segment_->lane(channel, before(group_.rank(), steps, n)).slot_at(passing.position);
   };
   frame_.resize(sizeof(FrameHeader));
   for (int first = 0; first < round.count;) {
@@ -126,9 +125,8 @@ Status CallRounds::tell_locked(std::uint32_t channel) {
   const int n = group_.world_size();
   for (int step = 1; step < n; ++step) {
     const int rank = (group_.rank() + step) % n;
-    for (const std::uint64_t position : {passing.position - 1, passing.position}) {
-      if (position == 0) continue;
-      const std::vector<std::byte>& own = passing.own[position & 1];
+    for (const std::vector<std::byte>& own : passing.own) {
+      if (own.empty()) continue;
       TRIREME_RETURN_IF_ERROR(engine_.publish_to(rank, own.data(), own.size(), false));
     }
   }

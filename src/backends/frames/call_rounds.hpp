@@ -66,7 +66,7 @@ class CallRounds {
     int round = 0;               // the next one of that call
     int known = 0;               // so many ranks before this one have come to that call
     std::uint64_t told = 0;      // the last call of this rank that it has told to all
-    std::array<std::vector<std::byte>, 2> own;  // by the last bit of its position
+    std::array<std::vector<std::byte>, 2> own;  // this rank's last two calls, the last one last
   };
 
   Status advance(std::uint32_t channel);

@@ -15,14 +15,14 @@ namespace trireme::host {
 
 constexpr std::uint32_t kMagic = 0x6d726974;
 // Raised whenever the meaning of a frame changes.
-constexpr std::uint32_t kVersion = 12;
+constexpr std::uint32_t kVersion = 13;
 
 enum class FrameKind : std::uint32_t {
   hello = 1,  // a Hello: the first one between two ranks, in each direction
   data,       // bytes of a stream from number `position` on, those between messages included
   credit,     // the receiver of a stream has consumed its first `position` bytes
   failure,    // a FailureRecord: the group has failed
-  leave,      // the last one: the rank has left. If an engine carries slots: how many, by channel
+  leave,      // the last one: the rank has left. If an engine carries slots: a LastSlots
   slot,       // a Call: the rank's publication number `position` in channel `set`
   decision,   // a ConsensusMessage
   slots,      // the same of several ranks, passed on: see CallRounds
@@ -31,6 +31,7 @@ enum class FrameKind : std::uint32_t {
   cell,   // a CellCall: the rank's call number `position` in channel `set`, to a rank that needs
           // it: see slots/rooted.hpp
   steps,  // the rank has taken so many steps in channel `set`
+  passed,  // a CellCall of the root of a broadcast or scatter, passed on: see CellFrames
 };
 
 // A peer that leaves takes its ends of all connections with it; its last frames may still be on

@@ -93,7 +93,7 @@ FrameLink::~FrameLink() {
 }
 
 Status FrameLink::start() {
-  const local::Layout layout(n_, false, me_, slots_.may_send_cells());
+  const local::Layout layout(n_, false, me_, slots_.sends_cells());
   void* const base = system_table().map(-1, layout.total_bytes);
   if (base == nullptr) return Status::system(errno, "memory for the messages of the transport");
   try {
@@ -420,7 +420,7 @@ void FrameLink::build(int rank, Pass* pass) {
   if (!failed && has_unsent(rank)) return;  // the peer has no room yet, or has not greeted
   static_cast<void>(failpoint("leave", "before_goodbye"));  // its failure has no effect
   const SlotFrames::LastSlots last = slots_.last(rank);
-  const std::uint64_t bytes = slots_.carried_channels() * sizeof last[0];
+  const std::uint64_t bytes = slots_.last_bytes();
   std::memcpy(begin_frame(peer, FrameKind::leave, 0, 0, bytes), &last, bytes);
   peer.said_leave = true;
 }
@@ -526,7 +526,7 @@ void FrameLink::receive_until_over() noexcept {
       // So a rank that leaves gets rid of its calls though this one computes for long.
       const bool takes = slots_.in_rounds() || slots_.sends_cells();
       if (takes && all_joined()) slots_.fetch_all();
-      if (slots_.in_rounds() && all_joined()) slots_.pass_on();
+      if (takes && all_joined()) slots_.pass_on();
       next_look_ns = before + longest_wait_ns;
     }
     const std::uint64_t wait_ns = leavers_.empty() ? longest_wait_ns : kMillisecond;
@@ -636,6 +636,7 @@ Status FrameLink::take(int from, const std::byte* frame, std::uint64_t bytes) {
     case FrameKind::slots:
     case FrameKind::cell:
     case FrameKind::steps:
+    case FrameKind::passed:
     case FrameKind::came: break;  // only an engine brings them
     case FrameKind::decision: {
       ConsensusMessage message;
@@ -717,7 +718,7 @@ Status FrameLink::take_data(int from, const FrameHeader& header, const std::byte
 // Slots that the engine carries may arrive after this frame, though they were sent before.
 Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t bytes) {
   SlotFrames::LastSlots last{};
-  if (bytes != slots_.carried_channels() * sizeof last[0]) {
+  if (bytes != slots_.last_bytes()) {
     return corrupt_frame(me_, from, "a goodbye of a wrong length");
   }
   std::memcpy(&last, rest, bytes);

@@ -7,18 +7,13 @@
 namespace trireme::host {
 namespace {
 
-// A rank that sends cells need not tell each step, and may be far ahead of a rank to which it sends
-// little: see slots/rooted.hpp. `again`: it may have told its step to that position before.
+// `with_cells`: then other calls lie between two slots of a rank.
 Status check_position(const local::Group& group, bool with_cells, int from, int rank,
-                      const FrameHeader& header, bool again = false) {
+                      const FrameHeader& header, std::uint64_t last) {
   constexpr std::uint64_t kMostAhead = 2 * CellFrames::kMostRanks * local::kCells;
-  const local::Segment& segment = *group.segment();
   const std::uint64_t own =
-      segment.lane(header.set, group.rank()).position.load(std::memory_order_acquire);
-  const std::uint64_t last =
-      segment.lane(header.set, rank).position.load(std::memory_order_relaxed);
-  const bool is_new = header.position > last || (again && header.position == last);
-  const bool fits = with_cells ? is_new && header.position <= own + kMostAhead
+      group.segment()->lane(header.set, group.rank()).position.load(std::memory_order_acquire);
+  const bool fits = with_cells ? header.position > last && header.position <= own + kMostAhead
                                : header.position == last + 1 && last <= own;
   if (fits) return Status::success();
   const std::string whose = rank == from ? "" : " of rank " + std::to_string(rank);
@@ -28,24 +23,27 @@ Status check_position(const local::Group& group, bool with_cells, int from, int 
                            " of its own");
 }
 
+std::uint64_t last_slot(const local::Lane& lane) {
+  return std::max(lane.slots[0].stamp.load(std::memory_order_acquire),
+                  lane.slots[1].stamp.load(std::memory_order_acquire));
+}
+
 }  // namespace
 
 SlotFrames::LastSlots SlotFrames::last(int to) const {
   LastSlots last{};
   const std::uint32_t used = std::min(group_.channels_of(group_.rank()), carried_channels());
   for (std::uint32_t channel = 0; channel < used; ++channel) {
-    last[channel] =
-        cells_.has(channel)
-            ? cells_.told(channel, to)
-            : segment_->lane(channel, group_.rank()).position.load(std::memory_order_acquire);
+    last.slots[channel] = last_slot(segment_->lane(channel, group_.rank()));
+    if (cells_.has(channel)) last.cells[channel] = cells_.given(channel, to);
   }
   return last;
 }
 
 bool SlotFrames::has_all(int rank, const LastSlots& last) const {
   for (std::uint32_t channel = 0; channel < carried_channels(); ++channel) {
-    const local::Lane& lane = segment_->lane(channel, rank);
-    if (lane.position.load(std::memory_order_acquire) < last[channel]) return false;
+    if (last_slot(segment_->lane(channel, rank)) < last.slots[channel]) return false;
+    if (cells_.has(channel) && cells_.taken(channel, rank) < last.cells[channel]) return false;
   }
   return true;
 }
@@ -72,21 +70,30 @@ Status SlotFrames::send(std::uint32_t channel, bool later) {
                      : engine_->publish(channel, frame, sizeof header + more, later);
 }
 
-void SlotFrames::send_cell(std::uint32_t channel, std::uint64_t position, int to, std::uint64_t at,
-                           std::uint64_t bytes, bool later) noexcept {
+template <class Action>
+void SlotFrames::fail_unless(Action action) noexcept {
   try {
-    fail_by_engine(cells_.send(channel, position, to, at, bytes, later));
+    fail_by_engine(action());
   } catch (...) {
     fail_(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
   }
 }
 
+void SlotFrames::send_cell(std::uint32_t channel, std::uint64_t position, int to, std::uint64_t at,
+                           std::uint64_t bytes, bool later) noexcept {
+  fail_unless([&] { return cells_.send(channel, position, to, at, bytes, later); });
+}
+
+void SlotFrames::spread_cell(std::uint32_t channel, std::uint64_t position,
+                             std::uint64_t bytes) noexcept {
+  fail_unless([&] { return cells_.spread(channel, position, bytes); });
+}
+
 void SlotFrames::tell_steps(std::uint32_t channel, std::uint64_t position) noexcept {
-  try {
-    fail_by_engine(cells_.tell_steps(channel, position));
-  } catch (...) {
-    fail_(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
-  }
+  fail_unless([&]() -> Status {
+    if (in_rounds()) TRIREME_RETURN_IF_ERROR(crossed_.note_cell(channel, position));
+    return cells_.tell_steps(channel, position);
+  });
 }
 
 Status SlotFrames::check_call(int from, const Call& call) const {
@@ -117,12 +124,10 @@ Status SlotFrames::take_call(int from, int rank, const FrameHeader& header, cons
                              const std::byte* payload) {
   local::Lane& lane = segment_->lane(header.set, rank);
   // A call that its rank tells directly may also come over others.
-  if (in_rounds() && header.position != 0 &&
-      header.position <= lane.position.load(std::memory_order_relaxed)) {
-    return Status::success();
-  }
+  const std::uint64_t last = last_slot(lane);
+  if (in_rounds() && header.position != 0 && header.position <= last) return Status::success();
   TRIREME_RETURN_IF_ERROR(
-      check_position(group_, cells_.has(header.set) && sends_cells(), from, rank, header));
+      check_position(group_, cells_.has(header.set), from, rank, header, last));
   const bool tiny = (call.flags & local::kTiny) != 0;
   // The slots are used in turn, so the older one is next.
   const auto stamp = [&lane](int slot) {
@@ -135,10 +140,14 @@ Status SlotFrames::take_call(int from, int rank, const FrameHeader& header, cons
   slot.fingerprint = call.fingerprint;
   std::memcpy(tiny ? slot.tiny : slot.payload, payload, call.carried);
   slot.stamp.store(header.position, std::memory_order_release);
-  lane.position.store(header.position, std::memory_order_release);
+  // A later cell of the rank may be here before.
+  if (lane.position.load(std::memory_order_relaxed) < header.position) {
+    lane.position.store(header.position, std::memory_order_release);
+  }
   group_.bells().ring(lane.bell);
   end_hopeless(rank);
-  return Status::success();
+  const bool may_cross = in_rounds() && cells_.has(header.set);
+  return may_cross ? crossed_.note_slot(header.set, rank, header.position) : Status::success();
 }
 
 // --- slots that the engine carries -------------------------------------------------------------
@@ -148,30 +157,27 @@ void SlotFrames::start() {
   engine_->take_by([this](int from, const std::byte* frame, std::uint64_t bytes) {
     take_carried(from, frame, bytes);
   });
-  if (!rounds_.has_value()) return;
-  engine_->after_taking([this] { pass_on(); },
-                        CallRounds::longest_frame(group_.world_size(), most_bytes_));
+  if (!rounds_.has_value() && !cells_.may_send()) return;
+  const std::uint64_t of_rounds =
+      rounds_.has_value() ? CallRounds::longest_frame(group_.world_size(), most_bytes_) : 0;
+  engine_->after_taking([this] { pass_on(); }, std::max(of_rounds, kMostFrameOfSlot));
 }
 
 void SlotFrames::pass_on() noexcept {
-  if (segment_ == nullptr || !in_rounds()) return;
-  try {
-    fail_by_engine(rounds_->pass_on());
-    if (news_.has_value()) fail_by_engine(news_->pass_on());
-  } catch (...) {
-    fail_(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
-  }
+  if (segment_ == nullptr) return;
+  fail_unless([this] { return cells_.pass_on(); });
+  if (!in_rounds()) return;
+  fail_unless([this] { return rounds_->pass_on(); });
+  if (news_.has_value()) fail_unless([this] { return news_->pass_on(); });
 }
 
 void SlotFrames::tell(std::uint32_t channel, bool in_cell) noexcept {
   if (channel >= carried_channels()) return;
-  try {
-    if (in_cell) return fail_by_engine(cells_.tell_come(channel));
-    if (!in_rounds()) return;
-    fail_by_engine(news_.has_value() ? news_->tell(channel) : rounds_->tell(channel));
-  } catch (...) {
-    fail_(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
-  }
+  if (in_cell) return fail_unless([&] { return cells_.tell_come(channel); });
+  const local::Lane& own = segment_->lane(channel, group_.rank());
+  const bool in_slot = last_slot(own) == own.position.load(std::memory_order_acquire);
+  if (!in_rounds() || !in_slot) return;
+  fail_unless([&] { return news_.has_value() ? news_->tell(channel) : rounds_->tell(channel); });
 }
 
 void SlotFrames::on_silence(std::function<std::vector<std::int32_t>()> silent) {
@@ -187,11 +193,7 @@ void SlotFrames::on_silence(std::function<std::vector<std::int32_t>()> silent) {
 
 void SlotFrames::publish(std::uint32_t channel, bool later) noexcept {
   if (channel >= carried_channels()) return poke_(group_.rank());
-  try {
-    fail_by_engine(send(channel, later));
-  } catch (...) {
-    fail_(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
-  }
+  fail_unless([&] { return send(channel, later); });
 }
 
 // ABORTED is no reason: the engine was told to end, and whoever told it knows why.
@@ -237,26 +239,26 @@ Status SlotFrames::check_and_take(int from, const std::byte* frame, std::uint64_
   if (bytes >= sizeof header) std::memcpy(&header, frame, sizeof header);
   const bool passed_on = in_rounds() && header.kind == FrameKind::slots;
   const bool is_news = news_.has_value() && header.kind == FrameKind::came;
-  const bool is_cell = header.kind == FrameKind::cell || header.kind == FrameKind::steps;
+  const bool is_passed = header.kind == FrameKind::passed && cells_.spreads();
+  const bool is_cell =
+      header.kind == FrameKind::cell || header.kind == FrameKind::steps || is_passed;
   const bool may_come = header.kind == FrameKind::slot || passed_on || is_news ||
-                        (is_cell && cells_.has(header.set) && sends_cells());
+                        (is_cell && cells_.has(header.set));
   if (header.magic != kMagic || !may_come || header.set >= carried_channels() ||
       header.bytes != bytes - sizeof header) {
     return corrupt_frame(group_.rank(), from, "a frame that is no call where calls come");
   }
   // A rank's goodbye travels by itself. It may overtake calls that the rank passes on.
-  if (!in_rounds() && group_.presence().left(from)) {
+  if (!in_rounds() && !is_passed && group_.presence().left(from)) {
     return corrupt_frame(group_.rank(), from, "a call after it had left");
   }
   const std::byte* const rest = frame + sizeof header;
   if (is_cell) {
     if (segment_->member(from).joined.load(std::memory_order_acquire) == 0)
       return corrupt_frame(group_.rank(), from, "a call before a greeting");
-    const bool again =
-        header.kind == FrameKind::steps || !cells_.holds(header.set, from, header.position);
-    TRIREME_RETURN_IF_ERROR(check_position(group_, true, from, from, header, again));
-    TRIREME_RETURN_IF_ERROR(cells_.take(from, header, rest, bytes - sizeof header));
-    end_hopeless(from);
+    int rank = from;
+    TRIREME_RETURN_IF_ERROR(cells_.take(from, header, rest, bytes - sizeof header, &rank));
+    end_hopeless(rank);
     return Status::success();
   }
   if (is_news) return news_->take(from, header, rest, bytes - sizeof header);
@@ -287,7 +289,7 @@ bool SlotFrames::carries(const std::byte* frame, std::uint64_t bytes) const {
   std::memcpy(&header, frame, sizeof header);
   const bool of_calls = header.kind == FrameKind::slot || header.kind == FrameKind::slots ||
                         header.kind == FrameKind::came || header.kind == FrameKind::cell ||
-                        header.kind == FrameKind::steps;
+                        header.kind == FrameKind::steps || header.kind == FrameKind::passed;
   return of_calls && header.set < carried_channels();
 }
 
@@ -311,17 +313,14 @@ void SlotFrames::end_hopeless(int from) noexcept {
   for (std::uint32_t channel = 0; channel < used; ++channel) {
     const local::Lane& own = segment_->lane(channel, group_.rank());
     const local::Lane& theirs = segment_->lane(channel, from);
-    const std::uint64_t position = theirs.position.load(std::memory_order_acquire);
     const std::uint64_t last = own.position.load(std::memory_order_acquire);
-    if (position < last && own.slot_at(last) != nullptr && group_.presence().left(from)) {
-      return engine_->abort();
-    }
-    if (position == 0) continue;
-    const local::Slot* const mine = own.slot_at(position);
+    const local::Slot* const mine = last == 0 ? nullptr : own.slot_at(last);
     if (mine == nullptr) continue;
-    const local::Slot* const other = theirs.slot_at(position);
-    if (other == nullptr ? cells_.holds(channel, from, position)
-                         : other->print_hash != mine->print_hash) {
+    const std::uint64_t position = theirs.position.load(std::memory_order_acquire);
+    const local::Slot* const other = theirs.slot_at(last);
+    const bool misses = position < last && group_.presence().left(from);
+    if (misses || (other == nullptr ? cells_.holds(channel, from, last)
+                                    : other->print_hash != mine->print_hash)) {
       return engine_->abort();
     }
   }

@@ -17,6 +17,7 @@
 #include "backends/frames/call_news.hpp"
 #include "backends/frames/call_rounds.hpp"
 #include "backends/frames/cell_frames.hpp"
+#include "backends/frames/crossed_calls.hpp"
 #include "backends/frames/frame.hpp"
 #include "backends/slots/group.hpp"
 #include "backends/slots/segment.hpp"
@@ -26,7 +27,12 @@ namespace trireme::host {
 
 class SlotFrames final : public local::SlotRelay {
  public:
-  using LastSlots = std::array<std::uint64_t, kChannels>;  // by carried channel
+  // What a rank that leaves has sent: by carried channel the position of its last slot, and by
+  // channel of cells how many of these.
+  struct LastSlots {
+    std::array<std::uint64_t, local::kCellChannels> cells;
+    std::array<std::uint64_t, kChannels> slots;
+  };
 
   // `engine`: null without. `poke` tells the link that there is something for that rank, or, with
   // this rank itself, for all.
@@ -40,7 +46,8 @@ class SlotFrames final : public local::SlotRelay {
         cells_(group, engine,
                carries_ && engine->can_rest() && engine->publishes_to_one() &&
                    !engine->has_few_connections() && group.world_size() > 1 &&
-                   group.world_size() <= CellFrames::kMostRanks) {
+                   group.world_size() <= CellFrames::kMostRanks),
+        crossed_(group) {
     if (!carries_ || !engine->can_rest()) return;
     const int n = group.world_size();
     always_in_rounds_ = engine->publishes_to_one() &&
@@ -53,6 +60,7 @@ class SlotFrames final : public local::SlotRelay {
   void use(local::Segment& segment) {
     segment_ = &segment;
     cells_.use(segment);
+    crossed_.use(segment);
     if (rounds_.has_value()) rounds_->use(segment);
     if (news_.has_value()) news_->use(segment);
   }
@@ -74,9 +82,10 @@ class SlotFrames final : public local::SlotRelay {
   // The ranks that give no sign of life: `silent` tells the near ones, the others tell the rest.
   // Set it before the ranks have met.
   void on_silence(std::function<std::vector<std::int32_t>()> silent);
-  bool sends_cells() const noexcept override { return cells_.may_send() && !in_rounds(); }
-  // Whether sends_cells() may become true: then the segment has cells.
-  bool may_send_cells() const noexcept { return cells_.may_send(); }
+  bool sends_cells() const noexcept override { return cells_.may_send(); }
+  bool spreads_cells() const noexcept override { return cells_.spreads(); }
+  void spread_cell(std::uint32_t channel, std::uint64_t position,
+                   std::uint64_t bytes) noexcept override;
   void send_cell(std::uint32_t channel, std::uint64_t position, int to, std::uint64_t at,
                  std::uint64_t bytes, bool later) noexcept override;
   void tell_steps(std::uint32_t channel, std::uint64_t position) noexcept override;
@@ -84,7 +93,7 @@ class SlotFrames final : public local::SlotRelay {
   void pass_on() noexcept;
   // Whether calls come over other ranks: then those of a rank that has left may be late. Call it
   // when the ranks have met.
-  bool in_rounds() const noexcept {
+  bool in_rounds() const noexcept override {
     return rounds_.has_value() && (always_in_rounds_ || engine_->is_on_one_host());
   }
   // Whether all calls of a rank are here that it had sent to this one at its end.
@@ -97,8 +106,11 @@ class SlotFrames final : public local::SlotRelay {
   std::uint32_t carried_channels() const { return carries_ ? engine_->channels() : 0; }
   // Most bytes that a rank contributes to a collective that travels with the slots.
   std::uint64_t most_bytes() const { return most_bytes_; }
-  // By carried channel: the last position of this rank that it has sent to that one.
-  LastSlots last(int to) const;
+  LastSlots last(int to) const;  // of this rank, to that one
+  // Of a LastSlots as it travels.
+  std::uint64_t last_bytes() const {
+    return carries_ ? offsetof(LastSlots, slots) + carried_channels() * sizeof(std::uint64_t) : 0;
+  }
 
   // Writes the bytes after the header of a frame. bytes_of() is their number.
   static std::size_t bytes_of(const local::Slot& slot) { return sizeof(Call) + slot.carried; }
@@ -123,6 +135,8 @@ class SlotFrames final : public local::SlotRelay {
   }
 
   Status send(std::uint32_t channel, bool later);
+  template <class Action>
+  void fail_unless(Action action) noexcept;
   void fail_by_engine(const Status& status) noexcept;
   Status check_and_take(int from, const std::byte* frame, std::uint64_t bytes);
   Status check_call(int from, const Call& call) const;
@@ -137,13 +151,15 @@ class SlotFrames final : public local::SlotRelay {
   const std::function<void(const Status&)> fail_;
   const bool carries_;
   CellFrames cells_;
+  CrossedCalls crossed_;
   std::uint64_t most_bytes_ = kCarriedBytes;
   bool always_in_rounds_ = false;
   std::optional<CallRounds> rounds_;  // empty: each call goes to all ranks at once
   std::optional<CallNews> news_;      // empty: a rank that waits for long tells all others
   local::Segment* segment_ = nullptr;
   std::mutex mutex_;
-  Status bad_frame_ = Status::success();    // the first carried frame that makes no sense
+  // The first carried frame that makes no sense, or that shows a disagreement.
+  Status bad_frame_ = Status::success();
   std::atomic<bool> has_bad_frame_{false};  // and its failure is not told yet
 };
 

@@ -30,7 +30,7 @@ class LongBroadcast {
   Status finish();
 
  private:
-  static constexpr std::size_t kMostBelow = 3;  // of 8 ranks
+  static constexpr std::size_t kMostBelow = 4;  // of kMostLinkedRanks
 
   Wire::Transfer& prepare(Wire::Transfer& transfer, int peer) const;
   bool is_from_above(const Wire::Transfer& transfer) const { return &transfer == &from_above_; }

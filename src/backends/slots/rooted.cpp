@@ -186,6 +186,11 @@ void Rooted::send(const PlainOperation& op, State& state, std::uint64_t position
   const std::uint64_t bytes = is_long ? 0 : payload_count(op, n) * dtype_size(op.dtype);
   const std::uint64_t block =
       op.kind == OperationKind::scatter ? bytes / static_cast<std::uint64_t>(n) : bytes;
+  if (!is_long && from_root && state.awaits == Awaits::nobody && link()->spreads_cells()) {
+    link()->spread_cell(op.channel, position, block);
+    state.sent[position % kCells].fill(position);
+    return link()->tell_steps(op.channel, position);
+  }
   // The cells may leave with the bytes behind them. Where failpoints are armed they leave at once:
   // a rank that dies after "after_publish" has called.
   const bool later = is_long && !detail::failpoints_armed.load(std::memory_order_relaxed);

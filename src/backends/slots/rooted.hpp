@@ -77,7 +77,6 @@ class Rooted {
   enum class Awaits { nobody, one, all };
   // Ranks by bits: bit r is rank r. Only few ranks send cells over a link.
   using RankBits = std::uint64_t;
-  static constexpr int kMostLinked = 8;
   // A call before it is published.
   struct Planned {
     ComparedWords print;
@@ -94,7 +93,7 @@ class Rooted {
     bool is_long = false;
     // Where a link carries cells: the position of the last one that went to a rank, by its place
     // and that rank.
-    std::array<std::array<std::uint64_t, kMostLinked>, kCells> sent{};
+    std::array<std::array<std::uint64_t, kMostLinkedRanks>, kCells> sent{};
   };
 
   // The link that carries cells, or null: peers read them in the segment.

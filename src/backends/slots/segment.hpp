@@ -70,6 +70,8 @@ constexpr std::uint32_t kCellChannels = kModelChannel;
 constexpr std::uint64_t kCellBytes = 176;  // payload that fits into a cell
 // The same where a link carries cells: then a longer payload lies behind the cell.
 constexpr std::uint64_t kLinkedCellBytes = kInlineBytes;
+// A link carries cells among so many ranks at most.
+constexpr int kMostLinkedRanks = 16;
 
 // One small collective with a root, as one rank called it: see rooted.hpp. Peers read the stamp,
 // the hash and the payload. They read the fingerprint only if they disagree.
