@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "backends/slots/broadcast_tree.hpp"
 #include "backends/slots/prints.hpp"
 #include "backends/slots/rooted.hpp"
+#include "backends/slots/spread_tree.hpp"
 
 namespace trireme::host {
 namespace {
@@ -91,7 +91,7 @@ Status CellFrames::spread(std::uint32_t channel, std::uint64_t position, std::ui
     between(channel, rank).told.store(position, std::memory_order_release);
     between(channel, rank).given.fetch_add(1, std::memory_order_acq_rel);
   }
-  const local::BroadcastTree tree(me, group_.world_size());
+  const local::SpreadTree tree(me, group_.world_size());
   Status sent = Status::success();
   tree.below(me, [&](int child) {
     if (!sent.ok()) return;
@@ -250,7 +250,7 @@ Status CellFrames::take_passed(int from, const FrameHeader& header, const CellCa
   if (!fits || root < 0 || root >= n || root == me || call.at != 0 || call.to_all != 0) {
     return nonsense();
   }
-  const local::BroadcastTree tree(root, n);
+  const local::SpreadTree tree(root, n);
   const auto blocks = static_cast<std::uint64_t>(scatters ? tree.size_at(me) : 1);
   const std::uint64_t block = call.bytes / blocks;
   const std::uint64_t at = scatters ? block * static_cast<std::uint64_t>(me) : 0;

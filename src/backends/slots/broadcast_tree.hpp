@@ -28,13 +28,6 @@ class BroadcastTree {
     while (ranks.back() != root_) ranks.push_back(above(ranks.back()));
     return ranks;
   }
-  // Ranks at that one and below it: their places follow each other, its own first.
-  int size_at(int rank) const {
-    const int place = place_of(rank);
-    return place == 0 ? n_ : std::min(place & -place, n_ - place);
-  }
-  int place_of(int rank) const { return (rank - root_ + n_) % n_; }
-  int rank_at(int place) const { return (place + root_) % n_; }
   // Calls use(child) for each rank below, the one with the most ranks below it first.
   template <class Use>
   void below(int rank, Use use) const {
@@ -48,6 +41,9 @@ class BroadcastTree {
   }
 
  private:
+  int place_of(int rank) const { return (rank - root_ + n_) % n_; }
+  int rank_at(int place) const { return (place + root_) % n_; }
+
   const int root_;
   const int n_;
 };

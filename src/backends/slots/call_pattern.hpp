@@ -7,18 +7,24 @@
 
 namespace trireme::local {
 
-// Programs repeat their calls, so the two calls before one mostly tell which it is. Ranks that have
-// made the same calls have the same pattern, and so expect the same call.
+// Programs repeat their calls, so the two calls before one mostly tell which it is. A call that comes
+// between them once is forgotten. Two calls that never stood before another one announce the call
+// that was announced last: the one that a loop repeats. Ranks that have made the same calls have the
+// same pattern, and so expect the same call, and no other one.
 class CallPattern {
  public:
-  // Whether the two calls before announce this one: it followed them the last time. `call`: a hash
-  // of all that ranks compare.
-  bool announces(std::uint64_t call) const noexcept { return next_[place()] == call && call != 0; }
+  // Whether the calls before announce this one. `call`: a hash of all that ranks compare.
+  bool announces(std::uint64_t call) const noexcept { return next() == call && call != 0; }
   // Notes a call. Returns what announces() said of it.
   bool expects(std::uint64_t call) noexcept {
-    std::uint64_t& next = next_[place()];
-    const bool expected = next == call && call != 0;
-    next = call;
+    const bool expected = announces(call);
+    Follower& follower = followers_[place()];
+    if (follower.call == call || follower.call == 0 || follower.missed) {
+      follower = {call, false};
+    } else {
+      follower.missed = true;
+    }
+    if (expected) steady_ = call;
     before_ = last_;
     last_ = call;
     return expected;
@@ -27,6 +33,15 @@ class CallPattern {
  private:
   static constexpr int kShift = 59;  // 32 places
 
+  struct Follower {
+    std::uint64_t call;  // 0: none yet
+    bool missed;         // another one came the last time
+  };
+
+  std::uint64_t next() const noexcept {
+    const std::uint64_t call = followers_[place()].call;
+    return call != 0 ? call : steady_;
+  }
   std::size_t place() const noexcept {
     return static_cast<std::size_t>(((std::rotl(before_, 23) ^ last_) * 0x9e3779b97f4a7c15u) >>
                                     kShift);
@@ -34,7 +49,8 @@ class CallPattern {
 
   std::uint64_t before_ = 0;
   std::uint64_t last_ = 0;
-  std::uint64_t next_[1u << (64 - kShift)] = {};  // by the two calls before
+  std::uint64_t steady_ = 0;                       // the last one that was announced
+  Follower followers_[1u << (64 - kShift)] = {};  // by the two calls before
 };
 
 }  // namespace trireme::local

@@ -48,11 +48,11 @@ class SlotRelay {
   // Never waits: the relay keeps a copy. `later`: as in publish().
   virtual void send_cell(std::uint32_t channel, std::uint64_t position, int to, std::uint64_t at,
                          std::uint64_t bytes, bool later) noexcept = 0;
-  // Whether the root of an announced call sends its cell to few ranks, which pass it on: see
+  // Whether the root of an announced call sends its cell to one rank, which passes it on: see
   // spread_cell(). The same on all ranks, once they have met.
   virtual bool spreads_cells() const noexcept = 0;
   // Sends this rank's cell, that of a broadcast or scatter, to all other ranks along a
-  // BroadcastTree. Each gets `bytes` of its payload: its own ones of a scatter. A rank passes it on
+  // SpreadTree. Each gets `bytes` of its payload: its own ones of a scatter. A rank passes it on
   // when it takes it. Never waits.
   virtual void spread_cell(std::uint32_t channel, std::uint64_t position,
                            std::uint64_t bytes) noexcept = 0;

@@ -1,0 +1,47 @@
+// SpreadTree: the tree along which the cell of a root goes to all other ranks. The root sends it to
+// one rank alone, which is the root of a binomial tree of the others. For 2^k ranks that is as deep
+// as a binomial tree of all. A root that makes call after call has least to send so: ranks below it
+// pass on together what has come together.
+#pragma once
+
+#include <algorithm>
+
+namespace trireme::local {
+
+class SpreadTree {
+ public:
+  SpreadTree(int root, int world_size) : root_(root), n_(world_size) {}
+
+  // Places count from the root.
+  int place_of(int rank) const { return (rank - root_ + n_) % n_; }
+  int rank_at(int place) const { return (place + root_) % n_; }
+  // The rank above: not of the root.
+  int above(int rank) const {
+    const int number = place_of(rank) - 1;  // in the binomial tree
+    return number == 0 ? root_ : rank_at((number & (number - 1)) + 1);
+  }
+  // How many ranks a rank and those below it are: their places follow each other, its own first.
+  // Not of the root.
+  int size_at(int rank) const {
+    const int number = place_of(rank) - 1;
+    return number == 0 ? n_ - 1 : std::min(number & -number, n_ - 1 - number);
+  }
+  // Calls use(child) for each rank below, the one with the most ranks below it first.
+  template <class Use>
+  void below(int rank, Use use) const {
+    const int number = place_of(rank) - 1;
+    if (number < 0) return use(rank_at(1));
+    const int lowest = number & -number;
+    int bit = 1;
+    while (bit < n_ - 1) bit *= 2;
+    for (bit /= 2; bit > 0; bit /= 2) {
+      if ((number == 0 || bit < lowest) && number + bit < n_ - 1) use(rank_at(number + bit + 1));
+    }
+  }
+
+ private:
+  const int root_;
+  const int n_;
+};
+
+}  // namespace trireme::local
