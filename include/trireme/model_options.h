@@ -93,6 +93,24 @@
  * - Each part counts once in a norm. The flat vectors, ranges and saved state are those of the
  *   rank's part. The caller's rule sees the numbers of elements in the part.
  *
+ * Tied parameters: on a mesh, a parameter may be TRIREME_PLACEMENT_TIED along "pipeline". Ranks
+ * whose stages use it register it by one name; the other ranks along the axis do not have it. Each
+ * of its ranks holds a copy with its own optimizer state.
+ * - A trainer with a pipeline adds up the gradients of all its uses: for each leaf in the order of
+ *   layers, as one process adds the names of a tied parameter. Without leaves each rank adds its
+ *   micro-batches first.
+ * - All copies get the same gradient and the same update, so they keep equal bits.
+ * - Further uses on a rank are aliases (`tied_to`) there. One rank may have all uses.
+ * - trireme_model_seal() compares the parameter along the axis: type, shape, placements and group,
+ *   and the options that shared parameters compare. A difference is a MISMATCH. A parameter that no
+ *   other rank holds and that has no alias is INVALID_ARGUMENT: its name is wrong somewhere.
+ * - The first step of a trainer, trireme_model_check_replicas() and check_every compare the copies.
+ * - Its unit is gathered and reduced alone. Give it a unit of its own: other gradients of that unit
+ *   wait until the end of the step with it, and none of them may be SHARED.
+ * - It may be SPLIT or WHOLE along "tensor", and not SHARED.
+ * - It does not go with TRIREME_MODEL_FLAG_UNEVEN, TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD, or a
+ *   backward pass that no trainer with a pipeline makes: the caller adds up the gradients then.
+ *
  * Whole gradients: ranks that hold a parameter TRIREME_PLACEMENT_WHOLE hand in the same gradient,
  * bit for bit. The first three steps of an optimizer compare it along the axis, and so does each
  * step of check_every. A difference is a MISMATCH that names the parameter and the ranks, such as
@@ -453,7 +471,13 @@ enum {
      * Every rank along the axis holds a part of one dimension of the parameter. Stochastic rounding
      * takes the numbers of elements in the whole. See "Split parameters" at the top of this file.
      */
-    TRIREME_PLACEMENT_SPLIT = 3
+    TRIREME_PLACEMENT_SPLIT = 3,
+    /**
+     * Along "pipeline": the stages of some ranks share the parameter, such as an embedding and the
+     * head of a language model. Each of these ranks registers it, by the same name. See "Tied
+     * parameters" at the top of this file. A norm counts the parameter once.
+     */
+    TRIREME_PLACEMENT_TIED = 4
 };
 
 /**
@@ -465,7 +489,7 @@ enum {
 typedef struct trireme_parameter_placement {
     /** sizeof this struct as the caller knows it; the same in all of a list. */
     uint32_t struct_size;
-    /** TRIREME_PLACEMENT_WHOLE, TRIREME_PLACEMENT_SHARED or TRIREME_PLACEMENT_SPLIT. Required. */
+    /** A TRIREME_PLACEMENT_*. Required. */
     trireme_placement kind;
     /** Name of the axis, such as "tensor". Required. */
     const char *axis;

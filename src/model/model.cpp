@@ -182,7 +182,9 @@ Status Model::seal() {
 Status Model::seal_on_mesh() {
   Status own = take_channels(number_, &link_);
   if (own.ok()) {
-    own = agree(link_, "seal", {mesh_fact(axes_.mesh())}, check_parameters(registry_));
+    Status ready = check_parameters(registry_);
+    if (ready.ok()) ready = check_tied_units(registry_);
+    own = agree(link_, "seal", {mesh_fact(axes_.mesh())}, ready);
     // Peers whose model is on no mesh do not come along its axes, nor do all ranks then meet.
     if (own.code() == TRIREME_ERROR_MISMATCH) axes_.fail_all_ranks(own);
   }
@@ -190,6 +192,7 @@ Status Model::seal_on_mesh() {
   ModelAxes::Sums sums;
   if (own.ok()) sums = {&reducer_->sums(), storage_->allocated};
   failed_ = axes_.agree_on_seal(link_, registry_, describe_sums(options_), sums, own);
+  if (failed_.ok()) count_holders(axes_.tied(), &registry_);
   return Status(failed_);
 }
 

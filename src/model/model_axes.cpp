@@ -25,7 +25,9 @@ bool is_copied_on(const Parameter& parameter, const std::string& axis) {
 bool is_compared(const Parameter& parameter, std::uint64_t number) {
   return parameter.target == number &&
          std::any_of(parameter.placements.begin(), parameter.placements.end(),
-                     [](const sharding::AxisPlacement& each) { return each.is_copied(); });
+                     [](const sharding::AxisPlacement& each) {
+                       return each.is_copied() || each.is_tied();
+                     });
 }
 
 Status prefixed(const std::string& prefix, const Status& failure) {
@@ -159,6 +161,9 @@ Status ModelAxes::agree_on_seal(const Link& model, const sharding::Registry& reg
     if (has_one_gradient_on(registry, line.axis)) all.insert(all.end(), facts.begin(), facts.end());
     if (status.ok()) status = agree(*line.link, "seal", all, own);
     if (status.ok()) status = check_placed(*line.link, line.axis, registry);
+    if (status.ok() && line.axis == kTiedAxis) {
+      status = find_tied(*line.link, registry, facts, &tied_);
+    }
     if (status.ok()) status = open_group(line, registry, sums);
     if (own.ok()) own = along_axis(line.axis, status);
   }
@@ -224,8 +229,8 @@ Status ModelAxes::open_group(Line& line, const sharding::Registry& registry, con
     const Parameter& parameter = registry.parameters()[i];
     // A rank without an element of a split parameter comes, too: others hold some.
     const sharding::AxisPlacement* const placement = placement_on(parameter, line.axis);
-    placed |= placement != nullptr && parameter.target == i && !parameter.frozen &&
-              (placement->is_split() || parameter.elements > 0);
+    placed |= placement != nullptr && !placement->is_tied() && parameter.target == i &&
+              !parameter.frozen && (placement->is_split() || parameter.elements > 0);
   }
   if (!placed) return Status::success();
   const Link& link = *line.link;
@@ -273,6 +278,7 @@ Status ModelAxes::compare_whole(const Link& model, const sharding::Registry& reg
                                 const Status& own) const {
   Compared compared;
   compared.call = "check_replicas";
+  compared.tied = true;
   compared.is_on = [](const Parameter& parameter, std::uint64_t number, const std::string& axis) {
     return is_compared(parameter, number) && is_copied_on(parameter, axis);
   };
@@ -280,10 +286,20 @@ Status ModelAxes::compare_whole(const Link& model, const sharding::Registry& reg
   return compare(model, registry, compared, own);
 }
 
+Status ModelAxes::compare_tied(const Link& model, const sharding::Registry& registry,
+                               const sharding::Layout& layout, const ReadParameters& read) const {
+  Compared compared;
+  compared.call = "the first step of a trainer";
+  compared.tied = true;
+  compared.is_on = [](const Parameter&, std::uint64_t, const std::string&) { return false; };
+  compared.sums = [&](std::uint64_t* sums) { return own_sums(registry, layout, read, sums); };
+  return compare(model, registry, compared, Status::success());
+}
+
 Status ModelAxes::compare(const Link& model, const sharding::Registry& registry,
                           const Compared& compared, const Status& own) const {
   const std::uint64_t count = registry.parameters().size();
-  bool any_on = false;
+  bool any_on = compared.tied && !tied_.empty();
   for (std::uint64_t i = 0; i < count; ++i) {
     for (const sharding::AxisPlacement& placement : registry.parameters()[i].placements) {
       any_on |= compared.is_on(registry.parameters()[i], i, placement.axis);
@@ -296,6 +312,10 @@ Status ModelAxes::compare(const Link& model, const sharding::Registry& registry,
   Status found = Status(summed);
   for (const Line& line : lines_) {
     Status status = compare_along(line, registry, compared, sums, summed);
+    if (status.ok() && compared.tied && line.axis == kTiedAxis) {
+      status = along_axis(line.axis,
+                          strategies::compare_tied(*line.link, compared.call, tied_, sums, summed));
+    }
     if (found.ok()) found = std::move(status);
   }
   return found;

@@ -15,6 +15,7 @@
 #include "exchange/storage.hpp"
 #include "model/gradients/axis_sums.hpp"
 #include "model/replicas.hpp"
+#include "model/tied_parameters.hpp"
 #include "platform/status.hpp"
 #include "sharding/layout.hpp"
 #include "sharding/placement.hpp"
@@ -32,6 +33,7 @@ class ModelAxes {
     const char* call = "";   // of the user
     const char* what = "";   // of a parameter, for messages
     bool own_group = false;  // in the models' own group, which fails with one of them
+    bool tied = false;       // also the parameters that stages share
     // Whether the parameter of that number is compared on the axis.
     bool (*is_on)(const sharding::Parameter& parameter, std::uint64_t number,
                   const std::string& axis) = nullptr;
@@ -76,6 +78,13 @@ class ModelAxes {
   Status run_along(const std::string& axis, Operation&& operation) const;
   // Whether none of them has failed.
   bool are_well() const;
+
+  // The parameters that stages of several ranks share, once the model is sealed. All ranks along
+  // the axis know the same ones.
+  const std::vector<TiedParameter>& tied() const { return tied_; }
+  // Collective along the axis of tied(), if there are any: compares their copies.
+  Status compare_tied(const Link& model, const sharding::Registry& registry,
+                      const sharding::Layout& layout, const ReadParameters& read) const;
 
   // Whether this model and those of other ranks were sealed together. They may have failed since.
   bool sealed() const { return sealed_; }
@@ -142,6 +151,7 @@ class ModelAxes {
   Ranks all_;
   std::vector<std::shared_ptr<Communicator>> own_groups_;
   std::string names_;
+  std::vector<TiedParameter> tied_;
   bool sealed_ = false;
 };
 

@@ -250,11 +250,13 @@ std::vector<sharding::Fact> describe_sums(const ModelOptions& options) {
 
 Status check_shared(const ModelOptions& options,
                     const std::vector<sharding::AxisPlacement>& placements) {
-  const bool shared = std::any_of(placements.begin(), placements.end(), [](const auto& each) {
-    return each.kind == TRIREME_PLACEMENT_SHARED;
+  const auto summed = std::find_if(placements.begin(), placements.end(), [](const auto& each) {
+    return each.kind == TRIREME_PLACEMENT_SHARED || each.is_tied();
   });
-  if (!shared) return Status::success();
-  const std::string what = "TRIREME_PLACEMENT_SHARED in a model with ";
+  if (summed == placements.end()) return Status::success();
+  const std::string what =
+      std::string(summed->is_tied() ? "TRIREME_PLACEMENT_TIED" : "TRIREME_PLACEMENT_SHARED") +
+      " in a model with ";
   if ((options.flags & TRIREME_MODEL_FLAG_UNEVEN) != 0) {
     return unsupported(what +
                        "TRIREME_MODEL_FLAG_UNEVEN: models along an axis make every pass together");

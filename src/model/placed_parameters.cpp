@@ -24,7 +24,10 @@ std::vector<std::uint64_t> placed_on_axis(const sharding::Registry& registry,
   std::vector<std::uint64_t> numbers;
   for (std::uint64_t i = 0; i < registry.parameters().size(); ++i) {
     const Parameter& parameter = registry.parameters()[i];
-    if (parameter.target == i && placement_on(parameter, axis) != nullptr) numbers.push_back(i);
+    const AxisPlacement* const placement = placement_on(parameter, axis);
+    // Not all ranks hold a tied one, see tied_parameters.hpp.
+    if (parameter.target == i && placement != nullptr && !placement->is_tied())
+      numbers.push_back(i);
   }
   std::stable_partition(numbers.begin(), numbers.end(), [&](std::uint64_t number) {
     return !placement_on(registry.parameters()[number], axis)->is_split();

@@ -147,6 +147,8 @@ constexpr const char* kTraining[] = {
     "pipeline.before_input",
     "pipeline.before_weights",
     "pipeline.before_backward",
+    "pipeline.before_tied",
+    "pipeline.before_ties",
     "pipeline.before_send",
     "pipeline.before_receive",
     "pipeline.before_keys",

@@ -1,6 +1,7 @@
 #include "sharding/layout.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "platform/names.hpp"
 
@@ -60,16 +61,30 @@ Range cut(const Group& group, const Range& range, std::uint32_t parts, std::uint
   return {first, end - first};
 }
 
+// Whether stages of other ranks may share a parameter of the unit. Its gradients come later than
+// others.
+bool is_tied_unit(const Registry& registry, std::uint64_t unit) {
+  const std::vector<std::uint64_t>& numbers = registry.units()[unit].parameters;
+  return std::any_of(numbers.begin(), numbers.end(), [&](std::uint64_t number) {
+    const AxisPlacement* const placement = tied_placement(registry.parameters()[number]);
+    return placement != nullptr && placement->ranks > 1;
+  });
+}
+
 // Joins neighbours of one type while the group is small. Units that stay whole are joined only with
-// each other.
+// each other, and tied ones with none.
 void join_units(const Registry& registry, Layout* layout) {
   const Spread& spread = layout->spread;
+  bool after_tied = false;
   for (std::size_t i = 0; i < registry.units().size(); ++i) {
     const Unit& unit = registry.units()[i];
     const std::uint64_t bytes = unit.elements * dtype_size(unit.dtype);
     const bool whole = spread.whole_parameters() || bytes < spread.persistent_unit_bytes;
     const std::uint32_t shard_ranks = whole && !spread.shared ? 1 : spread.shard_ranks;
-    if (layout->groups.empty() || layout->groups.back().bytes >= spread.minimum_unit_bytes ||
+    const bool tied = is_tied_unit(registry, i);
+    const bool alone = std::exchange(after_tied, tied) || tied;
+    if (layout->groups.empty() || alone ||
+        layout->groups.back().bytes >= spread.minimum_unit_bytes ||
         layout->groups.back().dtype != unit.dtype || layout->groups.back().stays_whole != whole) {
       layout->groups.emplace_back();
       layout->groups.back().dtype = unit.dtype;
@@ -126,7 +141,8 @@ void place_groups(Layout* layout) {
       });
 }
 
-// In the reverse order of registration, as backward produces gradients.
+// In the reverse order of registration, as backward produces gradients. A tied unit has a bucket of
+// its own.
 void group_buckets(const Registry& registry, Layout* layout) {
   const Spread& spread = layout->spread;
   bool open = false;
@@ -135,7 +151,8 @@ void group_buckets(const Registry& registry, Layout* layout) {
     const std::uint64_t elements = trainable_elements(registry, group);
     if (elements == 0) continue;
     const trireme_dtype dtype = gradient_dtype(group.dtype);
-    if (!open || layout->buckets.back().dtype != dtype) {
+    const bool tied = is_tied_unit(registry, group.units.front());
+    if (!open || tied || layout->buckets.back().dtype != dtype) {
       layout->buckets.emplace_back();
       layout->buckets.back().dtype = dtype;
     }
@@ -144,7 +161,7 @@ void group_buckets(const Registry& registry, Layout* layout) {
     bucket.groups.push_back(i);
     bucket.elements += elements;
     const std::uint64_t limit = group.bucket == 0 ? spread.first_bucket_bytes : spread.bucket_bytes;
-    open = bucket.elements * dtype_size(bucket.dtype) < limit;
+    open = !tied && bucket.elements * dtype_size(bucket.dtype) < limit;
   }
 }
 

@@ -203,7 +203,7 @@ Status Placement::check_placement(const AxisPlacement& given, const std::string&
     return invalid_argument(what + of +
                             ", but its model was created on a communicator, which has no axes");
   }
-  if (!given.is_copied() && !given.is_split()) {
+  if (!given.is_copied() && !given.is_split() && !given.is_tied()) {
     return invalid_argument(what + ".kind " + std::to_string(given.kind) + of +
                             " is no TRIREME_PLACEMENT_*");
   }
@@ -214,6 +214,10 @@ Status Placement::check_placement(const AxisPlacement& given, const std::string&
   if (given.axis == kData || given.axis == kShard || is_spread_axis(given.axis)) {
     return invalid_argument(what + ".axis \"" + given.axis + "\"" + of +
                             " is an axis on which options.strategy places parameters");
+  }
+  if (given.is_tied() && given.axis != "pipeline") {
+    return invalid_argument(what + of + " is TRIREME_PLACEMENT_TIED along \"" + given.axis +
+                            "\", but only stages along \"pipeline\" share parameters");
   }
   return Status::success();
 }
@@ -293,9 +297,12 @@ Status Placement::place(trireme_parameter_options* options,
             });
   if (!on_mesh() || (options->tied_to != nullptr && placements->empty())) return Status::success();
   std::uint32_t models = 1, summed = 0;
+  bool tied = false;
   std::string where;
   for (const AxisPlacement& placement : *placements) {
-    if (placement.is_split()) continue;
+    tied = tied || (placement.is_tied() && placement.ranks > 1);
+    // The ranks that hold a tied one are known when the model is sealed.
+    if (placement.is_split() || placement.is_tied()) continue;
     const bool whole = placement.kind == TRIREME_PLACEMENT_WHOLE;
     if (!whole && placement.ranks > 1) ++summed;
     models *= placement.ranks;
@@ -306,6 +313,11 @@ Status Placement::place(trireme_parameter_options* options,
   if (summed > 1) {
     return unsupported("parameter " + shown +
                        " is shared on two axes of several ranks; a gradient is summed along one");
+  }
+  if (tied && summed > 0) {
+    return unsupported("parameter " + shown +
+                       " is shared on an axis and tied along another; a gradient is summed along "
+                       "one");
   }
   if (options->replicas > 0 && options->replicas != models) {
     if (where.empty()) where = "options.placements tell no axis on which it is whole";

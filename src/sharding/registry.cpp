@@ -113,7 +113,9 @@ std::string parameter_text(const Parameter& parameter) {
     if (placement.is_split()) {
       text += split_text(placement);
     } else {
-      text += placement.kind == TRIREME_PLACEMENT_WHOLE ? "whole on " : "shared on ";
+      text += placement.is_tied()                         ? "tied on "
+              : placement.kind == TRIREME_PLACEMENT_WHOLE ? "whole on "
+                                                          : "shared on ";
       text += quoted(placement.axis);
     }
   }
@@ -128,6 +130,24 @@ const AxisPlacement* placement_on(const Parameter& parameter, const std::string&
   const auto found = std::find_if(all.begin(), all.end(),
                                   [&](const AxisPlacement& each) { return each.axis == axis; });
   return found == all.end() ? nullptr : &*found;
+}
+
+const AxisPlacement* tied_placement(const Parameter& parameter) {
+  const std::vector<AxisPlacement>& all = parameter.placements;
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [](const AxisPlacement& each) { return each.is_tied(); });
+  return found == all.end() ? nullptr : &*found;
+}
+
+void Registry::set_holders(std::uint64_t target, std::uint32_t ranks) {
+  for (Parameter& parameter : parameters_) {
+    if (parameter.target != target) continue;
+    for (AxisPlacement& placement : parameter.placements) {
+      if (!placement.is_tied()) continue;
+      placement.ranks = ranks;
+      parameter.replicas *= ranks;
+    }
+  }
 }
 
 Status Registry::add(const trireme_parameter_options& options, std::uint64_t* out_parameter,

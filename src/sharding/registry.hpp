@@ -17,7 +17,7 @@ namespace trireme::sharding {
 struct AxisPlacement {
   std::string axis;
   trireme_placement kind = 0;
-  std::uint32_t ranks = 1;  // along the axis
+  std::uint32_t ranks = 1;  // along the axis; TIED: those that hold the parameter, once sealed
   // SPLIT: the dimension that is cut, and its extent in the whole parameter. The stretches are the
   // indices that this rank holds, in the order in which they lie here.
   std::uint32_t dimension = 0;
@@ -29,6 +29,8 @@ struct AxisPlacement {
     return kind == TRIREME_PLACEMENT_WHOLE || kind == TRIREME_PLACEMENT_SHARED;
   }
   bool is_split() const { return kind == TRIREME_PLACEMENT_SPLIT; }
+  // Whether the stages of some ranks along the axis share the parameter.
+  bool is_tied() const { return kind == TRIREME_PLACEMENT_TIED; }
   bool operator==(const AxisPlacement&) const = default;
 };
 
@@ -56,6 +58,8 @@ std::string split_text(const AxisPlacement& placement);
 
 // Null: the parameter has none on that axis.
 const AxisPlacement* placement_on(const Parameter& parameter, const std::string& axis);
+// Null: no stage of another rank may share it.
+const AxisPlacement* tied_placement(const Parameter& parameter);
 
 // Whether an optimizer updates the parameter of that number.
 inline bool is_trained(const Parameter& parameter, std::uint64_t number) {
@@ -91,6 +95,9 @@ class Registry {
   trireme_dtype common_dtype() const;
 
   std::vector<Fact> facts() const;  // one a parameter, plain printable text
+
+  // So many ranks hold a tied target. It counts for its aliases, too.
+  void set_holders(std::uint64_t target, std::uint32_t ranks);
 
  private:
   std::vector<Parameter> parameters_;

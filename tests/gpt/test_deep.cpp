@@ -503,12 +503,15 @@ class Rank {
       const std::vector<Parameter> parameters = deep::parameters_of(slot.number);
       for (std::size_t place = 0; place < parameters.size(); ++place) {
         const Parameter& parameter = parameters[place];
-        const bool is_alias = of(kTied) != 0 && deep::is_head_weight(slot.number, place);
-        add_parameter(parameter, is_alias);
+        const bool is_tied = of(kTied) != 0 && parameter.rows == wide::kWords;
+        const bool is_second = is_tied && deep::is_head_weight(slot.number, place);
+        const bool is_alias = is_second && slots_.front().number == 0;
+        add_parameter(parameter, is_alias, is_tied);
         if (is_alias) continue;
+        const std::uint64_t first = is_second ? 0 : deep::first_of(slot.number, place);
         for (const std::uint64_t number :
              deep::numbers_of(tensor_.get(), info_.tensor_rank, parameter)) {
-          numbers_.push_back(deep::first_of(slot.number, place) + number);
+          numbers_.push_back(first + number);
           values.push_back(T(whole[numbers_.back()]));
         }
       }
@@ -518,12 +521,15 @@ class Rank {
         trireme_model_broadcast_parameters(model, values.data(), values.size(), wide::kType<T>, 0));
   }
 
-  void add_parameter(const Parameter& parameter, bool is_alias) {
+  // The ranks that have the embedding or the head hold the tied weight by one name.
+  void add_parameter(const Parameter& parameter, bool is_alias, bool is_tied) {
     const auto stretches = deep::stretches_of(tensor_.get(), info_.tensor_rank, parameter);
     const bool by_rows = parameter.cut == Cut::rows;
     std::uint64_t shape[] = {parameter.rows, parameter.columns}, held = 0;
     for (std::size_t i = 1; i < stretches.size(); i += 2) held += stretches[i];
-    trireme_parameter_placement placement = TRIREME_PARAMETER_PLACEMENT_INIT;
+    trireme_parameter_placement placement = TRIREME_PARAMETER_PLACEMENT_INIT, tied = placement;
+    tied.axis = "pipeline";
+    tied.kind = TRIREME_PLACEMENT_TIED;
     placement.axis = "tensor";
     placement.kind = TRIREME_PLACEMENT_SPLIT;
     if (parameter.cut == Cut::none) {
@@ -537,16 +543,17 @@ class Rank {
       shape[by_rows ? 0 : 1] = held;
     }
     trireme_parameter_options about = TRIREME_PARAMETER_OPTIONS_INIT;
-    about.name = parameter.name.c_str();
+    about.name = is_tied && !is_alias ? kTokensName : parameter.name.c_str();
     about.dtype = wide::kType<T>;
     about.shape = shape;
     about.dimensions = 2;
     about.flags = parameter.frozen ? TRIREME_PARAMETER_FLAG_FROZEN : 0;
+    const trireme_parameter_placement both[] = {placement, tied};
     if (is_alias) {
       about.tied_to = kTokensName;
     } else {
-      about.placements = &placement;
-      about.placement_count = 1;
+      about.placements = both;
+      about.placement_count = is_tied ? 2 : 1;
     }
     check(trireme_model_add_parameter(model_.get(), &about, nullptr));
   }
@@ -690,11 +697,7 @@ std::vector<Setup> all_setups() {
           for (int order = 0; order < (pipeline > 1 ? kOrderCount : 1); ++order)
             for (int rest = 0; rest < 16; ++rest) {  // sequence is the slowest
               const int sequence = rest >> 3, shared = rest & 1, bf16 = rest >> 1 & 1;
-              // A rank has both the first and the last stage along a V.
               const int tied = rest >> 2 & 1;
-              const bool meets =
-                  pipeline == 1 || kOrders[order].order == TRIREME_PIPELINE_ORDER_ZB_V;
-              if (tied != 0 && !meets) continue;
               if (strategy == TRIREME_STRATEGY_HYBRID_SHARD && data % 2 != 0) continue;
               if (shared != 0 && (tensor & (tensor - 1)) != 0) continue;
               setups.push_back(

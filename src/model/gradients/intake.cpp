@@ -49,11 +49,28 @@ GradientIntake::GradientIntake(const sharding::Registry& registry, const shardin
       merged_(registry.parameters().size()),
       missing_(layout.buckets.size()) {}
 
-void GradientIntake::begin_pass() {
+void GradientIntake::begin_pass(const std::vector<bool>& held_back) {
   handed_.assign(handed_.size(), false);
   viewed_.assign(viewed_.size(), false);
   merged_.assign(merged_.size(), 0);
   for (std::size_t i = 0; i < missing_.size(); ++i) missing_[i] = layout_.buckets[i].names;
+  if (held_back.empty()) return;
+  for (std::size_t i = 0; i < handed_.size(); ++i) handed_[i] = is_held_back(i, held_back);
+  for (std::size_t i = 0; i < missing_.size(); ++i) missing_[i] *= held_back[i] ? 0 : 1;
+}
+
+void GradientIntake::begin_held_back(const std::vector<bool>& held_back) {
+  for (std::size_t i = 0; i < handed_.size(); ++i) handed_[i] = !is_held_back(i, held_back);
+  merged_.assign(merged_.size(), 0);
+  for (std::size_t i = 0; i < missing_.size(); ++i) {
+    missing_[i] = held_back[i] ? layout_.buckets[i].names : 0;
+  }
+}
+
+bool GradientIntake::is_held_back(std::uint64_t parameter,
+                                  const std::vector<bool>& held_back) const {
+  const std::uint64_t bucket = bucket_of(parameter);
+  return bucket != kNone && !registry_.parameters()[parameter].frozen && held_back[bucket];
 }
 
 // ---- missing gradients ----

@@ -30,7 +30,10 @@ class GradientIntake {
   GradientIntake(const sharding::Registry& registry, const sharding::Layout& layout,
                  const sharding::MemoryPlan& plan, const std::shared_ptr<Storage>& storage);
 
-  void begin_pass();
+  // `held_back`: by bucket; their gradients do not come in the pass. Empty: all come.
+  void begin_pass(const std::vector<bool>& held_back);
+  // These come now, and no others.
+  void begin_held_back(const std::vector<bool>& held_back);
   // The step is over.
   void clear() { used_.assign(used_.size(), false); }
 
@@ -69,6 +72,7 @@ class GradientIntake {
   void note_used(std::uint64_t target) { used_[target] = true; }
 
  private:
+  bool is_held_back(std::uint64_t parameter, const std::vector<bool>& held_back) const;
   std::uint64_t place_among_names(std::uint64_t parameter) const;
   char* view_of(std::uint64_t target) const;
   void put_segments(std::uint64_t target, HandedGradient gradient, char* bucket, bool add) const;

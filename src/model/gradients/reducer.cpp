@@ -38,7 +38,7 @@ Reducer::Reducer(const sharding::Registry& registry, const sharding::Layout& lay
 Status Reducer::begin(bool no_sync, bool absent) {
   TRIREME_RETURN_IF_ERROR(passes_.begin(no_sync, absent));
   next_launch_ = prepared_ = 0;
-  intake_.begin_pass();
+  intake_.begin_pass(held_back_);
   sums_.begin_pass();
   return Status::success();
 }
@@ -149,6 +149,10 @@ Status Reducer::launch_ready(bool all, bool waits) {
   if (sums_.any()) TRIREME_RETURN_IF_ERROR(sums_.start(all));
   while (next_launch_ < layout_.buckets.size()) {
     const std::uint64_t number = order_.buckets()[next_launch_];
+    if (!held_back_.empty() && held_back_[number]) {
+      prepared_ = ++next_launch_;
+      continue;
+    }
     if (!intake_.is_complete(number) && !all) break;
     const bool present = intake_.is_complete(number) && !passes_.absent();
     if (prepared_ == next_launch_) {
@@ -174,6 +178,7 @@ Status Reducer::launch_ready(bool all, bool waits) {
 Status Reducer::launch_absent() {
   for (; launched_rounds_ < passes_.rounds(); ++launched_rounds_) {
     for (const std::uint64_t bucket : order_.buckets()) {
+      if (!held_back_.empty() && held_back_[bucket]) continue;
       TRIREME_RETURN_IF_ERROR(exchange_.start(bucket, nullptr, launched_rounds_, may_wait()));
     }
   }
@@ -184,6 +189,7 @@ Status Reducer::launch_absent() {
 
 Status Reducer::wait_reductions() {
   if (passes_.reproducible()) TRIREME_RETURN_IF_ERROR(launch_absent());
+  TRIREME_RETURN_IF_ERROR(launch_held_back());
   return exchange_.wait_all();
 }
 
@@ -200,6 +206,8 @@ Status Reducer::learn_order() {
 Status Reducer::discard(bool* too_late, HookAnswer* hook) {
   Status status = Status::success();
   updates_.discard();
+  // All ranks discard the step before any of them launches these.
+  if (held_back_rounds_ == 0) held_back_.clear();
   if (passes_.in_backward()) {
     passes_.become_absent();  // buckets that are not launched yet go without this rank
     status = launch_ready(true, true);
@@ -217,6 +225,8 @@ Status Reducer::discard(bool* too_late, HookAnswer* hook) {
 
 void Reducer::clear() {
   passes_.clear();
+  held_back_.clear();
+  held_back_rounds_ = 0;
   launched_rounds_ = 0;
   intake_.clear();
   overflow_.clear();

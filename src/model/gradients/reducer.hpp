@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "exchange/storage.hpp"
 #include "model/gradients/axis_sums.hpp"
@@ -54,6 +55,15 @@ class Reducer {
   Status ready(std::uint64_t parameter, HandedGradient gradient, bool with_aliases);
   Status end();
 
+  // ---- gradients that come after all passes of the step, see held_back.cpp ----
+  // Before the first pass, on all ranks of the model alike: these buckets wait in this step.
+  void hold_back(const std::vector<bool>& buckets) { held_back_ = buckets; }
+  // When all passes are over, once for each pass of this rank in turn: begin, the gradients of
+  // these buckets, end.
+  void begin_held_back() { intake_.begin_held_back(held_back_); }
+  Status ready_held_back(std::uint64_t parameter, HandedGradient gradient, bool with_aliases);
+  Status end_held_back();
+
   // ---- the end of the step ----
   // Launches the rest of the step, in which this rank has no part, and waits for all reductions.
   Status wait_reductions();
@@ -91,6 +101,7 @@ class Reducer {
   Status launch_ready(bool all, bool waits);
   Status prepare(std::uint64_t bucket, bool present);
   Status launch_absent();
+  Status launch_held_back();
 
   const sharding::Registry& registry_;
   const sharding::Layout& layout_;
@@ -109,10 +120,12 @@ class Reducer {
   GradientExchange exchange_;
   AxisSums sums_;
 
-  std::uint64_t next_launch_ = 0;      // place in the order, in this pass
-  std::uint64_t prepared_ = 0;         // the same, of buckets that may be launched
-  std::uint32_t launched_rounds_ = 0;  // reproducible: rounds whose buckets are all launched
-  bool leaves_over_ = false;           // launches rounds without a leaf of this rank
+  std::uint64_t next_launch_ = 0;       // place in the order, in this pass
+  std::uint64_t prepared_ = 0;          // the same, of buckets that may be launched
+  std::uint32_t launched_rounds_ = 0;   // reproducible: rounds whose buckets are all launched
+  bool leaves_over_ = false;            // launches rounds without a leaf of this rank
+  std::vector<bool> held_back_;         // by bucket, in this step; empty: none
+  std::uint32_t held_back_rounds_ = 0;  // whose held-back buckets are launched
 };
 
 }  // namespace trireme::strategies

@@ -18,6 +18,7 @@ GradientSums::GradientSums(strategies::Model& model, const strategies::LayerTabl
       layers_(layers),
       gradients_(gradients),
       failure_(failure),
+      tied_(model, layers),
       by_pass_(by_pass),
       order_(layers.size(), by_pass),
       sum_places_(layers.parameters().size()),
@@ -44,8 +45,9 @@ std::vector<std::uint64_t> GradientSums::layer_bytes() const {
   return bytes;
 }
 
-void GradientSums::use(char* arena, const Parked* parked, char* sums) {
-  arena_ = arena;
+void GradientSums::use(const std::shared_ptr<Memory>& arena, const Parked* parked, char* sums) {
+  arena_ = static_cast<char*>(arena->data());
+  tied_.use(arena, sums + sum_bytes_);
   parked_ = parked;
   sums_ = sums;
 }
@@ -155,15 +157,23 @@ Status GradientSums::take(std::uint64_t layer, std::uint32_t micro_batch, bool p
     sources_[number] = has_sum_[number] ? sums_ + sum_places_[number] : nullptr;
   }
   TRIREME_RETURN_IF_ERROR(begin_pass());
-  return hand_in(layer);
+  return hand_in(layer, micro_batch);
+}
+
+bool GradientSums::waits(std::uint64_t layer, std::uint64_t place, std::uint32_t micro_batch) {
+  const std::uint64_t number = layers_.parameter_number(layer, place);
+  if (!tied_.waits(number)) return false;
+  if (!fails() && !is_readable(number)) refuse(layer, place);
+  if (!fails()) tied_.keep(number, by_pass_ ? micro_batch : 0, sources_[number]);
+  return true;
 }
 
 // Where the step has failed, zeros go in: the other ranks wait for them.
-Status GradientSums::hand_in(std::uint64_t layer) {
+Status GradientSums::hand_in(std::uint64_t layer, std::uint32_t micro_batch) {
   for (std::uint64_t k = layers_[layer].described.parameter_count; k-- > 0;) {
     const std::uint64_t number = layers_.parameter_number(layer, k);
     const Parameter& parameter = layers_.parameters()[number];
-    if (parameter.frozen) continue;
+    if (parameter.frozen || waits(layer, k, micro_batch)) continue;
     if (!fails()) {
       const void* const source = sources_[number];
       if (source == nullptr && parameter.elements > 0) continue;  // TRIREME_UNUSED_* decides

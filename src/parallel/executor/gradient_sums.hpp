@@ -11,6 +11,7 @@
 
 #include "model/model.hpp"
 #include "parallel/executor/gradient_order.hpp"
+#include "parallel/executor/tied_gradients.hpp"
 #include "trainer/layer_failure.hpp"
 #include "trainer/layer_gradients.hpp"
 #include "trainer/layer_table.hpp"
@@ -26,11 +27,14 @@ class GradientSums final : public GradientWay {
                strategies::LayerGradients& gradients, strategies::LayerFailure& failure,
                bool by_pass);
 
-  // Bytes of one layer's gradients, and of the sums of all.
+  // Those of parameters that other ranks share.
+  TiedGradients& tied() { return tied_; }
+
+  // Bytes of one layer's gradients; of the sums of all, with those that wait for other ranks.
   std::vector<std::uint64_t> layer_bytes() const;
-  std::uint64_t sum_bytes() const { return sum_bytes_; }
-  // `parked`: places in `arena` by micro-batch and layer. The sums begin at `sums`.
-  void use(char* arena, const Parked* parked, char* sums);
+  std::uint64_t sum_bytes() const { return sum_bytes_ + tied_.bytes(); }
+  // `parked`: places in the arena by micro-batch and layer. The sums begin at `sums`.
+  void use(const std::shared_ptr<Memory>& arena, const Parked* parked, char* sums);
 
   // A step of so many micro-batches of this rank.
   void begin(std::uint32_t micro_batches);
@@ -39,6 +43,10 @@ class GradientSums final : public GradientWay {
   // Backward of the layer has written its gradients, unless the step has failed.
   Status produced(std::uint64_t layer, std::uint32_t micro_batch) {
     return order_.produced(layer, micro_batch, *this);
+  }
+  // All passes are over, on all ranks, and the step has not failed.
+  Status hand_in_tied(const TiedGradients::Moment& moment) {
+    return tied_.hand_in(moment, by_pass_ ? micro_batches_ : 1);
   }
 
  private:
@@ -49,7 +57,9 @@ class GradientSums final : public GradientWay {
   bool fails() const { return stopped_ || failure_.kind != strategies::LayerFailure::none; }
   std::uint64_t bytes_of(std::uint64_t parameter) const;
   Status begin_pass();
-  Status hand_in(std::uint64_t layer);
+  Status hand_in(std::uint64_t layer, std::uint32_t micro_batch);
+  // Whether the gradient is kept for the end of the step.
+  bool waits(std::uint64_t layer, std::uint64_t place, std::uint32_t micro_batch);
   // The gradients of a layer as they lie in its parked place, or as backward left them.
   void find(std::uint64_t layer, std::uint32_t micro_batch, bool parked);
   void add(std::uint64_t layer);
@@ -60,6 +70,7 @@ class GradientSums final : public GradientWay {
   const strategies::LayerTable& layers_;
   strategies::LayerGradients& gradients_;
   strategies::LayerFailure& failure_;
+  TiedGradients tied_;
   const bool by_pass_;
   GradientOrder order_;
   char* arena_ = nullptr;

@@ -27,6 +27,7 @@ void PipelineTrainer::begin_pass(void* batch, bool trains) {
   trains_ = trains;
   gaps_.begin();
   sums_.begin(own_micro_batches());
+  if (trains) sums_.tied().begin();
   places_.begin_pass({trains, optimizer_->step_count(), own_micro_batches()});
   losses_.assign(losses_.size(), std::numeric_limits<double>::quiet_NaN());
   for (trireme_layer_call& call : calls_) {
@@ -36,6 +37,7 @@ void PipelineTrainer::begin_pass(void* batch, bool trains) {
 }
 
 Status PipelineTrainer::pass(void* batch, bool trains, double* out_loss) {
+  if (trains) TRIREME_RETURN_IF_ERROR(sums_.tied().check_copies());
   begin_pass(batch, trains);
   // A schedule of rates that has none is known now, and is reported like a failure of a layer.
   double rate = 0;
@@ -48,7 +50,11 @@ Status PipelineTrainer::pass(void* batch, bool trains, double* out_loss) {
     TRIREME_RETURN_IF_ERROR(places_.drain());
     // A rank that leaves after this has no operation under way that others wait for.
     if (!trains) TRIREME_RETURN_IF_ERROR(shard_.end_pass());
-    return exchange(out_loss);
+    TRIREME_RETURN_IF_ERROR(exchange(out_loss));
+    if (!trains) return Status::success();
+    // All ranks know by now that the step goes on.
+    return sums_.hand_in_tied(
+        {optimizer_->step_count(), rate, optimizer_->norms().loss_scale().scale()});
   };
   Status status = run();
   if (status.ok()) {

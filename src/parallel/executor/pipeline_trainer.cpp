@@ -103,6 +103,19 @@ Status agree_on_both(const ShardView& shard, const std::shared_ptr<Communicator>
   return agree(along, kCreatePipeline, {}, own);
 }
 
+// Ranks that share a parameter update it alike.
+void add_tied_facts(const strategies::Optimizer& optimizer, const ShardView& shard,
+                    std::vector<Fact>* facts) {
+  for (const strategies::TiedParameter& each : shard.axes().tied()) {
+    facts->push_back(
+        {"the ranks of tied parameter " + sharding::quoted(each.name), numbers_text(each.holders)});
+  }
+  if (shard.axes().tied().empty()) return;
+  for (auto& [name, value] : optimizers::describe(optimizer.settings())) {
+    facts->push_back({std::move(name), std::move(value)});
+  }
+}
+
 Status check_model(const strategies::Optimizer& optimizer, const ShardView& shard,
                    const Communicator& along) {
   if (shard.uneven()) {
@@ -124,8 +137,8 @@ Status check_model(const strategies::Optimizer& optimizer, const ShardView& shar
   const strategies::AxisSums& sums = shard.gradients().sums();
   if (sums.any() && !sums.at_once()) {
     return unsupported(
-        "a pipeline of a model with parameters that are TRIREME_PLACEMENT_SHARED along it: a "
-        "trainer does not add up gradients of several stages");
+        "a pipeline of a model with parameters that are TRIREME_PLACEMENT_SHARED along it, whose "
+        "sums would wait for stages inside a pass; TRIREME_PLACEMENT_TIED adds them up afterwards");
   }
   return Status::success();
 }
@@ -207,6 +220,9 @@ Status PipelineTrainer::prepare() {
   layers_.find_units();
   std::vector<StageShape> stages;
   TRIREME_RETURN_IF_ERROR(exchange_sizes(&stages));
+  TRIREME_RETURN_IF_ERROR(agree_everywhere(
+      {}, {},
+      sums_.tied().meet(link_, is_by_pass(shard_, schedule_) ? schedule_.micro_batches : 1)));
   std::vector<bool> split;
   for (std::uint64_t i = 0; i < layers_.size(); ++i) {
     split.push_back(layers_[i].described.backward_weight != nullptr);
@@ -372,6 +388,7 @@ std::vector<Fact> PipelineTrainer::pipeline_facts() const {
       // The ranks of each model have one group. So all ranks that a pipeline links have this one.
       {"the group of norm_ranks", std::to_string(optimizer_->norms().group_identity())},
       {"the loss scale", text_of(optimizer_->norms().loss_scale().scale())}};
+  add_tied_facts(*optimizer_, shard_, &facts);
   const bool tells = options_.schedule.actions.size() <= kMostToldActions;
   for (std::uint32_t rank = 0; rank < options_.schedule.ranks && tells; ++rank) {
     const auto list = options_.schedule.of(rank);
@@ -504,7 +521,7 @@ Status PipelineTrainer::allocate() {
     TRIREME_RETURN_IF_ERROR(link_.communicator->allocate(all, &arena_));
     char* const memory = static_cast<char*>(arena_->data());
     gradients_.use(memory);
-    sums_.use(memory, &plan_.parked, memory + scratch);
+    sums_.use(arena_, &plan_.parked, memory + scratch);
   }
   TRIREME_RETURN_IF_ERROR(places_.use(arena_, mail, hash_of_schedule(schedule_)));
   TRIREME_RETURN_IF_ERROR(exchange_.allocate());

@@ -262,9 +262,7 @@ namespace Trireme
         /// <summary>sizeof this struct as the caller knows it; the same in all of a list.</summary>
         public uint StructSize;
 
-        /// <summary>
-        /// TRIREME_PLACEMENT_WHOLE, TRIREME_PLACEMENT_SHARED or TRIREME_PLACEMENT_SPLIT. Required.
-        /// </summary>
+        /// <summary>A TRIREME_PLACEMENT_*. Required.</summary>
         public int Kind;
 
         /// <summary>Name of the axis, such as "tensor". Required.</summary>
@@ -676,6 +674,13 @@ namespace Trireme
         /// of this file.
         /// </summary>
         internal const int TRIREME_PLACEMENT_SPLIT = 3;
+
+        /// <summary>
+        /// Along "pipeline": the stages of some ranks share the parameter, such as an embedding and
+        /// the head of a language model. Each of these ranks registers it, by the same name. See
+        /// "Tied parameters" at the top of this file. A norm counts the parameter once.
+        /// </summary>
+        internal const int TRIREME_PLACEMENT_TIED = 4;
 
         /// <summary>
         /// A caller's own work on each bucket, such as noise, scaling or measuring. It returns 0,

@@ -100,6 +100,10 @@ TRIREME_PLACEMENT_SHARED = 2
 # Every rank along the axis holds a part of one dimension of the parameter. Stochastic rounding
 # takes the numbers of elements in the whole. See "Split parameters" at the top of this file.
 TRIREME_PLACEMENT_SPLIT = 3
+# Along "pipeline": the stages of some ranks share the parameter, such as an embedding and the head
+# of a language model. Each of these ranks registers it, by the same name. See "Tied parameters" at
+# the top of this file. A norm counts the parameter once.
+TRIREME_PLACEMENT_TIED = 4
 
 
 class trireme_bucket_part(Structure):
@@ -281,7 +285,7 @@ class trireme_parameter_placement(Structure):
     _fields_ = [
         # sizeof this struct as the caller knows it; the same in all of a list.
         ("struct_size", c_uint32),
-        # TRIREME_PLACEMENT_WHOLE, TRIREME_PLACEMENT_SHARED or TRIREME_PLACEMENT_SPLIT. Required.
+        # A TRIREME_PLACEMENT_*. Required.
         ("kind", c_int32),
         # Name of the axis, such as "tensor". Required.
         ("axis", c_char_p),
