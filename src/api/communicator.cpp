@@ -138,7 +138,7 @@ trireme_status make_child(const char* function, const trireme_communicator* hand
     std::shared_ptr<Communicator> child;
     TRIREME_RETURN_IF_ERROR(make(parent, options, &child));
     if (auto moves = moves_of(held); moves != nullptr && child != nullptr) {
-      child = on_device(std::move(child), std::move(moves));
+      child = on_device(std::move(child), moves->of_child());
     }
     api::hand_out(parent, [&] {
       *out = child == nullptr ? nullptr : api::insert<trireme_communicator>(std::move(child));
@@ -147,6 +147,10 @@ trireme_status make_child(const char* function, const trireme_communicator* hand
   });
 }
 
+}  // namespace
+
+namespace {
+constexpr char kNccl[] = "nccl";
 }  // namespace
 
 trireme_status trireme_communicator_create(const trireme_communicator_options* options,
@@ -160,10 +164,17 @@ trireme_status trireme_communicator_create(const trireme_communicator_options* o
     TRIREME_RETURN_IF_ERROR(api::detail::refuse_after_fork());
     std::shared_ptr<DeviceMoves> moves;
     if (device.kind == TRIREME_DEVICE_CUDA) {
-      const Status opened = DeviceMoves::open(device.index, &moves);
+      const NcclWish wish = group.backend == kNccl  ? NcclWish::require
+                            : group.backend.empty() ? NcclWish::choose
+                                                    : NcclWish::refuse;
+      const Status opened = DeviceMoves::open(device.index, wish, group.backend, &moves);
       if (!opened.ok()) {
         return Status::failure(opened.code(), "options.device is CUDA: " + opened.message());
       }
+      if (wish == NcclWish::require) group.backend.clear();  // the host's is the best one
+    } else if (group.backend == kNccl) {
+      return invalid_argument(
+          "options.backend is \"nccl\", but options.device is not a device of CUDA");
     }
     std::shared_ptr<Communicator> communicator;
     TRIREME_RETURN_IF_ERROR(Communicator::create(group, timeout_ns, &communicator));
@@ -207,8 +218,14 @@ trireme_status trireme_communicator_get_world_size(const trireme_communicator* c
 trireme_status trireme_communicator_get_backend(const trireme_communicator* communicator,
                                                 char* text, uint64_t capacity,
                                                 uint64_t* out_length) {
-  return ask(__func__, communicator, [&](const Communicator& object) {
-    return api::write_text(object.description(), text, capacity, out_length);
+  return api::guard(__func__, [&]() -> Status {
+    std::shared_ptr<Communicator> object;
+    TRIREME_RETURN_IF_ERROR(api::find(communicator, &object));
+    std::string description = object->description();
+    if (const auto moves = moves_of(object)) {
+      description += "; " + moves->text() + ": " + moves->way_text();
+    }
+    return api::write_text(description, text, capacity, out_length);
   });
 }
 

@@ -62,7 +62,8 @@ Status compare_expectations(const std::vector<std::uint64_t>& table, std::size_t
   return Status::success();
 }
 
-// The fields that all steps of a composite share with the called operation.
+}  // namespace
+
 Operation step_of(const Operation& called) {
   Operation step;
   step.channel = called.channel;
@@ -76,8 +77,6 @@ Operation step_of(const Operation& called) {
   step.called = &called;
   return step;
 }
-
-}  // namespace
 
 void make_all_to_all_v(Operation* operation, int rank, int world_size) {
   operation->count = 0;  // ranks have different counts

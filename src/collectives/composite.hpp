@@ -5,6 +5,9 @@
 
 namespace trireme {
 
+// The fields that all steps of a composite share with the called operation, which lives as long.
+Operation step_of(const Operation& called);
+
 // Makes an all_to_all_v exchange its counts first, and compare them. `counts` hold the counts that
 // this rank sends to each rank, followed by the counts that it expects of each.
 void make_all_to_all_v(Operation* operation, int rank, int world_size);

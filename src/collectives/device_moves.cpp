@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/nccl/aside.hpp"
+#include "collectives/composite.hpp"
 #include "devices/cuda/devices.hpp"
 #include "platform/names.hpp"
+#include "schedules/algorithm.hpp"
 
 namespace trireme {
 namespace {
@@ -69,6 +72,23 @@ Status finish_copy(devices::Stream& stream, devices::Event& moved, Deadline dead
                                             "the memory of this call");
 }
 
+// A failure of the group, in the words of an operation that has met it.
+Status as_of_operation(const Communicator& communicator, OperationKind kind,
+                       const Status& failure) {
+  const FailureDetails* const known = failure.details();
+  FailureDetails details = known == nullptr ? FailureDetails{} : *known;
+  details.operation = operation_name(kind);
+  details.communicator = communicator.name();
+  return Status::failure(failure.code(), failure.message()).with_details(std::move(details));
+}
+
+// An operation of no elements has no sums.
+PlainOperation without_native(const PlainOperation& operation) {
+  PlainOperation plain = operation;
+  if (plain.algorithm == static_cast<std::int32_t>(Algorithm::native)) plain.algorithm = 0;
+  return plain;
+}
+
 }  // namespace
 
 // Memory that is read before the operation, and memory that is written after it.
@@ -126,11 +146,19 @@ struct DeviceMoves::Operands {
   }
 };
 
-Status DeviceMoves::open(std::int32_t index, std::shared_ptr<DeviceMoves>* out) {
+Status DeviceMoves::open(std::int32_t index, NcclWish wish, const std::string& backend,
+                         std::shared_ptr<DeviceMoves>* out) {
+  TRIREME_RETURN_IF_ERROR(nccl::check_taint(index));
   std::shared_ptr<devices::Device> device;
   TRIREME_RETURN_IF_ERROR(cuda::open(index, &device));
-  out->reset(new DeviceMoves(std::move(device)));
+  auto ways = std::make_shared<DeviceWays>(device, wish, backend);
+  TRIREME_RETURN_IF_ERROR(ways->check_wish());
+  out->reset(new DeviceMoves(std::move(device), std::move(ways), std::make_shared<Kept>()));
   return Status::success();
+}
+
+std::shared_ptr<DeviceMoves> DeviceMoves::of_child() const {
+  return std::shared_ptr<DeviceMoves>(new DeviceMoves(device_, ways_->of_child(), kept_));
 }
 
 std::string DeviceMoves::text() const { return text_of(device_->place()); }
@@ -174,13 +202,13 @@ Status check_on_host(const PlainOperation& operation) {
 
 // ---- the pinned memory ----
 
-Status DeviceMoves::take(std::uint64_t bytes, Slot* out) {
+Status DeviceMoves::take(Slot* out) {
   Slot slot;
   {
-    const std::lock_guard lock(mutex_);
-    if (!free_.empty()) {
-      slot = std::move(free_.back());
-      free_.pop_back();
+    const std::lock_guard lock(kept_->mutex);
+    if (!kept_->free.empty()) {
+      slot = std::move(kept_->free.back());
+      kept_->free.pop_back();
     }
   }
   if (slot.stream == nullptr) {
@@ -188,13 +216,16 @@ Status DeviceMoves::take(std::uint64_t bytes, Slot* out) {
     TRIREME_RETURN_IF_ERROR(device_->create_event(&slot.before));
     TRIREME_RETURN_IF_ERROR(device_->create_event(&slot.moved));
   }
-  if (slot.bytes < bytes) {
-    slot.pinned.reset();  // the new block may need its place
-    slot.bytes = 0;
-    TRIREME_RETURN_IF_ERROR(device_->pin(bytes, &slot.pinned));
-    slot.bytes = bytes;
-  }
   *out = std::move(slot);
+  return Status::success();
+}
+
+Status DeviceMoves::pin(std::uint64_t bytes, Slot* slot) const {
+  if (slot->bytes >= bytes) return Status::success();
+  slot->pinned.reset();  // the new block may need its place
+  slot->bytes = 0;
+  TRIREME_RETURN_IF_ERROR(device_->pin(bytes, &slot->pinned));
+  slot->bytes = bytes;
   return Status::success();
 }
 
@@ -228,10 +259,7 @@ Status DeviceMoves::fail(Communicator& communicator, const Operands& operands, S
 
 // ---- one call ----
 
-// The host waits for the caller's stream. A copy behind that work would touch the caller's memory
-// when this call has long returned.
 Status DeviceMoves::move_in(const Operands& operands, Slot& slot, Deadline deadline) {
-  TRIREME_RETURN_IF_ERROR(devices::finish(*slot.before, deadline));
   if (operands.send_bytes == 0) return Status::success();
   TRIREME_RETURN_IF_ERROR(
       slot.stream->copy(slot.pinned->data(), operands.send, operands.send_bytes));
@@ -256,6 +284,82 @@ Status DeviceMoves::run_in(Slot& slot, Communicator& communicator, const Operand
   TRIREME_RETURN_IF_ERROR(on_host(pinned, pinned + operands.receive_at(), rest));
   status = move_out(operands, slot, deadline);
   return status.ok() ? status : fail(communicator, operands, slot, status);
+Status DeviceMoves::run_pinned(const Call& call, Steps& steps, const Operation& called) {
+  const OperationKind kind = call.operation.kind;
+  Slot& slot = call.slot;
+  Status status = pin(call.operands.bytes(), &slot);
+  if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY) return tell(call.communicator, kind, status);
+  if (status.ok()) status = move_in(call.operands, slot, call.deadline);
+  if (!status.ok()) return fail(call.communicator, kind, slot, status);
+  Operation host = step_of(called);
+  host.count = called.count;
+  if (kind != OperationKind::broadcast) host.send = pinned;
+  host.receive = pinned + call.operands.receive_at();
+  TRIREME_RETURN_IF_ERROR(steps.run(host));
+  status = move_out(call.operands, slot, call.deadline);
+  return status.ok() ? status : fail(call.communicator, kind, slot, status);
+}
+
+// The step before compares the calls of all ranks. After a failure the peers hear it first, as
+// their own NCCL must end, too.
+Status DeviceMoves::run_by_nccl(const Call& call, Steps& steps, const Operation& called,
+                                nccl::Group& group) {
+  Communicator& communicator = call.communicator;
+  Operation compare = step_of(called);
+  compare.kind = OperationKind::barrier;
+  compare.reduction = 0;
+  compare.dtype = TRIREME_DTYPE_BYTES;
+  TRIREME_RETURN_IF_ERROR(steps.run(compare));
+  Status heard = Status::success();
+  const Status status = group.run(call.operation, called.agreement != 0, call.deadline, [&] {
+    heard = communicator.failure();
+    return heard;
+  });
+  if (status.ok()) return status;
+  Status told = heard.ok() ? tell(communicator, call.operation.kind, status)
+                           : as_of_operation(communicator, call.operation.kind, heard);
+  if (group.abandon()) return told;
+  const FailureDetails details = *told.details();
+  return Status::failure(told.code(), told.message() +
+                                          "; the device may still use the memory of "
+                                          "this call, so keep it")
+      .with_details(details);
+}
+
+Status DeviceMoves::run_in(const Call& call, Steps& steps, const Operation& called,
+                           Status* refused) {
+  Status status = ways_->decide(steps, called, call.communicator, call.deadline);
+  const bool native = called.agreement != 0;
+  nccl::Group* const group = ways_->group(called.channel);
+  if (status.ok() && native && group == nullptr) {
+    status = unsupported("options.algorithm is native, but NCCL cannot be used: " +
+                         ways_->obstacle(called.channel));
+  }
+  if (status.code() == TRIREME_ERROR_UNSUPPORTED && group == nullptr) {
+    *refused = status;
+    return Status::success();
+  }
+  TRIREME_RETURN_IF_ERROR(status);
+  // An algorithm of the host, by name, is the host's.
+  if (group == nullptr || called.algorithm != 0) return run_pinned(call, steps, called);
+  return run_by_nccl(call, steps, called, *group);
+}
+
+// Whatever way it goes, it takes one place in the queue of its channel.
+Status DeviceMoves::run_as_one(const Call& call) {
+  const bool native = call.operation.algorithm == static_cast<std::int32_t>(Algorithm::native);
+  Operation one(call.operation);
+  if (native) {
+    one.algorithm = 0;
+    one.agreement = 1;
+    one.agreement_name = "sums of NCCL";
+  }
+  const Operation called = one;
+  Status refused = Status::success();
+  one.program = [&](Steps& steps) { return run_in(call, steps, called, &refused); };
+  const std::uint64_t rest = std::max<std::uint64_t>(1, call.deadline.remaining_ns());
+  const Status status = call.communicator.run(std::move(one), Deadline::after(rest));
+  return status.ok() ? refused : status;
 }
 
 // Up to here a refusal leaves nothing queued.
@@ -265,7 +369,7 @@ Status DeviceMoves::prepare(const Operands& operands, void* stream, Slot* out) {
   std::unique_ptr<devices::Stream> caller;
   TRIREME_RETURN_IF_ERROR(device_->adopt_stream(stream, &caller));
   if (operands.bytes() == 0) return Status::success();
-  TRIREME_RETURN_IF_ERROR(take(operands.bytes(), out));
+  TRIREME_RETURN_IF_ERROR(take(out));
   // The driver refuses it in a capture that has begun since.
   return caller->record(*out->before);
 }
@@ -285,9 +389,17 @@ Status DeviceMoves::run_operands(Communicator& communicator, const Operands& ope
   TRIREME_RETURN_IF_ERROR(status);
   if (operands.bytes() == 0) return on_host(operands.send, operands.receive, timeout_ns);
   status = run_in(slot, communicator, operands, deadline, on_host);
+  if (status.code() == TRIREME_ERROR_DEVICE) {
+    return fail(communicator, operation.kind, slot, status);
+  if (operands.bytes() == 0) return communicator.run_plain(without_native(operation), timeout_ns);
+  // The host waits for the caller's stream. Work behind it would touch the caller's memory when
+  // this call has long returned.
+  status = devices::finish(*slot.before, deadline);
+  if (!status.ok()) return fail(communicator, operation.kind, slot, status);
+  status = run_as_one({communicator, operation, operands, slot, deadline});
   if (slot.stream != nullptr) {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(slot));
+    const std::lock_guard lock(kept_->mutex);
+    kept_->free.push_back(std::move(slot));
   }
   return status;
 }

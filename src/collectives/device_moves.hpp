@@ -1,6 +1,6 @@
-// Collectives of memory of a device, for a communicator that works on one. Their bytes go through
-// pinned memory of the host, where the group's backend moves and reduces them: so the bits are
-// those of the host.
+// Collectives of memory of a device, for a communicator that works on one. Their bytes go by NCCL,
+// or through pinned memory of the host, where the group's backend moves and reduces them: see
+// DeviceWays. Either way the bits are those of the host.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 
 #include "collectives/communicator.hpp"
 #include "collectives/device_buffers.hpp"
+#include "collectives/device_ways.hpp"
 #include "devices/cuda/device.hpp"
 #include "devices/device.hpp"
 #include "platform/status.hpp"
@@ -21,11 +22,17 @@ namespace trireme {
 // Any thread, also concurrently.
 class DeviceMoves {
  public:
-  // As cuda::open().
-  static Status open(std::int32_t index, std::shared_ptr<DeviceMoves>* out);
+  // As cuda::open(). DEVICE also if a failed group has left work there; UNSUPPORTED if NCCL is
+  // required, and this rank cannot. `backend`: as DeviceWays.
+  static Status open(std::int32_t index, NcclWish wish, const std::string& backend,
+                     std::shared_ptr<DeviceMoves>* out);
+  // For a group that is made from the one of this.
+  std::shared_ptr<DeviceMoves> of_child() const;
 
   // "CUDA device 0".
   std::string text() const;
+  // The way of the bytes, and its reason.
+  std::string way_text() const { return ways_->text(); }
 
   // Whether run() or run_message() has this kind.
   static bool has(OperationKind kind);
@@ -43,6 +50,14 @@ class DeviceMoves {
   // If no memory can be pinned, or the device fails, or has failed before, or has not come here by
   // the deadline, the group fails. Work before it in the stream that is late leaves nothing queued.
   Status run(Communicator& communicator, const Operation& operation, void* stream,
+  // INVALID_ARGUMENT if an operand is other memory, or the stream is of another context;
+  // INVALID_STATE while it is recorded into a graph; UNSUPPORTED if the algorithm is native and
+  // NCCL has no such sum, or cannot be used. Then the group goes on.
+  //
+  // The group fails if no memory can be pinned. So it does if the device or NCCL fails, or has
+  // failed before, or has not come here by the deadline. Work before it in the stream that is late
+  // leaves nothing queued.
+  Status run(Communicator& communicator, const PlainOperation& operation, void* stream,
              std::uint64_t timeout_ns);
   // The same for a send or a receive. `buffered`: as Communicator::send_buffered().
   Status run_message(Communicator& communicator, const MessageArguments& message, bool buffered,
@@ -59,8 +74,23 @@ class DeviceMoves {
   struct Operands;
   // The operation itself, between pinned memory: run(send, receive, nanoseconds that are left).
   using OnHost = std::function<Status(const void* send, void* receive, std::uint64_t timeout_ns)>;
+  // Calls leave it for later ones, also of children.
+  struct Kept {
+    std::mutex mutex;
+    std::vector<Slot> free;
+  };
+  // One call on its way.
+  struct Call {
+    Communicator& communicator;
+    const PlainOperation& operation;
+    const Operands& operands;
+    Slot& slot;
+    Deadline deadline;
+  };
 
-  DeviceMoves(std::shared_ptr<devices::Device> device) : device_(std::move(device)) {}
+  DeviceMoves(std::shared_ptr<devices::Device> device, std::shared_ptr<DeviceWays> ways,
+              std::shared_ptr<Kept> kept)
+      : device_(std::move(device)), ways_(std::move(ways)), kept_(std::move(kept)) {}
   Status check(const char* what, const void* data, std::uint64_t bytes) const;
   Status take(std::uint64_t bytes, Slot* out);
   Status prepare(const Operands& operands, void* stream, Slot* out);
@@ -70,13 +100,22 @@ class DeviceMoves {
                 const OnHost& on_host);
   Status run_operands(Communicator& communicator, const Operands& operands, void* stream,
                       std::uint64_t timeout_ns, const OnHost& on_host);
+  Status take(Slot* out);
+  Status pin(std::uint64_t bytes, Slot* slot) const;
+  Status prepare(const PlainOperation& operation, const Operands& operands, void* stream,
+                 Slot* out);
+  // A step of the call on either way. *refused: for all ranks alike, and the group goes on.
+  Status run_in(const Call& call, Steps& steps, const Operation& called, Status* refused);
+  Status run_pinned(const Call& call, Steps& steps, const Operation& called);
+  Status run_by_nccl(const Call& call, Steps& steps, const Operation& called, nccl::Group& group);
+  Status run_as_one(const Call& call);
   // Both fail the group. After the second the device may still be at work.
   static Status tell(Communicator& communicator, OperationKind kind, const Status& why);
   Status fail(Communicator& communicator, const Operands& operands, Slot& slot, const Status& why);
 
   const std::shared_ptr<devices::Device> device_;
-  std::mutex mutex_;
-  std::vector<Slot> free_;
+  const std::shared_ptr<DeviceWays> ways_;
+  const std::shared_ptr<Kept> kept_;
 };
 
 // INVALID_ARGUMENT if an operand of a communicator of the host is memory of a device.

@@ -58,6 +58,10 @@ ROOMS = {
         "backends backends/frames backends/hierarchical backends/wire kernels net platform public",
     ),
     "backends/mpi/plugin": Room("compiled with each MPI", "backends/mpi public"),
+    "backends/nccl": Room(
+        "collectives that NCCL runs on devices",
+        "devices devices/cuda backends platform public",
+    ),
     "backends/join": Room(
         "which backend a rendezvous means",
         "schedules backends backends/frames backends/gloo backends/hierarchical backends/local "
@@ -65,7 +69,8 @@ ROOMS = {
     ),
     "collectives": Room(
         "order, deadlines, requests, messages",
-        "schedules sharding devices devices/cuda backends backends/mpi kernels net platform public",
+        "schedules sharding devices devices/cuda backends backends/mpi backends/nccl kernels net platform "
+        "public",
     ),
     "exchange": Room(
         "a model's memory and its way to the peers", "collectives sharding platform public"

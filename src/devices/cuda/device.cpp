@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "devices/cuda/devices.hpp"
-#include "devices/cuda/plugin.hpp"
+#include "devices/cuda/session.hpp"
 #include "kernels/calls.hpp"
 #include "kernels/reduce.hpp"
 #include "platform/names.hpp"
@@ -15,41 +15,6 @@ namespace {
 
 namespace calls = kernels::device;
 static_assert(devices::kMostSources == calls::kMostSources);
-
-// A device that is open, for as long as anything of it lives.
-class Session {
- public:
-  Session(const Plugin& plugin, std::int32_t index) : plugin_(plugin), index_(index) {}
-  Session(const Session&) = delete;
-  ~Session() {
-    Answer answer;
-    if (device_ != nullptr) plugin_.close(device_, &answer);
-  }
-
-  Status open() {
-    Answer answer;
-    return told(plugin_.open(index_, &device_, &answer), answer);
-  }
-  // Calls a function of the plugin for this device.
-  template <class... Parameters, class... Arguments>
-  Status call(std::int32_t (*Plugin::*function)(OpenDevice*, Parameters...) noexcept,
-              Arguments... arguments) const {
-    Answer answer;
-    return told((plugin_.*function)(device_, arguments..., &answer), answer);
-  }
-  std::int32_t index() const { return index_; }
-
- private:
-  Status told(std::int32_t status, const Answer& answer) const {
-    if (status == TRIREME_OK) return Status::success();
-    return Status::failure(status, "CUDA device " + std::to_string(index_) + ": " + answer.text);
-  }
-
-  const Plugin& plugin_;
-  const std::int32_t index_;
-  OpenDevice* device_ = nullptr;
-};
-using SharedSession = std::shared_ptr<const Session>;
 
 // A destructor cannot tell that the driver refuses. The driver itself refuses all later calls then.
 void ignore(const Status&) {}
@@ -121,6 +86,7 @@ class CudaStream final : public devices::Stream {
   Status wait(devices::Event& event) override {
     return session_->call(&Plugin::wait, word_, word_of(event));
   }
+  StreamWord word() const { return word_; }
 
  private:
   template <class T>
@@ -210,6 +176,7 @@ class CudaDevice final : public devices::Device {
   explicit CudaDevice(SharedSession session) : session_(std::move(session)) {}
 
   devices::Place place() const override { return {TRIREME_DEVICE_CUDA, session_->index()}; }
+  const SharedSession& session() const { return session_; }
   Status allocate(std::uint64_t bytes, std::unique_ptr<devices::Block>* out) override {
     DeviceMemory memory{};
     TRIREME_RETURN_IF_ERROR(session_->call(&Plugin::allocate, bytes, &memory));
@@ -245,6 +212,14 @@ class CudaDevice final : public devices::Device {
 };
 
 }  // namespace
+
+StreamWord stream_word_of(devices::Stream& stream) {
+  return static_cast<CudaStream&>(stream).word();
+}
+
+const SharedSession& session_of(const devices::Device& device) {
+  return static_cast<const CudaDevice&>(device).session();
+}
 
 Status open(std::int32_t index, std::shared_ptr<devices::Device>* out) {
   const Plugin* plugin = nullptr;

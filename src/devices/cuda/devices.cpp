@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "devices/cuda/nccl.hpp"
 #include "devices/cuda/plugin.hpp"
 #include "platform/dynamic_library.hpp"
 
@@ -33,12 +34,6 @@ std::string text_of_version(std::int32_t version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-std::string text_of_nccl(std::int32_t version) {
-  if (version == 0) return "which the process has not loaded";
-  return std::to_string(version / 10000) + "." + std::to_string(version % 10000 / 100) + "." +
-         std::to_string(version % 100);
-}
-
 std::string line(const std::string& what, const std::string& text) {
   return what + ": " + text + "\n";
 }
@@ -60,7 +55,17 @@ std::string describe_device(std::int32_t index) {
          ", " + info.bus_id;
 }
 
+std::string describe_nccl(const Found& found) {
+  return std::string(found.file) + ", " +
+         (found.version == 0 ? "which the process has not loaded" : text_of_nccl(found.version));
+}
+
 }  // namespace
+
+std::string text_of_nccl(std::int32_t version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version % 10000 / 100) + "." +
+         std::to_string(version % 100);
+}
 
 // The first success stays. No lock: a child of a process whose other thread held it would wait for
 // ever. Two threads at once find the same table.
@@ -120,9 +125,9 @@ std::string report() {
       text += line("device " + std::to_string(i), describe_device(i));
     }
   }
-  const Status nccl = call(&Plugin::find_nccl, &found);
-  text += line("NCCL", nccl.ok() ? std::string(found.file) + ", " + text_of_nccl(found.version)
-                                 : nccl.message());
+  char why[kTextBytes] = "";
+  const std::int32_t status_of_nccl = plugin->nccl.find(&found, why);
+  text += line("NCCL", status_of_nccl == TRIREME_OK ? describe_nccl(found) : why);
   return text;
 }
 

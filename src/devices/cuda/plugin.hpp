@@ -12,7 +12,7 @@
 namespace trireme::cuda {
 
 // Raised whenever the meaning of this interface changes.
-constexpr std::uint32_t kPluginVersion = 2;
+constexpr std::uint32_t kPluginVersion = 3;
 constexpr char kPluginSymbol[] = "trireme_cuda_plugin";
 constexpr std::uint64_t kTextBytes = 4096;  // of a text that a function writes, with its 0
 
@@ -48,9 +48,80 @@ struct Grid {
   std::uint32_t blocks, threads;
 };
 
+// ---- NCCL ----
+
+// Ranks of a group tell it each other, so that NCCL makes one communicator of them.
+struct NcclId {
+  char bytes[128];
+};
+
+enum class NcclKind : std::int32_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  send,
+  receive
+};
+
+// NCCL's numbers of types and reductions, which it keeps for ever.
+enum class NcclType : std::int32_t {
+  i8 = 0,
+  u8 = 1,
+  i32 = 2,
+  u32 = 3,
+  i64 = 4,
+  u64 = 5,
+  f16 = 6,
+  f32 = 7,
+  f64 = 8,
+  bf16 = 9
+};
+enum class NcclReduction : std::int32_t { sum = 0, product = 1, max = 2, min = 3 };
+
+struct NcclCall {
+  NcclKind kind;
+  NcclType type;
+  NcclReduction reduction;  // all_reduce, reduce_scatter
+  std::int32_t peer;        // send and receive: the other rank; broadcast: the root
+  const void* send;
+  void* receive;
+  std::uint64_t count;  // as NCCL's
+};
+
+// Whether a communicator of NCCL has queued all it was given.
+enum class NcclState : std::int32_t { ready, busy };
+
 class OpenDevice;          // of the plugin
+class NcclMember;          // of the plugin
 using StreamWord = void*;  // CUstream, also a caller's
 using EventWord = void*;   // CUevent
+
+// Functions that answer as those of Plugin, which has them.
+struct NcclFunctions {
+  // Loads nothing: tells the copy that the process has loaded, or the first file that is there.
+  std::int32_t (*find)(Found* out, char* text) noexcept;
+  // Loads the first NCCL that serves, and tells it. It stays for the life of the process.
+  std::int32_t (*load)(Found* out, char* text) noexcept;
+  std::int32_t (*make_id)(NcclId* out, Answer* answer) noexcept;
+  // This rank's communicator of NCCL begins to meet its peers. *out is there until it is aborted or
+  // destroyed. Should not wait for a peer, but NCCL looks at the host's networks here.
+  std::int32_t (*join)(OpenDevice* device, const NcclId* id, std::int32_t rank,
+                       std::int32_t world_size, NcclMember** out, Answer* answer) noexcept;
+  // Whether it has met its peers, and queued what it was given. A failure is that of any call
+  // before, or of a peer.
+  std::int32_t (*look)(NcclMember* member, NcclState* out, Answer* answer) noexcept;
+  // Queues the calls as one. The next use of the stream must wait until look() answers
+  // `ready`. One thread at a time.
+  std::int32_t (*run)(NcclMember* member, const NcclCall* calls, std::uint32_t count,
+                      StreamWord stream, Answer* answer) noexcept;
+  // Begins to end a communicator whose work is done; look() tells when it is ready.
+  std::int32_t (*finalize)(NcclMember* member, Answer* answer) noexcept;
+  // These two may wait for ever, as NCCL does. They free the member, whatever they answer. Abort
+  // also ends its work on the device.
+  std::int32_t (*destroy)(NcclMember* member, Answer* answer) noexcept;
+  std::int32_t (*abort)(NcclMember* member, Answer* answer) noexcept;
+};
 
 struct Plugin {
   PluginHead head;  // of kPluginVersion
@@ -58,7 +129,6 @@ struct Plugin {
   // Each returns a status. Unless it is TRIREME_OK, `text` gets the reason, and *out stays as it
   // is.
   std::int32_t (*find_driver)(Found* out, char* text) noexcept;
-  std::int32_t (*find_nccl)(Found* out, char* text) noexcept;
   std::int32_t (*count)(std::int32_t* out, char* text) noexcept;
   // Sets all fields but struct_size.
   std::int32_t (*describe)(std::int32_t index, trireme_device_info* out, char* text) noexcept;
@@ -106,6 +176,8 @@ struct Plugin {
   std::int32_t (*launch)(OpenDevice* device, std::uint32_t kernel, const void* args,
                          std::uint64_t bytes, Grid grid, StreamWord stream,
                          Answer* answer) noexcept;
+
+  NcclFunctions nccl;
 };
 
 }  // namespace trireme::cuda

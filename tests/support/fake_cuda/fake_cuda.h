@@ -38,6 +38,8 @@ typedef int (*fake_modes)(void); /* "fake_capture_mode" */
 typedef void *(*fake_foreign)(int device); /* "fake_foreign_stream" */
 /* Work in the stream does not begin while it is held, nor work that waits for it. */
 typedef void (*fake_holds)(void *stream, int on); /* "fake_hold" */
+/* How many communicators of NCCL were neither destroyed nor aborted. */
+typedef int (*fake_ncclcounts)(void); /* "fake_nccl_count" */
 /* ---- a caller's own work, as another library of the process would do it ---- */
 
 typedef void *(*fake_memory)(int device, size_t bytes); /* "fake_device_memory" */

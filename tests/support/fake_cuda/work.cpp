@@ -416,7 +416,9 @@ EXPORTED const char* fake_finish(void) {
   fake::World& world = fake::World::get();
   const std::lock_guard lock(world.mutex);
   world.release_all();
+  fake::finish_nccl(true);
   world.synchronize(nullptr);
+  fake::finish_nccl(false);
   return world.complaint().c_str();
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace fake {
 namespace {
@@ -150,6 +151,16 @@ void World::submit(Stream* stream, std::string name, bool is_kernel,
   if (mode_ == Mode::seeded) run_some();
 }
 
+void World::submit_when(Stream* stream, std::string name, std::function<bool()> ready,
+                        std::function<void(Access&)> body) {
+  // Nothing runs it while it is being submitted: it is made ready only below.
+  const Mode mode = std::exchange(mode_, Mode::lazy);
+  submit(stream, std::move(name), true, std::move(body));
+  mode_ = mode;
+  stream->last->ready = std::move(ready);
+  ++unready_;
+}
+
 void World::record(Event* event, Stream* stream) {
   submit(stream, "record", false, [](Access&) {});
   event->op = stream->last;
@@ -172,14 +183,22 @@ void World::release_all() {
 }
 
 bool World::is_held(const Op& op) const {
-  if (held_streams_ == 0 || op.done) return false;
-  return op.queue->held || (op.before != nullptr && is_held(*op.before)) ||
+  if ((held_streams_ == 0 && unready_ == 0) || op.done) return false;
+  return op.queue->held || (op.ready != nullptr && !op.ready()) ||
+         (op.before != nullptr && is_held(*op.before)) ||
          std::any_of(op.waits_for.begin(), op.waits_for.end(),
                      [this](const auto& other) { return is_held(*other); });
 }
 
 void World::run(const std::shared_ptr<Op>& op) {
-  if (op->done || is_held(*op)) return;
+  if (op->done) return;
+  if (is_held(*op)) {  // what comes before it may make it ready
+    if (op->before != nullptr) run(op->before);
+    for (const auto& other : std::vector(op->waits_for)) run(other);
+    if (is_held(*op)) return;
+  }
+  if (op->ready != nullptr) --unready_;
+  op->ready = nullptr;
   op->done = true;
   if (op->before != nullptr) run(op->before);
   for (const auto& other : op->waits_for) run(other);

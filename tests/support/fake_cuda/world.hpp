@@ -83,6 +83,7 @@ struct Op {
   Clock clock;
   std::shared_ptr<Op> before;                  // in the same stream
   std::vector<std::shared_ptr<Op>> waits_for;  // of other streams
+  std::function<bool()> ready;                 // null, or whether it may begin
   bool done = false;
   int asked = 0;
 };
@@ -118,6 +119,9 @@ class World {
 
   void submit(Stream* stream, std::string name, bool is_kernel, std::function<void(Access&)> body,
               std::vector<std::shared_ptr<Op>> waits_for = {});
+  // The same, but it does not begin before `ready`, which is not asked again once it is true.
+  void submit_when(Stream* stream, std::string name, std::function<bool()> ready,
+                   std::function<void(Access&)> body);
   void record(Event* event, Stream* stream);
   void wait(Stream* stream, Event* event);
   void hold(Stream* stream, bool on);
@@ -144,7 +148,7 @@ class World {
   World();
   void run(const std::shared_ptr<Op>& op);
   void run_some();
-  // Whether a held stream keeps the operation from its begin.
+  // Whether a held stream, or one that is not ready, keeps the operation from its begin.
   bool is_held(const Op& op) const;
   void note(Area* area, const Use& use);
   bool is_before(const Use& earlier, const Clock& clock) const;
@@ -157,12 +161,15 @@ class World {
   int sticky_ = 0;
   std::string complaint_;
   Clock host_;
-  int next_stream_ = 1, held_streams_ = 0;
+  int next_stream_ = 1, held_streams_ = 0, unready_ = 0;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<std::unique_ptr<Event>> events_;
   std::map<std::uintptr_t, std::unique_ptr<Area>> areas_;
   std::deque<std::shared_ptr<Op>> pending_;
 };
+
+// While a test finishes, ranks of NCCL wait for no other.
+void finish_nccl(bool begins);
 
 // The kernel of that name, or -1.
 int find_kernel(const std::string& name);

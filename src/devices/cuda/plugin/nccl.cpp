@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <vector>
 
 #include "devices/cuda/plugin/search.hpp"
@@ -14,23 +16,10 @@ namespace {
 constexpr int kLeast = 21800;
 
 // Without these a group cannot be made, ended at a deadline, or used.
-constexpr const char* kFunctions[] = {"ncclAllGather",
-                                      "ncclAllReduce",
-                                      "ncclBroadcast",
-                                      "ncclCommAbort",
-                                      "ncclCommDestroy",
-                                      "ncclCommFinalize",
-                                      "ncclCommGetAsyncError",
-                                      "ncclCommInitRankConfig",
-                                      "ncclGetErrorString",
-                                      "ncclGetLastError",
-                                      "ncclGetUniqueId",
-                                      "ncclGroupEnd",
-                                      "ncclGroupStart",
-                                      "ncclRecv",
-                                      "ncclReduce",
-                                      "ncclReduceScatter",
-                                      "ncclSend"};
+#define TRIREME_NCCL_NAME(name, parameters) "nccl" #name,
+constexpr const char* kFunctions[] = {
+    TRIREME_NCCL_FUNCTIONS(TRIREME_NCCL_NAME) "ncclGetErrorString", "ncclGetLastError"};
+#undef TRIREME_NCCL_NAME
 
 std::string text_of(int version) {
   return std::to_string(version / 10000) + "." + std::to_string(version % 10000 / 100) + "." +
@@ -89,6 +78,70 @@ Status find_nccl(Nccl* out) {
     tries += (tries.empty() ? "tried " : "; tried ") + place + ": there is no such file";
   }
   return unsupported("no NCCL: " + tries);
+}
+
+Status NcclLibrary::check(const char* function, NcclResult result) const {
+  if (result == kNcclDone || result == kNcclBusy) return Status::success();
+  const char* const words = GetErrorString(result);
+  const char* const last = GetLastError(nullptr);
+  std::string text = std::string(function) + " answers " + std::to_string(result) + " (" +
+                     (words == nullptr ? "" : words) + ")";
+  if (last != nullptr && *last != 0) text += ": " + std::string(last);
+  return Status::failure(
+      result == kNcclInvalidUsage ? TRIREME_ERROR_UNSUPPORTED : TRIREME_ERROR_DEVICE, text);
+}
+
+namespace {
+
+void bind(const DynamicLibrary& library, NcclLibrary* out) {
+#define TRIREME_NCCL_BIND(name, parameters) \
+  out->name = reinterpret_cast<decltype(out->name)>(library.symbol("nccl" #name));
+  TRIREME_NCCL_FUNCTIONS(TRIREME_NCCL_BIND)
+#undef TRIREME_NCCL_BIND
+  out->GetErrorString =
+      reinterpret_cast<decltype(out->GetErrorString)>(library.symbol("ncclGetErrorString"));
+  out->GetLastError =
+      reinterpret_cast<decltype(out->GetLastError)>(library.symbol("ncclGetLastError"));
+}
+
+// The loader gives a copy that the process has loaded already. A place that does not serve is a
+// try, and the next one may.
+Status load_first(std::unique_ptr<NcclLibrary>* out) {
+  const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
+  std::string tries;
+  for (const std::string& place : nccl_places(environment, own_folder())) {
+    std::string why;
+    const DynamicLibrary library = DynamicLibrary::open(place, &why);
+    Nccl found{place};
+    if (why.empty()) why = look(library, &found);
+    if (!why.empty()) {
+      tries += (tries.empty() ? "tried " : "; tried ") + place + ": " + why;
+      continue;
+    }
+    auto opened = std::make_unique<NcclLibrary>();
+    bind(library, opened.get());
+    opened->file = place;
+    opened->version = found.version;
+    *out = std::move(opened);
+    return Status::success();
+  }
+  return unsupported("no NCCL: " + tries);
+}
+
+}  // namespace
+
+// No lock, as for the plugin itself: a forked child would wait for it. Of two threads at once the
+// second one's table is freed; both stand for the same library.
+Status open_nccl(const NcclLibrary** out) {
+  static constinit std::atomic<const NcclLibrary*> loaded{nullptr};
+  *out = loaded.load(std::memory_order_acquire);
+  if (*out != nullptr) return Status::success();
+  std::unique_ptr<NcclLibrary> opened;
+  TRIREME_RETURN_IF_ERROR(load_first(&opened));
+  if (loaded.compare_exchange_strong(*out, opened.get(), std::memory_order_acq_rel)) {
+    *out = opened.release();
+  }
+  return Status::success();
 }
 
 }  // namespace trireme::cuda

@@ -15,20 +15,6 @@ EventHandle* event_of(EventWord word) { return static_cast<EventHandle*>(word); 
 
 }  // namespace
 
-template <class Body>
-Status OpenDevice::inside(Body&& body) {
-  TRIREME_RETURN_IF_ERROR(driver_.check("cuCtxPushCurrent", driver_.CtxPushCurrent(context_)));
-  // While another thread records a graph, the driver refuses some calls of all threads, and the
-  // graph is lost. Those of this thread have to do with no graph.
-  int mode = kRelaxedCapture;
-  const bool is_relaxed = driver_.ThreadExchangeStreamCaptureMode(&mode) == 0;
-  const Status status = body();
-  if (is_relaxed) static_cast<void>(driver_.ThreadExchangeStreamCaptureMode(&mode));
-  ContextHandle* ours = nullptr;
-  const Status popped = driver_.check("cuCtxPopCurrent", driver_.CtxPopCurrent(&ours));
-  return status.ok() ? popped : status;
-}
-
 // ---- the device itself ----
 
 Status OpenDevice::open(std::int32_t index, OpenDevice** out) {

@@ -35,15 +35,16 @@ class OpenDevice {
   Status launch(std::uint32_t kernel, const void* args, std::uint64_t bytes, Grid grid,
                 StreamWord stream);
 
+  // Runs a body in the context, which returns a Status.
+  template <class Body>
+  Status inside(Body&& body);
+
  private:
   OpenDevice(const Driver& driver, Device device) : driver_(driver), device_(device) {}
   Status find_granularity();
   Status load_kernels();
   Status map(DeviceMemory* memory);
   MemoryProperties properties() const;
-  // Runs a body in the context.
-  template <class Body>
-  Status inside(Body&& body);
 
   const Driver& driver_;
   const Device device_;
@@ -52,6 +53,20 @@ class OpenDevice {
   bool has_kernels_ = false;
   KernelHandle* kernels_[kernels::device::kKernelCount] = {};
 };
+
+template <class Body>
+Status OpenDevice::inside(Body&& body) {
+  TRIREME_RETURN_IF_ERROR(driver_.check("cuCtxPushCurrent", driver_.CtxPushCurrent(context_)));
+  // While another thread records a graph, the driver refuses some calls of all threads, and the
+  // graph is lost. Those of this thread have to do with no graph.
+  int mode = kRelaxedCapture;
+  const bool is_relaxed = driver_.ThreadExchangeStreamCaptureMode(&mode) == 0;
+  const Status status = body();
+  if (is_relaxed) static_cast<void>(driver_.ThreadExchangeStreamCaptureMode(&mode));
+  ContextHandle* ours = nullptr;
+  const Status popped = driver_.check("cuCtxPopCurrent", driver_.CtxPopCurrent(&ours));
+  return status.ok() ? popped : status;
+}
 
 // The functions of the table that work on a device.
 void add_work(Plugin* plugin);

@@ -7,7 +7,7 @@
 #include "devices/cuda/plugin/driver.hpp"
 #include "devices/cuda/plugin/find.hpp"
 #include "devices/cuda/plugin/kernels.hpp"
-#include "devices/cuda/plugin/nccl.hpp"
+#include "devices/cuda/plugin/nccl_member.hpp"
 #include "devices/cuda/plugin/open_device.hpp"
 
 namespace trireme::cuda {
@@ -188,15 +188,6 @@ Plugin make_table() {
       return Status::success();
     });
   };
-  plugin.find_nccl = [](Found* out, char* text) noexcept {
-    return guard(text, [&]() -> Status {
-      Nccl nccl;
-      TRIREME_RETURN_IF_ERROR(find_nccl(&nccl));
-      out->version = nccl.version;
-      write(nccl.file.c_str(), out->file, sizeof out->file);
-      return Status::success();
-    });
-  };
   plugin.count = [](std::int32_t* out, char* text) noexcept {
     return guard(text, [&]() -> Status {
       const Driver* driver = nullptr;
@@ -215,6 +206,7 @@ Plugin make_table() {
     return guard(text, [&] { return whose(address, out); });
   };
   add_work(&plugin);
+  add_nccl(&plugin.nccl);
   return plugin;
 }
 

@@ -1,0 +1,75 @@
+// The way of device memory to the peers: NCCL, or pinned memory of the host. All ranks of a
+// communicator go the same. They agree in the first operation of a channel, by the group of the
+// host, which also carries NCCL's id: so only ranks of the group learn it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backends/nccl/group.hpp"
+#include "backends/nccl/offer.hpp"
+#include "collectives/communicator.hpp"
+#include "devices/device.hpp"
+#include "platform/clock.hpp"
+#include "platform/status.hpp"
+
+namespace trireme {
+
+enum class NcclWish { choose, require, refuse };
+
+class DeviceWays {
+ public:
+  // `backend`: as the caller has named it, for the reason of a refusal.
+  DeviceWays(std::shared_ptr<devices::Device> device, NcclWish wish, std::string backend)
+      : device_(std::move(device)), wish_(wish), backend_(std::move(backend)) {}
+  // Groups that are made from this one choose anew.
+  std::shared_ptr<DeviceWays> of_child() const {
+    return std::make_shared<DeviceWays>(device_, wish_, backend_);
+  }
+  // UNSUPPORTED if NCCL is required and this rank already knows that it cannot be.
+  Status check_wish() const;
+
+  // Chooses, in the first operation of a channel; later it costs nothing. One thread at a time per
+  // channel, as its operations. UNSUPPORTED: NCCL is required and cannot be; all ranks get it, and
+  // the group goes on. Every other failure is the group's.
+  Status decide(Steps& steps, const Operation& called, Communicator& communicator,
+                Deadline deadline);
+  // After that. Null: pinned memory.
+  nccl::Group* group(std::uint32_t channel) const { return way(channel).group.get(); }
+  const std::string& obstacle(std::uint32_t channel) const { return way(channel).obstacle; }
+
+  // "NCCL 2.28.9", or "pinned memory" and why; of the caller's own channel, unless another one
+  // alone has chosen. Any thread.
+  std::string text() const;
+
+ private:
+  // Of one channel of the caller: each has a group of its own, so their operations need no common
+  // order.
+  struct Way {
+    bool decided = false;
+    std::unique_ptr<nccl::Group> group;
+    std::string obstacle;
+    bool refused = false;
+  };
+
+  Way& way(std::uint32_t channel) { return ways_[channel]; }
+  const Way& way(std::uint32_t channel) const { return ways_[channel]; }
+  nccl::Offer offer() const;
+  Status refusal(const Way& way) const;
+  Status meet(Steps& steps, const Operation& called, Communicator& communicator, Deadline deadline,
+              Way* way) const;
+  void note(const std::string& text);
+
+  const std::shared_ptr<devices::Device> device_;
+  const NcclWish wish_;
+  const std::string backend_;
+  std::array<Way, kUrgentChannel + 1> ways_;
+  mutable std::mutex mutex_;  // guards text_
+  std::string text_;
+};
+
+}  // namespace trireme

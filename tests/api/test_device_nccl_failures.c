@@ -1,0 +1,4 @@
+#include "nccl_ranks.h"
+int main(void) {
+    return 0;
+}
