@@ -39,16 +39,17 @@ enum class Moved { none, own, all, own_of_root, all_of_root, own_of_others };
 struct MoveRow {
   OperationKind kind;
   Moved send, receive;
+  bool by_nccl = false;  // NCCL may move it, where it can be used
 };
 constexpr MoveRow kMoveRows[] = {
-    {OperationKind::barrier, Moved::none, Moved::none},
-    {OperationKind::all_reduce, Moved::own, Moved::own},
-    {OperationKind::reduce_scatter, Moved::all, Moved::own},
+    {OperationKind::barrier, Moved::none, Moved::none, true},
+    {OperationKind::all_reduce, Moved::own, Moved::own, true},
+    {OperationKind::reduce_scatter, Moved::all, Moved::own, true},
     {OperationKind::reduce_scatter_v, Moved::all, Moved::own},
-    {OperationKind::all_gather, Moved::own, Moved::all},
+    {OperationKind::all_gather, Moved::own, Moved::all, true},
     {OperationKind::all_gather_v, Moved::own, Moved::all},
     {OperationKind::all_to_all, Moved::all, Moved::all},
-    {OperationKind::broadcast, Moved::own_of_root, Moved::own_of_others},
+    {OperationKind::broadcast, Moved::own_of_root, Moved::own_of_others, true},
     {OperationKind::reduce, Moved::own, Moved::own_of_root},
     {OperationKind::gather, Moved::own, Moved::all_of_root},
     {OperationKind::gather_v, Moved::own, Moved::all_of_root},
@@ -72,6 +73,12 @@ Status finish_copy(devices::Stream& stream, devices::Event& moved, Deadline dead
                                             "the memory of this call");
 }
 
+// At least a nanosecond: 0 would only ask whether the peers are there.
+std::uint64_t rest_ns(Deadline deadline) {
+  return std::max<std::uint64_t>(1, deadline.remaining_ns());
+}
+Deadline rest_of(Deadline deadline) { return Deadline::after(rest_ns(deadline)); }
+
 // A failure of the group, in the words of an operation that has met it.
 Status as_of_operation(const Communicator& communicator, OperationKind kind,
                        const Status& failure) {
@@ -83,8 +90,8 @@ Status as_of_operation(const Communicator& communicator, OperationKind kind,
 }
 
 // An operation of no elements has no sums.
-PlainOperation without_native(const PlainOperation& operation) {
-  PlainOperation plain = operation;
+Operation without_native(const Operation& operation) {
+  Operation plain = operation;
   if (plain.algorithm == static_cast<std::int32_t>(Algorithm::native)) plain.algorithm = 0;
   return plain;
 }
@@ -274,30 +281,30 @@ Status DeviceMoves::move_out(const Operands& operands, Slot& slot, Deadline dead
   return finish_copy(*slot.stream, *slot.moved, deadline);
 }
 
-Status DeviceMoves::run_in(Slot& slot, Communicator& communicator, const Operands& operands,
-                           Deadline deadline, const OnHost& on_host) {
-  Status status = move_in(operands, slot, deadline);
+// On the host, through the pinned memory of the slot.
+Status DeviceMoves::run_through(Communicator& communicator, const Operands& operands, Slot& slot,
+                                Deadline deadline, const OnHost& on_host) {
+  Status status = pin(operands.bytes(), &slot);
+  if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY) {
+    return tell(communicator, operands.kind, status);
+  }
+  if (status.ok()) status = move_in(operands, slot, deadline);
   if (!status.ok()) return fail(communicator, operands, slot, status);
   auto* const pinned = static_cast<char*>(slot.pinned->data());
-  // At least a nanosecond: 0 would only ask whether the peers are there.
-  const std::uint64_t rest = std::max<std::uint64_t>(1, deadline.remaining_ns());
-  TRIREME_RETURN_IF_ERROR(on_host(pinned, pinned + operands.receive_at(), rest));
+  TRIREME_RETURN_IF_ERROR(on_host(pinned, pinned + operands.receive_at(), deadline));
   status = move_out(operands, slot, deadline);
   return status.ok() ? status : fail(communicator, operands, slot, status);
+}
+
 Status DeviceMoves::run_pinned(const Call& call, Steps& steps, const Operation& called) {
-  const OperationKind kind = call.operation.kind;
-  Slot& slot = call.slot;
-  Status status = pin(call.operands.bytes(), &slot);
-  if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY) return tell(call.communicator, kind, status);
-  if (status.ok()) status = move_in(call.operands, slot, call.deadline);
-  if (!status.ok()) return fail(call.communicator, kind, slot, status);
-  Operation host = step_of(called);
-  host.count = called.count;
-  if (kind != OperationKind::broadcast) host.send = pinned;
-  host.receive = pinned + call.operands.receive_at();
-  TRIREME_RETURN_IF_ERROR(steps.run(host));
-  status = move_out(call.operands, slot, call.deadline);
-  return status.ok() ? status : fail(call.communicator, kind, slot, status);
+  const auto on_host = [&](const void* send, void* receive, Deadline) {
+    Operation host = step_of(called);
+    host.count = called.count;
+    if (called.kind != OperationKind::broadcast) host.send = send;
+    host.receive = receive;
+    return steps.run(host);
+  };
+  return run_through(call.communicator, call.operands, call.slot, call.deadline, on_host);
 }
 
 // The step before compares the calls of all ranks. After a failure the peers hear it first, as
@@ -319,6 +326,7 @@ Status DeviceMoves::run_by_nccl(const Call& call, Steps& steps, const Operation&
   Status told = heard.ok() ? tell(communicator, call.operation.kind, status)
                            : as_of_operation(communicator, call.operation.kind, heard);
   if (group.abandon()) return told;
+  abandon(*device_, hold_buffers(call.operands.send, call.operands.receive));
   const FailureDetails details = *told.details();
   return Status::failure(told.code(), told.message() +
                                           "; the device may still use the memory of "
@@ -357,8 +365,7 @@ Status DeviceMoves::run_as_one(const Call& call) {
   const Operation called = one;
   Status refused = Status::success();
   one.program = [&](Steps& steps) { return run_in(call, steps, called, &refused); };
-  const std::uint64_t rest = std::max<std::uint64_t>(1, call.deadline.remaining_ns());
-  const Status status = call.communicator.run(std::move(one), Deadline::after(rest));
+  const Status status = call.communicator.run(std::move(one), rest_of(call.deadline));
   return status.ok() ? refused : status;
 }
 
@@ -375,7 +382,7 @@ Status DeviceMoves::prepare(const Operands& operands, void* stream, Slot* out) {
 }
 
 Status DeviceMoves::run_operands(Communicator& communicator, const Operands& operands, void* stream,
-                                 std::uint64_t timeout_ns, const OnHost& on_host) {
+                                 std::uint64_t timeout_ns, const Body& body) {
   const Deadline deadline = Deadline::after(timeout_ns);
   // Another thread may destroy a buffer meanwhile.
   const HeldBuffers held = hold_buffers(operands.send, operands.receive);
@@ -387,16 +394,12 @@ Status DeviceMoves::run_operands(Communicator& communicator, const Operands& ope
     return tell(communicator, operands.kind, status);
   }
   TRIREME_RETURN_IF_ERROR(status);
-  if (operands.bytes() == 0) return on_host(operands.send, operands.receive, timeout_ns);
-  status = run_in(slot, communicator, operands, deadline, on_host);
-  if (status.code() == TRIREME_ERROR_DEVICE) {
-    return fail(communicator, operation.kind, slot, status);
-  if (operands.bytes() == 0) return communicator.run_plain(without_native(operation), timeout_ns);
+  if (operands.bytes() == 0) return body(slot, deadline);
   // The host waits for the caller's stream. Work behind it would touch the caller's memory when
   // this call has long returned.
   status = devices::finish(*slot.before, deadline);
-  if (!status.ok()) return fail(communicator, operation.kind, slot, status);
-  status = run_as_one({communicator, operation, operands, slot, deadline});
+  if (!status.ok()) return fail(communicator, operands, slot, status);
+  status = body(slot, deadline);
   if (slot.stream != nullptr) {
     const std::lock_guard lock(kept_->mutex);
     kept_->free.push_back(std::move(slot));
@@ -407,25 +410,41 @@ Status DeviceMoves::run_operands(Communicator& communicator, const Operands& ope
 Status DeviceMoves::run(Communicator& communicator, const Operation& operation, void* stream,
                         std::uint64_t timeout_ns) {
   const Operands operands(communicator, operation);
-  const auto on_host = [&](const void* send, void* receive, std::uint64_t rest_ns) {
+  const auto on_host = [&](const void* send, void* receive, Deadline deadline) {
     Operation host = operation;
     if (operation.send != nullptr) host.send = send;
     if (operation.receive != nullptr) host.receive = receive;
-    return communicator.run(std::move(host), Deadline::after(rest_ns));
+    return communicator.run(std::move(host), rest_of(deadline));
   };
-  return run_operands(communicator, operands, stream, timeout_ns, on_host);
+  const MoveRow* const row = find_move_row(operation.kind);
+  const auto body = [&](Slot& slot, Deadline deadline) {
+    if (operands.bytes() == 0) {
+      return communicator.run(without_native(operation), Deadline::after(timeout_ns));
+    }
+    if (row != nullptr && row->by_nccl) {
+      return run_as_one({communicator, operation, operands, slot, deadline});
+    }
+    return run_through(communicator, operands, slot, deadline, on_host);
+  };
+  return run_operands(communicator, operands, stream, timeout_ns, body);
 }
 
 Status DeviceMoves::run_message(Communicator& communicator, const MessageArguments& message,
                                 bool buffered, void* stream, std::uint64_t timeout_ns) {
   const Operands operands(message);
-  const auto on_host = [&](const void* send, void* receive, std::uint64_t rest_ns) {
+  const auto on_host = [&](const void* send, void* receive, Deadline deadline) {
     MessageArguments host = message;
     host.data = message.kind == OperationKind::send ? const_cast<void*>(send) : receive;
-    if (buffered) return communicator.send_buffered(host, Deadline::after(rest_ns));
-    return communicator.run_message(host, rest_ns, nullptr);
+    if (buffered) return communicator.send_buffered(host, rest_of(deadline));
+    return communicator.run_message(host, rest_ns(deadline), nullptr);
   };
-  return run_operands(communicator, operands, stream, timeout_ns, on_host);
+  const auto body = [&](Slot& slot, Deadline deadline) {
+    if (operands.bytes() == 0) {
+      return on_host(operands.send, operands.receive, Deadline::after(timeout_ns));
+    }
+    return run_through(communicator, operands, slot, deadline, on_host);
+  };
+  return run_operands(communicator, operands, stream, timeout_ns, body);
 }
 
 // ---- the pointer of a communicator ----

@@ -46,18 +46,13 @@ class DeviceMoves {
   // result is there. Later work in that stream follows it.
   //
   // INVALID_ARGUMENT if an operand is neither memory of the device nor pinned memory, or the stream
-  // is of another context; INVALID_STATE while it is recorded into a graph. Then the group goes on.
-  // If no memory can be pinned, or the device fails, or has failed before, or has not come here by
-  // the deadline, the group fails. Work before it in the stream that is late leaves nothing queued.
-  Status run(Communicator& communicator, const Operation& operation, void* stream,
-  // INVALID_ARGUMENT if an operand is other memory, or the stream is of another context;
-  // INVALID_STATE while it is recorded into a graph; UNSUPPORTED if the algorithm is native and
-  // NCCL has no such sum, or cannot be used. Then the group goes on.
+  // is of another context; INVALID_STATE while it is recorded into a graph; UNSUPPORTED if the
+  // algorithm is native and NCCL has no such sum, or cannot be used. Then the group goes on.
   //
   // The group fails if no memory can be pinned. So it does if the device or NCCL fails, or has
   // failed before, or has not come here by the deadline. Work before it in the stream that is late
   // leaves nothing queued.
-  Status run(Communicator& communicator, const PlainOperation& operation, void* stream,
+  Status run(Communicator& communicator, const Operation& operation, void* stream,
              std::uint64_t timeout_ns);
   // The same for a send or a receive. `buffered`: as Communicator::send_buffered().
   Status run_message(Communicator& communicator, const MessageArguments& message, bool buffered,
@@ -72,8 +67,11 @@ class DeviceMoves {
     std::unique_ptr<devices::Event> before, moved;
   };
   struct Operands;
-  // The operation itself, between pinned memory: run(send, receive, nanoseconds that are left).
-  using OnHost = std::function<Status(const void* send, void* receive, std::uint64_t timeout_ns)>;
+  // What comes when the caller's stream is done: run(slot, deadline). An operation of no elements
+  // has an empty slot.
+  using Body = std::function<Status(Slot& slot, Deadline deadline)>;
+  // The operation itself, between pinned memory: run(send, receive, deadline).
+  using OnHost = std::function<Status(const void* send, void* receive, Deadline deadline)>;
   // Calls leave it for later ones, also of children.
   struct Kept {
     std::mutex mutex;
@@ -82,7 +80,7 @@ class DeviceMoves {
   // One call on its way.
   struct Call {
     Communicator& communicator;
-    const PlainOperation& operation;
+    const Operation& operation;
     const Operands& operands;
     Slot& slot;
     Deadline deadline;
@@ -92,18 +90,15 @@ class DeviceMoves {
               std::shared_ptr<Kept> kept)
       : device_(std::move(device)), ways_(std::move(ways)), kept_(std::move(kept)) {}
   Status check(const char* what, const void* data, std::uint64_t bytes) const;
-  Status take(std::uint64_t bytes, Slot* out);
+  Status take(Slot* out);
+  Status pin(std::uint64_t bytes, Slot* slot) const;
   Status prepare(const Operands& operands, void* stream, Slot* out);
   Status move_in(const Operands& operands, Slot& slot, Deadline deadline);
   Status move_out(const Operands& operands, Slot& slot, Deadline deadline);
-  Status run_in(Slot& slot, Communicator& communicator, const Operands& operands, Deadline deadline,
-                const OnHost& on_host);
   Status run_operands(Communicator& communicator, const Operands& operands, void* stream,
-                      std::uint64_t timeout_ns, const OnHost& on_host);
-  Status take(Slot* out);
-  Status pin(std::uint64_t bytes, Slot* slot) const;
-  Status prepare(const PlainOperation& operation, const Operands& operands, void* stream,
-                 Slot* out);
+                      std::uint64_t timeout_ns, const Body& body);
+  Status run_through(Communicator& communicator, const Operands& operands, Slot& slot,
+                     Deadline deadline, const OnHost& on_host);
   // A step of the call on either way. *refused: for all ranks alike, and the group goes on.
   Status run_in(const Call& call, Steps& steps, const Operation& called, Status* refused);
   Status run_pinned(const Call& call, Steps& steps, const Operation& called);

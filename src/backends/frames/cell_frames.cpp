@@ -165,8 +165,8 @@ void CellFrames::note_told(std::uint32_t channel, std::uint64_t position) noexce
   }
 }
 
-Status CellFrames::check_position(int from, int rank, const FrameHeader& header,
-                                  std::uint64_t last, bool again) const {
+Status CellFrames::check_position(int from, int rank, const FrameHeader& header, std::uint64_t last,
+                                  bool again) const {
   const std::uint64_t own =
       segment_->lane(header.set, group_.rank()).position.load(std::memory_order_acquire);
   const bool is_new = header.position > last || (again && header.position == last);
@@ -174,8 +174,7 @@ Status CellFrames::check_position(int from, int rank, const FrameHeader& header,
   const std::string whose = rank == from ? "" : " of rank " + std::to_string(rank);
   return corrupt_frame(group_.rank(), from,
                        "call " + std::to_string(header.position) + whose + " after call " +
-                           std::to_string(last) + ", and " + std::to_string(own) +
-                           " of its own");
+                           std::to_string(last) + ", and " + std::to_string(own) + " of its own");
 }
 
 // Cells and slots of a rank come over different ranks, so a later one may be here before.
@@ -254,8 +253,7 @@ Status CellFrames::take_passed(int from, const FrameHeader& header, const CellCa
   const auto blocks = static_cast<std::uint64_t>(scatters ? tree.size_at(me) : 1);
   const std::uint64_t block = call.bytes / blocks;
   const std::uint64_t at = scatters ? block * static_cast<std::uint64_t>(me) : 0;
-  if (tree.above(me) != from || call.bytes % blocks != 0 ||
-      at + block > local::kLinkedCellBytes) {
+  if (tree.above(me) != from || call.bytes % blocks != 0 || at + block > local::kLinkedCellBytes) {
     return nonsense();
   }
   Between& with = between(header.set, root);

@@ -28,9 +28,9 @@ enum class FrameKind : std::uint32_t {
   slots,      // the same of several ranks, passed on: see CallRounds
   waits,      // a local::WaitsBelow: the sender waits in groups that were made from this one
   came,       // who has come to call number `position` of a channel: see CallNews
-  cell,   // a CellCall: the rank's call number `position` in channel `set`, to a rank that needs
-          // it: see slots/rooted.hpp
-  steps,  // the rank has taken so many steps in channel `set`
+  cell,    // a CellCall: the rank's call number `position` in channel `set`, to a rank that needs
+           // it: see slots/rooted.hpp
+  steps,   // the rank has taken so many steps in channel `set`
   passed,  // a CellCall of the root of a broadcast or scatter, passed on: see CellFrames
 };
 

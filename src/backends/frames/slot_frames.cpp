@@ -126,8 +126,7 @@ Status SlotFrames::take_call(int from, int rank, const FrameHeader& header, cons
   // A call that its rank tells directly may also come over others.
   const std::uint64_t last = last_slot(lane);
   if (in_rounds() && header.position != 0 && header.position <= last) return Status::success();
-  TRIREME_RETURN_IF_ERROR(
-      check_position(group_, cells_.has(header.set), from, rank, header, last));
+  TRIREME_RETURN_IF_ERROR(check_position(group_, cells_.has(header.set), from, rank, header, last));
   const bool tiny = (call.flags & local::kTiny) != 0;
   // The slots are used in turn, so the older one is next.
   const auto stamp = [&lane](int slot) {
@@ -242,8 +241,8 @@ Status SlotFrames::check_and_take(int from, const std::byte* frame, std::uint64_
   const bool is_passed = header.kind == FrameKind::passed && cells_.spreads();
   const bool is_cell =
       header.kind == FrameKind::cell || header.kind == FrameKind::steps || is_passed;
-  const bool may_come = header.kind == FrameKind::slot || passed_on || is_news ||
-                        (is_cell && cells_.has(header.set));
+  const bool may_come =
+      header.kind == FrameKind::slot || passed_on || is_news || (is_cell && cells_.has(header.set));
   if (header.magic != kMagic || !may_come || header.set >= carried_channels() ||
       header.bytes != bytes - sizeof header) {
     return corrupt_frame(group_.rank(), from, "a frame that is no call where calls come");

@@ -7,10 +7,10 @@
 
 namespace trireme::local {
 
-// Programs repeat their calls, so the two calls before one mostly tell which it is. A call that comes
-// between them once is forgotten. Two calls that never stood before another one announce the call
-// that was announced last: the one that a loop repeats. Ranks that have made the same calls have the
-// same pattern, and so expect the same call, and no other one.
+// Programs repeat their calls, so the two calls before one mostly tell which it is. A call that
+// comes between them once is forgotten. Two calls that never stood before another one announce the
+// call that was announced last: the one that a loop repeats. Ranks that have made the same calls
+// have the same pattern, and so expect the same call, and no other one.
 class CallPattern {
  public:
   // Whether the calls before announce this one. `call`: a hash of all that ranks compare.
@@ -49,7 +49,7 @@ class CallPattern {
 
   std::uint64_t before_ = 0;
   std::uint64_t last_ = 0;
-  std::uint64_t steady_ = 0;                       // the last one that was announced
+  std::uint64_t steady_ = 0;                      // the last one that was announced
   Follower followers_[1u << (64 - kShift)] = {};  // by the two calls before
 };
 
