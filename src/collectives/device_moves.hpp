@@ -67,8 +67,8 @@ class DeviceMoves {
     std::unique_ptr<devices::Event> before, moved;
   };
   struct Operands;
-  // What comes when the caller's stream is done: run(slot, deadline). An operation of no elements
-  // has an empty slot.
+  // The part of a call behind the caller's stream: run(slot, deadline). The slot of an operation of
+  // no elements is empty.
   using Body = std::function<Status(Slot& slot, Deadline deadline)>;
   // The operation itself, between pinned memory: run(send, receive, deadline).
   using OnHost = std::function<Status(const void* send, void* receive, Deadline deadline)>;
