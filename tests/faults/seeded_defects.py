@@ -23,6 +23,7 @@ from defects import (
     executor,
     early_roots,
     deep,
+    device_api,
     device_moves,
     device_work,
     devices,
@@ -69,6 +70,7 @@ TOPICS = (
     devices,
     device_work,
     device_moves,
+    device_api,
     parallel,
 )
 DEFECTS = [defect for topic in TOPICS for defect in topic.DEFECTS]

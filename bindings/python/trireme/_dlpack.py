@@ -70,14 +70,14 @@ class _Versioned(Structure):
 
 _NAMES: dict[bytes, Any] = {b"dltensor": _Managed, b"dltensor_versioned": _Versioned}
 
-# Capsules by their address: a destructor gets one that nobody may hold any more.
+# They take the address of a capsule, as its destructor must not hold it again.
 _is_valid = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", pythonapi))
 _pointer_of = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", pythonapi))
 _new_capsule = PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", pythonapi))
 
 
 class Array:
-    """What a capsule describes. It keeps the capsule, and so the memory."""
+    """The array of a capsule. It keeps the capsule, and so the memory."""
 
     def __init__(self, capsule: object) -> None:
         self.capsule = capsule
@@ -101,7 +101,7 @@ class Array:
 
 # ---- memory that is given away -------------------------------------------------------------
 
-# What a consumer has taken and not given back, by the address of its struct.
+# Memory that a consumer has taken and not given back, by the address of its struct.
 _given: dict[int, Any] = {}
 
 

@@ -3,7 +3,8 @@
  * words:
  * - devices=N. The default is 2. With 0 cuInit() answers CUDA_ERROR_NO_DEVICE.
  * - version=N. The newest CUDA that it runs; the default is 13000.
- * - fail=NAME:CODE. The function NAME answers CODE.
+ * - fail=NAME:CODE. The function NAME answers CODE. With @N behind it the first N calls under this
+ *   script go well, and with @N! so do those after the next one.
  * - missing=NAME. There is no such function.
  * - strict=1. Addresses are known under a context alone, a device's under its primary one alone.
  * - those of work.cpp.
@@ -46,11 +47,32 @@ static int devices(void) {
     return scripted("devices=", 2);
 }
 
-/* The code that the script lets this function answer. */
+/* Calls so far of the function that this script lets fail. */
+static int count_call(const char *script) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static char last[256];
+    static int calls;
+    pthread_mutex_lock(&mutex);
+    if (strncmp(last, script, sizeof last - 1) != 0) calls = 0;
+    strncpy(last, script, sizeof last - 1);
+    const int before = calls++;
+    pthread_mutex_unlock(&mutex);
+    return before;
+}
+
+/* The code that the script lets this call of a function answer. */
 static int failure(const char *function) {
     char key[80];
     snprintf(key, sizeof key, "fail=%s:", function);
-    return scripted(key, 0);
+    const char *const script = getenv("FAKE_CUDA");
+    const char *const found = script == NULL ? NULL : strstr(script, key);
+    if (found == NULL) return 0;
+    char *end = NULL;
+    const int code = (int)strtol(found + strlen(key), &end, 10);
+    if (*end != '@') return code;
+    const int first = (int)strtol(end + 1, &end, 10);
+    const int before = count_call(script);
+    return before == first || (before > first && *end != '!') ? code : 0;
 }
 
 /* Whether the script has the word missing=NAME, of this name as a whole. */
@@ -81,7 +103,8 @@ int refusal(const char *function) {
 
 static int cuInit(unsigned flags) {
     if (flags != 0) return INVALID_VALUE;
-    if (failure("cuInit") != 0) return failure("cuInit");
+    const int code = failure("cuInit");
+    if (code != 0) return code;
     if (devices() == 0) return NO_DEVICE;
     atomic_store(&initialised, 1);
     return OK;
