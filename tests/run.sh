@@ -204,7 +204,7 @@ step_defects() { run_counted defects "$python" "$root/tests/faults/seeded_defect
 step_readme() { run_counted readme "$python" "$root/tests/readme/test_readme.py"; }
 step_cuda() {
     command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || skip "cuda: nvcc is missing: the plugin has no kernels"
-    skip "cuda: no test needs a device; those of device memory run over a driver of their own"
+    skip "cuda: no test needs a device: tests/gpu/run.sh is for a machine that has one, and runs dry here"
 }
 step_quickstart() {
     # On a machine that has nothing yet: here, by now, everything is installed.

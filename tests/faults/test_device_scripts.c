@@ -1,7 +1,7 @@
 /*
- * Scripts of a driver that fails: each row of a table lets one call of the driver fail, at rank 0,
- * in one operation of three ranks. What every rank hears, what the outputs hold, what is left
- * behind, and whether the group and the process go on, is in the row, too.
+ * Scripts of a driver that fails. Each row of a table lets a call of the driver fail, at rank 0, in
+ * one operation of three ranks. The row tells the end: the answers of all ranks, the outputs, the
+ * driver's objects that stay, and whether the group goes on. The process always does.
  */
 #include <trireme/trireme.h>
 

@@ -1,5 +1,6 @@
 // Kernels of devices, run over the host one thread after the other, against the host's loops: bit
-// for bit, for every kernel, dtype and shift. TRIREME_TEST_LONG tries more lengths.
+// for bit, for every kernel, dtype and shift. TRIREME_TEST_LONG tries more lengths,
+// TRIREME_TEST_QUICK few. With TRIREME_TEST_DEVICE=0 the kernels run on that CUDA device.
 #include <trireme/optimizer.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "kernels/update.hpp"
 #include "kernels/vector.hpp"
 #include "levels.hpp"
+#include "on_device.hpp"
 #include "platform/mix.hpp"
 #include "platform/names.hpp"
 
@@ -88,12 +90,21 @@ const Row& row(const std::string& name) {
   return kRows[0];
 }
 
+bool launched[std::size(kRows)];  // on the device
+
 template <class Args>
 void launch(const std::string& name, const Args& args, std::uint64_t count) {
   constexpr Grid kGrids[] = {{1, 1}, {1, 32}, {3, 64}, {2, 256}, {7, 96}};
   const Row& kernel = row(name);
   assert_int_equal(kernel.args, sizeof(Args));
-  kernel.run(&args, kGrids[count % std::size(kGrids)]);
+  const Grid grid = kGrids[count % std::size(kGrids)];
+  if (OnDevice* const device = OnDevice::get()) {
+    const auto number = static_cast<std::uint32_t>(&kernel - kRows);
+    device->launch(number, &args, sizeof args, grid.blocks, grid.threads);
+    launched[number] = true;
+  } else {
+    kernel.run(&args, grid);
+  }
 }
 
 // ---- memory ----
@@ -102,6 +113,32 @@ std::uint64_t random_bits() {
   static std::uint64_t number = 0;
   return mix(11, number++);
 }
+
+// Bytes that the kernels reach.
+class Reached {
+ public:
+  explicit Reached(std::uint64_t bytes) : bytes_(bytes) {
+    OnDevice* const device = OnDevice::get();
+    assert_true(device == nullptr || bytes <= OnDevice::kSlot);
+    first_ = device == nullptr ? new std::byte[bytes] : device->take();
+  }
+  Reached(const Reached& other) = delete;
+  ~Reached() {
+    if (OnDevice* const device = OnDevice::get()) {
+      device->give_back(first_);
+    } else {
+      delete[] first_;
+    }
+  }
+  std::byte* begin() const { return first_; }
+  std::byte* end() const { return first_ + bytes_; }
+  std::byte* data() const { return first_; }
+  std::uint64_t size() const { return bytes_; }
+
+ private:
+  std::byte* first_;
+  std::uint64_t bytes_;
+};
 
 // Elements somewhere behind a multiple of 128 bytes, with room around them that stays.
 class Area {
@@ -141,7 +178,7 @@ class Area {
 
  private:
   static constexpr std::uint64_t kRoom = 40;
-  std::vector<std::byte> bytes_;
+  Reached bytes_;
   std::uint64_t first_;
 };
 
@@ -149,6 +186,7 @@ class Area {
 std::vector<std::uint64_t> lengths(std::uint64_t step) {
   static std::uint64_t turn = 0;
   if (std::getenv("TRIREME_TEST_LONG") != nullptr) step = step / 16 + 1;
+  if (std::getenv("TRIREME_TEST_QUICK") != nullptr) return {0, 1, 7, 66 + turn++ % step};
   std::vector<std::uint64_t> all;
   for (std::uint64_t i = 0; i < 66; ++i) all.push_back(i);
   for (std::uint64_t i = 66 + turn++ % step; i < 4099; i += step) all.push_back(i);
@@ -488,7 +526,9 @@ void compare_norms(trireme_dtype dtype, bool any_bits) {
     }
     ExactSum wanted, found;
     wanted.add_squares(dtype, values.data(), count);
-    std::int64_t sum[ExactSum::kDigits + 1] = {};
+    const Reached digits(sizeof(std::int64_t) * (ExactSum::kDigits + 1));
+    std::memset(digits.data(), 0, digits.size());
+    auto* const sum = reinterpret_cast<std::int64_t*>(digits.data());
     launch(std::string("measure_") + dtype_name(dtype),
            typename Measure<Type>::Args{values.as<Stored>(), count, sum}, count);
     std::copy_n(sum, ExactSum::kDigits, found.digits);
@@ -525,6 +565,16 @@ void every_rule_with_a_loop_has_its_kernels(void**) {
   }
 }
 
+// Runs last.
+void every_kernel_has_run_on_the_device(void**) {
+  if (OnDevice::get() == nullptr) return;
+  for (std::size_t i = 0; i < std::size(kRows); ++i) {
+    if (!launched[i]) fail_msg("%s was not launched", kRows[i].name);
+  }
+  print_message("%zu kernels, %llu launches, 0 bits differ\n", std::size(kRows),
+                static_cast<unsigned long long>(OnDevice::get()->launches()));
+}
+
 }  // namespace
 }  // namespace trireme::kernels
 
@@ -537,6 +587,7 @@ int main() {
       cmocka_unit_test(casts_have_the_bits_of_the_loops),
       cmocka_unit_test(reductions_have_the_bits_of_the_loops),
       cmocka_unit_test(norms_have_the_digits_of_the_exact_sum),
+      cmocka_unit_test(every_kernel_has_run_on_the_device),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -133,6 +133,11 @@ void World::destroy(Event* event) {
 
 void World::submit(Stream* stream, std::string name, bool is_kernel,
                    std::function<void(Access&)> body, std::vector<std::shared_ptr<Op>> waits_for) {
+  if (pending_.empty()) {  // all operations to come follow those that the host has seen done
+    for (const auto& [first, area] : areas_) {
+      std::erase_if(area->uses, [this](const Use& use) { return is_before(use, host_); });
+    }
+  }
   auto op = std::make_shared<Op>();
   op->name = std::move(name);
   op->body = std::move(body);
