@@ -33,19 +33,12 @@ Left = dict[str, tuple[tuple[str, ...], str]]  # name: languages, reason
 
 # ---- what is left out, and why -------------------------------------------------------------------
 
-FUNCTIONS: Left = {}
+FUNCTIONS: Left = {
+    "trireme_buffer_alloc": (ALL, "trireme_buffer_alloc_kind(), by the kind of each class"),
+}
 
 # struct.field
 FIELDS: Left = {
-    "trireme_communicator_options.device": (
-        ("python", "dotnet"),
-        "collectives of device memory are calls of C: these bindings take buffers of the host",
-    ),
-    "trireme_operation_options.stream": (
-        ALL,
-        "collectives of device memory are calls of C: the bindings take buffers of the host",
-    ),
-    "trireme_stream.native": (("rust",), "as trireme_operation_options.stream"),
     "trireme_context_info.rank": (("dotnet",), "the communicator tells it"),
     "trireme_context_info.world_size": (ALL, "the communicator tells it"),
     "trireme_tensor_info.world_size": (ALL, "the communicator tells it"),
@@ -80,6 +73,7 @@ CONSTANTS: Left = {
     "TRIREME_EXPERTS_MAX": (ALL, "as TRIREME_*_MAX_*"),
     "TRIREME_TRANSPORT_FRAME_BYTES_MIN": (ALL, "as TRIREME_*_MAX_*"),
     "TRIREME_DEVICE_DEFAULT": (("python", "rust"), "0: nothing is set"),
+    "TRIREME_MEMORY_KIND_DEFAULT": (("rust",), "each kind has a class"),
     "TRIREME_ALGORITHM_*": (("python",), "the names of trireme_algorithm_name()"),
     "TRIREME_PIPELINE_ORDER_*": (
         ("python", "rust"),

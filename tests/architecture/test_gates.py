@@ -121,6 +121,7 @@ class Gates(unittest.TestCase):
         self.assertEqual(len(problems(17, "Numbers.")), 1)
 
     def test_a_header_that_needs_another_is_noticed(self):
+        self.change("buffer.h", "#include <trireme/device.h>\n", "")
         self.change("buffer.h", "#include <trireme/types.h>\n", "")
         self.change("buffer.h", "#include <trireme/status.h>\n", "")
         self.assertTrue(check_headers.problems_of(self.include / "trireme/buffer.h", self.include))

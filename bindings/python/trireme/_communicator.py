@@ -51,7 +51,9 @@ def group_options(name: str | None, timeout: float | None) -> Any:
 def _place(device: int | None) -> Any:
     if device is None:
         return _native.trireme_device()
-    return _native.trireme_device(_native.TRIREME_DEVICE_CUDA, in_range(device, 31, "device"))
+    return _native.trireme_device(
+        kind=_native.TRIREME_DEVICE_CUDA, index=in_range(device, 31, "device")
+    )
 
 
 class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
