@@ -52,6 +52,75 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void Layers_run_forward_again_by_the_schedule_and_by_options()
+        {
+            const string Again = "pipeline ranks=2 stages=2 micro_batches=4 placement=0,1\n"
+                + "0F0 0F1 0F2 0F3 0R0 0B0 0R1 0B1 0R2 0B2 0B3\n"
+                + "1F0 1F1 1F2 1F3 1R0 1B0 1B1 1B2 1B3\n";
+            double[] losses;
+            double[] expected = Alone(out losses);
+            RunAgain(Again, new TrainerOptions(), new[] { 3, 1 }, losses, expected);
+            var every = new TrainerOptions { CheckpointEvery = 1 };
+            RunAgain("gpipe", every, new[] { 4, 4 }, losses, expected);
+            RunAgain("1f1b", every, new[] { 4, 0 }, losses, expected);
+            var budget = new TrainerOptions { ActivationBudgetBytes = 1 << 20 };
+            RunAgain("gpipe", budget, new[] { 0, 0 }, losses, expected);
+            Check.Throws<OutOfMemoryException>(() => RunAgain(
+                "gpipe",
+                new TrainerOptions { ActivationBudgetBytes = 1 },
+                new[] { 0, 0 },
+                losses,
+                expected));
+        }
+
+        private static void RunAgain(
+            string text, TrainerOptions how, int[] counts, double[] losses, double[] expected)
+        {
+            var found = new double[2 * Width];
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                int again = 0, first = c.Rank;
+                using (Communicator alone = c.Split(first))
+                using (Model model = ModelOf(alone, first, 1))
+                using (var optimizer = new Optimizer(model, Sgd()))
+                using (PipelineSchedule schedule = text.Contains("\n")
+                    ? PipelineSchedule.Parse(text)
+                    : Schedule(
+                        text == "gpipe"
+                            ? PipelineOrder.GPipe : PipelineOrder.OneForwardOneBackward,
+                        2))
+                {
+                    Layer[] layers = Own(null, first, 1);
+                    LayerFunction forward = layers[0].Forward;
+                    layers[0].Forward = call =>
+                    {
+                        again += call.Phase == LayerPhase.Recompute ? 1 : 0;
+                        forward(call);
+                    };
+                    var options = new TrainerOptions
+                    {
+                        Pipeline = new TrainerPipeline(c, schedule, new long[] { 0, 1, 2 }),
+                        CheckpointEvery = how.CheckpointEvery,
+                        ActivationBudgetBytes = how.ActivationBudgetBytes,
+                    };
+                    using (var trainer = new Trainer(optimizer, layers, options))
+                    {
+                        foreach (double loss in losses)
+                        {
+                            Check.Equal(loss, trainer.Step().Loss);
+                        }
+
+                        Check.Equal(counts[first] * Steps, again);
+                        var own = new double[Width];
+                        model.GetParameters<double>(own);
+                        Array.Copy(own, 0, found, first * Width, Width);
+                    }
+                }
+            });
+            Check.Same(expected, found, text);
+        }
+
+        [Test]
         public static void An_exception_is_thrown_here_and_told_there()
         {
             Trouble trouble = call =>

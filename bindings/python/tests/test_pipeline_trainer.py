@@ -101,7 +101,11 @@ class PipelineTrainerTest(TestCase):
             model.seal()
             model.set_parameters(array.array("d", first_weights()[begin:finish]))
             with trireme.Optimizer(model, "sgd", learning_rate=RATE) as optimizer:
-                schedule = trireme.PipelineSchedule(order, ranks, leaves)
+                # A text, or the name of an order.
+                if "\n" in order:
+                    schedule = trireme.PipelineSchedule.parse(order)
+                else:
+                    schedule = trireme.PipelineSchedule(order, ranks, leaves)
                 pipeline = trireme.TrainerPipeline(group, schedule, cuts)
                 layers = chain.layers(first, end, shape)
                 trainer = trireme.Trainer(optimizer, layers, pipeline=pipeline, **options)
@@ -112,6 +116,7 @@ class PipelineTrainerTest(TestCase):
                     info = trainer.info()
                     self.assertEqual((info.stages, info.micro_batches), (1, leaves))
                     self.assertEqual(info.split_layers, 1 if first == 0 else 0)
+                    chain.info = info
                     losses = [trainer.evaluate(sample)]
                     losses += [trainer.step(sample).loss for _ in range(STEPS)]
                     return losses, begin, model.get_parameters().tolist()
@@ -142,6 +147,41 @@ class PipelineTrainerTest(TestCase):
                     last = chains[-1].calls[-1]
                     self.assertEqual(last[1:3] if ranks > 1 else (1, 1), (1, 1))
 
+    def test_layers_run_forward_again(self):
+        """By R of the schedule, by checkpoint_every, and by a budget, with the same bits."""
+        r = (
+            "pipeline ranks=2 stages=2 micro_batches=4 placement=0,1\n"
+            "0F0 0F1 0F2 0F3 0R0 0B0 0R1 0B1 0R2 0B2 0B3\n"
+            "1F0 1F1 1F2 1F3 1R0 1B0 1B1 1B2 1B3\n"
+        )
+        plain = [Chain(), Chain()]
+        expected = self.ranks(2, lambda group: self.train(group, "gpipe", plain[group.rank]))
+        least = max(chain.info.least_bytes for chain in plain)
+        largest = min(chain.info.largest_bytes for chain in plain)
+        self.assertEqual([chain.info.recomputed for chain in plain], [0, 0])
+        for order, options, again in (
+            (r, {}, (3, 1)),
+            ("gpipe", {"checkpoint_every": 1}, (4, 4)),
+            ("1f1b", {"checkpoint_every": 1}, (4, 0)),
+            ("gpipe", {"activation_budget_bytes": least}, None),
+            ("gpipe", {"activation_budget_bytes": 2 * largest + 4096}, (0, 0)),
+        ):
+            chains = [Chain(), Chain()]
+            found = self.ranks(
+                2, lambda group: self.train(group, order, chains[group.rank], **options)
+            )
+            self.assertEqual(found, expected)
+            for place, chain in enumerate(chains):
+                count = sum(1 for call in chain.calls if call[0] == "recompute")
+                if again is not None:
+                    self.assertEqual(count, again[place] * STEPS)
+                else:
+                    self.assertEqual(count > 0, chain.info.recomputed > 0)
+                    planned = chain.info.planned_stretch_bytes + chain.info.planned_gradient_bytes
+                    self.assertLessEqual(planned, least)
+            if again is None:
+                self.assertTrue(any(chain.info.recomputed for chain in chains))
+
     def test_an_exception_is_raised_here_and_told_there(self):
         def trouble(call):
             if call.phase == "backward_weight" and call.micro_batch == 2:
@@ -168,7 +208,7 @@ class PipelineTrainerTest(TestCase):
             with self.assertRaises(TypeError):
                 trireme.TrainerPipeline(None, schedule, [0, 1, 2])
             errors = []
-            for shape, options in ((HIDDEN + 1, {}), (HIDDEN, {"checkpoint_every": 1})):
+            for shape, options in ((HIDDEN + 1, {}), (HIDDEN, {"activation_budget_bytes": 1})):
                 try:
                     self.train(group, "1f1b", Chain(), shape=shape, **options)
                 except trireme.TriremeError as error:
@@ -177,7 +217,7 @@ class PipelineTrainerTest(TestCase):
 
         for errors in self.ranks(2, body):
             self.assertIn("input_bytes 40, but stage 0 puts out 32", errors[0])
-            self.assertIn("UnsupportedError", errors[1])
+            self.assertIn("OutOfMemoryError", errors[1])
 
 
 if __name__ == "__main__":

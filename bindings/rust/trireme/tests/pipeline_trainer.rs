@@ -2,7 +2,8 @@
 
 mod support;
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use support::{fails, ranks};
 use trireme::{
@@ -219,6 +220,80 @@ fn training_is_that_of_plain_loops() {
             });
             assert_eq!(*found.lock().unwrap(), expected, "{order} on {world_size}");
         }
+    }
+}
+
+/// Counts its second forwards.
+struct Counted(Box<dyn Layer<Option<u32>>>, Arc<AtomicU64>);
+
+impl Layer<Option<u32>> for Counted {
+    fn forward(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
+        if call.phase() == LayerPhase::Recompute {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+        self.0.forward(call)
+    }
+
+    fn backward(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
+        self.0.backward(call)
+    }
+
+    fn backward_weight(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
+        self.0.backward_weight(call)
+    }
+}
+
+#[test]
+fn layers_run_forward_again_by_the_schedule_and_by_options() {
+    let (losses, expected) = alone();
+    let again = "pipeline ranks=2 stages=2 micro_batches=4 placement=0,1\n\
+                 0F0 0F1 0F2 0F3 0R0 0B0 0R1 0B1 0R2 0B2 0B3\n\
+                 1F0 1F1 1F2 1F3 1R0 1B0 1B1 1B2 1B3\n";
+    for (text, checkpoint_every, activation_budget_bytes, counts) in [
+        (again, 0, 0, [3, 1]),
+        ("gpipe", 1, 0, [4, 4]),
+        ("1f1b", 1, 0, [4, 0]),
+        ("gpipe", 0, 1 << 20, [0, 0]),
+    ] {
+        let found = Mutex::new(vec![0.0; 2 * WIDTH]);
+        ranks(2, |along| {
+            let (first, alone) = own_group(along);
+            let (mut model, mut optimizer) = model(&alone, first, 1);
+            let schedule = if text.contains('\n') {
+                PipelineSchedule::parse(text).unwrap()
+            } else {
+                schedule(text, 2)
+            };
+            let count = Arc::new(AtomicU64::new(0));
+            let counted: Described = layers(first, 1)
+                .into_iter()
+                .map(|(options, layer)| {
+                    let counted: Box<dyn Layer<Option<u32>>> =
+                        Box::new(Counted(layer, Arc::clone(&count)));
+                    (options, counted)
+                })
+                .collect();
+            let options = TrainerOptions {
+                pipeline: Some(TrainerPipeline {
+                    communicator: along,
+                    schedule: &schedule,
+                    cuts: &[0, 1, 2],
+                    require_split: false,
+                }),
+                checkpoint_every,
+                activation_budget_bytes,
+                ..TrainerOptions::default()
+            };
+            let mut trainer = Trainer::new(&mut model, &mut optimizer, &options, counted).unwrap();
+            for loss in &losses {
+                let metrics = trainer.step(&mut model, &mut optimizer, &None).unwrap();
+                assert_eq!(metrics.loss, *loss);
+            }
+            assert_eq!(count.load(Ordering::Relaxed), counts[first] * STEPS as u64);
+            let own = model.get_parameters::<f64>().unwrap();
+            found.lock().unwrap()[first * WIDTH..][..own.len()].copy_from_slice(&own);
+        });
+        assert_eq!(*found.lock().unwrap(), expected, "{text}");
     }
 }
 
