@@ -28,12 +28,12 @@ Status find_largest(const strategies::Link& link, const char* call, const Status
   return Status::success();
 }
 
-Status plan_memory(const PlanInput& input, const CheckpointOptions& options,
+Status plan_memory(std::shared_ptr<const PlanInput> input, const CheckpointOptions& options,
                    const strategies::Link& copies, ExecutorPlan* out) {
-  const CheckpointChoice choice(input);
-  std::vector<std::uint64_t> bytes = choice.bytes();
+  const CheckpointChoice choice(*input);
   std::vector<StageCut> cuts = choice.every(options.every);
   if (options.budget > 0) {
+    std::vector<std::uint64_t> bytes = choice.bytes();
     TRIREME_FAILPOINT("pipeline", "before_budget");
     TRIREME_RETURN_IF_ERROR(
         find_largest(copies, "create of a trainer with a pipeline", Status::success(), &bytes));
@@ -41,10 +41,14 @@ Status plan_memory(const PlanInput& input, const CheckpointOptions& options,
     TRIREME_RETURN_IF_ERROR(fit_budget(bytes, options.budget, &recomputed));
     cuts = choice.first(recomputed);
   }
-  *out = plan_execution(input, cuts);
-  out->largest = bytes.front();
-  out->least = *std::min_element(bytes.begin(), bytes.end());
+  *out = plan_execution(*input, cuts);
+  out->input = std::move(input);
   return Status::success();
+}
+
+MemoryRange memory_range(const ExecutorPlan& plan) {
+  const std::vector<std::uint64_t> bytes = CheckpointChoice(*plan.input).bytes();
+  return {bytes.front(), *std::min_element(bytes.begin(), bytes.end())};
 }
 
 }  // namespace trireme::parallel

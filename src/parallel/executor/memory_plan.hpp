@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "exchange/storage.hpp"
@@ -16,8 +17,14 @@ struct CheckpointOptions {
 };
 
 // Collective over the ranks of the model. OUT_OF_MEMORY if the budget is too small.
-Status plan_memory(const PlanInput& input, const CheckpointOptions& options,
+Status plan_memory(std::shared_ptr<const PlanInput> input, const CheckpointOptions& options,
                    const strategies::Link& copies, ExecutorPlan* out);
+
+// Bytes of activations and gradients of outputs: without the options, and the least that work.
+struct MemoryRange {
+  std::uint64_t largest = 0, least = 0;
+};
+MemoryRange memory_range(const ExecutorPlan& plan);
 
 // Collective. Each number becomes the largest one of the ranks. `own`: whether this rank has any;
 // a failure of one rank is one of all.

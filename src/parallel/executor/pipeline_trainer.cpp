@@ -227,11 +227,12 @@ Status PipelineTrainer::prepare() {
   for (std::uint64_t i = 0; i < layers_.size(); ++i) {
     split.push_back(layers_[i].described.backward_weight != nullptr);
   }
-  PlanInput input(schedule_, link_.rank(), places_.has_one_memory(), std::move(stages));
-  input.layers = layers_.bytes();
-  input.split_layers = std::move(split);
-  input.gradients = sums_.layer_bytes();
-  input.by_pass = is_by_pass(shard_, schedule_);
+  const auto input = std::make_shared<PlanInput>(schedule_, link_.rank(), places_.has_one_memory(),
+                                                 std::move(stages));
+  input->layers = layers_.bytes();
+  input->split_layers = std::move(split);
+  input->gradients = sums_.layer_bytes();
+  input->by_pass = is_by_pass(shard_, schedule_);
   ready = plan_memory(input, options_.checkpoints, shard_.link(), &plan_);
   gradients_.place(plan_.bytes(), true);
   if (ready.ok()) ready = check_limit();
@@ -563,8 +564,9 @@ Status PipelineTrainer::info(trireme_trainer_info* out) const {
   out->planned_exchange_bytes = exchange_bytes();
   out->allocated_bytes =
       (arena_ ? arena_->bytes() : 0) + exchange_.allocated_bytes() + outcome_.allocated_bytes();
-  out->largest_bytes = plan_.largest;
-  out->least_bytes = plan_.least;
+  const MemoryRange range = memory_range(plan_);
+  out->largest_bytes = range.largest;
+  out->least_bytes = range.least;
   out->stages = plan_.stages.size();
   out->split_layers = layers_.split_count();
   return Status::success();

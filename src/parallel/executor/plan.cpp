@@ -336,17 +336,16 @@ ExecutorPlan plan_execution(const PlanInput& input, const std::vector<StageCut>&
   plan.micro_batches = schedule.micro_batches;
   plan.stages = input.stages;
   plan.local.resize(schedule.stages());
-  using Way = StageLayout::Way;
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
     const StageShape& shape = plan.stages[i];
     plan.local[shape.stage] = static_cast<std::uint32_t>(i);
-    const auto put = [&](Way way, const StageCut& firsts) {
+    const auto put = [&](StageLayout::Way way, const StageCut& firsts) {
       plan.layouts.push_back(lay_out(shape, input.layers, plan.header_bytes, way, firsts));
     };
-    put(Way::kept, {});
-    put(Way::at_once, {0, shape.layer_count});
-    put(Way::at_once, cuts[i]);
-    put(Way::stretches, cuts[i]);
+    put(StageLayout::Way::kept, {});
+    put(StageLayout::Way::at_once, {0, shape.layer_count});
+    put(StageLayout::Way::at_once, cuts[i]);
+    put(StageLayout::Way::stretches, cuts[i]);
   }
   const auto list = schedule.of(input.rank);
   plan.actions.assign(list.begin(), list.end());

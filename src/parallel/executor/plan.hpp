@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "parallel/executor/stage_layout.hpp"
@@ -30,6 +31,8 @@ class FirstFit {
 // The layers of one stage that are computed again, always its first ones: the first layers of their
 // stretches, and the end of the last one. {0}: none.
 using StageCut = std::vector<std::uint64_t>;
+
+struct PlanInput;
 
 struct ExecutorPlan {
   struct Place {
@@ -61,10 +64,9 @@ struct ExecutorPlan {
 
   // Parts of the arena, in this order.
   std::uint64_t slots = 0, work = 0, sent_bytes = 0, parked_bytes = 0;
-  std::uint64_t stretches = 1;   // into which the options cut the layers
-  std::uint64_t recomputed = 0;  // layers that run twice in some micro-batch
-  // With the options: the bytes of a plan that keeps everything, and the least that work.
-  std::uint64_t largest = 0, least = 0;
+  std::uint64_t stretches = 1;               // into which the options cut the layers
+  std::uint64_t recomputed = 0;              // layers that run twice in some micro-batch
+  std::shared_ptr<const PlanInput> input{};  // of which it is made, see plan_memory()
 
   const Place& place(std::uint32_t stage, std::uint32_t micro_batch) const {
     return places[index(stage, micro_batch)];
