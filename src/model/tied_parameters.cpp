@@ -83,19 +83,33 @@ Status differ(const Link& line, const std::string& name, std::uint32_t first,
       .with_details(std::move(details));
 }
 
-// This rank's own parameter of each name, and whether it is tied here.
-Status find_own(const Link& line, const sharding::Registry& registry,
-                const std::map<std::string, std::uint32_t>& first_holders,
-                std::map<std::string, std::uint64_t>* out) {
+// Names of this rank's parameters that other ranks tie, and this one does not.
+std::string told_untied(const sharding::Registry& registry,
+                        const std::map<std::string, std::uint32_t>& first_holders) {
+  std::string out;
   for (std::size_t i = 0; i < registry.parameters().size(); ++i) {
     const Parameter& parameter = registry.parameters()[i];
-    const auto found = first_holders.find(parameter.name);
+    if (first_holders.count(parameter.name) == 0) continue;
+    if (parameter.target == i && tied_placement(parameter) != nullptr) continue;
+    put_field(&out, parameter.name);
+  }
+  return out;
+}
+
+// Whether a name that is tied on some ranks is tied on all that have it. All ranks get the same
+// outcome.
+Status check_untied(const Link& line, const sharding::Registry& registry,
+                    const std::map<std::string, std::uint32_t>& first_holders) {
+  std::vector<std::string> told;
+  TRIREME_RETURN_IF_ERROR(
+      exchange_texts(line, "seal", told_untied(registry, first_holders), &told));
+  for (std::uint32_t rank = 0; rank < told.size(); ++rank) {
+    std::size_t at = 0;
+    std::string name;
+    if (told[rank].empty() || !take_field(told[rank], &at, &name)) continue;
+    const auto found = first_holders.find(name);
     if (found == first_holders.end()) continue;
-    if (parameter.target != i || tied_placement(parameter) == nullptr) {
-      return differ(line, parameter.name, found->second, "TRIREME_PLACEMENT_TIED", line.rank(),
-                    "not");
-    }
-    (*out)[parameter.name] = i;
+    return differ(line, name, found->second, "TRIREME_PLACEMENT_TIED", rank, "not");
   }
   return Status::success();
 }
@@ -155,9 +169,8 @@ Status find_tied(const Link& line, const sharding::Registry& registry,
   if (ties.empty()) return Status::success();
   std::map<std::string, std::uint32_t> first_holders;
   for (const auto& [name, holders] : ties) first_holders[name] = holders.ranks[0];
-  std::map<std::string, std::uint64_t> own;
-  if (found.ok()) found = find_own(line, registry, first_holders, &own);
-  TRIREME_RETURN_IF_ERROR(agree(line, "seal", {}, found));
+  TRIREME_RETURN_IF_ERROR(std::move(found));
+  TRIREME_RETURN_IF_ERROR(check_untied(line, registry, first_holders));
   for (const auto& [name, holders] : ties) {
     if (holders.ranks.size() == 1 && !holders.has_alias) {
       return invalid_argument("parameter " + sharding::quoted(name) +
@@ -166,8 +179,11 @@ Status find_tied(const Link& line, const sharding::Registry& registry,
                               ", but no other rank has one of this name, and it has no alias");
     }
     if (holders.ranks.size() < 2) continue;
-    const auto here = own.find(name);
-    out->push_back({name, holders.ranks, here == own.end() ? kNone : here->second});
+    std::uint64_t own = kNone;
+    for (std::size_t i = 0; i < registry.parameters().size(); ++i) {
+      if (registry.parameters()[i].name == name) own = i;
+    }
+    out->push_back({name, holders.ranks, own});
   }
   return Status::success();
 }

@@ -87,6 +87,7 @@ constexpr const char* kTraining[] = {
     "seal.before_allocate",
     "seal.before_cuts",
     "seal.before_parts",
+    "seal.before_tied",
     "share.before_key",
     "share.after_key",
     "share.after_map",

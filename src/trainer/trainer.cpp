@@ -99,6 +99,13 @@ Status Trainer::check_options() const {
         "options.checkpoint_every and options.activation_budget_bytes are both set; each tells the "
         "trainer which outputs to keep: set one of them");
   }
+  for (const TiedParameter& tied : shard_.axes().tied()) {
+    if (tied.own == sharding::kNone) continue;
+    return invalid_argument(
+        "parameter " + sharding::quoted(tied.name) +
+        " lies on several ranks along \"pipeline\" (TRIREME_PLACEMENT_TIED); set "
+        "options.pipeline, so that the trainer adds up their gradients");
+  }
   return Status::success();
 }
 

@@ -23,6 +23,20 @@
 static uint64_t job_seed;
 static uint64_t moved[MOST_RANKS], came[MOST_RANKS], stayed[MOST_RANKS];
 
+/* Of all models along the pipeline: each of the ranks that share a weight has one. */
+static uint64_t elements_of(const struct rank *r) {
+    uint64_t elements = ELEMENTS;
+    unsigned places = 0;
+    for (uint64_t s = 0; s < r->stages && r->job->tied; ++s) {
+        for (uint64_t l = r->cuts[s]; l < r->cuts[s + 1]; ++l) {
+            if (!is_tied((int)l)) continue;
+            if ((places >> r->rank_of[s] & 1) != 0) elements -= (uint64_t)weights_of((int)l);
+            places |= 1u << r->rank_of[s];
+        }
+    }
+    return elements;
+}
+
 static void move_on(struct rank *r, struct rank *next, trireme_communicator *all) {
     struct verdict *const v = r->verdict;
     trireme_trainer_destroy(r->trainer);
@@ -54,7 +68,7 @@ static void move_on(struct rank *r, struct rank *next, trireme_communicator *all
         kept += stayed[k];
     }
     /* Parameters and one vector of state, each element once. */
-    EXPECT(v, sent == received && sent + kept == 2 * sizeof(float) * ELEMENTS);
+    EXPECT(v, sent == received && sent + kept == 2 * sizeof(float) * elements_of(next));
     EXPECT_STATUS(v, TRIREME_OK, trireme_barrier(all, NULL));
 }
 
@@ -114,8 +128,9 @@ static void draw_with_one_rank(trireme_communicator *all, int number, void *cont
 
 /* Seeds of one rank, and the plain loop with them. */
 static const struct curve *right_curve(void) {
-    static struct curve curve;
-    if (curve.losses[0] != 0) return &curve;
+    static struct curve curves[2];
+    struct curve *const curve = &curves[chain_ties != 0];
+    if (curve->losses[0] != 0) return curve;
     static struct job job;
     job = (struct job){.strategy = TRIREME_STRATEGY_DATA_PARALLEL,
                        .data = 1,
@@ -124,10 +139,10 @@ static const struct curve *right_curve(void) {
                        .stages_per_rank = 1,
                        .micro_batches = MOST_LEAVES};
     run_chain(&job, draw_with_one_rank);
-    plain_training(LEAVES, 0, 0, &curve);
-    assert_true(isfinite(curve.losses[STEPS - 1]) && curve.losses[2] < curve.losses[0]);
-    assert_true(curve.norms[0] > MAX_NORM || curve.norms[1] > MAX_NORM); /* it is clipped */
-    return &curve;
+    plain_training(LEAVES, 0, 0, curve);
+    assert_true(isfinite(curve->losses[STEPS - 1]) && curve->losses[2] < curve->losses[0]);
+    assert_true(curve->norms[0] > MAX_NORM || curve->norms[1] > MAX_NORM); /* it is clipped */
+    return curve;
 }
 
 static struct job job_of(int data, int ranks, trireme_strategy strategy) {
@@ -165,6 +180,32 @@ static void a_move_changes_no_bit(void **state) {
             }
         }
     }
+}
+
+/* The layers of the weight come to one rank, and to several. */
+static void a_tied_weight_moves_with_its_layers(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    const int meshes[][2] = {{1, 2}, {2, 2}, {1, 3}, {2, 3}};
+    const int trials = getenv("TRIREME_TEST_LONG") != NULL ? 20 : 2;
+    chain_ties = TIES;
+    for (int m = 0; m < 4; ++m) {
+        for (trireme_strategy s = 1; s <= TRIREME_STRATEGY_HYBRID_SHARD; ++s) {
+            for (int t = 0; t < trials; ++t) {
+                static struct job job;
+                job = job_of(meshes[m][0], meshes[m][1], s);
+                job.tied = true;
+                job.in_units = t % 2 != 0;
+                if (t % 2 != 0) {
+                    job.order = TRIREME_PIPELINE_ORDER_ZB_V;
+                    job.stages_per_rank = 2;
+                }
+                job_seed = (uint64_t)(m * 1000 + (int)s * 100 + t + 50);
+                run_chain(&job, train_with_moves);
+            }
+        }
+    }
+    chain_ties = 0;
 }
 
 /* ---- moves that fail ---- */
@@ -467,6 +508,7 @@ static void calls_without_their_objects_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_move_changes_no_bit),
+        cmocka_unit_test(a_tied_weight_moves_with_its_layers),
         cmocka_unit_test(a_move_that_fails_leaves_the_old_layout),
         cmocka_unit_test(all_ranks_are_told_the_same_costs),
         cmocka_unit_test(calls_without_their_objects_are_refused),

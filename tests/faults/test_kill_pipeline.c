@@ -194,21 +194,56 @@ static void draw(int number, void *context, struct outcome *outcome) {
 static struct curve *curve_of_one_process(void) {
     static struct curve right;
     if (right.losses[0] != 0) return &right;
+static void draw_right(struct curve *right) {
     struct processes processes;
-    start_processes(&processes, 1, draw, &right);
+    start_processes(&processes, 1, draw, right);
     wait_processes(&processes);
     assert_int_equal(processes.outcomes[0].exit_code, 0);
     for (int step = 0; step < STEPS; ++step) {
-        memcpy(&right.losses[step], &processes.outcomes[0].numbers[step], 8);
+        memcpy(&right->losses[step], &processes.outcomes[0].numbers[step], 8);
     }
     free_processes(&processes);
     return &right;
+}
+
+/* Ranks that share a weight meet after the pass, and when they create the trainer. */
+static void a_killed_holder_is_lost_on_all_axes(void **state) {
+    (void)state;
+    static struct curve right;
+    chain_ties = TIES;
+    draw_right(&right);
+    static const char *const points[] = {"", "pipeline.before_tied=kill@1",
+                                         "pipeline.before_tied=kill@2",
+                                         "pipeline.before_ties=kill@1"};
+    const bool long_run = getenv("TRIREME_TEST_LONG") != NULL;
+    for (int p = 0; p < 4; ++p) {
+        for (int victim = 0; victim < 4; ++victim) {
+            if (!long_run && (victim + p) % 2 != 0) continue;
+            static struct trial trial;
+            memset(&trial, 0, sizeof trial);
+            trial.victim = p == 0 ? -1 : victim;
+            trial.creates = p == 3;
+            trial.job = (struct job){.strategy = (trireme_strategy)(1 + (p + victim) % 4),
+                                     .data = 2,
+                                     .ranks = 2,
+                                     .order = TRIREME_PIPELINE_ORDER_1F1B,
+                                     .stages_per_rank = 1,
+                                     .leaves = 6,
+                                     .tied = true,
+                                     .right = &right};
+            snprintf(trial.failpoint, sizeof trial.failpoint, "%s", points[p]);
+            run_trial(&trial);
+        }
+    }
+    chain_ties = 0;
 }
 
 static void a_killed_rank_is_lost_on_all_axes(void **state) {
     (void)state;
     const struct curve *const right = curve_of_one_process();
     struct count count = {0};
+    static struct curve right;
+    draw_right(&right);
     static const char *const points[] = {
         "",
         "pipeline.before_send=kill@1",
@@ -346,6 +381,7 @@ int main(void) {
         cmocka_unit_test(a_killed_rank_is_lost_on_all_axes),
         cmocka_unit_test(a_kill_at_each_action_is_named),
         cmocka_unit_test(a_kill_before_the_budget_is_known_ends_the_creation),
+        cmocka_unit_test(a_killed_holder_is_lost_on_all_axes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

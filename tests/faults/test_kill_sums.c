@@ -32,10 +32,15 @@ struct trial {
     char rendezvous[64];
 };
 
+/* Ranks look for tied parameters along "pipeline" alone. */
+static const char *axis_of(const struct trial *trial) {
+    return strcmp(trial->point, "seal.before_tied") == 0 ? "pipeline" : "tensor";
+}
+
 static trireme_model *
-seal(trireme_mesh *mesh, trireme_strategy strategy, int tensor, trireme_status *status) {
+seal(trireme_mesh *mesh, const struct trial *trial, int tensor, trireme_status *status) {
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
-    options.strategy = strategy;
+    options.strategy = trial->strategy;
     trireme_bucket_options *const buckets = buckets_of(&options);
     buckets->bytes = buckets->first_bytes = 1;
     units_of(&options)->minimum_bytes = 1;
@@ -43,7 +48,7 @@ seal(trireme_mesh *mesh, trireme_strategy strategy, int tensor, trireme_status *
     if (trireme_mesh_create_model(mesh, &options, &model) != TRIREME_OK) _exit(93);
     const uint64_t elements = ELEMENTS;
     trireme_parameter_placement placement = TRIREME_PARAMETER_PLACEMENT_INIT;
-    placement.axis = "tensor";
+    placement.axis = axis_of(trial);
     static const char *const names[PARAMETERS] = {"norm", "part", "router", "bias"};
     static const trireme_placement kinds[PARAMETERS] = {TRIREME_PLACEMENT_SHARED,
                                                         TRIREME_PLACEMENT_SPLIT,
@@ -71,7 +76,7 @@ seal(trireme_mesh *mesh, trireme_strategy strategy, int tensor, trireme_status *
 static void train_until_it_fails(int rank, void *context, struct outcome *outcome) {
     const struct trial *const trial = context;
     trireme_communicator *const all = join_process(rank, WORLD, trial->rendezvous, PATIENT_NS);
-    const char *const axes[2] = {"data", "tensor"};
+    const char *const axes[2] = {"data", axis_of(trial)};
     const int32_t sizes[2] = {2, 2};
     trireme_mesh_options shape = TRIREME_MESH_OPTIONS_INIT;
     shape.axis_names = axes;
@@ -84,7 +89,7 @@ static void train_until_it_fails(int rank, void *context, struct outcome *outcom
     const bool dies = rank == trial->victim;
     if (dies && trial->in_seal && trireme_failpoint_set(setting) != TRIREME_OK) _exit(91);
     trireme_status status = TRIREME_OK;
-    trireme_model *const model = seal(mesh, trial->strategy, rank % 2, &status);
+    trireme_model *const model = seal(mesh, trial, rank % 2, &status);
     trireme_optimizer *optimizer = NULL;
     if (status == TRIREME_OK) {
         trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
@@ -157,11 +162,12 @@ static void survivors_of_a_sum_lose_a_peer(void **state) {
 
 static void survivors_of_a_seal_with_sums_lose_a_peer(void **state) {
     (void)state;
-    static const char *const points[] = {"seal.before_parts", "seal.before_cuts"};
-    for (int i = 0; i < 2 * WORLD; ++i) {
+    static const char *const points[] = {"seal.before_parts", "seal.before_cuts",
+                                         "seal.before_tied"};
+    for (int i = 0; i < 3 * WORLD; ++i) {
         struct trial trial = {.strategy = TRIREME_STRATEGY_ZERO2,
-                              .victim = i / 2,
-                              .point = points[i % 2],
+                              .victim = i / 3,
+                              .point = points[i % 3],
                               .in_seal = true};
         run_trial(&trial);
     }

@@ -305,7 +305,7 @@ void replicas_are_the_models_that_hold_it(void**) {
                      TRIREME_ERROR_INVALID_ARGUMENT);
     assert_int_equal(code_of(placement, alias, {placed_on("tensor", kind)}), TRIREME_OK);
   }
-  for (const trireme_placement kind : {-1, 0, 4}) {
+  for (const trireme_placement kind : {-1, 0, 4, 5}) {  // tied along "pipeline" alone
     assert_int_equal(code_of(placement, alias, {placed_on("tensor", kind)}),
                      TRIREME_ERROR_INVALID_ARGUMENT);
   }
@@ -327,6 +327,8 @@ void a_parameter_is_shared_along_one_axis(void**) {
     return status.code();
   };
   assert_int_equal(code_of("pipeline", TRIREME_PLACEMENT_SHARED), TRIREME_ERROR_UNSUPPORTED);
+  assert_int_equal(code_of("pipeline", TRIREME_PLACEMENT_TIED), TRIREME_ERROR_UNSUPPORTED);
+  assert_int_equal(code_of("context", TRIREME_PLACEMENT_TIED), TRIREME_ERROR_INVALID_ARGUMENT);
   assert_int_equal(code_of("pipeline", TRIREME_PLACEMENT_WHOLE), TRIREME_OK);
   assert_int_equal(code_of("context", TRIREME_PLACEMENT_SHARED), TRIREME_OK);
 }

@@ -455,6 +455,12 @@ namespace Trireme
         Shared = NativeMethods.TRIREME_PLACEMENT_SHARED,
 
         /// <summary>
+        /// Along "pipeline": layers of some ranks use the parameter, and each of these ranks adds
+        /// it by the same name. A trainer adds up their gradients. A norm counts it once.
+        /// </summary>
+        Tied = NativeMethods.TRIREME_PLACEMENT_TIED,
+
+        /// <summary>
         /// Every rank along the axis holds a part: see <see cref="ParameterOptions.Splits"/>.
         /// </summary>
         Split = NativeMethods.TRIREME_PLACEMENT_SPLIT,

@@ -121,7 +121,8 @@ namespace Trireme
 
     /// <summary>
     /// A whole model as a list of layers. Each rank has the layers of its stages, and a Model of
-    /// their parameters.
+    /// their parameters. A parameter with TiedTo may lie in another stage than its target. A rank
+    /// without the target holds a copy by its name, and all copies are trained alike.
     /// </summary>
     public sealed class PipelineParallelModel : IDisposable
     {
@@ -293,6 +294,7 @@ namespace Trireme
         private Layer[] AddLayers(IReadOnlyList<PipelineLayer> layers)
         {
             var list = new List<Layer>();
+            var tied = new TiedParameters(layers);
             ulong count = 0;
             foreach (PipelineStage stage in OwnStages)
             {
@@ -307,7 +309,7 @@ namespace Trireme
                     list.Add(numbered);
                     foreach (ParameterOptions parameter in layer.Parameters)
                     {
-                        Model.AddParameter(parameter);
+                        tied.Add(Model, parameter, config.Ranks > 1);
                         ++count;
                     }
                 }

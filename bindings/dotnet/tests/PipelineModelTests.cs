@@ -34,6 +34,47 @@ namespace Trireme.Tests
             Expect(4, 2, PipelineOrder.ZbH1, expected, expectedLosses);
         }
 
+        /// <summary>The last layer has the weight of the first one, on another rank.</summary>
+        [Test]
+        public static void Stages_share_a_parameter()
+        {
+            double[] losses;
+            double[] expected = Alone(out losses, true);
+            foreach (int[] ranks in new[] { new[] { 1, 1 }, new[] { 2, 2 }, new[] { 4, 2 } })
+            {
+                Ranks.RunAndLeaveTogether(ranks[0], c =>
+                {
+                    PipelineLayer[] layers = Layers();
+                    layers[Count - 1].Parameters[0].TiedTo = "w0";
+                    var config = new PipelineConfig(ranks[1], Leaves * ranks[1] / ranks[0]);
+                    var options = new ModelOptions { Strategy = Strategy.Zero1, Leaves = Leaves };
+                    using (var whole = new PipelineParallelModel(c, config, layers, options))
+                    {
+                        int[] own = OwnLayers(whole)
+                            .Where(layer => layer + 1 < Count || ranks[1] > 1)
+                            .Select(layer => layer % (Count - 1)).ToArray();
+                        whole.Model.SetParameters<double>(own.SelectMany(Weights).ToArray());
+                        var rule = new OptimizerOptions { Rule = RuleKind.Sgd, LearningRate = Rate };
+                        using (var optimizer = new Optimizer(whole.Model, rule))
+                        using (Trainer trainer = whole.Trainer(optimizer))
+                        {
+                            foreach (double loss in losses)
+                            {
+                                Check.Equal(loss, trainer.Step().Loss);
+                            }
+                        }
+
+                        whole.Model.CheckReplicas();
+                        var found = new double[own.Length * Width];
+                        whole.Model.GetParameters<double>(found);
+                        double[] right = own.SelectMany(
+                            layer => expected.Skip(layer * Width).Take(Width)).ToArray();
+                        Check.Same(right, found, "a tied weight on " + ranks[0]);
+                    }
+                });
+            }
+        }
+
         [Test]
         public static void Arguments_are_checked()
         {
@@ -367,9 +408,15 @@ namespace Trireme.Tests
                 layer, new ParameterOptions("w" + number, ElementType.F64, Width));
         }
 
-        private static double[] Alone(out double[] losses)
+        private static double[] Alone(out double[] losses, bool tied = false)
         {
+            const int Last = (Count - 1) * Width;
             double[] w = Enumerable.Range(0, Count).SelectMany(Weights).ToArray();
+            for (int i = 0; i < Width && tied; ++i)
+            {
+                w[Last + i] = w[i];
+            }
+
             losses = new double[Steps];
             for (int step = 0; step < Steps; ++step)
             {
@@ -394,6 +441,8 @@ namespace Trireme.Tests
                             gradient[(layer * Width) + i] = slope * x[layer];
                             slope *= w[(layer * Width) + i];
                         }
+
+                        gradient[i] += tied ? gradient[Last + i] : 0;
                     }
 
                     losses[step] += sum;
@@ -405,6 +454,7 @@ namespace Trireme.Tests
                     double sum = (gradients[0][i] + gradients[1][i]) +
                         (gradients[2][i] + gradients[3][i]);
                     w[i] -= Rate * (sum / Leaves);
+                    w[i] = tied && i >= Last ? w[i - Last] : w[i];
                 }
             }
 

@@ -109,6 +109,55 @@ class PipelineModelTest(TestCase):
             same.append((outcomes[0][0], whole))
             self.assertEqual(same[0], same[-1])  # the same bits
 
+    def test_stages_share_a_parameter(self):
+        """y = v (w (leaf + 1)) with v tied to w, which lies on another rank from two ranks on."""
+
+        def first(call):
+            call.output[0] = (call.leaf + 1) * call.parameters[0][0]
+
+        def first_backward(call):
+            call.gradients[0][0] = (call.leaf + 1) * call.output_gradient[0]
+
+        def last(call):
+            call.loss = call.input[0] * call.parameters[0][0]
+
+        def last_backward(call):
+            call.input_gradient[0] = call.loss_scale * call.parameters[0][0]
+            call.gradients[0][0] = call.loss_scale * call.input[0]
+
+        layers = [
+            trireme.Layer("first", first, first_backward, parameters=["w"], output=1, dtype="f64"),
+            trireme.Layer("last", last, last_backward, parameters=["v"], dtype="f64"),
+        ]
+        parameters = {
+            "w": {"shape": 1, "dtype": "f64"},
+            "v": {"shape": 1, "dtype": "f64", "tied_to": "w"},
+        }
+
+        def body(group, ranks):
+            config = trireme.PipelineConfig(ranks, 4 // (group.world_size // ranks))
+            with trireme.PipelineParallelModel(
+                group, config, layers, parameters, leaves=4
+            ) as pipeline:
+                pipeline.model.set_parameters(array.array("d", [0.5]))
+                with trireme.Optimizer(pipeline.model, "sgd", learning_rate=0.01) as optimizer:
+                    with pipeline.trainer(optimizer) as trainer:
+                        losses = [trainer.step(None).loss for _ in range(STEPS)]
+                pipeline.model.check_replicas()
+                named = {name: list(v) for name, v in pipeline.model.gather_parameters().items()}
+                return losses, named
+
+        weight, losses = 0.5, []
+        for _ in range(STEPS):
+            losses.append(sum((leaf + 1) * weight * weight for leaf in range(4)) / 4)
+            slopes = [(leaf + 1) * weight + (leaf + 1) * weight for leaf in range(4)]
+            weight -= 0.01 * (((slopes[0] + slopes[1]) + (slopes[2] + slopes[3])) / 4)
+        for ranks, along in ((1, 1), (2, 1), (2, 2), (4, 2)):
+            for found, named in self.ranks(ranks, lambda group: body(group, along)):
+                self.assertEqual(named, {"w": [weight]})
+                for one, other in zip(found, losses):
+                    self.assertAlmostEqual(one, other, 12)
+
     def test_names_of_other_libraries(self):
         for name, own in NAMES.items():
             stages = 2 if own in ("interleaved", "zbv") else 1

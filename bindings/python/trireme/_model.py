@@ -70,6 +70,7 @@ class Split(NamedTuple):
 PLACEMENTS = {
     "whole": _native.TRIREME_PLACEMENT_WHOLE,
     "shared": _native.TRIREME_PLACEMENT_SHARED,
+    "tied": _native.TRIREME_PLACEMENT_TIED,
 }
 
 
@@ -315,6 +316,9 @@ class Model:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _name_also(self, name: str, number: int) -> None:
+        self._parameters.setdefault(name, number)
+
     # ---- description -----------------------------------------------------------------------
 
     def add_parameter(
@@ -343,8 +347,9 @@ class Model:
         `placement` tells how the parameter lies on axes of the model's Mesh: {"tensor": "whole"} if
         every rank along "tensor" holds it and hands in its whole gradient. With "shared" each rank's
         gradient is a summand, and the library adds them up along the axis. Its replicas follow from
-        that. With a Split each rank holds a part. On the other axes each rank holds a parameter of
-        its own.
+        that. With a Split each rank holds a part. {"pipeline": "tied"} is for a parameter that layers
+        of several ranks use: each of these ranks adds it by the same name. On the other axes each
+        rank holds a parameter of its own.
         """
         placed = placement or {}
         placements = (_native.trireme_parameter_placement * len(placed))(
@@ -368,7 +373,7 @@ class Model:
         )
         number = c_uint64()
         check(library.trireme_model_add_parameter(self._handle, byref(options), byref(number)))
-        self._parameters[name] = number.value
+        self._name_also(name, number.value)
         self._described.append((options.dtype, extents))
         if tied_to is None:
             self._units.setdefault(name if unit is None else unit, len(self._units))

@@ -71,6 +71,9 @@ class PipelineParallelModel:
     the pipeline and the other axes leave lie along "data". Use it in a `with` block, or call
     close().
 
+    A parameter with `tied_to` may lie in another stage than its target. A rank without the target
+    holds a copy by its name, and all copies are trained alike.
+
     >>> def forward(call):
     ...     call.output[0] = call.leaf * call.parameters[0][0]
     >>> def backward(call):
@@ -152,18 +155,43 @@ class PipelineParallelModel:
             self.layers = [all_layers[number] for stage in self.stages for number in stage.layers]
             #: The model of this rank's parameters, which is sealed.
             self.model = Model(self.parallel, strategy, timeout=timeout, **options)
-            for layer in self.layers:
-                for name in layer.parameters:
-                    if not isinstance(name, str) or name not in parameters:
-                        raise InvalidArgumentError(
-                            f"layer {layer.name!r} names parameter {name!r}, which is not described",
-                            _native.TRIREME_ERROR_INVALID_ARGUMENT,
-                        )
-                    self.model.add_parameter(name, **parameters[name])
+            self._add_parameters(parameters)
             self.model.seal()
         except BaseException:
             self.close()
             raise
+
+    def _add_parameters(self, parameters: Mapping[str, Mapping[str, Any]]) -> None:
+        def root_of(name: str) -> str:
+            seen = {name}
+            while (other := parameters[name].get("tied_to")) in parameters and other not in seen:
+                seen.add(other)
+                name = other
+            return name
+
+        shared = {root_of(name) for name in parameters if parameters[name].get("tied_to")}
+        held = set()
+        for layer in self.layers:
+            for name in layer.parameters:
+                if not isinstance(name, str) or name not in parameters:
+                    raise InvalidArgumentError(
+                        f"layer {layer.name!r} names parameter {name!r}, which is not described",
+                        _native.TRIREME_ERROR_INVALID_ARGUMENT,
+                    )
+                root = root_of(name)
+                options = dict(parameters[name])
+                if root in held:
+                    options["tied_to"] = root
+                    self.model.add_parameter(name, **options)
+                elif root in shared and self._config.ranks > 1:
+                    options = dict(parameters[root])
+                    placement = {**(options.get("placement") or {}), "pipeline": "tied"}
+                    options["placement"] = placement
+                    number = self.model.add_parameter(root, **options)
+                    self.model._name_also(name, number)
+                    held.add(root)
+                else:
+                    self.model.add_parameter(name, **options)
 
     @property
     def stages(self) -> tuple[PipelineStage, ...]:

@@ -29,7 +29,9 @@ Status Reducer::end_held_back() {
     if (intake_.awaits(i)) TRIREME_RETURN_IF_ERROR(ready_held_back(i, {}, false));
   }
   for (const std::uint64_t bucket : order_.buckets()) {
-    if (!held_back_[bucket] || !exchange_.sends()) continue;
+    if (!held_back_[bucket]) continue;
+    if (held_back_rounds_ == 0) order_.note_complete(bucket);
+    if (!exchange_.sends()) continue;
     char* const data = memory_.contribution(bucket);
     hook_.before(bucket, data, held_back_rounds_);
     TRIREME_RETURN_IF_ERROR(exchange_.start(bucket, data, held_back_rounds_, true));

@@ -62,16 +62,42 @@ Status differs(const StateKey& key, const std::string& what) {
   return Status::failure(TRIREME_ERROR_MISMATCH, "parameter " + text_of_key(key) + ": " + what);
 }
 
-// No element comes twice.
+// No element comes twice, but for those of a parameter that several models hold.
 Status check_once(const StateKey& key, const std::vector<Piece>& pieces, const char* layout) {
   for (std::size_t i = 1; i < pieces.size(); ++i) {
     const Piece &before = pieces[i - 1], &here = pieces[i];
-    if (here.first >= before.first + before.count) continue;
+    const bool copied = before.parameter->copies > 1 && here.parameter->copies > 1;
+    if (copied || here.first >= before.first + before.count) continue;
     return differs(key, "element " + std::to_string(here.first) + " lies on rank " +
                             std::to_string(before.rank) + " and on rank " +
                             std::to_string(here.rank) + " in the " + layout + " layout");
   }
   return Status::success();
+}
+
+// Of elements that several models hold, those of the first rank that has them. Each range of
+// `part` is a piece of a range.
+struct PartOfPiece {
+  Piece piece;
+  std::uint64_t skipped = 0;  // elements of its range before this part
+};
+
+std::vector<PartOfPiece> parts_once(const std::vector<Piece>& pieces) {
+  std::vector<PartOfPiece> parts;
+  std::uint64_t end = 0;  // of all parts so far, as pieces are sorted
+  for (const Piece& each : pieces) {
+    const std::uint64_t piece_end = each.first + each.count;
+    if (!parts.empty() && piece_end <= end) continue;
+    PartOfPiece part{each, 0};
+    if (!parts.empty() && each.first < end) {
+      part.skipped = end - each.first;
+      part.piece.first = end;
+      part.piece.count = piece_end - end;
+    }
+    end = piece_end;
+    parts.push_back(part);
+  }
+  return parts;
 }
 
 Status lacks(const StateKey& key, std::uint64_t element, std::uint32_t rank, bool in_new) {
@@ -80,42 +106,59 @@ Status lacks(const StateKey& key, std::uint64_t element, std::uint32_t rank, boo
                           " layout, and on no rank in the " + (in_new ? "new" : "old") + " one");
 }
 
-// Both lists are sorted, and have no element twice.
+Status check_same(const StateKey& key, const Piece& source, const Piece& target) {
+  if (source.parameter->shape != target.parameter->shape) {
+    return differs(key, "it is " + source.parameter->shape + " on rank " +
+                            std::to_string(source.rank) + " in the old layout, and " +
+                            target.parameter->shape + " on rank " + std::to_string(target.rank) +
+                            " in the new one");
+  }
+  if (source.element_bytes == target.element_bytes) return Status::success();
+  return differs(key, "its elements have other sizes in the new layout");
+}
+
+// Both layouts have the same elements.
+Status check_covered(const StateKey& key, const std::vector<PartOfPiece>& from,
+                     const std::vector<PartOfPiece>& to) {
+  std::size_t i = 0, k = 0;
+  std::uint64_t done_from = 0, done_to = 0;  // of the present parts
+  while (i < from.size() || k < to.size()) {
+    const std::uint64_t at_from = i < from.size() ? from[i].piece.first + done_from : UINT64_MAX;
+    const std::uint64_t at_to = k < to.size() ? to[k].piece.first + done_to : UINT64_MAX;
+    if (at_from < at_to) return lacks(key, at_from, from[i].piece.rank, true);
+    if (at_to < at_from) return lacks(key, at_to, to[k].piece.rank, false);
+    const Piece &source = from[i].piece, &target = to[k].piece;
+    TRIREME_RETURN_IF_ERROR(check_same(key, source, target));
+    const std::uint64_t count = std::min(source.count - done_from, target.count - done_to);
+    done_from += count;
+    done_to += count;
+    if (done_from == source.count) ++i, done_from = 0;
+    if (done_to == target.count) ++k, done_to = 0;
+  }
+  return Status::success();
+}
+
+// Every range of the new layout is filled, also those of further copies.
 Status match(const StateKey& key, const std::vector<Piece>& from, const std::vector<Piece>& to,
              std::uint32_t rank, std::vector<StateMove>* out) {
   TRIREME_RETURN_IF_ERROR(check_once(key, from, "old"));
   TRIREME_RETURN_IF_ERROR(check_once(key, to, "new"));
-  std::size_t i = 0, k = 0;
-  std::uint64_t done_from = 0, done_to = 0;  // of the present pieces
-  while (i < from.size() || k < to.size()) {
-    const std::uint64_t at_from = i < from.size() ? from[i].first + done_from : UINT64_MAX;
-    const std::uint64_t at_to = k < to.size() ? to[k].first + done_to : UINT64_MAX;
-    if (at_from < at_to) return lacks(key, at_from, from[i].rank, true);
-    if (at_to < at_from) return lacks(key, at_to, to[k].rank, false);
-    const Piece &source = from[i], &target = to[k];
-    if (source.parameter->shape != target.parameter->shape) {
-      return differs(key, "it is " + source.parameter->shape + " on rank " +
-                              std::to_string(source.rank) + " in the old layout, and " +
-                              target.parameter->shape + " on rank " + std::to_string(target.rank) +
-                              " in the new one");
-    }
-    if (source.element_bytes != target.element_bytes) {
-      return differs(key, "its elements have other sizes in the new layout");
-    }
-    const std::uint64_t count = std::min(source.count - done_from, target.count - done_to);
-    if (source.rank == rank || target.rank == rank) {
-      out->push_back({source.rank, target.rank, source.range, target.range, done_from, done_to,
-                      count, source.element_bytes});
-    }
-    done_from += count;
-    done_to += count;
-    if (done_from == source.count) {
-      ++i;
-      done_from = 0;
-    }
-    if (done_to == target.count) {
-      ++k;
-      done_to = 0;
+  const std::vector<PartOfPiece> sources = parts_once(from);
+  TRIREME_RETURN_IF_ERROR(check_covered(key, sources, parts_once(to)));
+  for (const Piece& target : to) {
+    const std::uint64_t end = target.first + target.count;
+    auto next = std::partition_point(sources.begin(), sources.end(), [&](const PartOfPiece& part) {
+      return part.piece.first + part.piece.count <= target.first;
+    });
+    for (; next != sources.end() && next->piece.first < end; ++next) {
+      const Piece& source = next->piece;
+      TRIREME_RETURN_IF_ERROR(check_same(key, source, target));
+      const std::uint64_t first = std::max(source.first, target.first);
+      const std::uint64_t count = std::min(source.first + source.count, end) - first;
+      if (source.rank != rank && target.rank != rank) continue;
+      out->push_back({source.rank, target.rank, source.range, target.range,
+                      next->skipped + first - source.first, first - target.first, count,
+                      source.element_bytes});
     }
   }
   return Status::success();

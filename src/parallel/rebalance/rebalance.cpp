@@ -40,11 +40,13 @@ StateList list_of(Optimizer& optimizer, const std::vector<std::uint64_t>& parame
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const sharding::Parameter& each = parameters[i];
     const std::uint64_t steps = parameter_steps.empty() ? 0 : parameter_steps[i];
-    list.parameters.push_back({each.name,
+    // An alias is no parameter of its own: in another layout a copy may be in its place.
+    const sharding::AxisPlacement* const tied = tied_placement(each);
+    list.parameters.push_back({parameters[each.target].name,
                                dtype_name(each.dtype) +
                                    (" of shape " + sharding::shape_text(each.shape)) +
                                    " in group " + std::to_string(each.parameter_group),
-                               steps});
+                               steps, tied == nullptr ? 1 : tied->ranks});
   }
   for (std::uint64_t i = 0; i < optimizer.ranges().count(); ++i) {
     trireme_state_range range = TRIREME_STATE_RANGE_INIT;

@@ -24,6 +24,7 @@ void put(std::string* out, const StateList& list) {
     put(out, parameter.name);
     put(out, parameter.shape);
     put(out, parameter.steps);
+    put(out, parameter.copies);
   }
   put(out, list.rows.size());
   for (const StateRow& row : list.rows) {
@@ -60,10 +61,13 @@ class TableReader {
   }
   bool list(StateList* out) {
     std::uint64_t parameters = 0, rows = 0;
-    if (!count(3 * sizeof(std::uint64_t), &parameters)) return false;
+    if (!count(4 * sizeof(std::uint64_t), &parameters)) return false;
     out->parameters.resize(parameters);
     for (StateParameter& each : out->parameters) {
-      if (!text(&each.name) || !text(&each.shape) || !number(&each.steps)) return false;
+      if (!text(&each.name) || !text(&each.shape) || !number(&each.steps) ||
+          !number(&each.copies)) {
+        return false;
+      }
     }
     if (!count(6 * sizeof(std::uint64_t), &rows)) return false;
     out->rows.resize(rows);

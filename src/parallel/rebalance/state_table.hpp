@@ -21,8 +21,9 @@ struct StateRow {
 
 struct StateParameter {
   std::string name;
-  std::string shape;        // in words, with the type
-  std::uint64_t steps = 0;  // in which it had a gradient, if the optimizer counts them
+  std::string shape;         // in words, with the type
+  std::uint64_t steps = 0;   // in which it had a gradient, if the optimizer counts them
+  std::uint64_t copies = 1;  // models along the pipeline that hold it, each whole
 };
 
 // A model with its optimizer.

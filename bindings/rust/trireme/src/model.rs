@@ -133,6 +133,9 @@ pub enum Placement<'a> {
     /// Every rank along the axis holds the same parameter, and its gradient is a summand. The
     /// library adds the gradients up along the axis. A norm counts it once.
     Shared,
+    /// Along "pipeline": layers of some ranks use the parameter, and each of these ranks adds it by
+    /// the same name. A trainer adds up their gradients. A norm counts it once.
+    Tied,
     /// Every rank along the axis holds a part of one `dimension`, which has `extent` indices in the
     /// whole. `stretches` are the first index and the length of those that lie here, in their order
     /// here. A fused matrix of queries, keys and values has three.
@@ -156,6 +159,7 @@ impl Placement<'_> {
         match *self {
             Placement::Whole => raw.kind = sys::TRIREME_PLACEMENT_WHOLE,
             Placement::Shared => raw.kind = sys::TRIREME_PLACEMENT_SHARED,
+            Placement::Tied => raw.kind = sys::TRIREME_PLACEMENT_TIED,
             Placement::Split { dimension, extent, .. } => {
                 raw.kind = sys::TRIREME_PLACEMENT_SPLIT;
                 raw.dimension = dimension;

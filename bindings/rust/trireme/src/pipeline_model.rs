@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::pipeline::own_name;
 use crate::{
     Axes, Communicator, Contents, Error, Layer, LayerCosts, LayerOptions, Model, ModelOptions,
-    Optimizer, Parallel, ParallelOptions, Parameter, PipelineCosts, Result, Trainer,
+    Optimizer, Parallel, ParallelOptions, Parameter, PipelineCosts, Placement, Result, Trainer,
     TrainerOptions, TrainerPipeline, REST,
 };
 
@@ -119,10 +119,59 @@ impl<B: ?Sized> fmt::Debug for PipelineParallelModel<'_, B> {
     }
 }
 
+/// Parameters that are tied to others, of all layers.
+struct Ties<'a> {
+    all: Vec<Parameter<'a>>,
+}
+
+impl<'a> Ties<'a> {
+    fn new<B: ?Sized>(layers: &[PipelineLayer<'a, B>]) -> Self {
+        Ties { all: layers.iter().flat_map(|layer| layer.parameters.iter().copied()).collect() }
+    }
+
+    /// The target, through other aliases. Targets are earlier ones.
+    fn root_of(&self, parameter: &Parameter<'a>) -> Parameter<'a> {
+        let mut root = *parameter;
+        for one in self.all.iter().rev() {
+            if root.tied_to == Some(one.name) {
+                root = *one;
+            }
+        }
+        root
+    }
+
+    /// Adds the parameter, or its target in its place. The first of them on a rank has the target's
+    /// name. `held`: targets that this rank has by now.
+    fn add(
+        &self,
+        parameter: &Parameter<'a>,
+        staged: bool,
+        held: &mut Vec<&'a str>,
+        model: &mut Model,
+    ) -> Result<usize> {
+        let root = self.root_of(parameter);
+        if held.contains(&root.name) {
+            return model.add_parameter(&Parameter { tied_to: Some(root.name), ..*parameter });
+        }
+        let is_shared =
+            |one: &Parameter<'a>| one.tied_to.is_some() && self.root_of(one).name == root.name;
+        if !staged || !self.all.iter().any(is_shared) {
+            return model.add_parameter(parameter);
+        }
+        held.push(root.name);
+        let mut placements = root.placements.to_vec();
+        placements.push(("pipeline", Placement::Tied));
+        model.add_parameter(&Parameter { placements: &placements, ..root })
+    }
+}
+
 impl<'a, B: ?Sized> PipelineParallelModel<'a, B> {
     /// All ranks call this with the same `layers`, which are all layers in the order of forward.
     /// Of `axes` the fields of the pipeline are those of `config`. None: the ranks that the
     /// pipeline leaves lie along "data".
+    ///
+    /// A parameter with `tied_to` may lie in another stage than its target. A rank without the
+    /// target holds a copy by its name, and all copies are trained alike.
     pub fn new(
         communicator: &Communicator,
         config: &PipelineConfig<'_>,
@@ -174,6 +223,8 @@ impl<'a, B: ?Sized> PipelineParallelModel<'a, B> {
         stages.sort_by_key(|stage| stage.number);
         let own = parallel.own_stages()?;
         let mut model = Model::on_axes(&parallel, Contents::Common, options)?;
+        let ties = Ties::new(&layers);
+        let mut held = Vec::new();
         let mut list = Vec::new();
         let mut count = 0;
         for (number, layer) in layers.into_iter().enumerate() {
@@ -185,7 +236,7 @@ impl<'a, B: ?Sized> PipelineParallelModel<'a, B> {
                 continue;
             }
             for parameter in &layer.parameters {
-                model.add_parameter(parameter)?;
+                ties.add(parameter, staged, &mut held, &mut model)?;
             }
             let end = count + layer.parameters.len();
             list.push((LayerOptions { parameters: count..end, ..layer.options }, layer.layer));

@@ -110,8 +110,13 @@ fn layers() -> Vec<PipelineLayer<'static, ()>> {
         .collect()
 }
 
-fn alone() -> (Vec<f64>, Vec<f64>) {
+/// `tied`: the last layer has the weight of the first one.
+fn alone(tied: bool) -> (Vec<f64>, Vec<f64>) {
+    const LAST: usize = (COUNT - 1) * WIDTH;
     let mut w: Vec<f64> = (0..COUNT).flat_map(weights).collect();
+    if tied {
+        w.copy_within(..WIDTH, LAST);
+    }
     let mut losses = Vec::new();
     for _ in 0..STEPS {
         let (mut gradients, mut loss) = (Vec::new(), 0.0);
@@ -128,6 +133,7 @@ fn alone() -> (Vec<f64>, Vec<f64>) {
                     gradient[layer * WIDTH + i] = slope * x[layer];
                     slope *= w[layer * WIDTH + i];
                 }
+                gradient[i] += if tied { gradient[LAST + i] } else { 0.0 };
             }
             loss += sum;
             gradients.push(gradient);
@@ -136,6 +142,9 @@ fn alone() -> (Vec<f64>, Vec<f64>) {
         for (i, w) in w.iter_mut().enumerate() {
             let sum = (gradients[0][i] + gradients[1][i]) + (gradients[2][i] + gradients[3][i]);
             *w -= RATE * (sum / f64::from(LEAVES));
+        }
+        if tied {
+            w.copy_within(..WIDTH, LAST);
         }
     }
     (losses, w)
@@ -147,7 +156,7 @@ fn model_options() -> ModelOptions<'static> {
 
 #[test]
 fn training_is_that_of_a_plain_loop() {
-    let (losses, expected) = alone();
+    let (losses, expected) = alone(false);
     let mut runs = vec![(1, 1, "1f1b", 1), (2, 1, "1f1b", 1), (4, 2, "zb-h1", 1)];
     runs.extend(ORDERS.iter().map(|order| (2, 2, order.0, order.2)));
     for (world_size, along, order, per_rank) in runs {
@@ -208,6 +217,39 @@ fn a_pipeline_has_at_least_one_rank() {
             fails(made.map(|_| ()), Status::InvalidArgument);
         }
     });
+fn stages_share_a_parameter() {
+    let (losses, expected) = alone(true);
+    for (world_size, along) in [(1, 1), (2, 2), (4, 2)] {
+        ranks(world_size, |all| {
+            let config = PipelineConfig::new(along, LEAVES * along as u32 / world_size as u32);
+            let mut layers = layers();
+            layers[COUNT - 1].parameters[0].tied_to = Some(NAMES[0]);
+            let mut whole =
+                PipelineParallelModel::new(all, &config, layers, &model_options(), None).unwrap();
+            let own: Vec<usize> = whole
+                .own_stages()
+                .unwrap()
+                .iter()
+                .flat_map(|stage| stage.layers.clone())
+                .filter(|number| *number as usize + 1 < COUNT || along > 1)
+                .map(|number| number as usize % (COUNT - 1))
+                .collect();
+            let values: Vec<f64> = own.iter().flat_map(|number| weights(*number)).collect();
+            whole.model.set_parameters(Some(&values), 0).unwrap();
+            let rule = OptimizerOptions::new(RuleKind::Sgd).learning_rate(RATE);
+            let mut optimizer = Optimizer::new(&mut whole.model, &rule).unwrap();
+            let mut trainer = whole.trainer(&mut optimizer, &TrainerOptions::default()).unwrap();
+            for loss in &losses {
+                let metrics = trainer.step(&mut whole.model, &mut optimizer, &()).unwrap();
+                assert_eq!(metrics.loss, *loss);
+            }
+            let right: Vec<f64> = own
+                .iter()
+                .flat_map(|number| expected[number * WIDTH..][..WIDTH].to_vec())
+                .collect();
+            assert_eq!(whole.model.get_parameters::<f64>().unwrap(), right);
+        });
+    }
 }
 
 #[test]
