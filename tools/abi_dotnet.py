@@ -68,11 +68,13 @@ CALLING_BACK = {
     "trireme_trainer_step",
     "trireme_trainer_evaluate",
     "trireme_linear_forward",
+    "trireme_linear_backward",
     "trireme_linear_backward_input",
     "trireme_linear_backward_weight",
     "trireme_context_attention_forward",
     "trireme_context_attention_backward",
     "trireme_mlp_forward",
+    "trireme_mlp_backward",
     "trireme_mlp_backward_input",
     "trireme_mlp_backward_weight",
 }

@@ -38,12 +38,11 @@ void add_to(std::uint64_t count, const float* x, float* y) {
   for (std::uint64_t i = 0; i < count; ++i) y[i] = x[i] + y[i];
 }
 
-// The gradient of a row-parallel layer's output has only the rows of this rank with SEQUENCE. Its
-// pass for the input leaves all rows in `gathered` for the other pass.
+// The gradient of a row-parallel layer's output has only the rows of this rank with SEQUENCE. All
+// rows come to `gathered`.
 void linear_backward(trireme_linear* linear, const float* x, const float* weight, const float* dy,
                      float* dx, float* dweight, float* dbias, void* gathered) {
-  check(trireme_linear_backward_input(linear, dy, weight, dx, gathered, nullptr));
-  check(trireme_linear_backward_weight(linear, x, dy, gathered, dweight, dbias, nullptr));
+  check(trireme_linear_backward(linear, x, dy, weight, dx, gathered, dweight, dbias, nullptr));
 }
 
 }  // namespace

@@ -330,6 +330,50 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_linear_backward_weight(
     trireme_linear *linear, const void *input, const void *output_gradient, const void *kept,
     void *weight_gradient, void *bias_gradient, const trireme_pass_options *options);
 
+/**
+ * Computes what trireme_linear_backward_input() and then trireme_linear_backward_weight() compute,
+ * with the same bits. Between ranks that a transport joins, exchanges of the input's gradient go on
+ * while the gradient of the weight is made (docs/tensor.md).
+ *
+ * Counts as one pass of each, and moves the bytes of both. All ranks make this call, or all make
+ * the two others: ranks that differ in a call that moves bytes get TRIREME_ERROR_MISMATCH.
+ *
+ * Collective if either of these calls is. Then it blocks. Written arrays have no byte in common
+ * with another array.
+ *
+ * @param linear  The layer.
+ * @param input   As in the forward pass. COLUMN with KEEP_GATHERED: not read, may be NULL.
+ * @param output_gradient  info.output_rows by info.output_columns elements. Gradients of a whole
+ *                output are the same on all ranks.
+ * @param weight  As in the forward pass.
+ * @param[out] input_gradient  info.input_rows by info.input_columns elements. After an argument
+ *                error it is untouched. After a failure on the way it may hold anything.
+ * @param kept    info.kept_bytes bytes. COLUMN with KEEP_GATHERED: as the forward pass has left
+ *                them. ROW with SEQUENCE: they get the gathered gradient. Else it is not used and
+ *                may be NULL.
+ * @param[out] weight_gradient  info.weight_rows by info.weight_columns elements of
+ *                info.gradient_dtype. With TRIREME_PASS_FLAG_ADD the gradient is added to them.
+ *                After a failure on the way they may hold anything.
+ * @param[out] bias_gradient  info.bias_count elements likewise; NULL without BIAS.
+ * @param options  Options of this pass; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live linear layer of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, arrays overlap, there is a
+ *                bias_gradient without BIAS, or an option is out of range.
+ * @retval TRIREME_ERROR_INVALID_STATE  There were as many passes of one of the two calls as forward
+ *                passes. Or as for trireme_linear_forward().
+ * @retval TRIREME_ERROR_UNSUPPORTED  As for trireme_linear_forward().
+ * @retval TRIREME_ERROR_CALLBACK  The caller's product failed on a rank.
+ * @return Any other status as listed at the top of collectives.h. Then the communicator has failed.
+ *
+ * Thread safety: one call at a time per tensor object.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
+trireme_linear_backward(trireme_linear *linear, const void *input, const void *output_gradient,
+                        const void *weight, void *input_gradient, void *kept, void *weight_gradient,
+                        void *bias_gradient, const trireme_pass_options *options);
+
 /** The activation of an MLP, between its two layers. */
 typedef int32_t trireme_activation_kind;
 
@@ -654,6 +698,45 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_mlp_backward_input(
 TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_mlp_backward_weight(
     trireme_mlp *mlp, const void *input, const void *output_gradient, const void *kept,
     const trireme_mlp_gradients *gradients, const trireme_pass_options *options);
+
+/**
+ * Computes what trireme_mlp_backward_input() and then trireme_mlp_backward_weight() compute, with
+ * the same bits. Between ranks that a transport joins, exchanges of the input's gradient go on
+ * while the gradients of the weights are made (docs/tensor.md).
+ *
+ * Counts as one pass of each, and moves the bytes of both. All ranks make this call, or all make
+ * the two others: if ranks differ, every rank gets TRIREME_ERROR_MISMATCH.
+ *
+ * Collective: blocks as the forward pass does. Written arrays have no byte in common with another
+ * array.
+ *
+ * @param mlp      The MLP.
+ * @param input    As in the forward pass. With KEEP_GATHERED: not read, may be NULL.
+ * @param output_gradient  info.output_rows by `output` elements.
+ * @param weights  As in the forward pass. Biases are not read.
+ * @param[out] input_gradient  info.input_rows by `input` elements. After an argument error it is
+ *                 untouched. After a failure on the way it may hold anything.
+ * @param kept     As the forward pass has left it. This pass writes to it.
+ * @param[out] gradients  The gradients of weights and biases. With TRIREME_PASS_FLAG_ADD they are
+ *                 added to what is there. After a failure on the way they may hold anything.
+ * @param options  Options of this pass; NULL for the defaults.
+ * @retval TRIREME_OK  Done on this rank.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live MLP of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer is NULL, arrays overlap, there is a bias or its
+ *                 gradient without BIAS, or an option is out of range.
+ * @retval TRIREME_ERROR_INVALID_STATE  There were as many passes of trireme_mlp_backward_input() as
+ *                 forward passes. Or as for trireme_linear_forward().
+ * @retval TRIREME_ERROR_UNSUPPORTED  As for trireme_linear_forward().
+ * @retval TRIREME_ERROR_CALLBACK  The caller's product or activation failed on a rank.
+ * @return Any other status as listed at the top of collectives.h. Then the communicator has failed.
+ *
+ * Thread safety: one call at a time per tensor object.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
+trireme_mlp_backward(trireme_mlp *mlp, const void *input, const void *output_gradient,
+                     const trireme_mlp_weights *weights, void *input_gradient, void *kept,
+                     const trireme_mlp_gradients *gradients, const trireme_pass_options *options);
 
 TRIREME_END_C
 

@@ -107,6 +107,19 @@ trireme_status trireme_linear_backward_weight(trireme_linear* linear, const void
       });
 }
 
+trireme_status trireme_linear_backward(trireme_linear* linear, const void* input,
+                                       const void* output_gradient, const void* weight,
+                                       void* input_gradient, void* kept, void* weight_gradient,
+                                       void* bias_gradient, const trireme_pass_options* options) {
+  return api::run_layer_pass(
+      __func__, linear, options, TRIREME_PASS_FLAG_ADD, [&](Linear& layer, const api::Pass& pass) {
+        return layer.backward(
+            {output_gradient, weight, input_gradient, kept},
+            {input, output_gradient, kept, weight_gradient, bias_gradient, pass.add},
+            pass.deadline);
+      });
+}
+
 trireme_status trireme_mlp_create(trireme_tensor* tensor, const trireme_mlp_options* caller,
                                   trireme_mlp** out_mlp) {
   return api::guard(__func__, [&]() -> Status {
@@ -180,5 +193,21 @@ trireme_status trireme_mlp_backward_weight(trireme_mlp* mlp, const void* input,
         trireme_mlp_gradients read = TRIREME_MLP_GRADIENTS_INIT;
         TRIREME_RETURN_IF_ERROR(read_mlp_arrays(gradients, "gradients", &read));
         return layer.backward_weight(input, output_gradient, kept, read, pass.add, pass.deadline);
+      });
+}
+
+trireme_status trireme_mlp_backward(trireme_mlp* mlp, const void* input,
+                                    const void* output_gradient, const trireme_mlp_weights* weights,
+                                    void* input_gradient, void* kept,
+                                    const trireme_mlp_gradients* gradients,
+                                    const trireme_pass_options* options) {
+  return api::run_layer_pass(
+      __func__, mlp, options, TRIREME_PASS_FLAG_ADD, [&](Mlp& layer, const api::Pass& pass) {
+        trireme_mlp_weights read = TRIREME_MLP_WEIGHTS_INIT;
+        TRIREME_RETURN_IF_ERROR(read_mlp_arrays(weights, "weights", &read));
+        trireme_mlp_gradients found = TRIREME_MLP_GRADIENTS_INIT;
+        TRIREME_RETURN_IF_ERROR(read_mlp_arrays(gradients, "gradients", &found));
+        return layer.backward(input, output_gradient, read, input_gradient, kept, found, pass.add,
+                              pass.deadline);
       });
 }

@@ -133,6 +133,41 @@ static void expect_sent(struct verdict *verdict, const struct layer_spec *spec,
     if (sent_bytes(verdict, communicator) - before != planned) tell(verdict, spec, what);
 }
 
+/* Both gradients in one call, twice: the second time those of the weight are added. */
+static void check_backward(struct verdict *verdict, trireme_communicator *communicator,
+                           trireme_linear *linear, const struct layer_spec *spec,
+                           const struct layer_arrays *all, const struct own_arrays *own, int rank) {
+    const bool has_bias = (spec->flags & TRIREME_LINEAR_FLAG_BIAS) != 0;
+    trireme_linear_info info = TRIREME_LINEAR_INFO_INIT;
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_get_info(linear, &info));
+    for (int pass = 0; pass < 2; ++pass) {
+        trireme_pass_options add = TRIREME_PASS_OPTIONS_INIT;
+        if (pass == 1) add.flags = TRIREME_PASS_FLAG_ADD;
+        spoil_matrix(&own->input_gradient);
+        if (pass == 0) spoil_matrix(&own->weight_gradient);
+        if (pass == 0) spoil_matrix(&own->bias_gradient);
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_linear_forward(linear, own->input.data, own->weight.data,
+                                             has_bias ? own->bias.data : NULL, own->output.data,
+                                             own->kept, NULL));
+        const uint64_t before = sent_bytes(verdict, communicator);
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_linear_backward(linear, own->input.data, own->output_gradient.data,
+                                              own->weight.data, own->input_gradient.data, own->kept,
+                                              own->weight_gradient.data,
+                                              has_bias ? own->bias_gradient.data : NULL, &add));
+        expect_sent(verdict, spec, communicator, before,
+                    info.backward_input_bytes + info.backward_weight_bytes, "backward bytes");
+        expect_part(verdict, spec, "input gradient of both", &own->input_gradient,
+                    take_part(&all->input_gradient, input_part(spec, &all->input_gradient, rank)));
+        expect_part(verdict, spec, "weight gradient of both", &own->weight_gradient,
+                    weight_part(spec, &all->weight_gradient[pass], rank));
+        if (!has_bias) continue;
+        expect_part(verdict, spec, "bias gradient of both", &own->bias_gradient,
+                    bias_part(spec, &all->bias_gradient[pass], rank));
+    }
+}
+
 static void check_layer(struct verdict *verdict, trireme_communicator *communicator,
                         trireme_tensor *tensor, const struct layer_spec *spec, int rank) {
     struct layer_arrays all = make_layer_arrays(spec);
@@ -184,9 +219,10 @@ static void check_layer(struct verdict *verdict, trireme_communicator *communica
                         bias_part(spec, &all.bias_gradient[pass], rank));
         }
     }
+    check_backward(verdict, communicator, linear, spec, &all, &own, rank);
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_get_info(linear, &info));
-    EXPECT(verdict, info.forward_passes == 2 && info.backward_input_passes == 2 &&
-                        info.backward_weight_passes == 2);
+    EXPECT(verdict, info.forward_passes == 4 && info.backward_input_passes == 4 &&
+                        info.backward_weight_passes == 4);
 end:
     trireme_linear_destroy(linear);
     free_own(&own);
@@ -398,6 +434,48 @@ static void tiles_are_planned(void **state) {
     }
 }
 
+/* A column layer with SEQUENCE gathers its input once more while it has summands. With
+ * KEEP_GATHERED the caller holds that array. */
+static void plan_gathers(trireme_communicator *communicator, int rank, void *context) {
+    struct verdict *const verdict = &((struct trial *)context)->verdicts[rank];
+    const bool apart = ranks_use_transport() || ranks_use_network() || network_is_memory();
+    for (size_t i = 1; i < sizeof flags / sizeof flags[0]; ++i) {
+        trireme_tensor *tensor = NULL;
+        trireme_linear *linear = NULL;
+        trireme_linear_info info = TRIREME_LINEAR_INFO_INIT;
+        trireme_tensor_info share = TRIREME_TENSOR_INFO_INIT;
+        const struct layer_spec spec = {.kind = TRIREME_LINEAR_KIND_COLUMN,
+                                        .rows = 10,
+                                        .input = 6,
+                                        .output = 8,
+                                        .stretches = 1,
+                                        .dtype = TRIREME_DTYPE_F32};
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      make_tiled_tensor(communicator, 8, flags[i], TRIREME_GEMM_KIND_BUILTIN, 4,
+                                        &tensor));
+        const trireme_linear_options options = linear_options(&spec, "layer");
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_create(tensor, &options, &linear));
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_get_info(linear, &info));
+        EXPECT_STATUS(verdict, TRIREME_OK, trireme_tensor_get_info(tensor, &share));
+        const uint64_t sets = apart && share.world_size > 1 ? 2 : 1;
+        const bool keeps = (flags[i] & TRIREME_TENSOR_FLAG_KEEP_GATHERED) != 0;
+        EXPECT(verdict, info.workspace_bytes == sets * share.block_count * lines_of(4 * 6 * 4) +
+                                                    (keeps ? 0 : lines_of(10 * 6 * 4)));
+        trireme_linear_destroy(linear);
+        trireme_tensor_destroy(tensor);
+    }
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+}
+
+static void gathers_beside_sums_are_planned(void **state) {
+    (void)state;
+    for (int ranks = 1; ranks <= 3; ++ranks) {
+        struct trial trial = {.spec = {.rows = 0}};
+        run_ranks(ranks, plan_gathers, &trial);
+        assert_verdicts(trial.verdicts, ranks);
+    }
+}
+
 /* Automatic tiles of 258 and 257 rows between ranks that are apart. The oracle has no tiles. */
 static void run_many_rows(trireme_communicator *communicator, int rank, void *context) {
     struct trial *const trial = context;
@@ -435,6 +513,7 @@ int main(void) {
         cmocka_unit_test(tiles_change_no_bits),
         cmocka_unit_test(tiles_over_openblas_have_the_bits_of_one_process),
         cmocka_unit_test(tiles_are_planned),
+        cmocka_unit_test(gathers_beside_sums_are_planned),
         cmocka_unit_test(automatic_tiles_change_no_bits),
     };
     return cmocka_run_group_tests_name("layers", tests, NULL, NULL);

@@ -244,13 +244,117 @@ static void calls_are_checked(void **state) {
             trireme_linear_backward_weight(bare, in, out, NULL, grads, bias, NULL));
     REFUSED(bad, "weight_gradient and bias_gradient overlap",
             trireme_linear_backward_weight(linear, in, out, NULL, grads, grads + 1, NULL));
+    /* Both gradients at once. The input has 3 by 4 elements, the rank's output 3 by 3. */
+    float dx[12] = {7}, dw[12] = {7}, db[3] = {7};
+    REFUSED(bad, "input is NULL but holds 48 bytes",
+            trireme_linear_backward(linear, NULL, out, weight, dx, NULL, dw, db, NULL));
+    REFUSED(bad, "output_gradient is NULL but holds 36 bytes",
+            trireme_linear_backward(linear, in, NULL, weight, dx, NULL, dw, db, NULL));
+    REFUSED(bad, "weight is NULL but holds 48 bytes",
+            trireme_linear_backward(linear, in, out, NULL, dx, NULL, dw, db, NULL));
+    REFUSED(bad, "input_gradient is NULL but holds 48 bytes",
+            trireme_linear_backward(linear, in, out, weight, NULL, NULL, dw, db, NULL));
+    REFUSED(bad, "weight_gradient is NULL but holds 48 bytes",
+            trireme_linear_backward(linear, in, out, weight, dx, NULL, NULL, db, NULL));
+    REFUSED(bad, "bias_gradient is NULL but holds 12 bytes",
+            trireme_linear_backward(linear, in, out, weight, dx, NULL, dw, NULL, NULL));
+    REFUSED(bad, "bias_gradient is given, but layer \"bare\" has no BIAS",
+            trireme_linear_backward(bare, in, out, weight, dx, NULL, dw, db, NULL));
+    REFUSED(bad, "input_gradient and input overlap",
+            trireme_linear_backward(linear, in, out, weight, in, NULL, dw, db, NULL));
+    REFUSED(bad, "weight_gradient and weight overlap",
+            trireme_linear_backward(linear, in, out, weight, dx, NULL, weight, db, NULL));
+    REFUSED(bad, "input_gradient and weight_gradient overlap",
+            trireme_linear_backward(linear, in, out, weight, dx, NULL, dx + 11, db, NULL));
+    REFUSED(bad, "options.flags is 2",
+            trireme_linear_backward(linear, in, out, weight, dx, NULL, dw, db, &pass));
+    REFUSED(TRIREME_ERROR_INVALID_STATE,
+            "backward input pass 1 of layer \"x\" needs as many forward passes, but there were 0",
+            trireme_linear_backward(linear, in, out, weight, dx, NULL, dw, db, NULL));
+    assert_true(dx[0] == 7 && dw[0] == 7 && db[0] == 7);
     assert_true(out[0] == 7);
     assert_int_equal(trireme_batch_begin(), TRIREME_OK);
     REFUSED(TRIREME_ERROR_INVALID_STATE, "batch",
+            trireme_linear_backward(linear, in, out, weight, dx, NULL, dw, db, NULL));
+    REFUSED(TRIREME_ERROR_INVALID_STATE, "batch",
             trireme_linear_forward(linear, in, weight, bias, out, NULL, NULL));
     assert_int_equal(trireme_batch_end(), TRIREME_OK);
+    /* A forward pass has one pass for the weight. A call for both is refused behind it. */
+    assert_int_equal(trireme_linear_forward(linear, in, weight, bias, out, NULL, NULL), TRIREME_OK);
+    assert_int_equal(trireme_linear_backward_weight(linear, in, out, NULL, dw, db, NULL),
+                     TRIREME_OK);
+    REFUSED(TRIREME_ERROR_INVALID_STATE, "backward weight pass 2 of layer \"x\" needs",
+            trireme_linear_backward(linear, in, out, weight, dx, NULL, dw, db, NULL));
     trireme_linear_destroy(linear);
+    REFUSED(TRIREME_ERROR_INVALID_HANDLE, "is not live",
+            trireme_linear_backward(linear, in, out, weight, dx, NULL, dw, db, NULL));
     trireme_linear_destroy(bare);
+    trireme_tensor_destroy(tensor);
+    free_rank_pair(pair);
+}
+
+static void calls_for_both_gradients_of_an_mlp_are_checked(void **state) {
+    (void)state;
+    const struct rank_pair pair = make_rank_pair();
+    trireme_tensor *tensor = NULL;
+    trireme_mlp *mlp = NULL;
+    assert_int_equal(make_layer_tensor(pair.ranks[0], 0, 0, TRIREME_GEMM_KIND_BUILTIN, &tensor),
+                     TRIREME_OK);
+    trireme_mlp_options options = TRIREME_MLP_OPTIONS_INIT;
+    options.name = "x";
+    options.activation = TRIREME_ACTIVATION_KIND_RELU;
+    options.dtype = TRIREME_DTYPE_F32;
+    options.rows = options.input = options.output = 2;
+    options.hidden = 4;
+    assert_int_equal(trireme_mlp_create(tensor, &options, &mlp), TRIREME_OK);
+    float in[4] = {0}, out[4] = {0}, weight[8] = {0}, other[8] = {0}, kept[256] = {0};
+    trireme_mlp_weights weights = TRIREME_MLP_WEIGHTS_INIT;
+    trireme_mlp_gradients gradients = TRIREME_MLP_GRADIENTS_INIT;
+    const trireme_status bad = TRIREME_ERROR_INVALID_ARGUMENT;
+    weights.fc1_weight = weight;
+    weights.fc2_weight = other;
+    float dx[4] = {7}, dw[2][8] = {{7}};
+    gradients.fc1_weight = dw[0];
+    gradients.fc2_weight = dw[1];
+    REFUSED(bad, "weights is NULL",
+            trireme_mlp_backward(mlp, in, out, NULL, dx, kept, &gradients, NULL));
+    REFUSED(bad, "gradients is NULL",
+            trireme_mlp_backward(mlp, in, out, &weights, dx, kept, NULL, NULL));
+    REFUSED(bad, "input is NULL",
+            trireme_mlp_backward(mlp, NULL, out, &weights, dx, kept, &gradients, NULL));
+    REFUSED(bad, "output_gradient is NULL",
+            trireme_mlp_backward(mlp, in, NULL, &weights, dx, kept, &gradients, NULL));
+    REFUSED(bad, "input_gradient is NULL",
+            trireme_mlp_backward(mlp, in, out, &weights, NULL, kept, &gradients, NULL));
+    REFUSED(bad, "kept is NULL",
+            trireme_mlp_backward(mlp, in, out, &weights, dx, NULL, &gradients, NULL));
+    REFUSED(bad, "input_gradient and input overlap",
+            trireme_mlp_backward(mlp, in, out, &weights, in, kept, &gradients, NULL));
+    gradients.fc1_weight = weight;
+    REFUSED(bad, "gradients.fc1_weight and weights.fc1_weight overlap",
+            trireme_mlp_backward(mlp, in, out, &weights, dx, kept, &gradients, NULL));
+    gradients.fc1_weight = NULL;
+    REFUSED(bad, "gradients.fc1_weight is NULL",
+            trireme_mlp_backward(mlp, in, out, &weights, dx, kept, &gradients, NULL));
+    gradients.fc1_weight = dw[0];
+    gradients.fc1_bias = in;
+    REFUSED(bad, "the gradient of a bias is given, but layer \"x\" has no BIAS",
+            trireme_mlp_backward(mlp, in, out, &weights, dx, kept, &gradients, NULL));
+    gradients.fc1_bias = NULL;
+    gradients.reserved = 1;
+    REFUSED(bad, "gradients.reserved is 1",
+            trireme_mlp_backward(mlp, in, out, &weights, dx, kept, &gradients, NULL));
+    gradients.reserved = 0;
+    trireme_pass_options pass = TRIREME_PASS_OPTIONS_INIT;
+    pass.flags = 2;
+    REFUSED(bad, "options.flags is 2",
+            trireme_mlp_backward(mlp, in, out, &weights, dx, kept, &gradients, &pass));
+    REFUSED(TRIREME_ERROR_INVALID_STATE, "backward pass 1 of layer \"x\" needs as many forward",
+            trireme_mlp_backward(mlp, in, out, &weights, dx, kept, &gradients, NULL));
+    assert_true(dx[0] == 7 && dw[0][0] == 7);
+    trireme_mlp_destroy(mlp);
+    REFUSED(TRIREME_ERROR_INVALID_HANDLE, "is not live",
+            trireme_mlp_backward(mlp, in, out, &weights, dx, kept, &gradients, NULL));
     trireme_tensor_destroy(tensor);
     free_rank_pair(pair);
 }
@@ -259,6 +363,7 @@ static void calls_are_checked(void **state) {
 
 struct trial {
     int which;
+    atomic_int arrived; /* ranks that have made the calls before */
     struct verdict verdicts[4];
 };
 
@@ -304,6 +409,44 @@ static void ranks_that_differ_all_get_mismatch(void **state) {
     for (int which = 0; which < 9; ++which) {
         struct trial trial = {.which = which};
         run_ranks(3, call_otherwise, &trial);
+        assert_verdicts(trial.verdicts, 3);
+    }
+}
+
+/* Rank 1 makes the two calls where the others make one. The call for the input's gradient is the
+ * first one that moves bytes in all of them. */
+static void make_two_calls(trireme_communicator *communicator, int rank, void *context) {
+    struct trial *const trial = context;
+    struct verdict *const verdict = &trial->verdicts[rank];
+    const uint32_t tensor_flags = trial->which % 2 == 0 ? 0 : TRIREME_TENSOR_FLAG_SEQUENCE;
+    const bool row = trial->which == 3;
+    struct layer_spec spec = usual;
+    spec.kind = row ? TRIREME_LINEAR_KIND_ROW : TRIREME_LINEAR_KIND_COLUMN;
+    spec.flags = row ? TRIREME_LINEAR_FLAG_INPUT_SPLIT : 0;
+    trireme_tensor *tensor = NULL;
+    trireme_linear *linear = NULL;
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  make_tiled_tensor(communicator, 0, tensor_flags, TRIREME_GEMM_KIND_BUILTIN,
+                                    trial->which == 2 ? UINT32_MAX : 2, &tensor));
+    const trireme_linear_options options = linear_options(&spec, "proj");
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_create(tensor, &options, &linear));
+    float in[64] = {0}, weight[64] = {0}, out[64] = {0}, dx[64], dw[64], kept[64];
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_linear_forward(linear, in, weight, NULL, out, kept, NULL));
+    EXPECT_STATUS(verdict, TRIREME_ERROR_MISMATCH,
+                  rank == 1
+                      ? trireme_linear_backward_input(linear, out, weight, dx, kept, NULL)
+                      : trireme_linear_backward(linear, in, out, weight, dx, kept, dw, NULL, NULL));
+    EXPECT(verdict, says(" of layer \"proj\""));
+    trireme_linear_destroy(linear);
+    trireme_tensor_destroy(tensor);
+}
+
+static void ranks_with_one_call_and_with_two_get_mismatch(void **state) {
+    (void)state;
+    for (int which = 0; which < 4; ++which) {
+        struct trial trial = {.which = which};
+        run_ranks(3, make_two_calls, &trial);
         assert_verdicts(trial.verdicts, 3);
     }
 }
@@ -416,10 +559,73 @@ static void a_failed_product_of_any_tile_fails_all_ranks(void **state) {
     }
 }
 
+/* A product of rank 1 fails in a call for both gradients: of each tile, then of the weight. The
+ * exchanges of all tiles may be over before that one, so ranks may hear of it in their next call.
+ */
+static void fail_backward(trireme_communicator *communicator, int rank, void *context) {
+    struct trial *const trial = context;
+    struct verdict *const verdict = &trial->verdicts[rank];
+    const int tiles = 4, number = 1 + trial->which / 2;
+    struct tile_failure failure = {rank, 1000};
+    trireme_tensor *tensor = NULL;
+    trireme_linear *linear = NULL;
+    trireme_gemm_options gemm = TRIREME_GEMM_OPTIONS_INIT;
+    gemm.kind = TRIREME_GEMM_KIND_CALLER;
+    gemm.callback = fail_in_a_tile;
+    gemm.user_data = &failure;
+    trireme_tensor_options options = TRIREME_TENSOR_OPTIONS_INIT;
+    options.flags = trial->which % 2 == 0 ? 0 : TRIREME_TENSOR_FLAG_SEQUENCE;
+    options.gemm = &gemm;
+    options.row_tile = 2;
+    options.timeout_ns = 20ull * 1000 * 1000 * 1000;
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_tensor_create(communicator, &options, &tensor));
+    struct layer_spec spec = usual;
+    spec.rows = 7;
+    spec.flags = 0;
+    const trireme_linear_options layer = linear_options(&spec, "down_proj");
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_create(tensor, &layer, &linear));
+    float *const in = calloc(64, sizeof *in), *const dx = calloc(64, sizeof *dx);
+    float *const out = calloc(64, sizeof *out), *const dw = calloc(64, sizeof *dw);
+    float weight[64] = {0};
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_linear_forward(linear, in, weight, NULL, out, NULL, NULL));
+    /* Else the failure might reach a rank in its forward pass. */
+    ++trial->arrived;
+    while (atomic_load(&trial->arrived) < 3) sched_yield();
+    failure.calls = number;
+    const trireme_status status =
+        trireme_linear_backward(linear, in, out, weight, dx, NULL, dw, NULL, NULL);
+    if (rank == 1 || number <= tiles || status != TRIREME_OK) {
+        EXPECT(verdict, status == TRIREME_ERROR_CALLBACK);
+        EXPECT(verdict, says("layer \"down_proj\""));
+        EXPECT(verdict, says("answered 42"));
+    }
+    free(in);
+    free(out);
+    free(dx);
+    free(dw);
+    EXPECT_STATUS(verdict, TRIREME_ERROR_CALLBACK, trireme_barrier(communicator, NULL));
+    trireme_linear_info info = TRIREME_LINEAR_INFO_INIT;
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_get_info(linear, &info));
+    const uint64_t passes = status == TRIREME_OK ? 1 : 0;
+    EXPECT(verdict, info.backward_input_passes == passes && info.backward_weight_passes == passes);
+    trireme_linear_destroy(linear);
+    trireme_tensor_destroy(tensor);
+}
+
+static void a_failed_product_of_both_gradients_fails_all_ranks(void **state) {
+    (void)state;
+    for (int which = 0; which < 10; ++which) {
+        struct trial trial = {.which = which};
+        run_ranks(3, fail_backward, &trial);
+        assert_verdicts(trial.verdicts, 3);
+    }
+}
+
 /* --- inside a completion callback ------------------------------------------------------------- */
 
 struct inside {
-    trireme_linear *linear;
+    trireme_linear *linear, *column;
     struct verdict *verdict;
     atomic_int calls;
 };
@@ -431,21 +637,35 @@ static void TRIREME_CALLCONV call_inside(trireme_status status, void *user_data)
     EXPECT_STATUS(inside->verdict, TRIREME_ERROR_INVALID_STATE,
                   trireme_linear_forward(inside->linear, in, weight, NULL, out, NULL, NULL));
     EXPECT(inside->verdict, says("a completion callback must not block"));
+    float dx[64], dw[64];
+    EXPECT_STATUS(inside->verdict, TRIREME_ERROR_INVALID_STATE,
+                  trireme_linear_backward(inside->column, in, out, weight, dx, NULL, dw, NULL,
+                                          NULL));
+    EXPECT(inside->verdict, says("a completion callback must not block"));
     ++inside->calls;
 }
 
 /* Tiles could be started there, but not waited for. The group lives on. */
 static void call_in_callback(trireme_communicator *communicator, int rank, void *context) {
+    const struct trial *const trial = context;
     struct verdict *const verdict = &((struct trial *)context)->verdicts[rank];
     trireme_tensor *tensor = NULL;
     EXPECT_STATUS(verdict, TRIREME_OK,
-                  make_tiled_tensor(communicator, 0, 0, TRIREME_GEMM_KIND_BUILTIN, 1, &tensor));
+                  make_tiled_tensor(communicator, 0, 0, TRIREME_GEMM_KIND_BUILTIN,
+                                    trial->which == 0 ? 1 : UINT32_MAX, &tensor));
     struct layer_spec spec = usual;
     spec.kind = TRIREME_LINEAR_KIND_ROW;
     spec.flags = TRIREME_LINEAR_FLAG_INPUT_SPLIT;
     const trireme_linear_options layer = linear_options(&spec, "layer");
     struct inside inside = {.verdict = verdict};
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_create(tensor, &layer, &inside.linear));
+    spec.kind = TRIREME_LINEAR_KIND_COLUMN;
+    spec.flags = 0;
+    const trireme_linear_options column = linear_options(&spec, "column");
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_create(tensor, &column, &inside.column));
+    float in[64] = {0}, weight[64] = {0}, out[64] = {0}, dx[64], dw[64];
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_linear_forward(inside.column, in, weight, NULL, out, NULL, NULL));
     trireme_request *request = NULL;
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier_start(communicator, NULL, &request));
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_request_on_complete(request, call_inside, &inside));
@@ -454,19 +674,24 @@ static void call_in_callback(trireme_communicator *communicator, int rank, void 
     /* The wait may end before the callback has. */
     while (atomic_load(&inside.calls) == 0) sched_yield();
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
-    float in[64] = {0}, weight[64] = {0}, out[64] = {0};
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_linear_forward(inside.linear, in, weight, NULL, out, NULL, NULL));
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_linear_backward(inside.column, in, out, weight, dx, NULL, dw, NULL,
+                                          NULL));
     EXPECT(verdict, inside.calls == 1);
     trireme_linear_destroy(inside.linear);
+    trireme_linear_destroy(inside.column);
     trireme_tensor_destroy(tensor);
 }
 
 static void tiles_are_refused_inside_a_callback(void **state) {
     (void)state;
-    struct trial trial = {.which = 0};
-    run_ranks(3, call_in_callback, &trial);
-    assert_verdicts(trial.verdicts, 3);
+    for (int which = 0; which < 2; ++which) {
+        struct trial trial = {.which = which};
+        run_ranks(3, call_in_callback, &trial);
+        assert_verdicts(trial.verdicts, 3);
+    }
 }
 
 /* --- a product of the caller ------------------------------------------------------------------ */
@@ -545,9 +770,12 @@ int main(void) {
         cmocka_unit_test(providers_are_told),
         cmocka_unit_test(linear_options_are_checked),
         cmocka_unit_test(calls_are_checked),
+        cmocka_unit_test(calls_for_both_gradients_of_an_mlp_are_checked),
         cmocka_unit_test(ranks_that_differ_all_get_mismatch),
+        cmocka_unit_test(ranks_with_one_call_and_with_two_get_mismatch),
         cmocka_unit_test(a_failed_product_fails_all_ranks),
         cmocka_unit_test(a_failed_product_of_any_tile_fails_all_ranks),
+        cmocka_unit_test(a_failed_product_of_both_gradients_fails_all_ranks),
         cmocka_unit_test(tiles_are_refused_inside_a_callback),
         cmocka_unit_test(a_caller_makes_the_products),
     };

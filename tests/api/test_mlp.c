@@ -286,6 +286,36 @@ check_gradients(struct verdict *verdict, const struct mlp_spec *spec, const stru
                 bias_part(&two, &all->second.bias_gradient[pass], rank));
 }
 
+/* Both gradients in one call. */
+static void check_backward(struct verdict *verdict, trireme_communicator *communicator,
+                           trireme_mlp *mlp, const struct mlp_spec *spec,
+                           const struct mlp_arrays *all, struct own_mlp *own, int rank) {
+    trireme_mlp_info info = TRIREME_MLP_INFO_INIT;
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_mlp_get_info(mlp, &info));
+    for (int pass = 0; pass < 2; ++pass) {
+        trireme_pass_options add = TRIREME_PASS_OPTIONS_INIT;
+        if (pass == 1) add.flags = TRIREME_PASS_FLAG_ADD;
+        spoil_matrix(&own->input_gradient);
+        for (int i = 0; i < 4 && pass == 0; ++i) spoil_matrix(&own->gradients[i]);
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_mlp_forward(mlp, own->input.data, &own->given, own->output.data,
+                                          own->kept, NULL));
+        const uint64_t before = sent_bytes(verdict, communicator);
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_mlp_backward(mlp, own->input.data, own->output_gradient.data,
+                                           &own->given, own->input_gradient.data, own->kept,
+                                           &own->taken, &add));
+        const uint64_t planned = info.backward_input_bytes + info.backward_weight_bytes;
+        const uint64_t sent = sent_bytes(verdict, communicator) - before;
+        if (!ranks_use_transport() && !ranks_use_network() && sent != planned) {
+            tell(verdict, spec, "bytes of both");
+        }
+        expect_bits(verdict, spec, "input gradient of both", &own->input_gradient,
+                    take_rows(spec, &all->first.input_gradient, rank));
+        check_gradients(verdict, spec, all, own, pass, rank);
+    }
+}
+
 static void check_mlp(struct verdict *verdict, trireme_communicator *communicator,
                       trireme_tensor *tensor, const struct mlp_spec *spec, int rank) {
     trireme_mlp *mlp = NULL;
@@ -323,12 +353,13 @@ static void check_mlp(struct verdict *verdict, trireme_communicator *communicato
                     take_rows(spec, &all.first.input_gradient, rank));
         check_gradients(verdict, spec, &all, &own, pass, rank);
     }
+    check_backward(verdict, communicator, mlp, spec, &all, &own, rank);
     if (spec->activation == TRIREME_ACTIVATION_KIND_CALLER) {
-        EXPECT(verdict, columns == 2 * info.count);
+        EXPECT(verdict, columns == 4 * info.count);
     }
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_mlp_get_info(mlp, &info));
-    EXPECT(verdict, info.forward_passes == 2 && info.backward_input_passes == 2 &&
-                        info.backward_weight_passes == 2);
+    EXPECT(verdict, info.forward_passes == 4 && info.backward_input_passes == 4 &&
+                        info.backward_weight_passes == 4);
     trireme_mlp_destroy(mlp);
     free_own_mlp(&own);
     free_layer_arrays(&all.first);

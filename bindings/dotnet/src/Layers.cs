@@ -283,6 +283,40 @@ namespace Trireme
             }
         }
 
+        /// <summary>
+        /// Computes what BackwardInput and then BackwardWeight compute. Between ranks that a
+        /// transport joins, the exchange of the input's gradient goes on while the gradient of the
+        /// weight is made.
+        /// </summary>
+        /// <param name="add">Whether gradients of weight and bias are added to what is there.</param>
+        public unsafe void Backward<T, TGradient>(
+            T[] input, T[] outputGradient, T[] weight, T[] inputGradient,
+            TGradient[] weightGradient, TGradient[] biasGradient = null, byte[] kept = null,
+            bool add = false, TimeSpan timeout = default(TimeSpan))
+            where T : struct where TGradient : struct
+        {
+            LinearInfo info = Info;
+            using (var arrays = new PinnedArrays())
+            using (var held = new HeldHandle(handle))
+            {
+                var options = PassOptions(timeout, add);
+                Status status = NativeMethods.trireme_linear_backward(
+                    held.Address, (void*)arrays.Add(nameof(input), input, elementType, Inputs(info)),
+                    (void*)arrays.Add(
+                        nameof(outputGradient), outputGradient, elementType, Outputs(info)),
+                    (void*)arrays.Add(nameof(weight), weight, elementType, Weights(info)),
+                    (void*)arrays.Add(
+                        nameof(inputGradient), inputGradient, elementType, Inputs(info)),
+                    (void*)arrays.AddKept(kept, info.KeptBytes),
+                    (void*)arrays.Add(
+                        nameof(weightGradient), weightGradient, info.GradientType, Weights(info)),
+                    (void*)arrays.Add(
+                        nameof(biasGradient), biasGradient, info.GradientType, info.BiasCount),
+                    ref options);
+                ActivationRunner.Check(status, products, null);
+            }
+        }
+
         /// <summary>Destroys the layer; its name is free again.</summary>
         public void Dispose()
         {

@@ -250,15 +250,7 @@ namespace Trireme
             using (var held = new HeldHandle(handle))
             {
                 var options = ParallelLinear.PassOptions(timeout, add);
-                IntPtr[] places = Places(arrays, gradients, info.GradientType, info);
-                var written = new NativeMlpGradients
-                {
-                    StructSize = (uint)sizeof(NativeMlpGradients),
-                    Fc1Weight = places[0],
-                    Fc1Bias = places[1],
-                    Fc2Weight = places[2],
-                    Fc2Bias = places[3],
-                };
+                NativeMlpGradients written = Gradients(arrays, gradients, info);
                 Status status = NativeMethods.trireme_mlp_backward_weight(
                     held.Address,
                     (void*)arrays.Add(nameof(source), source, elementType, info.InputRows * input),
@@ -270,10 +262,56 @@ namespace Trireme
             }
         }
 
+        /// <summary>
+        /// Computes what BackwardInput and then BackwardWeight compute. Between ranks that a
+        /// transport joins, the exchange of the input's gradient goes on while the gradients of the
+        /// weights are made.
+        /// </summary>
+        /// <param name="add">Whether gradients of weights are added to what is there.</param>
+        public unsafe void Backward<T, TGradient>(
+            T[] source, T[] outputGradient, MLPArrays<T> weights, T[] inputGradient,
+            MLPArrays<TGradient> gradients, byte[] kept, bool add = false,
+            TimeSpan timeout = default(TimeSpan)) where T : struct where TGradient : struct
+        {
+            MLPInfo info = Info;
+            using (var arrays = new PinnedArrays())
+            using (var held = new HeldHandle(handle))
+            {
+                var options = ParallelLinear.PassOptions(timeout, add);
+                NativeMlpWeights read = Weights(arrays, weights, info);
+                NativeMlpGradients written = Gradients(arrays, gradients, info);
+                Status status = NativeMethods.trireme_mlp_backward(
+                    held.Address,
+                    (void*)arrays.Add(nameof(source), source, elementType, info.InputRows * input),
+                    (void*)arrays.Add(
+                        nameof(outputGradient), outputGradient, elementType,
+                        info.OutputRows * output),
+                    ref read,
+                    (void*)arrays.Add(
+                        nameof(inputGradient), inputGradient, elementType, info.InputRows * input),
+                    (void*)arrays.AddKept(kept, info.KeptBytes), ref written, ref options);
+                ActivationRunner.Check(status, products, activation);
+            }
+        }
+
         /// <summary>Destroys the layer; its name is free again.</summary>
         public void Dispose()
         {
             handle.Dispose();
+        }
+
+        private unsafe NativeMlpGradients Gradients<T>(
+            PinnedArrays arrays, MLPArrays<T> gradients, MLPInfo info) where T : struct
+        {
+            IntPtr[] places = Places(arrays, gradients, info.GradientType, info);
+            return new NativeMlpGradients
+            {
+                StructSize = (uint)sizeof(NativeMlpGradients),
+                Fc1Weight = places[0],
+                Fc1Bias = places[1],
+                Fc2Weight = places[2],
+                Fc2Bias = places[3],
+            };
         }
 
         private unsafe NativeMlpWeights Weights<T>(

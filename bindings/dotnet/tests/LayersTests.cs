@@ -59,6 +59,33 @@ namespace Trireme.Tests
                         dw1.Skip(first * Inputs).Take(count * Inputs).Select(v => 2 * v).ToArray(),
                         weightGradient, "weight gradient");
                     Check.Equal(2L, one.Info.BackwardWeightPasses, "passes");
+
+                    // Both gradients in one call; the second time those of the weight are added.
+                    var both = new float[count * Inputs];
+                    var biases = new float[Inputs];
+                    var ofTwo = new float[count * Inputs];
+                    for (int pass = 0; pass < 2; ++pass)
+                    {
+                        one.Forward(x, mine1, hidden);
+                        two.Forward(hidden, mine2, output, bias);
+                        var dh = new float[Rows * count];
+                        var found = new float[Rows * Inputs];
+                        two.Backward(hidden, dy, mine2, dh, ofTwo, biases, add: pass == 1);
+                        one.Backward(x, dh, mine1, found, both, add: pass == 1);
+                        Check.Same(hiddenGradient, dh, "hidden gradient of both");
+                        Check.Same(dx, found, "input gradient of both");
+                    }
+
+                    Check.Same(weightGradient, both, "weight gradient of both");
+                    Check.Same(
+                        Enumerable.Range(0, Inputs)
+                            .Select(j => 2 * dy.Where((value, i) => i % Inputs == j).Sum())
+                            .ToArray(),
+                        biases, "bias gradient of both");
+                    Check.Throws<InvalidStateException>(
+                        () => one.Backward(x, hiddenGradient, mine1, new float[Rows * Inputs], both));
+                    Check.Throws<System.ArgumentException>(
+                        () => one.Backward(x, hiddenGradient, mine1, new float[1], both));
                 }
             });
         }
@@ -284,13 +311,23 @@ namespace Trireme.Tests
                 var gradients = Arrays(info, 0);
                 var kept = new byte[info.KeptBytes];
                 mlp.Forward(source, weights, new float[count], kept);
-                mlp.BackwardInput(gradient, weights, new float[count], kept);
+                var inputGradient = new float[count];
+                mlp.BackwardInput(gradient, weights, inputGradient, kept);
                 mlp.BackwardWeight(source, gradient, gradients, kept);
                 Check.Equal(1L, mlp.Info.BackwardInputPasses, "passes for the input");
                 Check.Equal(1L, mlp.Info.BackwardWeightPasses, "passes for weights");
                 Check.That(mlp.Info.WorkspaceBytes > 0, "workspace");
                 Check.Equal(sequence, (mlp.Mode & ParallelMode.Sequence) != 0, "mode");
                 Check.Equal(sequence ? 1L : Rows, mlp.Info.TileRows, "rows of a tile");
+                var both = Arrays(info, 5);
+                var found = new float[count];
+                mlp.Forward(source, weights, new float[count], kept);
+                mlp.Backward(source, gradient, weights, found, both, kept);
+                Check.Same(inputGradient, found, "input gradient of both");
+                Check.Same(gradients.Fc1Weight, both.Fc1Weight, "fc1 weight of both");
+                Check.Same(gradients.Fc1Bias, both.Fc1Bias, "fc1 bias of both");
+                Check.Same(gradients.Fc2Weight, both.Fc2Weight, "fc2 weight of both");
+                Check.Same(gradients.Fc2Bias, both.Fc2Bias, "fc2 bias of both");
                 return gradients.Fc1Weight.Concat(gradients.Fc1Bias).Concat(gradients.Fc2Weight)
                     .Concat(gradients.Fc2Bias).ToArray();
             }

@@ -67,8 +67,51 @@ class LayersTest(TestCase):
                     assert gw == flat([[2 * value for value in row] for row in wanted])
                     assert gb == array.array("f", (2 * sum(column) for column in zip(*dy)))
                     assert two.info.backward_weight_passes == 2
+                    # Both gradients in one call, then once more for the weights' to be added.
+                    gw1 = zeros(INPUT * len(own))
+                    for add in (False, True):
+                        one.forward(flat(x), flat(w1[own.start : own.stop]), h)
+                        two.forward(h, flat(mine), out, bias=flat(b2))
+                        gh, gx = zeros(ROWS * len(own)), zeros(ROWS * INPUT)
+                        two.backward(h, flat(dy), flat(mine), gh, gw, bias_out=gb, add=add)
+                        one.backward(flat(x), gh, flat(w1[own.start : own.stop]), gx, gw1, add=add)
+                        assert gh == flat(row[own.start : own.stop] for row in dh)
+                        assert gx == flat(product(dh, w1))
+                    assert gw == flat([[2 * value for value in row] for row in wanted])
+                    assert gb == array.array("f", (2 * sum(column) for column in zip(*dy)))
+                    wanted1 = product(turned(dh), x)[own.start : own.stop]
+                    assert gw1 == flat([[2 * value for value in row] for row in wanted1])
 
         self.ranks(3, body)
+
+    def test_gradients_of_one_call_are_those_of_two(self):
+        """With rows that are split, gathered once more or kept. A pass too many is refused."""
+        x, dy, w = whole(ROWS, INPUT, 1), whole(ROWS, HIDDEN, 4), whole(HIDDEN, INPUT, 2)
+
+        def body(group):
+            for keep in (False, True):
+                with trireme.Tensor(
+                    group, gemm="builtin", sequence=True, keep_gathered=keep
+                ) as tensor:
+                    own, rows = tensor.range(HIDDEN), tensor.range(ROWS)
+                    part = flat(w[own.start : own.stop])
+                    own_x = flat(x[rows.start : rows.stop])
+                    own_dy = flat(row[own.start : own.stop] for row in dy)
+                    with trireme.ColumnParallelLinear(tensor, "fc", INPUT, HIDDEN, ROWS) as layer:
+                        kept = bytearray(layer.info.kept_bytes)
+                        assert bool(kept) == keep
+                        dx, dw = zeros(len(own_x)), zeros(len(part))
+                        layer.forward(own_x, part, zeros(ROWS * len(own)), kept=kept)
+                        read = None if keep else own_x
+                        layer.backward(read, own_dy, part, dx, dw, kept=kept)
+                        assert dx == flat(product(dy, w)[rows.start : rows.stop])
+                        assert dw == flat(product(turned(dy), x)[own.start : own.stop])
+                        with self.assertRaises(trireme.InvalidStateError):
+                            layer.backward(read, own_dy, part, dx, dw, kept=kept)
+                        with self.assertRaisesRegex(trireme.InvalidArgumentError, "weight_out has"):
+                            layer.backward(read, own_dy, part, dx, zeros(1), kept=kept)
+
+        self.ranks(2, body)
 
     def test_an_mlp_has_the_same_bits_for_every_number_of_ranks(self):
         sizes = {"w1": (2 * HIDDEN, INPUT), "w2": (INPUT, HIDDEN)}
@@ -97,6 +140,10 @@ class LayersTest(TestCase):
                     dw1, dw2 = zeros(len(parts) * INPUT), zeros(len(own) * INPUT)
                     mlp.backward_weight(own_x, own_dy, (dw1, None, dw2, None), kept)
                     assert any(dw1) == (len(own) > 0)
+                    mlp.forward(own_x, mine, y, kept)
+                    both = zeros(count), zeros(len(dw1)), None, zeros(len(dw2)), None
+                    mlp.backward(own_x, own_dy, mine, both[0], both[1:], kept)
+                    assert (dx, dw1, dw2) == (both[0], both[1], both[3])
                     return y, dx
 
         def run(ranks, row_tile):

@@ -291,6 +291,45 @@ class _Linear(_Layer):
         options = _pass(timeout, add)
         self._call(library.trireme_linear_backward_weight, *addresses, byref(options))
 
+    def backward(
+        self,
+        input: Any,
+        output_gradient: Any,
+        weight: Any,
+        out: Any,
+        weight_out: Any,
+        *,
+        bias_out: Any = None,
+        kept: Any = None,
+        add: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Computes what backward_input() and then backward_weight() compute, in one call.
+
+        `out` is the gradient of the input. Between ranks that a transport joins, its exchange goes
+        on while the gradient of the weight is made. With `add`, gradients of weight and bias are
+        added to what is there. An input that `kept` holds already may be None.
+        """
+        info = self._raw_info()
+        count = info.input_rows * info.input_columns
+        read, is_column = count, bool(self._mode & ParallelMode.COLUMN)
+        if info.kept_bytes > 0 and is_column:
+            input, read = None, 0
+        wide = info.gradient_dtype
+        weights, given = info.weight_rows * info.weight_columns, info.output_rows
+        arrays = (
+            self._array(readable, input, read, "input"),
+            self._array(readable, output_gradient, given * info.output_columns, "output_gradient"),
+            self._array(readable, weight, weights, "weight"),
+            self._array(writable, out, count, "out"),
+            self._bytes(readable if is_column else writable, kept, info.kept_bytes),
+            self._array(writable, weight_out, weights, "weight_out", wide),
+            self._array(writable, bias_out, info.bias_count, "bias_out", wide),
+        )
+        addresses = (address for _, address in arrays)
+        options = _pass(timeout, add)
+        self._call(library.trireme_linear_backward, *addresses, byref(options))
+
 
 class ColumnParallelLinear(_Linear):
     """A linear layer whose outputs are split between the ranks.
@@ -484,3 +523,36 @@ class ParallelMLP(_Layer):
         arguments = one[1], two[1], memory[1], byref(written), byref(options)
         self._call(library.trireme_mlp_backward_weight, *arguments)
         del views
+
+    def backward(
+        self,
+        input: Any,
+        output_gradient: Any,
+        weights: Any,
+        out: Any,
+        gradients: Any,
+        kept: Any,
+        *,
+        add: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Computes what backward_input() and then backward_weight() compute, in one call.
+
+        `out` is the gradient of the input. Between ranks that a transport joins, its exchange goes
+        on while the gradients of the weights are made. With `add` these are added to what is there.
+        """
+        info = self._raw_info()
+        read, views = self._parameters(readable, _native.trireme_mlp_weights, weights, info, None)
+        written, taken = self._parameters(
+            writable, _native.trireme_mlp_gradients, gradients, info, info.gradient_dtype
+        )
+        count = info.input_rows * self._input
+        one = self._array(readable, input, count, "input")
+        given = info.output_rows * self._output
+        two = self._array(readable, output_gradient, given, "output_gradient")
+        three = self._array(writable, out, count, "out")
+        memory = self._bytes(writable, kept, info.kept_bytes)
+        options = _pass(timeout, add)
+        arguments = one[1], two[1], byref(read), three[1], memory[1], byref(written), byref(options)
+        self._call(library.trireme_mlp_backward, *arguments)
+        del views, taken

@@ -1,6 +1,7 @@
 #include "parallel/tensor/linear.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "kernels/reduce.hpp"
@@ -72,6 +73,15 @@ Status check_linear(const LinearOptions& options, const Tensor& tensor) {
   return check_linear_size("the output", options.rows, options.output, options.dtype);
 }
 
+Status check_linear_call(const LinearOptions& options, std::initializer_list<LayerArray> arrays,
+                         const void* bias, const char* bias_name) {
+  if (!options.bias && bias != nullptr) {
+    return invalid_argument(std::string(bias_name) + " is given, but layer \"" + options.name +
+                            "\" has no BIAS");
+  }
+  return check_arrays(arrays);
+}
+
 }  // namespace
 
 Status check_layer_name(const std::string& name) {
@@ -133,7 +143,7 @@ Linear::Linear(std::shared_ptr<Tensor> tensor, LinearOptions options)
                                     : Range{0, options_.rows}),
       wide_(gradient_dtype(options_.dtype)),
       tiles_(tensor_->tiles_of(options_.rows)),
-      may_start_(tiles_.count() > 1 && tensor_->may_use_transport()) {}
+      may_start_(tensor_->may_use_transport()) {}
 
 Status Linear::make_region(const char* what, trireme_region_kind kind,
                            trireme_region_dimension dimension, std::uint64_t rows,
@@ -192,7 +202,8 @@ void Linear::drop_names() noexcept {
 bool Linear::keeps_in_forward() const { return is_column() && tensor_->keep_gathered(); }
 bool Linear::keeps_in_backward() const { return !is_column() && tensor_->sequence(); }
 
-// The takes of the three calls, the largest of them.
+// The takes of the calls, the largest of them. One call may gather the input once more beside a
+// sum.
 Status Linear::reserve_memory() {
   using Wide = unsigned __int128;
   const auto rounded = [](Wide bytes) { return (bytes + 63) / 64 * 64; };
@@ -204,8 +215,8 @@ Status Linear::reserve_memory() {
   Wide spread = gathered;
   if (columns_ != nullptr) spread += rounded(split * size);
   if (narrow) spread += rounded(split * wide) + rounded(Wide{split_columns()} * wide);
-  Wide merged = Wide{sets_of_summands(may_start_)} * blocks_.count *
-                rounded(Wide{tiles_.most()} * full_ * wide);
+  Wide merged = gathered + Wide{sets_of_summands(may_start_)} * blocks_.count *
+                               rounded(Wide{tiles_.most()} * full_ * wide);
   if (narrow) merged += rounded(Wide{own_rows_.count} * full_ * wide) + rounded(Wide{full_} * wide);
   const Wide most = std::max(spread, merged);
   if (most > kMostLinearBytes) {
@@ -249,15 +260,6 @@ trireme_linear_info Linear::info() const {
 
 // --- calls -------------------------------------------------------------------------------------
 
-Status Linear::check_call(std::initializer_list<LayerArray> arrays, const void* bias,
-                          const char* bias_name) const {
-  if (!options_.bias && bias != nullptr) {
-    return invalid_argument(std::string(bias_name) + " is given, but layer \"" + options_.name +
-                            "\" has no BIAS");
-  }
-  return check_arrays(arrays);
-}
-
 Status Linear::check_pass(const char* what, std::uint64_t passes) const {
   if (passes < forward_passes_) return Status::success();
   return invalid_state(std::string(what) + " pass " + std::to_string(passes + 1) + " of layer \"" +
@@ -268,25 +270,27 @@ Status Linear::check_pass(const char* what, std::uint64_t passes) const {
 Status Linear::forward(const Forward& call, Deadline deadline) {
   const trireme_linear_info now = info();
   const std::uint64_t size = dtype_size(options_.dtype);
-  TRIREME_RETURN_IF_ERROR(
-      check_call({{"input", call.input, now.input_rows * now.input_columns * size, false},
-                  {"weight", call.weight, now.weight_rows * now.weight_columns * size, false},
-                  {"bias", call.bias, now.bias_count * size, false},
-                  {"output", call.output, now.output_rows * now.output_columns * size, true},
-                  {"kept", call.kept, keeps_in_forward() ? now.kept_bytes : 0, true}},
-                 call.bias, "bias"));
+  TRIREME_RETURN_IF_ERROR(check_linear_call(
+      options_,
+      {{"input", call.input, now.input_rows * now.input_columns * size, false},
+       {"weight", call.weight, now.weight_rows * now.weight_columns * size, false},
+       {"bias", call.bias, now.bias_count * size, false},
+       {"output", call.output, now.output_rows * now.output_columns * size, true},
+       {"kept", call.kept, keeps_in_forward() ? now.kept_bytes : 0, true}},
+      call.bias, "bias"));
   return run_layer(*tensor_, options_.name, "forward",
                    [&](Workspace::Use& use) { return forward_in(use, call, deadline); });
 }
 
 Status Linear::forward_in(Workspace::Use& use, const Forward& call, Deadline deadline) {
   const Part part(use);
+  const Pass pass{use, deadline};
   if (is_column()) {
-    TRIREME_RETURN_IF_ERROR(spread(use, call.input, keeps_in_forward() ? call.kept : nullptr,
-                                   call.weight, call.bias, call.output, deadline));
+    TRIREME_RETURN_IF_ERROR(spread(pass, call.input, keeps_in_forward() ? call.kept : nullptr,
+                                   call.weight, call.bias, call.output));
   } else {
     TRIREME_RETURN_IF_ERROR(
-        merge(use, split_array(call.input), call.weight, call.bias, call.output, deadline));
+        merge(pass, split_array(call.input), call.weight, call.bias, call.output));
   }
   ++forward_passes_;
   return Status::success();
@@ -295,7 +299,8 @@ Status Linear::forward_in(Workspace::Use& use, const Forward& call, Deadline dea
 Status Linear::backward_input(const BackwardInput& call, Deadline deadline) {
   const trireme_linear_info now = info();
   const std::uint64_t size = dtype_size(options_.dtype);
-  TRIREME_RETURN_IF_ERROR(check_call(
+  TRIREME_RETURN_IF_ERROR(check_linear_call(
+      options_,
       {{"output_gradient", call.output_gradient, now.output_rows * now.output_columns * size,
         false},
        {"weight", call.weight, now.weight_rows * now.weight_columns * size, false},
@@ -310,14 +315,7 @@ Status Linear::backward_input(const BackwardInput& call, Deadline deadline) {
 Status Linear::backward_input_in(Workspace::Use& use, const BackwardInput& call,
                                  Deadline deadline) {
   const Part part(use);
-  if (is_column()) {
-    TRIREME_RETURN_IF_ERROR(merge(use, split_array(call.output_gradient), call.weight, nullptr,
-                                  call.input_gradient, deadline));
-  } else {
-    TRIREME_RETURN_IF_ERROR(spread(use, call.output_gradient,
-                                   keeps_in_backward() ? call.kept : nullptr, call.weight, nullptr,
-                                   call.input_gradient, deadline));
-  }
+  TRIREME_RETURN_IF_ERROR(find_input_gradient({use, deadline}, call));
   ++backward_input_passes_;
   return Status::success();
 }
@@ -327,7 +325,8 @@ Status Linear::backward_weight(const BackwardWeight& call, Deadline deadline) {
   const std::uint64_t size = dtype_size(options_.dtype), wide = dtype_size(wide_);
   const std::uint64_t input = now.input_rows * now.input_columns * size;
   const std::uint64_t output = now.output_rows * now.output_columns * size;
-  TRIREME_RETURN_IF_ERROR(check_call(
+  TRIREME_RETURN_IF_ERROR(check_linear_call(
+      options_,
       {{"input", call.input, keeps_in_forward() ? 0 : input, false},
        {"output_gradient", call.output_gradient, keeps_in_backward() ? 0 : output, false},
        {"kept", call.kept, now.kept_bytes, false},
@@ -339,26 +338,68 @@ Status Linear::backward_weight(const BackwardWeight& call, Deadline deadline) {
     return invalid_state("the backward weight pass of layer \"" + options_.name +
                          "\" reads what its backward input pass keeps, which comes first");
   }
-  return run_layer(*tensor_, options_.name, "backward weight",
-                   [&](Workspace::Use& use) { return backward_weight_in(use, call, deadline); });
+  return run_layer(*tensor_, options_.name, "backward weight", [&](Workspace::Use& use) {
+    return backward_weight_in(use, call, nullptr, deadline);
+  });
 }
 
 Status Linear::backward_weight_in(Workspace::Use& use, const BackwardWeight& call,
-                                  Deadline deadline) {
+                                  const Meanwhile& meanwhile, Deadline deadline) {
   const Part part(use);
-  const void* full = call.kept;
-  if (!keeps_in_forward() && !keeps_in_backward()) {
-    // The product adds along rows, so it waits for all of them.
-    const void* const own = is_column() ? call.input : call.output_gradient;
-    void* const whole = whole_of(use, own, nullptr);
-    if (rows_ != nullptr) {
-      TilePasses gather(use, *rows_, "weight", false, deadline);
-      TRIREME_RETURN_IF_ERROR(begin_gather({0, options_.rows}, own, whole, &gather));
-    }
-    full = whole;
-  }
+  const void* full = nullptr;
+  // Without the region, the other one stands in and gets no pass.
+  TilePasses gather(use, rows_ == nullptr ? *sum_ : *rows_, "weight",
+                    starts_passes(meanwhile != nullptr), deadline);
+  TRIREME_RETURN_IF_ERROR(begin_full(use, call, &gather, &full));
+  if (meanwhile != nullptr) TRIREME_RETURN_IF_ERROR(meanwhile());
+  TRIREME_RETURN_IF_ERROR(gather.end_all());
   TRIREME_RETURN_IF_ERROR(
       weigh(full, split_array(is_column() ? call.output_gradient : call.input), call));
+  ++backward_weight_passes_;
+  return Status::success();
+}
+
+Status Linear::backward(const BackwardInput& input, const BackwardWeight& weight,
+                        Deadline deadline) {
+  const trireme_linear_info now = info();
+  const std::uint64_t size = dtype_size(options_.dtype), wide = dtype_size(wide_);
+  const std::uint64_t read = now.input_rows * now.input_columns * size;
+  TRIREME_RETURN_IF_ERROR(check_linear_call(
+      options_,
+      {{"input", weight.input, keeps_in_forward() ? 0 : read, false},
+       {"output_gradient", input.output_gradient, now.output_rows * now.output_columns * size,
+        false},
+       {"weight", input.weight, now.weight_rows * now.weight_columns * size, false},
+       {"input_gradient", input.input_gradient, read, true},
+       {"kept", input.kept, now.kept_bytes, keeps_in_backward()},
+       {"weight_gradient", weight.weight_gradient, now.weight_rows * now.weight_columns * wide,
+        true},
+       {"bias_gradient", weight.bias_gradient, now.bias_count * wide, true}},
+      weight.bias_gradient, "bias_gradient"));
+  TRIREME_RETURN_IF_ERROR(check_pass("backward input", backward_input_passes_));
+  TRIREME_RETURN_IF_ERROR(check_pass("backward weight", backward_weight_passes_));
+  return run_layer(*tensor_, options_.name, "backward", [&](Workspace::Use& use) {
+    return backward_in(use, input, weight, nullptr, deadline);
+  });
+}
+
+// The gather begins before the first product. The sums begin behind it, in the order of all ranks.
+Status Linear::backward_in(Workspace::Use& use, const BackwardInput& input,
+                           const BackwardWeight& weight, const Meanwhile& meanwhile,
+                           Deadline deadline) {
+  const Part part(use);
+  const void* full = nullptr;
+  TilePasses gather(use, rows_ == nullptr ? *sum_ : *rows_, "backward", starts_passes(true),
+                    deadline);
+  TRIREME_RETURN_IF_ERROR(begin_full(use, weight, &gather, &full));
+  const auto find_weight_gradient = [&]() -> Status {
+    if (meanwhile != nullptr) TRIREME_RETURN_IF_ERROR(meanwhile());
+    TRIREME_RETURN_IF_ERROR(gather.end_all());
+    return weigh(full, split_array(is_column() ? weight.output_gradient : weight.input), weight);
+  };
+  TRIREME_RETURN_IF_ERROR(
+      find_input_gradient({use, deadline, "backward", find_weight_gradient}, input));
+  ++backward_input_passes_;
   ++backward_weight_passes_;
   return Status::success();
 }
@@ -396,12 +437,14 @@ RowTiles Linear::spread_tiles() const {
   return exchanges || tensor_->promises_bits() ? tiles_ : RowTiles(options_.rows, options_.rows);
 }
 
-bool Linear::starts_passes() const {
-  return may_start_ && !tensor_->communicator().one_memory().is_there;
+bool Linear::starts_passes(bool computes) const {
+  return computes && may_start_ && !tensor_->communicator().one_memory().is_there;
 }
 
 // While one is on its way, the next one is made.
-std::uint64_t Linear::sets_of_summands(bool starts) const { return starts ? 2 : 1; }
+std::uint64_t Linear::sets_of_summands(bool starts) const {
+  return std::min<std::uint64_t>(tiles_.count(), starts ? 2 : 1);
+}
 
 Range Linear::own_of(const Range& tile) const {
   const Range own = sharding::intersect(own_rows_, tile);
@@ -421,10 +464,33 @@ Status Linear::begin_gather(const Range& tile, const void* part, void* whole,
                         linear_at(whole, tile.first * row));
 }
 
+// The product adds along rows, so it waits for all of them.
+Status Linear::begin_full(Workspace::Use& use, const BackwardWeight& call, TilePasses* gather,
+                          const void** full) const {
+  *full = call.kept;
+  if (keeps_in_forward() || keeps_in_backward()) return Status::success();
+  const void* const own = is_column() ? call.input : call.output_gradient;
+  void* const whole = whole_of(use, own, nullptr);
+  *full = whole;
+  return rows_ == nullptr ? Status::success()
+                          : begin_gather({0, options_.rows}, own, whole, gather);
+}
+
+Status Linear::find_input_gradient(const Pass& pass, const BackwardInput& call) {
+  if (is_column()) {
+    return merge(pass, split_array(call.output_gradient), call.weight, nullptr,
+                 call.input_gradient);
+  }
+  return spread(pass, call.output_gradient, keeps_in_backward() ? call.kept : nullptr, call.weight,
+                nullptr, call.input_gradient);
+}
+
 // All gathers begin before the first product, so that peers that make each of them whole have the
 // same order.
-Status Linear::spread(Workspace::Use& use, const void* part, void* kept, const void* weight,
-                      const void* bias, void* out, Deadline deadline) {
+Status Linear::spread(const Pass& pass, const void* part, void* kept, const void* weight,
+                      const void* bias, void* out) {
+  Workspace::Use& use = pass.use;
+  const bool starts = starts_passes(tiles_.count() > 1 || pass.meanwhile != nullptr);
   const std::uint64_t size = dtype_size(options_.dtype), count = options_.rows * split_columns();
   const RowTiles tiles = spread_tiles();
   void* const full = whole_of(use, part, kept);
@@ -432,9 +498,9 @@ Status Linear::spread(Workspace::Use& use, const void* part, void* kept, const v
   void* const wide = wide_ == options_.dtype ? local : use.take(count * dtype_size(wide_));
   const void* const added = widened(use, bias, split_columns());
   // Without one of the regions, the other one stands in and gets no pass.
-  TilePasses gathers(use, rows_ == nullptr ? *sum_ : *rows_, "forward", starts_passes(), deadline);
-  TilePasses collects(use, columns_ == nullptr ? *sum_ : *columns_, "forward", starts_passes(),
-                      deadline);
+  TilePasses gathers(use, rows_ == nullptr ? *sum_ : *rows_, pass.name, starts, pass.deadline);
+  TilePasses collects(use, columns_ == nullptr ? *sum_ : *columns_, pass.name, starts,
+                      pass.deadline);
   for (std::uint64_t k = 0; rows_ != nullptr && k < tiles.count(); ++k) {
     TRIREME_RETURN_IF_ERROR(begin_gather(tiles.range(k), part, full, &gathers));
   }
@@ -449,10 +515,8 @@ Status Linear::spread(Workspace::Use& use, const void* part, void* kept, const v
                                            {linear_at(local, tile.first * split_columns() * size)},
                                            linear_at(out, tile.first * lines * extent_ * size)));
   }
-  for (std::uint64_t k = 0; columns_ != nullptr && k < tiles.count(); ++k) {
-    TRIREME_RETURN_IF_ERROR(collects.end(k));
-  }
-  return Status::success();
+  if (pass.meanwhile != nullptr) TRIREME_RETURN_IF_ERROR(pass.meanwhile());
+  return collects.end_all();
 }
 
 Status Linear::spread_blocks(const Range& tile, const void* full, const void* weight, void* out) {
@@ -479,15 +543,16 @@ Status Linear::spread_blocks(const Range& tile, const void* full, const void* we
   return Status::success();
 }
 
-Status Linear::merge(Workspace::Use& use, const SplitArray& split, const void* weight,
-                     const void* bias, void* out, Deadline deadline) {
-  const bool starts = starts_passes();
+Status Linear::merge(const Pass& pass, const SplitArray& split, const void* weight,
+                     const void* bias, void* out) {
+  Workspace::Use& use = pass.use;
+  const bool starts = starts_passes(tiles_.count() > 1 || pass.meanwhile != nullptr);
   const std::uint64_t row = full_ * dtype_size(wide_), sets = sets_of_summands(starts);
   std::vector<void*> summands(sets * blocks_.count);
   for (void*& summand : summands) summand = use.take(tiles_.most() * row);
   void* const wide = wide_ == options_.dtype ? out : use.take(own_rows_.count * row);
   const void* const added = widened(use, bias, full_);
-  TilePasses sums(use, *sum_, "forward", starts, deadline);
+  TilePasses sums(use, *sum_, pass.name, starts, pass.deadline);
   const auto end = [&](std::uint64_t k) -> Status {
     TRIREME_RETURN_IF_ERROR(sums.end(k));
     finish(added, own_of(tiles_.range(k)), full_, wide, out);
@@ -503,7 +568,8 @@ Status Linear::merge(Workspace::Use& use, const SplitArray& split, const void* w
     TRIREME_RETURN_IF_ERROR(sums.begin(tile, std::vector<const void*>(set, set + blocks_.count),
                                        linear_at(wide, own_of(tile).first * row)));
   }
-  for (std::uint64_t k = tiles_.count() - std::min(tiles_.count(), sets); k < tiles_.count(); ++k) {
+  if (pass.meanwhile != nullptr) TRIREME_RETURN_IF_ERROR(pass.meanwhile());
+  for (std::uint64_t k = tiles_.count() - sets; k < tiles_.count(); ++k) {
     TRIREME_RETURN_IF_ERROR(end(k));
   }
   return Status::success();

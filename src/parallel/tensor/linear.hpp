@@ -9,14 +9,15 @@
 // A column-parallel layer spreads forward and merges backward. A row-parallel layer merges forward
 // and spreads backward.
 //
-// Rows are cut into tiles. The exchange of a tile goes on while the next tile is multiplied.
+// Rows are cut into tiles. The exchange of a tile goes on while the next tile is multiplied. The
+// last exchanges of the input's gradient go on while the weight's gradient is made, if one call
+// makes both.
 #pragma once
 
 #include <trireme/layers.h>
 
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -75,11 +76,19 @@ class Linear {
   Status forward(const Forward& call, Deadline deadline);
   Status backward_input(const BackwardInput& call, Deadline deadline);
   Status backward_weight(const BackwardWeight& call, Deadline deadline);
+  // Both of these.
+  Status backward(const BackwardInput& input, const BackwardWeight& weight, Deadline deadline);
+
+  // Work beside an exchange; none if empty.
+  using Meanwhile = std::function<Status()>;
 
   // The same inside a call of another layer, which has checked the arguments.
   Status forward_in(Workspace::Use& use, const Forward& call, Deadline deadline);
   Status backward_input_in(Workspace::Use& use, const BackwardInput& call, Deadline deadline);
-  Status backward_weight_in(Workspace::Use& use, const BackwardWeight& call, Deadline deadline);
+  Status backward_weight_in(Workspace::Use& use, const BackwardWeight& call,
+                            const Meanwhile& meanwhile, Deadline deadline);
+  Status backward_in(Workspace::Use& use, const BackwardInput& input, const BackwardWeight& weight,
+                     const Meanwhile& meanwhile, Deadline deadline);
 
   trireme_linear_info info() const;
   const Tensor& tensor() const { return *tensor_; }
@@ -97,6 +106,14 @@ class Linear {
     std::uint64_t first;    // this rank's first column of a stretch
   };
 
+  // A pass with the exchanges of an input or an output.
+  struct Pass {
+    Workspace::Use& use;
+    Deadline deadline;
+    const char* name = "forward";  // of the call, as ranks compare it
+    Meanwhile meanwhile{};         // comes behind the last product, beside the last exchanges
+  };
+
   bool is_column() const { return options_.kind == TRIREME_LINEAR_KIND_COLUMN; }
   std::uint64_t split_columns() const { return options_.stretches * own_.count; }
   bool keeps_in_forward() const;
@@ -112,14 +129,12 @@ class Linear {
                      std::shared_ptr<Region>* out);
   Status make_regions();
   Status reserve_memory();
-  Status check_call(std::initializer_list<LayerArray> arrays, const void* bias,
-                    const char* bias_name) const;
   Status check_pass(const char* what, std::uint64_t passes) const;
 
   // Tiles of the products of spread().
   RowTiles spread_tiles() const;
-  // Whether passes of tiles go on while this thread computes.
-  bool starts_passes() const;
+  // Whether exchanges go on while this thread computes, if there is something to compute.
+  bool starts_passes(bool computes) const;
   std::uint64_t sets_of_summands(bool starts) const;
   // The rank's rows of a tile in an array of its own rows.
   sharding::Range own_of(const sharding::Range& tile) const;
@@ -127,15 +142,19 @@ class Linear {
   void* whole_of(Workspace::Use& use, const void* part, void* kept) const;
   Status begin_gather(const sharding::Range& tile, const void* part, void* whole,
                       TilePasses* gathers) const;
+  // The array of the full extent that the weight's product reads, once `gather` is over.
+  Status begin_full(Workspace::Use& use, const BackwardWeight& call, TilePasses* gather,
+                    const void** full) const;
   // `part` is the rank's array of the full extent.
-  Status spread(Workspace::Use& use, const void* part, void* kept, const void* weight,
-                const void* bias, void* out, Deadline deadline);
+  Status spread(const Pass& pass, const void* part, void* kept, const void* weight,
+                const void* bias, void* out);
   Status spread_blocks(const sharding::Range& tile, const void* full, const void* weight,
                        void* out);
-  Status merge(Workspace::Use& use, const SplitArray& split, const void* weight, const void* bias,
-               void* out, Deadline deadline);
+  Status merge(const Pass& pass, const SplitArray& split, const void* weight, const void* bias,
+               void* out);
   Status merge_block(const sharding::Range& tile, const SplitArray& split, std::uint64_t number,
                      const void* weight, void* out);
+  Status find_input_gradient(const Pass& pass, const BackwardInput& call);
   Status weigh(const void* full, const SplitArray& split, const BackwardWeight& to);
   // The bias in the type of products; NULL of none.
   const void* widened(Workspace::Use& use, const void* bias, std::uint64_t columns) const;
@@ -151,7 +170,7 @@ class Linear {
   const sharding::Range own_rows_;  // of the array of the full extent, between layers
   const trireme_dtype wide_;        // of products
   const RowTiles tiles_;
-  const bool may_start_;          // passes of tiles, as far as is known at creation
+  const bool may_start_;          // exchanges beside products, as far as is known at creation
   std::shared_ptr<Region> rows_;  // gathers the array of the full extent; null without SEQUENCE
   std::shared_ptr<Region> sum_;
   std::shared_ptr<Region>

@@ -119,6 +119,14 @@ Status Mlp::check_weights(const trireme_mlp_weights& weights) const {
   return invalid_argument("a bias is given, but layer \"" + options_.name + "\" has no BIAS");
 }
 
+Status Mlp::check_gradients(const trireme_mlp_gradients& gradients) const {
+  if (options_.bias || (gradients.fc1_bias == nullptr && gradients.fc2_bias == nullptr)) {
+    return Status::success();
+  }
+  return invalid_argument("the gradient of a bias is given, but layer \"" + options_.name +
+                          "\" has no BIAS");
+}
+
 Status Mlp::forward(const void* input, const trireme_mlp_weights& weights, void* output,
                     void* memory, Deadline deadline) {
   const std::uint64_t size = dtype_size(options_.dtype);
@@ -158,12 +166,7 @@ Status Mlp::backward_input(const void* output_gradient, const trireme_mlp_weight
       check_pass("backward input", backward_input_passes_, forward_passes_, "forward"));
   return run_layer(*tensor_, options_.name, "backward input", [&](Workspace::Use& use) -> Status {
     const Kept kept = kept_in(memory);
-    void* const activated_gradient = use.take(activated_bytes());
-    TRIREME_RETURN_IF_ERROR(second_->backward_input_in(
-        use, {output_gradient, weights.fc2_weight, activated_gradient, kept.gathered_gradient},
-        deadline));
-    TRIREME_RETURN_IF_ERROR(
-        activation_.backward(kept.hidden, activated_gradient, kept.hidden_gradient));
+    TRIREME_RETURN_IF_ERROR(backward_hidden(use, output_gradient, weights, kept, deadline));
     TRIREME_RETURN_IF_ERROR(first_->backward_input_in(
         use, {kept.hidden_gradient, weights.fc1_weight, input_gradient, nullptr}, deadline));
     ++backward_input_passes_;
@@ -171,13 +174,20 @@ Status Mlp::backward_input(const void* output_gradient, const trireme_mlp_weight
   });
 }
 
+Status Mlp::backward_hidden(Workspace::Use& use, const void* output_gradient,
+                            const trireme_mlp_weights& weights, const Kept& kept,
+                            Deadline deadline) {
+  void* const activated_gradient = use.take(activated_bytes());
+  TRIREME_RETURN_IF_ERROR(second_->backward_input_in(
+      use, {output_gradient, weights.fc2_weight, activated_gradient, kept.gathered_gradient},
+      deadline));
+  return activation_.backward(kept.hidden, activated_gradient, kept.hidden_gradient);
+}
+
 Status Mlp::backward_weight(const void* input, const void* output_gradient, const void* memory,
                             const trireme_mlp_gradients& gradients, bool add, Deadline deadline) {
   const std::uint64_t size = dtype_size(options_.dtype), wide = dtype_size(fc1_.gradient_dtype);
-  if (!options_.bias && (gradients.fc1_bias != nullptr || gradients.fc2_bias != nullptr)) {
-    return invalid_argument("the gradient of a bias is given, but layer \"" + options_.name +
-                            "\" has no BIAS");
-  }
+  TRIREME_RETURN_IF_ERROR(check_gradients(gradients));
   TRIREME_RETURN_IF_ERROR(check_arrays(
       {{"input", input, fc1_.kept_bytes > 0 ? 0 : fc1_.input_rows * options_.input * size, false},
        {"output_gradient", output_gradient,
@@ -191,16 +201,59 @@ Status Mlp::backward_weight(const void* input, const void* output_gradient, cons
                                      backward_input_passes_, "backward input"));
   return run_layer(*tensor_, options_.name, "backward weight", [&](Workspace::Use& use) -> Status {
     const Kept kept = kept_in(memory);
-    TRIREME_RETURN_IF_ERROR(
-        second_->backward_weight_in(use,
-                                    {kept.activated, output_gradient, kept.gathered_gradient,
-                                     gradients.fc2_weight, gradients.fc2_bias, add},
-                                    deadline));
+    // The second layer's product goes on while the first one's input is gathered once more.
+    const auto second = [&] {
+      return second_->backward_weight_in(use,
+                                         {kept.activated, output_gradient, kept.gathered_gradient,
+                                          gradients.fc2_weight, gradients.fc2_bias, add},
+                                         nullptr, deadline);
+    };
     TRIREME_RETURN_IF_ERROR(
         first_->backward_weight_in(use,
                                    {input, kept.hidden_gradient, kept.gathered_input,
                                     gradients.fc1_weight, gradients.fc1_bias, add},
-                                   deadline));
+                                   second, deadline));
+    ++backward_weight_passes_;
+    return Status::success();
+  });
+}
+
+Status Mlp::backward(const void* input, const void* output_gradient,
+                     const trireme_mlp_weights& weights, void* input_gradient, void* memory,
+                     const trireme_mlp_gradients& gradients, bool add, Deadline deadline) {
+  const std::uint64_t size = dtype_size(options_.dtype), wide = dtype_size(fc1_.gradient_dtype);
+  const std::uint64_t rows = fc1_.input_rows * options_.input * size;
+  TRIREME_RETURN_IF_ERROR(check_weights(weights));
+  TRIREME_RETURN_IF_ERROR(check_gradients(gradients));
+  TRIREME_RETURN_IF_ERROR(check_arrays(
+      {{"input", input, fc1_.kept_bytes > 0 ? 0 : rows, false},
+       {"output_gradient", output_gradient, fc2_.output_rows * options_.output * size, false},
+       {"weights.fc1_weight", weights.fc1_weight, fc1_.weight_rows * options_.input * size, false},
+       {"weights.fc2_weight", weights.fc2_weight, options_.output * fc2_.count * size, false},
+       {"input_gradient", input_gradient, rows, true},
+       {"kept", memory, info().kept_bytes, true},
+       {"gradients.fc1_weight", gradients.fc1_weight, fc1_.weight_rows * options_.input * wide,
+        true},
+       {"gradients.fc1_bias", gradients.fc1_bias, fc1_.bias_count * wide, true},
+       {"gradients.fc2_weight", gradients.fc2_weight, options_.output * fc2_.count * wide, true},
+       {"gradients.fc2_bias", gradients.fc2_bias, fc2_.bias_count * wide, true}}));
+  TRIREME_RETURN_IF_ERROR(
+      check_pass("backward", backward_input_passes_, forward_passes_, "forward"));
+  return run_layer(*tensor_, options_.name, "backward", [&](Workspace::Use& use) -> Status {
+    const Kept kept = kept_in(memory);
+    TRIREME_RETURN_IF_ERROR(backward_hidden(use, output_gradient, weights, kept, deadline));
+    const auto second = [&] {
+      return second_->backward_weight_in(use,
+                                         {kept.activated, output_gradient, kept.gathered_gradient,
+                                          gradients.fc2_weight, gradients.fc2_bias, add},
+                                         nullptr, deadline);
+    };
+    TRIREME_RETURN_IF_ERROR(first_->backward_in(
+        use, {kept.hidden_gradient, weights.fc1_weight, input_gradient, nullptr},
+        {input, kept.hidden_gradient, kept.gathered_input, gradients.fc1_weight, gradients.fc1_bias,
+         add},
+        second, deadline));
+    ++backward_input_passes_;
     ++backward_weight_passes_;
     return Status::success();
   });

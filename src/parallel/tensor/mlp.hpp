@@ -37,6 +37,11 @@ class Mlp {
   Status backward_weight(const void* input, const void* output_gradient, const void* kept,
                          const trireme_mlp_gradients& gradients, bool add, Deadline deadline);
 
+  // Both of these.
+  Status backward(const void* input, const void* output_gradient,
+                  const trireme_mlp_weights& weights, void* input_gradient, void* kept,
+                  const trireme_mlp_gradients& gradients, bool add, Deadline deadline);
+
   trireme_mlp_info info() const;
   const Tensor& tensor() const { return *tensor_; }
   // Other layers may have the names of its regions from now on. Any thread, once.
@@ -58,6 +63,10 @@ class Mlp {
   std::uint64_t hidden_bytes() const;
   std::uint64_t activated_bytes() const;
   Status check_weights(const trireme_mlp_weights& weights) const;
+  Status check_gradients(const trireme_mlp_gradients& gradients) const;
+  // Up to the gradient of the hidden units.
+  Status backward_hidden(Workspace::Use& use, const void* output_gradient,
+                         const trireme_mlp_weights& weights, const Kept& kept, Deadline deadline);
   Status check_pass(const char* what, std::uint64_t passes, std::uint64_t earlier,
                     const char* what_earlier) const;
 

@@ -27,4 +27,11 @@ Status TilePasses::end(std::size_t number) const {
   return region_.named(name_, Workspace::wait(*started_[number]));
 }
 
+Status TilePasses::end_all() const {
+  for (std::size_t number = 0; number < started_.size(); ++number) {
+    TRIREME_RETURN_IF_ERROR(end(number));
+  }
+  return Status::success();
+}
+
 }  // namespace trireme::parallel

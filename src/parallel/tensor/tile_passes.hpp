@@ -22,6 +22,7 @@ class TilePasses {
   Status begin(sharding::Range rows, std::vector<const void*> parts, void* out);
   // Waits for the pass with this number, in the order of begin().
   Status end(std::size_t number) const;
+  Status end_all() const;
 
  private:
   Workspace::Use& use_;

@@ -426,6 +426,16 @@ namespace Trireme
             void* biasGradient, ref NativePassOptions options);
 
         /// <summary>
+        /// Computes what trireme_linear_backward_input() and then trireme_linear_backward_weight()
+        /// compute, with the same bits. Between ranks that a transport joins, exchanges of the
+        /// input's gradient go on while the gradient of the weight is made (docs/tensor.md).
+        /// </summary>
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_linear_backward(
+            IntPtr linear, void* input, void* outputGradient, void* weight, void* inputGradient,
+            void* kept, void* weightGradient, void* biasGradient, ref NativePassOptions options);
+
+        /// <summary>
         /// Makes an MLP: a COLUMN layer, an activation, and a ROW layer with INPUT_SPLIT.
         /// </summary>
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
@@ -460,5 +470,16 @@ namespace Trireme
         internal static extern unsafe Status trireme_mlp_backward_weight(
             IntPtr mlp, void* input, void* outputGradient, void* kept,
             ref NativeMlpGradients gradients, ref NativePassOptions options);
+
+        /// <summary>
+        /// Computes what trireme_mlp_backward_input() and then trireme_mlp_backward_weight()
+        /// compute, with the same bits. Between ranks that a transport joins, exchanges of the
+        /// input's gradient go on while the gradients of the weights are made (docs/tensor.md).
+        /// </summary>
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_mlp_backward(
+            IntPtr mlp, void* input, void* outputGradient, ref NativeMlpWeights weights,
+            void* inputGradient, void* kept, ref NativeMlpGradients gradients,
+            ref NativePassOptions options);
     }
 }

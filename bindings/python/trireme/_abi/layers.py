@@ -300,6 +300,23 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         c_int32,
         [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, POINTER(trireme_pass_options)],
     ),
+    # Computes what trireme_linear_backward_input() and then trireme_linear_backward_weight()
+    # compute, with the same bits. Between ranks that a transport joins, exchanges of the input's
+    # gradient go on while the gradient of the weight is made (docs/tensor.md).
+    "trireme_linear_backward": (
+        c_int32,
+        [
+            c_void_p,
+            c_void_p,
+            c_void_p,
+            c_void_p,
+            c_void_p,
+            c_void_p,
+            c_void_p,
+            c_void_p,
+            POINTER(trireme_pass_options),
+        ],
+    ),
     # Makes an MLP: a COLUMN layer, an activation, and a ROW layer with INPUT_SPLIT.
     "trireme_mlp_create": (c_int32, [c_void_p, POINTER(trireme_mlp_options), POINTER(c_void_p)]),
     # Destroys an MLP. Its name is free again at once.
@@ -337,6 +354,22 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [
             c_void_p,
             c_void_p,
+            c_void_p,
+            c_void_p,
+            POINTER(trireme_mlp_gradients),
+            POINTER(trireme_pass_options),
+        ],
+    ),
+    # Computes what trireme_mlp_backward_input() and then trireme_mlp_backward_weight() compute,
+    # with the same bits. Between ranks that a transport joins, exchanges of the input's gradient go
+    # on while the gradients of the weights are made (docs/tensor.md).
+    "trireme_mlp_backward": (
+        c_int32,
+        [
+            c_void_p,
+            c_void_p,
+            c_void_p,
+            POINTER(trireme_mlp_weights),
             c_void_p,
             c_void_p,
             POINTER(trireme_mlp_gradients),

@@ -299,6 +299,51 @@ impl<T: Element, G: Element> Linear<T, G> {
     }
 }
 
+impl<T: Element, G: Element> Linear<T, G> {
+    /// Computes what [`Linear::backward_input`] and then [`Linear::backward_weight`] compute.
+    /// Between ranks that a transport joins, the exchange of the input's gradient goes on while the
+    /// gradient of the weight is made. With `add` gradients of weight and bias are added to what is
+    /// there.
+    #[allow(clippy::too_many_arguments)]
+    pub fn backward(
+        &mut self,
+        input: &[T],
+        output_gradient: &[T],
+        weight: &[T],
+        input_gradient: &mut [T],
+        kept: &mut [u8],
+        weight_gradient: &mut [G],
+        bias_gradient: Option<&mut [G]>,
+        add: bool,
+        timeout: Option<Duration>,
+    ) -> Result<()> {
+        let info = self.info()?;
+        same("input", input.len(), "the layer", info.input_count)?;
+        same("output_gradient", output_gradient.len(), "the layer", info.output_count)?;
+        same("weight", weight.len(), "the layer", info.weight_count)?;
+        same("input_gradient", input_gradient.len(), "the layer", info.input_count)?;
+        same("weight_gradient", weight_gradient.len(), "the layer", info.weight_count)?;
+        let biases = bias_gradient.as_ref().map_or(0, |slice| slice.len());
+        same("bias_gradient", biases, "the layer", info.bias_count)?;
+        at_least(kept, info.kept_bytes)?;
+        // SAFETY: as in forward().
+        let status = unsafe {
+            sys::trireme_linear_backward(
+                self.handle.get(),
+                read(Some(input)),
+                read(Some(output_gradient)),
+                read(Some(weight)),
+                write(Some(input_gradient)),
+                write(Some(kept)),
+                write(Some(weight_gradient)),
+                write(bias_gradient),
+                &pass(timeout, add),
+            )
+        };
+        check_pass::<T>(status, self.products.as_ref(), None)
+    }
+}
+
 impl<T: Element, G: Element> Drop for Linear<T, G> {
     fn drop(&mut self) {
         // SAFETY: destroyed once.
@@ -523,6 +568,24 @@ impl<T: Element, G: Element> Mlp<T, G> {
         Ok(raw)
     }
 
+    fn gradients(
+        &self,
+        info: &MlpInfo,
+        of: MlpGradients<'_, G>,
+    ) -> Result<sys::trireme_mlp_gradients> {
+        let length = |bias: &Option<&mut [G]>| bias.as_ref().map_or(0, |slice| slice.len());
+        self.check_lengths(
+            info,
+            [of.fc1_weight.len(), length(&of.fc1_bias), of.fc2_weight.len(), length(&of.fc2_bias)],
+        )?;
+        let mut raw = sys::trireme_mlp_gradients::init();
+        raw.fc1_weight = write(Some(of.fc1_weight));
+        raw.fc1_bias = write(of.fc1_bias);
+        raw.fc2_weight = write(Some(of.fc2_weight));
+        raw.fc2_bias = write(of.fc2_bias);
+        Ok(raw)
+    }
+
     /// Computes the output. `kept` has info.kept_bytes.
     pub fn forward(
         &mut self,
@@ -593,21 +656,7 @@ impl<T: Element, G: Element> Mlp<T, G> {
         same("input", input.len(), "the layer", info.input_count)?;
         same("output_gradient", output_gradient.len(), "the layer", info.output_count)?;
         at_least(kept, info.kept_bytes)?;
-        let length = |bias: &Option<&mut [G]>| bias.as_ref().map_or(0, |slice| slice.len());
-        self.check_lengths(
-            &info,
-            [
-                gradients.fc1_weight.len(),
-                length(&gradients.fc1_bias),
-                gradients.fc2_weight.len(),
-                length(&gradients.fc2_bias),
-            ],
-        )?;
-        let mut raw = sys::trireme_mlp_gradients::init();
-        raw.fc1_weight = write(Some(gradients.fc1_weight));
-        raw.fc1_bias = write(gradients.fc1_bias);
-        raw.fc2_weight = write(Some(gradients.fc2_weight));
-        raw.fc2_bias = write(gradients.fc2_bias);
+        let raw = self.gradients(&info, gradients)?;
         // SAFETY: as in forward().
         let status = unsafe {
             sys::trireme_mlp_backward_weight(
@@ -616,6 +665,44 @@ impl<T: Element, G: Element> Mlp<T, G> {
                 read(Some(output_gradient)),
                 read(Some(kept)),
                 &raw,
+                &pass(timeout, add),
+            )
+        };
+        check_pass::<T>(status, self.products.as_ref(), self.activations.as_ref())
+    }
+
+    /// Computes what [`Mlp::backward_input`] and then [`Mlp::backward_weight`] compute. Between
+    /// ranks that a transport joins, the exchange of the input's gradient goes on while the
+    /// gradients of the weights are made. With `add` these are added to what is there.
+    #[allow(clippy::too_many_arguments)]
+    pub fn backward(
+        &mut self,
+        input: &[T],
+        output_gradient: &[T],
+        weights: &MlpWeights<'_, T>,
+        input_gradient: &mut [T],
+        kept: &mut [u8],
+        gradients: MlpGradients<'_, G>,
+        add: bool,
+        timeout: Option<Duration>,
+    ) -> Result<()> {
+        let info = self.info()?;
+        same("input", input.len(), "the layer", info.input_count)?;
+        same("output_gradient", output_gradient.len(), "the layer", info.output_count)?;
+        same("input_gradient", input_gradient.len(), "the layer", info.input_count)?;
+        at_least(kept, info.kept_bytes)?;
+        let raw = self.weights(&info, weights)?;
+        let written = self.gradients(&info, gradients)?;
+        // SAFETY: as in forward().
+        let status = unsafe {
+            sys::trireme_mlp_backward(
+                self.handle.get(),
+                read(Some(input)),
+                read(Some(output_gradient)),
+                &raw,
+                write(Some(input_gradient)),
+                write(Some(kept)),
+                &written,
                 &pass(timeout, add),
             )
         };

@@ -81,7 +81,8 @@ fn a_pair_of_layers_computes_what_one_process_does() {
             two.backward_weight(&hidden, &dy, &[], &mut gradient, biases, add, None).unwrap();
         }
         let dw2 = product(&turned(&dy, INPUT), &h, INPUT, ROWS, HIDDEN);
-        let twice: Vec<f32> = columns_of(&dw2, HIDDEN, own).iter().map(|v| 2.0 * v).collect();
+        let twice: Vec<f32> =
+            columns_of(&dw2, HIDDEN, own.clone()).iter().map(|v| 2.0 * v).collect();
         assert_eq!(gradient, twice);
         let sums: Vec<f32> =
             (0..INPUT).map(|j| 2.0 * (0..ROWS).map(|i| dy[i * INPUT + j]).sum::<f32>()).collect();
@@ -91,6 +92,32 @@ fn a_pair_of_layers_computes_what_one_process_does() {
         assert_eq!(info.backward_weight_passes, 2);
         assert_eq!(two.info().unwrap().forward_passes, 2);
         assert_eq!(two.info().unwrap().tile_rows, 2);
+
+        // Both gradients in one call; the second time those of the weight are added.
+        let (mut both, mut biases) = (vec![0.0; gradient.len()], vec![0.0; INPUT]);
+        let mut first = vec![0.0; mine1.len()];
+        for add in [false, true] {
+            let (mut dh, mut dx) = (vec![0.0; ROWS * own.len()], vec![0.0; ROWS * INPUT]);
+            one.forward(&x, &mine1, None, &mut hidden, &mut [], None).unwrap();
+            two.forward(&hidden, &mine2, Some(&bias), &mut output, &mut [], None).unwrap();
+            let db = Some(&mut biases[..]);
+            two.backward(&hidden, &dy, &mine2, &mut dh, &mut [], &mut both, db, add, None).unwrap();
+            one.backward(&x, &dh, &mine1, &mut dx, &mut [], &mut first, None, add, None).unwrap();
+            assert_eq!(dh, hidden_gradient);
+            assert_eq!(dx, input_gradient);
+        }
+        assert_eq!(both, gradient);
+        assert_eq!(biases, bias_gradient);
+        let dw1 = product(&turned(&dh, HIDDEN), &x, HIDDEN, ROWS, INPUT);
+        let dw1: Vec<f32> =
+            dw1[own.start * INPUT..own.end * INPUT].iter().map(|v| 2.0 * v).collect();
+        assert_eq!(first, dw1);
+        let mut dx = vec![0.0; ROWS * INPUT];
+        let short = &mut first[1..];
+        fails(
+            one.backward(&x, &hidden_gradient, &mine1, &mut dx, &mut [], short, None, false, None),
+            Status::InvalidArgument,
+        );
     });
 }
 
@@ -145,6 +172,19 @@ fn an_mlp_is_the_same_with_rows_split_and_whole() {
             assert_eq!((info.backward_input_passes, info.backward_weight_passes), (1, 1));
             assert!(info.workspace_bytes > 0 && info.backward_input_bytes > 0);
             assert_ne!(found[0], w1);
+            let mut again = [w1.clone(), b1.clone(), w2.clone(), b2.clone()];
+            let [d1, e1, d2, e2] = &mut again;
+            let gradients = MlpGradients {
+                fc1_weight: d1,
+                fc1_bias: Some(e1),
+                fc2_weight: d2,
+                fc2_bias: Some(e2),
+            };
+            let mut dx_again = vec![0.0; x.len()];
+            mlp.forward(&x, &weights, &mut y, &mut kept, None).unwrap();
+            mlp.backward(&x, &dy, &weights, &mut dx_again, &mut kept, gradients, false, None)
+                .unwrap();
+            assert_eq!((&again, &dx_again), (&found, &dx));
             found
         };
         assert_eq!(run(false), run(true));

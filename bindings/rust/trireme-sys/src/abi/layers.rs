@@ -483,6 +483,57 @@ extern "C" {
         bias_gradient: *mut c_void,
         options: *const trireme_pass_options,
     ) -> trireme_status;
+    /// Computes what trireme_linear_backward_input() and then trireme_linear_backward_weight()
+    /// compute, with the same bits. Between ranks that a transport joins, exchanges of the input's
+    /// gradient go on while the gradient of the weight is made (docs/tensor.md).
+    ///
+    /// Counts as one pass of each, and moves the bytes of both. All ranks make this call, or all
+    /// make the two others: ranks that differ in a call that moves bytes get
+    /// TRIREME_ERROR_MISMATCH.
+    ///
+    /// Collective if either of these calls is. Then it blocks. Written arrays have no byte in
+    /// common with another array.
+    ///
+    /// * `linear`: The layer.
+    /// * `input`: As in the forward pass. COLUMN with KEEP_GATHERED: not read, may be NULL.
+    /// * `output_gradient`: info.output_rows by info.output_columns elements. Gradients of a whole
+    ///   output are the same on all ranks.
+    /// * `weight`: As in the forward pass.
+    /// * `input_gradient`: info.input_rows by info.input_columns elements. After an argument error
+    ///   it is untouched. After a failure on the way it may hold anything.
+    /// * `kept`: info.kept_bytes bytes. COLUMN with KEEP_GATHERED: as the forward pass has left
+    ///   them. ROW with SEQUENCE: they get the gathered gradient. Else it is not used and may be
+    ///   NULL.
+    /// * `weight_gradient`: info.weight_rows by info.weight_columns elements of
+    ///   info.gradient_dtype. With TRIREME_PASS_FLAG_ADD the gradient is added to them. After a
+    ///   failure on the way they may hold anything.
+    /// * `bias_gradient`: info.bias_count elements likewise; NULL without BIAS.
+    /// * `options`: Options of this pass; NULL for the defaults.
+    ///
+    /// Answers:
+    ///
+    /// * `TRIREME_OK`: Done on this rank.
+    /// * `TRIREME_ERROR_INVALID_HANDLE`: No live linear layer of this process.
+    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL, arrays overlap, there is a
+    ///   bias_gradient without BIAS, or an option is out of range.
+    /// * `TRIREME_ERROR_INVALID_STATE`: There were as many passes of one of the two calls as
+    ///   forward passes. Or as for trireme_linear_forward().
+    /// * `TRIREME_ERROR_UNSUPPORTED`: As for trireme_linear_forward().
+    /// * `TRIREME_ERROR_CALLBACK`: The caller's product failed on a rank.
+    /// * Any other status as listed at the top of collectives.h. Then the communicator has failed.
+    ///
+    /// Thread safety: one call at a time per tensor object. Since 1.0.
+    pub fn trireme_linear_backward(
+        linear: *mut trireme_linear,
+        input: *const c_void,
+        output_gradient: *const c_void,
+        weight: *const c_void,
+        input_gradient: *mut c_void,
+        kept: *mut c_void,
+        weight_gradient: *mut c_void,
+        bias_gradient: *mut c_void,
+        options: *const trireme_pass_options,
+    ) -> trireme_status;
     /// Makes an MLP: a COLUMN layer, an activation, and a ROW layer with INPUT_SPLIT.
     ///
     /// Local: does not wait for the peers. Keeps no pointer into `options`, but for user_data.
@@ -637,6 +688,50 @@ extern "C" {
         input: *const c_void,
         output_gradient: *const c_void,
         kept: *const c_void,
+        gradients: *const trireme_mlp_gradients,
+        options: *const trireme_pass_options,
+    ) -> trireme_status;
+    /// Computes what trireme_mlp_backward_input() and then trireme_mlp_backward_weight() compute,
+    /// with the same bits. Between ranks that a transport joins, exchanges of the input's gradient
+    /// go on while the gradients of the weights are made (docs/tensor.md).
+    ///
+    /// Counts as one pass of each, and moves the bytes of both. All ranks make this call, or all
+    /// make the two others: if ranks differ, every rank gets TRIREME_ERROR_MISMATCH.
+    ///
+    /// Collective: blocks as the forward pass does. Written arrays have no byte in common with
+    /// another array.
+    ///
+    /// * `mlp`: The MLP.
+    /// * `input`: As in the forward pass. With KEEP_GATHERED: not read, may be NULL.
+    /// * `output_gradient`: info.output_rows by `output` elements.
+    /// * `weights`: As in the forward pass. Biases are not read.
+    /// * `input_gradient`: info.input_rows by `input` elements. After an argument error it is
+    ///   untouched. After a failure on the way it may hold anything.
+    /// * `kept`: As the forward pass has left it. This pass writes to it.
+    /// * `gradients`: The gradients of weights and biases. With TRIREME_PASS_FLAG_ADD they are
+    ///   added to what is there. After a failure on the way they may hold anything.
+    /// * `options`: Options of this pass; NULL for the defaults.
+    ///
+    /// Answers:
+    ///
+    /// * `TRIREME_OK`: Done on this rank.
+    /// * `TRIREME_ERROR_INVALID_HANDLE`: No live MLP of this process.
+    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer is NULL, arrays overlap, there is a bias or
+    ///   its gradient without BIAS, or an option is out of range.
+    /// * `TRIREME_ERROR_INVALID_STATE`: There were as many passes of trireme_mlp_backward_input()
+    ///   as forward passes. Or as for trireme_linear_forward().
+    /// * `TRIREME_ERROR_UNSUPPORTED`: As for trireme_linear_forward().
+    /// * `TRIREME_ERROR_CALLBACK`: The caller's product or activation failed on a rank.
+    /// * Any other status as listed at the top of collectives.h. Then the communicator has failed.
+    ///
+    /// Thread safety: one call at a time per tensor object. Since 1.0.
+    pub fn trireme_mlp_backward(
+        mlp: *mut trireme_mlp,
+        input: *const c_void,
+        output_gradient: *const c_void,
+        weights: *const trireme_mlp_weights,
+        input_gradient: *mut c_void,
+        kept: *mut c_void,
         gradients: *const trireme_mlp_gradients,
         options: *const trireme_pass_options,
     ) -> trireme_status;
