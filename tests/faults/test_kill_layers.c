@@ -302,9 +302,7 @@ static void prepare(struct layer_calls *calls) {
     for (int time = 0; time < 2; ++time) {
         for (int i = 0; i < LAYER_CALLS; ++i) {
             const enum layer_call call = (enum layer_call)i;
-            const bool is_weight =
-                call == COLUMN_WEIGHT || call == ROW_WEIGHT || call == MLP_WEIGHT;
-            if (is_weight || (time == 1 && !is_first_call(call))) continue;
+            if (is_weight_call(call) || (time == 1 && !is_first_call(call))) continue;
             if (make_layer_call(calls, call) != TRIREME_OK) _exit(97);
         }
     }

@@ -230,12 +230,15 @@ static const struct {
     [COLUMN_FORWARD] = {"column forward", "column", false, true},
     [COLUMN_BACKWARD] = {"column backward", "column", false, false},
     [COLUMN_WEIGHT] = {"column weight", "column", false, false},
+    [COLUMN_BOTH] = {"column gradients", "column", false, false},
     [ROW_FORWARD] = {"row forward", "row", false, true},
     [ROW_BACKWARD] = {"row backward", "row", false, false},
     [ROW_WEIGHT] = {"row weight", "row", true, false},
+    [ROW_BOTH] = {"row gradients", "row", false, false},
     [MLP_FORWARD] = {"MLP forward", "fc", false, true},
     [MLP_BACKWARD] = {"MLP backward", "fc", false, false},
     [MLP_WEIGHT] = {"MLP weight", "fc", false, false},
+    [MLP_BOTH] = {"MLP gradients", "fc", false, false},
     [EMBED] = {"embed", "words", false, true},
     [EMBED_BACKWARD] = {"embed backward", "words", true, true},
     [LOSS] = {"loss", "words", false, true},
@@ -255,6 +258,11 @@ bool is_local_call(enum layer_call call) {
 }
 bool is_first_call(enum layer_call call) {
     return about[call].first;
+}
+
+bool is_weight_call(enum layer_call call) {
+    return call == COLUMN_WEIGHT || call == ROW_WEIGHT || call == MLP_WEIGHT ||
+           call == COLUMN_BOTH || call == ROW_BOTH || call == MLP_BOTH;
 }
 
 static trireme_status run_region(struct layer_calls *calls, trireme_region *region, bool forward) {
@@ -288,6 +296,23 @@ static trireme_status run_mlp(struct layer_calls *calls, enum layer_call call) {
                                        &gradients, NULL);
 }
 
+static trireme_status run_mlp_gradients(struct layer_calls *calls) {
+    trireme_mlp_info info = TRIREME_MLP_INFO_INIT;
+    trireme_status status = trireme_mlp_get_info(calls->mlp, &info);
+    if (status == TRIREME_OK && info.backward_input_passes == info.forward_passes) {
+        status = run_mlp(calls, MLP_FORWARD);
+    }
+    if (status != TRIREME_OK) return status;
+    trireme_mlp_weights weights = TRIREME_MLP_WEIGHTS_INIT;
+    weights.fc1_weight = input_of(calls, 1);
+    weights.fc2_weight = input_of(calls, 2);
+    trireme_mlp_gradients gradients = TRIREME_MLP_GRADIENTS_INIT;
+    gradients.fc1_weight = output_of(calls, 1);
+    gradients.fc2_weight = output_of(calls, 2);
+    return trireme_mlp_backward(calls->mlp, input_of(calls, 0), input_of(calls, 3), &weights,
+                                output_of(calls, 0), kept_of(calls, MLP_KEPT), &gradients, NULL);
+}
+
 static trireme_status run_linear(struct layer_calls *calls, enum layer_call call) {
     const bool is_row = call >= ROW_FORWARD;
     trireme_linear *const linear = is_row ? calls->row : calls->column;
@@ -307,6 +332,21 @@ static trireme_status run_linear(struct layer_calls *calls, enum layer_call call
             return trireme_linear_backward_weight(linear, x, dy, kept, output_of(calls, 0),
                                                   is_row ? output_of(calls, 1) : NULL, NULL);
     }
+}
+
+static trireme_status run_linear_gradients(struct layer_calls *calls, bool is_row) {
+    trireme_linear *const linear = is_row ? calls->row : calls->column;
+    trireme_linear_info info = TRIREME_LINEAR_INFO_INIT;
+    trireme_status status = trireme_linear_get_info(linear, &info);
+    if (status == TRIREME_OK && (info.backward_input_passes == info.forward_passes ||
+                                 info.backward_weight_passes == info.forward_passes)) {
+        status = run_linear(calls, is_row ? ROW_FORWARD : COLUMN_FORWARD);
+    }
+    if (status != TRIREME_OK) return status;
+    return trireme_linear_backward(linear, input_of(calls, 0), input_of(calls, 3),
+                                   input_of(calls, 1), output_of(calls, 0),
+                                   kept_of(calls, is_row ? ROW_KEPT : COLUMN_KEPT),
+                                   output_of(calls, 1), is_row ? output_of(calls, 2) : NULL, NULL);
 }
 
 static trireme_status run_vocabulary(struct layer_calls *calls, enum layer_call call) {
@@ -368,9 +408,12 @@ trireme_status make_layer_call(struct layer_calls *calls, enum layer_call call) 
         case ROW_FORWARD:
         case ROW_BACKWARD:
         case ROW_WEIGHT: return run_linear(calls, call);
+        case COLUMN_BOTH:
+        case ROW_BOTH: return run_linear_gradients(calls, call == ROW_BOTH);
         case MLP_FORWARD:
         case MLP_BACKWARD:
         case MLP_WEIGHT: return run_mlp(calls, call);
+        case MLP_BOTH: return run_mlp_gradients(calls);
         case EMBED:
         case EMBED_BACKWARD:
         case LOSS:

@@ -21,12 +21,15 @@ enum layer_call {
     COLUMN_FORWARD,
     COLUMN_BACKWARD,
     COLUMN_WEIGHT,
+    COLUMN_BOTH, /* gradients of input and weight; begins with a forward pass if none is left */
     ROW_FORWARD,
     ROW_BACKWARD,
     ROW_WEIGHT,
+    ROW_BOTH,
     MLP_FORWARD,
     MLP_BACKWARD,
     MLP_WEIGHT,
+    MLP_BOTH,
     EMBED,
     EMBED_BACKWARD,
     LOSS,
@@ -74,6 +77,8 @@ const char *layer_call_object(enum layer_call call);
 bool is_local_call(enum layer_call call);
 /* Whether it may be the first call of its object. */
 bool is_first_call(enum layer_call call);
+/* Whether it makes gradients of a weight. */
+bool is_weight_call(enum layer_call call);
 
 trireme_status make_layer_call(struct layer_calls *calls, enum layer_call call);
 /* Of all that the last call has written. */
