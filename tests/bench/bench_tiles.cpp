@@ -1,5 +1,6 @@
 // An MLP block, forward and backward, on two ranks that a transport of 1 GB/s joins. How much of
-// the exchange is beyond the products, for several sizes of tiles: bench_tiles [ROWS]. The fastest
+// the exchange is beyond the products, for several sizes of tiles, with one call for both gradients
+// and with two: bench_tiles [ROWS]. The fastest
 // step of each counts. Ranks are threads with one OpenBLAS thread each. With a second argument,
 // products only take their time, at 100 GFlop/s, as if another processor made them: the threads of
 // the exchange then have the cores for themselves. The link carries frames in
@@ -158,8 +159,19 @@ class Block {
   Block& operator=(const Block&) = delete;
   ~Block() { trireme_mlp_destroy(mlp_); }
 
-  void step() {
+  std::uint64_t tile_rows() const {
+    trireme_mlp_info info = TRIREME_MLP_INFO_INIT;
+    require(trireme_mlp_get_info(mlp_, &info));
+    return info.tile_rows;
+  }
+
+  void step(bool together) {
     require(trireme_mlp_forward(mlp_, x_.data(), &weights_, y_.data(), kept_.data(), nullptr));
+    if (together) {
+      require(trireme_mlp_backward(mlp_, x_.data(), dy_.data(), &weights_, dx_.data(), kept_.data(),
+                                   &gradients_, nullptr));
+      return;
+    }
     require(
         trireme_mlp_backward_input(mlp_, dy_.data(), &weights_, dx_.data(), kept_.data(), nullptr));
     require(trireme_mlp_backward_weight(mlp_, x_.data(), dy_.data(), kept_.data(), &gradients_,
@@ -216,7 +228,7 @@ trireme_communicator* join(int rank, int ranks, Wire* wire) {
 }
 
 constexpr std::uint32_t kAll = UINT32_MAX;
-constexpr std::uint32_t kTiles[] = {kAll, 512, 256, 128};
+constexpr std::uint32_t kTiles[] = {kAll, 512, 384, 256, 128, 0};  // 0: automatic
 constexpr int kRounds = 12;
 
 // Both ranks take the same rows in turn, so that a busy moment of the machine meets all of them.
@@ -227,7 +239,7 @@ void run_rank(int rank, Wire* wire, const Case& sizes) {
   std::deque<Block> blocks;
   std::vector<Row> rows;
   Block& alone = blocks.emplace_back(tensors[0], 2 * sizes.width, sizes);
-  rows.push_back({"products alone", [&alone] { alone.step(); }});
+  rows.push_back({"products alone", [&alone] { alone.step(false); }});
 
   trireme_region_options options = TRIREME_REGION_OPTIONS_INIT;
   options.name = "sum";
@@ -248,8 +260,11 @@ void run_rank(int rank, Wire* wire, const Case& sizes) {
     if (tile != kAll && tile >= sizes.rows) continue;
     tensors.push_back(make_tensor(both, tile));
     Block& block = blocks.emplace_back(tensors.back(), 4 * sizes.width, sizes);
-    rows.push_back({tile == kAll ? "all rows at once" : std::to_string(tile) + " rows a tile",
-                    [&block] { block.step(); }});
+    const std::string name = tile == kAll ? "all rows"
+                             : tile == 0  ? "automatic " + std::to_string(block.tile_rows())
+                                          : std::to_string(tile);
+    rows.push_back({name + ", two calls", [&block] { block.step(false); }});
+    rows.push_back({name + ", one call", [&block] { block.step(true); }});
   }
   for (int round = 0; round < kRounds; ++round) {
     for (Row& row : rows) {
@@ -262,7 +277,7 @@ void run_rank(int rank, Wire* wire, const Case& sizes) {
   }
   for (const Row& row : rows) {
     if (rank != 0) break;
-    std::printf("h=%llu, %llu rows, %-18s %7.1f ms", static_cast<unsigned long long>(sizes.width),
+    std::printf("h=%llu, %llu rows, %-24s %7.1f ms", static_cast<unsigned long long>(sizes.width),
                 static_cast<unsigned long long>(sizes.rows), row.name.c_str(), row.best);
     const double beyond = row.best - rows[0].best;
     if (&row > &rows[1]) {
