@@ -385,10 +385,10 @@ static void plan_tiles(trireme_communicator *communicator, int rank, void *conte
         {0, 3, 0, TRIREME_GEMM_KIND_BUILTIN, 0, 0},
         {10, 0, 0, TRIREME_GEMM_KIND_BUILTIN, 10, 10},
         {511, 0, 0, TRIREME_GEMM_KIND_BUILTIN, 511, 511},
-        {515, 0, 0, TRIREME_GEMM_KIND_BUILTIN, 515, 258},
-        {515, 0, 8, TRIREME_GEMM_KIND_BUILTIN, 515, 258},
-        {9001, 0, 8, TRIREME_GEMM_KIND_BUILTIN, 9001, 2251},
-        {515, 0, 0, TRIREME_GEMM_KIND_LOADED, 515, 258},
+        {515, 0, 0, TRIREME_GEMM_KIND_BUILTIN, 515, 387},
+        {515, 0, 8, TRIREME_GEMM_KIND_BUILTIN, 515, 387},
+        {9001, 0, 8, TRIREME_GEMM_KIND_BUILTIN, 9001, 2703},
+        {515, 0, 0, TRIREME_GEMM_KIND_LOADED, 515, 387},
         /* One process has no tiles, and is promised the same bits. */
         {515, 0, 8, TRIREME_GEMM_KIND_LOADED, 515, 515},
         {515, 128, 8, TRIREME_GEMM_KIND_LOADED, 128, 128},
@@ -476,7 +476,7 @@ static void gathers_beside_sums_are_planned(void **state) {
     }
 }
 
-/* Automatic tiles of 258 and 257 rows between ranks that are apart. The oracle has no tiles. */
+/* Automatic tiles of 387 and 128 rows between ranks that are apart. The oracle has no tiles. */
 static void run_many_rows(trireme_communicator *communicator, int rank, void *context) {
     struct trial *const trial = context;
     struct verdict *const verdict = &trial->verdicts[rank];

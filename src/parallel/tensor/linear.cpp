@@ -501,11 +501,16 @@ Status Linear::spread(const Pass& pass, const void* part, void* kept, const void
   TilePasses gathers(use, rows_ == nullptr ? *sum_ : *rows_, pass.name, starts, pass.deadline);
   TilePasses collects(use, columns_ == nullptr ? *sum_ : *columns_, pass.name, starts,
                       pass.deadline);
+  // No product goes on beside the first gather, or beside the last collect. The last tile may be
+  // short, so that this costs little.
+  const auto tile_of = [&](std::uint64_t k) {
+    return tiles.range(rows_ != nullptr && columns_ == nullptr ? tiles.count() - 1 - k : k);
+  };
   for (std::uint64_t k = 0; rows_ != nullptr && k < tiles.count(); ++k) {
-    TRIREME_RETURN_IF_ERROR(begin_gather(tiles.range(k), part, full, &gathers));
+    TRIREME_RETURN_IF_ERROR(begin_gather(tile_of(k), part, full, &gathers));
   }
   for (std::uint64_t k = 0; k < tiles.count(); ++k) {
-    const Range tile = tiles.range(k);
+    const Range tile = tile_of(k);
     if (rows_ != nullptr) TRIREME_RETURN_IF_ERROR(gathers.end(k));
     TRIREME_RETURN_IF_ERROR(spread_blocks(tile, full, weight, wide));
     finish(added, tile, split_columns(), wide, local);

@@ -8,11 +8,14 @@
 
 namespace trireme::parallel {
 
-// Rows of a tile where the caller leaves the choice and peers are reached by a transport. A product
-// of fewer rows takes longer than its exchange saves: it reads the whole weight. More than so many
-// tiles hide hardly more.
+// Rows of a tile, in the mean, where the caller leaves the choice and a transport reaches the
+// peers. A product of fewer rows takes longer than its exchange saves: it reads the whole weight.
+// More than so many tiles hide hardly more.
 constexpr std::uint64_t kLeastTileRows = 256;
 constexpr std::uint64_t kMostTiles = 4;
+// The exchange of one tile has no product beside it. So the last tile has a third of the rows of
+// the others: its exchange is short, and its product still hides most of the exchange before.
+constexpr std::uint64_t kLastTiles = 3;
 
 class RowTiles {
  public:
@@ -22,7 +25,9 @@ class RowTiles {
   // As many tiles as pay.
   static RowTiles automatic(std::uint64_t rows) {
     const std::uint64_t tiles = std::clamp<std::uint64_t>(rows / kLeastTileRows, 1, kMostTiles);
-    return RowTiles(rows, rows / tiles + (rows % tiles != 0 ? 1 : 0));
+    if (tiles == 1) return RowTiles(rows, rows);
+    const std::uint64_t parts = (tiles - 1) * kLastTiles + 1;
+    return RowTiles(rows, kLastTiles * (rows / parts + (rows % parts != 0 ? 1 : 0)));
   }
 
   std::uint64_t rows() const { return rows_; }

@@ -154,8 +154,8 @@ class trireme_tensor_options(Structure):
         # Layers multiply so many rows at a time, and exchange them while they multiply the next
         # ones. All ranks give the same number. Above the rows of a layer it means all of them.
         # Products of fewer rows may have other bits: see docs/tensor.md. Default: 0, all rows with
-        # local:// and host://; else 256 or more, but all rows with `blocks`, unless the provider is
-        # BUILTIN.
+        # local:// and host://; else at most 4 tiles, but all rows with `blocks`, unless the
+        # provider is BUILTIN.
         ("row_tile", c_uint32),
         # Longest time of a pass, in nanoseconds. Default: the communicator's timeout.
         ("timeout_ns", c_uint64),
