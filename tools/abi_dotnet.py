@@ -63,6 +63,7 @@ CALLING_BACK = {
     "trireme_model_accumulate_flat",
     "trireme_model_discard_gradients",
     "trireme_optimizer_step",
+    "trireme_optimizer_step_together",
     "trireme_optimizer_join",
     "trireme_optimizer_get_step_rate",
     "trireme_trainer_step",

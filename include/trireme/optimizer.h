@@ -253,6 +253,40 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_optimizer_step(trireme_optimizer *optimizer);
 
 /**
+ * Ends a step of several optimizers of this rank with one norm, such as those of experts and of
+ * the rest (ChainedOptimizer of Megatron-LM). Norm and bits are those of one model with the
+ * parameters of all: sqrt(sum of g * g), in exact sums.
+ * - clipping.max_norm clips every gradient by it. With max_norm of groups, group k of all models
+ *   has one norm.
+ * - With loss_scale all skip the step if a gradient of one is inf or NaN.
+ * - All other options are each optimizer's own. One optimizer makes a trireme_optimizer_step().
+ *
+ * Collective: blocks until it is done or a deadline passes. All ranks that have the norm of one
+ * optimizer have that of the others, too (docs/training.md). The order of `optimizers` means
+ * nothing. Once the step has begun, a failure of one fails all models, and but for CALLBACK their
+ * communicators.
+ *
+ * @param optimizers  Array of `count` optimizers. Keeps no pointer. Required.
+ * @param count  1 to 64.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  optimizers is NULL, count is out of range, or one is
+ * named twice. Or they differ in max_norm or loss_scale, or one has neither. Nothing was sent: the
+ * other ranks wait for this one.
+ * @retval TRIREME_ERROR_INVALID_HANDLE  One is no live optimizer of this process.
+ * @retval TRIREME_ERROR_UNSUPPORTED  A model has TRIREME_MODEL_FLAG_UNEVEN.
+ * @retval TRIREME_ERROR_INVALID_STATE  As of trireme_optimizer_step(). Or loss scales differ, or
+ * their clean_steps or overflows; trireme_optimizer_restore() sets them. Nothing was sent.
+ * @retval TRIREME_ERROR_MISMATCH  Also: ranks name different optimizers, or one has stepped one
+ * of them alone, or has the norm of one but not of another. No parameter has changed.
+ * @return Any other status as of trireme_optimizer_step().
+ *
+ * Thread safety: one call at a time per model.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
+trireme_optimizer_step_together(trireme_optimizer *const *optimizers, uint64_t count);
+
+/**
  * Follows the steps of the ranks that still have data. A rank calls it when its own data is over,
  * in place of begin_backward() to step(). It returns when all ranks have called it. All then hold
  * the same parameters, as after any step.

@@ -3,6 +3,9 @@
 
 #include <trireme/optimizer.h>
 
+#include <string>
+#include <vector>
+
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
 #include "api/optimizer_options.hpp"
@@ -65,6 +68,26 @@ trireme_status trireme_optimizer_step(trireme_optimizer* optimizer) {
   return with_optimizer(__func__, optimizer, [](Optimizer& found) -> Status {
     Status status = Status::success();
     api::hand_out(found, [&] { status = found.step(); });
+    return status;
+  });
+}
+
+trireme_status trireme_optimizer_step_together(trireme_optimizer* const* optimizers,
+                                               uint64_t count) {
+  return api::guard(__func__, [&]() -> Status {
+    constexpr uint64_t kMost = 64;
+    TRIREME_RETURN_IF_ERROR(api::require(optimizers, "optimizers"));
+    if (count == 0 || count > kMost) {
+      return trireme::invalid_argument("count is " + std::to_string(count) + ", but must be 1 to " +
+                                       std::to_string(kMost));
+    }
+    std::vector<std::shared_ptr<Optimizer>> found(count);
+    for (uint64_t i = 0; i < count; ++i) {
+      TRIREME_RETURN_IF_ERROR(api::find(optimizers[i], &found[i]));
+      TRIREME_RETURN_IF_ERROR(found[i]->check_call());
+    }
+    Status status = Status::success();
+    api::hand_out(found, [&] { status = Optimizer::step_together(found); });
     return status;
   });
 }

@@ -1,7 +1,7 @@
 // Optimizer: a rank without data follows the steps of the others.
 #include <string>
 
-#include "optimizer/optimizer.hpp"
+#include "optimizer/step.hpp"
 #include "platform/failpoint.hpp"
 
 namespace trireme::strategies {
@@ -24,18 +24,18 @@ Status Optimizer::join(std::uint64_t* out_steps) {
           shard_.keep(shard_.uneven_inputs().look(shard_.link(), shard_.storage(), &active)));
       if (active == 0) break;
     }
-    bool nobody = false;
+    Step step(*this, 0, true);
     Status status = failpoint("follow", "before_step");
     if (status.ok()) status = model_->follow_step();
     if (status.ok()) status = check_step();
-    if (status.ok()) status = run_step(true, &nobody);
+    if (status.ok()) status = step.run();
     if (status.ok()) status = failpoint("follow", "after_step");
     if (!status.ok()) {
       // The others have begun a step that this rank does not end.
       shard_.abort(status, "it cannot follow a step: " + status.message());
       return status;
     }
-    if (nobody) break;
+    if (step.nobody()) break;
     ++steps;
   }
   TRIREME_RETURN_IF_ERROR(shard_.keep(shard_.drop_gathered()));

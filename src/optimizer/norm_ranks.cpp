@@ -1,7 +1,6 @@
 #include "optimizer/norm_ranks.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <string>
 
@@ -90,7 +89,7 @@ void NormRanks::add(std::size_t norm, std::uint32_t replicas, trireme_dtype dtyp
 }
 
 Status NormRanks::finish(const Link& model, std::uint64_t agreement, const char* name,
-                         double* out_norms, bool* overflowed) {
+                         ExactSum* out_squares, bool* overflowed) {
   auto* const words = reinterpret_cast<std::int64_t*>(words_.data());
   for (std::size_t i = 0; i < sums_.size(); ++i) {
     GradientNorm::write(&sums_[i], words + i * GradientNorm::kWords);
@@ -111,7 +110,7 @@ Status NormRanks::finish(const Link& model, std::uint64_t agreement, const char*
       sum.divide(factors_[i]);
       total.add(sum);
     }
-    out_norms[norm] = std::sqrt(total.value());
+    out_squares[norm] = total;
   }
   return Status::success();
 }

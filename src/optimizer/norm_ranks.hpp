@@ -36,8 +36,9 @@ class NormRanks {
            std::uint64_t count);
   // Adds up what all ranks have added to each norm, each replicated parameter once, and begins
   // anew. `agreement` must be the same on all ranks. `overflowed`: whether any of them says so.
-  Status finish(const Link& model, std::uint64_t agreement, const char* name, double* out_norms,
-                bool* overflowed);
+  // `out_squares`: the square of each norm.
+  Status finish(const Link& model, std::uint64_t agreement, const char* name,
+                kernels::ExactSum* out_squares, bool* overflowed);
 
  private:
   Status gather_factors(const sharding::Registry& registry, const Status& local);

@@ -307,7 +307,7 @@ Status Optimizer::create(const std::shared_ptr<Model>& model, const optimizers::
     axes.fail_own_groups(ready);
   }
   TRIREME_RETURN_IF_ERROR(ready);
-  optimizer->norms_.make_room();
+  TRIREME_RETURN_IF_ERROR(optimizer->norms_.make_room());
   OptimizerBytes& planned = shard.planned();
   planned.state = bytes.state;
   optimizer->state_.count_file();

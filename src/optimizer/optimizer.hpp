@@ -20,6 +20,9 @@
 
 namespace trireme::strategies {
 
+// Ascends in the order in which a process makes optimizers.
+std::uint64_t next_optimizer() noexcept;
+
 class Optimizer final : public UpdateSink {
  public:
   // The boundary has read `options`, with the outcome `read`.
@@ -31,6 +34,8 @@ class Optimizer final : public UpdateSink {
   Optimizer& operator=(const Optimizer&) = delete;
 
   Status step();
+  // A step of several optimizers of this rank, with one norm over all of their models.
+  static Status step_together(const std::vector<std::shared_ptr<Optimizer>>& optimizers);
   Status join(std::uint64_t* out_steps);
   Status set_learning_rate(double learning_rate);
   Status set_group_rate_factor(std::uint64_t group, double factor);
@@ -76,15 +81,12 @@ class Optimizer final : public UpdateSink {
         norms_(shard_, settings_) {}
 
   struct Saved;
+  class Step;
   Counters counted() const;
   Saved describe_saved() const;
   Status check_saved(const char* state, std::uint64_t bytes, Saved* out,
                      optimizers::LossScale::State* scale) const;
   Status check_step() const;
-  // Sets the flag if every rank only follows; then no step is made.
-  Status run_step(bool shadowed, bool* nobody);
-  Status end_step(bool shadowed);
-  Status agree_on_contributors(bool shadowed, std::uint32_t* out, bool* nobody);
   Status check_rate_is_free() const;
   Status finish_updates();
 
@@ -99,12 +101,16 @@ class Optimizer final : public UpdateSink {
   // The rule's answer in the present step, with update in backward.
   RuleAnswer answer_;
   std::uint64_t steps_ = 0;
+  const std::uint64_t made_ = next_optimizer();
   std::uint32_t own_steps_ = 0;  // in which it has compared gradients with other models, at most 3
   ParameterSteps parameter_steps_;
 };
 
 inline void fail_to_hand_out(const Optimizer& optimizer) noexcept {
   optimizer.fail_groups(TRIREME_ERROR_OUT_OF_MEMORY, kNoMemory);
+}
+inline void fail_to_hand_out(const std::vector<std::shared_ptr<Optimizer>>& optimizers) noexcept {
+  for (const std::shared_ptr<Optimizer>& each : optimizers) fail_to_hand_out(*each);
 }
 
 }  // namespace trireme::strategies

@@ -1,6 +1,7 @@
 #include "optimizer/step_norms.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <string>
@@ -11,6 +12,7 @@
 #include "kernels/hash.hpp"
 #include "kernels/reduce.hpp"
 #include "optimizer/rates.hpp"
+#include "platform/clock.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 
@@ -22,6 +24,8 @@ using sharding::Parameter;
 using sharding::Segment;
 
 namespace {
+
+constexpr char kPartners[] = "learning rate or optimizers that step together";
 
 // Every rank adds its own block, parameter by parameter.
 template <class Add>
@@ -68,10 +72,32 @@ Status StepNorms::allocate(std::uint64_t bytes) {
   return bytes > 0 ? shard_.allocate(&words_, MemoryKind::working, bytes) : Status::success();
 }
 
-void StepNorms::make_room() {
+Status StepNorms::make_room() {
   if (norm_ranks_ == nullptr) group_sums_.resize(group_count());
   group_norms_.resize(group_count());
   last_group_norms_.resize(group_count());
+  squares_.resize(norm_count());
+  if (norm_ranks_ != nullptr || !decides_together()) {
+    identity_ = group_identity();
+    return Status::success();
+  }
+  std::int64_t* const word = sum_words();
+  const std::uint64_t unique[] = {now_ns(), reinterpret_cast<std::uintptr_t>(this)};
+  const std::uint64_t own = kernels::hash(unique, sizeof unique, 0);
+  *word = shard_.link().rank() == 0 ? static_cast<std::int64_t>(own) : 0;
+  TRIREME_RETURN_IF_ERROR(
+      shard_.link().run(in_place(shard_.link(), shard_.link().gathers, OperationKind::all_reduce,
+                                 TRIREME_DTYPE_I64, word, 1, sum_memory())));
+  identity_ = static_cast<std::uint64_t>(*word);
+  return Status::success();
+}
+
+std::int64_t* StepNorms::sum_words() const {
+  return words_ ? reinterpret_cast<std::int64_t*>(words_.data()) : shard_.sum_words();
+}
+
+std::shared_ptr<const void> StepNorms::sum_memory() const {
+  return words_ ? words_.memory() : shard_.storage()->hold();
 }
 
 Status StepNorms::open_norm_ranks(Communicator& ranks, const ChildOptions& child, const char* call,
@@ -88,7 +114,14 @@ Status StepNorms::open_norm_ranks(Communicator& ranks, const ChildOptions& child
   return Status::success();
 }
 
-void StepNorms::begin_step() { overflow_ = {}; }
+void StepNorms::begin_step(std::uint64_t partners) {
+  overflow_ = {};
+  partners_ = partners;
+}
+
+std::uint64_t StepNorms::mixed_with_partners(std::uint64_t agreement) const {
+  return partners_ == 0 ? agreement : kernels::hash(&partners_, sizeof partners_, agreement);
+}
 
 // It looks before values are clipped, which would hide an inf.
 void StepNorms::look_for_overflow() {
@@ -122,9 +155,7 @@ void StepNorms::clip_values(const Bucket& bucket, char* reduced) {
 Status StepNorms::add_up(ParameterSteps* steps) {
   norm_ = 0;
   const bool own_groups = norm_ranks_ == nullptr && group_count() > 0;
-  const bool own_words = words_.bytes() > 0;
-  std::int64_t* const words =
-      own_words ? reinterpret_cast<std::int64_t*>(words_.data()) : shard_.sum_words();
+  std::int64_t* const words = sum_words();
   std::uint64_t count = 0;
   const bool own_norm = settings_.max_norm > 0 && norm_ranks_ == nullptr;
   if (own_norm) {
@@ -150,6 +181,7 @@ Status StepNorms::add_up(ParameterSteps* steps) {
     }
   }
   std::int64_t* const skip_words = words + count;
+  skip_words_ = skip_words;
   if (!steps->skipped.empty()) {
     const std::uint64_t added = sharding::skip_words(shard_.registry());
     std::fill_n(skip_words, added, 0);
@@ -168,24 +200,38 @@ Status StepNorms::add_up(ParameterSteps* steps) {
     count += added;
   }
   Operation operation = in_place(shard_.link(), shard_.link().reductions, OperationKind::all_reduce,
-                                 TRIREME_DTYPE_I64, words, count,
-                                 own_words ? words_.memory() : shard_.storage()->hold());
-  operation.agreement = rates_to_compare(settings_);
-  operation.agreement_name = "learning rate";
+                                 TRIREME_DTYPE_I64, words, count, sum_memory());
+  operation.agreement = mixed_with_partners(rates_to_compare(settings_));
+  operation.agreement_name = partners_ == 0 ? "learning rate" : kPartners;
   TRIREME_FAILPOINT("step", "before_agree");
   TRIREME_RETURN_IF_ERROR(shard_.link().run(std::move(operation)));
-  // The norm is that of the unscaled gradients.
-  if (own_norm) norm_ = GradientNorm::norm(words) / loss_scale_.scale();
-  for (std::size_t group = 0; own_groups && group < group_count(); ++group) {
-    group_norms_[group] =
-        GradientNorm::norm(words + group * GradientNorm::kWords) / loss_scale_.scale();
+  for (std::size_t i = 0; norm_ranks_ == nullptr && i < norm_count(); ++i) {
+    squares_[i] = GradientNorm::read(words + i * GradientNorm::kWords);
   }
   if (loss_scale_.on()) find_overflow(overflow_words);
-  if (norm_ranks_ != nullptr) {
-    TRIREME_RETURN_IF_ERROR(norm_over_models(group_count() > 0 ? group_norms_.data() : &norm_));
+  return norm_ranks_ != nullptr ? squares_over_models() : Status::success();
+}
+
+void StepNorms::unite(const std::vector<StepNorms*>& all) {
+  StepNorms& first = *all.front();
+  for (StepNorms* const each : all) {
+    if (each == &first) continue;
+    for (std::size_t i = 0; i < first.norm_count(); ++i) first.squares_[i].add(each->squares_[i]);
+    first.overflow_.found |= each->overflow_.found;
   }
-  if (!steps->skipped.empty() && !overflow_.found) count_skipped(skip_words, steps);
-  return Status::success();
+  for (StepNorms* const each : all) {
+    std::copy(first.squares_.begin(), first.squares_.end(), each->squares_.begin());
+    each->overflow_.found = first.overflow_.found;
+  }
+}
+
+void StepNorms::finish(ParameterSteps* steps) {
+  double* const norms = group_count() > 0 ? group_norms_.data() : &norm_;
+  // The norm is that of the unscaled gradients.
+  for (std::size_t i = 0; i < norm_count(); ++i) {
+    norms[i] = std::sqrt(squares_[i].value()) / loss_scale_.scale();
+  }
+  if (!steps->skipped.empty() && !overflow_.found) count_skipped(skip_words_, steps);
 }
 
 // Each rank sends two parameters, from 1; 0 is none. The first has an overflow in the rank's part
@@ -208,7 +254,7 @@ void StepNorms::find_overflow(const std::int64_t* words) {
   }
 }
 
-Status StepNorms::norm_over_models(double* out_norms) {
+Status StepNorms::squares_over_models() {
   const bool grouped = group_count() > 0;
   if (norm_count() > 0) {
     add_own_gradients(shard_, [&](std::uint64_t number, const Bucket& bucket, const void* data,
@@ -222,11 +268,9 @@ Status StepNorms::norm_over_models(double* out_norms) {
   const double scale = loss_scale_.scale();
   const std::uint64_t rates = rates_to_compare(settings_);
   const std::uint64_t both = loss_scale_.on() ? kernels::hash(&scale, sizeof scale, rates) : rates;
-  TRIREME_RETURN_IF_ERROR(norm_ranks_->finish(
-      shard_.link(), both, loss_scale_.on() ? "learning rate and loss scale" : "learning rate",
-      out_norms, &overflow_.found));
-  for (std::size_t i = 0; i < norm_count(); ++i) out_norms[i] /= scale;
-  return Status::success();
+  const char* const alone = loss_scale_.on() ? "learning rate and loss scale" : "learning rate";
+  return norm_ranks_->finish(shard_.link(), mixed_with_partners(both),
+                             partners_ == 0 ? alone : kPartners, squares_.data(), &overflow_.found);
 }
 
 StepFactors StepNorms::factors(std::uint64_t step, const ParameterSteps& steps) const {
@@ -262,7 +306,8 @@ Status StepNorms::floor_failure() const {
   std::string text = std::string("the loss scale is at its floor, ") + scale +
                      ", and gradients overflow: the step was skipped; ";
   if (overflow_.parameter == sharding::kNone) {
-    return invalid_state(text + "the inf or NaN is in another model of norm_ranks");
+    return invalid_state(text + "the inf or NaN is in another model of " +
+                         (partners_ == 0 ? "norm_ranks" : "this step"));
   }
   const Parameter& parameter = shard_.registry().parameters()[overflow_.parameter];
   text += "the first inf or NaN is in parameter " + std::to_string(overflow_.parameter) + " (" +

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/exact_sum.hpp"
 #include "model/shard_view.hpp"
 #include "optimizer/norm_ranks.hpp"
 #include "optimizer/rules/clipping.hpp"
@@ -43,23 +44,33 @@ class StepNorms {
   std::uint64_t group_identity() const {
     return norm_ranks_ == nullptr ? 0 : norm_ranks_->identity();
   }
-  // Call it after all of that.
-  void make_room();
+  // Makes room for the norms, and a name of the ranks that have them. Collective over the model's
+  // ranks, after all of that.
+  Status make_room();
+  // Equal on all ranks that have the norms or overflows of a step in common, and on no others.
+  std::uint64_t identity() const { return identity_; }
+  const optimizers::Settings& settings() const { return settings_; }
   // Groups of parameters that are clipped.
   std::size_t group_count() const { return settings_.group_max_norms.size(); }
   // Norms of a step: one a group, or one of all gradients, or none.
   std::size_t norm_count() const { return settings_.max_norm > 0 ? 1 : group_count(); }
 
-  // The calls of a step, in this order.
-  void begin_step();
+  // The calls of a step, in this order. `partners` names the optimizers that step together: their
+  // ranks compare it. 0: this one steps alone.
+  void begin_step(std::uint64_t partners);
   void look_for_overflow();
   void clip_values();
   // `reduced` is the whole bucket with data_parallel, else this rank's block of it.
   void clip_values(const sharding::Bucket& bucket, char* reduced);
-  // Compares the learning rates of all ranks before any change, and adds up the norm. Counts a step
-  // of each parameter in it.
+  // Compares the learning rates of all ranks before any change, and adds up the squares of norms.
   Status add_up(ParameterSteps* steps);
+  // Adds up the squares of optimizers that step together. All skip the step, or none does.
+  static void unite(const std::vector<StepNorms*>& all);
+  // Takes the norms by their squares. Counts a step of each parameter in it.
+  void finish(ParameterSteps* steps);
   bool overflows() const { return overflow_.found; }
+  // Whether the optimizer's own parameters have it.
+  bool has_overflow() const { return overflow_.parameter != sharding::kNone; }
   // The factors of the gradients in the step of this number.
   StepFactors factors(std::uint64_t step, const ParameterSteps& steps) const;
   void step_made();
@@ -86,8 +97,12 @@ class StepNorms {
     std::int32_t rank = -1;                     // the lowest that handed in such a gradient of it
   };
 
+  // The ranks' sums of a step: words_, or the model's.
+  std::int64_t* sum_words() const;
+  std::shared_ptr<const void> sum_memory() const;
   void find_overflow(const std::int64_t* words);
-  Status norm_over_models(double* out_norms);
+  std::uint64_t mixed_with_partners(std::uint64_t agreement) const;
+  Status squares_over_models();
   Status floor_failure() const;
 
   ShardView& shard_;
@@ -96,7 +111,10 @@ class StepNorms {
   std::unique_ptr<NormRanks> norm_ranks_;  // or null: the norm is that of the model's own ranks
   // The ranks' sums of a step, with groups or a loss scale; NormRanks has its own.
   Arena words_;
-  double norm_ = 0;  // of this step
+  std::uint64_t identity_ = 0, partners_ = 0;
+  std::vector<kernels::ExactSum> squares_;    // of the norms of this step
+  const std::int64_t* skip_words_ = nullptr;  // in the ranks' sums of this step
+  double norm_ = 0;                           // of this step
   double last_norm_ = kNoNorm;
   std::uint64_t own_overflow_ = sharding::kNone;  // parameter of this rank's overflow in this step
   Overflow overflow_;

@@ -1,8 +1,8 @@
 /*
  * kill -9 of each rank of a parallel object while all others wait along another axis: each survivor
  * gets PEER_LOST, and none waits for its deadline. And kill -9 within calls of such an object that
- * all ranks make, along data, context and expert. Over host://, or with TRIREME_TESTS_NETWORK over
- * tcp://.
+ * all ranks make, along data, context and expert, and within a step of two optimizers. Over
+ * host://, or with TRIREME_TESTS_NETWORK over tcp://.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -183,19 +183,28 @@ static void die_within(int rank, void *context, struct outcome *outcome) {
     trireme_communicator_destroy(ranks);
 }
 
-static void run_moment(const char *failpoint, int visit, int victim, bool cuts) {
+static void die_while_it_cuts(int rank, void *context, struct outcome *outcome) {
+    struct moment moment = *(const struct moment *)context;
+    moment.cuts = true;
+    die_within(rank, &moment, outcome);
+}
+
+static void die_in_a_step(int rank, void *context, struct outcome *outcome);
+
+static void run_moment(const char *failpoint, int visit, int victim, process_function *die) {
     static struct moment moment;
-    moment = (struct moment){.victim = victim, .cuts = cuts};
+    moment = (struct moment){.victim = victim};
     snprintf(moment.failpoint, sizeof moment.failpoint, "%s=kill@%d", failpoint, visit);
     unique_process_rendezvous(moment.rendezvous, sizeof moment.rendezvous);
     struct processes processes;
-    start_processes(&processes, RANKS, die_within, &moment);
+    start_processes(&processes, RANKS, die, &moment);
     wait_processes(&processes);
     for (int rank = 0; rank < RANKS; ++rank) {
         const struct outcome *const o = &processes.outcomes[rank];
-        const bool right =
-            rank == victim ? o->signal == SIGKILL
-                           : !o->hung && o->exit_code == 0 && o->status == TRIREME_ERROR_PEER_LOST;
+        const bool right = rank == victim ? o->signal == SIGKILL
+                                          : !o->hung && o->exit_code == 0 &&
+                                                o->status == TRIREME_ERROR_PEER_LOST &&
+                                                (die != die_in_a_step || o->rounds == 2);
         if (!right) {
             print_error("%s, victim %d: rank %d: signal %d, exit code %d%s, %s: %s\n",
                         moment.failpoint, victim, rank, o->signal, o->exit_code,
@@ -211,21 +220,104 @@ static void a_death_within_a_call_ends_it_on_all_ranks(void **state) {
     int victim = 0;
     static const char *const points[] = {"agree.before_exchange", "agree.after_exchange"};
     for (int point = 0; point < 2; ++point) {
-        run_moment(points[point], 1, victim++ % RANKS, false);
+        run_moment(points[point], 1, victim++ % RANKS, die_within);
         for (int visit = 1; visit <= 2; ++visit) {
-            run_moment(points[point], visit, victim++ % RANKS, true);
+            run_moment(points[point], visit, victim++ % RANKS, die_while_it_cuts);
         }
     }
     /* The groups of all ranks and of the axes. */
-    run_moment("child.before_join", 1, victim++ % RANKS, false);
-    run_moment("child.before_join", 2, victim++ % RANKS, false);
-    run_moment("child.after_join", 1, victim++ % RANKS, false);
+    run_moment("child.before_join", 1, victim++ % RANKS, die_within);
+    run_moment("child.before_join", 2, victim++ % RANKS, die_within);
+    run_moment("child.after_join", 1, victim++ % RANKS, die_within);
+}
+
+/* ---- deaths within a step of two optimizers ---- */
+
+/* The model of experts, and that of all the rest. */
+static trireme_optimizer *
+make_optimizer(const trireme_parallel *parallel, trireme_parallel_contents contents,
+               trireme_model **out_model) {
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = TRIREME_STRATEGY_ZERO2;
+    options.gradients = contents == TRIREME_PARALLEL_CONTENTS_EXPERTS ? TRIREME_GRADIENTS_SUM
+                                                                      : TRIREME_GRADIENTS_AVERAGE;
+    const uint64_t elements = 9;
+    trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+    parameter.name = "w";
+    parameter.dtype = TRIREME_DTYPE_F32;
+    parameter.dimensions = 1;
+    parameter.shape = &elements;
+    trireme_clipping_options clipping = TRIREME_CLIPPING_OPTIONS_INIT;
+    clipping.max_norm = 1;
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_RULE_ADAMW;
+    rule.clipping = &clipping;
+    trireme_optimizer *optimizer = NULL;
+    if (trireme_parallel_create_model(parallel, contents, &options, out_model) != TRIREME_OK ||
+        trireme_model_add_parameter(*out_model, &parameter, NULL) != TRIREME_OK ||
+        trireme_model_seal(*out_model) != TRIREME_OK ||
+        trireme_optimizer_create(*out_model, &rule, &optimizer) != TRIREME_OK) {
+        _exit(98);
+    }
+    return optimizer;
+}
+
+static void die_in_a_step(int rank, void *context, struct outcome *outcome) {
+    const struct moment *const moment = context;
+    trireme_communicator *const ranks = join_process(rank, RANKS, moment->rendezvous, PATIENT_NS);
+    trireme_parallel_options options = TRIREME_PARALLEL_OPTIONS_INIT;
+    options.data = options.tensor = options.expert = 2;
+    trireme_parallel *parallel = NULL;
+    if (trireme_parallel_create(ranks, &options, &parallel) != TRIREME_OK) _exit(91);
+    trireme_model *models[2] = {NULL};
+    trireme_optimizer *optimizers[2];
+    for (int part = 0; part < 2; ++part) {
+        optimizers[part] = make_optimizer(parallel, part, &models[part]);
+    }
+    if (rank == moment->victim && trireme_failpoint_set(moment->failpoint) != TRIREME_OK) _exit(94);
+    static const float gradient[9] = {1, 2, 3};
+    trireme_status status = TRIREME_OK;
+    while (status == TRIREME_OK) {
+        for (int part = 0; part < 2 && status == TRIREME_OK; ++part) {
+            status = trireme_model_accumulate_flat(models[part], gradient, 9, TRIREME_DTYPE_F32, 0);
+        }
+        if (status == TRIREME_OK) status = trireme_optimizer_step_together(optimizers, 2);
+    }
+    keep_error(outcome, status);
+    /* Neither model goes on. */
+    for (int part = 0; part < 2; ++part) {
+        trireme_status later = TRIREME_OK;
+        while (later == TRIREME_OK) {
+            later = trireme_model_accumulate_flat(models[part], gradient, 9, TRIREME_DTYPE_F32, 0);
+            /* The pass of a step that failed may have been made. */
+            if (later == TRIREME_OK || later == TRIREME_ERROR_INVALID_STATE)
+                later = trireme_optimizer_step(optimizers[part]);
+        }
+        if (later == TRIREME_ERROR_PEER_LOST || later == TRIREME_ERROR_ABORTED) ++outcome->rounds;
+        trireme_optimizer_destroy(optimizers[part]);
+        trireme_model_destroy(models[part]);
+    }
+    trireme_parallel_destroy(parallel);
+    trireme_communicator_destroy(ranks);
+}
+
+static void a_death_in_a_step_of_two_optimizers_fails_both(void **state) {
+    (void)state;
+    int victim = 0;
+    static const char *const points[] = {"step.after_reductions", "step.before_agree",
+                                         "step.after_update", "step.before_return"};
+    for (int point = 0; point < 4; ++point) {
+        for (int visit = 1; visit <= 2; ++visit) { /* once for each model */
+            run_moment(points[point], visit, victim++ % RANKS, die_in_a_step);
+        }
+    }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_ends_waits_along_every_axis),
         cmocka_unit_test(a_death_within_a_call_ends_it_on_all_ranks),
+        cmocka_unit_test(a_death_in_a_step_of_two_optimizers_fails_both),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,8 @@ struct Setup {
   bool plain = false;  // one process has the rows of both sides
   Axis axis = Axis::context;
   ContextSetup context;
-  bool lowest = false;  // of experts: which rows one drops
+  bool lowest = false;    // of experts: which rows one drops
+  bool one_norm = false;  // of experts and the rest
   trireme_strategy strategy = TRIREME_STRATEGY_DATA_PARALLEL;
   bool sequence = false, shared = false;
   Feature feature;
@@ -204,7 +205,7 @@ class Part {
     check(trireme_model_end_backward(model));
   }
 
-  void step() { check(trireme_optimizer_step(optimizer_.get())); }
+  trireme_optimizer* optimizer() const { return optimizer_.get(); }
   // In a new optimizer.
   void resume() {
     std::uint64_t bytes = 0;
@@ -336,7 +337,7 @@ constexpr std::uint32_t kMostLeaves = kLeaves * kSides;
 
 struct Outcome {
   double losses[kSteps][kMostLeaves] = {};  // NAN of leaves that the rank has not computed
-  double norms[kSteps][2] = {};             // of all but experts, and of experts
+  double norms[kSteps][2] = {};             // of all but experts, and of experts; or of both
   std::vector<std::uint64_t> numbers;       // of the rank's elements
   std::vector<char> values;                 // of these
 };
@@ -401,10 +402,12 @@ class Training {
         const std::uint32_t leaf = parts_[0]->leaf(number);
         if (leaf != UINT32_MAX) outcome->losses[step][leaf] = pass(step, number, leaf);
       }
-      for (const auto& part : parts_) part->step();
+      end_step();
       outcome->norms[step][0] = parts_[0]->norm(0);
-      if (setup_.is_routed())
+      if (setup_.is_routed() && !setup_.one_norm)
         outcome->norms[step][1] = setup_.plain ? parts_[0]->norm(1) : parts_[1]->norm(0);
+      if (setup_.one_norm && parts_.back()->norm(0) != parts_[0]->norm(0))
+        throw std::runtime_error("experts have another norm");
       if (setup_.feature.resumed && step == 1)
         for (const auto& part : parts_) part->resume();
     }
@@ -415,6 +418,16 @@ class Training {
   }
 
  private:
+  void end_step() {
+    std::vector<trireme_optimizer*> optimizers;
+    for (const auto& part : parts_) optimizers.push_back(part->optimizer());
+    if (setup_.one_norm) {
+      check(trireme_optimizer_step_together(optimizers.data(), optimizers.size()));
+      return;
+    }
+    for (trireme_optimizer* const each : optimizers) check(trireme_optimizer_step(each));
+  }
+
   void make_routed_mlp(trireme_communicator* split) {
     expert_tensor_ = make_tensor(split, false);
     ExpertSetup experts;
@@ -439,7 +452,7 @@ class Training {
     if (setup_.is_routed() && setup_.plain) {
       common.insert(common.end(), experts.begin(), experts.end());
       experts.clear();
-      groups = 2;
+      groups = setup_.one_norm ? 1 : 2;
     }
     const std::uint32_t leaves = setup_.leaves();
     parts_.push_back(std::make_unique<Part<T>>(parallel_, TRIREME_PARALLEL_CONTENTS_COMMON, setup_,
@@ -538,7 +551,8 @@ inline std::string name_of(const Setup& setup) {
                      number(static_cast<int>(setup.sides())) + ", " +
                      trireme_strategy_name(setup.strategy) + ", sequence " +
                      number(setup.sequence) + ", shared " + number(setup.shared);
-  if (setup.is_routed()) text += ", routed, lowest " + number(setup.lowest);
+  if (setup.is_routed())
+    text += ", routed, lowest " + number(setup.lowest) + ", one norm " + number(setup.one_norm);
   if (setup.axis == Axis::context)
     text += ", way " + number(static_cast<int>(setup.context.way)) + ", layout " +
             number(setup.context.layout) + ", method " + number(setup.context.method);
@@ -585,6 +599,7 @@ Outcome train_plainly(const Setup& setup, std::string* problem) {
   one.axis = setup.axis;
   one.context = setup.context;
   one.lowest = setup.lowest;
+  one.one_norm = setup.one_norm;
   if (setup.feature.is_seen) one.feature = setup.feature;
   static TrainJob job;
   job = TrainJob();

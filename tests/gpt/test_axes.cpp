@@ -31,9 +31,9 @@ using wide::Way;
 // Gradients of positions are added in the order of sides. So each layout has bits of its own.
 template <class T>
 const Outcome& of_one_process(const Setup& setup) {
-  static Outcome attentions[3][3], routed[2];
+  static Outcome attentions[3][3], routed[2][2];
   Outcome& found = setup.is_routed()
-                       ? routed[setup.lowest]
+                       ? routed[setup.lowest][setup.one_norm]
                        : attentions[static_cast<int>(setup.context.way)][setup.context.layout];
   if (!found.numbers.empty()) return found;
   std::string problem;
@@ -102,18 +102,21 @@ void positions_on_two_ranks(void**) { expect_context<float>(37); }
 void positions_on_two_ranks_in_16_bits(void**) { expect_context<Bf16>(53); }
 
 template <class T>
-void expect_routed(unsigned every) {
+void expect_routed(unsigned every, bool one_norm = false) {
   unsigned turn = 0;
   for (const bool lowest : {false, true}) {
     Setup setup;
     setup.axis = Axis::expert;
     setup.lowest = lowest;
+    setup.one_norm = one_norm;
     expect_same_bits_of_layouts<T>(setup, &turn, every);
   }
 }
 
 void experts_on_two_ranks(void**) { expect_routed<float>(13); }
 void experts_on_two_ranks_in_16_bits(void**) { expect_routed<Bf16>(17); }
+void experts_and_the_rest_have_one_norm(void**) { expect_routed<float>(11, true); }
+void experts_and_the_rest_have_one_norm_in_16_bits(void**) { expect_routed<Bf16>(29, true); }
 
 // ---- the one process --------------------------------------------------------------------------
 
@@ -199,6 +202,8 @@ int main() {
       cmocka_unit_test(positions_on_two_ranks_in_16_bits),
       cmocka_unit_test(experts_on_two_ranks),
       cmocka_unit_test(experts_on_two_ranks_in_16_bits),
+      cmocka_unit_test(experts_and_the_rest_have_one_norm),
+      cmocka_unit_test(experts_and_the_rest_have_one_norm_in_16_bits),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -25,6 +25,8 @@ struct LossScaleRule {
   double floor = 1;
   std::uint64_t window = 2000;   // steps in a row without an overflow, before the scale grows
   std::uint64_t hysteresis = 1;  // overflows since it grew, before it backs off
+
+  bool operator==(const LossScaleRule&) const = default;
 };
 
 class LossScale {

@@ -32,6 +32,15 @@ namespace Trireme
         internal static extern Status trireme_optimizer_step(IntPtr optimizer);
 
         /// <summary>
+        /// Ends a step of several optimizers of this rank with one norm, such as those of experts
+        /// and of the rest (ChainedOptimizer of Megatron-LM). Norm and bits are those of one model
+        /// with the parameters of all: sqrt(sum of g * g), in exact sums.
+        /// </summary>
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_optimizer_step_together(
+            IntPtr* optimizers, ulong count);
+
+        /// <summary>
         /// Follows the steps of the ranks that still have data. A rank calls it when its own data
         /// is over, in place of begin_backward() to step(). It returns when all ranks have called
         /// it. All then hold the same parameters, as after any step.

@@ -225,7 +225,8 @@ namespace Trireme
         /// <summary>
         /// If the last step was skipped: the lowest number of a parameter whose reduced gradient is
         /// inf or NaN. Tied parameters count as the parameter that they name. UINT64_MAX if the
-        /// step was not skipped, or if all these parameters are in another model of norm_ranks.
+        /// step was not skipped, or if all these parameters are in another model that skipped with
+        /// this one.
         /// </summary>
         public ulong Parameter;
 

@@ -30,6 +30,10 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     # Ends a step. The call waits for the reductions, clips the gradients and updates the owned
     # shards. Strategies that hold whole parameters then get the new ones.
     "trireme_optimizer_step": (c_int32, [c_void_p]),
+    # Ends a step of several optimizers of this rank with one norm, such as those of experts and of
+    # the rest (ChainedOptimizer of Megatron-LM). Norm and bits are those of one model with the
+    # parameters of all: sqrt(sum of g * g), in exact sums.
+    "trireme_optimizer_step_together": (c_int32, [POINTER(c_void_p), c_uint64]),
     # Follows the steps of the ranks that still have data. A rank calls it when its own data is
     # over, in place of begin_backward() to step(). It returns when all ranks have called it. All
     # then hold the same parameters, as after any step.

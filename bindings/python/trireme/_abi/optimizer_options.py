@@ -183,7 +183,8 @@ class trireme_loss_scale_info(Structure):
         ("skipped_steps", c_uint64),
         # If the last step was skipped: the lowest number of a parameter whose reduced gradient is
         # inf or NaN. Tied parameters count as the parameter that they name. UINT64_MAX if the step
-        # was not skipped, or if all these parameters are in another model of norm_ranks.
+        # was not skipped, or if all these parameters are in another model that skipped with this
+        # one.
         ("parameter", c_uint64),
         # The lowest rank that handed in an inf or NaN for that parameter. -1 if no rank did: the
         # sum alone is too large, or a bucket hook made the inf or NaN.

@@ -163,7 +163,8 @@ structs! {
         skipped_steps: u64,
         /// If the last step was skipped: the lowest number of a parameter whose reduced gradient is
         /// inf or NaN. Tied parameters count as the parameter that they name. UINT64_MAX if the
-        /// step was not skipped, or if all these parameters are in another model of norm_ranks.
+        /// step was not skipped, or if all these parameters are in another model that skipped with
+        /// this one.
         parameter: u64,
         /// The lowest rank that handed in an inf or NaN for that parameter. -1 if no rank did: the
         /// sum alone is too large, or a bucket hook made the inf or NaN.
