@@ -192,6 +192,67 @@ namespace Trireme
         }
 
         /// <summary>
+        /// Ends a step of several optimizers of this rank with one norm over all their models, such
+        /// as those of experts and of the rest. All have the same max norm and loss scale, and skip
+        /// a step together. Collective over the ranks of all of them, which must be the same ranks;
+        /// throws as <see cref="Step"/>.
+        /// </summary>
+        public static unsafe void StepTogether(params Optimizer[] optimizers)
+        {
+            if (optimizers == null || Array.IndexOf(optimizers, null) >= 0)
+            {
+                throw new ArgumentNullException(nameof(optimizers));
+            }
+
+            // A room for the address of an empty array, which the library refuses by its count.
+            var addresses = new IntPtr[Math.Max(optimizers.Length, 1)];
+            var held = new HeldHandle[optimizers.Length];
+            int count = 0;
+            Status status;
+            try
+            {
+                foreach (Optimizer each in optimizers)
+                {
+                    held[count] = new HeldHandle(each.handle);
+                    addresses[count] = held[count].Address;
+                    ++count;
+                }
+
+                fixed (IntPtr* first = addresses)
+                {
+                    status = NativeMethods.trireme_optimizer_step_together(
+                        first, (ulong)optimizers.Length);
+                }
+            }
+            finally
+            {
+                while (count > 0)
+                {
+                    held[--count].Dispose();
+                }
+            }
+
+            ExceptionDispatchInfo thrown = null;
+            foreach (Optimizer each in optimizers)
+            {
+                ExceptionDispatchInfo own = each.TakeThrown();
+                thrown = thrown ?? own;
+            }
+
+            if (status != Status.Ok)
+            {
+                TriremeException.ThrowFailure(status, thrown);
+            }
+
+            foreach (Optimizer each in optimizers)
+            {
+                each.Model.Changed?.Invoke();
+            }
+
+            GC.KeepAlive(optimizers);
+        }
+
+        /// <summary>
         /// Follows the steps of ranks that still have data, until all ranks have come here: for a
         /// rank of an uneven model that has run out of data. All then hold the same parameters.
         /// Collective; throws as <see cref="Step"/>.

@@ -26,6 +26,7 @@ from ._user_rule import UpdateFunction
 from ._values import LETTERS, STATES, Name, dtype_name, in_range, number_of, readable, size_of
 
 _step = library.trireme_optimizer_step
+_step_together = library.trireme_optimizer_step_together
 _join = library.trireme_optimizer_join
 
 
@@ -40,7 +41,7 @@ class LossScaleInfo:
     overflows: int  #: Skipped steps since the scale last grew.
     skipped_steps: int  #: All skipped steps.
     #: If the last step was skipped: the lowest number of a parameter that overflowed; None: all of
-    #: them are in other models of `norm_ranks`.
+    #: them are in other models that skipped with this one.
     parameter: int | None
     #: The lowest rank that handed in an inf or NaN for it; None: only the sum, or a hook, made one.
     rank: int | None
@@ -218,6 +219,22 @@ class Optimizer(OffloadedState, CountedSteps, MovedTraining):
     def step(self) -> None:
         """Ends a step: waits for the reductions, clips and updates the parameters. Collective."""
         self._finish(_step(self._handle))
+
+    @staticmethod
+    def step_together(optimizers: Sequence[Optimizer]) -> None:
+        """Ends a step of several optimizers of this rank with one norm, over all their models.
+
+        Such as those of experts and of the rest of a network. All have the same `clipping.max_norm`
+        and `loss_scale`, and skip a step together. Collective over the ranks of all of them, which
+        must be the same ranks.
+        """
+        listed = sequence_of(Optimizer, optimizers, "optimizers")
+        handles = (c_void_p * len(listed))(*(each._handle for each in listed))
+        code = _step_together(handles, len(listed))
+        failure = last_failure(code) if code else None
+        errors = [each._take_error() for each in listed]
+        if failure is not None:
+            raise caused(failure, next((error for error in errors if error is not None), None))
 
     def join(self) -> int:
         """Follows the steps of ranks that still have data, and answers how many there were.

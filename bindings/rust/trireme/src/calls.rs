@@ -68,7 +68,23 @@ impl Calls {
     pub(crate) fn run(&self, call: impl FnOnce() -> sys::trireme_status) -> Result<()> {
         self.refuse_inside()?;
         let _one_call = self.lock();
-        let outcome = check(call());
+        self.explain(check(call()))
+    }
+
+    /// The same of several models. No two of them are one.
+    pub(crate) fn run_all(
+        all: &[&Calls],
+        call: impl FnOnce() -> sys::trireme_status,
+    ) -> Result<()> {
+        for each in all {
+            each.refuse_inside()?;
+        }
+        let _one_call_each: Vec<_> = all.iter().map(|each| each.lock()).collect();
+        all.iter().fold(check(call()), |outcome, each| each.explain(outcome))
+    }
+
+    /// Adds what a closure of the caller said in the call.
+    fn explain(&self, outcome: Result<()>) -> Result<()> {
         let mut said = open(&self.said);
         let schedule = said.schedule.take();
         outcome.map_err(|error| {

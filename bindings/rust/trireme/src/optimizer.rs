@@ -33,7 +33,7 @@ pub struct LossScaleInfo {
     /// All skipped steps.
     pub skipped_steps: u64,
     /// If the last step was skipped: the lowest number of a parameter that overflowed. `None` if
-    /// all of them are in other models of `norm_ranks`.
+    /// all of them are in other models that skipped with this one.
     pub parameter: Option<usize>,
     /// The lowest rank that handed in an inf or NaN for it; `None` if only the sum, or a hook, made
     /// one.
@@ -94,6 +94,27 @@ impl Optimizer {
         // SAFETY: a live optimizer, one call at a time; no slice of the parameters lives beside
         // `&mut Model`.
         self.run(model, "step", |optimizer| unsafe { sys::trireme_optimizer_step(optimizer) })
+    }
+
+    /// Ends a step of several optimizers of this rank with one norm, over all their models: such as
+    /// those of experts and of the rest of a network. Each comes with its model. All have the same
+    /// [`max_norm`](crate::Clipping::max_norm) and loss scale, and skip a step together. Collective
+    /// over the ranks of all of them, which must be the same ranks.
+    pub fn step_together(each: &mut [(&mut Optimizer, &mut Model)]) -> Result<()> {
+        for (optimizer, model) in each.iter() {
+            optimizer.refuse_another(model, "step_together")?;
+        }
+        let handles: Vec<_> = each.iter().map(|(optimizer, _)| optimizer.raw()).collect();
+        let calls: Vec<_> = each.iter().map(|(optimizer, _)| &*optimizer.0.calls).collect();
+        // SAFETY: live optimizers, one call at a time of each; no slice of the parameters lives
+        // beside `&mut Model`. The array is read during the call alone.
+        Calls::run_all(&calls, || unsafe {
+            sys::trireme_optimizer_step_together(handles.as_ptr(), handles.len() as u64)
+        })?;
+        for (_, model) in each.iter_mut() {
+            model.end_step();
+        }
+        Ok(())
     }
 
     /// Follows the steps of ranks that still have data, until all ranks have come here, and answers
