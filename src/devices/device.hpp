@@ -73,6 +73,10 @@ struct Update {
   const kernels::RandomRounding* random;  // or null
 };
 
+// As the functions of kernels/reduce.hpp with these names, between f32 and f16 or bf16. `to` is the
+// wide side of widen and adopt, and the narrow one of narrow.
+enum class Cast { widen, narrow, adopt };
+
 class Stream {
  public:
   Stream() = default;
@@ -85,6 +89,8 @@ class Stream {
   virtual Status fill(void* to, unsigned char value, std::uint64_t bytes) = 0;
   virtual Status reduce(const Reduction& call) = 0;
   virtual Status update(const Update& call) = 0;
+  virtual Status cast(Cast cast, trireme_dtype narrow, void* to, const void* from,
+                      std::uint64_t count) = 0;
 
   // The event is done when all work before it is. Both events and streams are of one device.
   virtual Status record(Event& event) = 0;

@@ -51,6 +51,15 @@ class HostStream final : public Stream {
                     call.step, call.learning_rate, call.gradient_scale, call.random);
     return Status::success();
   }
+  Status cast(Cast cast, trireme_dtype narrow, void* to, const void* from,
+              std::uint64_t count) override {
+    switch (cast) {
+      case Cast::widen: kernels::widen(narrow, static_cast<float*>(to), from, count); break;
+      case Cast::narrow: kernels::narrow(narrow, to, static_cast<const float*>(from), count); break;
+      case Cast::adopt: kernels::adopt(narrow, static_cast<float*>(to), from, count); break;
+    }
+    return Status::success();
+  }
   Status record(Event&) override { return Status::success(); }
   Status wait(Event&) override { return Status::success(); }
 };

@@ -80,6 +80,8 @@ class CudaStream final : public devices::Stream {
   }
   Status reduce(const devices::Reduction& call) override;
   Status update(const devices::Update& call) override;
+  Status cast(devices::Cast cast, trireme_dtype narrow, void* to, const void* from,
+              std::uint64_t count) override;
   Status record(devices::Event& event) override {
     return session_->call(&Plugin::record, word_of(event), word_);
   }
@@ -169,6 +171,17 @@ Status CudaStream::update(const devices::Update& call) {
       return update_as<float>(call, storage);
     }
   }
+}
+
+// The arguments of all casts lie alike: two addresses and the number of elements.
+Status CudaStream::cast(devices::Cast cast, trireme_dtype narrow, void* to, const void* from,
+                        std::uint64_t count) {
+  using Args = calls::Widen<calls::F16>::Args;
+  static_assert(sizeof(Args) == sizeof(calls::Narrow<calls::Bf16>::Args) &&
+                sizeof(Args) == sizeof(calls::Adopt<calls::Bf16>::Args));
+  const Args args{static_cast<float*>(to), static_cast<const std::uint16_t*>(from), count};
+  constexpr const char* kNames[] = {"widen_", "narrow_", "adopt_"};
+  return launch(kNames[static_cast<int>(cast)] + std::string(dtype_name(narrow)), args, count);
 }
 
 class CudaDevice final : public devices::Device {

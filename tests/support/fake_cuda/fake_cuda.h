@@ -36,7 +36,8 @@ typedef void (*fake_captures)(void *stream, int on); /* "fake_capture" */
 typedef int (*fake_modes)(void); /* "fake_capture_mode" */
 /* A stream of a context that is not the device's primary one. */
 typedef void *(*fake_foreign)(int device); /* "fake_foreign_stream" */
-/* Work in the stream does not begin while it is held, nor work that waits for it. */
+/* Work in the stream does not begin while it is held, nor work that waits for it. NULL here and in
+ * fake_capture is the default stream of device 0. */
 typedef void (*fake_holds)(void *stream, int on); /* "fake_hold" */
 /* How many communicators of NCCL were neither destroyed nor aborted. */
 typedef int (*fake_ncclcounts)(void); /* "fake_nccl_count" */

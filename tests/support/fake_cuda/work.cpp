@@ -439,7 +439,7 @@ EXPORTED void* fake_foreign_stream(int device) {
 EXPORTED void fake_capture(void* stream, int on) {
   fake::World& world = fake::World::get();
   const std::lock_guard lock(world.mutex);
-  auto* const recorded = static_cast<fake::Stream*>(stream);
+  fake::Stream* const recorded = world.stream_of(stream, 0, primary_context(0));
   fake::captures += static_cast<int>(on != 0) - static_cast<int>(recorded->capturing);
   recorded->capturing = on != 0;
 }
@@ -449,7 +449,7 @@ EXPORTED int fake_capture_mode(void) { return fake::capture_mode; }
 EXPORTED void fake_hold(void* stream, int on) {
   fake::World& world = fake::World::get();
   const std::lock_guard lock(world.mutex);
-  world.hold(static_cast<fake::Stream*>(stream), on != 0);
+  world.hold(world.stream_of(stream, 0, primary_context(0)), on != 0);
 }
 
 EXPORTED void* fake_user_stream(int device) {
