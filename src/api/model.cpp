@@ -11,6 +11,7 @@
 #include "api/handles.hpp"
 #include "api/model_options.hpp"
 #include "collectives/communicator.hpp"
+#include "collectives/device_moves.hpp"
 #include "model/strategy.hpp"
 #include "optimizer/counted_rule.hpp"
 
@@ -113,9 +114,11 @@ trireme_status trireme_model_create(trireme_communicator* communicator,
     TRIREME_RETURN_IF_ERROR(api::read_model_options(caller_options, &options));
     TRIREME_RETURN_IF_ERROR(api::require(out_model, "out_model"));
     std::shared_ptr<Communicator> ranks;
-    TRIREME_RETURN_IF_ERROR(api::find_on_host(communicator, &ranks));
+    TRIREME_RETURN_IF_ERROR(api::find(communicator, &ranks));
     std::shared_ptr<Model> model;
-    TRIREME_RETURN_IF_ERROR(Model::create(std::move(ranks), options, count_planned_rule, &model));
+    auto moves = trireme::moves_of(ranks);
+    TRIREME_RETURN_IF_ERROR(
+        Model::create(std::move(ranks), std::move(moves), options, count_planned_rule, &model));
     trireme_model* const handle = api::insert<trireme_model>(model);
     model->take_number();
     *out_model = handle;

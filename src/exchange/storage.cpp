@@ -60,9 +60,21 @@ Status Arena::share(Communicator& ranks, std::uint32_t channel, Deadline deadlin
   return status;
 }
 
+void Arena::take(std::unique_ptr<devices::Block> block,
+                 const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
+                 std::uint64_t bytes) {
+  reset();
+  block_ = std::move(block);
+  counter_ = counter;
+  kind_ = kind;
+  bytes_ = bytes;
+  counter_->of(kind_) += bytes_;
+}
+
 void Arena::reset() {
   if (counter_ != nullptr) counter_->of(kind_) -= bytes_;
   bytes_ = 0;
+  block_.reset();
   memory_.reset();
   word_.reset();
   counter_.reset();
@@ -71,6 +83,7 @@ void Arena::reset() {
 void Arena::swap(Arena& other) noexcept {
   std::swap(memory_, other.memory_);
   std::swap(word_, other.word_);
+  std::swap(block_, other.block_);
   std::swap(counter_, other.counter_);
   std::swap(kind_, other.kind_);
   std::swap(bytes_, other.bytes_);

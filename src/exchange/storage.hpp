@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "collectives/communicator.hpp"
+#include "devices/device.hpp"
 #include "platform/clock.hpp"
 #include "platform/status.hpp"
 
@@ -42,18 +43,25 @@ class Arena {
   Status share(Communicator& ranks, std::uint32_t channel, Deadline deadline,
                const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
                std::uint64_t total_bytes, std::uint64_t bytes);
+  // Memory of a device, which no peer reads.
+  void take(std::unique_ptr<devices::Block> block, const std::shared_ptr<AllocatedBytes>& counter,
+            MemoryKind kind, std::uint64_t bytes);
   void reset();
 
-  char* data() const { return memory_ ? static_cast<char*>(memory_->data()) : nullptr; }
+  char* data() const {
+    if (block_) return static_cast<char*>(block_->data());
+    return memory_ ? static_cast<char*>(memory_->data()) : nullptr;
+  }
   std::uint64_t bytes() const { return bytes_; }
   const std::shared_ptr<Memory>& memory() const { return memory_; }
-  explicit operator bool() const { return memory_ != nullptr; }
+  explicit operator bool() const { return memory_ != nullptr || block_ != nullptr; }
 
  private:
   void swap(Arena& other) noexcept;
 
   std::shared_ptr<Memory> memory_;
   std::shared_ptr<Memory> word_;  // the key by which it is shared
+  std::unique_ptr<devices::Block> block_;
   std::shared_ptr<AllocatedBytes> counter_;
   MemoryKind kind_ = MemoryKind::working;
   std::uint64_t bytes_ = 0;  // that are counted
@@ -67,6 +75,9 @@ struct Storage {
   Arena gradients;
   Arena working;
   Arena reshard;  // see reshard_ranks of the model's options
+  // The parameters of a model on a device. `parameters` is then memory of the host, at the same
+  // places, through which they go to peers.
+  Arena on_device;
 
   // Keeps the memory alive, not the count.
   std::shared_ptr<const void> hold() const;

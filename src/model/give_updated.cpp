@@ -92,10 +92,16 @@ Status ShardView::give_parameters(Given what) {
       const Group& group = layout.groups[number];
       if (group.owned_counts.size() == 1 || group.elements == 0) continue;
       if (!written && group.bucket == sharding::kNone) continue;
+      if (device_ != nullptr) TRIREME_RETURN_IF_ERROR(device_->fetch(number, group.owned));
       TRIREME_RETURN_IF_ERROR(group.in_file ? give_blocks(*this, layout, *parameter_file_, number)
                                             : publish(link_, layout, number, 1, 0,
                                                       parameters_at(group, group.held.first),
                                                       storage_->hold()));
+      if (device_ == nullptr) continue;
+      const Range before = {group.held.first, group.owned.first - group.held.first};
+      const Range after = {group.owned.end(), group.held.end() - group.owned.end()};
+      TRIREME_RETURN_IF_ERROR(device_->place(number, before));
+      TRIREME_RETURN_IF_ERROR(device_->place(number, after));
     }
   }
   if (parameter_file_ == nullptr) return Status::success();

@@ -99,13 +99,19 @@ Model::~Model() {
   if (number_ != 0) link_.communicator->leave_channels(number_, link_.gathers);
 }
 
-Status Model::create(std::shared_ptr<Communicator> communicator, const ModelOptions& options,
-                     CountRule count_rule, std::shared_ptr<Model>* out) {
+Status Model::create(std::shared_ptr<Communicator> communicator, std::shared_ptr<DeviceMoves> moves,
+                     const ModelOptions& options, CountRule count_rule,
+                     std::shared_ptr<Model>* out) {
   ModelOptions placed = options;
   sharding::Placement placement;
   TRIREME_RETURN_IF_ERROR(place_model(*communicator, nullptr, &placed, &placement));
   TRIREME_RETURN_IF_ERROR(check_model_options(*communicator, placed, placement));
+  if (moves != nullptr) TRIREME_RETURN_IF_ERROR(check_device_options(moves->text(), placed));
   out->reset(new Model(std::move(communicator), ModelAxes(), placed, placement, count_rule));
+  if (moves != nullptr) {
+    Model& made = **out;
+    made.device_ = std::make_unique<DeviceShard>(std::move(moves), made.shard(), made.registry_);
+  }
   return Status::success();
 }
 
@@ -151,12 +157,15 @@ Status Model::allocate(const sharding::Layout& layout) {
                                  storage_->parameters.share(
                                      link_.holders(), channel, link_.deadline(), counter,
                                      MemoryKind::parameters, layout.arena_bytes, plan_.parameters))
-          : storage_->parameters.allocate(readers_of(link_, layout), counter,
-                                          MemoryKind::parameters, layout.arena_bytes));
+          : storage_->parameters.allocate(
+                readers_of(link_, layout), counter,
+                device_ != nullptr ? MemoryKind::working : MemoryKind::parameters,
+                layout.arena_bytes));
   TRIREME_RETURN_IF_ERROR(
       storage_->gradients.allocate(communicator, counter, MemoryKind::gradients, plan_.gradients));
   TRIREME_RETURN_IF_ERROR(
       storage_->working.allocate(communicator, counter, MemoryKind::working, plan_.arena()));
+  if (device_ != nullptr) TRIREME_RETURN_IF_ERROR(device_->allocate(layout, storage_));
   if (layout.spread.in_file) {
     parameter_file_ = std::make_unique<ParameterFile>(link_, layout, options_.offload_path);
     TRIREME_RETURN_IF_ERROR(parameter_file_->open(counter));
@@ -239,6 +248,7 @@ Status Model::seal_ranks() {
   if (!failed_.ok()) {
     parameter_file_.reset();
     storage_.reset();
+    if (device_ != nullptr) device_->close();
     return Status(failed_);
   }
   char* const exchange = storage_->working.data();
@@ -308,6 +318,7 @@ Status Model::memory(trireme_model_memory* out) const {
   out->planned_working = plan_.working() + planned_.working + planned_.offload +
                          reducer_->buckets().extra_bytes() +
                          (pool_ != nullptr ? pool_->extra_bytes() : 0);
+  if (device_ != nullptr) out->planned_working += device_->planned_working();
   AllocatedBytes& allocated = *storage_->allocated;
   out->allocated_parameters = allocated.of(MemoryKind::parameters);
   out->allocated_gradients = allocated.of(MemoryKind::gradients);
@@ -356,7 +367,8 @@ Status Model::check_replicas() {
   const auto check_state = [this]() -> Status {
     TRIREME_RETURN_IF_ERROR(check_sealed());
     if (reducer_->step_under_way()) return invalid_state("a step is under way");
-    return check_released("copies are compared");
+    TRIREME_RETURN_IF_ERROR(check_released("copies are compared"));
+    return device_ != nullptr ? device_->begin() : Status::success();
   };
   Status refused = check_state();
   if (!refused.ok()) {
@@ -406,8 +418,14 @@ Status Model::broadcast_parameters(const void* values, std::uint64_t count, trir
       check_flat_parameters(registry_, {values, is_root ? "values" : nullptr, count, dtype}));
   if (reducer_->step_under_way()) return invalid_state("a step is under way");
   TRIREME_RETURN_IF_ERROR(check_released("the parameters change"));
-  const ParameterSetter setter(*this, *layout_, storage_, pool_.get(), parameter_file_.get());
+  if (device_ != nullptr) {
+    const std::uint64_t bytes = is_root ? count * dtype_size(dtype) : 0;
+    TRIREME_RETURN_IF_ERROR(keep(device_->begin("values", values, bytes)));
+  }
+  const ParameterSetter setter(*this, *layout_, storage_, pool_.get(), parameter_file_.get(),
+                               device_.get());
   TRIREME_RETURN_IF_ERROR(keep(setter.set(values, root, registry_.common_dtype())));
+  if (device_ != nullptr) TRIREME_RETURN_IF_ERROR(keep(device_->place_all()));
   const std::shared_ptr<UpdateSink> optimizer = sink_.lock();
   return optimizer != nullptr ? keep(report_disk(optimizer->parameters_set())) : Status::success();
 }
@@ -417,6 +435,10 @@ Status Model::gather_parameters(void* values, std::uint64_t count, trireme_dtype
   TRIREME_RETURN_IF_ERROR(check_flat_parameters(registry_, {values, "values", count, dtype}));
   if (reducer_->agreement().asked() || (updates_in_backward() && reducer_->step_under_way())) {
     return invalid_state("a step is under way, in which parameters change by now");
+  }
+  if (device_ != nullptr) {
+    TRIREME_RETURN_IF_ERROR(keep(device_->begin("values", values, count * dtype_size(dtype))));
+    return keep(device_->gather(values));
   }
   if (pool_ == nullptr) {
     std::uint64_t at = 0;
@@ -543,6 +565,7 @@ Status Model::gradient_data(std::uint64_t parameter, void** out_data, std::uint6
   TRIREME_RETURN_IF_ERROR(check_parameter(registry_, parameter));
   GradientView view;
   TRIREME_RETURN_IF_ERROR(keep(reducer_->view(parameter, &view)));
+  if (device_ != nullptr) view = {};  // buckets are memory of the host
   const Parameter& described = registry_.parameters()[parameter];
   *out_data = view.data;
   if (out_count != nullptr) *out_count = described.elements;
@@ -565,7 +588,12 @@ Status Model::gradient_ready(std::uint64_t parameter, const void* gradient, std:
         (gradient_dtype(described.dtype) == described.dtype ? "" : " or f32"));
   }
   if (gradient == nullptr && count > 0) return invalid_argument("gradient is NULL");
-  return keep(reducer_->ready(parameter, {gradient, dtype}, false));
+  HandedGradient handed{gradient, dtype};
+  if (device_ != nullptr) {
+    TRIREME_RETURN_IF_ERROR(keep(device_->begin("gradient", gradient, count * dtype_size(dtype))));
+    TRIREME_RETURN_IF_ERROR(keep(device_->fetch(&handed, count)));
+  }
+  return keep(reducer_->ready(parameter, handed, false));
 }
 
 Status Model::end_backward() {
@@ -583,6 +611,10 @@ Status Model::accumulate_flat(const void* gradients, std::uint64_t count, trirem
       check_flat_gradients(registry_, {gradients, absent ? nullptr : "gradients", count, dtype}));
   if (!absent && !reducer_->intake().is_outside(gradients, count * dtype_size(dtype))) {
     return invalid_argument("gradients lie in the gradients of the model");
+  }
+  if (device_ != nullptr && !absent) {
+    TRIREME_RETURN_IF_ERROR(
+        keep(device_->begin("gradients", gradients, count * dtype_size(dtype))));
   }
   const bool was_open = reducer_->passes().in_backward();
   Status status = accumulate(gradients, dtype, flags, absent);
@@ -602,7 +634,10 @@ Status Model::accumulate(const void* gradients, trireme_dtype dtype, std::uint32
     const std::uint64_t first = registry_.units()[parameter.unit].flat_first + parameter.first;
     const char* const gradient =
         gradients == nullptr ? nullptr : static_cast<const char*>(gradients) + first * size;
-    TRIREME_RETURN_IF_ERROR(keep(reducer_->ready(number, {gradient, dtype}, true)));
+    HandedGradient handed{gradient, dtype};
+    if (device_ != nullptr)
+      TRIREME_RETURN_IF_ERROR(keep(device_->fetch(&handed, parameter.elements)));
+    TRIREME_RETURN_IF_ERROR(keep(reducer_->ready(number, handed, true)));
   }
   return end_backward();
 }

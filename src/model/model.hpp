@@ -20,8 +20,10 @@ namespace trireme::strategies {
 
 class Model : private ShardView {
  public:
-  // The boundary has read `options`. `count_rule` counts the memory of their planned rule.
-  static Status create(std::shared_ptr<Communicator> communicator, const ModelOptions& options,
+  // The boundary has read `options`. `count_rule` counts the memory of their planned rule. `moves`
+  // are of the device on which the communicator works; null: the host.
+  static Status create(std::shared_ptr<Communicator> communicator,
+                       std::shared_ptr<DeviceMoves> moves, const ModelOptions& options,
                        CountRule count_rule, std::shared_ptr<Model>* out);
   static Status create_on_mesh(std::shared_ptr<const Mesh> mesh, const ModelOptions& options,
                                CountRule count_rule, std::shared_ptr<Model>* out);

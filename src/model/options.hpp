@@ -56,6 +56,9 @@ Status place_model(const Communicator& communicator, const Mesh* mesh, ModelOpti
 Status check_model_options(const Communicator& communicator, const ModelOptions& options,
                            const sharding::Placement& placement);
 
+// The refusals of a model on a device, in whose text it is `device`.
+Status check_device_options(const std::string& device, const ModelOptions& options);
+
 // The mesh of a model, which all of its ranks must have in common; null: none.
 sharding::Fact mesh_fact(const Mesh* mesh);
 // The options that all ranks must have in common.

@@ -28,9 +28,13 @@ Status ParameterSetter::give_out(const void* values, std::int32_t root,
 
   // Sends the elements that lie `at` bytes after the first of `values` to `memory` of every rank.
   const auto publish = [&](char* memory, std::uint64_t at, std::uint64_t elements,
-                           trireme_dtype dtype) {
-    if (is_root && elements > 0) {
-      kernels::copy(memory, static_cast<const char*>(values) + at, elements * dtype_size(dtype));
+                           trireme_dtype dtype) -> Status {
+    const char* const from = static_cast<const char*>(values) + at;
+    if (is_root && elements > 0 && device_ != nullptr) {
+      TRIREME_RETURN_IF_ERROR(
+          device_->report(device_->device().read(memory, from, elements * dtype_size(dtype))));
+    } else if (is_root && elements > 0) {
+      kernels::copy(memory, from, elements * dtype_size(dtype));
     }
     return broadcast(memory, elements, dtype, root, storage_->hold());
   };

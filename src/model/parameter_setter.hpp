@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "exchange/storage.hpp"
+#include "model/device_shard.hpp"
 #include "model/peers.hpp"
 #include "model/units/unit_pool.hpp"
 #include "offload/parameter_file.hpp"
@@ -17,10 +18,17 @@ namespace trireme::strategies {
 
 class ParameterSetter {
  public:
-  // `pool` and `file` are null where the model has none.
+  // `pool`, `file` and `device` are null where the model has none. The values are memory of the
+  // device.
   ParameterSetter(const Peers& peers, const sharding::Layout& layout,
-                  const std::shared_ptr<Storage>& storage, UnitPool* pool, ParameterFile* file)
-      : peers_(peers), layout_(layout), storage_(storage), pool_(pool), file_(file) {}
+                  const std::shared_ptr<Storage>& storage, UnitPool* pool, ParameterFile* file,
+                  DeviceShard* device)
+      : peers_(peers),
+        layout_(layout),
+        storage_(storage),
+        pool_(pool),
+        file_(file),
+        device_(device) {}
 
   // Collective: the root's values, in the order added. `common` is the dtype of all units, or 0.
   Status set(const void* values, std::int32_t root, trireme_dtype common) const;
@@ -37,6 +45,7 @@ class ParameterSetter {
   const std::shared_ptr<Storage>& storage_;
   UnitPool* const pool_;
   ParameterFile* const file_;
+  DeviceShard* const device_;
 };
 
 }  // namespace trireme::strategies

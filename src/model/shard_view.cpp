@@ -106,8 +106,12 @@ Status ShardView::visit(std::uint64_t group, Range range, ParameterFile::Access 
   const std::uint64_t size = dtype_size(described.dtype);
   if (!described.in_file) {
     if (range.count == 0) return Status::success();
+    if (device_ != nullptr && access != ParameterFile::Access::write) {
+      TRIREME_RETURN_IF_ERROR(device_->fetch(group, range));
+    }
     act(parameters_at(described, range.first), range);
-    return Status::success();
+    if (device_ == nullptr || access == ParameterFile::Access::read) return Status::success();
+    return device_->place(group, range);
   }
   while (range.count > 0) {
     const std::uint64_t element = range.first - described.held.first;
@@ -153,6 +157,7 @@ bool ShardView::has_copy(std::uint64_t group) const {
 
 char* ShardView::group_memory(std::uint64_t group) const {
   if (layout_->groups[group].gathered) return pool_->data(group);
+  if (device_ != nullptr) return device_->parameters() + layout_->groups[group].offset;
   return storage_->parameters.data() + layout_->groups[group].offset;
 }
 
@@ -162,10 +167,6 @@ char* ShardView::unit_memory(std::uint64_t unit) const {
 }
 
 // ---- the peers, memory ----
-
-Status ShardView::allocate(Arena* out, MemoryKind kind, std::uint64_t bytes) const {
-  return out->allocate(*link_.communicator, storage_->allocated, kind, bytes);
-}
 
 std::int64_t* ShardView::told_words() const {
   return reinterpret_cast<std::int64_t*>(storage_->working.data());

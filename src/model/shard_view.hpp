@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "exchange/storage.hpp"
+#include "model/device_shard.hpp"
 #include "model/uneven_inputs.hpp"
 #include "model/gradients/reducer.hpp"
 #include "model/memory_limit.hpp"
@@ -91,6 +92,9 @@ class ShardView : public Peers {
   enum class Given { updated, written };
   Status give_parameters(Given what);
 
+  // Null: the model is on the host. Else parameters_at() has no values but those fetched from here.
+  DeviceShard* on_device() const { return device_.get(); }
+
   // ---- units that are gathered ----
   // Before shards change: no copy may be read later, and no peer may still read a shard of this
   // rank.
@@ -105,7 +109,6 @@ class ShardView : public Peers {
   Reducer& gradients() const { return *reducer_; }
   UnevenInputs& uneven_inputs() { return uneven_; }
   const std::shared_ptr<Storage>& storage() const { return storage_; }
-  Status allocate(Arena* out, MemoryKind kind, std::uint64_t bytes) const;
   // Working memory that peers read: each rank's words for the others, and the sums of a step.
   std::int64_t* told_words() const;
   std::int64_t* sum_words() const;
@@ -150,6 +153,8 @@ class ShardView : public Peers {
   sharding::Placement placement_;
   sharding::Registry registry_;
 
+  std::unique_ptr<DeviceShard> device_;  // or null
+
   // Set by seal().
   std::unique_ptr<const sharding::Layout> layout_;
   sharding::MemoryPlan plan_;
@@ -166,5 +171,10 @@ class ShardView : public Peers {
   std::uint64_t last_step_bytes_ = 0;
   std::uint64_t steps_ = 0;
 };
+
+// Memory of the model, on the host.
+inline Status allocate(const ShardView& shard, Arena* out, MemoryKind kind, std::uint64_t bytes) {
+  return out->allocate(shard.communicator(), shard.storage()->allocated, kind, bytes);
+}
 
 }  // namespace trireme::strategies

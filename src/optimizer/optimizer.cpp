@@ -126,6 +126,22 @@ std::vector<sharding::Fact> facts_of_parts(const sharding::Registry& registry,
   return facts;
 }
 
+// A rule that works on memory of the host, and the device has none of its kernels.
+Status check_device_rule(const ShardView& shard, const optimizers::Settings& settings) {
+  if (shard.on_device() == nullptr) return Status::success();
+  std::string why;
+  if (kernels::rule_traits(settings.rule.kind).family != kernels::RuleFamily::elementwise) {
+    why = kernels::rule_name(settings.rule.kind);
+  } else if (settings.one_sweep) {
+    why = "TRIREME_OPTIMIZER_FLAG_ONE_SWEEP";
+  } else if (!settings.offload_path.empty()) {
+    why = "options.offload";
+  }
+  if (why.empty()) return Status::success();
+  return unsupported("an optimizer of a model on " + shard.on_device()->text() + " with " + why +
+                     " does not work yet: docs/gpus.md");
+}
+
 bool wants_norm(const optimizers::Settings& settings) {
   return settings.max_norm > 0 || !settings.group_max_norms.empty() ||
          settings.loss_scale.first > 0;
@@ -133,6 +149,7 @@ bool wants_norm(const optimizers::Settings& settings) {
 
 // The checks that a rank makes before it meets others. `told`: whether the caller names norm_ranks.
 Status check_settings(const ShardView& shard, const optimizers::Settings& settings, bool told) {
+  TRIREME_RETURN_IF_ERROR(check_device_rule(shard, settings));
   if (settings.one_sweep) TRIREME_RETURN_IF_ERROR(OneSweepRule::check(shard, settings));
   TRIREME_RETURN_IF_ERROR(check_split(shard, settings));
   if (shard.updates_in_backward()) {

@@ -35,6 +35,9 @@ Status Optimizer::restore(const trireme_optimizer_counters* given, Status read) 
   if (shard_.gradients().step_under_way()) return invalid_state("a step is under way");
   TRIREME_RETURN_IF_ERROR(shard_.check_released("a training is restored"));
   TRIREME_RETURN_IF_ERROR(shard_.keep(shard_.drop_gathered()));
+  if (shard_.on_device() != nullptr) {
+    TRIREME_RETURN_IF_ERROR(shard_.keep(shard_.on_device()->begin()));
+  }
   Counters counters;
   if (read.ok()) {
     read = read_counters(*given, counted(), shard_.registry(), settings_, &counters);

@@ -97,6 +97,9 @@ Status Optimizer::save(char* state, std::uint64_t capacity) const {
     return invalid_argument("capacity " + std::to_string(capacity) + ", but the state takes " +
                             std::to_string(saved.bytes) + " bytes");
   }
+  if (shard_.on_device() != nullptr) {
+    TRIREME_RETURN_IF_ERROR(shard_.on_device()->begin());
+  }
   TRIREME_FAILPOINT("save", "before_copy");
   char* to = state + sizeof saved;
   const auto write = [&to](const void* from, std::uint64_t bytes) {
@@ -190,6 +193,9 @@ Status Optimizer::load(const char* state, std::uint64_t bytes) {
   if (shard_.gradients().step_under_way()) return invalid_state("a step is under way");
   TRIREME_RETURN_IF_ERROR(shard_.check_released("state is loaded"));
   TRIREME_RETURN_IF_ERROR(shard_.keep(shard_.drop_gathered()));
+  if (shard_.on_device() != nullptr) {
+    TRIREME_RETURN_IF_ERROR(shard_.keep(shard_.on_device()->begin()));
+  }
   TRIREME_FAILPOINT("load", "before_agree");
   Saved saved;
   optimizers::LossScale::State scale;

@@ -28,7 +28,8 @@ void StateRanges::place(const UpdateRule& rule) {
         const std::uint64_t first = layout.first_in_group(parameter);
         const Range part = intersect(group.owned, {first, parameter.elements});
         if (part.count == 0) continue;
-        char* const data = group.in_file ? nullptr : shard_.parameters_at(group, part.first);
+        const bool is_here = !group.in_file && shard_.on_device() == nullptr;
+        char* const data = is_here ? shard_.parameters_at(group, part.first) : nullptr;
         ranges_.push_back(
             {TRIREME_STATE_KIND_PARAMETER, 0, number, part.first - first, part.count, data, 0, 0});
       }
@@ -130,6 +131,9 @@ Status StateRanges::check(std::uint64_t index, const void* data, std::uint64_t b
 
 Status StateRanges::read(std::uint64_t index, void* data, std::uint64_t bytes) const {
   TRIREME_RETURN_IF_ERROR(check(index, data, bytes));
+  if (shard_.on_device() != nullptr) {
+    TRIREME_RETURN_IF_ERROR(shard_.on_device()->begin());
+  }
   return copy(ranges_[index], static_cast<char*>(data), nullptr);
 }
 
@@ -149,6 +153,9 @@ Status StateRanges::check_no_copy(const StateRange& range) const {
 Status StateRanges::write(std::uint64_t index, const void* data, std::uint64_t bytes) {
   TRIREME_RETURN_IF_ERROR(check(index, data, bytes));
   TRIREME_RETURN_IF_ERROR(check_no_copy(ranges_[index]));
+  if (shard_.on_device() != nullptr) {
+    TRIREME_RETURN_IF_ERROR(shard_.on_device()->begin());
+  }
   const Status status = copy(ranges_[index], nullptr, static_cast<const char*>(data));
   state_.count_file();
   return status;

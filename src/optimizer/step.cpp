@@ -31,6 +31,9 @@ Status Optimizer::check_step() const {
 
 Status Optimizer::step() {
   TRIREME_RETURN_IF_ERROR(check_step());
+  if (shard_.on_device() != nullptr) {
+    TRIREME_RETURN_IF_ERROR(shard_.keep(shard_.on_device()->begin()));
+  }
   // This comes first, because a schedule of the caller may fail.
   if (!shard_.updates_in_backward()) {
     TRIREME_RETURN_IF_ERROR(next_rate(&settings_.step_rate));

@@ -69,7 +69,8 @@ std::uint64_t StepNorms::plan(bool own_norm) const {
 }
 
 Status StepNorms::allocate(std::uint64_t bytes) {
-  return bytes > 0 ? shard_.allocate(&words_, MemoryKind::working, bytes) : Status::success();
+  return bytes > 0 ? strategies::allocate(shard_, &words_, MemoryKind::working, bytes)
+                   : Status::success();
 }
 
 Status StepNorms::make_room() {

@@ -44,6 +44,10 @@ Status Trainer::create(const std::shared_ptr<Optimizer>& optimizer, std::vector<
                        const Options& options, std::shared_ptr<Trainer>* out) {
   ShardView& shard = optimizer->model()->shard();
   TRIREME_RETURN_IF_ERROR(shard.check_sealed());
+  if (shard.on_device() != nullptr) {
+    return unsupported("a trainer of a model on " + shard.on_device()->text() +
+                       " does not work yet: docs/gpus.md");
+  }
   if (shard.uneven()) {
     return unsupported(
         "a trainer of a model with TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot "

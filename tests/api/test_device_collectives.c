@@ -445,6 +445,17 @@ static void not_yet(void) {
     rebalance.communicator = on_device;
     CHECK_FAILS(trireme_parallel_rebalance(NULL, NULL, &rebalance, NULL), no, "CUDA device 0");
     CHECK(request == NULL && model == NULL);
+    trireme_buffer *buffer = NULL;
+    CHECK_FAILS(trireme_buffer_alloc(on_device, 64, &buffer), no, "CUDA device 0");
+    trireme_mesh_options mesh_options = TRIREME_MESH_OPTIONS_INIT;
+    const char *const axis = "data";
+    const int32_t size = 1;
+    trireme_mesh *mesh = NULL;
+    mesh_options.axis_names = &axis;
+    mesh_options.axis_sizes = &size;
+    mesh_options.axis_count = 1;
+    CHECK_FAILS(trireme_mesh_create(on_device, &mesh_options, &mesh), no, "CUDA device 0");
+    CHECK(request == NULL && buffer == NULL && mesh == NULL);
     trireme_communicator_destroy(on_device);
     no_complaint();
 }

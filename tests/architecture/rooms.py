@@ -73,7 +73,7 @@ ROOMS = {
         "public",
     ),
     "exchange": Room(
-        "a model's memory and its way to the peers", "collectives sharding platform public"
+        "a model's memory and its way to the peers", "collectives sharding devices platform public"
     ),
     "offload": Room("what lies in files", "exchange sharding kernels platform public"),
     "model/gradients": Room(
@@ -89,7 +89,7 @@ ROOMS = {
     ),
     "optimizer/rules": Room(
         "how an update is computed, and its state",
-        "model offload exchange sharding kernels platform public",
+        "model offload exchange sharding devices kernels platform public",
     ),
     "optimizer": Room(
         "the end of a step, and the state",

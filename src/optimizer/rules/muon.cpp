@@ -58,7 +58,8 @@ Status MuonRule::allocate() {
                                                      MemoryKind::working, most));
   }
   const std::uint64_t bytes = own.travelling();
-  return bytes > 0 ? shard_.allocate(&memory_, MemoryKind::working, bytes) : Status::success();
+  return bytes > 0 ? strategies::allocate(shard_, &memory_, MemoryKind::working, bytes)
+                   : Status::success();
 }
 
 // Other matrices lie in other places.

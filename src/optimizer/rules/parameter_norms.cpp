@@ -62,7 +62,8 @@ Status ParameterNorms::allocate(const ShardView& shard) {
                                                  norms.places.size() * kBytes));
   }
   const std::uint64_t bytes = place * sizeof(std::int64_t);
-  return bytes > 0 ? shard.allocate(&words_, MemoryKind::working, bytes) : Status::success();
+  return bytes > 0 ? strategies::allocate(shard, &words_, MemoryKind::working, bytes)
+                   : Status::success();
 }
 
 // Models along the axis hold parts of these parameters.

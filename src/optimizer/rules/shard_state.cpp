@@ -35,11 +35,11 @@ std::uint64_t ShardState::plan_masters() const {
 Status ShardState::allocate(std::uint64_t state_bytes, std::uint64_t master_bytes) {
   bytes_ = state_bytes;
   if (master_bytes > 0) {
-    TRIREME_RETURN_IF_ERROR(shard_.allocate(&masters_, MemoryKind::optimizer_state, master_bytes));
+    TRIREME_RETURN_IF_ERROR(allocate_arena(&masters_, master_bytes));
   }
   const bool in_memory = settings_.offload_path.empty();
   if (in_memory) {
-    TRIREME_RETURN_IF_ERROR(shard_.allocate(&state_, MemoryKind::optimizer_state, state_bytes));
+    TRIREME_RETURN_IF_ERROR(allocate_arena(&state_, state_bytes));
   }
   place();
   if (in_memory) return refresh_masters();
@@ -64,6 +64,8 @@ const sharding::WholeNumbers* ShardState::numbers_of(std::uint64_t parameter) {
 void ShardState::place() {
   const sharding::Layout& layout = shard_.layout();
   const bool whole = layout.spread.whole_state();
+  const Storage& storage = *shard_.storage();
+  const Arena& arena = shard_.on_device() != nullptr ? storage.on_device : storage.parameters;
   char* master = masters_.data();
   for (const Bucket& bucket : layout.buckets) {
     const std::uint64_t size = dtype_size(bucket.dtype);
@@ -94,7 +96,7 @@ void ShardState::place() {
       piece.first = segment.first;
       piece.count = segment.count;
       piece.matrix = settings_.is_matrix(parameter.shape, parameter.parameter_group);
-      if (!group.in_file) piece.parameters = shard_.storage()->parameters.data() + in_arena;
+      if (!group.in_file) piece.parameters = arena.data() + in_arena;
       if (gradients != nullptr) {
         piece.gradients = gradients + position * size;
       } else {
@@ -147,6 +149,13 @@ Status ShardState::refresh_masters() {
   TRIREME_RETURN_IF_ERROR(shard_.expect_updates());
   for (const Piece& piece : pieces_) {
     if (piece.rounded_dtype == 0) continue;
+    if (DeviceShard* const there = shard_.on_device(); there != nullptr) {
+      ModelDevice& device = there->device();
+      Status queued = device.told(device.stream().cast(
+          devices::Cast::widen, piece.rounded_dtype, piece.parameters, piece.rounded, piece.count));
+      TRIREME_RETURN_IF_ERROR(there->report(queued.ok() ? device.finish() : std::move(queued)));
+      continue;
+    }
     TRIREME_RETURN_IF_ERROR(visit(piece, ParameterFile::Access::read, [](const Piece& part) {
       kernels::widen(part.rounded_dtype, static_cast<float*>(part.parameters), part.rounded,
                      part.count);
@@ -208,21 +217,33 @@ bool ShardState::keeps(std::uint64_t number, std::uint32_t vector) const {
 StateRange ShardState::stretch_of(std::uint64_t number, std::uint32_t vector,
                                   Range in_piece) const {
   const optimizers::Piece& piece = pieces_[number];
-  const bool is_master = vector == settings_.states;
-  char* const states = static_cast<char*>(is_master ? piece.parameters : piece.states[vector]);
-  const std::uint64_t skipped = in_piece.first * dtype_size(gradient_dtype(piece.dtype));
+  const bool is_here = shard_.on_device() == nullptr;
   return {TRIREME_STATE_KIND_OPTIMIZER,
           vector,
           piece.parameter,
           piece.first + in_piece.first,
           in_piece.count,
-          states == nullptr ? nullptr : states + skipped,
+          is_here ? vector_at(number, vector, in_piece.first) : nullptr,
           number,
           in_piece.first};
 }
 
+char* ShardState::vector_at(std::uint64_t number, std::uint32_t vector,
+                            std::uint64_t element) const {
+  const Piece& piece = pieces_[number];
+  const bool is_master = vector == settings_.states;
+  char* const states = static_cast<char*>(is_master ? piece.parameters : piece.states[vector]);
+  return states == nullptr ? nullptr : states + element * dtype_size(gradient_dtype(piece.dtype));
+}
+
 Status ShardState::copy_from_file(const StateRange& range, char* read, const char* written) const {
   const std::uint64_t size = dtype_size(gradient_dtype(pieces_[range.piece].dtype));
+  if (DeviceShard* const shard = shard_.on_device(); shard != nullptr) {
+    char* const there = vector_at(range.piece, range.vector, range.skipped);
+    ModelDevice& device = shard->device();
+    return shard->report(read != nullptr ? device.read(read, there, range.count * size)
+                                         : device.write(there, written, range.count * size));
+  }
   const Range wanted = {range.skipped, range.count};
   return file_->sweep_piece(
       read != nullptr ? Offload::Access::read : Offload::Access::update, range.piece, wanted,
@@ -249,11 +270,34 @@ std::uint64_t ShardState::saved_place(const Offload::Visited& visited, std::uint
          visited.skipped * dtype_size(gradient_dtype(visited.piece.dtype));
 }
 
+Status ShardState::allocate_arena(Arena* out, std::uint64_t bytes) const {
+  DeviceShard* const there = shard_.on_device();
+  return there != nullptr ? there->allocate_state(out, bytes)
+                          : strategies::allocate(shard_, out, MemoryKind::optimizer_state, bytes);
+}
+
+Status ShardState::save_arena(const Arena& arena, std::uint64_t bytes, char* to) const {
+  if (bytes == 0) return Status::success();
+  if (DeviceShard* const there = shard_.on_device(); there != nullptr) {
+    return there->report(there->device().read(to, arena.data(), bytes));
+  }
+  std::memcpy(to, arena.data(), bytes);
+  return Status::success();
+}
+
+Status ShardState::load_arena(const Arena& arena, std::uint64_t bytes, const char* from) const {
+  if (bytes == 0) return Status::success();
+  if (DeviceShard* const there = shard_.on_device(); there != nullptr) {
+    return there->report(there->device().write(arena.data(), from, bytes));
+  }
+  std::memcpy(arena.data(), from, bytes);
+  return Status::success();
+}
+
 Status ShardState::save(char* to) const {
   if (file_ == nullptr) {
-    if (bytes_ > 0) std::memcpy(to, state_.data(), bytes_);
-    if (masters_.bytes() > 0) std::memcpy(to + bytes_, masters_.data(), masters_.bytes());
-    return Status::success();
+    TRIREME_RETURN_IF_ERROR(save_arena(state_, bytes_, to));
+    return save_arena(masters_, masters_.bytes(), to + bytes_);
   }
   // Writes it as it would lie in memory, with the gaps between pieces.
   if (bytes() > 0) std::memset(to, 0, bytes());
@@ -268,9 +312,8 @@ Status ShardState::save(char* to) const {
 
 Status ShardState::load(const char* from) {
   if (file_ == nullptr) {
-    if (bytes_ > 0) std::memcpy(state_.data(), from, bytes_);
-    if (masters_.bytes() > 0) std::memcpy(masters_.data(), from + bytes_, masters_.bytes());
-    return Status::success();
+    TRIREME_RETURN_IF_ERROR(load_arena(state_, bytes_, from));
+    return load_arena(masters_, masters_.bytes(), from + bytes_);
   }
   const Status written = file_->sweep(Offload::Access::write, [&](Offload::Visited* visited) {
     for (std::uint32_t vector = 0; vector < settings_.states; ++vector) {
@@ -300,10 +343,18 @@ Status ShardState::hash(std::vector<std::uint64_t>* out) const {
       return true;
     });
   }
+  std::vector<char> copy;  // of what lies on a device
   for (std::uint64_t number = 0; number < pieces_.size(); ++number) {
     for (std::uint32_t vector = 0; vector < all_vectors(); ++vector) {
       if (!keeps(number, vector)) continue;
-      add(pieces_[number], stretch_of(number, vector, {0, pieces_[number].count}).data);
+      const void* data = vector_at(number, vector, 0);
+      if (DeviceShard* const there = shard_.on_device(); there != nullptr) {
+        copy.resize(state_size(pieces_[number]));
+        TRIREME_RETURN_IF_ERROR(
+            there->report(there->device().read(copy.data(), data, copy.size())));
+        data = copy.data();
+      }
+      add(pieces_[number], data);
     }
   }
   return Status::success();

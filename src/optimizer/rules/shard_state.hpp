@@ -77,7 +77,8 @@ class ShardState {
   bool keeps(std::uint64_t piece, std::uint32_t vector) const;
   // A range of elements of one vector of a piece.
   StateRange stretch_of(std::uint64_t piece, std::uint32_t vector, sharding::Range in_piece) const;
-  // Copies between state in a file and memory of the caller: `read`, or `written` to the file.
+  // Copies between state in a file or on a device and memory of the caller: `read`, or `written` to
+  // the file.
   Status copy_from_file(const StateRange& range, char* read, const char* written) const;
 
   // All state, one vector after the other, as it would lie in memory.
@@ -88,6 +89,11 @@ class ShardState {
   Status hash(std::vector<std::uint64_t>* out) const;
 
  private:
+  // The place of an element of a vector in memory.
+  char* vector_at(std::uint64_t piece, std::uint32_t vector, std::uint64_t element) const;
+  Status allocate_arena(Arena* out, std::uint64_t bytes) const;
+  Status load_arena(const Arena& arena, std::uint64_t bytes, const char* from) const;
+  Status save_arena(const Arena& arena, std::uint64_t bytes, char* to) const;
   // The place of a piece's first vector in the saved state, and the distance to the next.
   struct SavedPlace {
     std::uint64_t offset = 0, stride = 0;

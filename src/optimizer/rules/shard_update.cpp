@@ -57,8 +57,10 @@ kernels::UpdateRule rule_of(const Settings& settings, const Piece& piece, double
   return rule;
 }
 
-void update_by_loops(const Settings& settings, const Piece& piece, std::uint64_t step,
-                     double gradient_scale, double trust) {
+// `run` gets the numbers of a step for a part of the piece.
+template <class Run>
+void update_parts(const Settings& settings, const Piece& piece, std::uint64_t step,
+                  double gradient_scale, double trust, const Run& run) {
   const trireme_rule_kind kind = settings.rule.kind;
   const bool adafactor = kind == TRIREME_RULE_ADAFACTOR, lamb = kind == TRIREME_RULE_LAMB;
   const double learning_rate = rate_of(settings, piece) * (adafactor ? 1 : trust);
@@ -69,8 +71,8 @@ void update_by_loops(const Settings& settings, const Piece& piece, std::uint64_t
     random = {mix(mix(mix(0, settings.rounding_seed), step), piece.draw_key), piece.first};
   }
   const auto update_part = [&](const kernels::UpdateRule& rule, const Piece& part) {
-    kernels::update(rule, part.dtype, part.parameters, part.gradients, part.states, part.count,
-                    step, learning_rate, gradient_scale, by_chance ? &random : nullptr);
+    run(devices::Update{rule, part.dtype, part.parameters, part.gradients, part.states, part.count,
+                        step, learning_rate, gradient_scale, by_chance ? &random : nullptr});
   };
   const auto update = [&](const kernels::UpdateRule& rule) {
     if (!by_chance || piece.numbers == nullptr) return update_part(rule, piece);
@@ -83,6 +85,14 @@ void update_by_loops(const Settings& settings, const Piece& piece, std::uint64_t
   const bool whole = !adafactor && !lamb && kind != TRIREME_RULE_MUON;
   if (whole && settings.group_weight_decays.empty()) return update(settings.rule);
   update(rule_of(settings, piece, learning_rate, trust));
+}
+
+void update_by_loops(const Settings& settings, const Piece& piece, std::uint64_t step,
+                     double gradient_scale, double trust) {
+  update_parts(settings, piece, step, gradient_scale, trust, [](const devices::Update& call) {
+    kernels::update(call.rule, call.dtype, call.parameters, call.gradients, call.states, call.count,
+                    call.step, call.learning_rate, call.gradient_scale, call.random);
+  });
 }
 
 std::int32_t update_elements(const Settings& settings, const Piece& piece, std::uint64_t step,
@@ -154,6 +164,22 @@ std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uin
                     part.count);
   }
   return 0;
+}
+
+Status update_piece_on(devices::Stream& stream, const Settings& settings, const Piece& piece,
+                       std::uint64_t step, double gradient_scale) {
+  const bool has_masters = piece.rounded != nullptr;
+  if (has_masters) {
+    TRIREME_RETURN_IF_ERROR(stream.cast(devices::Cast::adopt, piece.rounded_dtype, piece.parameters,
+                                        piece.rounded, piece.count));
+  }
+  Status status = Status::success();
+  update_parts(settings, piece, step, gradient_scale, 1, [&](const devices::Update& call) {
+    if (status.ok()) status = stream.update(call);
+  });
+  if (!status.ok() || !has_masters) return status;
+  return stream.cast(devices::Cast::narrow, piece.rounded_dtype, piece.rounded, piece.parameters,
+                     piece.count);
 }
 
 }  // namespace trireme::optimizers

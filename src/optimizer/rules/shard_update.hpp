@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
+#include "devices/device.hpp"
 #include "optimizer/rules/settings.hpp"
+#include "platform/status.hpp"
 #include "sharding/whole_numbers.hpp"
 
 namespace trireme::optimizers {
@@ -36,6 +38,10 @@ Piece part_of(const Piece& piece, std::uint64_t first, std::uint64_t count);
 // gradient_scale.
 std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uint64_t step,
                           double gradient_scale, double trust = 1);
+
+// The same for memory of a device, without a rule of the caller; the work is queued in its stream.
+Status update_piece_on(devices::Stream& stream, const Settings& settings, const Piece& piece,
+                       std::uint64_t step, double gradient_scale);
 
 // Masters that do not round to their parameters take the parameters' values. update_piece() does
 // it, too.

@@ -178,6 +178,10 @@ Status PipelineTrainer::create(const std::shared_ptr<strategies::Optimizer>& opt
   ShardView& shard = optimizer->model()->shard();
   const std::shared_ptr<Communicator> along = options.communicator;
   if (read.ok()) read = shard.check_sealed();
+  if (read.ok() && shard.on_device() != nullptr) {
+    read = unsupported("a trainer of a model on " + shard.on_device()->text() +
+                       " does not work yet: docs/gpus.md");
+  }
   std::shared_ptr<PipelineTrainer> trainer;
   Status status = Status::success();
   if (read.ok()) {

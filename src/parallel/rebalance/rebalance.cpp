@@ -142,6 +142,11 @@ Status Rebalance::check() const {
   ShardView &old = shard_of(*from_), &fresh = shard_of(*to_);
   TRIREME_RETURN_IF_ERROR(old.check_sealed());
   TRIREME_RETURN_IF_ERROR(fresh.check_sealed());
+  for (const ShardView* const each : {&old, &fresh}) {
+    if (each->on_device() == nullptr) continue;
+    return unsupported("a model on " + each->on_device()->text() +
+                       " cannot move to other cuts yet: docs/gpus.md");
+  }
   if (old.gradients().step_under_way()) return invalid_state("a step of from is under way");
   if (fresh.gradients().step_under_way()) return invalid_state("a step of to is under way");
   TRIREME_RETURN_IF_ERROR(fresh.check_released("a training is moved to it"));

@@ -45,7 +45,7 @@ DEFECTS = [
      "moves != nullptr && child != nullptr", "moves != nullptr && child == nullptr", TEST),
     ("device moves: a started call takes addresses of a device", "src/api/operation_call.cpp",
      "if (moves != nullptr && !on_devices) [[unlikely]]", "if (false) [[unlikely]]", TEST),
-    ("device moves: a model on a device trains on the host", "src/api/operation_call.cpp",
+    ("device moves: a mesh on a device works on the host", "src/api/operation_call.cpp",
      "return moves == nullptr ? Status::success() : refuse_on_device(*moves);",
      "return Status::success();", TEST),
     ("device moves: the result of a reduce-scatter is as long as its operand", MOVES,

@@ -1,0 +1,189 @@
+#include "exchange/model_device.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace trireme::strategies {
+namespace {
+
+constexpr std::uint64_t kAlignment = 128, kLeastPinned = 128 << 10, kMostChunk = 4 << 20;
+
+std::uint64_t pinned_bytes(std::uint64_t largest) {
+  const std::uint64_t wanted = std::max(largest, kLeastPinned);
+  return (wanted + 2 * kAlignment - 1) / (2 * kAlignment) * (2 * kAlignment);
+}
+
+std::uint64_t chunk_bytes(std::uint64_t largest) {
+  return std::min(pinned_bytes(largest) / 2, kMostChunk);
+}
+
+// Its end does not give memory back that a broken device may still use.
+class GuardedBlock final : public devices::Block {
+ public:
+  GuardedBlock(std::unique_ptr<devices::Block> block, std::shared_ptr<const bool> broken)
+      : block_(std::move(block)), broken_(std::move(broken)) {}
+  ~GuardedBlock() override {
+    if (*broken_) block_->abandon();
+  }
+  void* data() const override { return block_->data(); }
+  void abandon() noexcept override { block_->abandon(); }
+
+ private:
+  const std::unique_ptr<devices::Block> block_;
+  const std::shared_ptr<const bool> broken_;
+};
+
+}  // namespace
+
+std::uint64_t ModelDevice::plan(std::uint64_t largest) {
+  return pinned_bytes(largest) + chunk_bytes(largest);
+}
+
+// ---- memory ----
+
+void ModelDevice::keep(std::unique_ptr<devices::Block> block, Arena* out,
+                       const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
+                       std::uint64_t bytes) const {
+  out->take(std::make_unique<GuardedBlock>(std::move(block), broken_), counter, kind, bytes);
+}
+
+Status ModelDevice::open(const std::shared_ptr<AllocatedBytes>& counter, std::uint64_t largest,
+                         std::uint64_t timeout_ns) {
+  devices::Device& device = *moves_->device();
+  timeout_ns_ = timeout_ns;
+  chunk_ = chunk_bytes(largest);
+  TRIREME_RETURN_IF_ERROR(device.create_stream(&stream_));
+  TRIREME_RETURN_IF_ERROR(device.create_event(&before_));
+  TRIREME_RETURN_IF_ERROR(device.create_event(&done_));
+  std::unique_ptr<devices::Block> block;
+  TRIREME_RETURN_IF_ERROR(device.pin(pinned_bytes(largest), &block));
+  keep(std::move(block), &pinned_, counter, MemoryKind::working, pinned_bytes(largest));
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    slots_[i].data = pinned_.data() + i * chunk_;
+    TRIREME_RETURN_IF_ERROR(device.create_event(&slots_[i].used));
+  }
+  TRIREME_RETURN_IF_ERROR(device.allocate(chunk_, &block));
+  keep(std::move(block), &scratch_, counter, MemoryKind::working, chunk_);
+  // A plugin may have no kernels. Ranks hear of it here, and not in a step.
+  char* const memory = scratch_.data();
+  TRIREME_RETURN_IF_ERROR(told(
+      stream_->cast(devices::Cast::widen, TRIREME_DTYPE_F16, memory, memory + kAlignment / 2, 1)));
+  return finish();
+}
+
+void ModelDevice::close() {
+  scratch_.reset();
+  pinned_.reset();
+  for (Slot& slot : slots_) slot = Slot();
+  before_.reset();
+  done_.reset();
+  stream_.reset();
+}
+
+Status ModelDevice::allocate(Arena* out, const std::shared_ptr<AllocatedBytes>& counter,
+                             MemoryKind kind, std::uint64_t bytes) {
+  out->reset();
+  if (bytes == 0) return Status::success();
+  std::unique_ptr<devices::Block> block;
+  TRIREME_RETURN_IF_ERROR(moves_->device()->allocate(bytes, &block));
+  keep(std::move(block), out, counter, kind, bytes);
+  TRIREME_RETURN_IF_ERROR(told(stream_->fill(out->data(), 0, bytes)));
+  return finish();
+}
+
+// ---- order ----
+
+Status ModelDevice::told(Status status) {
+  switch (status.code()) {
+    case TRIREME_OK:
+    case TRIREME_ERROR_INVALID_ARGUMENT:
+    case TRIREME_ERROR_INVALID_STATE:
+    case TRIREME_ERROR_UNSUPPORTED: return status;
+    default: break;
+  }
+  *broken_ = true;
+  moves_->keep_open();
+  return status;
+}
+
+Status ModelDevice::wait(devices::Event& event) {
+  return told(devices::finish(event, Deadline::after(timeout_ns_)));
+}
+
+Status ModelDevice::begin() {
+  std::unique_ptr<devices::Stream> caller;
+  TRIREME_RETURN_IF_ERROR(told(moves_->device()->adopt_stream(nullptr, &caller)));
+  TRIREME_RETURN_IF_ERROR(told(caller->record(*before_)));
+  return wait(*before_);
+}
+
+Status ModelDevice::finish() {
+  TRIREME_RETURN_IF_ERROR(told(stream_->record(*done_)));
+  return wait(*done_);
+}
+
+// ---- bytes ----
+
+Status ModelDevice::queue_read(Slot& slot, const void* from, std::uint64_t bytes) {
+  TRIREME_RETURN_IF_ERROR(told(stream_->copy(slot.data, from, bytes)));
+  return told(stream_->record(*slot.used));
+}
+
+// The next chunk is on its way while the host copies one.
+Status ModelDevice::read(void* to_host, const void* from, std::uint64_t bytes) {
+  auto* const to = static_cast<char*>(to_host);
+  const auto* const source = static_cast<const char*>(from);
+  Slot* ready = nullptr;
+  std::uint64_t ready_at = 0;
+  for (std::uint64_t at = 0; at < bytes || ready != nullptr; at += chunk_) {
+    Slot* queued = nullptr;
+    if (at < bytes) {
+      queued = &next_slot();
+      TRIREME_RETURN_IF_ERROR(queue_read(*queued, source + at, std::min(chunk_, bytes - at)));
+    }
+    if (ready != nullptr) {
+      TRIREME_RETURN_IF_ERROR(wait(*ready->used));
+      std::memcpy(to + ready_at, ready->data, std::min(chunk_, bytes - ready_at));
+    }
+    ready = queued;
+    ready_at = at;
+  }
+  return Status::success();
+}
+
+Status ModelDevice::queue_write(void* to, const void* from_host, std::uint64_t bytes) {
+  Slot& slot = next_slot();
+  TRIREME_RETURN_IF_ERROR(wait(*slot.used));  // the device may still read what lies there
+  std::memcpy(slot.data, from_host, bytes);
+  TRIREME_RETURN_IF_ERROR(told(stream_->copy(to, slot.data, bytes)));
+  return told(stream_->record(*slot.used));
+}
+
+Status ModelDevice::write(void* to, const void* from_host, std::uint64_t bytes) {
+  for (std::uint64_t at = 0; at < bytes; at += chunk_) {
+    TRIREME_RETURN_IF_ERROR(queue_write(static_cast<char*>(to) + at,
+                                        static_cast<const char*>(from_host) + at,
+                                        std::min(chunk_, bytes - at)));
+  }
+  return bytes > 0 ? finish() : Status::success();
+}
+
+Status ModelDevice::copy(void* to, const void* from, std::uint64_t bytes) {
+  TRIREME_RETURN_IF_ERROR(told(stream_->copy(to, from, bytes)));
+  return finish();
+}
+
+Status ModelDevice::fetch(const void* from, std::uint64_t bytes, const void** out_host) {
+  *out_host = pinned_.data();
+  if (bytes == 0) return Status::success();
+  TRIREME_RETURN_IF_ERROR(told(stream_->copy(pinned_.data(), from, bytes)));
+  return finish();
+}
+
+Status ModelDevice::stage(const void* from_host, std::uint64_t bytes, void** out) {
+  *out = scratch_.data();
+  return queue_write(scratch_.data(), from_host, bytes);
+}
+
+}  // namespace trireme::strategies

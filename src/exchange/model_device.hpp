@@ -1,0 +1,87 @@
+// The device of a model: its memory there, and the way of bytes between it and memory of the host.
+//
+// Work goes to one stream, in the order of the calls. A call of a model waits until its work is
+// done, so between two calls the device does nothing for the model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "collectives/device_moves.hpp"
+#include "devices/device.hpp"
+#include "exchange/storage.hpp"
+#include "platform/status.hpp"
+
+namespace trireme::strategies {
+
+// One thread at a time. After a failure other than INVALID_ARGUMENT and INVALID_STATE the device
+// may still be at work: then its memory is never given back.
+class ModelDevice {
+ public:
+  explicit ModelDevice(std::shared_ptr<DeviceMoves> moves) : moves_(std::move(moves)) {}
+  ModelDevice(const ModelDevice&) = delete;
+  ModelDevice& operator=(const ModelDevice&) = delete;
+
+  // "CUDA device 0".
+  std::string text() const { return moves_->text(); }
+  // INVALID_ARGUMENT if the caller's memory is not this device's.
+  Status check(const char* what, const void* data, std::uint64_t bytes) const {
+    return moves_->check(what, data, bytes);
+  }
+
+  // The bytes of open(), whose largest gradient has `largest` bytes.
+  static std::uint64_t plan(std::uint64_t largest);
+  Status open(const std::shared_ptr<AllocatedBytes>& counter, std::uint64_t largest,
+              std::uint64_t timeout_ns);
+  void close();
+  // Zeros.
+  Status allocate(Arena* out, const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
+                  std::uint64_t bytes);
+
+  // The host waits for what the caller has queued in the default stream. A copy behind that work
+  // would touch the caller's memory when this call has long returned.
+  Status begin();
+
+  // ---- over when they return ----
+  Status read(void* to_host, const void* from, std::uint64_t bytes);
+  Status write(void* to, const void* from_host, std::uint64_t bytes);
+  Status copy(void* to, const void* from, std::uint64_t bytes);
+  // The bytes of a gradient in memory of the host, which stay until the next call.
+  Status fetch(const void* from, std::uint64_t bytes, const void** out_host);
+  Status finish();
+
+  // ---- queued ----
+  // As many bytes as stage() takes at once.
+  std::uint64_t stage_bytes() const { return scratch_.bytes(); }
+  // Copies memory of the host, which is read before this returns, to the device. It stays there
+  // until the work queued before the next stage() is done.
+  Status stage(const void* from_host, std::uint64_t bytes, void** out);
+  // For other work. Its outcome goes through told().
+  devices::Stream& stream() { return *stream_; }
+  Status told(Status status);
+
+ private:
+  struct Slot {
+    char* data = nullptr;
+    std::unique_ptr<devices::Event> used;  // by the last copy
+  };
+  Slot& next_slot() { return slots_[turn_++ % 2]; }
+  Status wait(devices::Event& event);
+  Status queue_read(Slot& slot, const void* from, std::uint64_t bytes);
+  Status queue_write(void* to, const void* from_host, std::uint64_t bytes);
+  void keep(std::unique_ptr<devices::Block> block, Arena* out,
+            const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
+            std::uint64_t bytes) const;
+
+  const std::shared_ptr<DeviceMoves> moves_;
+  const std::shared_ptr<bool> broken_ = std::make_shared<bool>(false);
+  std::uint64_t timeout_ns_ = 0, chunk_ = 0;
+  std::unique_ptr<devices::Stream> stream_;
+  std::unique_ptr<devices::Event> before_, done_;
+  Arena pinned_, scratch_;
+  Slot slots_[2];  // the two ends of the first chunks of the pinned memory
+  std::uint64_t turn_ = 0;
+};
+
+}  // namespace trireme::strategies

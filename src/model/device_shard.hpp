@@ -1,0 +1,71 @@
+// The part of a model that lies on a device: its parameters and the state of its optimizer. They go
+// to peers through memory of the host, where each parameter has a place, too.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "exchange/model_device.hpp"
+#include "exchange/storage.hpp"
+#include "model/gradients/intake.hpp"
+#include "model/peers.hpp"
+#include "platform/status.hpp"
+#include "sharding/layout.hpp"
+#include "sharding/registry.hpp"
+
+namespace trireme::strategies {
+
+class DeviceShard {
+ public:
+  // Both outlive it.
+  DeviceShard(std::shared_ptr<DeviceMoves> moves, const Peers& peers,
+              const sharding::Registry& registry)
+      : device_(std::move(moves)), peers_(peers), registry_(registry) {}
+  DeviceShard(const DeviceShard&) = delete;
+  DeviceShard& operator=(const DeviceShard&) = delete;
+
+  // All zeros. The memory of the host in `storage` is there.
+  Status allocate(const sharding::Layout& layout, const std::shared_ptr<Storage>& storage);
+  // Without allocate(), or after it has failed on a rank.
+  void close();
+  // Memory besides the parameters: their places on the host, and that of the way between.
+  std::uint64_t planned_working() const;
+  Status allocate_state(Arena* out, std::uint64_t bytes);
+
+  ModelDevice& device() { return device_; }
+  std::string text() const { return device_.text(); }
+  // A failure of the device fails all groups of the model. Mistakes of the caller fail nothing.
+  Status report(Status status) const;
+  // Checks memory of the caller, and waits for the caller's work before.
+  Status begin(const char* what, const void* data, std::uint64_t bytes);
+  Status begin() { return begin("", nullptr, 0); }
+
+  // ---- parameters, of a group of layout() ----
+  // All of them lie as in the memory of the host.
+  char* parameters() const { return storage_->on_device.data(); }
+  // To their places on the host, and back.
+  Status fetch(std::uint64_t group, sharding::Range range);
+  Status place(std::uint64_t group, sharding::Range range);
+  Status place_all();
+  // To memory of the caller on the device, group by group.
+  Status gather(void* values);
+
+  // ---- gradients ----
+  // Turns one on the device into one on the host, which stays until the next call.
+  Status fetch(HandedGradient* gradient, std::uint64_t elements);
+
+ private:
+  char* host_at(const sharding::Group& group, std::uint64_t element) const;
+  char* device_at(const sharding::Group& group, std::uint64_t element) const;
+  std::uint64_t largest_gradient() const;
+
+  ModelDevice device_;
+  const Peers& peers_;
+  const sharding::Registry& registry_;
+  const sharding::Layout* layout_ = nullptr;
+  std::shared_ptr<Storage> storage_;
+};
+
+}  // namespace trireme::strategies
