@@ -247,10 +247,6 @@ Status DeviceMoves::tell(Communicator& communicator, OperationKind kind, const S
   return Status::failure(why.code(), std::move(text)).with_details(std::move(details));
 }
 
-// The device may still read or write the pinned memory of the slot, and the operands. The end of
-// its context could wait for that, so it stays, too.
-Status DeviceMoves::fail(Communicator& communicator, const Operands& operands, Slot& slot,
-                         const Status& why) {
 void DeviceMoves::keep_open() const {
   static std::mutex& mutex = *new std::mutex;
   static auto& kept = *new std::vector<std::shared_ptr<devices::Device>>;
@@ -258,17 +254,12 @@ void DeviceMoves::keep_open() const {
   if (std::find(kept.begin(), kept.end(), device_) == kept.end()) kept.push_back(device_);
 }
 
-// The device may still read or write the pinned memory of the slot.
-Status DeviceMoves::fail(Communicator& communicator, OperationKind kind, Slot& slot,
+// The device may still read or write the pinned memory of the slot, and the operands.
+Status DeviceMoves::fail(Communicator& communicator, const Operands& operands, Slot& slot,
                          const Status& why) {
   if (slot.pinned != nullptr) slot.pinned->abandon();
   abandon(*device_, hold_buffers(operands.send, operands.receive));
   Status told = tell(communicator, operands.kind, why);
-  {
-    const std::lock_guard lock(mutex);
-    if (std::find(kept.begin(), kept.end(), device_) == kept.end()) kept.push_back(device_);
-  }
-  Status told = tell(communicator, kind, why);
   keep_open();
   slot = Slot();
   return told;

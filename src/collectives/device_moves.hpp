@@ -34,7 +34,8 @@ class DeviceMoves {
   // The way of the bytes, and its reason.
   std::string way_text() const { return ways_->text(); }
   const std::shared_ptr<devices::Device>& device() const { return device_; }
-  // INVALID_ARGUMENT unless the bytes are memory of this device. DEVICE if it has failed.
+  // INVALID_ARGUMENT unless the bytes are memory of this device, or pinned. DEVICE if it has
+  // failed.
   Status check(const char* what, const void* data, std::uint64_t bytes) const;
   // The device may be at work for ever. The end of its context could wait for that, so it stays.
   void keep_open() const;
@@ -94,14 +95,9 @@ class DeviceMoves {
   DeviceMoves(std::shared_ptr<devices::Device> device, std::shared_ptr<DeviceWays> ways,
               std::shared_ptr<Kept> kept)
       : device_(std::move(device)), ways_(std::move(ways)), kept_(std::move(kept)) {}
-  Status check(const char* what, const void* data, std::uint64_t bytes) const;
   Status take(Slot* out);
   Status pin(std::uint64_t bytes, Slot* slot) const;
   Status prepare(const Operands& operands, void* stream, Slot* out);
-  DeviceMoves(std::shared_ptr<devices::Device> device) : device_(std::move(device)) {}
-  Status take(std::uint64_t bytes, Slot* out);
-  Status prepare(const PlainOperation& operation, const Operands& operands, void* stream,
-                 Slot* out);
   Status move_in(const Operands& operands, Slot& slot, Deadline deadline);
   Status move_out(const Operands& operands, Slot& slot, Deadline deadline);
   Status run_operands(Communicator& communicator, const Operands& operands, void* stream,

@@ -217,6 +217,9 @@ fn a_pipeline_has_at_least_one_rank() {
             fails(made.map(|_| ()), Status::InvalidArgument);
         }
     });
+}
+
+#[test]
 fn stages_share_a_parameter() {
     let (losses, expected) = alone(true);
     for (world_size, along) in [(1, 1), (2, 2), (4, 2)] {
