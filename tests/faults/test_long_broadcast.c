@@ -79,6 +79,86 @@ static void a_call_asks_room_only_of_ranks_that_it_goes_to(void **state) {
     for (int rank = 0; rank < 3; ++rank) assert_int_equal(room.status[rank], TRIREME_OK);
 }
 
+/* A root may send its elements to rank 1 alone, which passes them on. Rank 1 calls only when all
+ * ranks behind it have them. */
+struct passing {
+    int world_size;
+    bool scatters;
+    int done;
+    struct verdict verdicts[8];
+};
+
+static void call_behind_a_late_rank(trireme_communicator *communicator, int rank, void *context) {
+    struct passing *const passing = context;
+    const int n = passing->world_size;
+    struct verdict *const verdict = &passing->verdicts[rank];
+    for (int call = 0; call < WARM + 4; ++call) {
+        int32_t elements[3 * 8];
+        int32_t own[3] = {-1, -1, -1};
+        for (int i = 0; i < 3 * n; ++i) elements[i] = call * 7919 + i * 31;
+        const int first = passing->scatters ? 3 * rank : 0;
+        if (call == WARM) {
+            EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+            while (rank == 1 && __atomic_load_n(&passing->done, __ATOMIC_ACQUIRE) < n - 2)
+                usleep(100);
+        }
+        if (!passing->scatters && rank == 0) memcpy(own, elements, sizeof own);
+        const trireme_status status =
+            passing->scatters
+                ? trireme_scatter(communicator, elements, own, 3, TRIREME_DTYPE_I32, 0, NULL)
+                : trireme_broadcast(communicator, own, 3, TRIREME_DTYPE_I32, 0, NULL);
+        EXPECT_STATUS(verdict, TRIREME_OK, status);
+        for (int i = 0; i < 3; ++i) EXPECT(verdict, own[i] == call * 7919 + (first + i) * 31);
+        if (call == WARM && rank > 1) __atomic_add_fetch(&passing->done, 1, __ATOMIC_ACQ_REL);
+    }
+}
+
+static void a_rank_passes_on_though_it_has_not_called(void **state) {
+    (void)state;
+    static const int worlds[] = {3, 4, 5, 8};
+    for (size_t i = 0; i < 2 * sizeof worlds / sizeof worlds[0]; ++i) {
+        struct passing passing = {.world_size = worlds[i / 2], .scatters = i % 2 == 1};
+        run_ranks(passing.world_size, call_behind_a_late_rank, &passing);
+        assert_verdicts(passing.verdicts, passing.world_size);
+    }
+}
+
+/* Rank 1 leaves without the last call. Ranks behind it get the elements, or hear that it has left:
+ * not only at the deadline. */
+static void
+call_behind_a_rank_that_leaves(trireme_communicator *communicator, int rank, void *context) {
+    struct passing *const passing = context;
+    struct verdict *const verdict = &passing->verdicts[rank];
+    for (int call = 0; call <= WARM; ++call) {
+        if (call == WARM) {
+            EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+            if (rank == 1) return;
+            if (rank == 0) usleep(30000);
+        }
+        int32_t number = rank == 0 ? call : -1;
+        const trireme_status status =
+            trireme_broadcast(communicator, &number, 1, TRIREME_DTYPE_I32, 0, NULL);
+        if (call == WARM && status != TRIREME_OK) {
+            trireme_error_info info = TRIREME_ERROR_INFO_INIT;
+            EXPECT_STATUS(verdict, TRIREME_ERROR_PEER_LOST, status);
+            EXPECT_STATUS(verdict, TRIREME_OK, trireme_last_error_info(&info));
+            EXPECT(verdict, info.blamed_count == 1 && info.blamed[0] == 1);
+        } else {
+            EXPECT_STATUS(verdict, TRIREME_OK, status);
+            EXPECT(verdict, number == call);
+        }
+    }
+}
+
+static void a_rank_hears_that_one_before_it_has_left(void **state) {
+    (void)state;
+    for (int n = 3; n <= 5; ++n) {
+        struct passing passing = {.world_size = n};
+        run_ranks(n, call_behind_a_rank_that_leaves, &passing);
+        assert_verdicts(passing.verdicts, n);
+    }
+}
+
 /* The root of a long broadcast returns though no other rank has come. */
 static void give_long(trireme_communicator *communicator, int rank, void *context) {
     struct group *const group = context;
@@ -260,6 +340,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_root_that_keeps_its_bytes_is_blamed), /* first: children begin afresh */
         cmocka_unit_test(broadcasts_of_all_lengths_are_right),
+        cmocka_unit_test(a_rank_passes_on_though_it_has_not_called),
+        cmocka_unit_test(a_rank_hears_that_one_before_it_has_left),
         cmocka_unit_test(the_root_of_a_long_broadcast_does_not_wait),
         cmocka_unit_test(a_call_asks_room_only_of_ranks_that_it_goes_to),
         cmocka_unit_test(the_last_rank_of_a_tree_blames_the_late_root),

@@ -1,6 +1,6 @@
 // The rounds in which calls reach all ranks: after them each rank has the call of every other one,
 // once, from messages whose number grows with the logarithm of the ranks. Messages that are none
-// are refused.
+// are refused. And the tree along which the call of a root reaches them.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backends/frames/call_rounds.hpp"
+#include "backends/slots/spread_tree.hpp"
 #include "schedules/dissemination.hpp"
 
 // Last: its macros take names like `fail`.
@@ -182,10 +183,44 @@ void any_bytes_are_taken_or_refused(void**) {
   assert_true(taken < 20000);
 }
 
+// From the root on. A rank has no more messages or steps than in a binomial tree.
+void the_call_of_a_root_reaches_each_rank_once(void**) {
+  for (int n = 2; n <= 130; ++n) {
+    for (const int root : {0, 1, n / 2, n - 1}) {
+      const local::SpreadTree tree(root, n);
+      std::vector<int> steps(static_cast<std::size_t>(n), -1);
+      std::vector<int> reached{root};
+      steps[static_cast<std::size_t>(root)] = 0;
+      for (std::size_t i = 0; i < reached.size(); ++i) {
+        const int rank = reached[i];
+        int children = 0;
+        int ranks_below = 0;
+        tree.below(rank, [&](int child) {
+          assert_int_equal(steps[static_cast<std::size_t>(child)], -1);
+          assert_int_equal(tree.above(child), rank);
+          steps[static_cast<std::size_t>(child)] = steps[static_cast<std::size_t>(rank)] + 1;
+          reached.push_back(child);
+          // Its part lies within this rank's.
+          assert_true(tree.place_of(child) > tree.place_of(rank));
+          const int end = rank == root ? n : tree.place_of(rank) + tree.size_at(rank);
+          assert_true(tree.place_of(child) + tree.size_at(child) <= end);
+          ranks_below += tree.size_at(child);
+          ++children;
+        });
+        assert_int_equal(ranks_below, (rank == root ? n : tree.size_at(rank)) - 1);
+        assert_true(children <= (rank == root ? 1 : log2_up(n)));
+        assert_true(steps[static_cast<std::size_t>(rank)] <= log2_up(n) + 1);
+      }
+      assert_int_equal(reached.size(), n);
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
+      cmocka_unit_test(the_call_of_a_root_reaches_each_rank_once),
       cmocka_unit_test(each_rank_has_all_after_the_rounds),
       cmocka_unit_test(only_ranks_of_the_rounds_send),
       cmocka_unit_test(messages_are_taken_apart),

@@ -12,9 +12,9 @@
 namespace trireme::host {
 namespace {
 
-// Among so few ranks of one host a root has no fewer messages along a tree.
+// Among fewer ranks of one host a further step costs more than a message.
 constexpr int kLeastSpread = 4;
-// Among more ranks of several hosts the messages of a root take longer than the steps of a tree.
+// Among more ranks of several hosts a root's messages take longer than the steps of a tree.
 constexpr int kMostInOneStep = 8;
 
 // How far ahead a rank may be of one to which it sends little: see slots/rooted.hpp.
@@ -180,9 +180,7 @@ Status CellFrames::check_position(int from, int rank, const FrameHeader& header,
 // Cells and slots of a rank come over different ranks, so a later one may be here before.
 void CellFrames::raise_position(std::uint32_t channel, int rank, std::uint64_t position) noexcept {
   local::Lane& lane = segment_->lane(channel, rank);
-  if (lane.position.load(std::memory_order_relaxed) < position) {
-    lane.position.store(position, std::memory_order_release);
-  }
+  local::raise(lane.position, position);
   group_.bells().ring(lane.bell);
 }
 
@@ -198,9 +196,7 @@ void CellFrames::keep(int rank, const FrameHeader& header, const CellCall& call,
         .awaits_all_at.store(header.position, std::memory_order_release);
   }
   Between& with = between(header.set, rank);
-  if (with.cell.load(std::memory_order_relaxed) < header.position) {
-    with.cell.store(header.position, std::memory_order_release);
-  }
+  local::raise(with.cell, header.position);
   with.taken.fetch_add(1, std::memory_order_acq_rel);
 }
 

@@ -420,7 +420,7 @@ void FrameLink::build(int rank, Pass* pass) {
   if (!failed && has_unsent(rank)) return;  // the peer has no room yet, or has not greeted
   static_cast<void>(failpoint("leave", "before_goodbye"));  // its failure has no effect
   const SlotFrames::LastSlots last = slots_.last(rank);
-  const std::uint64_t bytes = slots_.last_bytes();
+  const std::uint64_t bytes = SlotFrames::LastSlots::bytes(slots_.carried_channels());
   std::memcpy(begin_frame(peer, FrameKind::leave, 0, 0, bytes), &last, bytes);
   peer.said_leave = true;
 }
@@ -718,7 +718,7 @@ Status FrameLink::take_data(int from, const FrameHeader& header, const std::byte
 // Slots that the engine carries may arrive after this frame, though they were sent before.
 Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t bytes) {
   SlotFrames::LastSlots last{};
-  if (bytes != slots_.last_bytes()) {
+  if (bytes != SlotFrames::LastSlots::bytes(slots_.carried_channels())) {
     return corrupt_frame(me_, from, "a goodbye of a wrong length");
   }
   std::memcpy(&last, rest, bytes);
@@ -754,6 +754,10 @@ void FrameLink::finish_leaves() {
     const bool gives_up = leaver.grace.passed() && !slots_.in_rounds();
     if (!slots_.has_all(leaver.rank, leaver.last) && !gives_up && !group_.failure().happened()) {
       return false;
+    }
+    // Ranks that await cells which it passes on see whether it has made their call.
+    for (std::uint32_t channel = 0; channel < local::kCellChannels; ++channel) {
+      local::raise(segment_->lane(channel, leaver.rank).position, leaver.last.steps[channel]);
     }
     group_.presence().mark_left(leaver.rank);
     slots_.end_hopeless(leaver.rank);

@@ -23,6 +23,22 @@ Status check_position(const local::Group& group, bool with_cells, int from, int 
                            " of its own");
 }
 
+using Fail = std::function<void(const Status&)>;
+
+// ABORTED is no reason: the engine was told to end, and whoever told it knows why.
+void tell_failure(const Fail& fail, const Status& status) noexcept {
+  if (!status.ok() && status.code() != TRIREME_ERROR_ABORTED) fail(status);
+}
+
+template <class Action>
+void do_or_fail(const Fail& fail, Action action) noexcept {
+  try {
+    tell_failure(fail, action());
+  } catch (...) {
+    fail(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
+  }
+}
+
 std::uint64_t last_slot(const local::Lane& lane) {
   return std::max(lane.slots[0].stamp.load(std::memory_order_acquire),
                   lane.slots[1].stamp.load(std::memory_order_acquire));
@@ -35,7 +51,9 @@ SlotFrames::LastSlots SlotFrames::last(int to) const {
   const std::uint32_t used = std::min(group_.channels_of(group_.rank()), carried_channels());
   for (std::uint32_t channel = 0; channel < used; ++channel) {
     last.slots[channel] = last_slot(segment_->lane(channel, group_.rank()));
-    if (cells_.has(channel)) last.cells[channel] = cells_.given(channel, to);
+    if (!cells_.has(channel)) continue;
+    last.cells[channel] = cells_.given(channel, to);
+    last.steps[channel] = segment_->lane(channel, group_.rank()).position.load();
   }
   return last;
 }
@@ -70,30 +88,18 @@ Status SlotFrames::send(std::uint32_t channel, bool later) {
                      : engine_->publish(channel, frame, sizeof header + more, later);
 }
 
-template <class Action>
-void SlotFrames::fail_unless(Action action) noexcept {
-  try {
-    fail_by_engine(action());
-  } catch (...) {
-    fail_(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
-  }
-}
-
 void SlotFrames::send_cell(std::uint32_t channel, std::uint64_t position, int to, std::uint64_t at,
                            std::uint64_t bytes, bool later) noexcept {
-  fail_unless([&] { return cells_.send(channel, position, to, at, bytes, later); });
+  do_or_fail(fail_, [&] { return cells_.send(channel, position, to, at, bytes, later); });
 }
 
 void SlotFrames::spread_cell(std::uint32_t channel, std::uint64_t position,
                              std::uint64_t bytes) noexcept {
-  fail_unless([&] { return cells_.spread(channel, position, bytes); });
+  do_or_fail(fail_, [&] { return cells_.spread(channel, position, bytes); });
 }
 
 void SlotFrames::tell_steps(std::uint32_t channel, std::uint64_t position) noexcept {
-  fail_unless([&]() -> Status {
-    if (in_rounds()) TRIREME_RETURN_IF_ERROR(crossed_.note_cell(channel, position));
-    return cells_.tell_steps(channel, position);
-  });
+  do_or_fail(fail_, [&] { return cells_.tell_steps(channel, position); });
 }
 
 Status SlotFrames::check_call(int from, const Call& call) const {
@@ -139,14 +145,10 @@ Status SlotFrames::take_call(int from, int rank, const FrameHeader& header, cons
   slot.fingerprint = call.fingerprint;
   std::memcpy(tiny ? slot.tiny : slot.payload, payload, call.carried);
   slot.stamp.store(header.position, std::memory_order_release);
-  // A later cell of the rank may be here before.
-  if (lane.position.load(std::memory_order_relaxed) < header.position) {
-    lane.position.store(header.position, std::memory_order_release);
-  }
+  local::raise(lane.position, header.position);  // a later cell of the rank may be here before
   group_.bells().ring(lane.bell);
   end_hopeless(rank);
-  const bool may_cross = in_rounds() && cells_.has(header.set);
-  return may_cross ? crossed_.note_slot(header.set, rank, header.position) : Status::success();
+  return Status::success();
 }
 
 // --- slots that the engine carries -------------------------------------------------------------
@@ -164,19 +166,20 @@ void SlotFrames::start() {
 
 void SlotFrames::pass_on() noexcept {
   if (segment_ == nullptr) return;
-  fail_unless([this] { return cells_.pass_on(); });
+  do_or_fail(fail_, [this] { return cells_.pass_on(); });
   if (!in_rounds()) return;
-  fail_unless([this] { return rounds_->pass_on(); });
-  if (news_.has_value()) fail_unless([this] { return news_->pass_on(); });
+  do_or_fail(fail_, [this] { return rounds_->pass_on(); });
+  if (news_.has_value()) do_or_fail(fail_, [this] { return news_->pass_on(); });
 }
 
 void SlotFrames::tell(std::uint32_t channel, bool in_cell) noexcept {
   if (channel >= carried_channels()) return;
-  if (in_cell) return fail_unless([&] { return cells_.tell_come(channel); });
+  if (in_cell) return do_or_fail(fail_, [&] { return cells_.tell_come(channel); });
   const local::Lane& own = segment_->lane(channel, group_.rank());
   const bool in_slot = last_slot(own) == own.position.load(std::memory_order_acquire);
   if (!in_rounds() || !in_slot) return;
-  fail_unless([&] { return news_.has_value() ? news_->tell(channel) : rounds_->tell(channel); });
+  do_or_fail(fail_,
+             [&] { return news_.has_value() ? news_->tell(channel) : rounds_->tell(channel); });
 }
 
 void SlotFrames::on_silence(std::function<std::vector<std::int32_t>()> silent) {
@@ -192,18 +195,13 @@ void SlotFrames::on_silence(std::function<std::vector<std::int32_t>()> silent) {
 
 void SlotFrames::publish(std::uint32_t channel, bool later) noexcept {
   if (channel >= carried_channels()) return poke_(group_.rank());
-  fail_unless([&] { return send(channel, later); });
-}
-
-// ABORTED is no reason: the engine was told to end, and whoever told it knows why.
-void SlotFrames::fail_by_engine(const Status& status) noexcept {
-  if (!status.ok() && status.code() != TRIREME_ERROR_ABORTED) fail_(status);
+  do_or_fail(fail_, [&] { return send(channel, later); });
 }
 
 bool SlotFrames::fetch(std::uint32_t channel) noexcept {
   bool any = false;
   if (channel >= carried_channels()) return any;
-  fail_by_engine(engine_->fetch(channel, &any));
+  tell_failure(fail_, engine_->fetch(channel, &any));
   tell_bad_frame();
   return any;
 }

@@ -17,7 +17,6 @@
 #include "backends/frames/call_news.hpp"
 #include "backends/frames/call_rounds.hpp"
 #include "backends/frames/cell_frames.hpp"
-#include "backends/frames/crossed_calls.hpp"
 #include "backends/frames/frame.hpp"
 #include "backends/slots/group.hpp"
 #include "backends/slots/segment.hpp"
@@ -27,10 +26,16 @@ namespace trireme::host {
 
 class SlotFrames final : public local::SlotRelay {
  public:
-  // What a rank that leaves has sent: by carried channel the position of its last slot, and by
-  // channel of cells how many of these.
+  // A rank that leaves has sent these: by carried channel the position of its last slot, and by
+  // channel of cells how many of these. So many steps has it taken.
   struct LastSlots {
+    // As it travels.
+    static std::uint64_t bytes(std::uint32_t channels) {
+      return channels == 0 ? 0 : offsetof(LastSlots, slots) + channels * sizeof(std::uint64_t);
+    }
+
     std::array<std::uint64_t, local::kCellChannels> cells;
+    std::array<std::uint64_t, local::kCellChannels> steps;
     std::array<std::uint64_t, kChannels> slots;
   };
 
@@ -46,8 +51,7 @@ class SlotFrames final : public local::SlotRelay {
         cells_(group, engine,
                carries_ && engine->can_rest() && engine->publishes_to_one() &&
                    !engine->has_few_connections() && group.world_size() > 1 &&
-                   group.world_size() <= CellFrames::kMostRanks),
-        crossed_(group) {
+                   group.world_size() <= CellFrames::kMostRanks) {
     if (!carries_ || !engine->can_rest()) return;
     const int n = group.world_size();
     always_in_rounds_ = engine->publishes_to_one() &&
@@ -60,7 +64,6 @@ class SlotFrames final : public local::SlotRelay {
   void use(local::Segment& segment) {
     segment_ = &segment;
     cells_.use(segment);
-    crossed_.use(segment);
     if (rounds_.has_value()) rounds_->use(segment);
     if (news_.has_value()) news_->use(segment);
   }
@@ -107,10 +110,6 @@ class SlotFrames final : public local::SlotRelay {
   // Most bytes that a rank contributes to a collective that travels with the slots.
   std::uint64_t most_bytes() const { return most_bytes_; }
   LastSlots last(int to) const;  // of this rank, to that one
-  // Of a LastSlots as it travels.
-  std::uint64_t last_bytes() const {
-    return carries_ ? offsetof(LastSlots, slots) + carried_channels() * sizeof(std::uint64_t) : 0;
-  }
 
   // Writes the bytes after the header of a frame. bytes_of() is their number.
   static std::size_t bytes_of(const local::Slot& slot) { return sizeof(Call) + slot.carried; }
@@ -135,9 +134,6 @@ class SlotFrames final : public local::SlotRelay {
   }
 
   Status send(std::uint32_t channel, bool later);
-  template <class Action>
-  void fail_unless(Action action) noexcept;
-  void fail_by_engine(const Status& status) noexcept;
   Status check_and_take(int from, const std::byte* frame, std::uint64_t bytes);
   Status check_call(int from, const Call& call) const;
   Status take_call(int from, int rank, const FrameHeader& header, const Call& call,
@@ -151,15 +147,13 @@ class SlotFrames final : public local::SlotRelay {
   const std::function<void(const Status&)> fail_;
   const bool carries_;
   CellFrames cells_;
-  CrossedCalls crossed_;
   std::uint64_t most_bytes_ = kCarriedBytes;
   bool always_in_rounds_ = false;
   std::optional<CallRounds> rounds_;  // empty: each call goes to all ranks at once
   std::optional<CallNews> news_;      // empty: a rank that waits for long tells all others
   local::Segment* segment_ = nullptr;
   std::mutex mutex_;
-  // The first carried frame that makes no sense, or that shows a disagreement.
-  Status bad_frame_ = Status::success();
+  Status bad_frame_ = Status::success();    // the first carried frame that makes no sense
   std::atomic<bool> has_bad_frame_{false};  // and its failure is not told yet
 };
 

@@ -87,6 +87,14 @@ Status Arrivals::look_for_gone(int first, Arrived arrived) const {
       .with_details(std::move(details));
 }
 
+Status Arrivals::look_for_gone_above() const {
+  std::vector<std::int32_t> gone = call_.left_above();
+  if (gone.empty()) return Status::success();
+  FailureDetails details{call_.name, "", call_.sequence, gone, 0};
+  return Status::failure(TRIREME_ERROR_PEER_LOST, list_ranks(gone) + " left")
+      .with_details(std::move(details));
+}
+
 template <class Arrived>
 Status Arrivals::wait_until_all(Arrived arrived) {
   LongWait long_wait(call_.group.blame(), call_.deadline);
@@ -133,6 +141,7 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
     const bool looks = late || now >= look_ns;
     if (looks) {
       TRIREME_RETURN_IF_ERROR(look_for_gone(next, arrived));
+      if (call.is_passed) TRIREME_RETURN_IF_ERROR(look_for_gone_above());
       look_ns = now + look_pause_ns;
     }
     long_wait.look(now, next, call.n, arrived);
@@ -182,10 +191,20 @@ void Arrivals::take_step(bool later) {
   call_.group.bells().announce(call_.op.channel, later);
 }
 
-// A rank that has arrived may have left since: it owes no more to this step.
+// A rank that has arrived may have left since: it owes no more to this step. Where this rank takes
+// its peers' calls by itself, the wait ends with two different slots, too: a rank that is somewhere
+// else, and comes only then, would keep all others waiting.
 Status Arrivals::wait_for_slots() {
-  return wait_until_all([&call = call_](int rank) {
-    return !call.awaits(rank) || call.has_published(rank) || call.sees_another_call();
+  const SlotRelay* const relay = call_.group.bells().relay();
+  const bool may_end = relay != nullptr && relay->can_rest() && call_.in_slot(call_.me);
+  std::uint64_t seen = UINT64_MAX;
+  bool differs = false;
+  return wait_until_all([&, &call = call_](int rank) {
+    if (!call.awaits(rank) || call.has_published(rank) || call.sees_another_call()) return true;
+    const std::uint64_t taken = may_end ? relay->taken() : seen;
+    if (taken != seen) differs = call.sees_another_slot();
+    seen = taken;
+    return differs;
   });
 }
 

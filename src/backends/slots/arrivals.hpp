@@ -47,6 +47,8 @@ class Arrivals {
   // PEER_LOST if one of the ranks from `first` on has left without arriving: it never will.
   template <class Arrived>
   Status look_for_gone(int first, Arrived arrived) const;
+  // PEER_LOST if a rank that should pass on the awaited cell has left: see Call::left_above().
+  Status look_for_gone_above() const;
   // The likely reason why these ranks stay away, as far as their last calls show; "" or the rest of
   // a message.
   std::string likely_cause(const std::vector<std::int32_t>& missing) const;

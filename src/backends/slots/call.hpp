@@ -81,10 +81,15 @@ struct Call {
   // Whether a rank's call differs from this one's, and one of the two went only to some ranks, in a
   // cell that a link carries. Then others may never tell theirs.
   bool sees_another_call() const;
+  // Whether a rank's slot differs from this one's.
+  bool sees_another_slot() const;
   // The published fingerprint of a rank. Its name is fit for a message.
   Fingerprint print_of(int rank) const;
   // Whether this rank waits for that one to publish.
   bool awaits(int rank) const { return awaits_all || rank == awaited; }
+  // Of a cell that is passed on: ranks on its way that have left without this call. Others that
+  // have left have passed it on before.
+  std::vector<std::int32_t> left_above() const;
   // In a tree: the ranks to blame for a long wait. The one above may itself wait for the next; each
   // rank that waits for long tells that it has come.
   std::vector<std::int32_t> late_above() const;
@@ -132,8 +137,9 @@ struct Call {
   Lane& own;                  // this rank's
   std::uint64_t largest = 0;  // bytes of the longest contribution, once it is measured
   bool awaits_all = true;
-  int awaited = -1;      // unless it awaits all: the one rank, or none
-  bool in_tree = false;  // that rank is the one above in a BroadcastTree
+  int awaited = -1;        // unless it awaits all: the one rank, or none
+  bool in_tree = false;    // that rank is the one above in a BroadcastTree
+  bool is_passed = false;  // that rank's cell comes along a SpreadTree
 
  private:
   static std::uint64_t turn_of(ChannelState& channel, Begin begin) {

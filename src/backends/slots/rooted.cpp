@@ -336,6 +336,8 @@ Status Rooted::finish(Call& call, Arrivals& arrivals) {
   call.awaits_all = state.awaits == Awaits::all;
   call.awaited = state.awaited;
   call.in_tree = state.is_long && call.awaited >= 0;
+  call.is_passed =
+      !state.is_long && call.awaited >= 0 && link() != nullptr && link()->spreads_cells();
   TRIREME_FAILPOINT(call.point, "after_publish");
   if (state.is_long) look_for(call);
   const Status arrived = arrivals.wait_for_slots();

@@ -19,11 +19,16 @@
 // each other rank, or the reverse. So where a rank's call differs, the root hears it, or that rank
 // hears the root. A rank that hears another call fails the group. A rank that waits ends its wait
 // with the first call that differs, if one of the two goes only to some ranks: the others may not
-// tell theirs.
+// tell theirs. Where slots come over other ranks, a rank with a cell passes none on. So there a
+// rank that sees both a slot and a cell ends its wait, too. A rank with a slot tells it to all if
+// it waits for long.
 //
 // Each peer has memory of its own for a rank's cells. It has room for a cell if it has taken a step
 // since it got the one before in the same place. Peers tell their steps with what they send, or
 // after kStepsUntold steps by themselves.
+//
+// The root of an announced broadcast or scatter may send its cell along a tree: see SpreadTree.
+// Ranks pass it on as they take it, so all that is said here of cells holds for it.
 //
 // A longer broadcast has cells without bytes. Its bytes follow over the link's wire, along a tree:
 // see long_broadcast.hpp. If the call is announced, a rank below the root awaits the rank above it

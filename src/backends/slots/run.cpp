@@ -11,6 +11,7 @@
 #include "backends/slots/direct_move.hpp"
 #include "backends/slots/prints.hpp"
 #include "backends/slots/slot_relay.hpp"
+#include "backends/slots/spread_tree.hpp"
 #include "backends/slots/staged_move.hpp"
 #include "platform/clock.hpp"
 #include "platform/failpoint.hpp"
@@ -186,7 +187,7 @@ void Run::publish(bool later) {
 Status Run::meet() {
   const Status arrived = arrivals_.wait_for_slots();
   if (!arrived.ok() && arrived.code() != TRIREME_ERROR_TIMEOUT) return arrived;
-  TRIREME_RETURN_IF_ERROR(compare());
+  TRIREME_RETURN_IF_ERROR(compare_early());
   return arrived;
 }
 
@@ -197,6 +198,19 @@ Fingerprint Call::print_of(int rank) const {
 std::vector<std::int32_t> Call::late_above() const {
   return local::late_above(segment, op.channel, channel.position, BroadcastTree(op.root, n),
                            awaited);
+}
+
+std::vector<std::int32_t> Call::left_above() const {
+  std::vector<std::int32_t> ranks;
+  const SpreadTree tree(awaited, n);
+  for (int rank = tree.above(me); rank != awaited; rank = tree.above(rank)) {
+    // Keep this order, as in Arrivals::look_for_gone().
+    if (group.presence().left(rank) && !has_come(segment, op.channel, rank, channel.position)) {
+      ranks.push_back(rank);
+    }
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
 }
 
 bool Call::sees_another_call() const {
@@ -217,6 +231,13 @@ bool Call::sees_another_call() const {
     if (!has_published(rank) || hash(rank) == hash(me)) continue;
     if (mine || told_to_some(rank)) return true;
     if (passes_slots && in_slot(rank) != in_slot(me)) return true;
+  }
+  return false;
+}
+
+bool Call::sees_another_slot() const {
+  for (int rank = 0; rank < n; ++rank) {
+    if (in_slot(rank) && slot(rank).print_hash != slot(me).print_hash) return true;
   }
   return false;
 }

@@ -106,6 +106,13 @@ struct alignas(kLine) Lane {
   }
 };
 
+// Frames of a rank come over several ways: a position from before counts no more.
+inline void raise(std::atomic<std::uint64_t>& position, std::uint64_t to) {
+  std::uint64_t before = position.load(std::memory_order_relaxed);
+  while (before < to && !position.compare_exchange_weak(before, to, std::memory_order_release)) {
+  }
+}
+
 // One rank.
 struct alignas(kLine) Member {
   Bell message_bell;  // rung by peers that wrote into a ring of this rank, and by a failure
