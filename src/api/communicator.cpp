@@ -173,8 +173,7 @@ trireme_status trireme_communicator_create(const trireme_communicator_options* o
       }
       if (wish == NcclWish::require) group.backend.clear();  // the host's is the best one
     } else if (group.backend == kNccl) {
-      return invalid_argument(
-          "options.backend is \"nccl\", but options.device is not a device of CUDA");
+      return unsupported("options.backend is \"nccl\", but options.device is not a device of CUDA");
     }
     std::shared_ptr<Communicator> communicator;
     TRIREME_RETURN_IF_ERROR(Communicator::create(group, timeout_ns, &communicator));

@@ -10,6 +10,7 @@
 #include "backends/parts.hpp"
 #include "collectives/device_moves.hpp"
 #include "devices/cuda/devices.hpp"
+#include "devices/cuda/nccl.hpp"
 #include "kernels/reduce.hpp"
 
 using namespace trireme;
@@ -48,8 +49,26 @@ Status check_cuda(trireme_operation_kind operation) {
   if (devices == 0) return unsupported("this process sees no CUDA device");
   if (operation == 0 || DeviceMoves::has(static_cast<OperationKind>(operation))) {
     return Status::success();
+  switch (operation) {
+    case 0:
+    case TRIREME_OPERATION_KIND_BARRIER:
+    case TRIREME_OPERATION_KIND_ALL_REDUCE:
+    case TRIREME_OPERATION_KIND_REDUCE_SCATTER:
+    case TRIREME_OPERATION_KIND_ALL_GATHER:
+    case TRIREME_OPERATION_KIND_ALL_TO_ALL:
+    case TRIREME_OPERATION_KIND_BROADCAST: return Status::success();
+    default: return unsupported("the operation does not work on memory of CUDA devices yet");
   }
   return unsupported("the operation does not work on memory of CUDA devices yet");
+}
+
+// It loads NCCL, as a communicator would.
+Status check_nccl(trireme_device_kind device) {
+  if (device != TRIREME_DEVICE_CUDA) {
+    return unsupported("backend \"nccl\" moves memory of CUDA devices alone, so name that device");
+  }
+  cuda::Found found{};
+  return cuda::load_nccl(&found);
 }
 
 }  // namespace
@@ -60,7 +79,7 @@ const char* trireme_build_info() {
   static const std::string* const text = new std::string(
       "trireme " + std::to_string(TRIREME_VERSION_MAJOR) + "." +
       std::to_string(TRIREME_VERSION_MINOR) + "." + std::to_string(TRIREME_VERSION_PATCH) +
-      ", g++ " __VERSION__ ", backends: local frames gloo mpi, vector instructions: " +
+      ", g++ " __VERSION__ ", backends: local frames gloo mpi nccl, vector instructions: " +
       kernels::vector_instructions());
   return text->c_str();
 }
@@ -74,10 +93,12 @@ trireme_status trireme_capability(const trireme_capability_query* caller_query) 
       TRIREME_RETURN_IF_ERROR(mpi::available());
     } else if (query.backend != nullptr && std::strcmp(query.backend, "gloo") == 0) {
       TRIREME_RETURN_IF_ERROR(gloo::available());
+    } else if (query.backend != nullptr && std::strcmp(query.backend, "nccl") == 0) {
+      TRIREME_RETURN_IF_ERROR(check_nccl(query.device));
     } else if (query.backend != nullptr && std::strcmp(query.backend, "local") != 0 &&
                std::strcmp(query.backend, "frames") != 0) {
       return unsupported("backend \"" + std::string(query.backend) +
-                         "\" is not in this build, which has local, frames, gloo and mpi");
+                         "\" is not in this build, which has local, frames, gloo, mpi and nccl");
     }
     if (query.device == TRIREME_DEVICE_CUDA) TRIREME_RETURN_IF_ERROR(check_cuda(query.operation));
     if (query.reduction != 0 && query.operation != 0 && !reduces(query.operation)) {

@@ -87,6 +87,13 @@ Status as_of_operation(const Communicator& communicator, OperationKind kind,
   details.operation = operation_name(kind);
   details.communicator = communicator.name();
   return Status::failure(failure.code(), failure.message()).with_details(std::move(details));
+// Waits until all ranks have called the operation, and compares their calls.
+Status compare(Steps& steps, const Operation& called) {
+  Operation step = step_of(called);
+  step.kind = OperationKind::barrier;
+  step.reduction = 0;
+  step.dtype = TRIREME_DTYPE_BYTES;
+  return steps.run(step);
 }
 
 // An operation of no elements has no sums.
@@ -145,6 +152,25 @@ struct DeviceMoves::Operands {
     } else {
       receive = message.data;
       receive_bytes = bytes;
+  Operands(const Communicator& communicator, const PlainOperation& operation)
+      : send(operation.send), receive(operation.receive) {
+    const std::uint64_t bytes = operation.count * dtype_size(operation.dtype);
+    const std::uint64_t all = bytes * static_cast<std::uint64_t>(communicator.world_size());
+    send_bytes = receive_bytes = bytes;
+    switch (operation.kind) {
+      case OperationKind::reduce_scatter: send_bytes = all; break;
+      case OperationKind::all_gather: receive_bytes = all; break;
+      case OperationKind::all_to_all: send_bytes = receive_bytes = all; break;
+      case OperationKind::broadcast:
+        in_place = true;
+        send = operation.receive;
+        if (communicator.rank() == operation.root) {
+          receive_bytes = 0;
+        } else {
+          send_bytes = 0;
+        }
+        break;
+      default: in_place = send == receive; break;
     }
   }
   std::uint64_t receive_at() const { return in_place ? 0 : rounded(send_bytes); }
@@ -173,6 +199,15 @@ std::string DeviceMoves::text() const { return text_of(device_->place()); }
 bool DeviceMoves::has(OperationKind kind) {
   return kind == OperationKind::send || kind == OperationKind::receive ||
          find_move_row(kind) != nullptr;
+  switch (kind) {
+    case OperationKind::all_reduce:
+    case OperationKind::reduce_scatter:
+    case OperationKind::all_gather:
+    case OperationKind::broadcast:
+    case OperationKind::all_to_all:
+    case OperationKind::barrier: return true;
+    default: return false;
+  }
 }
 
 // First and last byte: a range may have several allocations, side by side.
@@ -248,6 +283,10 @@ Status DeviceMoves::tell(Communicator& communicator, OperationKind kind, const S
 }
 
 void DeviceMoves::keep_open() const {
+// The device may still read or write the pinned memory of the slot. The end of its context could
+// wait for that, so it stays, too.
+Status DeviceMoves::fail(Communicator& communicator, OperationKind kind, Slot& slot,
+                         const Status& why) {
   static std::mutex& mutex = *new std::mutex;
   static auto& kept = *new std::vector<std::shared_ptr<devices::Device>>;
   const std::lock_guard lock(mutex);
@@ -261,6 +300,11 @@ Status DeviceMoves::fail(Communicator& communicator, const Operands& operands, S
   abandon(*device_, hold_buffers(operands.send, operands.receive));
   Status told = tell(communicator, operands.kind, why);
   keep_open();
+  Status told = tell_peers(communicator, kind, why);
+  {
+    const std::lock_guard lock(mutex);
+    if (std::find(kept.begin(), kept.end(), device_) == kept.end()) kept.push_back(device_);
+  }
   slot = Slot();
   return told;
 }
@@ -291,6 +335,15 @@ Status DeviceMoves::run_through(Communicator& communicator, const Operands& oper
   }
   if (status.ok()) status = move_in(operands, slot, deadline);
   if (!status.ok()) return fail(communicator, operands, slot, status);
+Status DeviceMoves::run_pinned(const Call& call, Steps& steps, const Operation& called) {
+  const OperationKind kind = call.operation.kind;
+  Slot& slot = call.slot;
+  Status status = pin(call.operands.bytes(), &slot);
+  if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY)
+    return tell_peers(call.communicator, kind, status);
+  if (status.ok()) status = move_in(call.operands, slot, call.deadline);
+  if (!status.ok()) return fail(call.communicator, kind, slot, status);
+  Operation host = step_of(called);
   auto* const pinned = static_cast<char*>(slot.pinned->data());
   TRIREME_RETURN_IF_ERROR(on_host(pinned, pinned + operands.receive_at(), deadline));
   status = move_out(operands, slot, deadline);
@@ -313,19 +366,14 @@ Status DeviceMoves::run_pinned(const Call& call, Steps& steps, const Operation& 
 Status DeviceMoves::run_by_nccl(const Call& call, Steps& steps, const Operation& called,
                                 nccl::Group& group) {
   Communicator& communicator = call.communicator;
-  Operation compare = step_of(called);
-  compare.kind = OperationKind::barrier;
-  compare.reduction = 0;
-  compare.dtype = TRIREME_DTYPE_BYTES;
-  TRIREME_RETURN_IF_ERROR(steps.run(compare));
+  TRIREME_RETURN_IF_ERROR(compare(steps, called));
   Status heard = Status::success();
   const Status status = group.run(call.operation, called.agreement != 0, call.deadline, [&] {
     heard = communicator.failure();
     return heard;
   });
   if (status.ok()) return status;
-  Status told = heard.ok() ? tell(communicator, call.operation.kind, status)
-                           : as_of_operation(communicator, call.operation.kind, heard);
+  const Status told = tell_or_hear(communicator, call.operation.kind, status, heard);
   if (group.abandon()) return told;
   abandon(*device_, hold_buffers(call.operands.send, call.operands.receive));
   const FailureDetails details = *told.details();
@@ -337,18 +385,17 @@ Status DeviceMoves::run_by_nccl(const Call& call, Steps& steps, const Operation&
 
 Status DeviceMoves::run_in(const Call& call, Steps& steps, const Operation& called,
                            Status* refused) {
-  Status status = ways_->decide(steps, called, call.communicator, call.deadline);
-  const bool native = called.agreement != 0;
+  TRIREME_RETURN_IF_ERROR(ways_->decide(steps, called, call.communicator, call.deadline));
   nccl::Group* const group = ways_->group(called.channel);
-  if (status.ok() && native && group == nullptr) {
-    status = unsupported("options.algorithm is native, but NCCL cannot be used: " +
-                         ways_->obstacle(called.channel));
+  *refused = ways_->refusal(called.channel);
+  if (refused->ok() && called.agreement != 0) {
+    *refused = group != nullptr
+                   ? nccl::check_own_sums(call.operation)
+                   : unsupported("options.algorithm is native, but NCCL cannot be used: " +
+                                 ways_->obstacle(called.channel));
   }
-  if (status.code() == TRIREME_ERROR_UNSUPPORTED && group == nullptr) {
-    *refused = status;
-    return Status::success();
-  }
-  TRIREME_RETURN_IF_ERROR(status);
+  // All ranks refuse it, if they have called the same: compare that.
+  if (!refused->ok()) return compare(steps, called);
   // An algorithm of the host, by name, is the host's.
   if (group == nullptr || called.algorithm != 0) return run_pinned(call, steps, called);
   return run_by_nccl(call, steps, called, *group);

@@ -1,7 +1,10 @@
 #include "collectives/device_ways.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "collectives/composite.hpp"
@@ -30,7 +33,45 @@ Status answer_of(const IdLetter& letter) {
       .with_details(std::move(details));
 }
 
+// A failure of the group, in the words of an operation that has met it.
+Status as_of_operation(const Communicator& communicator, OperationKind kind,
+                       const Status& failure) {
+  const FailureDetails* const known = failure.details();
+  FailureDetails details = known == nullptr ? FailureDetails{} : *known;
+  details.operation = operation_name(kind);
+  details.communicator = communicator.name();
+  return Status::failure(failure.code(), failure.message()).with_details(std::move(details));
+}
+
+// How long the group of the host may take to notice that a peer is dead.
+constexpr std::uint64_t kNewsNs = 500 * kMillisecond, kLookNs = kMillisecond;
+
 }  // namespace
+
+// The peers wait in the operation, or will: they hear it now.
+Status tell_peers(Communicator& communicator, OperationKind kind, const Status& why) {
+  communicator.fail(why.code(), why.message());  // before anything that can throw
+  std::string text = "rank " + std::to_string(communicator.rank()) + ": " + why.message();
+  FailureDetails details;
+  details.operation = operation_name(kind);
+  details.communicator = communicator.name();
+  details.blamed = {communicator.rank()};
+  return Status::failure(why.code(), std::move(text)).with_details(std::move(details));
+}
+
+Status tell_or_hear(Communicator& communicator, OperationKind kind, const Status& why,
+                    const Status& heard) {
+  Status news = heard;
+  if (why.code() == TRIREME_ERROR_DEVICE) {
+    const Deadline deadline = Deadline::after(kNewsNs);
+    while (news.ok() && !deadline.passed()) {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(kLookNs));
+      news = communicator.failure();
+    }
+  }
+  return news.ok() ? tell_peers(communicator, kind, why)
+                   : as_of_operation(communicator, kind, news);
+}
 
 // Whatever this rank lacks becomes a reason that all ranks hear.
 nccl::Offer DeviceWays::offer() const {
@@ -64,8 +105,9 @@ Status DeviceWays::check_wish() const {
   return unsupported("options.backend is \"nccl\": " + std::string(own.reason));
 }
 
-Status DeviceWays::refusal(const Way& way) const {
-  return unsupported("a rank requires backend \"nccl\", which cannot be: " + way.obstacle);
+Status DeviceWays::refusal(std::uint32_t channel) const {
+  if (!way(channel).refused) return Status::success();
+  return unsupported("a rank requires backend \"nccl\", which cannot be: " + obstacle(channel));
 }
 
 void DeviceWays::note(const std::string& text) {
@@ -98,13 +140,16 @@ Status DeviceWays::meet(Steps& steps, const Operation& called, Communicator& com
   tell.receive = &letter;
   TRIREME_RETURN_IF_ERROR(steps.run(tell));
   TRIREME_RETURN_IF_ERROR(answer_of(letter));
-  const Status met =
-      group->meet(letter.id, deadline, [&communicator] { return communicator.failure(); });
+  Status heard = Status::success();
+  const Status met = group->meet(letter.id, deadline, [&] {
+    heard = communicator.failure();
+    return heard;
+  });
   if (!met.ok()) {
     // The peers wait for this rank inside NCCL: they hear of it before this waits for NCCL.
-    communicator.fail(met.code(), met.message());
-    static_cast<void>(group->abandon());
-    return met;
+    Status told = tell_or_hear(communicator, called.kind, met, heard);
+    static_cast<void>(group->abandon());  // nothing of the caller is in its work
+    return told;
   }
   way->group = std::move(group);
   return Status::success();
@@ -113,7 +158,7 @@ Status DeviceWays::meet(Steps& steps, const Operation& called, Communicator& com
 Status DeviceWays::decide(Steps& steps, const Operation& called, Communicator& communicator,
                           Deadline deadline) {
   Way& chosen = way(called.channel);
-  if (chosen.decided) return chosen.refused ? refusal(chosen) : Status::success();
+  if (chosen.decided) return Status::success();
   const nccl::Offer own = offer();
   std::vector<nccl::Offer> offers(static_cast<std::size_t>(communicator.world_size()));
   Operation tell = step_of(called);
@@ -134,7 +179,7 @@ Status DeviceWays::decide(Steps& steps, const Operation& called, Communicator& c
   }
   chosen.decided = true;
   log_line(TRIREME_LOG_INFO, "\"" + communicator.name() + "\": device memory goes by " + text());
-  return chosen.refused ? refusal(chosen) : Status::success();
+  return Status::success();
 }
 
 }  // namespace trireme

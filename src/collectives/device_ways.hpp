@@ -19,6 +19,14 @@
 
 namespace trireme {
 
+// Fails the group for a reason of this rank. The result is for the caller of the operation.
+Status tell_peers(Communicator& communicator, OperationKind kind, const Status& why);
+// NCCL or the device has failed with `why`, or `heard` is a failure of the group. The first fails
+// the group, unless the group of the host finds a better reason soon. NCCL may notice first that a
+// peer is dead, but cannot name it.
+Status tell_or_hear(Communicator& communicator, OperationKind kind, const Status& why,
+                    const Status& heard);
+
 enum class NcclWish { choose, require, refuse };
 
 class DeviceWays {
@@ -34,16 +42,16 @@ class DeviceWays {
   Status check_wish() const;
 
   // Chooses, in the first operation of a channel; later it costs nothing. One thread at a time per
-  // channel, as its operations. UNSUPPORTED: NCCL is required and cannot be; all ranks get it, and
-  // the group goes on. Every other failure is the group's.
+  // channel, as its operations. A failure is the group's.
   Status decide(Steps& steps, const Operation& called, Communicator& communicator,
                 Deadline deadline);
-  // After that. Null: pinned memory.
+  // These are for after that. UNSUPPORTED: NCCL is required and cannot be. All ranks find it.
+  Status refusal(std::uint32_t channel) const;
+  // Null: pinned memory.
   nccl::Group* group(std::uint32_t channel) const { return way(channel).group.get(); }
   const std::string& obstacle(std::uint32_t channel) const { return way(channel).obstacle; }
 
-  // "NCCL 2.28.9", or "pinned memory" and why; of the caller's own channel, unless another one
-  // alone has chosen. Any thread.
+  // "NCCL 2.28.9", or "pinned memory" and why, as the last channel has chosen. Any thread.
   std::string text() const;
 
  private:
@@ -59,7 +67,6 @@ class DeviceWays {
   Way& way(std::uint32_t channel) { return ways_[channel]; }
   const Way& way(std::uint32_t channel) const { return ways_[channel]; }
   nccl::Offer offer() const;
-  Status refusal(const Way& way) const;
   Status meet(Steps& steps, const Operation& called, Communicator& communicator, Deadline deadline,
               Way* way) const;
   void note(const std::string& text);

@@ -74,6 +74,20 @@ static void all_gathers(const struct rank *rank, uint64_t count, int in_place) {
     }
 }
 
+static void all_to_alls(const struct rank *rank, uint64_t count) {
+    static _Thread_local float host[MOST_WORLD * MOST_COUNT], found[MOST_WORLD * MOST_COUNT];
+    const trireme_operation_options options = options_of(rank);
+    const uint64_t all = count * (uint64_t)rank->world, first = count * (uint64_t)rank->number;
+    fill_numbers(host, rank->number, 0, all);
+    put(rank, rank->send, host, all);
+    CHECK(trireme_all_to_all(rank->communicator, rank->send, rank->receive, count,
+                             TRIREME_DTYPE_F32, &options) == TRIREME_OK);
+    get(rank, found, rank->receive, all);
+    for (uint64_t i = 0; i < all; ++i) {
+        CHECK(found[i] == number_of((int)(i / count), first + i % count));
+    }
+}
+
 static void broadcasts(const struct rank *rank, uint64_t count, int root) {
     static _Thread_local float host[MOST_COUNT], found[MOST_COUNT];
     const trireme_operation_options options = options_of(rank);
@@ -100,6 +114,7 @@ static void every_operation(int number, void *context) {
             reduce_scatters(&rank, counts[i], in_place);
             all_gathers(&rank, counts[i], in_place);
         }
+        all_to_alls(&rank, counts[i]);
         broadcasts(&rank, counts[i], (int)i % job->world);
         CHECK(trireme_barrier(rank.communicator, NULL) == TRIREME_OK);
     }
@@ -423,6 +438,13 @@ static void not_yet(void) {
                                          TRIREME_REDUCTION_SUM, NULL, &request),
                 no, "works on CUDA device 0", "does not work yet", "docs/gpus.md");
     CHECK_FAILS(trireme_all_to_all_v(on_device, rank.send, counts, rank.receive, counts, f32, NULL),
+    CHECK_FAILS(trireme_all_gather_v(on_device, rank.send, rank.receive, counts, f32, NULL), no,
+                "CUDA device 0");
+    CHECK_FAILS(trireme_all_to_all_start(on_device, rank.send, rank.receive, 4, f32, NULL,
+                                         &request),
+                no, "CUDA device 0");
+    CHECK_FAILS(trireme_reduce(on_device, rank.send, rank.receive, 4, f32, TRIREME_REDUCTION_SUM, 0,
+                               NULL),
                 no, "CUDA device 0");
     CHECK_FAILS(trireme_send_start(on_device, rank.send, 4, f32, 0, 1, NULL, &request), no,
                 "CUDA device 0");

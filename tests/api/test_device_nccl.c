@@ -137,6 +137,21 @@ static void broadcasts(const struct rank *rank, trireme_dtype dtype, uint64_t co
     CHECK(memcmp(found, wanted, bytes) == 0);
 }
 
+static void exchanges(const struct rank *rank, trireme_dtype dtype, uint64_t count) {
+    static _Thread_local unsigned char own[MOST], found[MOST], wanted[MOST];
+    const trireme_operation_options options = options_of(rank);
+    const size_t bytes = count * trireme_dtype_bytes(dtype), all = bytes * (size_t)rank->world;
+    fill_noise(own, all, rank->number, count);
+    put_bytes(rank, rank->send, own, all);
+    CHECK(trireme_all_to_all(rank->communicator, rank->send, rank->receive, count, dtype,
+                             &options) == TRIREME_OK);
+    get_bytes(rank, found, rank->receive, all);
+    for (int k = 0; k < rank->world; ++k) {
+        fill_noise(wanted, all, k, count);
+        CHECK(memcmp(found + bytes * (size_t)k, wanted + bytes * (size_t)rank->number, bytes) == 0);
+    }
+}
+
 static void every_operation(int number, void *context) {
     const struct job *const job = context;
     const struct rank rank = make_rank_on(number, job->world, job->rendezvous, number, NULL);
@@ -148,6 +163,7 @@ static void every_operation(int number, void *context) {
             gathers(&rank, TRIREME_DTYPE_F32, counts[c], in_place);
         }
         sums_of_integers(&rank, counts[c]);
+        exchanges(&rank, TRIREME_DTYPE_F8E4M3, counts[c]);
         broadcasts(&rank, TRIREME_DTYPE_I16, counts[c], (int)c % job->world);
         CHECK(trireme_barrier(rank.communicator, NULL) == TRIREME_OK);
     }
@@ -199,6 +215,148 @@ static void operations_of_processes(void **state) {
     }
 }
 
+/* ---- sums that are exchanged in several windows of 4 MiB ---- */
+
+#define LONG_PART ((1u << 20) + 3)
+
+static void long_sums(int number, void *context) {
+    const struct job *const job = context;
+    struct rank rank = make_rank_on(number, 2, job->rendezvous, number, NULL);
+    const size_t bytes = 2 * LONG_PART * sizeof(float);
+    rank.send = FAKE(fake_memory, "fake_device_memory")(number, bytes);
+    rank.receive = FAKE(fake_memory, "fake_device_memory")(number, bytes);
+    float *const own = malloc(bytes), *const found = malloc(bytes);
+    CHECK(rank.send != NULL && rank.receive != NULL && own != NULL && found != NULL);
+    const trireme_operation_options options = options_of(&rank);
+    for (uint64_t i = 0; i < 2 * LONG_PART; ++i) own[i] = value_of(number, i);
+    put(&rank, rank.send, own, 2 * LONG_PART);
+    /* One element less: the second share is the shorter one. */
+    const uint64_t count = 2 * LONG_PART - 1;
+    CHECK(trireme_all_reduce(rank.communicator, rank.send, rank.receive, count, TRIREME_DTYPE_F32,
+                             TRIREME_REDUCTION_SUM, &options) == TRIREME_OK);
+    get(&rank, found, rank.receive, count);
+    for (uint64_t i = 0; i < count; ++i) CHECK(found[i] == value_of(0, i) + value_of(1, i));
+    CHECK(trireme_reduce_scatter(rank.communicator, rank.send, rank.receive, LONG_PART,
+                                 TRIREME_DTYPE_F32, TRIREME_REDUCTION_SUM, &options) == TRIREME_OK);
+    get(&rank, found, rank.receive, LONG_PART);
+    const uint64_t first = (uint64_t)number * LONG_PART;
+    for (uint64_t i = 0; i < LONG_PART; ++i) {
+        CHECK(found[i] == value_of(0, first + i) + value_of(1, first + i));
+    }
+    free(own);
+    free(found);
+    trireme_communicator_destroy(rank.communicator);
+}
+
+static void long_sums_of_threads(void) {
+    struct job job;
+    begin(&job, 2);
+    run_threads(2, long_sums, &job);
+    nothing_is_left(2);
+    no_complaint();
+}
+
+static void long_sums_go_in_windows(void **state) {
+    (void)state;
+    run(long_sums_of_threads, four[1]);
+}
+
+/* ---- children, and two threads of one rank ---- */
+
+static void child(int number, void *context) {
+    const struct job *const job = context;
+    struct rank rank = make_rank_on(number, 3, job->rendezvous, number, NULL);
+    sums_in_rank_order(&rank, 7, false);
+    trireme_communicator *const parent = rank.communicator;
+    trireme_communicator *part = NULL;
+    CHECK(trireme_communicator_split(parent, number == 1 ? 1 : 0, -number, NULL, &part) ==
+          TRIREME_OK);
+    /* Rank 2 comes first in the child of ranks 0 and 2. */
+    int32_t own = -1, world = 0;
+    CHECK(trireme_communicator_get_rank(part, &own) == TRIREME_OK);
+    CHECK(trireme_communicator_get_world_size(part, &world) == TRIREME_OK);
+    CHECK(world == (number == 1 ? 1 : 2) && own == (number == 0 ? 1 : 0));
+    struct rank inner = rank;
+    inner.communicator = part;
+    inner.number = own;
+    inner.world = world;
+    check_way(&inner, "not chosen");
+    sums_in_rank_order(&inner, 9, true);
+    check_way(&inner, "NCCL 2.28.9");
+    trireme_communicator_destroy(part);
+    sums_in_rank_order(&rank, 5, false);
+    trireme_communicator_destroy(parent);
+}
+
+static void children(void) {
+    struct job job;
+    begin(&job, 3);
+    run_threads(3, child, &job);
+    nothing_is_left(3);
+    no_complaint();
+}
+
+static void children_meet_anew(void **state) {
+    (void)state;
+    run(children, four[1]);
+    run(children, four[4]);
+}
+
+struct both {
+    struct rank ranks[2];
+};
+
+/* Rank 0 begins with the urgent calls, rank 1 with the others: each priority has its own order. */
+static void call_both_at_once(int index, void *context) {
+    const struct both *const both = context;
+    struct rank rank = both->ranks[index / 2];
+    const bool urgent = index % 2 != index / 2;
+    rank.stream = FAKE(fake_stream, "fake_user_stream")(rank.device);
+    rank.send += urgent ? 500 : 0;
+    rank.receive += urgent ? 500 : 0;
+    trireme_operation_options options = options_of(&rank);
+    if (urgent) options.priority = TRIREME_PRIORITY_HIGH;
+    for (int round = 0; round < 20; ++round) {
+        const float own = (float)(rank.number + round + (urgent ? 100 : 0));
+        float found = 0;
+        put(&rank, rank.send, &own, 1);
+        CHECK(trireme_all_reduce(rank.communicator, rank.send, rank.receive, 1, TRIREME_DTYPE_F32,
+                                 TRIREME_REDUCTION_SUM, &options) == TRIREME_OK);
+        get(&rank, &found, rank.receive, 1);
+        CHECK(found == (float)(1 + 2 * round + (urgent ? 200 : 0)));
+    }
+}
+
+static void calls_at_once(void) {
+    struct both both;
+    struct job job;
+    begin(&job, 2);
+    for (int i = 0; i < 2; ++i) both.ranks[i] = make_rank_on(i, 2, job.rendezvous, i, NULL);
+    run_threads(4, call_both_at_once, &both);
+    for (int i = 0; i < 2; ++i) trireme_communicator_destroy(both.ranks[i].communicator);
+    nothing_is_left(2);
+    no_complaint();
+}
+
+static void both_priorities_go_at_once(void **state) {
+    (void)state;
+    for (size_t i = 0; i < MODES; ++i) run(calls_at_once, four[i]);
+}
+
+static void capabilities(void) {
+    trireme_capability_query query = TRIREME_CAPABILITY_QUERY_INIT;
+    query.backend = "nccl";
+    CHECK_FAILS(trireme_capability(&query), TRIREME_ERROR_UNSUPPORTED, "CUDA devices alone");
+    query.device = TRIREME_DEVICE_CUDA;
+    query.operation = TRIREME_OPERATION_KIND_ALL_TO_ALL;
+    CHECK(trireme_capability(&query) == TRIREME_OK);
+}
+
+static void it_is_asked_for(void **state) {
+    (void)state;
+    run(capabilities, four[0]);
+}
+
 /* ---- every dtype and reduction has the host's bits ---- */
 
 static const trireme_dtype dtypes[] = {TRIREME_DTYPE_I8,     TRIREME_DTYPE_U8,
@@ -244,6 +402,7 @@ static void compare_bits(int number, void *context) {
             compare_one(&rank, host, dtypes[d], r, 37);
         }
         gathers(&rank, dtypes[d], 5, false);
+        exchanges(&rank, dtypes[d], 5);
         broadcasts(&rank, dtypes[d], 5, job->world - 1);
     }
     check_way(&rank, "NCCL");
@@ -268,8 +427,9 @@ static void bits_are_those_of_the_host(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operations_of_threads),
-        cmocka_unit_test(operations_of_processes),
+        cmocka_unit_test(operations_of_threads),      cmocka_unit_test(operations_of_processes),
+        cmocka_unit_test(long_sums_go_in_windows),    cmocka_unit_test(children_meet_anew),
+        cmocka_unit_test(both_priorities_go_at_once), cmocka_unit_test(it_is_asked_for),
         cmocka_unit_test(bits_are_those_of_the_host),
     };
     return cmocka_run_group_tests(tests, make_nccl_folder, remove_nccl_folder);

@@ -25,6 +25,7 @@ from defects import (
     deep,
     device_api,
     device_moves,
+    device_nccl,
     device_work,
     devices,
     layers,
@@ -77,6 +78,7 @@ TOPICS = (
     device_work,
     device_moves,
     device_api,
+    device_nccl,
     parallel,
 )
 DEFECTS = [defect for topic in TOPICS for defect in topic.DEFECTS]

@@ -149,7 +149,8 @@ Status join_group(const GroupOptions& options, std::unique_ptr<Backend>* out) {
       options.backend != kGloo && options.backend != "mpi") {
     return unsupported(
         "backend \"" + options.backend +
-        "\" is not in this build; it has \"local\", \"frames\", \"gloo\" and \"mpi\"");
+        "\" is not in this build; it has \"local\", \"frames\", \"gloo\" and \"mpi\", and "
+        "\"nccl\" for a device");
   }
   const Scheme* scheme = nullptr;
   for (const Scheme* const each : {&kThreads, &kProcesses, &kTransport, &kNetwork, &kMpi}) {

@@ -87,8 +87,7 @@ Status NcclLibrary::check(const char* function, NcclResult result) const {
   std::string text = std::string(function) + " answers " + std::to_string(result) + " (" +
                      (words == nullptr ? "" : words) + ")";
   if (last != nullptr && *last != 0) text += ": " + std::string(last);
-  return Status::failure(
-      result == kNcclInvalidUsage ? TRIREME_ERROR_UNSUPPORTED : TRIREME_ERROR_DEVICE, text);
+  return Status::failure(TRIREME_ERROR_DEVICE, text);
 }
 
 namespace {

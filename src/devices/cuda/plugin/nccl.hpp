@@ -21,7 +21,7 @@ Status find_nccl(Nccl* out);
 
 using NcclResult = int;   // ncclResult_t
 struct NcclCommunicator;  // ncclComm
-constexpr NcclResult kNcclDone = 0, kNcclInvalidUsage = 5, kNcclRemoteError = 6, kNcclBusy = 7;
+constexpr NcclResult kNcclDone = 0, kNcclInvalidUsage = 5, kNcclBusy = 7;
 
 // ncclConfig_t as NCCL 2.18 has it. A newer NCCL takes the rest as its own defaults.
 struct NcclConfig {
@@ -67,8 +67,7 @@ struct NcclLibrary {
   std::string file;
   int version = 0;
 
-  // OK, also while the communicator is busy. Or DEVICE with the function's name and NCCL's words;
-  // UNSUPPORTED if NCCL refuses such a use.
+  // OK, also while the communicator is busy. Or DEVICE with the function's name and NCCL's words.
   Status check(const char* function, NcclResult result) const;
 };
 
