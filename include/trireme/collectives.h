@@ -89,7 +89,10 @@ enum {
     TRIREME_ALGORITHM_BRUCK = 6,
     /** One partner after the other. */
     TRIREME_ALGORITHM_PAIRWISE = 7,
-    /** The backend's own. Over tcp:// also a started call waits until all ranks have joined. */
+    /**
+     * The backend's own. Over tcp:// also a started call waits until all ranks have joined. For
+     * device memory NCCL's, whose sums of floats may have other bits.
+     */
     TRIREME_ALGORITHM_NATIVE = 8
 };
 

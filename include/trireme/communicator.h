@@ -98,10 +98,10 @@ typedef struct trireme_communicator_options {
      */
     const char *rendezvous;
     /**
-     * "local"; "frames", over sockets or a transport, also between ranks of one host; "mpi", where
-     * MPI moves everything, on one host, too; or "gloo", with tcp:// alone. The same on all ranks,
-     * but over tcp:// some may name "frames" and others none: then all send frames. Default: the
-     * best one for the rendezvous, which is never "gloo".
+     * "local"; "frames", also on one host; "mpi", where MPI moves everything; "gloo", with tcp://
+     * alone; "nccl", with a device alone. The same on all ranks, but over tcp:// some may name
+     * "frames" and others none: then all send frames. Default: the best one for the rendezvous,
+     * never "gloo", and "nccl" for device memory where it serves: docs/gpus.md.
      */
     const char *backend;
     /** Name in messages, at most 63 bytes. Default: the rendezvous. */
@@ -197,8 +197,10 @@ typedef struct trireme_child_options {
  * @retval TRIREME_ERROR_UNSUPPORTED  The backend or the kind of rendezvous is not in this build, or
  * they do not go together. Or the world is too large. Or `options` sets a field newer than this
  * library. mpi://: its plugin cannot be loaded, or the program's MPI_Init gave less than
- * MPI_THREAD_MULTIPLE, or was that of MPICH. "gloo": its plugin cannot be loaded. A CUDA device
- * fails with this, or with TRIREME_ERROR_DEVICE, as trireme_device_get_info() does.
+ * MPI_THREAD_MULTIPLE, or was that of MPICH. "gloo": its plugin cannot be loaded. "nccl": this rank
+ * finds none that serves. A CUDA device fails with this, or with TRIREME_ERROR_DEVICE, as
+ * trireme_device_get_info() does.
+ * @retval TRIREME_ERROR_DEVICE  The device has failed, or still has work of a failed group.
  * @retval TRIREME_ERROR_MISMATCH  Ranks of a local:// group name different world sizes.
  * @retval TRIREME_ERROR_TIMEOUT   The first group of mpi://: not all ranks of mpirun made theirs
  * within timeout_ns. May be tried again.
@@ -303,6 +305,9 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_communicator_get_world_
  * If mpi:// or tcp:// finds all ranks on one host, the text is "local (processes, met by Open MPI)"
  * or "local (processes, met by tcp)". If ranks share hosts, it is "hierarchical (2 hosts x 4)", for
  * example. mpi:// says so at once, tcp:// only when all ranks have joined.
+ *
+ * With a device the text ends in the way of its memory: "; CUDA device 0: NCCL 2.28.9", or "pinned
+ * memory" and why NCCL cannot be. The ranks choose it in their first operation of such memory.
  *
  * Does not block. Copies the text with its final 0 into the caller's memory.
  *

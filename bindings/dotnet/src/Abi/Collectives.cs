@@ -96,6 +96,7 @@ namespace Trireme
 
         /// <summary>
         /// The backend's own. Over tcp:// also a started call waits until all ranks have joined.
+        /// For device memory NCCL's, whose sums of floats may have other bits.
         /// </summary>
         internal const int TRIREME_ALGORITHM_NATIVE = 8;
 

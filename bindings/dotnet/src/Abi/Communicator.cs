@@ -31,10 +31,10 @@ namespace Trireme
         public IntPtr Rendezvous;
 
         /// <summary>
-        /// "local"; "frames", over sockets or a transport, also between ranks of one host; "mpi",
-        /// where MPI moves everything, on one host, too; or "gloo", with tcp:// alone. The same on
-        /// all ranks, but over tcp:// some may name "frames" and others none: then all send frames.
-        /// Default: the best one for the rendezvous, which is never "gloo".
+        /// "local"; "frames", also on one host; "mpi", where MPI moves everything; "gloo", with
+        /// tcp:// alone; "nccl", with a device alone. The same on all ranks, but over tcp:// some
+        /// may name "frames" and others none: then all send frames. Default: the best one for the
+        /// rendezvous, never "gloo", and "nccl" for device memory where it serves: docs/gpus.md.
         /// </summary>
         public IntPtr Backend;
 

@@ -25,10 +25,10 @@ class trireme_communicator_options(Structure):
         # Where the ranks meet, for example "host://training" or "env://". See "Rendezvous" at the
         # top of this file. Required.
         ("rendezvous", c_char_p),
-        # "local"; "frames", over sockets or a transport, also between ranks of one host; "mpi",
-        # where MPI moves everything, on one host, too; or "gloo", with tcp:// alone. The same on
-        # all ranks, but over tcp:// some may name "frames" and others none: then all send frames.
-        # Default: the best one for the rendezvous, which is never "gloo".
+        # "local"; "frames", also on one host; "mpi", where MPI moves everything; "gloo", with
+        # tcp:// alone; "nccl", with a device alone. The same on all ranks, but over tcp:// some may
+        # name "frames" and others none: then all send frames. Default: the best one for the
+        # rendezvous, never "gloo", and "nccl" for device memory where it serves: docs/gpus.md.
         ("backend", c_char_p),
         # Name in messages, at most 63 bytes. Default: the rendezvous.
         ("name", c_char_p),

@@ -82,7 +82,8 @@ constants! {
     TRIREME_ALGORITHM_BRUCK: trireme_algorithm = 6;
     /// One partner after the other.
     TRIREME_ALGORITHM_PAIRWISE: trireme_algorithm = 7;
-    /// The backend's own. Over tcp:// also a started call waits until all ranks have joined.
+    /// The backend's own. Over tcp:// also a started call waits until all ranks have joined. For
+    /// device memory NCCL's, whose sums of floats may have other bits.
     TRIREME_ALGORITHM_NATIVE: trireme_algorithm = 8;
     // Numbers of the priorities.
     TRIREME_PRIORITY_NORMAL: trireme_priority = 0;

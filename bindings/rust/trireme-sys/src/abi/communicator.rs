@@ -88,10 +88,10 @@ structs! {
         /// Where the ranks meet, for example "host://training" or "env://". See "Rendezvous" at the
         /// top of this file. Required.
         rendezvous: *const c_char,
-        /// "local"; "frames", over sockets or a transport, also between ranks of one host; "mpi",
-        /// where MPI moves everything, on one host, too; or "gloo", with tcp:// alone. The same on
-        /// all ranks, but over tcp:// some may name "frames" and others none: then all send frames.
-        /// Default: the best one for the rendezvous, which is never "gloo".
+        /// "local"; "frames", also on one host; "mpi", where MPI moves everything; "gloo", with
+        /// tcp:// alone; "nccl", with a device alone. The same on all ranks, but over tcp:// some
+        /// may name "frames" and others none: then all send frames. Default: the best one for the
+        /// rendezvous, never "gloo", and "nccl" for device memory where it serves: docs/gpus.md.
         backend: *const c_char,
         /// Name in messages, at most 63 bytes. Default: the rendezvous.
         name: *const c_char,
@@ -178,8 +178,9 @@ extern "C" {
     ///   or they do not go together. Or the world is too large. Or `options` sets a field newer
     ///   than this library. mpi://: its plugin cannot be loaded, or the program's MPI_Init gave
     ///   less than MPI_THREAD_MULTIPLE, or was that of MPICH. "gloo": its plugin cannot be loaded.
-    ///   A CUDA device fails with this, or with TRIREME_ERROR_DEVICE, as trireme_device_get_info()
-    ///   does.
+    ///   "nccl": this rank finds none that serves. A CUDA device fails with this, or with
+    ///   TRIREME_ERROR_DEVICE, as trireme_device_get_info() does.
+    /// * `TRIREME_ERROR_DEVICE`: The device has failed, or still has work of a failed group.
     /// * `TRIREME_ERROR_MISMATCH`: Ranks of a local:// group name different world sizes.
     /// * `TRIREME_ERROR_TIMEOUT`: The first group of mpi://: not all ranks of mpirun made theirs
     ///   within timeout_ns. May be tried again.
@@ -282,6 +283,10 @@ extern "C" {
     /// If mpi:// or tcp:// finds all ranks on one host, the text is "local (processes, met by Open
     /// MPI)" or "local (processes, met by tcp)". If ranks share hosts, it is "hierarchical (2 hosts
     /// x 4)", for example. mpi:// says so at once, tcp:// only when all ranks have joined.
+    ///
+    /// With a device the text ends in the way of its memory: "; CUDA device 0: NCCL 2.28.9", or
+    /// "pinned memory" and why NCCL cannot be. The ranks choose it in their first operation of such
+    /// memory.
     ///
     /// Does not block. Copies the text with its final 0 into the caller's memory.
     ///
