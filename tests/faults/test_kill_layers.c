@@ -302,7 +302,7 @@ static void prepare(struct layer_calls *calls) {
     for (int time = 0; time < 2; ++time) {
         for (int i = 0; i < LAYER_CALLS; ++i) {
             const enum layer_call call = (enum layer_call)i;
-            if (is_weight_call(call) || (time == 1 && !is_first_call(call))) continue;
+            if (is_weight_call(call) || (time == 1 && !is_forward_call(call))) continue;
             if (make_layer_call(calls, call) != TRIREME_OK) _exit(97);
         }
     }

@@ -11,12 +11,23 @@ enum {
     CLASSES = 21,
     BLOCKS = 8,
     HEADS = 2,
-    HEAD_WIDTH = 3
+    HEAD_WIDTH = 3,
+    EXPERTS = 4,
+    CHOICES = 2
 };
 /* Floats of an array; no array has more. */
 enum { MOST = 2048, INPUTS = 8, OUTPUTS = 4 };
 
-enum keep { COLUMN_KEPT, ROW_KEPT, MLP_KEPT, LOSS_KEPT, ATTENTION_KEPT, KEEPS };
+enum keep {
+    COLUMN_KEPT,
+    ROW_KEPT,
+    MLP_KEPT,
+    LOSS_KEPT,
+    ATTENTION_KEPT,
+    ROUTES_KEPT,
+    RETURNED_KEPT, /* rows that experts have sent back */
+    KEEPS
+};
 
 static float *input_of(const struct layer_calls *calls, int number) {
     return calls->memory + number * MOST;
@@ -159,6 +170,25 @@ static trireme_status make_context(trireme_communicator *communicator, struct la
     return trireme_context_create(communicator, &options, &calls->context);
 }
 
+static trireme_status make_experts(trireme_communicator *communicator, struct layer_calls *calls) {
+    trireme_experts_options options = TRIREME_EXPERTS_OPTIONS_INIT;
+    options.name = name_of(calls, "moe");
+    options.experts = EXPERTS;
+    options.top_k = CHOICES;
+    options.width = WIDTH + (calls->variant.longer ? 1 : 0);
+    options.rows = calls->rows;
+    options.dtype = TRIREME_DTYPE_F32;
+    options.scores = TRIREME_EXPERTS_SCORES_LOGITS;
+    const trireme_status status = trireme_experts_create(communicator, &options, &calls->experts);
+    trireme_experts_info info = TRIREME_EXPERTS_INFO_INIT;
+    if (status != TRIREME_OK) return status;
+    if (trireme_experts_get_info(calls->experts, &info) != TRIREME_OK) abort();
+    const uint64_t most = MOST / options.width; /* rows of an array */
+    if (info.most_received > most || info.most_sent > most) abort();
+    if (info.kept_bytes > 4 * MOST * sizeof(float)) abort();
+    return TRIREME_OK;
+}
+
 static void make_numbers(struct layer_calls *calls) {
     const uint64_t count = (uint64_t)MOST * (INPUTS + OUTPUTS + 4 * KEEPS);
     calls->memory = malloc(count * sizeof *calls->memory);
@@ -183,8 +213,13 @@ trireme_status make_layer_calls(trireme_communicator *communicator, struct layer
     if (status == TRIREME_OK && calls->object == NULL) status = (call)
     MAKE(reduce,
          make_region(calls, "sum of parts", TRIREME_REGION_KIND_REDUCE, none, &calls->reduce));
+    MAKE(copy, make_region(calls, "same on all", TRIREME_REGION_KIND_COPY, none, &calls->copy));
     MAKE(gather,
-         make_region(calls, "rows of all", TRIREME_REGION_KIND_GATHER_SUM, rows, &calls->gather));
+         make_region(calls, "whole rows", TRIREME_REGION_KIND_GATHER, rows, &calls->gather));
+    MAKE(gather_sum, make_region(calls, "rows of all", TRIREME_REGION_KIND_GATHER_SUM, rows,
+                                 &calls->gather_sum));
+    MAKE(reduce_scatter, make_region(calls, "own sums", TRIREME_REGION_KIND_REDUCE_SCATTER, rows,
+                                     &calls->reduce_scatter));
     MAKE(scatter,
          make_region(calls, "own rows", TRIREME_REGION_KIND_SCATTER, rows, &calls->scatter));
     MAKE(exchange,
@@ -195,11 +230,13 @@ trireme_status make_layer_calls(trireme_communicator *communicator, struct layer
     MAKE(mlp, make_mlp(calls));
     MAKE(vocabulary, make_vocabulary(calls));
     MAKE(context, make_context(communicator, calls));
+    MAKE(experts, make_experts(communicator, calls));
 #undef MAKE
     return status;
 }
 
 void free_layer_calls(struct layer_calls *calls) {
+    trireme_experts_destroy(calls->experts);
     trireme_context_destroy(calls->context);
     trireme_vocabulary_destroy(calls->vocabulary);
     trireme_mlp_destroy(calls->mlp);
@@ -207,7 +244,10 @@ void free_layer_calls(struct layer_calls *calls) {
     trireme_linear_destroy(calls->column);
     trireme_region_destroy(calls->exchange);
     trireme_region_destroy(calls->scatter);
+    trireme_region_destroy(calls->reduce_scatter);
+    trireme_region_destroy(calls->gather_sum);
     trireme_region_destroy(calls->gather);
+    trireme_region_destroy(calls->copy);
     trireme_region_destroy(calls->reduce);
     trireme_tensor_destroy(calls->tensor);
     free(calls->memory);
@@ -221,8 +261,14 @@ static const struct {
     bool local, first;
 } about[LAYER_CALLS] = {
     [REDUCE_FORWARD] = {"forward of REDUCE", "sum of parts", false, true},
-    [GATHER_FORWARD] = {"forward of GATHER_SUM", "rows of all", false, true},
-    [GATHER_BACKWARD] = {"backward of GATHER_SUM", "rows of all", false, false},
+    [COPY_FORWARD] = {"forward of COPY", "same on all", true, true},
+    [COPY_BACKWARD] = {"backward of COPY", "same on all", false, false},
+    [GATHER_FORWARD] = {"forward of GATHER", "whole rows", false, true},
+    [GATHER_BACKWARD] = {"backward of GATHER", "whole rows", true, false},
+    [GATHER_SUM_FORWARD] = {"forward of GATHER_SUM", "rows of all", false, true},
+    [GATHER_SUM_BACKWARD] = {"backward of GATHER_SUM", "rows of all", false, false},
+    [REDUCE_SCATTER_FORWARD] = {"forward of REDUCE_SCATTER", "own sums", false, true},
+    [REDUCE_SCATTER_BACKWARD] = {"backward of REDUCE_SCATTER", "own sums", false, false},
     [SCATTER_FORWARD] = {"forward of SCATTER", "own rows", true, true},
     [SCATTER_BACKWARD] = {"backward of SCATTER", "own rows", false, false},
     [EXCHANGE_FORWARD] = {"forward of EXCHANGE", "heads", false, true},
@@ -245,6 +291,12 @@ static const struct {
     [LOSS_BACKWARD] = {"loss backward", "words", true, false},
     [ATTEND] = {"attention forward", "attention", false, true},
     [ATTEND_BACKWARD] = {"attention backward", "attention", false, false},
+    [ROUTE] = {"route", "moe", false, true},
+    [DISPATCH] = {"dispatch", "moe", false, false},
+    [COMBINE] = {"combine", "moe", false, false},
+    [COMBINE_BACKWARD] = {"combine backward", "moe", false, false},
+    [DISPATCH_BACKWARD] = {"dispatch backward", "moe", false, false},
+    [ROUTE_BACKWARD] = {"route backward", "moe", true, false},
 };
 
 const char *layer_call_name(enum layer_call call) {
@@ -260,6 +312,9 @@ bool is_first_call(enum layer_call call) {
     return about[call].first;
 }
 
+bool is_forward_call(enum layer_call call) {
+    return is_first_call(call) || call == DISPATCH || call == COMBINE;
+}
 bool is_weight_call(enum layer_call call) {
     return call == COLUMN_WEIGHT || call == ROW_WEIGHT || call == MLP_WEIGHT ||
            call == COLUMN_BOTH || call == ROW_BOTH || call == MLP_BOTH;
@@ -389,6 +444,37 @@ static trireme_status run_context(struct layer_calls *calls, bool forward) {
     return trireme_context_attention_backward(calls->context, &arrays, NULL);
 }
 
+static trireme_status run_experts(struct layer_calls *calls, enum layer_call call) {
+    trireme_experts *const experts = calls->experts;
+    void *const kept = kept_of(calls, ROUTES_KEPT);
+    float *const out = output_of(calls, 0), *const returned = kept_of(calls, RETURNED_KEPT);
+    switch (call) {
+        case ROUTE: {
+            trireme_experts_route_arrays arrays = TRIREME_EXPERTS_ROUTE_ARRAYS_INIT;
+            trireme_experts_route_info routed = TRIREME_EXPERTS_ROUTE_INFO_INIT;
+            uint64_t segments[EXPERTS * BLOCKS + 1];
+            arrays.rows = calls->rows;
+            arrays.scores = input_of(calls, 1);
+            arrays.kept = kept;
+            arrays.segments = segments;
+            arrays.weights = out;
+            return trireme_experts_route(experts, &arrays, &routed, NULL);
+        }
+        case DISPATCH:
+            return trireme_experts_dispatch(experts, kept, input_of(calls, 0), out, NULL);
+        case COMBINE:
+            return trireme_experts_combine(experts, kept, input_of(calls, 2), returned, out, NULL);
+        case COMBINE_BACKWARD:
+            return trireme_experts_combine_backward(experts, kept, input_of(calls, 3), returned,
+                                                    out, output_of(calls, 1), NULL);
+        case DISPATCH_BACKWARD:
+            return trireme_experts_dispatch_backward(experts, kept, input_of(calls, 4), out, NULL);
+        default:
+            return trireme_experts_route_backward(experts, kept, input_of(calls, 1),
+                                                  input_of(calls, 5), NULL, out);
+    }
+}
+
 trireme_status make_layer_call(struct layer_calls *calls, enum layer_call call) {
     for (int i = 0; i < OUTPUTS * MOST; ++i) output_of(calls, 0)[i] = 0.25f;
     calls->last = call;
@@ -396,8 +482,14 @@ trireme_status make_layer_call(struct layer_calls *calls, enum layer_call call) 
     if (failed != 0) return TRIREME_ERROR_CALLBACK;
     switch (call) {
         case REDUCE_FORWARD: return run_region(calls, calls->reduce, true);
+        case COPY_FORWARD: return run_region(calls, calls->copy, true);
+        case COPY_BACKWARD: return run_region(calls, calls->copy, false);
         case GATHER_FORWARD: return run_region(calls, calls->gather, true);
         case GATHER_BACKWARD: return run_region(calls, calls->gather, false);
+        case GATHER_SUM_FORWARD: return run_region(calls, calls->gather_sum, true);
+        case GATHER_SUM_BACKWARD: return run_region(calls, calls->gather_sum, false);
+        case REDUCE_SCATTER_FORWARD: return run_region(calls, calls->reduce_scatter, true);
+        case REDUCE_SCATTER_BACKWARD: return run_region(calls, calls->reduce_scatter, false);
         case SCATTER_FORWARD: return run_region(calls, calls->scatter, true);
         case SCATTER_BACKWARD: return run_region(calls, calls->scatter, false);
         case EXCHANGE_FORWARD: return run_region(calls, calls->exchange, true);
@@ -420,6 +512,12 @@ trireme_status make_layer_call(struct layer_calls *calls, enum layer_call call) 
         case LOSS_BACKWARD: return run_vocabulary(calls, call);
         case ATTEND:
         case ATTEND_BACKWARD: return run_context(calls, call == ATTEND);
+        case ROUTE:
+        case DISPATCH:
+        case COMBINE:
+        case COMBINE_BACKWARD:
+        case DISPATCH_BACKWARD:
+        case ROUTE_BACKWARD: return run_experts(calls, call);
         default: abort();
     }
 }

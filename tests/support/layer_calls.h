@@ -11,11 +11,17 @@
 #include <trireme/trireme.h>
 
 enum layer_call {
+    COPY_FORWARD,
+    COPY_BACKWARD,
     REDUCE_FORWARD,
     GATHER_FORWARD,
     GATHER_BACKWARD,
+    GATHER_SUM_FORWARD,
+    GATHER_SUM_BACKWARD,
     SCATTER_FORWARD,
     SCATTER_BACKWARD,
+    REDUCE_SCATTER_FORWARD,
+    REDUCE_SCATTER_BACKWARD,
     EXCHANGE_FORWARD,
     EXCHANGE_BACKWARD,
     COLUMN_FORWARD,
@@ -36,13 +42,19 @@ enum layer_call {
     LOSS_BACKWARD,
     ATTEND,
     ATTEND_BACKWARD,
+    ROUTE,
+    DISPATCH,
+    COMBINE,
+    COMBINE_BACKWARD,
+    DISPATCH_BACKWARD,
+    ROUTE_BACKWARD,
     LAYER_CALLS
 };
 
 /* The differences of one rank's objects. */
 struct layer_variant {
     bool named;  /* their names */
-    bool longer; /* one more row */
+    bool longer; /* one more row; experts: one more element of each */
     bool tokens; /* other tokens */
 };
 
@@ -52,11 +64,12 @@ struct layer_calls {
     uint64_t rows;
     uint32_t blocks; /* of this rank */
     trireme_tensor *tensor;
-    trireme_region *reduce, *gather, *scatter, *exchange;
+    trireme_region *copy, *reduce, *gather, *gather_sum, *scatter, *reduce_scatter, *exchange;
     trireme_linear *column, *row;
     trireme_mlp *mlp;
     trireme_vocabulary *vocabulary;
     trireme_context *context;
+    trireme_experts *experts;
     float *memory;        /* of all arrays */
     enum layer_call last; /* call that was made */
     /* Before calls, products and activations; not 0: it fails. May be NULL. */
@@ -77,6 +90,8 @@ const char *layer_call_object(enum layer_call call);
 bool is_local_call(enum layer_call call);
 /* Whether it may be the first call of its object. */
 bool is_first_call(enum layer_call call);
+/* Whether there may be more of it than of the others: each lets one backward call follow. */
+bool is_forward_call(enum layer_call call);
 /* Whether it makes gradients of a weight. */
 bool is_weight_call(enum layer_call call);
 
