@@ -1,8 +1,11 @@
 /* Linear layers: every result to the last bit, for every number of ranks. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -505,6 +508,108 @@ static void automatic_tiles_change_no_bits(void **state) {
     }
 }
 
+/* --- a peer that comes late ------------------------------------------------------------------- */
+
+struct late_case {
+    trireme_linear_kind kind;
+    uint32_t flags, tensor_flags;
+    int awaited; /* products of rank 0 in its call, for which rank 1 waits before its own */
+};
+
+struct late_trial {
+    const struct late_case *one;
+    atomic_int products; /* of rank 0 */
+    struct verdict verdicts[2];
+};
+
+static int32_t multiply_and_count(const trireme_product *product, void *user_data) {
+    const struct plain_product plain = {.dtype = product->dtype,
+                                        .left_transposed = product->left_transposed != 0,
+                                        .right_transposed = product->right_transposed != 0,
+                                        .add = product->add != 0,
+                                        .rows = product->rows,
+                                        .columns = product->columns,
+                                        .depth = product->depth,
+                                        .left = product->left,
+                                        .left_step = product->left_step,
+                                        .right = product->right,
+                                        .right_step = product->right_step,
+                                        .result = product->result,
+                                        .result_step = product->result_step};
+    multiply_plainly(&plain);
+    if (user_data != NULL) ++*(atomic_int *)user_data;
+    return 0;
+}
+
+/* Rank 0 comes to products beside its exchanges while rank 1 has not called yet. Else both would
+ * wait for each other. Rank 0 reads nothing that has not come: rank 1 gives it time to. */
+static void be_late(trireme_communicator *communicator, int rank, void *context) {
+    struct late_trial *const trial = context;
+    struct verdict *const verdict = &trial->verdicts[rank];
+    const struct layer_spec spec = {.world_size = 2,
+                                    .tensor_flags = trial->one->tensor_flags,
+                                    .kind = trial->one->kind,
+                                    .flags = trial->one->flags,
+                                    .gemm = TRIREME_GEMM_KIND_BUILTIN,
+                                    .rows = 6,
+                                    .input = 5,
+                                    .output = 4,
+                                    .stretches = 1,
+                                    .dtype = TRIREME_DTYPE_F32};
+    struct layer_arrays all = make_layer_arrays(&spec);
+    struct own_arrays own = make_own(&spec, &all, rank);
+    trireme_gemm_options gemm = TRIREME_GEMM_OPTIONS_INIT;
+    gemm.kind = TRIREME_GEMM_KIND_CALLER;
+    gemm.callback = multiply_and_count;
+    if (rank == 0) gemm.user_data = &trial->products;
+    trireme_tensor_options options = TRIREME_TENSOR_OPTIONS_INIT;
+    options.gemm = &gemm;
+    options.flags = spec.tensor_flags;
+    options.row_tile = UINT32_MAX;
+    trireme_tensor *tensor = NULL;
+    trireme_linear *linear = NULL;
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_tensor_create(communicator, &options, &tensor));
+    const trireme_linear_options layer = linear_options(&spec, "layer");
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_create(tensor, &layer, &linear));
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_linear_forward(linear, own.input.data, own.weight.data, NULL,
+                                         own.output.data, own.kept, NULL));
+    const int awaited = 1 + trial->one->awaited; /* and that of the forward pass */
+    while (rank == 1 && atomic_load(&trial->products) < awaited) sched_yield();
+    if (rank == 1) usleep(20000);
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_linear_backward(linear, own.input.data, own.output_gradient.data,
+                                          own.weight.data, own.input_gradient.data, own.kept,
+                                          own.weight_gradient.data, NULL, NULL));
+    expect_part(verdict, &spec, "input gradient beside a late peer", &own.input_gradient,
+                take_part(&all.input_gradient, input_part(&spec, &all.input_gradient, rank)));
+    expect_part(verdict, &spec, "weight gradient beside a late peer", &own.weight_gradient,
+                weight_part(&spec, &all.weight_gradient[0], rank));
+    trireme_linear_destroy(linear);
+    trireme_tensor_destroy(tensor);
+    free_own(&own);
+    free_layer_arrays(&all);
+}
+
+static void products_of_weights_wait_for_no_peer(void **state) {
+    (void)state;
+    static const struct late_case cases[] = {
+        {TRIREME_LINEAR_KIND_COLUMN, 0, 0, 2},
+        {TRIREME_LINEAR_KIND_COLUMN, TRIREME_LINEAR_FLAG_GATHERED_OUTPUT, 0, 2},
+        {TRIREME_LINEAR_KIND_ROW, 0, 0, 2},
+        /* The weight's product reads the input that is gathered once more. */
+        {TRIREME_LINEAR_KIND_COLUMN, 0, TRIREME_TENSOR_FLAG_SEQUENCE, 1},
+        {TRIREME_LINEAR_KIND_COLUMN, 0,
+         TRIREME_TENSOR_FLAG_SEQUENCE | TRIREME_TENSOR_FLAG_KEEP_GATHERED, 2},
+    };
+    if (!ranks_use_transport()) skip(); /* where ranks share memory, they exchange in their calls */
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct late_trial trial = {.one = &cases[i]};
+        run_ranks(2, be_late, &trial);
+        assert_verdicts(trial.verdicts, 2);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(builtin_layers_have_the_bits_of_one_process),
@@ -515,6 +620,7 @@ int main(void) {
         cmocka_unit_test(tiles_are_planned),
         cmocka_unit_test(gathers_beside_sums_are_planned),
         cmocka_unit_test(automatic_tiles_change_no_bits),
+        cmocka_unit_test(products_of_weights_wait_for_no_peer),
     };
     return cmocka_run_group_tests_name("layers", tests, NULL, NULL);
 }
