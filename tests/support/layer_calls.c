@@ -351,11 +351,16 @@ static trireme_status run_mlp(struct layer_calls *calls, enum layer_call call) {
                                        &gradients, NULL);
 }
 
+static void clear_outputs(struct layer_calls *calls) {
+    for (int i = 0; i < OUTPUTS * MOST; ++i) output_of(calls, 0)[i] = 0.25f;
+}
+
 static trireme_status run_mlp_gradients(struct layer_calls *calls) {
     trireme_mlp_info info = TRIREME_MLP_INFO_INIT;
     trireme_status status = trireme_mlp_get_info(calls->mlp, &info);
     if (status == TRIREME_OK && info.backward_input_passes == info.forward_passes) {
         status = run_mlp(calls, MLP_FORWARD);
+        clear_outputs(calls);
     }
     if (status != TRIREME_OK) return status;
     trireme_mlp_weights weights = TRIREME_MLP_WEIGHTS_INIT;
@@ -396,6 +401,7 @@ static trireme_status run_linear_gradients(struct layer_calls *calls, bool is_ro
     if (status == TRIREME_OK && (info.backward_input_passes == info.forward_passes ||
                                  info.backward_weight_passes == info.forward_passes)) {
         status = run_linear(calls, is_row ? ROW_FORWARD : COLUMN_FORWARD);
+        clear_outputs(calls);
     }
     if (status != TRIREME_OK) return status;
     return trireme_linear_backward(linear, input_of(calls, 0), input_of(calls, 3),
@@ -476,7 +482,7 @@ static trireme_status run_experts(struct layer_calls *calls, enum layer_call cal
 }
 
 trireme_status make_layer_call(struct layer_calls *calls, enum layer_call call) {
-    for (int i = 0; i < OUTPUTS * MOST; ++i) output_of(calls, 0)[i] = 0.25f;
+    clear_outputs(calls);
     calls->last = call;
     const int32_t failed = tell(calls);
     if (failed != 0) return TRIREME_ERROR_CALLBACK;
