@@ -182,8 +182,8 @@ TRIREME_API const char *TRIREME_CALLCONV trireme_rule_name(trireme_rule_kind kin
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` sets a field newer than this library, or more than
  * 1,024 groups. Or two options do not go together, or one does not go with the model, such as
  * max_norm of a group with clipping.max_norm (docs/features.md). norm_ranks cannot be over a
- * transport, which carries one group, nor go with TRIREME_MODEL_FLAG_UNEVEN. ADAFACTOR, or MUON for
- * matrices, with a parameter that is split along two axes. The message says which.
+ * transport, which carries one group, nor go with TRIREME_MODEL_FLAG_UNEVEN. The message says
+ * which.
  * @retval TRIREME_ERROR_SYSTEM  Also: a rank cannot make a file in offload.path, or its disk has no
  * room for the state. That rank's message names the path, the bytes that it needs and those that
  * are free. The model goes on without an optimizer.

@@ -82,30 +82,6 @@ Status check_update_in_backward(const optimizers::Settings& settings) {
   return unsupported(std::string("TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD with ") + why);
 }
 
-// Refuses rules that would take a part of a parameter for the whole.
-Status check_split(const ShardView& shard, const optimizers::Settings& settings) {
-  for (std::size_t i = 0; i < shard.registry().parameters().size(); ++i) {
-    const Parameter& parameter = shard.registry().parameters()[i];
-    const std::ptrdiff_t split = std::count_if(
-        parameter.placements.begin(), parameter.placements.end(),
-        [](const sharding::AxisPlacement& each) { return each.is_split() && each.ranks > 1; });
-    if (split == 0 || !is_trained(parameter, i) || !has_group(parameter, settings)) continue;
-    const std::string rule = kernels::rule_name(settings.rule.kind);
-    const std::string is_split = ", and parameter " + sharding::quoted(parameter.name) +
-                                 " is split between models along " + std::to_string(split) +
-                                 " axes";
-    if (split == 1) continue;
-    if (settings.rule.kind == TRIREME_RULE_ADAFACTOR) {
-      return unsupported(rule + " adds up rows and columns along one axis" + is_split);
-    }
-    if (settings.is_matrix(parameter.shape, parameter.parameter_group)) {
-      return unsupported(rule + " gathers matrices along one axis" + is_split +
-                         "; a group with TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE needs none");
-    }
-  }
-  return Status::success();
-}
-
 // Facts that models with parts of parameters along an axis must have in common. Else one would wait
 // for another that does not gather a matrix.
 std::vector<sharding::Fact> facts_of_parts(const sharding::Registry& registry,
@@ -151,7 +127,6 @@ bool wants_norm(const optimizers::Settings& settings) {
 Status check_settings(const ShardView& shard, const optimizers::Settings& settings, bool told) {
   TRIREME_RETURN_IF_ERROR(check_device_rule(shard, settings));
   if (settings.one_sweep) TRIREME_RETURN_IF_ERROR(OneSweepRule::check(shard, settings));
-  TRIREME_RETURN_IF_ERROR(check_split(shard, settings));
   if (shard.updates_in_backward()) {
     TRIREME_RETURN_IF_ERROR(check_update_in_backward(settings));
   }

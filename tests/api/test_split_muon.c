@@ -1,7 +1,7 @@
 /*
- * MUON with matrices that are SPLIT along "tensor": models gather the whole matrix, and each keeps
- * its part. Every part has the bits of plain loops over the whole matrix, and all else those of
- * ADAMW.
+ * MUON with matrices that are SPLIT along "tensor", and also along "pipeline": models gather the
+ * whole matrix, and each keeps its part. Every part has the bits of plain loops over the whole
+ * matrix, and all else those of ADAMW.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -25,17 +25,18 @@
 #define DECAY 0.125
 #define NOT_CUT 3
 
-/* A cut dimension has `fused` equal parts, which are each cut among the ranks. */
+/* A cut dimension has `fused` equal parts, which are each cut among the ranks. Ranks along
+ * "pipeline" cut the dimension `second`. "columns" and "cube" are WHOLE on one of the axes. */
 static const struct shape {
     const char *name;
     uint32_t dimensions;
     uint64_t extents[3];
-    uint32_t cut, fused;
+    uint32_t cut, fused, second;
 } kShapes[] = {
-    {"rows", 2, {5, 9, 0}, 0, 1},   {"columns", 2, {7, 6, 0}, 1, 1},
-    {"fused", 2, {12, 4, 0}, 0, 3}, {"cube", 3, {3, 8, 2}, 1, 1},
-    {"whole", 2, {4, 4, 0}, 3, 1},  {"vector", 1, {11, 0, 0}, 0, 1},
-    {"few", 2, {2, 3, 0}, 0, 1},    {"no matrix", 2, {4, 3, 0}, 0, 1},
+    {"rows", 2, {5, 9, 0}, 0, 1, 1},   {"columns", 2, {7, 6, 0}, 1, 1, NOT_CUT},
+    {"fused", 2, {12, 4, 0}, 0, 3, 1}, {"cube", 3, {3, 8, 2}, 1, 1, 0},
+    {"whole", 2, {4, 4, 0}, 3, 1, 0},  {"vector", 1, {11, 0, 0}, 0, 1, NOT_CUT},
+    {"few", 2, {2, 3, 0}, 0, 1, 1},    {"no matrix", 2, {4, 3, 0}, 0, 1, 1},
 };
 enum {
     PARAMETERS = sizeof kShapes / sizeof kShapes[0],
@@ -49,7 +50,8 @@ DEFINE_ORTHOGONAL(orthogonal_f32, float)
 DEFINE_ORTHOGONAL(orthogonal_f64, double)
 
 struct job {
-    int data, tensor;
+    int data, tensor; /* `tensor` counts all models, also those along "pipeline" */
+    int pipeline;     /* ranks along it; 0: there is no such axis */
     trireme_strategy strategy;
     trireme_dtype dtype;
     bool nesterov, match_adamw;
@@ -91,7 +93,7 @@ static double mean_gradient(int step, int element) {
 /* ---- parts ---- */
 
 struct part {
-    uint64_t shape[3], pairs[6];
+    uint64_t shape[3], pairs[6], second[2];
     int count, numbers[TOTAL]; /* of each element, its number among those of all parameters */
 };
 
@@ -101,12 +103,13 @@ static void find_part(const struct job *job, int parameter, int tensor, struct p
     for (int i = 0; i < parameter; ++i) first += count_of(i);
     memset(part, 0, sizeof *part);
     memcpy(part->shape, shape->extents, sizeof part->shape);
+    const int lines = job->pipeline > 0 ? job->pipeline : 1, line = job->tensor / lines;
     bool here[TOTAL] = {false}; /* by index of the cut dimension */
     if (shape->cut != NOT_CUT) {
         const uint64_t all = shape->extents[shape->cut] / shape->fused;
         for (uint64_t i = 0; i < shape->fused; ++i) {
-            const uint64_t begin = all * (uint64_t)tensor / (uint64_t)job->tensor;
-            const uint64_t end = all * (uint64_t)(tensor + 1) / (uint64_t)job->tensor;
+            const uint64_t begin = all * (uint64_t)(tensor % line) / (uint64_t)line;
+            const uint64_t end = all * (uint64_t)(tensor % line + 1) / (uint64_t)line;
             part->pairs[2 * i] = i * all + begin;
             part->pairs[2 * i + 1] = end - begin;
             for (uint64_t k = begin; k < end; ++k) here[i * all + k] = true;
@@ -114,13 +117,24 @@ static void find_part(const struct job *job, int parameter, int tensor, struct p
         }
         part->shape[shape->cut] = (uint64_t)held;
     }
-    int inner = 1;
-    for (uint32_t i = shape->cut + 1; i < shape->dimensions; ++i) inner *= (int)shape->extents[i];
+    const uint32_t second = lines > 1 ? shape->second : NOT_CUT;
+    if (second != NOT_CUT) {
+        const uint64_t all = shape->extents[second];
+        const uint64_t end = all * (uint64_t)(tensor / line + 1) / (uint64_t)lines;
+        part->second[0] = all * (uint64_t)(tensor / line) / (uint64_t)lines;
+        part->second[1] = end - part->second[0];
+        part->shape[second] = part->second[1];
+    }
     for (int i = 0; i < count_of(parameter); ++i) {
-        const bool all = shape->cut == NOT_CUT;
-        if (all || here[i / inner % (int)shape->extents[shape->cut]]) {
-            part->numbers[part->count++] = first + i;
+        bool held_here = true;
+        for (int d = (int)shape->dimensions - 1, rest = i; d >= 0; --d) {
+            const uint64_t index = (uint64_t)rest % shape->extents[d];
+            rest /= (int)shape->extents[d];
+            if ((uint32_t)d == shape->cut) held_here = held_here && here[index];
+            if ((uint32_t)d == second)
+                held_here = held_here && index - part->second[0] < part->second[1];
         }
+        if (held_here) part->numbers[part->count++] = first + i;
     }
 }
 
@@ -232,12 +246,15 @@ static trireme_optimizer_options options_of(const struct job *job) {
 static trireme_mesh *
 make_mesh(struct verdict *v, trireme_communicator *all, const struct job *job) {
     const bool shards = job->strategy == TRIREME_STRATEGY_HYBRID_SHARD;
-    const char *const axes[2] = {shards ? "shard" : "data", "tensor"};
-    const int32_t sizes[2] = {job->data, job->tensor};
+    const int lines = job->pipeline > 0 ? job->pipeline : 1;
+    const char *const axes[3] = {shards ? "shard" : "data", lines > 1 ? "pipeline" : "tensor",
+                                 "tensor"};
+    const int32_t sizes[3] = {job->data, lines > 1 ? lines : job->tensor, job->tensor / lines};
     trireme_mesh_options options = TRIREME_MESH_OPTIONS_INIT;
     options.axis_names = axes;
     options.axis_sizes = sizes;
-    options.axis_count = 2;
+    options.axis_count = lines > 1 ? 3 : 2;
+    options.order = TRIREME_MESH_ORDER_LAST_FASTEST;
     trireme_mesh *mesh = NULL;
     EXPECT_STATUS(v, TRIREME_OK, trireme_mesh_create(all, &options, &mesh));
     return mesh;
@@ -264,22 +281,25 @@ make_model(struct verdict *v, trireme_mesh *mesh, const struct job *job, int ten
     for (int i = 0; i < PARAMETERS; ++i) {
         static _Thread_local struct part part;
         find_part(job, i, tensor, &part);
-        trireme_parameter_placement placement = TRIREME_PARAMETER_PLACEMENT_INIT;
-        placement.axis = "tensor";
-        placement.kind = TRIREME_PLACEMENT_WHOLE;
-        if (kShapes[i].cut != NOT_CUT) {
-            placement.kind = TRIREME_PLACEMENT_SPLIT;
-            placement.dimension = kShapes[i].cut;
-            placement.extent = kShapes[i].extents[kShapes[i].cut];
-            placement.stretches = part.pairs;
-            placement.stretch_count = kShapes[i].fused;
+        trireme_parameter_placement placements[2] = {TRIREME_PARAMETER_PLACEMENT_INIT,
+                                                     TRIREME_PARAMETER_PLACEMENT_INIT};
+        for (int k = 0; k < 2; ++k) {
+            const uint32_t cut = k == 0 ? kShapes[i].cut : kShapes[i].second;
+            placements[k].axis = k == 0 ? "tensor" : "pipeline";
+            placements[k].kind = TRIREME_PLACEMENT_WHOLE;
+            if (cut == NOT_CUT) continue;
+            placements[k].kind = TRIREME_PLACEMENT_SPLIT;
+            placements[k].dimension = cut;
+            placements[k].extent = kShapes[i].extents[cut];
+            placements[k].stretches = k == 0 ? part.pairs : part.second;
+            placements[k].stretch_count = k == 0 ? kShapes[i].fused : 1;
         }
         parameter.name = kShapes[i].name;
         parameter.dtype = job->dtype;
         parameter.dimensions = kShapes[i].dimensions;
         parameter.shape = part.shape;
-        parameter.placements = &placement;
-        parameter.placement_count = 1;
+        parameter.placements = placements;
+        parameter.placement_count = job->pipeline > 1 ? 2 : 1;
         parameter.parameter_group = i == NO_MATRIX ? 1 : 0;
         EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
     }
@@ -446,6 +466,33 @@ static void parts_have_the_bits_of_plain_loops_over_whole_matrices(void **state)
     }
 }
 
+/* Up to two axes cut a matrix, also into parts of no element. */
+static void parts_along_two_axes_have_the_bits_of_plain_loops(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    static const int kGrids[][3] = {{1, 2, 2}, {2, 2, 2}, {1, 2, 3}, {1, 3, 2}, {1, 4, 2}};
+    int turn = 0;
+    for (size_t grid = 0; grid < sizeof kGrids / sizeof kGrids[0]; ++grid) {
+        for (int strategy = 1; strategy <= TRIREME_STRATEGY_HYBRID_SHARD; ++strategy) {
+            if (is_quick() && (grid + (size_t)strategy) % 3 != 0) continue;
+            ++turn;
+            static struct job job;
+            job = (struct job){.data = kGrids[grid][0],
+                               .tensor = kGrids[grid][1] * kGrids[grid][2],
+                               .pipeline = kGrids[grid][1],
+                               .strategy = strategy,
+                               .dtype = turn % 2 == 0 ? F64 : F32};
+            job.nesterov = turn % 3 == 0;
+            job.match_adamw = turn % 5 < 2;
+            job.resumed = turn % 7 < 4;
+            static const unsigned kSkips[3] = {1u << FEW | 5, 1u << FEW | 3, 1u << FEW | 9};
+            job.skips = turn % 3 == 1 ? kSkips[turn / 3 % 3] : 0;
+            job.alone = turn % 4 < 2;
+            train_and_check(&job);
+        }
+    }
+}
+
 /* ---- failures ---- */
 
 /* One model takes a matrix element by element, which the others would wait for. */
@@ -511,6 +558,7 @@ static void a_rank_that_leaves_ends_the_wait_for_its_part(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_have_the_bits_of_plain_loops_over_whole_matrices),
+        cmocka_unit_test(parts_along_two_axes_have_the_bits_of_plain_loops),
         cmocka_unit_test(models_of_a_part_treat_it_as_one_matrix),
         cmocka_unit_test(a_rank_that_leaves_ends_the_wait_for_its_part),
     };

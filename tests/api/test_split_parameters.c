@@ -619,56 +619,6 @@ static void models_of_a_whole_parameter_have_one_way_to_its_gradient(void **stat
     run_job(&job, want_other_leaves);
 }
 
-/* ADAFACTOR adds up rows and columns along one axis, and MUON gathers matrices along one. Here
- * "data" of the job is "pipeline". */
-static void want_rules_on_two_axes(trireme_communicator *all, int rank, void *context) {
-    struct job *const job = context;
-    struct verdict *const v = &job->verdicts[rank];
-    const char *const axes[3] = {"pipeline", "tensor", "data"};
-    const int32_t sizes[3] = {job->data, job->tensor, 1};
-    trireme_mesh_options options = TRIREME_MESH_OPTIONS_INIT;
-    options.axis_names = axes;
-    options.axis_sizes = sizes;
-    options.axis_count = 3;
-    trireme_mesh *mesh = NULL;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_mesh_create(all, &options, &mesh));
-    trireme_model *const model = make_model(v, mesh, TRIREME_STRATEGY_ZERO2);
-    const uint64_t t = (uint64_t)(rank % job->tensor), p = (uint64_t)(rank / job->tensor);
-    const uint64_t shape[DIMENSIONS] = {2, 6, 5}, columns[2] = {t * 6, 6}, rows[2] = {p * 2, 2};
-    trireme_parameter_placement placements[2] = {split(1, 12, columns, 1), split(0, 4, rows, 1)};
-    placements[1].axis = "pipeline";
-    trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
-    parameter.name = "w";
-    parameter.dtype = TRIREME_DTYPE_F32;
-    parameter.dimensions = DIMENSIONS;
-    parameter.shape = shape;
-    parameter.placements = placements;
-    parameter.placement_count = 2;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_add_parameter(model, &parameter, NULL));
-    EXPECT_STATUS(v, TRIREME_OK, trireme_model_seal(model));
-    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
-    trireme_optimizer *optimizer = NULL;
-    for (int muon = 0; muon < 2; ++muon) {
-        rule.kind = muon != 0 ? TRIREME_RULE_MUON : TRIREME_RULE_ADAFACTOR;
-        EXPECT_STATUS(v, TRIREME_ERROR_UNSUPPORTED,
-                      trireme_optimizer_create(model, &rule, &optimizer));
-        EXPECT(v, says("parameter \"w\" is split between models along 2 axes"));
-    }
-    groups_of(&rule, 1)->flags = TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE;
-    EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_create(model, &rule, &optimizer));
-    trireme_optimizer_destroy(optimizer);
-    trireme_model_destroy(model);
-    trireme_mesh_destroy(mesh);
-}
-
-static void rules_of_whole_matrices_refuse_a_part_along_two_axes(void **state) {
-    (void)state;
-    if (!ranks_make_groups()) skip();
-    static struct job job;
-    job = (struct job){.data = 2, .tensor = 2};
-    run_job(&job, want_rules_on_two_axes);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_part_is_rounded_as_in_the_whole),
@@ -680,7 +630,6 @@ int main(void) {
         cmocka_unit_test(norms_have_one_order_of_axes),
         cmocka_unit_test(models_of_one_parameter_have_one_rule),
         cmocka_unit_test(models_of_a_whole_parameter_have_one_way_to_its_gradient),
-        cmocka_unit_test(rules_of_whole_matrices_refuse_a_part_along_two_axes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

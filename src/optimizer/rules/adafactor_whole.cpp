@@ -124,18 +124,35 @@ Status WholeMatrices::run(const Along& along, std::uint64_t first, std::uint64_t
   return shard_->axes().run_along(along.axis, std::move(operation));
 }
 
+template <class Copy>
+void WholeMatrices::carry(const Along& along, const Copy& copy) const {
+  for (const Matrix& matrix : along.matrices) {
+    const Matrix& first = *of(matrix.parameter);
+    if (&first != &matrix) copy(first, matrix);
+  }
+}
+
 Status WholeMatrices::find_largest() const {
   for (const Along& along : axes_) {
+    carry(along, [](const Matrix& first, const Matrix& here) { *here.largest = *first.largest; });
     TRIREME_RETURN_IF_ERROR(run(along, 0, along.matrices.size(), TRIREME_REDUCTION_MAX));
+    carry(along, [](const Matrix& first, const Matrix& here) { *first.largest = *here.largest; });
   }
   return Status::success();
 }
 
 Status WholeMatrices::add_up() const {
+  const auto copy = [](const Matrix& from, const Matrix& to) {
+    std::copy_n(from.high, from.entries(), to.high);
+    std::copy_n(from.low, from.entries(), to.low);
+    std::copy_n(from.before, from.entries(), to.before);
+  };
   for (const Along& along : axes_) {
     const std::uint64_t first = along.matrices.size(), sums = kSumWords * along.entries;
+    carry(along, copy);
     TRIREME_RETURN_IF_ERROR(run(along, first, sums, TRIREME_REDUCTION_SUM));
     TRIREME_RETURN_IF_ERROR(run(along, first + sums, along.entries, TRIREME_REDUCTION_MAX));
+    carry(along, [&](const Matrix& of_first, const Matrix& here) { copy(here, of_first); });
   }
   return Status::success();
 }

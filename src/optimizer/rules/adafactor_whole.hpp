@@ -1,6 +1,6 @@
-// Matrices of ADAFACTOR that models along an axis hold in parts. In each step the models add up the
+// Matrices of ADAFACTOR that models along axes hold in parts. In each step the models add up the
 // sums of rows and columns of the whole matrix. The sums are whole numbers, so their bits are those
-// of one process.
+// of one process. Where several axes cut a matrix, the sums along one go on along the next.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class WholeMatrices {
       return entry < rows.size() ? rows[entry] : shape.rows + columns[entry - rows.size()];
     }
   };
-  // Null if the parameter is whole here.
+  // Null if the parameter is whole here. The words are those along its first axis.
   Matrix* of(std::uint64_t parameter);
   const Matrix* of(std::uint64_t parameter) const;
   bool any() const { return !axes_.empty(); }
@@ -54,6 +54,10 @@ class WholeMatrices {
   };
   Status run(const Along& along, std::uint64_t first, std::uint64_t count,
              trireme_reduction reduction) const;
+  // Visits matrices of this axis that an earlier one cuts, too, with their words along the first
+  // axis.
+  template <class Copy>
+  void carry(const Along& along, const Copy& copy) const;
 
   const ShardView* shard_ = nullptr;
   std::vector<Along> axes_;  // in the order of the mesh, which all ranks have in common

@@ -17,12 +17,13 @@ using sharding::Segment;
 
 namespace {
 
-// The axis along which models hold parts of it; empty without one. An optimizer refuses two.
-std::string axis_of_parts(const Parameter& parameter) {
+// The axes along which models hold parts of it.
+std::vector<std::string> axes_of_parts(const Parameter& parameter) {
+  std::vector<std::string> axes;
   for (const sharding::AxisPlacement& each : parameter.placements) {
-    if (each.is_split() && each.ranks > 1) return each.axis;
+    if (each.is_split() && each.ranks > 1) axes.push_back(each.axis);
   }
-  return {};
+  return axes;
 }
 
 }  // namespace
@@ -53,11 +54,11 @@ MatrixPlan::MatrixPlan(const sharding::Registry& registry, const sharding::Layou
     if (!settings.is_matrix(parameter.shape, parameter.parameter_group)) continue;
     const std::uint64_t rows = sharding::whole_shape(parameter)[0];
     matrices.push_back({number, rows, elements / rows, parameter.elements,
-                        gradient_dtype(parameter.dtype), axis_of_parts(parameter), 0});
+                        gradient_dtype(parameter.dtype), axes_of_parts(parameter), 0});
   }
   std::stable_sort(matrices.begin(), matrices.end(), [](const Matrix& a, const Matrix& b) {
     if (a.is_part() != b.is_part()) return a.is_part();
-    if (a.axis != b.axis) return a.axis < b.axis;
+    if (a.axes != b.axes) return a.axes < b.axes;
     if (!a.is_part()) return false;
     if (a.dtype != b.dtype) return a.dtype == TRIREME_DTYPE_F64;
     return a.whole_bytes() > b.whole_bytes();
@@ -67,21 +68,21 @@ MatrixPlan::MatrixPlan(const sharding::Registry& registry, const sharding::Layou
   count(registry, layout, settings);
 }
 
-// Gives the longest job first, to the rank with the least work. For matrices with parts along an
-// axis only others there count: models along it have no more in common.
+// Gives the longest job first, to the rank with the least work. For matrices with parts along some
+// axes only others along the same ones count: models along them have no more in common.
 void MatrixPlan::assign(std::uint32_t ranks) {
   const auto cost = [&](std::size_t i) {
     return optimizers::orthogonal_cost(matrices[i].rows, matrices[i].columns);
   };
   std::vector<double> of_parts(ranks);
   for (std::size_t first = 0, end = 0; first < matrices.size(); first = end) {
-    const std::string& axis = matrices[first].axis;
-    while (end < matrices.size() && matrices[end].axis == axis) ++end;
+    const std::vector<std::string>& axes = matrices[first].axes;
+    while (end < matrices.size() && matrices[end].axes == axes) ++end;
     std::vector<std::size_t> order(end - first);
     std::iota(order.begin(), order.end(), first);
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return cost(a) > cost(b); });
-    std::vector<double> loads = axis.empty() ? of_parts : std::vector<double>(ranks);
+    std::vector<double> loads = axes.empty() ? of_parts : std::vector<double>(ranks);
     for (const std::size_t i : order) {
       const auto least = std::min_element(loads.begin(), loads.end());
       *least += cost(i);
@@ -110,19 +111,19 @@ void MatrixPlan::add_round(const sharding::Layout& layout, std::vector<std::size
   rounds.push_back(std::move(round));
 }
 
-// One of each rank, the largest first. Other models of the axis come to the same rounds, so that no
+// One of each rank, the largest first. Other models of the axes come to the same rounds, so that no
 // two wait for each other.
 void MatrixPlan::make_rounds_of_parts(const sharding::Layout& layout) {
-  std::set<std::string> axes;
+  std::set<std::vector<std::string>> all_axes;
   for (const Matrix& matrix : matrices) {
-    if (matrix.is_part()) axes.insert(matrix.axis);
+    if (matrix.is_part()) all_axes.insert(matrix.axes);
   }
-  for (const std::string& axis : axes) {
+  for (const std::vector<std::string>& axes : all_axes) {
     for (const trireme_dtype dtype : {TRIREME_DTYPE_F64, TRIREME_DTYPE_F32}) {
       std::vector<std::vector<std::size_t>> by_rank(bytes.size());
       std::size_t most = 0;
       for (std::size_t i = 0; i < matrices.size(); ++i) {
-        if (matrices[i].axis != axis || matrices[i].dtype != dtype) continue;
+        if (matrices[i].axes != axes || matrices[i].dtype != dtype) continue;
         std::vector<std::size_t>& list = by_rank[matrices[i].rank];
         list.push_back(i);
         most = std::max(most, list.size());
@@ -203,8 +204,8 @@ void MatrixPlan::count(const sharding::Registry& registry, const sharding::Layou
     Bytes& here = bytes[matrix.rank];
     if (layout.spread.whole_state()) here.given += matrix.bytes() * (bytes.size() - 1);
     if (!whole) here.whole = std::max(here.whole, matrix.bytes());
-    if (matrix.is_part()) {
-      std::uint64_t& gathered = here.gathered[matrix.axis];
+    for (const std::string& axis : matrix.axes) {
+      std::uint64_t& gathered = here.gathered[axis];
       gathered = std::max(gathered, matrix.whole_bytes());
     }
     for (const Segment& segment : layout.segments[matrix.parameter]) {

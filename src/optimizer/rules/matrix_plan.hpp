@@ -18,10 +18,10 @@ struct Matrix {
   std::uint64_t rows = 0, columns = 0;  // of the whole
   std::uint64_t elements = 0;           // of this model's part, or all
   trireme_dtype dtype = 0;              // of gradients
-  // Along which models hold parts of it; empty: it is whole here.
-  std::string axis;
+  // Along which models hold parts of it, in the order of the mesh; empty: it is whole here.
+  std::vector<std::string> axes;
   std::uint32_t rank = 0;  // that computes with it
-  bool is_part() const { return !axis.empty(); }
+  bool is_part() const { return !axes.empty(); }
   std::uint64_t bytes() const;        // of what lies here
   std::uint64_t whole_bytes() const;  // of all models' parts
 };
@@ -30,9 +30,9 @@ struct MatrixPlan {
   MatrixPlan(const sharding::Registry& registry, const sharding::Layout& layout,
              const optimizers::Settings& settings);
 
-  // Those with parts by axis, the largest first, and then the others in the order of parameters.
-  // Models along an axis have the same matrices with parts there, in the same order, and come to
-  // the same ranks and rounds for them. So no two wait for each other.
+  // Those with parts by axes, the largest first, and then the others in the order of parameters.
+  // Models along these axes have those matrices in the same order, and come to the same ranks and
+  // rounds for them. So no two wait for each other.
   std::vector<Matrix> matrices;
   // Where shards travel: the matrices that travel at the same time, all of one dtype. A rank has
   // one or more of a round, of about kRoundBytes at most. So it waits seldom, and holds few. Of

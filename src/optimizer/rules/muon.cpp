@@ -121,11 +121,12 @@ Status MuonRule::update(const StepFactors& factors) {
   return Status::success();
 }
 
-// Makes the whole matrix from the parts of all models along the axis. `data`: this model's part;
-// null if it skips the matrix, whose part is then 0 for the others. Each element is on one model
-// alone, so sums of its bits as whole numbers keep them.
+// Makes the whole matrix from the parts of all models along the axes, in the memory of the last
+// axis. `data`: this model's part; null if it skips the matrix, whose part is then 0 for the
+// others. Each element is on one model alone, so sums of its bits as whole numbers keep them. The
+// sums along one axis go on along the next one.
 Status MuonRule::gather(const Matrix& matrix, const void* data) {
-  const Arena& whole = gathered_.at(matrix.axis);
+  const Arena& whole = gathered_.at(matrix.axes.front());
   const std::uint64_t size = dtype_size(matrix.dtype);
   std::fill_n(whole.data(), matrix.whole_bytes(), 0);
   const sharding::Parameter& parameter = shard_.registry().parameters()[matrix.parameter];
@@ -137,14 +138,21 @@ Status MuonRule::gather(const Matrix& matrix, const void* data) {
                                 static_cast<const char*>(data) + first * size, count * size);
                   });
   }
-  const Link& link = *shard_.axes().own_link(matrix.axis);
-  Operation operation = in_place(link, link.gathers, OperationKind::all_reduce,
-                                 size == sizeof(float) ? TRIREME_DTYPE_I32 : TRIREME_DTYPE_I64,
-                                 whole.data(), matrix.rows * matrix.columns, whole.memory());
-  operation.agreement = parameter.draw_key;
-  operation.agreement_name = "matrix";
-  TRIREME_FAILPOINT("step", "before_matrices");
-  return shard_.axes().run_along(matrix.axis, std::move(operation));
+  const char* sums = whole.data();
+  for (const std::string& axis : matrix.axes) {
+    const Arena& memory = gathered_.at(axis);
+    if (memory.data() != sums) std::memcpy(memory.data(), sums, matrix.whole_bytes());
+    sums = memory.data();
+    const Link& link = *shard_.axes().own_link(axis);
+    Operation operation = in_place(link, link.gathers, OperationKind::all_reduce,
+                                   size == sizeof(float) ? TRIREME_DTYPE_I32 : TRIREME_DTYPE_I64,
+                                   memory.data(), matrix.rows * matrix.columns, memory.memory());
+    operation.agreement = parameter.draw_key;
+    operation.agreement_name = "matrix";
+    TRIREME_FAILPOINT("step", "before_matrices");
+    TRIREME_RETURN_IF_ERROR(shard_.axes().run_along(axis, std::move(operation)));
+  }
+  return Status::success();
 }
 
 // Orthogonalises a matrix in place. Of one with parts, `data` is this model's part.
@@ -159,11 +167,12 @@ Status MuonRule::orthogonalise(const Matrix& matrix, void* data) {
   if (!matrix.is_part()) return run(data, own_failure);
   TRIREME_RETURN_IF_ERROR(gather(matrix, data));
   if (data == nullptr) return Status::success();
-  const Link& link = *shard_.axes().own_link(matrix.axis);
-  char* const whole = gathered_.at(matrix.axis).data();
+  char* const whole = gathered_.at(matrix.axes.back()).data();
   const auto no_failure = [&] {
-    TRIREME_RETURN_IF_ERROR(own_failure());
-    return link.communicator->failure();
+    for (const std::string& axis : matrix.axes) {
+      TRIREME_RETURN_IF_ERROR(shard_.axes().own_link(axis)->communicator->failure());
+    }
+    return own_failure();
   };
   TRIREME_RETURN_IF_ERROR(run(whole, no_failure));
   const std::uint64_t size = dtype_size(matrix.dtype);

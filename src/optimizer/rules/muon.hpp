@@ -1,5 +1,5 @@
 // MUON: a rule that needs whole matrices, while every rank has a part of each. One rank computes
-// with each matrix; the others go on with theirs. Models along an axis may have parts of a matrix.
+// with each matrix; the others go on with theirs. Models along axes may have parts of a matrix.
 // Then the rank gathers them there, and so does the rank of each of these models.
 #pragma once
 

@@ -5,8 +5,8 @@ PARTS, AXES = "api_test_split_muon", "gpt_test_axes"
 
 DEFECTS = [
     ("wide axes: MUON leaves out the parts of other models", MUON,
-     "  return shard_.axes().run_along(matrix.axis, std::move(operation));\n",
-     "  return Status::success();\n", PARTS),
+     "    TRIREME_RETURN_IF_ERROR(shard_.axes().run_along(axis, std::move(operation)));\n",
+     "", PARTS),
     ("wide axes: MUON's rate follows the rows of a part", MUON,
      "  const auto rows = static_cast<double>(matrix.rows);\n",
      "  const auto rows = static_cast<double>(matrix.elements / matrix.columns);\n", PARTS),

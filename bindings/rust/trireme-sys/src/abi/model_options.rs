@@ -87,12 +87,11 @@
 //! * LAMB and LARS take norms of the whole parameter, which ranks add up along the axis. A norm
 //!   takes 1,104 bytes for each parameter and axis.
 //! * ADAFACTOR takes rows and columns of the whole matrix, whose sums ranks add up along the axis.
-//!   For R rows and C columns that takes 8 + 24 (R + C) bytes. A matrix that two axes cut is
-//!   TRIREME_ERROR_UNSUPPORTED.
+//!   For R rows and C columns that takes 8 + 24 (R + C) bytes, for each axis that cuts the matrix.
 //! * MUON gathers the whole matrix along the axis, and each rank along it makes all of its
-//!   products. The rank of a model that computes with a matrix takes memory for the whole of it. A
-//!   matrix that two axes cut is TRIREME_ERROR_UNSUPPORTED. Where TRIREME_UNUSED_SKIP skips a part
-//!   on one rank of the axis, the others take 0 for its directions.
+//!   products. The rank of a model that computes with a matrix takes memory for the whole of it,
+//!   for each axis that cuts it. Where TRIREME_UNUSED_SKIP skips a part on one rank of the axis,
+//!   the others take 0 for its directions.
 //! * Without the placement the library cannot tell a part, and each rule takes what lies there.
 //! * Models with placed parameters that are trained have one rule; another one is a MISMATCH.
 //! * Each part counts once in a norm. The flat vectors, ranges and saved state are those of the
