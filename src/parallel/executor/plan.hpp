@@ -66,7 +66,7 @@ struct ExecutorPlan {
   std::uint64_t slots = 0, work = 0, sent_bytes = 0, parked_bytes = 0;
   std::uint64_t stretches = 1;               // into which the options cut the layers
   std::uint64_t recomputed = 0;              // layers that run twice in some micro-batch
-  std::shared_ptr<const PlanInput> input{};  // of which it is made, see plan_memory()
+  std::shared_ptr<const PlanInput> input{};  // kept by plan_memory() alone
 
   const Place& place(std::uint32_t stage, std::uint32_t micro_batch) const {
     return places[index(stage, micro_batch)];
