@@ -62,6 +62,11 @@ static int32_t TRIREME_CALLCONV no_update(const trireme_update *update, void *da
     return 0;
 }
 
+static int32_t TRIREME_CALLCONV no_layer(const trireme_layer_call *call, void *data) {
+    (void)call, (void)data;
+    return 0;
+}
+
 static void refused_models(trireme_communicator *ranks) {
     const trireme_status no = TRIREME_ERROR_UNSUPPORTED;
     const char *const place = "a model on CUDA device 0", *const page = "docs/gpus.md";
@@ -133,8 +138,27 @@ static void not_yet(void) {
     trireme_trainer *trainer = NULL;
     const trireme_trainer_options trainer_options = TRIREME_TRAINER_OPTIONS_INIT;
     trireme_layer layer = TRIREME_LAYER_INIT;
-    CHECK(trireme_trainer_create(optimizer, &layer, 1, &trainer_options, &trainer) < 0);
+    layer.name = "all";
+    layer.parameter_count = UNITS;
+    layer.forward = layer.backward = no_layer;
+    CHECK_FAILS(trireme_trainer_create(optimizer, &layer, 1, &trainer_options, &trainer),
+                TRIREME_ERROR_UNSUPPORTED, "a trainer of a model on CUDA device 0");
     CHECK(trainer == NULL);
+    unique_rendezvous(rendezvous, sizeof rendezvous);
+    trireme_communicator *const host = join(0, 1, rendezvous, -1);
+    trireme_model *host_model = NULL;
+    trireme_optimizer *host_optimizer = NULL;
+    CHECK(make_model(host, &options, UNITS, COUNT, &host_model) == TRIREME_OK);
+    CHECK(trireme_optimizer_create(host_model, &rule, &host_optimizer) == TRIREME_OK);
+    trireme_rebalance_options rebalance = TRIREME_REBALANCE_OPTIONS_INIT;
+    rebalance.communicator = host;
+    CHECK_FAILS(trireme_parallel_rebalance(optimizer, host_optimizer, &rebalance, NULL),
+                TRIREME_ERROR_UNSUPPORTED, "a model on CUDA device 0 cannot move");
+    CHECK_FAILS(trireme_parallel_rebalance(host_optimizer, optimizer, &rebalance, NULL),
+                TRIREME_ERROR_UNSUPPORTED, "a model on CUDA device 0 cannot move");
+    trireme_optimizer_destroy(host_optimizer);
+    trireme_model_destroy(host_model);
+    trireme_communicator_destroy(host);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
     trireme_communicator_destroy(ranks);

@@ -24,6 +24,7 @@ from defects import (
     early_roots,
     deep,
     device_api,
+    device_models,
     device_moves,
     device_nccl,
     device_work,
@@ -79,6 +80,7 @@ TOPICS = (
     device_moves,
     device_api,
     device_nccl,
+    device_models,
     parallel,
 )
 DEFECTS = [defect for topic in TOPICS for defect in topic.DEFECTS]
