@@ -306,13 +306,9 @@ trireme_status trireme_broadcast_start(trireme_communicator* communicator, void*
 trireme_status trireme_all_to_all(trireme_communicator* communicator, const void* send,
                                   void* receive, uint64_t block_count, trireme_dtype dtype,
                                   const trireme_operation_options* options) {
-  const bool on_devices = true;
-  return run(
-      __func__, communicator, options, 0,
-      [&](const Communicator& object, Operation* out) {
-        return make_all_to_all(object, send, receive, block_count, dtype, out);
-      },
-      on_devices);
+  return run(__func__, communicator, options, 0, [&](const Communicator& object, Operation* out) {
+    return make_all_to_all(object, send, receive, block_count, dtype, out);
+  });
 }
 
 trireme_status trireme_all_to_all_start(trireme_communicator* communicator, const void* send,

@@ -194,7 +194,6 @@ template <class Make>
 trireme_status run(const char* function, trireme_communicator* handle,
                    const trireme_operation_options* options, trireme_reduction reduction, Make make,
                    bool on_devices = true) noexcept {
-                   bool on_devices = false) noexcept {
   return guard(function, [&]() -> Status {
     Call call;
     Operation operation;
@@ -202,8 +201,6 @@ trireme_status run(const char* function, trireme_communicator* handle,
     call.apply_options(&operation);
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &operation));
     if (call.moves != nullptr) return call.run_on_device(operation);
-    if (call.moves != nullptr) [[unlikely]]
-      return call.run_on_device(operation);
     TRIREME_RETURN_IF_ERROR(check_place(operation));
     TRIREME_RETURN_IF_ERROR(call.apply_wire_dtype(&operation));
     return run_or_add(call, std::move(operation));

@@ -49,15 +49,6 @@ Status check_cuda(trireme_operation_kind operation) {
   if (devices == 0) return unsupported("this process sees no CUDA device");
   if (operation == 0 || DeviceMoves::has(static_cast<OperationKind>(operation))) {
     return Status::success();
-  switch (operation) {
-    case 0:
-    case TRIREME_OPERATION_KIND_BARRIER:
-    case TRIREME_OPERATION_KIND_ALL_REDUCE:
-    case TRIREME_OPERATION_KIND_REDUCE_SCATTER:
-    case TRIREME_OPERATION_KIND_ALL_GATHER:
-    case TRIREME_OPERATION_KIND_ALL_TO_ALL:
-    case TRIREME_OPERATION_KIND_BROADCAST: return Status::success();
-    default: return unsupported("the operation does not work on memory of CUDA devices yet");
   }
   return unsupported("the operation does not work on memory of CUDA devices yet");
 }

@@ -48,7 +48,7 @@ constexpr MoveRow kMoveRows[] = {
     {OperationKind::reduce_scatter_v, Moved::all, Moved::own},
     {OperationKind::all_gather, Moved::own, Moved::all, true},
     {OperationKind::all_gather_v, Moved::own, Moved::all},
-    {OperationKind::all_to_all, Moved::all, Moved::all},
+    {OperationKind::all_to_all, Moved::all, Moved::all, true},
     {OperationKind::broadcast, Moved::own_of_root, Moved::own_of_others, true},
     {OperationKind::reduce, Moved::own, Moved::own_of_root},
     {OperationKind::gather, Moved::own, Moved::all_of_root},
@@ -79,14 +79,6 @@ std::uint64_t rest_ns(Deadline deadline) {
 }
 Deadline rest_of(Deadline deadline) { return Deadline::after(rest_ns(deadline)); }
 
-// A failure of the group, in the words of an operation that has met it.
-Status as_of_operation(const Communicator& communicator, OperationKind kind,
-                       const Status& failure) {
-  const FailureDetails* const known = failure.details();
-  FailureDetails details = known == nullptr ? FailureDetails{} : *known;
-  details.operation = operation_name(kind);
-  details.communicator = communicator.name();
-  return Status::failure(failure.code(), failure.message()).with_details(std::move(details));
 // Waits until all ranks have called the operation, and compares their calls.
 Status compare(Steps& steps, const Operation& called) {
   Operation step = step_of(called);
@@ -152,25 +144,6 @@ struct DeviceMoves::Operands {
     } else {
       receive = message.data;
       receive_bytes = bytes;
-  Operands(const Communicator& communicator, const PlainOperation& operation)
-      : send(operation.send), receive(operation.receive) {
-    const std::uint64_t bytes = operation.count * dtype_size(operation.dtype);
-    const std::uint64_t all = bytes * static_cast<std::uint64_t>(communicator.world_size());
-    send_bytes = receive_bytes = bytes;
-    switch (operation.kind) {
-      case OperationKind::reduce_scatter: send_bytes = all; break;
-      case OperationKind::all_gather: receive_bytes = all; break;
-      case OperationKind::all_to_all: send_bytes = receive_bytes = all; break;
-      case OperationKind::broadcast:
-        in_place = true;
-        send = operation.receive;
-        if (communicator.rank() == operation.root) {
-          receive_bytes = 0;
-        } else {
-          send_bytes = 0;
-        }
-        break;
-      default: in_place = send == receive; break;
     }
   }
   std::uint64_t receive_at() const { return in_place ? 0 : rounded(send_bytes); }
@@ -199,15 +172,6 @@ std::string DeviceMoves::text() const { return text_of(device_->place()); }
 bool DeviceMoves::has(OperationKind kind) {
   return kind == OperationKind::send || kind == OperationKind::receive ||
          find_move_row(kind) != nullptr;
-  switch (kind) {
-    case OperationKind::all_reduce:
-    case OperationKind::reduce_scatter:
-    case OperationKind::all_gather:
-    case OperationKind::broadcast:
-    case OperationKind::all_to_all:
-    case OperationKind::barrier: return true;
-    default: return false;
-  }
 }
 
 // First and last byte: a range may have several allocations, side by side.
@@ -271,22 +235,7 @@ Status DeviceMoves::pin(std::uint64_t bytes, Slot* slot) const {
   return Status::success();
 }
 
-// The peers wait in the operation, or will: they hear it now.
-Status DeviceMoves::tell(Communicator& communicator, OperationKind kind, const Status& why) {
-  communicator.fail(why.code(), why.message());  // before anything that can throw
-  std::string text = "rank " + std::to_string(communicator.rank()) + ": " + why.message();
-  FailureDetails details;
-  details.operation = operation_name(kind);
-  details.communicator = communicator.name();
-  details.blamed = {communicator.rank()};
-  return Status::failure(why.code(), std::move(text)).with_details(std::move(details));
-}
-
 void DeviceMoves::keep_open() const {
-// The device may still read or write the pinned memory of the slot. The end of its context could
-// wait for that, so it stays, too.
-Status DeviceMoves::fail(Communicator& communicator, OperationKind kind, Slot& slot,
-                         const Status& why) {
   static std::mutex& mutex = *new std::mutex;
   static auto& kept = *new std::vector<std::shared_ptr<devices::Device>>;
   const std::lock_guard lock(mutex);
@@ -298,13 +247,8 @@ Status DeviceMoves::fail(Communicator& communicator, const Operands& operands, S
                          const Status& why) {
   if (slot.pinned != nullptr) slot.pinned->abandon();
   abandon(*device_, hold_buffers(operands.send, operands.receive));
-  Status told = tell(communicator, operands.kind, why);
+  Status told = tell_peers(communicator, operands.kind, why);
   keep_open();
-  Status told = tell_peers(communicator, kind, why);
-  {
-    const std::lock_guard lock(mutex);
-    if (std::find(kept.begin(), kept.end(), device_) == kept.end()) kept.push_back(device_);
-  }
   slot = Slot();
   return told;
 }
@@ -331,19 +275,10 @@ Status DeviceMoves::run_through(Communicator& communicator, const Operands& oper
                                 Deadline deadline, const OnHost& on_host) {
   Status status = pin(operands.bytes(), &slot);
   if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY) {
-    return tell(communicator, operands.kind, status);
+    return tell_peers(communicator, operands.kind, status);
   }
   if (status.ok()) status = move_in(operands, slot, deadline);
   if (!status.ok()) return fail(communicator, operands, slot, status);
-Status DeviceMoves::run_pinned(const Call& call, Steps& steps, const Operation& called) {
-  const OperationKind kind = call.operation.kind;
-  Slot& slot = call.slot;
-  Status status = pin(call.operands.bytes(), &slot);
-  if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY)
-    return tell_peers(call.communicator, kind, status);
-  if (status.ok()) status = move_in(call.operands, slot, call.deadline);
-  if (!status.ok()) return fail(call.communicator, kind, slot, status);
-  Operation host = step_of(called);
   auto* const pinned = static_cast<char*>(slot.pinned->data());
   TRIREME_RETURN_IF_ERROR(on_host(pinned, pinned + operands.receive_at(), deadline));
   status = move_out(operands, slot, deadline);
@@ -439,7 +374,7 @@ Status DeviceMoves::run_operands(Communicator& communicator, const Operands& ope
   // The caller's earlier work may have broken the device.
   if (status.code() == TRIREME_ERROR_DEVICE) return fail(communicator, operands, slot, status);
   if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY) {
-    return tell(communicator, operands.kind, status);
+    return tell_peers(communicator, operands.kind, status);
   }
   TRIREME_RETURN_IF_ERROR(status);
   if (operands.bytes() == 0) return body(slot, deadline);

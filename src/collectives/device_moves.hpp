@@ -41,8 +41,6 @@ class DeviceMoves {
   void keep_open() const;
 
   // Whether run() or run_message() has this kind.
-  // Whether run() has this kind: all_reduce, reduce_scatter, all_gather, broadcast, all_to_all,
-  // barrier.
   static bool has(OperationKind kind);
   // A buffer of zeros: see allocate_on().
   Status allocate(trireme_memory_kind kind, std::uint64_t bytes, Deadline deadline,
@@ -111,11 +109,8 @@ class DeviceMoves {
   Status run_pinned(const Call& call, Steps& steps, const Operation& called);
   Status run_by_nccl(const Call& call, Steps& steps, const Operation& called, nccl::Group& group);
   Status run_as_one(const Call& call);
-  // Both fail the group. After the second the device may still be at work.
-  static Status tell(Communicator& communicator, OperationKind kind, const Status& why);
-  Status fail(Communicator& communicator, const Operands& operands, Slot& slot, const Status& why);
   // Fails the group. The device may still be at work.
-  Status fail(Communicator& communicator, OperationKind kind, Slot& slot, const Status& why);
+  Status fail(Communicator& communicator, const Operands& operands, Slot& slot, const Status& why);
 
   const std::shared_ptr<devices::Device> device_;
   const std::shared_ptr<DeviceWays> ways_;

@@ -44,7 +44,7 @@ Status as_of_operation(const Communicator& communicator, OperationKind kind,
 }
 
 // How long the group of the host may take to notice that a peer is dead.
-constexpr std::uint64_t kNewsNs = 500 * kMillisecond, kLookNs = kMillisecond;
+constexpr std::uint64_t kNewsNs = 500 * kMillisecond, kNewsLookNs = kMillisecond;
 
 }  // namespace
 
@@ -65,7 +65,7 @@ Status tell_or_hear(Communicator& communicator, OperationKind kind, const Status
   if (why.code() == TRIREME_ERROR_DEVICE) {
     const Deadline deadline = Deadline::after(kNewsNs);
     while (news.ok() && !deadline.passed()) {
-      std::this_thread::sleep_for(std::chrono::nanoseconds(kLookNs));
+      std::this_thread::sleep_for(std::chrono::nanoseconds(kNewsLookNs));
       news = communicator.failure();
     }
   }

@@ -2,8 +2,6 @@
 // the ranks' words about their steps. See slots/rooted.hpp.
 //
 // The root of a broadcast or scatter may send its cell along a SpreadTree. A rank passes it on as
-// soon as it has taken it, by the thread that took it: not only when it makes that call itself. So
-// a cell needs no more than that some thread of each rank on its way looks for frames, and cells
 // soon as it has taken it, whether it has made that call or not. Cells
 // that come together go on together.
 #pragma once

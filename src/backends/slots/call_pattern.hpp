@@ -9,7 +9,6 @@ namespace trireme::local {
 
 // Programs repeat their calls, so the two calls before one mostly tell which it is. A call that
 // comes between them once is forgotten. Two calls that never stood before another one announce the
-// call that was announced last: the one that a loop repeats. Ranks that have made the same calls
 // call that was announced last, as a loop repeats it. Ranks that have made the same calls
 // have the same pattern, and so expect the same call, and no other one.
 class CallPattern {
