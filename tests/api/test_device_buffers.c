@@ -162,14 +162,15 @@ static void destroyed_meanwhile(int index, void *context) {
     const trireme_operation_options options = options_of(rank);
     const float one = 1;
     float found = 0;
+    float *const middle = (float *)early->data[0] + 3;
     if (index == 1) {
         for (int i = 0; i < 3; ++i) nanosleep(&moment, NULL);
         put(rank, rank->send, &one, 1);
     } else {
-        put(rank, early->data[0], &one, 1);
+        put(rank, middle, &one, 1);
     }
-    const void *const send = index == 0 ? early->data[0] : rank->send;
-    void *const receive = index == 0 ? early->data[1] : rank->receive;
+    const void *const send = index == 0 ? middle : rank->send;
+    void *const receive = index == 0 ? (float *)early->data[1] + 5 : rank->receive;
     CHECK(trireme_all_reduce(rank->communicator, send, receive, 1, TRIREME_DTYPE_F32,
                              TRIREME_REDUCTION_SUM, &options) == TRIREME_OK);
     if (index == 1) get(rank, &found, receive, 1);

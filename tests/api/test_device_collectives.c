@@ -454,7 +454,9 @@ static void not_yet(void) {
     CHECK_FAILS(reduce_one(on_device, rank.send, rank.receive, &options), no, "wire_dtype");
     CHECK(trireme_batch_begin() == TRIREME_OK);
     CHECK_FAILS(reduce_one(on_device, rank.send, rank.receive, NULL), no, "batch");
-    CHECK_FAILS(trireme_send(on_device, rank.send, 4, f32, 0, 1, NULL), no, "batch");
+    trireme_operation_options brief = TRIREME_OPERATION_OPTIONS_INIT;
+    brief.timeout_ns = 50 * 1000 * 1000;
+    CHECK_FAILS(trireme_send(on_device, rank.send, 4, f32, 0, 1, &brief), no, "batch");
     CHECK(trireme_batch_end() == TRIREME_OK);
     trireme_rebalance_options rebalance = TRIREME_REBALANCE_OPTIONS_INIT;
     rebalance.communicator = on_device;

@@ -15,7 +15,7 @@ DEFECTS = [
      "  return devices::finish(*cleared, deadline);", "  return Status::success();", TEST),
     ("device buffers: pinned memory is not set to zero", BUFFERS,
      "    std::memset(buffer->data(), 0, bytes);\n", "", TEST),
-    ("device buffers: a driver that refuses to clear memory costs it", BUFFERS,
+    ("device buffers: memory that the device still clears is given back", BUFFERS,
      "  *out_queued = true;\n", "", TEST),
     ("device buffers: memory that was never queued is kept", BUFFERS,
      "if (!cleared.ok() && queued) abandon", "if (!cleared.ok()) abandon", SCRIPTS),
