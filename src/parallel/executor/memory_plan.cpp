@@ -34,9 +34,9 @@ Status plan_memory(std::shared_ptr<const PlanInput> input, const CheckpointOptio
   std::vector<StageCut> cuts = choice.every(options.every);
   if (options.budget > 0) {
     std::vector<std::uint64_t> bytes = choice.bytes();
-    TRIREME_FAILPOINT("pipeline", "before_budget");
+    const Status ready = failpoint("pipeline", "before_budget");
     TRIREME_RETURN_IF_ERROR(
-        find_largest(copies, "create of a trainer with a pipeline", Status::success(), &bytes));
+        find_largest(copies, "create of a trainer with a pipeline", ready, &bytes));
     std::uint64_t recomputed = 0;
     TRIREME_RETURN_IF_ERROR(fit_budget(bytes, options.budget, &recomputed));
     cuts = choice.first(recomputed);
