@@ -222,15 +222,15 @@ Status Mlp::backward(const void* input, const void* output_gradient,
                      const trireme_mlp_weights& weights, void* input_gradient, void* memory,
                      const trireme_mlp_gradients& gradients, bool add, Deadline deadline) {
   const std::uint64_t size = dtype_size(options_.dtype), wide = dtype_size(fc1_.gradient_dtype);
-  const std::uint64_t rows = fc1_.input_rows * options_.input * size;
+  const std::uint64_t input_bytes = fc1_.input_rows * options_.input * size;
   TRIREME_RETURN_IF_ERROR(check_weights(weights));
   TRIREME_RETURN_IF_ERROR(check_gradients(gradients));
   TRIREME_RETURN_IF_ERROR(check_arrays(
-      {{"input", input, fc1_.kept_bytes > 0 ? 0 : rows, false},
+      {{"input", input, fc1_.kept_bytes > 0 ? 0 : input_bytes, false},
        {"output_gradient", output_gradient, fc2_.output_rows * options_.output * size, false},
        {"weights.fc1_weight", weights.fc1_weight, fc1_.weight_rows * options_.input * size, false},
        {"weights.fc2_weight", weights.fc2_weight, options_.output * fc2_.count * size, false},
-       {"input_gradient", input_gradient, rows, true},
+       {"input_gradient", input_gradient, input_bytes, true},
        {"kept", memory, info().kept_bytes, true},
        {"gradients.fc1_weight", gradients.fc1_weight, fc1_.weight_rows * options_.input * wide,
         true},
