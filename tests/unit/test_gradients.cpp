@@ -207,7 +207,7 @@ void tied_gradients_are_added_in_the_order_of_registration(void**) {
   for (const auto& order : orders) {
     Rank rank(spread_of(TRIREME_STRATEGY_ZERO1, 0, 1), 2);
     GradientIntake intake(rank.registry, *rank.layout, rank.plan, rank.storage);
-    intake.begin_pass();
+    intake.begin_pass({});
     const std::uint64_t number = intake.bucket_of(0);
     rank.memory->place_in_gradients(number);
     char* const bucket = rank.memory->contribution(number);
@@ -246,7 +246,7 @@ void tied_gradients_are_added_in_the_order_of_registration(void**) {
 void a_view_is_taken_in_where_it_is_and_only_once_it_was_asked_for(void**) {
   Rank rank(spread_of(TRIREME_STRATEGY_ZERO1, 0, 1), 1);
   GradientIntake intake(rank.registry, *rank.layout, rank.plan, rank.storage);
-  intake.begin_pass();
+  intake.begin_pass({});
   assert_true(intake.has_view(1));
   const GradientView view = intake.view(1, true);
   assert_true(view.adds);
@@ -274,7 +274,7 @@ void a_view_is_taken_in_where_it_is_and_only_once_it_was_asked_for(void**) {
   // Where gradients do not stay whole, there is none.
   Rank sharded(spread_of(TRIREME_STRATEGY_ZERO2, 0, 2));
   GradientIntake other(sharded.registry, *sharded.layout, sharded.plan, sharded.storage);
-  other.begin_pass();
+  other.begin_pass({});
   assert_false(other.has_view(1));
   assert_null(other.view(1, false).data);
 }
