@@ -175,14 +175,16 @@ bool DeviceMoves::has(OperationKind kind) {
 }
 
 // First and last byte: a range may have several allocations, side by side.
-Status DeviceMoves::check(const char* what, const void* data, std::uint64_t bytes) const {
+Status DeviceMoves::check(const char* what, const void* data, std::uint64_t bytes,
+                          bool or_pinned) const {
   if (bytes == 0) return Status::success();
   for (const std::uint64_t at : {std::uint64_t{0}, bytes - 1}) {
     trireme_memory_info info = TRIREME_MEMORY_INFO_INIT;
     TRIREME_RETURN_IF_ERROR(cuda::whose(static_cast<const char*>(data) + at, &info));
     const devices::Place place{info.device.kind, info.device.index};
     if (info.kind == TRIREME_MEMORY_KIND_DEVICE && place == device_->place()) continue;
-    if (info.kind == TRIREME_MEMORY_KIND_PINNED) continue;  // all devices reach it
+    // All devices reach it.
+    if (info.kind == TRIREME_MEMORY_KIND_PINNED && or_pinned) continue;
     return invalid_argument(std::string(what) + (at == 0 ? " is " : " ends in ") + text_of(info) +
                             ", but the communicator works on " + text());
   }
@@ -354,8 +356,9 @@ Status DeviceMoves::run_as_one(const Call& call) {
 
 // Up to here a refusal leaves nothing queued.
 Status DeviceMoves::prepare(const Operands& operands, void* stream, Slot* out) {
-  TRIREME_RETURN_IF_ERROR(check(operands.send_name, operands.send, operands.send_bytes));
-  TRIREME_RETURN_IF_ERROR(check(operands.receive_name, operands.receive, operands.receive_bytes));
+  TRIREME_RETURN_IF_ERROR(check(operands.send_name, operands.send, operands.send_bytes, true));
+  TRIREME_RETURN_IF_ERROR(
+      check(operands.receive_name, operands.receive, operands.receive_bytes, true));
   std::unique_ptr<devices::Stream> caller;
   TRIREME_RETURN_IF_ERROR(device_->adopt_stream(stream, &caller));
   if (operands.bytes() == 0) return Status::success();

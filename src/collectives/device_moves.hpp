@@ -34,9 +34,10 @@ class DeviceMoves {
   // The way of the bytes, and its reason.
   std::string way_text() const { return ways_->text(); }
   const std::shared_ptr<devices::Device>& device() const { return device_; }
-  // INVALID_ARGUMENT unless the bytes are memory of this device, or pinned. DEVICE if it has
-  // failed.
-  Status check(const char* what, const void* data, std::uint64_t bytes) const;
+  // INVALID_ARGUMENT unless the bytes are memory of this device, or pinned if that serves, too.
+  // DEVICE if it has failed.
+  Status check(const char* what, const void* data, std::uint64_t bytes,
+               bool or_pinned = false) const;
   // The device may be at work for ever. The end of its context could wait for that, so it stays.
   void keep_open() const;
 
