@@ -164,6 +164,16 @@
  * - trireme_optimizer_read_range(), trireme_optimizer_write_range() and trireme_optimizer_save()
  *   fail alone.
  *
+ * On a device: where the communicator works on a CUDA device, parameters and the state of the
+ * optimizer are memory of that device. Gradients, values and results of the caller must be, too;
+ * other memory is TRIREME_ERROR_INVALID_ARGUMENT. A call waits for the work in the device's default
+ * stream, and returns when the device has done its own. The bits are those of the host.
+ * - docs/gpus.md lists the strategies, rules and options that work there. All others are
+ *   TRIREME_ERROR_UNSUPPORTED.
+ * - Gradients go to the peers through memory of the host, so no gradient has a view.
+ * - A device that fails, or is not done by the deadline, fails the model on all ranks with
+ *   TRIREME_ERROR_DEVICE or TRIREME_ERROR_TIMEOUT.
+ *
  * Ownership: the caller may destroy handles in any order. A model whose communicator is destroyed
  * trains no more: its calls answer TRIREME_ERROR_INVALID_STATE. So destroy optimizers first, then
  * models, then their communicator. Thread safety: one call at a time per model, except where a
@@ -263,7 +273,8 @@ trireme_strategy_parse(const char *text, trireme_strategy *out_strategy);
  * TRIREME_SHARE_ALWAYS of ranks that share no memory; where they must meet first,
  * trireme_model_seal() fails. Or it asks for offload with a strategy whose ranks hold whole
  * parameters, or with TRIREME_SHARE_ALWAYS. Or it asks for
- * TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD with TRIREME_MODEL_FLAG_UNEVEN or TRIREME_UNUSED_SKIP.
+ * TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD with TRIREME_MODEL_FLAG_UNEVEN or TRIREME_UNUSED_SKIP. Or
+ * it asks for what does not work on the communicator's device yet.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out.
  *
  * Thread safety: any thread, also concurrently.

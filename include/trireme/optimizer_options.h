@@ -352,7 +352,7 @@ typedef struct trireme_state_range {
     /**
      * Address of the elements, good until the optimizer is destroyed. NULL where they lie in a
      * file: OPTIMIZER with offload, PARAMETER with offload of the model. Such elements
-     * are in memory during a step only: see trireme_optimizer_read_range().
+     * are in memory during a step only: see trireme_optimizer_read_range(). NULL on a device, too.
      */
     void *data;
 } trireme_state_range; /* since 1.0 */

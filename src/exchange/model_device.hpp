@@ -15,8 +15,8 @@
 
 namespace trireme::strategies {
 
-// One thread at a time. After a failure other than INVALID_ARGUMENT and INVALID_STATE the device
-// may still be at work: then its memory is never given back.
+// One thread at a time. INVALID_ARGUMENT, INVALID_STATE and UNSUPPORTED leave the device as it was.
+// After any other failure it may still be at work: then its memory is never given back.
 class ModelDevice {
  public:
   explicit ModelDevice(std::shared_ptr<DeviceMoves> moves) : moves_(std::move(moves)) {}
@@ -80,7 +80,7 @@ class ModelDevice {
   std::unique_ptr<devices::Stream> stream_;
   std::unique_ptr<devices::Event> before_, done_;
   Arena pinned_, scratch_;
-  Slot slots_[2];  // the two ends of the first chunks of the pinned memory
+  Slot slots_[2];  // the first two chunks of the pinned memory
   std::uint64_t turn_ = 0;
 };
 

@@ -366,7 +366,7 @@ namespace Trireme
         /// <summary>
         /// Address of the elements, good until the optimizer is destroyed. NULL where they lie in a
         /// file: OPTIMIZER with offload, PARAMETER with offload of the model. Such elements are in
-        /// memory during a step only: see trireme_optimizer_read_range().
+        /// memory during a step only: see trireme_optimizer_read_range(). NULL on a device, too.
         /// </summary>
         public IntPtr Data;
     }
