@@ -169,7 +169,11 @@ Status ModelAxes::agree_on_seal(const Link& model, const sharding::Registry& reg
   }
   // A rank hears on its axes of few others.
   Status status = all_in_line() ? Status::success() : all_.take_channel(model.timeout_ns);
-  if (all_.link->gathers != 0) status = agree_on_mesh(model, "seal", {}, own);
+  std::string tied;  // all ranks of the mesh come to compare_tied(), or none
+  for (const TiedParameter& each : tied_) tied += sharding::quoted(each.name) + ' ';
+  if (all_.link->gathers != 0) {
+    status = agree_on_mesh(model, "seal", {{"the list of tied parameters", tied}}, own);
+  }
   if (!own.ok()) return own;
   sealed_ = status.ok();
   return status;
@@ -293,7 +297,9 @@ Status ModelAxes::compare_tied(const Link& model, const sharding::Registry& regi
   compared.tied = true;
   compared.is_on = [](const Parameter&, std::uint64_t, const std::string&) { return false; };
   compared.sums = [&](std::uint64_t* sums) { return own_sums(registry, layout, read, sums); };
-  return compare(model, registry, compared, Status::success());
+  Status found = compare(model, registry, compared, Status::success());
+  // Ranks along another axis may hold other parts, which are the same.
+  return tied_.empty() ? std::move(found) : agree_on_mesh(model, compared.call, {}, found);
 }
 
 Status ModelAxes::compare(const Link& model, const sharding::Registry& registry,

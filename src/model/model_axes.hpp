@@ -82,7 +82,7 @@ class ModelAxes {
   // The parameters that stages of several ranks share, once the model is sealed. All ranks along
   // the axis know the same ones.
   const std::vector<TiedParameter>& tied() const { return tied_; }
-  // Collective along the axis of tied(), if there are any: compares their copies.
+  // Collective over the mesh, if there are any of tied(): compares their copies along the axis.
   Status compare_tied(const Link& model, const sharding::Registry& registry,
                       const sharding::Layout& layout, const ReadParameters& read) const;
 

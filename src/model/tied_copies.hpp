@@ -6,8 +6,8 @@
 
 namespace trireme::strategies {
 
-// Collective along the axis of tied parameters, if there are any: MISMATCH unless the ranks that
-// hold one hold the same bits.
+// Collective over the mesh, if there are tied parameters: MISMATCH unless the ranks that hold one
+// hold the same bits.
 Status check_tied_copies(ShardView& shard);
 
 }  // namespace trireme::strategies
