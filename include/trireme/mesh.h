@@ -22,7 +22,7 @@
  * - "context" and "expert": as "data". So their sizes multiply the ranks of a strategy.
  * - "tensor" and "pipeline": each rank along them has a model of its own, such as parts of the same
  *   layers, or other layers. Gradients are added up along these axes for parameters that are
- *   TRIREME_PLACEMENT_SHARED there, and for no others.
+ *   TRIREME_PLACEMENT_SHARED or TRIREME_PLACEMENT_TIED there, and for no others.
  *
  * The axes decide about these options, so each may stay at its default:
  * - data_parallel, zero1, zero2 and zero3 spread a model over "data". zero1, zero2 and zero3 may
