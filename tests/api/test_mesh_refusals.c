@@ -215,9 +215,9 @@ static void place_wrongly(trireme_communicator *all, int rank, void *context) {
     one = whole_on(NULL);
     refuse_placement(v, model, NULL, 0, &one, 1, "options.placements[0].axis is NULL");
     one = whole_on("tensor");
-    one.kind = 4;
+    one.kind = 5;
     refuse_placement(v, model, NULL, 0, &one, 1,
-                     "options.placements[0].kind 4 of parameter \"x\" is no TRIREME_PLACEMENT_*");
+                     "options.placements[0].kind 5 of parameter \"x\" is no TRIREME_PLACEMENT_*");
     one.kind = TRIREME_PLACEMENT_WHOLE;
     one.struct_size = 8;
     refuse_placement(v, model, NULL, 0, &one, 1, "TRIREME_PARAMETER_PLACEMENT_INIT");

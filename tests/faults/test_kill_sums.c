@@ -88,8 +88,10 @@ static void train_until_it_fails(int rank, void *context, struct outcome *outcom
     snprintf(setting, sizeof setting, "%s=kill", trial->point);
     const bool dies = rank == trial->victim;
     if (dies && trial->in_seal && trireme_failpoint_set(setting) != TRIREME_OK) _exit(91);
+    /* Ranks along "pipeline" are farther apart than those along "data". */
+    const int place = axes[1][0] == 'p' ? rank / 2 : rank % 2;
     trireme_status status = TRIREME_OK;
-    trireme_model *const model = seal(mesh, trial, rank % 2, &status);
+    trireme_model *const model = seal(mesh, trial, place, &status);
     trireme_optimizer *optimizer = NULL;
     if (status == TRIREME_OK) {
         trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
