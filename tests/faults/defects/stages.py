@@ -5,6 +5,9 @@ LAYOUT = "src/parallel/executor/stage_layout.cpp"
 PASS = "src/parallel/executor/pass.cpp"
 AGAIN = "src/parallel/executor/recompute.cpp"
 CHECKPOINTS = "api_test_pipeline_checkpoints"
+MIXED = (
+    CHECKPOINTS + " TRIREME_TEST_QUICK=1 TRIREME_TESTS_NETWORK=memory TRIREME_TESTS_HOSTS=aaab"
+    " TRIREME_TOKEN=a-token-for-tests-of-27-bytes")
 
 DEFECTS = [
     ("stages: a checkpoint lies in memory that stretches use in turn", LAYOUT,
@@ -24,6 +27,9 @@ DEFECTS = [
      "", CHECKPOINTS),
     ("stages: a budget does not count the stretch", "src/parallel/executor/plan.hpp",
      "return slots + work + sent_bytes;", "return slots + sent_bytes;", CHECKPOINTS),
+    ("stages: each rank takes layers for a budget by itself", "src/parallel/executor/memory_plan.cpp",
+     "    TRIREME_RETURN_IF_ERROR(\n        find_largest(copies, "
+     "\"create of a trainer with a pipeline\", ready, &bytes));\n", "", MIXED),
     ("stages: a second forward passes for a first one", AGAIN,
      "forward_layers(here, 0, here.layout->recomputed, TRIREME_PHASE_RECOMPUTE);",
      "forward_layers(here, 0, here.layout->recomputed, TRIREME_PHASE_FORWARD);",
