@@ -191,12 +191,10 @@ void Arrivals::take_step(bool later) {
   call_.group.bells().announce(call_.op.channel, later);
 }
 
-// A rank that has arrived may have left since: it owes no more to this step. Where this rank takes
-// its peers' calls by itself, the wait ends with two different slots, too: a rank that is somewhere
-// else, and comes only then, would keep all others waiting.
-Status Arrivals::wait_for_slots() {
+// A rank that has arrived may have left since: it owes no more to this step.
+Status Arrivals::wait_for_slots(bool until_two_differ) {
   const SlotRelay* const relay = call_.group.bells().relay();
-  const bool may_end = relay != nullptr && relay->can_rest() && call_.in_slot(call_.me);
+  const bool may_end = until_two_differ && relay != nullptr && relay->can_rest();
   std::uint64_t seen = UINT64_MAX;
   bool differs = false;
   return wait_until_all([&, &call = call_](int rank) {

@@ -20,7 +20,9 @@ class Arrivals {
 
   // `later`: see SlotRelay::publish().
   void take_step(bool later = false);
-  Status wait_for_slots();  // of the ranks that the call awaits
+  // Waits for the slots of the ranks that the call awaits. `until_two_differ`: or until one differs
+  // from this rank's, if this rank takes them by itself. A rank that is elsewhere may never come.
+  Status wait_for_slots(bool until_two_differ = false);
   // Waits until every rank has taken `least` steps.
   Status wait_for_steps(std::uint64_t least);
   // Waits until it waits for no rank any more. Bit r of what `awaited` returns: for rank r.

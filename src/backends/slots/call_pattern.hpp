@@ -19,8 +19,8 @@ class CallPattern {
   bool expects(std::uint64_t call) noexcept {
     const bool expected = announces(call);
     Follower& follower = followers_[place()];
-    if (follower.call == call || follower.call == 0 || follower.missed) {
-      follower = {call, false};
+    if (follower.pair != pair() || follower.call == call || follower.missed) {
+      follower = {pair(), call, false};
     } else {
       follower.missed = true;
     }
@@ -31,21 +31,22 @@ class CallPattern {
   }
 
  private:
-  static constexpr int kShift = 59;  // 32 places
+  static constexpr int kShift = 57;  // 128 places
 
   struct Follower {
-    std::uint64_t call;  // 0: none yet
-    bool missed;         // another one came the last time
+    std::uint64_t pair;  // of the calls before it; another pair may take its place
+    std::uint64_t call;
+    bool missed;  // another one came the last time
   };
 
   std::uint64_t next() const noexcept {
-    const std::uint64_t call = followers_[place()].call;
-    return call != 0 ? call : steady_;
+    const Follower& follower = followers_[place()];
+    return follower.pair == pair() ? follower.call : steady_;
   }
-  std::size_t place() const noexcept {
-    return static_cast<std::size_t>(((std::rotl(before_, 23) ^ last_) * 0x9e3779b97f4a7c15u) >>
-                                    kShift);
+  std::uint64_t pair() const noexcept {
+    return (std::rotl(before_, 23) ^ last_) * 0x9e3779b97f4a7c15u;
   }
+  std::size_t place() const noexcept { return static_cast<std::size_t>(pair() >> kShift); }
 
   std::uint64_t before_ = 0;
   std::uint64_t last_ = 0;

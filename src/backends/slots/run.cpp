@@ -97,7 +97,7 @@ Status Run::execute_elsewhere(bool apart, bool visits, const Elsewhere& move,
   } sent{later ? call_.group.bells().relay() : nullptr};
   publish(later);
   TRIREME_FAILPOINT(call_.point, "after_publish");
-  if (!apart) TRIREME_RETURN_IF_ERROR(meet());
+  if (!apart) TRIREME_RETURN_IF_ERROR(meet(true));
   if (gives != nullptr) tell_givers(gives);
   TRIREME_RETURN_IF_ERROR(look_before_move());
   TRIREME_FAILPOINT(call_.point, "before_move");
@@ -184,10 +184,10 @@ void Run::publish(bool later) {
 
 // Waits for the calls of all ranks, and compares them. Those that have come tell more than that
 // others have not.
-Status Run::meet() {
-  const Status arrived = arrivals_.wait_for_slots();
+Status Run::meet(bool until_two_differ) {
+  const Status arrived = arrivals_.wait_for_slots(until_two_differ);
   if (!arrived.ok() && arrived.code() != TRIREME_ERROR_TIMEOUT) return arrived;
-  TRIREME_RETURN_IF_ERROR(compare_early());
+  TRIREME_RETURN_IF_ERROR(until_two_differ ? compare_early() : compare());
   return arrived;
 }
 

@@ -49,8 +49,8 @@ class Run {
 
  private:
   Status execute_published();
-  void publish(bool later = false);  // see SlotRelay::publish()
-  Status meet();
+  void publish(bool later = false);            // see SlotRelay::publish()
+  Status meet(bool until_two_differ = false);  // see Arrivals::wait_for_slots()
   Status compare();
   Status compare_early();
   void tell_givers(std::vector<bool>* gives) const;  // after meet()
