@@ -362,6 +362,8 @@ Status DeviceMoves::prepare(const Operands& operands, void* stream, Slot* out) {
   std::unique_ptr<devices::Stream> caller;
   TRIREME_RETURN_IF_ERROR(device_->adopt_stream(stream, &caller));
   if (operands.bytes() == 0) return Status::success();
+  // Also for groups that were there before: their copies could wait for work that never ends.
+  TRIREME_RETURN_IF_ERROR(nccl::check_taint(device_->place().index));
   TRIREME_RETURN_IF_ERROR(take(out));
   // The driver refuses it in a capture that has begun since.
   return caller->record(*out->before);

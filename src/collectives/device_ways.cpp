@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -83,6 +84,12 @@ nccl::Offer DeviceWays::offer() const {
   }
   if (!cuda::has_kernels()) {
     nccl::write_reason("the plugin for CUDA has no kernels, which sum in rank order", &offer);
+    return offer;
+  }
+  const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
+  if (blocking != nullptr && std::strcmp(blocking, "0") != 0) {
+    nccl::write_reason(
+        "NCCL_COMM_BLOCKING is set, so that calls of NCCL would wait without a deadline", &offer);
     return offer;
   }
   cuda::Found found{};

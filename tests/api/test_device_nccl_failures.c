@@ -43,6 +43,7 @@ static void host_goes_on(void) {
 struct choice {
     char rendezvous[64];
     const char *library; /* NCCL of rank 1 */
+    bool blocks;         /* by a variable of NCCL, on rank 1 */
     const char *script;  /* of rank 1 */
     int device;          /* of rank 1 */
     const char *backend; /* of all */
@@ -54,6 +55,7 @@ static void choose(int number, void *context, struct outcome *outcome) {
     const struct choice *const choice = context;
     const bool is_odd = number == 1;
     if (is_odd && choice->library != NULL) setenv("TRIREME_NCCL_LIBRARY", choice->library, 1);
+    if (is_odd && choice->blocks) setenv("NCCL_COMM_BLOCKING", "1", 1);
     char script[128];
     snprintf(script, sizeof script, DEVICES " %s",
              is_odd && choice->script != NULL ? choice->script : "");
@@ -101,6 +103,9 @@ static void all_ranks_choose_alike_and_say_why(void **state) {
          .library = "/nowhere/libnccl.so.2",
          .words = {"pinned memory", "rank 1: no NCCL: tried /nowhere/libnccl.so.2: "}},
         {.device = 1, .script = "nccl=21705", .words = {"pinned memory", "rank 1: no NCCL: "}},
+        {.device = 1,
+         .blocks = true,
+         .words = {"pinned memory", "rank 1: NCCL_COMM_BLOCKING is set"}},
         {.device = 1, .script = "nccl=21705", .words = {"2.17.5", "at least 2.18.0 is needed"}},
         {.device = 1,
          .library = FAKE_NCCL_SHORT,
@@ -162,6 +167,9 @@ static void with_fault(int number, void *context, struct outcome *outcome) {
     const struct fault *const fault = context;
     use_fake(DEVICES);
     const struct rank rank = make_rank_on(number, WORLD, fault->rendezvous, number, NULL);
+    char alone[64];
+    unique_rendezvous(alone, sizeof alone);
+    const struct rank other = make_rank_on(0, 1, alone, number, NULL);
     if (!fault->first) CHECK(add(&rank, 0) == TRIREME_OK);
     if (fault->first) CHECK(trireme_barrier(rank.communicator, NULL) == TRIREME_OK);
     char script[128];
@@ -184,11 +192,18 @@ static void with_fault(int number, void *context, struct outcome *outcome) {
         CHECK(status == TRIREME_ERROR_DEVICE);
         CHECK(strstr(trireme_last_error(), "restart the process") != NULL);
         CHECK(strstr(outcome->message, "may still use the memory of this call") != NULL);
+        CHECK(add(&other, 0) == TRIREME_ERROR_DEVICE);
+        CHECK(strstr(trireme_last_error(), "restart the process") != NULL);
+        trireme_communicator_destroy(other.communicator);
     } else if (number == 1 && strstr(fault->script, "sticky") != NULL) {
         CHECK(status == TRIREME_ERROR_DEVICE); /* the driver itself */
+        trireme_communicator_destroy(other.communicator);
     } else {
         CHECK(status == TRIREME_OK);
         trireme_communicator_destroy(again);
+        if (number == 1) use_fake(DEVICES);
+        CHECK(add(&other, 0) == TRIREME_OK);
+        trireme_communicator_destroy(other.communicator);
         CHECK(strstr(outcome->message, "may still use") == NULL);
         /* A call that never returned keeps its part. */
         if (strstr(fault->script, "init=hang") == NULL) nothing_is_left(WORLD);

@@ -27,6 +27,8 @@ DEFECTS = [
      "aside.wait(Deadline::after(kEndNs));\n  }\n  if (ended",
      "aside.wait(Deadline::after(UINT64_MAX));\n  }\n  if (ended", FAILURES),
     ("nccl: a device that does not come back is used again", GROUP, "  taint(index);\n", "", FAILURES),
+    ("nccl: a group that was there before works on a device that does not come back", MOVES,
+     "  TRIREME_RETURN_IF_ERROR(nccl::check_taint(device_->place().index));\n", "", FAILURES),
     ("nccl: a wait for the device does not ask for lost peers", GROUP,
      "    TRIREME_RETURN_IF_ERROR(trouble());\n    TRIREME_RETURN_IF_ERROR(kept_->nccl.look(&ready));",
      "    TRIREME_RETURN_IF_ERROR(kept_->nccl.look(&ready));", FAILURES),
