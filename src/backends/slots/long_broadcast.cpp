@@ -36,17 +36,12 @@ Wire::Transfer& LongBroadcast::prepare(Wire::Transfer& transfer, int peer) const
   return transfer;
 }
 
-Status LongBroadcast::announce() {
+Status LongBroadcast::receive() {
   Wire::Transfer& transfer = prepare(from_above_, tree_.above(call_.me));
   const Status begun = wire_.receive(transfer);
   if (!begun.ok()) return reason(transfer, begun);
   receives_ = true;
-  return Status::success();
-}
-
-Status LongBroadcast::receive() {
-  if (!receives_) TRIREME_RETURN_IF_ERROR(announce());
-  return wait(from_above_);
+  return wait(transfer);
 }
 
 Status LongBroadcast::send() {

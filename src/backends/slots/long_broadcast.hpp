@@ -22,9 +22,6 @@ class LongBroadcast {
   LongBroadcast(const LongBroadcast&) = delete;
   LongBroadcast& operator=(const LongBroadcast&) = delete;
 
-  // Tells the rank above where its bytes belong. Its call may not be here yet: bytes of a call that
-  // differs find no place.
-  Status announce();
   // From the rank above, whose call is the same.
   Status receive();
   // Gives the bytes to the ranks below. They may wait for go(), or for finish().

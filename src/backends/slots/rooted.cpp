@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -340,20 +339,14 @@ Status Rooted::finish(Call& call, Arrivals& arrivals) {
   call.is_passed =
       !state.is_long && call.awaited >= 0 && link() != nullptr && link()->spreads_cells();
   TRIREME_FAILPOINT(call.point, "after_publish");
-  std::optional<LongBroadcast> broadcast;
-  if (state.is_long) {
-    broadcast.emplace(call, arrivals, *link());
-    // The rank above needs no further word of this one then.
-    if (call.in_tree) TRIREME_RETURN_IF_ERROR(broadcast->announce());
-    look_for(call);
-  }
+  if (state.is_long) look_for(call);
   const Status arrived = arrivals.wait_for_slots();
   if (!arrived.ok() && arrived.code() != TRIREME_ERROR_TIMEOUT) return arrived;
   // Those that have come tell more than that others have not.
   TRIREME_RETURN_IF_ERROR(compare(call));
   TRIREME_RETURN_IF_ERROR(arrived);
   TRIREME_FAILPOINT(call.point, "before_move");
-  TRIREME_RETURN_IF_ERROR(state.is_long ? pass_on(call, *broadcast) : take(call));
+  TRIREME_RETURN_IF_ERROR(state.is_long ? pass_on(call, arrivals) : take(call));
   TRIREME_FAILPOINT(call.point, "after_move");
   TRIREME_FAILPOINT(call.point, "before_leave");
   return Status::success();
@@ -383,10 +376,11 @@ Status Rooted::take(Call& call) {
 }
 
 // The wire counts the bytes.
-Status Rooted::pass_on(Call& call, LongBroadcast& broadcast) {
+Status Rooted::pass_on(Call& call, Arrivals& arrivals) {
   const Operation& op = call.op;
   State& state = states_[op.channel];
   const bool is_root = op.root == call.me;
+  LongBroadcast broadcast(call, arrivals, *link());
   if (!is_root) TRIREME_RETURN_IF_ERROR(broadcast.receive());
   if (!is_root && state.awaits != Awaits::all) {
     send(op, state, call.channel.position, below(op));

@@ -58,8 +58,6 @@ Moved take_small_result(const PlainOperation& operation, const void** sources, i
 // nothing. At most half of kCells: so that rank finds room again.
 constexpr std::uint64_t kStepsUntold = 16;
 
-class LongBroadcast;
-
 class Rooted {
  public:
   explicit Rooted(Group& group) : group_(group) {}
@@ -128,7 +126,7 @@ class Rooted {
   void look_for(const Call& call) noexcept;
   // After the calls that this one awaits are here, and the same.
   Status take(Call& call);
-  Status pass_on(Call& call, LongBroadcast& broadcast);
+  Status pass_on(Call& call, Arrivals& arrivals);
 
   Group& group_;
   std::array<State, kCellChannels> states_;
