@@ -180,7 +180,7 @@ Status CellFrames::check_position(int from, int rank, const FrameHeader& header,
 // Cells and slots of a rank come over different ranks, so a later one may be here before.
 void CellFrames::raise_position(std::uint32_t channel, int rank, std::uint64_t position) noexcept {
   local::Lane& lane = segment_->lane(channel, rank);
-  local::raise(lane.position, position);
+  local::advance_to(lane.position, position);
   group_.bells().ring(lane.bell);
 }
 
@@ -196,7 +196,7 @@ void CellFrames::keep(int rank, const FrameHeader& header, const CellCall& call,
         .awaits_all_at.store(header.position, std::memory_order_release);
   }
   Between& with = between(header.set, rank);
-  local::raise(with.cell, header.position);
+  local::advance_to(with.cell, header.position);
   with.taken.fetch_add(1, std::memory_order_acq_rel);
 }
 

@@ -757,7 +757,7 @@ void FrameLink::finish_leaves() {
     }
     // Ranks that await cells which it passes on see whether it has made their call.
     for (std::uint32_t channel = 0; channel < local::kCellChannels; ++channel) {
-      local::raise(segment_->lane(channel, leaver.rank).position, leaver.last.steps[channel]);
+      local::advance_to(segment_->lane(channel, leaver.rank).position, leaver.last.steps[channel]);
     }
     group_.presence().mark_left(leaver.rank);
     slots_.end_hopeless(leaver.rank);

@@ -145,7 +145,7 @@ Status SlotFrames::take_call(int from, int rank, const FrameHeader& header, cons
   slot.fingerprint = call.fingerprint;
   std::memcpy(tiny ? slot.tiny : slot.payload, payload, call.carried);
   slot.stamp.store(header.position, std::memory_order_release);
-  local::raise(lane.position, header.position);  // a later cell of the rank may be here before
+  local::advance_to(lane.position, header.position);  // a later cell of the rank may be here before
   group_.bells().ring(lane.bell);
   end_hopeless(rank);
   return Status::success();

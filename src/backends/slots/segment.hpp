@@ -107,7 +107,7 @@ struct alignas(kLine) Lane {
 };
 
 // Frames of a rank come over several ways: a position from before counts no more.
-inline void raise(std::atomic<std::uint64_t>& position, std::uint64_t to) {
+inline void advance_to(std::atomic<std::uint64_t>& position, std::uint64_t to) {
   std::uint64_t before = position.load(std::memory_order_relaxed);
   while (before < to && !position.compare_exchange_weak(before, to, std::memory_order_release)) {
   }
