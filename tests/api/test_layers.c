@@ -567,24 +567,35 @@ static void be_late(trireme_communicator *communicator, int rank, void *context)
     options.flags = spec.tensor_flags;
     options.row_tile = UINT32_MAX;
     trireme_tensor *tensor = NULL;
-    trireme_linear *linear = NULL;
+    trireme_linear *linear = NULL, *other = NULL;
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_tensor_create(communicator, &options, &tensor));
     const trireme_linear_options layer = linear_options(&spec, "layer");
     EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_create(tensor, &layer, &linear));
+    const trireme_linear_options next = linear_options(&spec, "other");
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_linear_create(tensor, &next, &other));
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_linear_forward(linear, own.input.data, own.weight.data, NULL,
                                          own.output.data, own.kept, NULL));
-    const int awaited = 1 + trial->one->awaited; /* and that of the forward pass */
+    /* The memory that both layers share holds other rows now: NaN. */
+    unsigned char *const kept = malloc(spec.rows * spec.input * sizeof(float));
+    if (kept == NULL) abort();
+    EXPECT_STATUS(verdict, TRIREME_OK,
+                  trireme_linear_forward(other, own.input_gradient.data, own.weight.data, NULL,
+                                         own.output.data, kept, NULL));
+    free(kept);
+    const int awaited = 2 + trial->one->awaited; /* and those of the forward passes */
     while (rank == 1 && atomic_load(&trial->products) < awaited) sched_yield();
     if (rank == 1) usleep(20000);
     EXPECT_STATUS(verdict, TRIREME_OK,
                   trireme_linear_backward(linear, own.input.data, own.output_gradient.data,
                                           own.weight.data, own.input_gradient.data, own.kept,
                                           own.weight_gradient.data, NULL, NULL));
+    if (rank == 0) atomic_store(&trial->products, 1000); /* a call that failed lets rank 1 go */
     expect_part(verdict, &spec, "input gradient beside a late peer", &own.input_gradient,
                 take_part(&all.input_gradient, input_part(&spec, &all.input_gradient, rank)));
     expect_part(verdict, &spec, "weight gradient beside a late peer", &own.weight_gradient,
                 weight_part(&spec, &all.weight_gradient[0], rank));
+    trireme_linear_destroy(other);
     trireme_linear_destroy(linear);
     trireme_tensor_destroy(tensor);
     free_own(&own);

@@ -18,8 +18,6 @@ DEFECTS = [
      "  for (std::uint64_t k = tiles_.count() - sets;",
      "if (pass.meanwhile != nullptr) static_cast<void>(pass.meanwhile());\n"
      "  for (std::uint64_t k = tiles_.count() - sets;", REFUSALS),
-    ("gradients: the last collects are not waited for", LINEAR,
-     "return collects.end_all();", "return Status::success();", APART),
     ("gradients: a pass for the weight too many is made", LINEAR,
      'TRIREME_RETURN_IF_ERROR(check_pass("backward input", backward_input_passes_));\n'
      '  TRIREME_RETURN_IF_ERROR(check_pass("backward weight", backward_weight_passes_));\n'
