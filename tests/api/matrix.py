@@ -70,7 +70,7 @@ AXES = """
 It has a tied embedding, fewer key/value heads than blocks, and a frozen layer. Each cell is trained with a strategy that
 spreads no parameters and with one that does, in turn. Features that only some strategies take are trained with these.
 **=**: all losses, norms and parameters have the bits of one process, which computes attention and routes rows with
-plain loops. With experts, each of the two models has a norm of its own. `gpt_test_axes` trains all layouts of 2 to 8
+plain loops. With experts, each of the two models has a norm of its own, or both have one. `gpt_test_axes` trains all layouts of 2 to 8
 ranks.
 
 """

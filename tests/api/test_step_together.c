@@ -22,7 +22,7 @@ static const double kLimits[2] = {200, 150}; /* of groups; every norm is larger 
 
 struct job {
     int32_t sizes[AXES];
-    int world_size, rule;
+    int world_size, rule, spoiled;
     trireme_strategy strategy;
     bool by_groups;
     struct verdict verdicts[MOST];
@@ -245,20 +245,25 @@ struct pair {
     trireme_optimizer *optimizers[PARTS];
 };
 
-/* Both models lie on all ranks, or with `apart` the second one on each rank alone. */
+/* Both models on one communicator, the second one on each rank alone, or the first in a copy. */
+enum { TOGETHER, ALONE, IN_A_COPY };
+
 static struct pair make_pair(struct verdict *v, trireme_communicator *communicator, int rank,
-                             const trireme_optimizer_options *rules, bool apart, int32_t unused) {
+                             const trireme_optimizer_options *rules, int where, int32_t unused) {
     struct pair pair = {NULL};
-    if (apart) {
+    const int apart = where == TOGETHER ? PARTS : where == ALONE ? 1 : 0;
+    if (where == ALONE) {
         EXPECT_STATUS(v, TRIREME_OK,
                       trireme_communicator_split(communicator, rank, 0, NULL, &pair.own));
+    } else if (where == IN_A_COPY) {
+        EXPECT_STATUS(v, TRIREME_OK, trireme_communicator_duplicate(communicator, NULL, &pair.own));
     }
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = TRIREME_STRATEGY_ZERO2;
     options.unused = unused;
     for (int part = 0; part < PARTS; ++part) {
         EXPECT_STATUS(v, TRIREME_OK,
-                      trireme_model_create(apart && part == 1 ? pair.own : communicator, &options,
+                      trireme_model_create(part == apart ? pair.own : communicator, &options,
                                            &pair.models[part]));
         seal(v, pair.models[part], false);
         pair.optimizers[part] = optimize(v, pair.models[part], &rules[part]);
@@ -288,8 +293,8 @@ static float value_of(struct verdict *v, trireme_model *model, int element) {
 }
 
 /*
- * The second model's gradients overflow in steps 1 to 3: both skip. In the first model the steps of
- * ADAM count by parameter, so a step that counted in spite of its skip would change the values.
+ * One model's gradients overflow in steps 1 to 3: both skip. In the first model the steps of ADAM
+ * count by parameter, so a step that counted in spite of its skip would change the values.
  */
 static void skip_together(trireme_communicator *communicator, int rank, void *context) {
     struct job *const job = context;
@@ -304,13 +309,14 @@ static void skip_together(trireme_communicator *communicator, int rank, void *co
         loss_scale_of(&rules[part])->growth_interval = 1;
         loss_scale_of(&rules[part])->minimum_scale = 8;
     }
-    const struct pair pair = make_pair(v, communicator, rank, rules, false, TRIREME_UNUSED_SKIP);
+    const struct pair pair = make_pair(v, communicator, rank, rules, TOGETHER, TRIREME_UNUSED_SKIP);
     static const double after[] = {32, 16, 8, 8, 16};
     double scale = 16;
     for (int step = 0; step < 5; ++step) {
         const bool overflow = step > 0 && step < 4;
-        hand_in(v, pair.models[0], (float)(2 * scale), 0);
-        hand_in(v, pair.models[1], 0, overflow && rank == 1 ? INFINITY : (float)(3 * scale));
+        const bool spoils = overflow && rank == 1;
+        hand_in(v, pair.models[0], (float)(2 * scale), spoils && job->spoiled == 0 ? INFINITY : 0);
+        hand_in(v, pair.models[1], 0, spoils && job->spoiled == 1 ? INFINITY : (float)(3 * scale));
         EXPECT_STATUS(v, step == 3 ? TRIREME_ERROR_INVALID_STATE : TRIREME_OK,
                       trireme_optimizer_step_together(pair.optimizers, PARTS));
         if (step == 3) EXPECT(v, says("parameter 1 (\"second\"), as rank 1 handed it in"));
@@ -320,7 +326,7 @@ static void skip_together(trireme_communicator *communicator, int rank, void *co
                           trireme_optimizer_get_loss_scale_info(pair.optimizers[part], &info));
             EXPECT(v, info.scale == after[step] && info.skipped == (overflow ? 1 : 0));
             EXPECT(v, info.at_floor == (step == 3 ? 1 : 0));
-            EXPECT(v, info.parameter == (overflow && part == 1 ? 1 : UINT64_MAX));
+            EXPECT(v, info.parameter == (overflow && part == job->spoiled ? 1 : UINT64_MAX));
             scale = info.scale;
             double norm = 0;
             if (job->rule == 0) continue;
@@ -339,9 +345,10 @@ static void an_overflow_of_one_model_skips_the_step_of_both(void **state) {
     (void)state;
     static struct job job;
     for (int world_size = 2; world_size <= 5; ++world_size) {
-        for (int rule = 0; rule < 2; ++rule) {
+        for (int way = 0; way < 4; ++way) {
             memset(&job, 0, sizeof job);
-            job.rule = rule;
+            job.rule = way % 2;
+            job.spoiled = way / 2;
             run_ranks(world_size, skip_together, &job);
             assert_verdicts(job.verdicts, world_size);
         }
@@ -352,7 +359,7 @@ static void an_overflow_of_one_model_skips_the_step_of_both(void **state) {
 static void step_alone(trireme_communicator *communicator, int rank, void *context) {
     struct verdict *const v = (struct verdict *)context + rank;
     const trireme_optimizer_options rules[PARTS] = {rule_of(0), rule_of(2)};
-    const struct pair pair = make_pair(v, communicator, rank, rules, false, 0);
+    const struct pair pair = make_pair(v, communicator, rank, rules, TOGETHER, 0);
     for (int part = 0; part < PARTS; ++part) {
         hand_in(v, pair.models[part], 4, 3);
         EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_step_together(&pair.optimizers[part], 1));
@@ -378,7 +385,7 @@ static void be_refused(trireme_communicator *communicator, int rank, void *conte
     struct verdict *const v = (struct verdict *)context + rank;
     trireme_optimizer_options rules[PARTS] = {rule_of(2), rule_of(2)};
     for (int part = 0; part < PARTS; ++part) loss_scale_of(&rules[part])->growth_interval = 3;
-    const struct pair pair = make_pair(v, communicator, rank, rules, false, 0);
+    const struct pair pair = make_pair(v, communicator, rank, rules, TOGETHER, 0);
     trireme_optimizer *const twice[] = {pair.optimizers[0], pair.optimizers[1], pair.optimizers[0]};
     trireme_optimizer *const stale[] = {pair.optimizers[0], (trireme_optimizer *)communicator};
     trireme_optimizer *const null[] = {NULL, pair.optimizers[1]};
@@ -426,7 +433,7 @@ static void be_refused(trireme_communicator *communicator, int rank, void *conte
         if (other == 0) pairs[1] = rule_of(0);
         if (other == 1) clipping_of(&pairs[1])->max_norm = 3;
         if (other == 2) loss_scale_of(&pairs[1])->initial_scale = 4;
-        const struct pair wrong = make_pair(v, communicator, rank, pairs, false, 0);
+        const struct pair wrong = make_pair(v, communicator, rank, pairs, TOGETHER, 0);
         for (int part = 0; part < PARTS; ++part) hand_in(v, wrong.models[part], 0, 0);
         EXPECT_STATUS(v, TRIREME_ERROR_INVALID_ARGUMENT,
                       trireme_optimizer_step_together(wrong.optimizers, PARTS));
@@ -471,8 +478,10 @@ static void disagree(trireme_communicator *communicator, int rank, void *context
     struct verdict *const v = &job->verdicts[rank];
     const bool last = rank == job->world_size - 1;
     trireme_optimizer_options rules[PARTS] = {rule_of(2), rule_of(2)};
-    const struct pair pair = make_pair(v, communicator, rank, rules, job->rule == 3, 0);
-    const struct pair other = make_pair(v, communicator, rank, rules, false, 0);
+    const int apart = ranks_make_groups() ? IN_A_COPY : TOGETHER;
+    const struct pair pair =
+        make_pair(v, communicator, rank, rules, job->rule == 3 ? ALONE : apart, 0);
+    const struct pair other = make_pair(v, communicator, rank, rules, TOGETHER, 0);
     trireme_optimizer *const crossed[] = {pair.optimizers[0], other.optimizers[1]};
     for (int part = 0; part < PARTS; ++part) hand_in(v, pair.models[part], 4, 3);
     for (int part = 0; part < PARTS; ++part) hand_in(v, other.models[part], 4, 3);
@@ -524,7 +533,7 @@ static void fail_one(trireme_communicator *communicator, int rank, void *context
     own->kind = 0;
     user_rule_of(own)->update = spoil;
     user_rule_of(own)->user_data = &rank;
-    const struct pair pair = make_pair(v, communicator, rank, rules, false, 0);
+    const struct pair pair = make_pair(v, communicator, rank, rules, TOGETHER, 0);
     for (int part = 0; part < PARTS; ++part) hand_in(v, pair.models[part], 4, 3);
     EXPECT_STATUS(v, TRIREME_ERROR_CALLBACK,
                   trireme_optimizer_step_together(pair.optimizers, PARTS));
