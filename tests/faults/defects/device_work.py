@@ -1,6 +1,7 @@
 """Work on a device: order, memory, and what is told when the driver refuses."""
 
 OPEN = "src/devices/cuda/plugin/open_device.cpp"
+INSIDE = "src/devices/cuda/plugin/open_device.hpp"
 SEAM = "src/devices/cuda/device.cpp"
 TEST = "unit_test_device_work"
 
@@ -20,7 +21,7 @@ DEFECTS = [
      "if (!status.ok()) static_cast<void>(driver_.MemRelease(allocation));", "", TEST),
     ("device work: a range that could not be filled is lost", OPEN,
      "    static_cast<void>(driver_.MemAddressFree(first, memory->bytes));\n", "", TEST),
-    ("device work: the caller's context is lost", OPEN,
+    ("device work: the caller's context is lost", INSIDE,
      "driver_.check(\"cuCtxPopCurrent\", driver_.CtxPopCurrent(&ours));", "Status::success();",
      TEST),
     ("device work: a device that does not open keeps its context", OPEN,
@@ -28,7 +29,7 @@ DEFECTS = [
      "  // the first failure is the reason\n", "", TEST),
     ("device work: a stream in a capture is taken", OPEN,
      "if (capturing != 0) {", "if (false) {", TEST),
-    ("device work: a graph that others record is lost", OPEN,
+    ("device work: a graph that others record is lost", INSIDE,
      "driver_.ThreadExchangeStreamCaptureMode(&mode) == 0", "false", "api_test_device_collectives"),
     ("device work: a stream of another context is taken", OPEN,
      "if (context == context_) return Status::success();", "return Status::success();", TEST),

@@ -10,7 +10,7 @@ DEFECTS = [
      "if (all || !plan_.stages[plan_.local[s]].split) give_back(s, m);", "give_back(s, m);",
      "api_test_pipeline_trainer"),
     ("executor: two micro-batches share the gradients of their outputs", PLAN,
-     "plan_.places[at].gradients = slots_.take(plan_.layouts[plan_.local[stage]].gradient_bytes);",
+     "plan_.places[at].gradients = slots_.take(layout(at).gradient_bytes);",
      "plan_.places[at].gradients = 0;", "api_test_pipeline_trainer"),
     ("executor: gradients add up as they come", "src/parallel/executor/gradient_order.hpp",
      "if (micro_batch != (by_pass_ ? pass_ : next_[layer])) {", "if (by_pass_ && micro_batch != pass_) {",

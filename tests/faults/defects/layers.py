@@ -39,8 +39,10 @@ DEFECTS = [
      "to_value[i] = gradient[i] * Formula::value(x[i]);", "to_value[i] = 0;", "api_test_mlp"),
     ("layers: the second layer's gradient reads the activation's input",
      "src/parallel/tensor/mlp.cpp",
-     "{kept.activated, output_gradient, kept.gathered_gradient, gradients.fc2_weight,",
-     "{kept.hidden, output_gradient, kept.gathered_gradient, gradients.fc2_weight,",
+     "once more.\n    const auto second = [&] {\n      return second_->backward_weight_in(use,\n"
+     "                                         {kept.activated,",
+     "once more.\n    const auto second = [&] {\n      return second_->backward_weight_in(use,\n"
+     "                                         {kept.hidden,",
      "api_test_mlp"),
     ("layers: blocks are promised without a repeatable library",
      "src/parallel/tensor/tensor.cpp", "if (blocks > 0 && !gemm.repeatable) {", "if (false) {",

@@ -7,8 +7,8 @@ COSTS = "src/parallel/executor/layer_costs.cpp"
 
 DEFECTS = [
     ("rebalance: the masters stay", MOVES,
-     "if (source.rank == rank || target.rank == rank) {",
-     "if ((source.rank == rank || target.rank == rank) && std::get<3>(key) < 2) {",
+     "if (source.rank != rank && target.rank != rank) continue;",
+     "if ((source.rank != rank && target.rank != rank) || std::get<3>(key) >= 2) continue;",
      "api_test_rebalance_rules"),
     ("rebalance: the steps of a parameter are lost", MOVES, "each.steps = known.at(each.name)->steps;", "",
      "api_test_rebalance_rules"),
@@ -33,5 +33,5 @@ DEFECTS = [
      "if (changes && shard_of(*to).failure().ok()) call.give_up(status);", "",
      "api_test_rebalance"),
     ("costs: those of other stages are not told", COSTS,
-     "status = largest(link_, &numbers, status);", "", "api_test_rebalance"),
+     "  status = find_largest(link_, kCostsCall, status, &numbers);\n", "", "api_test_rebalance"),
 ]
