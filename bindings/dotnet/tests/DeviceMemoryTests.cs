@@ -29,7 +29,8 @@ namespace Trireme.Tests
         {
             string output = Child.Run(
                 what, "TRIREME_CUDA_DRIVER", Fake("fake_cuda.so"), "TRIREME_CUDA_PLUGIN",
-                Fake("fake_plugin.so"), "FAKE_CUDA", script).Replace("\r", string.Empty);
+                Fake("fake_plugin.so"), "TRIREME_NCCL_LIBRARY", "/nowhere/libnccl.so.2",
+                "FAKE_CUDA", script).Replace("\r", string.Empty);
             Check.Equal("whole\n", output, script);
         }
 

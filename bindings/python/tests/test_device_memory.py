@@ -375,6 +375,7 @@ class DeviceMemoryTest(TestCase):
             environment={
                 "TRIREME_CUDA_DRIVER": DRIVER,
                 "TRIREME_CUDA_PLUGIN": PLUGIN,
+                "TRIREME_NCCL_LIBRARY": "/nowhere/libnccl.so.2",
                 "FAKE_CUDA": script,
             },
         )

@@ -105,6 +105,7 @@ fn over_the_fake(name: &str, scripts: &[&str], body: fn()) {
             .env("TRIREME_TEST_TELL", "1")
             .env("TRIREME_CUDA_DRIVER", fake("fake_cuda.so"))
             .env("TRIREME_CUDA_PLUGIN", fake("fake_plugin.so"))
+            .env("TRIREME_NCCL_LIBRARY", "/nowhere/libnccl.so.2")
             .env("FAKE_CUDA", script)
             .output()
             .unwrap();

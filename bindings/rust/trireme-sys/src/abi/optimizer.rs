@@ -255,16 +255,16 @@ extern "C" {
     /// of the rest (ChainedOptimizer of Megatron-LM). Norm and bits are those of one model with the
     /// parameters of all: sqrt(sum of g \* g), in exact sums.
     ///
-    /// * clipping.max_norm clips every gradient by it. With max_norm of groups, group k of all
-    ///   models has one norm.
+    /// * clipping.max_norm clips every gradient by it. Group k of all models has one max_norm and
+    ///   norm.
     /// * With loss_scale all skip the step if a gradient of one is inf or NaN.
     /// * All other options are each optimizer's own. One optimizer makes a
     ///   trireme_optimizer_step().
     ///
     /// Collective: blocks until it is done or a deadline passes. All ranks that have the norm of
-    /// one optimizer have that of the others, too (docs/training.md). The order of `optimizers`
-    /// means nothing. Once the step has begun, a failure of one fails all models, and but for
-    /// CALLBACK their communicators.
+    /// one optimizer have that of the others, too (docs/training.md). The order of `optimizers` is
+    /// free. Once the step has begun, a failure of one fails all models, and but for CALLBACK their
+    /// groups.
     ///
     /// * `optimizers`: Array of `count` optimizers. Keeps no pointer. Required.
     /// * `count`: 1 to 64.
