@@ -590,6 +590,8 @@ Status Model::gradient_ready(std::uint64_t parameter, const void* gradient, std:
   if (gradient == nullptr && count > 0) return invalid_argument("gradient is NULL");
   HandedGradient handed{gradient, dtype};
   if (device_ != nullptr) {
+    // Memory of the host is as long as the longest trained gradient. A frozen one may be longer.
+    TRIREME_RETURN_IF_ERROR(keep(reducer_->check_awaited(parameter)));
     TRIREME_RETURN_IF_ERROR(keep(device_->begin("gradient", gradient, count * dtype_size(dtype))));
     TRIREME_RETURN_IF_ERROR(keep(device_->fetch(&handed, count)));
   }

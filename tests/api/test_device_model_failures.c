@@ -239,6 +239,61 @@ static void wrong_memory_is_refused_by_its_kind(void **state) {
     run(wrong_memory, "mode=lazy");
 }
 
+/* ---- a gradient that is not awaited ---- */
+
+enum { LONG_COUNT = 1 << 16 }; /* of a frozen one: more bytes than the way of any other takes */
+
+static trireme_model *with_long_frozen(trireme_communicator *ranks) {
+    const trireme_model_options options = sharded();
+    trireme_model *model = NULL;
+    CHECK(trireme_model_create(ranks, &options, &model) == TRIREME_OK);
+    for (int i = 0; i < 2; ++i) {
+        const uint64_t count = i == 0 ? COUNT : LONG_COUNT;
+        trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+        parameter.name = i == 0 ? "trained" : "frozen";
+        parameter.dtype = TRIREME_DTYPE_F32;
+        parameter.dimensions = 1;
+        parameter.shape = &count;
+        if (i == 1) parameter.flags = TRIREME_PARAMETER_FLAG_FROZEN;
+        CHECK(trireme_model_add_parameter(model, &parameter, NULL) == TRIREME_OK);
+    }
+    CHECK(trireme_model_seal(model) == TRIREME_OK);
+    return model;
+}
+
+static void refuse_unawaited(int device, const float *gradient) {
+    char rendezvous[64];
+    unique_rendezvous(rendezvous, sizeof rendezvous);
+    trireme_communicator *const ranks = join(0, 1, rendezvous, device);
+    trireme_model *const model = with_long_frozen(ranks);
+    const trireme_dtype f32 = TRIREME_DTYPE_F32;
+    CHECK_FAILS(trireme_model_gradient_ready(model, 0, gradient, COUNT, f32),
+                TRIREME_ERROR_INVALID_STATE, "no backward pass is under way");
+    CHECK(trireme_model_begin_backward(model, 0) == TRIREME_OK);
+    CHECK_FAILS(trireme_model_gradient_ready(model, 1, gradient, LONG_COUNT, f32),
+                TRIREME_ERROR_INVALID_ARGUMENT, "parameter 1 (\"frozen\") is frozen");
+    CHECK(trireme_model_gradient_ready(model, 0, gradient, COUNT, f32) == TRIREME_OK);
+    CHECK_FAILS(trireme_model_gradient_ready(model, 0, gradient, COUNT, f32),
+                TRIREME_ERROR_INVALID_STATE, "was handed in before");
+    CHECK(trireme_model_end_backward(model) == TRIREME_OK);
+    trireme_model_destroy(model);
+    trireme_communicator_destroy(ranks);
+}
+
+static void not_awaited(void) {
+    static float here[LONG_COUNT];
+    float *const there = FAKE(fake_memory, "fake_device_memory")(0, sizeof here);
+    FAKE(fake_writes, "fake_queue_write")(0, NULL, there, here, sizeof here);
+    refuse_unawaited(-1, here);
+    refuse_unawaited(0, there);
+    no_complaint();
+}
+
+static void a_gradient_that_is_not_awaited_is_refused_as_on_the_host(void **state) {
+    (void)state;
+    run(not_awaited, "mode=lazy");
+}
+
 /* ---- memory that runs out ---- */
 
 struct poor {
@@ -432,3 +487,4 @@ int main(void) {
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
+        cmocka_unit_test(a_gradient_that_is_not_awaited_is_refused_as_on_the_host),

@@ -48,6 +48,8 @@ class Reducer {
   Status begin(bool no_sync, bool absent);
   // After begin(): an absent pass does this before anything else.
   Status launch_if_absent();
+  // The first check of view() and ready().
+  Status check_awaited(std::uint64_t parameter) const;
   // The place where the gradient of this name may be written until it is handed in, in this pass.
   Status view(std::uint64_t parameter, GradientView* out);
   // `gradient` holds the parameter's elements, or is its view. with_aliases: it is the sum for all
@@ -91,7 +93,6 @@ class Reducer {
   UpdateAgreement& agreement() { return updates_.agreement(); }
 
  private:
-  Status check_awaited(std::uint64_t parameter) const;
   bool may_wait() const;
   Status place(std::uint64_t bucket, char** out) {
     return exchange_.place(bucket, may_wait(), out);

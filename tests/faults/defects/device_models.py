@@ -29,6 +29,8 @@ DEFECTS = [
      "  return told(stream_->copy(to, from, bytes));", TEST),
     ("device models: memory of a failed device is given back", DEVICE,
      "    if (*broken_) block_->abandon();", "", FAILURES),
+    ("device models: a gradient that is not awaited is fetched", "src/model/model.cpp",
+     "    TRIREME_RETURN_IF_ERROR(keep(reducer_->check_awaited(parameter)));\n", "", FAILURES),
     ("device models: the context of a failed device is given back", DEVICE,
      "  moves_->keep_open();", "", FAILURES),
     ("device models: state begins with any bits", DEVICE,
