@@ -13,9 +13,7 @@ Status Optimizer::join(std::uint64_t* out_steps) {
   }
   if (shard_.gradients().step_under_way()) return invalid_state("a step is under way");
   TRIREME_RETURN_IF_ERROR(shard_.check_released("joining"));
-  if (shard_.on_device() != nullptr) {
-    TRIREME_RETURN_IF_ERROR(shard_.keep(shard_.on_device()->begin()));
-  }
+  TRIREME_RETURN_IF_ERROR(wait_for_caller());
   std::uint64_t steps = 0;
   for (;;) {
     // Gathered units stay: a rank that trains on has them, too, and does not gather them again. A

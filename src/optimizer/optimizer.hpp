@@ -87,6 +87,8 @@ class Optimizer final : public UpdateSink {
   Status check_saved(const char* state, std::uint64_t bytes, Saved* out,
                      optimizers::LossScale::State* scale) const;
   Status check_step() const;
+  // On a device: until all is done that the caller has queued there.
+  Status wait_for_caller();
   Status check_rate_is_free() const;
   Status finish_updates();
 

@@ -29,11 +29,14 @@ Status Optimizer::check_step() const {
   return shard_.check_released("the step");
 }
 
+Status Optimizer::wait_for_caller() {
+  DeviceShard* const there = shard_.on_device();
+  return there == nullptr ? Status::success() : shard_.keep(there->begin());
+}
+
 Status Optimizer::step() {
   TRIREME_RETURN_IF_ERROR(check_step());
-  if (shard_.on_device() != nullptr) {
-    TRIREME_RETURN_IF_ERROR(shard_.keep(shard_.on_device()->begin()));
-  }
+  TRIREME_RETURN_IF_ERROR(wait_for_caller());
   // This comes first, because a schedule of the caller may fail.
   if (!shard_.updates_in_backward()) {
     TRIREME_RETURN_IF_ERROR(next_rate(&settings_.step_rate));

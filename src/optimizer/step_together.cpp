@@ -76,6 +76,15 @@ Status Optimizer::step_together(const Optimizers& given) {
   if (given.size() == 1) return given[0]->step();
   TRIREME_RETURN_IF_ERROR(check_partners(given));
   for (const auto& each : given) TRIREME_RETURN_IF_ERROR(each->check_step());
+  for (const auto& each : given) {
+    Status status = each->wait_for_caller();
+    if (status.ok()) continue;
+    // A mistake fails nothing. After a failure ranks may wait for this one in the other models.
+    for (const auto& other : given) {
+      if (!each->shard_.failure().ok()) other->fail_groups(status.code(), status.message());
+    }
+    return status;
+  }
   // A schedule of the caller may fail, so these come before the first exchange.
   for (const auto& each : given) {
     TRIREME_RETURN_IF_ERROR(each->next_rate(&each->settings_.step_rate));

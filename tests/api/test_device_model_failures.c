@@ -476,15 +476,125 @@ static void late_work_of_the_caller_leaves_nothing_queued(void **state) {
     run_in_all_modes(late_stream);
 }
 
+/* Masters are made of what the caller has queued for the parameters. */
+static void late_parameters(void) {
+    char rendezvous[64];
+    unique_rendezvous(rendezvous, sizeof rendezvous);
+    trireme_communicator *const ranks = join(0, 1, rendezvous, 0);
+    trireme_model_options options = sharded();
+    options.timeout_ns = 50 * 1000 * 1000;
+    trireme_model *model = NULL;
+    CHECK(trireme_model_create(ranks, &options, &model) == TRIREME_OK);
+    const uint64_t count = COUNT;
+    trireme_parameter_options parameter = TRIREME_PARAMETER_OPTIONS_INIT;
+    parameter.name = "narrow";
+    parameter.dtype = TRIREME_DTYPE_BF16;
+    parameter.dimensions = 1;
+    parameter.shape = &count;
+    CHECK(trireme_model_add_parameter(model, &parameter, NULL) == TRIREME_OK);
+    CHECK(trireme_model_seal(model) == TRIREME_OK);
+    trireme_optimizer_options rule = adamw();
+    rule.flags = TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS;
+    float *const gradient = new_gradient(0, 1);
+    const float word = 0;
+    FAKE(fake_synchronizes, "fake_synchronize")(0, NULL);
+    FAKE(fake_holds, "fake_hold")(NULL, 1);
+    FAKE(fake_writes, "fake_queue_write")(0, NULL, gradient, &word, sizeof word);
+    trireme_optimizer *optimizer = NULL;
+    CHECK_FAILS(trireme_optimizer_create(model, &rule, &optimizer), TRIREME_ERROR_TIMEOUT,
+                "rank 0: the device of this rank");
+    CHECK(optimizer == NULL);
+    FAKE(fake_holds, "fake_hold")(NULL, 0);
+    trireme_model_destroy(model);
+    trireme_communicator_destroy(ranks);
+    no_complaint();
+}
+
+static void masters_wait_for_parameters_of_the_caller(void **state) {
+    (void)state;
+    run(late_parameters, "mode=lazy");
+}
+
+/* ---- a step of several models ---- */
+
+struct pair {
+    trireme_communicator *ranks[2];
+    trireme_model *models[2];
+    trireme_optimizer *optimizers[2];
+};
+
+/* Models with groups of their own, so that the failure of one says nothing to the other's. */
+static struct pair make_pair(int number, char rendezvous[2][64], uint64_t timeout_ns) {
+    struct pair pair;
+    trireme_model_options options = sharded();
+    options.timeout_ns = timeout_ns;
+    trireme_optimizer_options rule = adamw();
+    clipping_of(&rule)->max_norm = 1;
+    for (int i = 0; i < 2; ++i) {
+        pair.ranks[i] = join(number, 2, rendezvous[i], number);
+        CHECK(make_model(pair.ranks[i], &options, UNITS, COUNT, &pair.models[i]) == TRIREME_OK);
+        CHECK(trireme_optimizer_create(pair.models[i], &rule, &pair.optimizers[i]) == TRIREME_OK);
+    }
+    return pair;
+}
+
+/* Rank 0 names first the model that was made last. Its peer waits in the other one. */
+static trireme_status step_pair(int number, const struct pair *pair) {
+    trireme_optimizer *const ordered[2] = {pair->optimizers[1 - number], pair->optimizers[number]};
+    return trireme_optimizer_step_together(ordered, 2);
+}
+
+static void step_behind_late_work(int number, void *context) {
+    const uint64_t own_timeout_ns = number == 0 ? 300 * 1000 * 1000 : PATIENT_NS;
+    const struct pair pair = make_pair(number, context, own_timeout_ns);
+    float *const gradient = new_gradient(number, 1);
+    FAKE(fake_synchronizes, "fake_synchronize")(number, NULL);
+    for (int round = 0; round < 2; ++round) {
+        for (int i = 0; i < 2; ++i) CHECK(backward(pair.models[i], gradient) == TRIREME_OK);
+        if (round == 0) CHECK(step_pair(number, &pair) == TRIREME_OK);
+    }
+    if (number == 0) {
+        const float word = 0;
+        FAKE(fake_captures, "fake_capture")(NULL, 1);
+        CHECK_FAILS(step_pair(number, &pair), TRIREME_ERROR_INVALID_STATE,
+                    "recorded into a graph"); /* a mistake, which fails no group */
+        FAKE(fake_captures, "fake_capture")(NULL, 0);
+        FAKE(fake_holds, "fake_hold")(NULL, 1);
+        FAKE(fake_writes, "fake_queue_write")(0, NULL, gradient, &word, sizeof word);
+    }
+    CHECK_FAILS(step_pair(number, &pair), TRIREME_ERROR_TIMEOUT, "rank 0: the device of this rank");
+    if (number == 0) FAKE(fake_holds, "fake_hold")(NULL, 0);
+    for (int i = 0; i < 2; ++i) {
+        CHECK(backward(pair.models[i], gradient) < 0);
+        trireme_optimizer_destroy(pair.optimizers[i]);
+        trireme_model_destroy(pair.models[i]);
+        trireme_communicator_destroy(pair.ranks[i]);
+    }
+}
+
+static void late_pair(void) {
+    char rendezvous[2][64];
+    for (int i = 0; i < 2; ++i) unique_rendezvous(rendezvous[i], sizeof rendezvous[i]);
+    run_threads(2, step_behind_late_work, rendezvous);
+    no_complaint();
+}
+
+static void a_step_of_several_models_waits_for_the_caller(void **state) {
+    (void)state;
+    run(late_pair, "mode=lazy");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_work_yet_says_so),
         cmocka_unit_test(wrong_memory_is_refused_by_its_kind),
+        cmocka_unit_test(a_gradient_that_is_not_awaited_is_refused_as_on_the_host),
         cmocka_unit_test(memory_that_runs_out_fails_the_creation_on_all_ranks),
         cmocka_unit_test(a_failed_device_fails_the_model_on_all_ranks),
         cmocka_unit_test(a_killed_peer_is_named),
         cmocka_unit_test(late_work_of_the_caller_leaves_nothing_queued),
+        cmocka_unit_test(masters_wait_for_parameters_of_the_caller),
+        cmocka_unit_test(a_step_of_several_models_waits_for_the_caller),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
-        cmocka_unit_test(a_gradient_that_is_not_awaited_is_refused_as_on_the_host),

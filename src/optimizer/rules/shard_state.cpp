@@ -147,6 +147,7 @@ Status ShardState::visit_windows(const Piece& piece, ParameterFile::Access acces
 Status ShardState::refresh_masters() {
   if (!settings_.master_weights) return Status::success();
   TRIREME_RETURN_IF_ERROR(shard_.expect_updates());
+  if (shard_.on_device() != nullptr) TRIREME_RETURN_IF_ERROR(shard_.on_device()->begin());
   for (const Piece& piece : pieces_) {
     if (piece.rounded_dtype == 0) continue;
     if (DeviceShard* const there = shard_.on_device(); there != nullptr) {
