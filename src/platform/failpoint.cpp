@@ -59,6 +59,7 @@ constexpr const char* kOthers[] = {
     "mpi.before_send",
     "mpi.before_receive",
     "mpi.before_confirm",
+    "nccl.after_join",
     "file.open",
     "file.direct",
     "file.reserve",

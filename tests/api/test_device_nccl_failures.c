@@ -188,6 +188,10 @@ static void with_fault(int number, void *context, struct outcome *outcome) {
     options.world_size = 1;
     options.device = (trireme_device){TRIREME_DEVICE_CUDA, number};
     const trireme_status status = trireme_communicator_create(&options, &again);
+    const bool returns_late = strstr(fault->script, "returns=late") != NULL;
+    if (number == 1 && returns_late) {
+        CHECK(trireme_failpoint_set("nccl.after_join=sleep(1000)") == TRIREME_OK);
+    }
     if (number == 1 && fault->stays) {
         CHECK(status == TRIREME_ERROR_DEVICE);
         CHECK(strstr(trireme_last_error(), "restart the process") != NULL);
@@ -267,6 +271,7 @@ static void an_abort_that_does_not_help_taints_the_device(void **state) {
         {"", "lost=0 abort=hang", false, late, "NCCL has not done its work", true},
         {"", "lost=0 fail=ncclCommAbort:1", false, late, "NCCL has not done its work", true},
     };
+        {"", "returns=late", true, late, "has not begun to meet its peers", 0},
     for (size_t i = 0; i < sizeof faults / sizeof *faults; ++i) run_fault(&faults[i]);
 }
 

@@ -9,6 +9,7 @@
 
 #include "backends/nccl/aside.hpp"
 #include "devices/cuda/nccl.hpp"
+#include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 
 namespace trireme::nccl {
@@ -62,8 +63,10 @@ struct Group::Kept {
   std::unique_ptr<devices::Stream> stream;
   std::unique_ptr<devices::Event> done;
   cuda::NcclRank nccl;
-  bool queued = false;                   // the device may have work of this group
-  std::atomic<bool> left_behind{false};  // its caller waits no more
+  bool queued = false;  // the device may have work of this group
+  // The thread of meet() is back, or its caller waits no more. Whoever is the second ends the
+  // group.
+  std::atomic<bool> parted{false};
 };
 
 Group::Group(std::shared_ptr<devices::Device> device, int rank, int world_size)
@@ -88,11 +91,11 @@ Status Group::meet(const cuda::NcclId& id, Deadline deadline, const Trouble& tro
   Aside aside;
   const auto join = [kept = kept_, id, rank = rank_, world_size = world_size_] {
     Status status = kept->nccl.join(id, rank, world_size);
-    if (kept->left_behind && kept->nccl.is_there()) status = kept->nccl.abort();
+    if (kept->parted.exchange(true) && kept->nccl.is_there()) status = kept->nccl.abort();
+    TRIREME_FAILPOINT("nccl", "after_join");
     return status;
   };
-  const std::shared_ptr<Kept> mine = kept_;
-  kept_.reset();  // the thread's, until it is back
+  const std::shared_ptr<Kept> mine = std::move(kept_);  // the thread's, until it is back
   TRIREME_RETURN_IF_ERROR(Aside::begin(join, &aside));
   while (!aside.wait(Deadline::after(kLookNs))) {
     Status ended = trouble();
@@ -100,7 +103,10 @@ Status Group::meet(const cuda::NcclId& id, Deadline deadline, const Trouble& tro
       ended = is_late("NCCL has not begun to meet its peers by the deadline, and may never");
     }
     if (ended.ok()) continue;
-    mine->left_behind = true;
+    if (mine->parted.exchange(true)) {  // the thread ends just now
+      static_cast<void>(aside.wait(Deadline::after(kEndNs)));
+      kept_ = mine;  // for abandon()
+    }
     return ended;
   }
   kept_ = mine;

@@ -35,6 +35,8 @@ DEFECTS = [
     ("nccl: an error that NCCL finds later is not asked for", GROUP,
      "    TRIREME_RETURN_IF_ERROR(trouble());\n    TRIREME_RETURN_IF_ERROR(kept_->nccl.look(&ready));",
      "    TRIREME_RETURN_IF_ERROR(trouble());", FAILURES),
+    ("nccl: nobody ends a group that its caller leaves as it is made", GROUP,
+     "      kept_ = mine;  // for abandon()\n", "", FAILURES),
     ("nccl: a meeting has no deadline of its own", GROUP,
      "if (ended.ok() && deadline.passed()) {", "if (false) {", FAILURES),
     ("nccl: ranks go by NCCL before they have compared their calls", MOVES,
