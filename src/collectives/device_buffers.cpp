@@ -9,15 +9,13 @@ namespace trireme {
 namespace {
 
 struct DeviceBuffer final : Memory {
-  DeviceBuffer(const devices::Device& device, std::unique_ptr<devices::Block> memory,
-               std::uint64_t bytes)
-      : place(device.place()), block(std::move(memory)) {
+  DeviceBuffer(std::unique_ptr<devices::Block> memory, std::uint64_t bytes)
+      : block(std::move(memory)) {
     data_ = block == nullptr ? nullptr : block->data();
     bytes_ = bytes;
   }
   ~DeviceBuffer() override;
 
-  const devices::Place place;
   const std::unique_ptr<devices::Block> block;
   std::shared_ptr<DeviceBuffer> itself;  // once it is abandoned: it never ends, nor its context
 };
@@ -30,8 +28,6 @@ struct DeviceBuffers {
   };
   std::mutex mutex;  // also of DeviceBuffer::itself
   std::map<std::uintptr_t, Entry> by_address;
-  // A bit for each of the first 64 devices that has failed.
-  std::uint64_t failed = 0;
 
   // Never destroyed: buffers may end while the process does.
   static DeviceBuffers& all() {
@@ -48,17 +44,12 @@ struct DeviceBuffers {
   }
 };
 
-std::uint64_t bit_of(const devices::Place& place) {
-  return place.index < 64 ? std::uint64_t{1} << place.index : 0;
-}
-
 // Before the memory goes, whose address may serve the next buffer.
 DeviceBuffer::~DeviceBuffer() {
   DeviceBuffers& buffers = DeviceBuffers::all();
   const std::lock_guard lock(buffers.mutex);
   if (data_ == nullptr) return;
   buffers.by_address.erase(reinterpret_cast<std::uintptr_t>(data_));
-  if ((buffers.failed & bit_of(place)) != 0) block->abandon();
 }
 
 Status allocate_block(devices::Device& device, trireme_memory_kind kind, std::uint64_t bytes,
@@ -86,7 +77,7 @@ Status allocate_on(devices::Device& device, trireme_memory_kind kind, std::uint6
                    Deadline deadline, std::shared_ptr<Memory>* out) {
   std::unique_ptr<devices::Block> block;
   TRIREME_RETURN_IF_ERROR(allocate_block(device, kind, bytes, &block));
-  auto buffer = std::make_shared<DeviceBuffer>(device, std::move(block), bytes);
+  auto buffer = std::make_shared<DeviceBuffer>(std::move(block), bytes);
   if (bytes != 0) {
     DeviceBuffers& buffers = DeviceBuffers::all();
     const std::lock_guard lock(buffers.mutex);
@@ -111,9 +102,9 @@ HeldBuffers hold_buffers(const void* send, const void* receive) {
 }
 
 void abandon(const devices::Device& device, const HeldBuffers& held) noexcept {
+  device.abandon();
   DeviceBuffers& buffers = DeviceBuffers::all();
   const std::lock_guard lock(buffers.mutex);
-  buffers.failed |= bit_of(device.place());
   for (const std::shared_ptr<Memory>& each : held) {
     auto buffer = std::static_pointer_cast<DeviceBuffer>(each);
     if (buffer != nullptr) buffer->itself = buffer;

@@ -23,8 +23,8 @@ Status allocate_on(devices::Device& device, trireme_memory_kind kind, std::uint6
 // The buffers of both addresses of an operation, whichever communicator they were allocated by.
 using HeldBuffers = std::array<std::shared_ptr<Memory>, 2>;
 HeldBuffers hold_buffers(const void* send, const void* receive);
-// The device may never be done with its work. From now on the ends of its buffers give nothing
-// back, as the driver could wait there. These, which may be pinned by another device, never end.
+// The device may never be done with its work, see Device::abandon(). These buffers, which may be
+// pinned by another device, never end.
 void abandon(const devices::Device& device, const HeldBuffers& held) noexcept;
 
 }  // namespace trireme

@@ -238,6 +238,7 @@ Status DeviceMoves::pin(std::uint64_t bytes, Slot* slot) const {
 }
 
 void DeviceMoves::keep_open() const {
+  device_->abandon();
   static std::mutex& mutex = *new std::mutex;
   static auto& kept = *new std::vector<std::shared_ptr<devices::Device>>;
   const std::lock_guard lock(mutex);
@@ -247,7 +248,6 @@ void DeviceMoves::keep_open() const {
 // The device may still read or write the pinned memory of the slot, and the operands.
 Status DeviceMoves::fail(Communicator& communicator, const Operands& operands, Slot& slot,
                          const Status& why) {
-  if (slot.pinned != nullptr) slot.pinned->abandon();
   abandon(*device_, hold_buffers(operands.send, operands.receive));
   Status told = tell_peers(communicator, operands.kind, why);
   keep_open();

@@ -33,8 +33,6 @@ class Block {
   Block& operator=(const Block&) = delete;
   virtual ~Block() = default;
   virtual void* data() const = 0;
-  // The device may never be done with the memory: its end shall not give it back.
-  virtual void abandon() noexcept = 0;
 };
 
 // A moment in a stream. Before the first record() it is done.
@@ -113,6 +111,9 @@ class Device {
   // A caller's stream, whose end is the caller's, too.
   virtual Status adopt_stream(void* native, std::unique_ptr<Stream>* out) = 0;
   virtual Status create_event(std::unique_ptr<Event>* out) = 0;
+  // It may be at work for ever, and the return of memory could wait for that. From now on no block
+  // of it returns memory in this process, whoever has opened it.
+  virtual void abandon() const noexcept {}
 };
 
 // Blocks, streams and events keep their device alive.

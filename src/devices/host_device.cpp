@@ -12,15 +12,12 @@ class HostBlock final : public Block {
  public:
   explicit HostBlock(std::uint64_t bytes)
       : data_(::operator new (bytes, std::align_val_t{kAlignment})) {}
-  ~HostBlock() override {
-    if (data_ != nullptr) ::operator delete (data_, std::align_val_t{kAlignment});
-  }
+  ~HostBlock() override { ::operator delete (data_, std::align_val_t{kAlignment}); }
   void* data() const override { return data_; }
-  void abandon() noexcept override { data_ = nullptr; }
 
  private:
   static constexpr std::size_t kAlignment = 4096;
-  void* data_;
+  void* const data_;
 };
 
 class HostEvent final : public Event {

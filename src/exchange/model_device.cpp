@@ -18,22 +18,6 @@ std::uint64_t chunk_bytes(std::uint64_t largest) {
   return std::min(pinned_bytes(largest) / 2, kMostChunk);
 }
 
-// Its end does not give memory back that a broken device may still use.
-class GuardedBlock final : public devices::Block {
- public:
-  GuardedBlock(std::unique_ptr<devices::Block> block, std::shared_ptr<const bool> broken)
-      : block_(std::move(block)), broken_(std::move(broken)) {}
-  ~GuardedBlock() override {
-    if (*broken_) block_->abandon();
-  }
-  void* data() const override { return block_->data(); }
-  void abandon() noexcept override { block_->abandon(); }
-
- private:
-  const std::unique_ptr<devices::Block> block_;
-  const std::shared_ptr<const bool> broken_;
-};
-
 }  // namespace
 
 std::uint64_t ModelDevice::plan(std::uint64_t largest) {
@@ -41,12 +25,6 @@ std::uint64_t ModelDevice::plan(std::uint64_t largest) {
 }
 
 // ---- memory ----
-
-void ModelDevice::keep(std::unique_ptr<devices::Block> block, Arena* out,
-                       const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
-                       std::uint64_t bytes) const {
-  out->take(std::make_unique<GuardedBlock>(std::move(block), broken_), counter, kind, bytes);
-}
 
 Status ModelDevice::open(const std::shared_ptr<AllocatedBytes>& counter, std::uint64_t largest,
                          std::uint64_t timeout_ns) {
@@ -58,13 +36,13 @@ Status ModelDevice::open(const std::shared_ptr<AllocatedBytes>& counter, std::ui
   TRIREME_RETURN_IF_ERROR(device.create_event(&done_));
   std::unique_ptr<devices::Block> block;
   TRIREME_RETURN_IF_ERROR(device.pin(pinned_bytes(largest), &block));
-  keep(std::move(block), &pinned_, counter, MemoryKind::working, pinned_bytes(largest));
+  pinned_.take(std::move(block), counter, MemoryKind::working, pinned_bytes(largest));
   for (std::uint64_t i = 0; i < 2; ++i) {
     slots_[i].data = pinned_.data() + i * chunk_;
     TRIREME_RETURN_IF_ERROR(device.create_event(&slots_[i].used));
   }
   TRIREME_RETURN_IF_ERROR(device.allocate(chunk_, &block));
-  keep(std::move(block), &scratch_, counter, MemoryKind::working, chunk_);
+  scratch_.take(std::move(block), counter, MemoryKind::working, chunk_);
   // A plugin may have no kernels. Ranks hear of it here, and not in a step.
   char* const memory = scratch_.data();
   TRIREME_RETURN_IF_ERROR(told(
@@ -87,7 +65,7 @@ Status ModelDevice::allocate(Arena* out, const std::shared_ptr<AllocatedBytes>& 
   if (bytes == 0) return Status::success();
   std::unique_ptr<devices::Block> block;
   TRIREME_RETURN_IF_ERROR(moves_->device()->allocate(bytes, &block));
-  keep(std::move(block), out, counter, kind, bytes);
+  out->take(std::move(block), counter, kind, bytes);
   TRIREME_RETURN_IF_ERROR(told(stream_->fill(out->data(), 0, bytes)));
   return finish();
 }
@@ -102,7 +80,6 @@ Status ModelDevice::told(Status status) {
     case TRIREME_ERROR_UNSUPPORTED: return status;
     default: break;
   }
-  *broken_ = true;
   moves_->keep_open();
   return status;
 }

@@ -70,12 +70,8 @@ class ModelDevice {
   Status wait(devices::Event& event);
   Status queue_read(Slot& slot, const void* from, std::uint64_t bytes);
   Status queue_write(void* to, const void* from_host, std::uint64_t bytes);
-  void keep(std::unique_ptr<devices::Block> block, Arena* out,
-            const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
-            std::uint64_t bytes) const;
 
   const std::shared_ptr<DeviceMoves> moves_;
-  const std::shared_ptr<bool> broken_ = std::make_shared<bool>(false);
   std::uint64_t timeout_ns_ = 0, chunk_ = 0;
   std::unique_ptr<devices::Stream> stream_;
   std::unique_ptr<devices::Event> before_, done_;

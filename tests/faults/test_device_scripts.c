@@ -200,12 +200,12 @@ static const struct row rows[] = {
     {"mode=eager fail=cuEventCreate:2@1", &reduce, 1, true, MEMORY, "cuEventCreate answers", HEAR_IT, FAILS, 0, 0},
     {"mode=seeded:2 fail=cuMemHostAlloc:2@0", &gather, 1, true, MEMORY, "cuMemHostAlloc answers", HEAR_IT, FAILS, 0, 0},
     {"mode=lazy oom=0", &message, 0, true, MEMORY, "cuMemHostAlloc answers", MAY_BE_DONE, FAILS, 0, 0},
-    /* the mark behind the caller's work, and the wait for it: pinned memory stays */
+    /* the mark behind the caller's work, and the wait for it: pinned memory stays, where it was made */
     {"mode=lazy fail=cuEventRecord:719@0", &all_reduce, 0, false, DEVICE, "cuEventRecord answers", HEAR_IT, FAILS, 1, 1},
     {"mode=lazy fail=cuEventRecord:900@0!", &all_reduce, 0, false, STATE, "cuEventRecord answers", HEAR_IT, GOES_ON, 0, 0},
     {"mode=eager fail=cuEventRecord:901@0!", &all_gather, 0, true, STATE, "cuEventRecord answers", HEAR_IT, GOES_ON, 0, 0},
     {"mode=eager fail=cuEventQuery:719@0", &all_reduce, 0, false, DEVICE, "cuEventQuery answers", HEAR_IT, FAILS, 1, 1},
-    {"mode=lazy fail=cuEventQuery:719@1", &all_gather, 0, true, DEVICE, "cuEventQuery answers", HEAR_IT, FAILS, 1, 1},
+    {"mode=lazy fail=cuEventQuery:719@1", &all_gather, 0, true, DEVICE, "cuEventQuery answers", HEAR_IT, FAILS, 0, 1},
     {"mode=seeded:3 fail=cuEventQuery:700@0", &reduce_scatter, 0, false, DEVICE, "cuEventQuery answers an unknown error (700)", HEAR_IT, FAILS, 1, 1},
     {"mode=lazy stall=1", &all_reduce, 0, false, LATE, "the device of this rank has not done its work by the deadline", HEAR_IT, FAILS, 1, 1},
     {"mode=lazy stall=1", &message, 0, false, LATE, "the device of this rank has not done its work by the deadline", MAY_BE_DONE, FAILS, 1, 1},
@@ -241,8 +241,8 @@ static const struct row rows[] = {
     {"mode=eager fail=cuEventQuery:719@2", &all_gather, 0, false, DEVICE, "the device may still copy", MAY_BE_DONE, FAILS, 1, 1},
     {"mode=lazy stuck=1", &broadcast, 1, false, LATE, "the device may still copy", MAY_BE_DONE, FAILS, 1, 1},
     {"mode=lazy stuck=1", &message, 2, false, LATE, "the device may still copy", MAY_BE_DONE, FAILS, 1, 1},
-    /* operations that do not wait for the device */
-    {"mode=lazy fail=cuStreamIsCapturing:719", &barrier, 0, false, DEVICE, "cuStreamIsCapturing answers", HEAR_IT, FAILS, 0, 1},
+    /* operations that do not wait for the device: pinned memory of earlier ones stays */
+    {"mode=lazy fail=cuStreamIsCapturing:719", &barrier, 0, false, DEVICE, "cuStreamIsCapturing answers", HEAR_IT, FAILS, 1, 1},
     {"mode=lazy fail=cuEventQuery:719@0", &barrier, 0, false, TRIREME_OK, "", ARE_DONE, GOES_ON, 0, 0},
     {"mode=lazy stall=1", &barrier, 0, false, TRIREME_OK, "", ARE_DONE, GOES_ON, 0, 0},
     /* failures that do not matter to the call */

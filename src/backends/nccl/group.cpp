@@ -140,6 +140,7 @@ bool Group::abandon() {
     return true;
   }
   // NCCL or the device may still use all of it. Its release could wait for that.
+  kept_->device->abandon();
   taint(index);
   static_cast<void>(new std::shared_ptr<Kept>(std::move(kept_)));
   kept_ = nullptr;

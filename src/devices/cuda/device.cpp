@@ -24,28 +24,26 @@ class DeviceBlock final : public devices::Block {
   DeviceBlock(SharedSession session, const DeviceMemory& memory)
       : session_(std::move(session)), memory_(memory) {}
   ~DeviceBlock() override {
-    if (memory_.first != nullptr) ignore(session_->call(&Plugin::release, &memory_));
+    if (!session_->stands_still()) ignore(session_->call(&Plugin::release, &memory_));
   }
   void* data() const override { return memory_.first; }
-  void abandon() noexcept override { memory_.first = nullptr; }
 
  private:
   SharedSession session_;
-  DeviceMemory memory_;
+  const DeviceMemory memory_;
 };
 
 class PinnedBlock final : public devices::Block {
  public:
   PinnedBlock(SharedSession session, void* data) : session_(std::move(session)), data_(data) {}
   ~PinnedBlock() override {
-    if (data_ != nullptr) ignore(session_->call(&Plugin::unpin, data_));
+    if (!session_->stands_still()) ignore(session_->call(&Plugin::unpin, data_));
   }
   void* data() const override { return data_; }
-  void abandon() noexcept override { data_ = nullptr; }
 
  private:
   SharedSession session_;
-  void* data_;
+  void* const data_;
 };
 
 class CudaEvent final : public devices::Event {
@@ -190,6 +188,7 @@ class CudaDevice final : public devices::Device {
 
   devices::Place place() const override { return {TRIREME_DEVICE_CUDA, session_->index()}; }
   const SharedSession& session() const { return session_; }
+  void abandon() const noexcept override { session_->note_standstill(); }
   Status allocate(std::uint64_t bytes, std::unique_ptr<devices::Block>* out) override {
     DeviceMemory memory{};
     TRIREME_RETURN_IF_ERROR(session_->call(&Plugin::allocate, bytes, &memory));

@@ -1,6 +1,7 @@
 // A device that is open in the plugin: what its memory, streams, events and members of NCCL share.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -39,10 +40,20 @@ class Session {
     Answer answer;
     return told((plugin_.nccl.*function)(arguments..., &answer), answer);
   }
+  // The device may be at work for ever, and the driver waits for that before it gives memory back.
+  // All sessions of a device share it.
+  void note_standstill() const noexcept { standstill().store(true); }
+  bool stands_still() const noexcept { return standstill().load(); }
   OpenDevice* device() const { return device_; }
   std::int32_t index() const { return index_; }
 
  private:
+  static constexpr std::uint32_t kMostDevices = 64;
+
+  std::atomic<bool>& standstill() const noexcept {
+    static constinit std::atomic<bool> standing[kMostDevices];
+    return standing[static_cast<std::uint32_t>(index_) % kMostDevices];
+  }
   Status told(std::int32_t status, const Answer& answer) const {
     if (status == TRIREME_OK) return Status::success();
     return Status::failure(status, "CUDA device " + std::to_string(index_) + ": " + answer.text);

@@ -319,6 +319,12 @@ void* Access::use(const void* address, std::size_t bytes, bool writes) {
 }
 
 void World::free_area(Area* area, const char* function) {
+  for (const auto& op : pending_) {
+    if (op->device != area->device || !is_held(*op)) continue;
+    complain(std::string(function) + " waits for " + name_of(op->name, op->stream) +
+             ", which stands still");
+    break;
+  }
   for (const Use& use : area->uses) {
     if (is_before(use, host_)) continue;
     complain("a race: " + std::string(function) + " frees what " + name_of(use.name, use.stream) +
