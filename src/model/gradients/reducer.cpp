@@ -206,15 +206,15 @@ Status Reducer::learn_order() {
 Status Reducer::discard(bool* too_late, HookAnswer* hook) {
   Status status = Status::success();
   updates_.discard();
-  // All ranks discard the step before any of them launches these.
-  if (held_back_rounds_ == 0) held_back_.clear();
   if (passes_.in_backward()) {
     passes_.become_absent();  // buckets that are not launched yet go without this rank
     status = launch_ready(true, true);
     passes_.drop();
     ++launched_rounds_;
   }
-  if (status.ok()) status = wait_reductions();
+  // No rank of the model launches what is held back in a step that is discarded.
+  if (status.ok() && passes_.reproducible()) status = launch_absent();
+  if (status.ok()) status = exchange_.wait_all();
   UpdateAgreement& agreement = updates_.agreement();
   if (status.ok() && agreement.asked()) status = agreement.look();
   *too_late = agreement.agreed();
