@@ -103,6 +103,12 @@ Status Optimizer::step_together(const Optimizers& given) {
   std::size_t reached = 0;  // the last one whose part has begun
   const auto run = [&]() -> Status {
     for (reached = 0; reached < steps.size(); ++reached) {
+      ShardView& shard = ordered[reached]->shard_;
+      if (shard.on_device() == nullptr) continue;
+      // The caller's work may still read the parameters.
+      TRIREME_RETURN_IF_ERROR(shard.keep(shard.on_device()->begin()));
+    }
+    for (reached = 0; reached < steps.size(); ++reached) {
       TRIREME_RETURN_IF_ERROR(steps[reached].reduce());
     }
     // In each of these, its ranks have compared the name of all. So each has the same ranks, and

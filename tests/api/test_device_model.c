@@ -378,6 +378,14 @@ struct pair {
     char rendezvous[2][64];
 };
 
+static void check_same(const struct result *one, const struct result *other) {
+    CHECK(memcmp(one->parameters, other->parameters, MOST_BYTES) == 0);
+    CHECK(one->state_bytes == other->state_bytes);
+    CHECK(memcmp(one->state, other->state, one->state_bytes) == 0);
+    CHECK(one->norm == other->norm && one->scale == other->scale);
+    CHECK(one->rate == other->rate);
+}
+
 static void train_on_both(int number_of_rank, void *context) {
     const struct pair *const pair = context;
     const struct setup *const setup = &pair->setup;
@@ -389,11 +397,7 @@ static void train_on_both(int number_of_rank, void *context) {
         train(&side, setup, &results[i]);
         trireme_communicator_destroy(side.communicator);
     }
-    CHECK(memcmp(results[0].parameters, results[1].parameters, MOST_BYTES) == 0);
-    CHECK(results[0].state_bytes == results[1].state_bytes);
-    CHECK(memcmp(results[0].state, results[1].state, results[0].state_bytes) == 0);
-    CHECK(results[0].norm == results[1].norm && results[0].scale == results[1].scale);
-    CHECK(results[0].rate == results[1].rate);
+    check_same(&results[0], &results[1]);
     free(results);
 }
 
@@ -592,6 +596,76 @@ static void narrow_parameters_have_the_bits_of_the_host(void **state) {
     run_in_all_modes(narrow);
 }
 
+/* ---- optimizers that step together ---- */
+
+/* When a step begins, work of the caller still reads a parameter of each model. */
+static void train_two(const struct side *side, const struct setup *setup, struct result *results) {
+    enum { READ = 3, BYTES = 1000 * sizeof(float) };
+    static _Thread_local unsigned char before[2][BYTES], seen[2][BYTES];
+    trireme_model *models[2];
+    trireme_optimizer *optimizers[2];
+    for (int k = 0; k < 2; ++k) {
+        models[k] = make_device_model(side, setup);
+        optimizers[k] = make_optimizer(models[k], setup);
+        set_parameters(side, models[k], setup);
+    }
+    for (uint64_t i = 0; i < STEPS; ++i) {
+        void *data[2] = {NULL, NULL};
+        for (int k = 0; k < 2; ++k) {
+            pass(side, models[k], setup, i * 4 + (uint64_t)k, true, false);
+            CHECK(trireme_model_get_parameter_data(models[k], READ, &data[k], NULL) == TRIREME_OK);
+            load(side, before[k], data[k], BYTES);
+        }
+        for (int k = 0; k < 2; ++k) {
+            if (side->device < 0) continue;
+            FAKE(fake_reads, "fake_queue_read")(side->device, NULL, seen[k], data[k], BYTES);
+        }
+        CHECK(trireme_optimizer_step_together(optimizers, 2) == TRIREME_OK);
+        if (side->device < 0) continue;
+        FAKE(fake_synchronizes, "fake_synchronize")(side->device, NULL);
+        CHECK(memcmp(before, seen, sizeof before) == 0);
+    }
+    for (int k = 0; k < 2; ++k) {
+        look(side, models[k], optimizers[k], setup, &results[k]);
+        trireme_optimizer_destroy(optimizers[k]);
+        trireme_model_destroy(models[k]);
+    }
+}
+
+static void train_two_on_both(int rank, void *context) {
+    const struct pair *const pair = context;
+    struct result *const results = calloc(4, sizeof *results);
+    CHECK(results != NULL);
+    for (int i = 0; i < 2; ++i) {
+        struct side side = {.device = i == 0 ? -1 : rank % 2};
+        side.communicator = join(rank, pair->setup.world, pair->rendezvous[i], side.device);
+        train_two(&side, &pair->setup, &results[2 * i]);
+        trireme_communicator_destroy(side.communicator);
+    }
+    for (int k = 0; k < 2; ++k) check_same(&results[k], &results[2 + k]);
+    free(results);
+}
+
+static void steps_together(void) {
+    static const trireme_strategy strategies[] = {TRIREME_STRATEGY_DATA_PARALLEL,
+                                                  TRIREME_STRATEGY_ZERO1};
+    for (int s = 0; s < 2; ++s) {
+        struct pair pair = {.setup = {.world = 1 + s,
+                                      .dtype = TRIREME_DTYPE_F32,
+                                      .rule = TRIREME_RULE_ADAMW,
+                                      .strategy = strategies[s],
+                                      .max_norm = 0.5}};
+        for (int i = 0; i < 2; ++i) unique_rendezvous(pair.rendezvous[i], 64);
+        run_threads(pair.setup.world, train_two_on_both, &pair);
+    }
+    no_trace();
+}
+
+static void a_step_together_waits_for_work_of_the_caller(void **state) {
+    (void)state;
+    run_in_all_modes(steps_together);
+}
+
 /* ---- copies that differ ---- */
 
 static void one_copy_differs(int rank, void *context) {
@@ -628,6 +702,7 @@ int main(void) {
         cmocka_unit_test(features_have_the_bits_of_the_host),
         cmocka_unit_test(sharded_state_has_the_bits_of_the_host),
         cmocka_unit_test(narrow_parameters_have_the_bits_of_the_host),
+        cmocka_unit_test(a_step_together_waits_for_work_of_the_caller),
         cmocka_unit_test(copies_that_differ_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
