@@ -43,6 +43,8 @@ class Optimizer final : public UpdateSink {
   Status set_schedule(const optimizers::ScheduleOptions* options);
   const optimizers::Settings& settings() const { return settings_; }
   Status next_rate(double* out) override;
+  // The word by which ranks compare a step of this rate, with the factors of groups.
+  std::uint64_t rates_at(double step_rate) const;
   std::uint64_t step_count() const { return steps_; }
   void take_rate(double rate) override;
   void tell_discarded(const HookAnswer& hook) override;

@@ -12,7 +12,7 @@ namespace trireme::strategies {
 
 void Optimizer::take_rate(double rate) {
   settings_.step_rate = rate;
-  shard_.gradients().agreement().bring_rate(rates_to_compare(settings_), rate);
+  shard_.gradients().agreement().bring_rate(rates_at(rate), rate);
 }
 
 // The ranks have exchanged the rates of the present step, and may use them already.
@@ -74,8 +74,12 @@ Status Optimizer::next_rate(double* out) {
   return Status::success();
 }
 
-std::uint64_t rates_to_compare(const optimizers::Settings& settings) {
-  const auto rate = std::bit_cast<std::uint64_t>(settings.step_rate);
+std::uint64_t Optimizer::rates_at(double step_rate) const {
+  return rates_to_compare(settings_, step_rate);
+}
+
+std::uint64_t rates_to_compare(const optimizers::Settings& settings, double step_rate) {
+  const auto rate = std::bit_cast<std::uint64_t>(step_rate);
   if (settings.groups == 0) return rate;
   std::vector<double> rates = settings.group_rate_factors;
   rates.resize(settings.groups, 1);

@@ -7,7 +7,7 @@
 
 namespace trireme::strategies {
 
-// The bits of the step's rate, with those of the groups if there are any.
-std::uint64_t rates_to_compare(const optimizers::Settings& settings);
+// The bits of a step's rate, with those of the groups if there are any.
+std::uint64_t rates_to_compare(const optimizers::Settings& settings, double step_rate);
 
 }  // namespace trireme::strategies

@@ -202,7 +202,7 @@ Status StepNorms::add_up(ParameterSteps* steps) {
   }
   Operation operation = in_place(shard_.link(), shard_.link().reductions, OperationKind::all_reduce,
                                  TRIREME_DTYPE_I64, words, count, sum_memory());
-  operation.agreement = mixed_with_partners(rates_to_compare(settings_));
+  operation.agreement = mixed_with_partners(rates_to_compare(settings_, settings_.step_rate));
   operation.agreement_name = partners_ == 0 ? "learning rate" : kPartners;
   TRIREME_FAILPOINT("step", "before_agree");
   TRIREME_RETURN_IF_ERROR(shard_.link().run(std::move(operation)));
@@ -267,7 +267,7 @@ Status StepNorms::squares_over_models() {
   }
   // The other models' sums have the same scale, and all skip a step or none does.
   const double scale = loss_scale_.scale();
-  const std::uint64_t rates = rates_to_compare(settings_);
+  const std::uint64_t rates = rates_to_compare(settings_, settings_.step_rate);
   const std::uint64_t both = loss_scale_.on() ? kernels::hash(&scale, sizeof scale, rates) : rates;
   const char* const alone = loss_scale_.on() ? "learning rate and loss scale" : "learning rate";
   return norm_ranks_->finish(shard_.link(), mixed_with_partners(both),

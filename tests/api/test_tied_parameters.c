@@ -316,10 +316,12 @@ static void with_other_rates(trireme_communicator *all, int number, void *contex
     EXPECT_STATUS(v, TRIREME_OK, create_chain_trainer(&r, &pipeline));
     EXPECT_STATUS(v, TRIREME_OK, trireme_trainer_step(r.trainer, &r, NULL));
     if (r.place == 0) {
-        EXPECT_STATUS(v, TRIREME_OK, trireme_optimizer_set_learning_rate(r.optimizer, 0.5));
+        EXPECT_STATUS(v, TRIREME_OK,
+                      r.job->grouped ? trireme_optimizer_set_group_rate_factor(r.optimizer, 0, 0.5)
+                                     : trireme_optimizer_set_learning_rate(r.optimizer, 0.5));
     }
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_trainer_step(r.trainer, &r, NULL));
-    EXPECT(v, says("learning rate"));
+    EXPECT(v, says(r.job->grouped ? "rate factors" : "learning rate"));
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_trainer_step(r.trainer, &r, NULL));
     end_rank(&r);
 }
@@ -418,6 +420,8 @@ static void holders_update_alike(void **state) {
     static struct job job;
     job = job_of(1, 2);
     job.norm = NO_NORM;
+    run_chain(&job, with_other_rates);
+    job.grouped = true;
     run_chain(&job, with_other_rates);
     job = job_of(2, 2);
     job.norm = NO_NORM;

@@ -53,8 +53,9 @@ Status PipelineTrainer::pass(void* batch, bool trains, double* out_loss) {
     TRIREME_RETURN_IF_ERROR(exchange(out_loss));
     if (!trains) return Status::success();
     // All ranks know by now that the step goes on.
-    return sums_.hand_in_tied(
-        {optimizer_->step_count(), rate, optimizer_->norms().loss_scale().scale()});
+    return sums_.hand_in_tied({optimizer_->step_count(), rate,
+                               optimizer_->norms().loss_scale().scale(),
+                               optimizer_->rates_at(rate)});
   };
   Status status = run();
   if (status.ok()) {

@@ -36,7 +36,7 @@ std::string told_of(const std::vector<std::uint64_t>& words) {
 
 // In front of a holder's gradients. Behind it comes a word for each use: whether it has one.
 struct TiedGradients::Header {
-  std::uint64_t step = 0, pass = 0, rate = 0, loss_scale = 0;
+  std::uint64_t step = 0, pass = 0, rate = 0, loss_scale = 0, rates = 0;
 };
 
 std::uint64_t TiedGradients::head_bytes(std::uint64_t uses) {
@@ -217,7 +217,7 @@ char* TiedGradients::gradient(const Tie& tie, const Use& use, std::uint32_t pass
 Status TiedGradients::exchange(const Tie& tie, const Moment& moment, std::uint32_t pass) {
   char* const own = part(tie, tie.own, pass);
   const Header header = {moment.step, pass, std::bit_cast<std::uint64_t>(moment.rate),
-                         std::bit_cast<std::uint64_t>(moment.loss_scale)};
+                         std::bit_cast<std::uint64_t>(moment.loss_scale), moment.rates};
   std::memcpy(own, &header, sizeof header);
   std::uint64_t at = 0;
   for (std::uint64_t i = 0; i < layers_.size(); ++i) {
@@ -269,20 +269,23 @@ Status TiedGradients::check_header(const Tie& tie, std::size_t holder, const Mom
   std::memcpy(&header, part(tie, holder, pass), sizeof header);
   if (header.step == moment.step && header.pass == pass &&
       header.rate == std::bit_cast<std::uint64_t>(moment.rate) &&
-      header.loss_scale == std::bit_cast<std::uint64_t>(moment.loss_scale)) {
+      header.loss_scale == std::bit_cast<std::uint64_t>(moment.loss_scale) &&
+      header.rates == moment.rates) {
     return Status::success();
   }
   const auto text = [](std::uint64_t step, std::uint64_t number, double rate, double scale) {
     return "step " + std::to_string(step) + ", micro-batch " + std::to_string(number) +
            ", learning rate " + text_of(rate) + " and loss scale " + text_of(scale);
   };
-  const std::string why = "tied parameter " +
-                          sharding::quoted(layers_.parameters()[tie.parameter].name) + ": rank " +
-                          std::to_string(link_->rank()) + " of the pipeline has " +
-                          text(moment.step, pass, moment.rate, moment.loss_scale) + ", and rank " +
-                          std::to_string(tie.holders[holder]) + " has " +
-                          text(header.step, header.pass, std::bit_cast<double>(header.rate),
-                               std::bit_cast<double>(header.loss_scale));
+  std::string why = "tied parameter " + sharding::quoted(layers_.parameters()[tie.parameter].name) +
+                    ": rank " + std::to_string(link_->rank()) + " of the pipeline has " +
+                    text(moment.step, pass, moment.rate, moment.loss_scale) + ", and rank " +
+                    std::to_string(tie.holders[holder]) + " has " +
+                    text(header.step, header.pass, std::bit_cast<double>(header.rate),
+                         std::bit_cast<double>(header.loss_scale));
+  if (header.rate == std::bit_cast<std::uint64_t>(moment.rate) && header.rates != moment.rates) {
+    why += "; their groups of parameters have other rate factors";
+  }
   link_->communicator->fail(TRIREME_ERROR_MISMATCH, why);
   static_cast<void>(link_->communicator->failure());  // the peers know it before the call returns
   return Status::failure(TRIREME_ERROR_MISMATCH, why);

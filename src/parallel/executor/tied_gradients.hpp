@@ -27,6 +27,7 @@ class TiedGradients {
   struct Moment {
     std::uint64_t step = 0;
     double rate = 0, loss_scale = 1;
+    std::uint64_t rates = 0;  // those of all groups, see Optimizer::rates_at()
   };
 
   TiedGradients(strategies::Model& model, const strategies::LayerTable& layers)
