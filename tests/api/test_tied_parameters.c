@@ -293,6 +293,38 @@ static void step_once(trireme_communicator *all, int number, void *context) {
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_trainer_step(r.trainer, &r, NULL));
     EXPECT(v, says("tied parameter \"tied\" has other bits on rank"));
     EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, trireme_model_check_replicas(r.model));
+    /* Nothing was trained, so the model goes on with the right values. */
+    float values[ELEMENTS];
+    uint64_t count = 0;
+    bool has_tied = false;
+    for (uint64_t i = 0; i < r.layer_count; ++i) {
+        const int layer = ((struct layer_of *)r.layers[i].user_data)->layer;
+        for (int k = 0; k < weights_of(layer) && !(is_tied(layer) && has_tied); ++k) {
+            values[count++] = initial(weight_of(layer) + k);
+        }
+        for (int k = 0; k < biases_of(layer); ++k) {
+            values[count++] = initial(first_of(layer) + weights_of(layer) + k);
+        }
+        has_tied = has_tied || is_tied(layer);
+    }
+    EXPECT_STATUS(v, TRIREME_OK,
+                  trireme_model_broadcast_parameters(r.model, values, count, F32, 0));
+    make_right_steps(&r);
+    end_rank(&r);
+}
+
+/* The first call of one stage is an evaluation, and that of the others a step. */
+static void call_other_things(trireme_communicator *all, int number, void *context) {
+    struct rank r = begin_rank(all, number, context);
+    struct verdict *const v = r.verdict;
+    make_rank(&r, all);
+    const trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
+    EXPECT_STATUS(v, TRIREME_OK, create_chain_trainer(&r, &pipeline));
+    double loss = 0;
+    const trireme_status status = r.place == 1 ? trireme_trainer_evaluate(r.trainer, &r, &loss)
+                                               : trireme_trainer_step(r.trainer, &r, NULL);
+    EXPECT_STATUS(v, TRIREME_ERROR_MISMATCH, status);
+    EXPECT(v, says("of step 1 ") && says("of an evaluation after step 0"));
     end_rank(&r);
 }
 
@@ -301,9 +333,21 @@ static void copies_that_differ_are_not_trained(void **state) {
     if (!ranks_make_groups()) skip();
     for (int ranks = 2; ranks <= 4; ++ranks) {
         static struct job job;
-        job = job_of(1, ranks);
+        job = job_of(ranks == 2 ? 2 : 1, ranks);
         job.other_value = 1;
+        job.right = curve_of(0, 0);
         run_chain(&job, step_once);
+    }
+}
+
+static void ranks_in_different_calls_hear_of_it(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    for (int data = 1; data <= 2; ++data) {
+        static struct job job;
+        job = job_of(data, 2);
+        job.timeout_ns = 20000000000;
+        run_chain(&job, call_other_things);
     }
 }
 
@@ -439,6 +483,7 @@ int main(void) {
         cmocka_unit_test(an_overflow_skips_the_step_on_all),
         cmocka_unit_test(ranks_that_disagree_are_told),
         cmocka_unit_test(copies_that_differ_are_not_trained),
+        cmocka_unit_test(ranks_in_different_calls_hear_of_it),
         cmocka_unit_test(holders_update_alike),
         cmocka_unit_test(trainers_that_cannot_add_up_are_refused),
         cmocka_unit_test(parameters_that_cannot_be_tied_are_refused),

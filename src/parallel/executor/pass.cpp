@@ -37,7 +37,6 @@ void PipelineTrainer::begin_pass(void* batch, bool trains) {
 }
 
 Status PipelineTrainer::pass(void* batch, bool trains, double* out_loss) {
-  if (trains) TRIREME_RETURN_IF_ERROR(sums_.tied().check_copies());
   begin_pass(batch, trains);
   // A schedule of rates that has none is known now, and is reported like a failure of a layer.
   double rate = 0;
@@ -45,6 +44,7 @@ Status PipelineTrainer::pass(void* batch, bool trains, double* out_loss) {
     failure_.kind = LayerFailure::no_rate;
     sums_.stop();
   }
+  bool mesh_knows = false;  // of copies that differ
   const auto run = [&]() -> Status {
     TRIREME_RETURN_IF_ERROR(run_actions());
     TRIREME_RETURN_IF_ERROR(places_.drain());
@@ -52,7 +52,10 @@ Status PipelineTrainer::pass(void* batch, bool trains, double* out_loss) {
     if (!trains) TRIREME_RETURN_IF_ERROR(shard_.end_pass());
     TRIREME_RETURN_IF_ERROR(exchange(out_loss));
     if (!trains) return Status::success();
-    // All ranks know by now that the step goes on.
+    // All ranks know by now that the step goes on, and that it is one.
+    Status copies = sums_.tied().check_copies();
+    mesh_knows = !copies.ok() && shard_.axes().are_well();
+    if (!copies.ok()) return copies;
     return sums_.hand_in_tied({optimizer_->step_count(), rate,
                                optimizer_->norms().loss_scale().scale(),
                                optimizer_->rates_at(rate)});
@@ -67,9 +70,9 @@ Status PipelineTrainer::pass(void* batch, bool trains, double* out_loss) {
   // norm_ranks may go on.
   const std::uint64_t knowing = std::uint64_t{world_size()} * link_.world_size();
   const bool alone = shard_.norm_ranks() == 0 || shard_.norm_ranks() == knowing;
-  const bool lives = told_ && alone && shard_.axes().own_groups().empty() &&
-                     shard_.link().communicator->failure().ok() &&
-                     link_.communicator->failure().ok();
+  const bool all_know = mesh_knows || (told_ && alone && shard_.axes().own_groups().empty());
+  const bool lives =
+      all_know && shard_.link().communicator->failure().ok() && link_.communicator->failure().ok();
   if (!lives) {
     shard_.give_up(status);
     return status;

@@ -42,7 +42,8 @@ class TiedGradients {
     memory_ = memory;
   }
 
-  // Before the first training step: the holders' copies are the same.
+  // In the first training step, when all ranks know that they make one: the holders' copies are
+  // the same. Collective over the mesh, whose ranks all hear of a difference.
   Status check_copies();
   // A training step begins.
   void begin();
