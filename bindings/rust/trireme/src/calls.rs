@@ -71,7 +71,7 @@ impl Calls {
         self.explain(check(call()))
     }
 
-    /// The same of several models. No two of them are one.
+    /// The same of several models, in any order. No two of them are one.
     pub(crate) fn run_all(
         all: &[&Calls],
         call: impl FnOnce() -> sys::trireme_status,
@@ -79,7 +79,10 @@ impl Calls {
         for each in all {
             each.refuse_inside()?;
         }
-        let _one_call_each: Vec<_> = all.iter().map(|each| each.lock()).collect();
+        // All threads lock in the order of addresses, or two of them could wait for each other.
+        let mut ordered = all.to_vec();
+        ordered.sort_by_key(|each| *each as *const Calls);
+        let _one_call_each: Vec<_> = ordered.iter().map(|each| each.lock()).collect();
         all.iter().fold(check(call()), |outcome, each| each.explain(outcome))
     }
 
@@ -164,5 +167,37 @@ impl<T> Drop for Lent<T> {
 impl<T> fmt::Debug for Lent<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Lent")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{mpsc, Arc};
+    use std::thread;
+    use std::time::Duration;
+
+    #[test]
+    fn who_waits_for_the_first_model_holds_no_later_one() {
+        let calls = Arc::new([Calls::default(), Calls::default()]); // by address
+        let first = calls[0].lock();
+        let (done, end) = mpsc::channel();
+        for order in [[0, 1], [1, 0]] {
+            let (calls, done) = (calls.clone(), done.clone());
+            thread::spawn(move || {
+                let both = order.map(|i| &calls[i]);
+                Calls::run_all(&both, || sys::TRIREME_OK).unwrap();
+                done.send(()).unwrap();
+            });
+        }
+        // A thread that held the second model while it waits for the first could wait for ever.
+        for _ in 0..100 {
+            thread::sleep(Duration::from_millis(1));
+            assert!(calls[1].one.try_lock().is_ok(), "a thread locks in its caller's order");
+        }
+        drop(first);
+        for _ in 0..2 {
+            end.recv_timeout(Duration::from_secs(120)).expect("the threads wait for each other");
+        }
     }
 }
