@@ -363,52 +363,6 @@ ranks(1, body)
 finish()
 """
 
-# int() refuses the capsule and then lets go of it, as consumers do with types that they lack.
-REFUSED_CAPSULE = """
-def body(group):
-    buffer = trireme.Buffer(group, 64, "pinned")
-    array, lives = buffer.array("bf16"), fake.fake_live_count()
-    for version in (None, (1, 0)):
-        try:
-            int(array.__dlpack__(max_version=version))
-        except (TypeError, SystemError):
-            pass
-        else:
-            raise AssertionError("int() takes a capsule")
-        assert len(trireme._dlpack._given) == 0
-    buffer.close()
-    del array, buffer
-    gc.collect()
-    assert fake.fake_live_count() < lives, "its memory has gone back"
-
-ranks(1, body)
-finish()
-"""
-
-# A producer may hand over a copy, and tells so by a flag.
-COPIES = """
-class Copied(Capsule):
-    def __dlpack__(self, **options):
-        made = super().__dlpack__(**options)
-        if options.get("max_version"):
-            managed = trireme._dlpack._Versioned.from_address(
-                trireme._dlpack._pointer_of(id(made), b"dltensor_versioned"))
-            managed.flags = 2
-        return made
-
-def body(group):
-    stream = fake.fake_user_stream(group.device)
-    copied, own = Copied(group.device, 2, stream), Capsule(group.device, 2, stream)
-    copied.put([3, 4])
-    refused(TypeError, "as a copy", group.all_reduce, copied, stream=stream)
-    refused(TypeError, "as a copy", group.all_reduce, own, copied, stream=stream)
-    group.all_reduce(copied, own, stream=stream)
-    assert own.get() == [3, 4]
-
-ranks(1, body)
-finish()
-"""
-
 
 @unittest.skipUnless(pathlib.Path(PLUGIN).is_file(), f"no {PLUGIN}")
 class DeviceMemoryTest(TestCase):
@@ -443,12 +397,6 @@ class DeviceMemoryTest(TestCase):
 
     def test_an_operation_keeps_its_arrays(self):
         self.over(KEPT)
-
-    def test_a_capsule_that_a_consumer_refuses_gives_its_memory_back(self):
-        self.over(REFUSED_CAPSULE)
-
-    def test_no_result_goes_to_a_copy(self):
-        self.over(COPIES)
 
 
 if __name__ == "__main__":

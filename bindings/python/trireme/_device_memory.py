@@ -16,8 +16,6 @@ _LEGACY = 1  #: The default stream of a device, as protocols number it.
 class DeviceView:
     """An array in memory of a device. It keeps the memory, and answers as a memoryview does."""
 
-    copied = False  #: Its owner has handed over a copy, and never sees what is written there.
-
     def __init__(
         self,
         owner: object,
@@ -104,7 +102,7 @@ def _by_dlpack(data: Any, kind: int, options: Any, what: str) -> DeviceView:
     code = _dlpack.DTYPE_OF_TYPE.get(array.type) if array.lanes == 1 else None
     if code is None:
         raise TypeError(f"{what} has elements of DLPack's type {array.type}, which has no dtype")
-    view = DeviceView(
+    return DeviceView(
         (data, array),
         array.address,
         array.shape,
@@ -113,8 +111,6 @@ def _by_dlpack(data: Any, kind: int, options: Any, what: str) -> DeviceView:
         size_of(code),
         array.readonly,
     )
-    view.copied = array.copied
-    return view
 
 
 def _by_interface(data: Any, interface: Any, options: Any, what: str) -> DeviceView:
@@ -162,8 +158,6 @@ def device_operand(
         raise ValueError(f"{what} is not contiguous; copy it first, for example by .contiguous()")
     if writes and view.readonly:
         raise TypeError(f"{what} is read-only, and the operation writes to it; pass a copy")
-    if writes and view.copied:
-        raise TypeError(f"{what} was handed over as a copy, where its owner sees no result")
     code = view.code
     if dtype is not None and dtype_number(dtype) != code:
         code = code_of_name(view, dtype, what)

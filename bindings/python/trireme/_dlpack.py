@@ -14,7 +14,7 @@ from typing import Any, Sequence
 from . import _native
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  #: Kinds of devices.
-_READ_ONLY, _IS_COPIED = 1, 2
+_READ_ONLY = 1
 _VERSION = (1, 0)
 
 #: Type and bits of an element, by dtype.
@@ -73,7 +73,6 @@ _NAMES: dict[bytes, Any] = {b"dltensor": _Managed, b"dltensor_versioned": _Versi
 # They take the address of a capsule, as its destructor must not hold it again.
 _is_valid = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", pythonapi))
 _pointer_of = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", pythonapi))
-_clear_error = PYFUNCTYPE(None)(("PyErr_Clear", pythonapi))
 _new_capsule = PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", pythonapi))
 
 
@@ -97,9 +96,7 @@ class Array:
         self.type = (tensor.type, tensor.bits)
         self.lanes = tensor.lanes
         self.address = (tensor.data or 0) + tensor.byte_offset
-        flags = getattr(managed, "flags", 0)
-        self.readonly = bool(flags & _READ_ONLY)
-        self.copied = bool(flags & _IS_COPIED)
+        self.readonly = bool(getattr(managed, "flags", 0) & _READ_ONLY)
 
 
 # ---- memory that is given away -------------------------------------------------------------
@@ -115,9 +112,6 @@ def _delete(managed: int) -> None:
 
 @PYFUNCTYPE(None, c_void_p)
 def _end(capsule: int) -> None:
-    # A consumer that refuses the memory has set its error before. With an error set no call works
-    # here, and the memory would stay for good. Python raises a SystemError in place of that error.
-    _clear_error()
     # A consumer gives a capsule that it takes another name, and calls the deleter itself.
     for name in _NAMES:
         if _is_valid(capsule, name):
