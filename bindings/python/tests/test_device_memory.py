@@ -13,7 +13,7 @@ PLUGIN = str(FAKES / "fake_plugin.so")
 
 BEGIN = (
     """
-import array, ctypes, gc, sys, threading
+import array, ctypes, gc, sys, threading, time
 from ctypes import c_char_p, c_int, c_size_t, c_void_p
 import trireme
 
@@ -309,8 +309,12 @@ def body(group):
     assert trireme.memory_info(address).kind == "device"
     del capsule
     gc.collect()
+    for _ in range(500):  # the other rank's thread may look at it, too
+        if trireme.memory_info(address).kind != "host":
+            time.sleep(0.01)
+            gc.collect()
     assert trireme.memory_info(address).kind == "host", "it has gone back"
-    assert len(trireme._dlpack._given) == 0 or n > 1
+    assert len(trireme._dlpack._gifts.all) == 0 or n > 1
     empty = trireme.Buffer(group, 0)
     group.all_reduce(empty, dtype="f32")
     child.barrier()
@@ -332,6 +336,77 @@ if numpy is not None:
     host.view("u8")[3] = 9
     assert numpy.from_dlpack(host).tolist() == [0, 0, 0, 9, 0, 0, 0, 0]
 print("whole")
+"""
+
+# A consumer drops a capsule while its own error is set: that error arrives, and the memory goes
+# back. Its deleter ends what it takes.
+REFUSED = """
+import gc
+gc.disable()
+gifts = trireme._dlpack._gifts
+alone = trireme.Communicator(0, 1, "local://alone-on-host")
+buffer = trireme.Buffer(alone, 8)
+owner = sys.getrefcount(buffer._owner)
+
+def drops(version, dtype="u8"):
+    print(buffer.array(dtype).__dlpack__(max_version=version), 1 // len([]))
+
+for version in (None, (1, 0)):
+    for dtype in ("u8", "bf16"):
+        refused(ZeroDivisionError, "division", drops, version, dtype)
+        assert len(gifts.all) == 1  # the one before has ended
+gc.collect()
+assert len(gifts.all) == 0 and sys.getrefcount(buffer._owner) == owner
+refused(ZeroDivisionError, "division", drops, (1, 0))
+# One that is held stays, also if it is seen again; one that is taken stays until its deleter runs.
+api = ctypes.pythonapi
+set_name = ctypes.PYFUNCTYPE(c_int, ctypes.py_object, c_char_p)(("PyCapsule_SetName", api))
+pointer = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, c_char_p)(("PyCapsule_GetPointer", api))
+used = b"used_dltensor"
+held, taken = buffer.__dlpack__(), buffer.__dlpack__()
+assert len(gifts.all) == 2
+struct = ctypes.cast(pointer(taken, b"dltensor"), ctypes.POINTER(trireme._dlpack._Managed))
+set_name(taken, used)
+del taken
+gc.collect()
+gc.collect()
+assert len(gifts.all) == 2
+assert trireme._dlpack.Array(held).address == buffer.array()._address
+assert len(gifts.all) == 2
+delete = ctypes.PYFUNCTYPE(None, c_void_p)(struct.contents.delete)
+delete(ctypes.addressof(struct.contents))
+assert len(gifts.all) == 1
+del held
+buffer.close()
+assert len(gifts.all) == 0
+# A capsule that cannot be made keeps nothing.
+made = trireme._dlpack._new_capsule
+def fails(*_): raise MemoryError("no capsule")
+trireme._dlpack._new_capsule = fails
+buffer = trireme.Buffer(alone, 8)
+refused(MemoryError, "no capsule", buffer.__dlpack__)
+trireme._dlpack._new_capsule = made
+assert len(gifts.all) == 0
+try:
+    import numpy
+except ImportError:
+    numpy = None
+if numpy is not None:
+    for dtype in ("bf16", "f8e4m3"):
+        try:
+            numpy.from_dlpack(buffer.array(dtype))
+        except (BufferError, RuntimeError) as error:
+            assert "ype" in str(error), error
+        else:
+            raise AssertionError(dtype)
+        gc.collect()
+        assert len(gifts.all) == 0
+    array_of_it = numpy.from_dlpack(buffer)
+    gc.collect()
+    assert len(gifts.all) == 1
+    del array_of_it
+    assert len(gifts.all) == 0
+left = buffer.__dlpack__()  # at the interpreter's end
 """
 
 # An operation keeps its arrays while it runs, and lets go of them when it is over.
@@ -357,7 +432,7 @@ def body(group):
     timer.join()
     gc.collect()
     assert seen == [True] and reference() is None
-    assert len(trireme._dlpack._given) == 0
+    assert len(trireme._dlpack._gifts.all) == 0
 
 ranks(1, body)
 finish()
@@ -375,7 +450,7 @@ class DeviceMemoryTest(TestCase):
             environment={
                 "TRIREME_CUDA_DRIVER": DRIVER,
                 "TRIREME_CUDA_PLUGIN": PLUGIN,
-                "TRIREME_NCCL_LIBRARY": "/nowhere/libnccl.so.2",
+                "TRIREME_NCCL_LIBRARY": str(FAKES / "none.so"),  # not that of the machine
                 "FAKE_CUDA": script,
             },
         )
@@ -394,6 +469,9 @@ class DeviceMemoryTest(TestCase):
 
     def test_buffers_are_given_both_ways_and_go_back(self):
         self.assertEqual(self.over(BUFFERS), "whole\n")
+
+    def test_a_capsule_that_is_refused_keeps_neither_memory_nor_the_error(self):
+        self.over(REFUSED)
 
     def test_an_operation_keeps_its_arrays(self):
         self.over(KEPT)

@@ -150,6 +150,7 @@ class Buffer:
         """Lets go of the memory; it is freed once no view of it is left."""
         self._memory = None
         self._owner = None
+        _dlpack.end_unused()
 
     def __enter__(self) -> Buffer:
         return self

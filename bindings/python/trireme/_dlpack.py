@@ -6,7 +6,10 @@ https://data-apis.org/array-api/latest/design_topics/data_interchange.html the c
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import gc
+import sys
 from ctypes import POINTER, PYFUNCTYPE, Structure, byref, c_char_p, c_int, c_int32, c_int64
 from ctypes import c_uint8, c_uint16, c_uint32, c_uint64, c_void_p, cast, py_object, pythonapi
 from typing import Any, Sequence
@@ -70,10 +73,114 @@ class _Versioned(Structure):
 
 _NAMES: dict[bytes, Any] = {b"dltensor": _Managed, b"dltensor_versioned": _Versioned}
 
-# They take the address of a capsule, as its destructor must not hold it again.
 _is_valid = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", pythonapi))
 _pointer_of = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", pythonapi))
 _new_capsule = PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", pythonapi))
+
+
+# ---- memory that is given away -------------------------------------------------------------
+
+
+class _Given:
+    """Memory that is given away. Its capsule is None once a consumer is seen to have taken it."""
+
+    __slots__ = ("capsule", "kept")
+
+    def __init__(self, capsule: object, kept: object) -> None:
+        self.capsule = capsule
+        self.kept = kept
+
+    def holders(self) -> int:
+        return sys.getrefcount(self.capsule)
+
+
+class _Gifts:
+    """All memory that is given away, by the address of its struct.
+
+    No capsule has a destructor. A consumer drops a capsule while its own error is set, and a
+    callback of ctypes loses that error. So each capsule is held here, and end_unused() ends a
+    capsule without another holder. Methods use attributes: globals are None when Python ends.
+    """
+
+    def __init__(self) -> None:
+        self.all: dict[int, _Given] = {}
+        self._alone = _Given(object(), None).holders()
+        self._names = tuple(_NAMES)
+        self._is_valid = _is_valid
+        self._address_of = id
+
+    def end_unused(self) -> None:
+        """Gives back memory whose capsule is held by no one else and was not taken."""
+        for key in list(self.all):
+            given = self.all.get(key)
+            if given is None or given.capsule is None:
+                continue
+            # Counted before its name is read: without another holder the name stays as it is.
+            is_alone = given.holders() <= self._alone
+            capsule = given.capsule  # another thread may be here, too
+            address = self._address_of(capsule)
+            # A consumer gives a capsule that it takes another name, and calls the deleter itself.
+            if not any(self._is_valid(address, name) for name in self._names):
+                given.capsule = None
+            elif is_alone:
+                self.all.pop(key, None)
+
+    def after_collection(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and info["generation"] > 0:
+            self.end_unused()
+
+
+_gifts = _Gifts()
+_delete = PYFUNCTYPE(None, c_void_p)(_gifts.all.pop)
+end_unused = _gifts.end_unused
+gc.callbacks.append(_gifts.after_collection)
+atexit.register(gc.callbacks.remove, _gifts.after_collection)
+
+# Consumers may call it as long as the process lives.
+pythonapi.Py_IncRef(py_object(_delete))
+
+
+def capsule_of(
+    address: int | None,
+    shape: Sequence[int],
+    dtype: int,
+    device: tuple[int, int],
+    owner: object,
+    max_version: tuple[int, int] | None,
+) -> Any:
+    """A capsule of memory that `owner` keeps: with a version if the consumer knows 1.0."""
+    end_unused()
+    extents = (c_int64 * max(1, len(shape)))(*shape)
+    steps = (c_int64 * max(1, len(shape)))()
+    step = 1
+    for i in reversed(range(len(shape))):
+        steps[i] = step
+        step *= shape[i]
+    kind, bits = TYPES[dtype]
+    tensor = _Tensor(address, *device, len(shape), kind, bits, 1, extents, steps, 0)
+    delete = cast(_delete, c_void_p)
+    managed: Any
+    if max_version is not None and max_version[0] >= 1:
+        name = b"dltensor_versioned"
+        managed = _Versioned(*_VERSION, None, delete, 0, tensor)
+    else:
+        name = b"dltensor"
+        managed = _Managed(tensor, None, delete)
+    capsule = _new_capsule(byref(managed), name_of(name), None)
+    kept = (managed, extents, steps, owner, _texts[name])
+    _gifts.all[ctypes.addressof(managed)] = _Given(capsule, kept)
+    return capsule
+
+
+_texts = {name: ctypes.create_string_buffer(name) for name in _NAMES}
+
+
+def name_of(name: bytes) -> Any:
+    """The same text for every capsule, which keeps its address alone."""
+    return cast(_texts[name], c_char_p)
+
+
+# ---- memory of others ----------------------------------------------------------------------
 
 
 class Array:
@@ -98,64 +205,6 @@ class Array:
         self.address = (tensor.data or 0) + tensor.byte_offset
         self.readonly = bool(getattr(managed, "flags", 0) & _READ_ONLY)
 
-
-# ---- memory that is given away -------------------------------------------------------------
-
-# Memory that a consumer has taken and not given back, by the address of its struct.
-_given: dict[int, Any] = {}
-
-
-@PYFUNCTYPE(None, c_void_p)
-def _delete(managed: int) -> None:
-    _given.pop(managed, None)
-
-
-@PYFUNCTYPE(None, c_void_p)
-def _end(capsule: int) -> None:
-    # A consumer gives a capsule that it takes another name, and calls the deleter itself.
-    for name in _NAMES:
-        if _is_valid(capsule, name):
-            _given.pop(_pointer_of(capsule, name), None)
-
-
-# Consumers may call them as long as the process lives.
-for _function in (_delete, _end, _given):
-    pythonapi.Py_IncRef(py_object(_function))
-
-
-def capsule_of(
-    address: int | None,
-    shape: Sequence[int],
-    dtype: int,
-    device: tuple[int, int],
-    owner: object,
-    max_version: tuple[int, int] | None,
-) -> Any:
-    """A capsule of memory that `owner` keeps: with a version if the consumer knows 1.0."""
-    extents = (c_int64 * max(1, len(shape)))(*shape)
-    steps = (c_int64 * max(1, len(shape)))()
-    step = 1
-    for i in reversed(range(len(shape))):
-        steps[i] = step
-        step *= shape[i]
-    kind, bits = TYPES[dtype]
-    tensor = _Tensor(address, *device, len(shape), kind, bits, 1, extents, steps, 0)
-    delete = cast(_delete, c_void_p)
-    managed: Any
-    if max_version is not None and max_version[0] >= 1:
-        name = b"dltensor_versioned"
-        managed = _Versioned(*_VERSION, None, delete, 0, tensor)
-    else:
-        name = b"dltensor"
-        managed = _Managed(tensor, None, delete)
-    key = ctypes.addressof(managed)
-    _given[key] = (managed, extents, steps, owner)
-    return _new_capsule(byref(managed), name_of(name), cast(_end, c_void_p))
-
-
-_texts = {name: ctypes.create_string_buffer(name) for name in _NAMES}
-
-
-def name_of(name: bytes) -> Any:
-    """The same text for every capsule, which keeps its address alone."""
-    return cast(_texts[name], c_char_p)
+    def __del__(self, end: Any = end_unused) -> None:
+        self.capsule = None
+        end()
