@@ -74,7 +74,7 @@ class Capsule(Memory):
         made = trireme._dlpack.capsule_of(
             self.address, self.changes.get("shape", (self.count,)),
             self.changes.get("dtype", trireme._native.TRIREME_DTYPE_F32), (2, self.device), self,
-            options.get("max_version"))
+            options.get("max_version"), self.changes.get("flags", 0))
         return made
 
 class TorchStream:
@@ -224,6 +224,14 @@ def body(group):
     refused(TypeError, "mask", group.all_reduce, Interface(device, 4, None, mask=object()))
     read_only = Interface(device, 4, None, data=(good.address, True))
     refused(TypeError, "read-only", group.all_reduce, read_only)
+    copied, taken = Capsule(device, 4, None, flags=2), Capsule(device, 4, None)
+    refused(ValueError, "comes as a copy", group.all_reduce, copied)
+    refused(ValueError, "comes as a copy", group.all_reduce, good, copied)
+    refused(ValueError, "comes as a copy", group.all_gather, good, copied)
+    refused(TypeError, "read-only", group.all_reduce, Capsule(device, 4, None, flags=1))
+    copied.put([5, 6, 7, 8])
+    group.all_reduce(copied, taken)  # it may be sent
+    assert taken.get() == [5, 6, 7, 8]
     refused(ValueError, "elements", group.all_reduce, good, Interface(device, 3, None))
     refused(TypeError, "the receive buffer of f64", group.all_reduce, good, Interface(device, 2, None, typestr="<f8"))
     refused(TypeError, "not f64", group.all_reduce, good, dtype="f64")

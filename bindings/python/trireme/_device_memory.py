@@ -25,6 +25,7 @@ class DeviceView:
         code: int | None,
         itemsize: int,
         readonly: bool,
+        copied: bool = False,
     ) -> None:
         """Without a `code` the elements have only a size. `strides` count elements."""
         self.owner = owner
@@ -33,6 +34,7 @@ class DeviceView:
         self.code = code
         self.itemsize = itemsize
         self.readonly = readonly
+        self.copied = copied
         self.ndim = len(shape)
         self.count = prod(shape)
         self.nbytes = self.count * itemsize
@@ -110,6 +112,7 @@ def _by_dlpack(data: Any, kind: int, options: Any, what: str) -> DeviceView:
         code,
         size_of(code),
         array.readonly,
+        array.copied,
     )
 
 
@@ -158,6 +161,8 @@ def device_operand(
         raise ValueError(f"{what} is not contiguous; copy it first, for example by .contiguous()")
     if writes and view.readonly:
         raise TypeError(f"{what} is read-only, and the operation writes to it; pass a copy")
+    if writes and view.copied:
+        raise ValueError(f"{what} comes as a copy, and the operation writes to the array itself")
     code = view.code
     if dtype is not None and dtype_number(dtype) != code:
         code = code_of_name(view, dtype, what)

@@ -17,7 +17,7 @@ from typing import Any, Sequence
 from . import _native
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  #: Kinds of devices.
-_READ_ONLY = 1
+_READ_ONLY, _COPIED = 1, 2
 _VERSION = (1, 0)
 
 #: Type and bits of an element, by dtype.
@@ -147,6 +147,7 @@ def capsule_of(
     device: tuple[int, int],
     owner: object,
     max_version: tuple[int, int] | None,
+    flags: int = 0,
 ) -> Any:
     """A capsule of memory that `owner` keeps: with a version if the consumer knows 1.0."""
     end_unused()
@@ -162,7 +163,7 @@ def capsule_of(
     managed: Any
     if max_version is not None and max_version[0] >= 1:
         name = b"dltensor_versioned"
-        managed = _Versioned(*_VERSION, None, delete, 0, tensor)
+        managed = _Versioned(*_VERSION, None, delete, flags, tensor)
     else:
         name = b"dltensor"
         managed = _Managed(tensor, None, delete)
@@ -203,7 +204,9 @@ class Array:
         self.type = (tensor.type, tensor.bits)
         self.lanes = tensor.lanes
         self.address = (tensor.data or 0) + tensor.byte_offset
-        self.readonly = bool(getattr(managed, "flags", 0) & _READ_ONLY)
+        flags = getattr(managed, "flags", 0)
+        self.readonly = bool(flags & _READ_ONLY)
+        self.copied = bool(flags & _COPIED)
 
     def __del__(self, end: Any = end_unused) -> None:
         self.capsule = None
