@@ -245,8 +245,10 @@ Status SlotFrames::check_and_take(int from, const std::byte* frame, std::uint64_
       header.bytes != bytes - sizeof header) {
     return corrupt_frame(group_.rank(), from, "a frame that is no call where calls come");
   }
-  // A rank's goodbye travels by itself. It may overtake calls that the rank passes on.
+  // A rank's goodbye travels by itself. It may overtake calls that the rank passes on, and words of
+  // its steps, which the goodbye has told.
   if (!in_rounds() && !is_passed && group_.presence().left(from)) {
+    if (header.kind == FrameKind::steps) return Status::success();
     return corrupt_frame(group_.rank(), from, "a call after it had left");
   }
   const std::byte* const rest = frame + sizeof header;
