@@ -1,6 +1,7 @@
 // Group: one rank's part of a group of NCCL, for collectives of memory of its device. All ranks
-// call the same, as the group of the host has compared. No call waits longer than its deadline,
-// whatever NCCL does.
+// call the same, as the group of the host has compared. No wait for NCCL's work is longer than its
+// deadline; the end of the group may take some seconds more. NCCL is trusted that it queues work
+// and tells its state without a wait, as its nonblocking communicators shall.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ class Group {
 
   Group(std::shared_ptr<devices::Device> device, int rank, int world_size);
   Group(const Group&) = delete;
-  // Waits for NCCL a while, and for no peer. A call that does not come back is left behind.
+  // Waits for NCCL a while, which may wait for its peers meanwhile. A call that does not come back
+  // is left behind, with all that it keeps.
   ~Group();
 
   // The id is made by one rank.
