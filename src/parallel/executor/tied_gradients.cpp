@@ -267,23 +267,22 @@ Status TiedGradients::check_header(const Tie& tie, std::size_t holder, const Mom
                                    std::uint32_t pass) const {
   Header header;
   std::memcpy(&header, part(tie, holder, pass), sizeof header);
-  if (header.step == moment.step && header.pass == pass &&
-      header.rate == std::bit_cast<std::uint64_t>(moment.rate) &&
-      header.loss_scale == std::bit_cast<std::uint64_t>(moment.loss_scale) &&
-      header.rates == moment.rates) {
+  if (header.step == moment.step && header.pass == pass && header.rates == moment.rates &&
+      header.loss_scale == std::bit_cast<std::uint64_t>(moment.loss_scale)) {
     return Status::success();
   }
   const auto text = [](std::uint64_t step, std::uint64_t number, double rate, double scale) {
     return "step " + std::to_string(step) + ", micro-batch " + std::to_string(number) +
            ", learning rate " + text_of(rate) + " and loss scale " + text_of(scale);
   };
+  const bool same_rate = header.rate == std::bit_cast<std::uint64_t>(moment.rate);
   std::string why = "tied parameter " + sharding::quoted(layers_.parameters()[tie.parameter].name) +
                     ": rank " + std::to_string(link_->rank()) + " of the pipeline has " +
                     text(moment.step, pass, moment.rate, moment.loss_scale) + ", and rank " +
                     std::to_string(tie.holders[holder]) + " has " +
                     text(header.step, header.pass, std::bit_cast<double>(header.rate),
                          std::bit_cast<double>(header.loss_scale));
-  if (header.rate == std::bit_cast<std::uint64_t>(moment.rate) && header.rates != moment.rates) {
+  if (same_rate && header.rates != moment.rates) {
     why += "; their groups of parameters have other rate factors";
   }
   link_->communicator->fail(TRIREME_ERROR_MISMATCH, why);

@@ -3,6 +3,8 @@
 TIED = "src/parallel/executor/tied_gradients.cpp"
 FOUND = "src/model/tied_parameters.cpp"
 HELD = "src/model/gradients/held_back.cpp"
+REDUCER = "src/model/gradients/reducer.cpp"
+PASS = "src/parallel/executor/pass.cpp"
 
 DEFECTS = [
     ("tied: a gradient of another rank is forgotten", TIED,
@@ -28,7 +30,13 @@ DEFECTS = [
      "TRIREME_RETURN_IF_ERROR(check_untied(line, registry, first_holders));", "",
      "api_test_tied_parameters"),
     ("tied: the holders' rates are not compared", TIED,
-     "header.rate == std::bit_cast<std::uint64_t>(moment.rate) &&", "true &&",
+     "header.rates == moment.rates &&", "true &&", "api_test_tied_parameters"),
+    ("tied: the holders compare no rate factors of groups", PASS,
+     "optimizer_->rates_at(rate)});", "0});", "api_test_tied_parameters"),
+    ("tied: a discarded step launches what is held back", REDUCER,
+     "if (status.ok() && passes_.reproducible()) status = launch_absent();\n"
+     "  if (status.ok()) status = exchange_.wait_all();",
+     "held_back_.clear();\n  if (status.ok()) status = wait_reductions();",
      "api_test_tied_parameters"),
     ("tied: a move fills the first copy alone", "src/parallel/rebalance/moves.cpp",
      "for (const Piece& target : to) {",

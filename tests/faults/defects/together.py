@@ -26,6 +26,9 @@ DEFECTS = [
      TOGETHER),
     ("together: peers that wait in another model hear nothing", STEP,
      "        each->fail_groups(status.code(), status.message());\n", "        break;\n", TOGETHER),
+    ("together: work of the caller on a device may still read parameters", STEP,
+     "TRIREME_RETURN_IF_ERROR(shard.keep(shard.on_device()->begin()));", "",
+     "api_test_device_model"),
     ("together: loss scales with other counts are taken", STEP,
      "one.state().clean_steps == other.state().clean_steps &&", "true &&", TOGETHER),
 ]
