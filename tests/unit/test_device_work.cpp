@@ -504,7 +504,7 @@ void a_sticky_error_is_told_by_every_call(void**) {
     std::unique_ptr<Block> more;
     fails(bench.device->allocate(64, &more), TRIREME_ERROR_DEVICE, {"(719)"});
     fails(finish(*bench.event, soon()), TRIREME_ERROR_DEVICE, {"(719)"});
-    block->abandon();
+    bench.device->abandon();
     _exit(0);
   });
 }
@@ -517,7 +517,7 @@ void a_stream_that_stands_still_ends_at_the_deadline(void**) {
     good(bench.first->record(*bench.event));
     fails(finish(*bench.event, Deadline::after(3'000'000)), TRIREME_ERROR_TIMEOUT,
           {"the device of this rank"});
-    block->abandon();
+    bench.device->abandon();
     CHECK(live_count() == 6);  // 2 streams, 2 events, and the memory with its range
     _exit(0);
   });
