@@ -188,7 +188,7 @@ static const char *const four[] = {"mode=eager" FOUR, "mode=lazy" FOUR, "mode=se
 
 static void operations_of_threads(void **state) {
     (void)state;
-    for (size_t i = 0; i < MODES; ++i) run(threads_as_ranks, four[i]);
+    for (size_t i = 0; i < count_modes(); ++i) run(threads_as_ranks, four[i]);
 }
 
 static void one_process(int number, void *context, struct outcome *outcome) {
@@ -340,7 +340,7 @@ static void calls_at_once(void) {
 
 static void both_priorities_go_at_once(void **state) {
     (void)state;
-    for (size_t i = 0; i < MODES; ++i) run(calls_at_once, four[i]);
+    for (size_t i = 0; i < count_modes(); ++i) run(calls_at_once, four[i]);
 }
 
 static void capabilities(void) {
