@@ -12,6 +12,9 @@ namespace Trireme
     {
         private readonly CommunicatorHandle handle;
 
+        // Whether its operations take addresses of a device.
+        internal bool OnDevice { get; private set; }
+
         private Communicator(CommunicatorHandle handle)
         {
             this.handle = handle;
@@ -209,7 +212,7 @@ namespace Trireme
                     kept.Communicator = new WeakReference<CommunicatorHandle>(joined);
                 }
 
-                return new Communicator(joined);
+                return new Communicator(joined) { OnDevice = device.HasValue };
             }
         }
 

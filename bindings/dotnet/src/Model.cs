@@ -104,6 +104,9 @@ namespace Trireme
         private WeakReference<Optimizer> updater;
 
         /// <summary>A model that the ranks of a communicator train.</summary>
+        /// <exception cref="UnsupportedException">
+        /// The communicator works on a device: spans hold memory of the host alone.
+        /// </exception>
         public Model(Communicator communicator, ModelOptions options)
             : this(communicator, nameof(communicator), options,
                 (ref NativeModelOptions native, out ModelHandle made) =>
@@ -148,6 +151,13 @@ namespace Trireme
             if (options == null)
             {
                 throw new ArgumentNullException(nameof(options));
+            }
+
+            if ((ranks as Communicator)?.OnDevice == true)
+            {
+                throw new UnsupportedException(
+                    "models of memory of a device are made by the functions of C alone",
+                    Failure.None);
             }
 
             BucketHook asked = options.Buckets?.Hook;

@@ -42,11 +42,11 @@ namespace Trireme
                     nameof(color), color, "A color is 0 or more; null is no group.");
             }
 
-            return MakeChild(
+            return OnSameDevice(MakeChild(
                 name, timeout,
                 (ref NativeChildOptions options, out CommunicatorHandle child) =>
                     NativeMethods.trireme_communicator_split(
-                        handle, color ?? -1, key, ref options, out child));
+                        handle, color ?? -1, key, ref options, out child)));
         }
 
         /// <summary>
@@ -67,7 +67,7 @@ namespace Trireme
                 list[i] = ranks[i];
             }
 
-            return MakeChild(
+            return OnSameDevice(MakeChild(
                 name, timeout,
                 (ref NativeChildOptions options, out CommunicatorHandle child) =>
                 {
@@ -76,16 +76,16 @@ namespace Trireme
                         return NativeMethods.trireme_communicator_subgroup(
                             handle, numbers, (ulong)list.Length, ref options, out child);
                     }
-                });
+                }));
         }
 
         /// <summary>A second group of the same ranks, for another part of the program.</summary>
         public Communicator Duplicate(string name = null, TimeSpan timeout = default(TimeSpan))
         {
-            return MakeChild(
+            return OnSameDevice(MakeChild(
                 name, timeout,
                 (ref NativeChildOptions options, out CommunicatorHandle child) =>
-                    NativeMethods.trireme_communicator_duplicate(handle, ref options, out child));
+                    NativeMethods.trireme_communicator_duplicate(handle, ref options, out child)));
         }
 
         /// <summary>
@@ -105,10 +105,21 @@ namespace Trireme
         /// </summary>
         public Communicator Shrink(string name = null, TimeSpan timeout = default(TimeSpan))
         {
-            return MakeChild(
+            return OnSameDevice(MakeChild(
                 name, timeout,
                 (ref NativeChildOptions options, out CommunicatorHandle child) =>
-                    NativeMethods.trireme_communicator_shrink(handle, ref options, out child));
+                    NativeMethods.trireme_communicator_shrink(handle, ref options, out child)));
+        }
+
+        // A child works on the device of its parent.
+        private Communicator OnSameDevice(Communicator child)
+        {
+            if (child != null)
+            {
+                child.OnDevice = OnDevice;
+            }
+
+            return child;
         }
 
         // The communicator of a handle; null for one that is NULL.

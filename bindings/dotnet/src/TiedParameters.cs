@@ -1,3 +1,4 @@
+using System;
 using System.Collections.Generic;
 using System.Linq;
 
@@ -21,6 +22,13 @@ namespace Trireme
         {
             foreach (ParameterOptions each in layers.SelectMany(layer => layer.Parameters))
             {
+                if (byName.ContainsKey(each.Name))
+                {
+                    throw new ArgumentException(
+                        "parameter " + each.Name + " belongs to two layers: give the second one " +
+                        "another name, and TiedTo", nameof(layers));
+                }
+
                 byName[each.Name] = each;
             }
 

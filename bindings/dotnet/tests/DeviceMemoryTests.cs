@@ -280,6 +280,12 @@ namespace Trireme.Tests
                 Check.Equal(16L, buffer.Bytes);
                 Check.Contains("memory of the host", Check.Throws<InvalidArgumentException>(
                     () => group.AllReduce<float>(new float[4])).Message);
+                foreach (Communicator ranks in new[] { group, group.Duplicate() })
+                {
+                    Check.Contains("functions of C alone", Check.Throws<UnsupportedException>(
+                        () => new Model(ranks, new ModelOptions())).Message);
+                }
+
                 Check.Contains("primary context", Check.Throws<InvalidArgumentException>(
                     () => group.AllReduce(
                         at, at, 4, F32, Reduction.Sum,

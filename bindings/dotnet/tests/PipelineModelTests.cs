@@ -34,6 +34,24 @@ namespace Trireme.Tests
             Expect(4, 2, PipelineOrder.ZbH1, expected, expectedLosses);
         }
 
+        [Test]
+        public static void A_name_of_two_layers_is_refused()
+        {
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                PipelineLayer[] layers = Layers();
+                layers[Count - 1] =
+                    new PipelineLayer(layers[Count - 1].Layer, layers[0].Parameters[0]);
+                foreach (int along in new[] { 1, 2 })
+                {
+                    var config = new PipelineConfig(along, Leaves);
+                    Check.Contains("belongs to two layers", Check.Throws<ArgumentException>(
+                        () => new PipelineParallelModel(
+                            c, config, layers, new ModelOptions())).Message);
+                }
+            });
+        }
+
         /// <summary>The last layer has the weight of the first one, on another rank.</summary>
         [Test]
         public static void Stages_share_a_parameter()

@@ -214,6 +214,8 @@ def body(group):
     bad, device = trireme.InvalidArgumentError, group.device
     here = array.array("f", [1, 2])
     refused(bad, "memory of the host", group.all_reduce, here)
+    for ranks in group, group.duplicate():
+        refused(trireme.UnsupportedError, "functions of C alone", trireme.Model, ranks, "zero1")
     other = Interface(1 - device, 2, None)
     refused(bad, "CUDA device %d" % (1 - device), group.all_reduce, other)
     good = Interface(device, 4, None)

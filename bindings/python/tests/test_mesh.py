@@ -57,6 +57,17 @@ class MeshTest(TestCase):
 
         self.assertEqual(self.ranks(2, body), [[0, 1]] * 2)
 
+    def test_communicators_of_a_mesh_work_on_the_host(self):
+        def body(group):
+            with trireme.Mesh(group, {"data": 2}) as mesh:
+                with mesh.make_communicator(["data"]) as made:
+                    for one in mesh.communicator("data"), made:
+                        self.assertIsNone(one.device)
+                        with trireme.Buffer(one, 8) as buffer:
+                            self.assertEqual(bytes(buffer.memory), bytes(8))
+
+        self.ranks(2, body)
+
     def test_meshes_that_differ_are_a_mismatch_on_all(self):
         def body(group):
             trireme.Mesh(group, {"data": 3} if group.rank else {"tensor": 3})

@@ -172,6 +172,17 @@ class PipelineModelTest(TestCase):
                 (trireme.PipelineConfig(2, 4, "zb-h9"), PARAMETERS, "no order of a pipeline"),
                 (trireme.PipelineConfig(0, 4), PARAMETERS, "ranks is 0; a pipeline has 1 or more"),
                 (trireme.PipelineConfig(trireme.REST, 4), PARAMETERS, "ranks is -1"),
+            ):
+                with self.assertRaisesRegex(trireme.InvalidArgumentError, problem):
+                    trireme.PipelineParallelModel(group, wrong, layers, parameters)
+            twice = Deep().all_layers()
+            twice[2].parameters = twice[0].parameters
+            for ranks in (1, 2):
+                with self.assertRaisesRegex(trireme.InvalidArgumentError, "belongs to two layers"):
+                    trireme.PipelineParallelModel(
+                        group, trireme.PipelineConfig(ranks, 4), twice, PARAMETERS
+                    )
+            for wrong, parameters, problem in (
                 (
                     trireme.PipelineConfig(2, 4, layer_costs=[trireme.LayerCosts(1.0)]),
                     PARAMETERS,

@@ -80,6 +80,8 @@ class Communicator(Collectives, RootedCollectives, Messages, Lists, ToBuffer):
     [1.0, 2.0]
     """
 
+    _device: int | None = None  # also of those that a mesh hands out
+
     def __init__(
         self,
         rank: int,

@@ -20,6 +20,7 @@ from ._errors import (
     InvalidArgumentError,
     InvalidHandleError,
     TriremeError,
+    UnsupportedError,
     caused,
     check,
     last_failure,
@@ -208,6 +209,11 @@ class Model:
             )
         if not on_axes and not isinstance(communicator, Mesh):
             instance(Communicator, communicator, "communicator")
+            if communicator._device is not None:
+                raise UnsupportedError(
+                    "models of memory of a device are made by the functions of C alone",
+                    _native.TRIREME_ERROR_UNSUPPORTED,
+                )
         chosen = options_of(Buckets, buckets, "buckets")
         options = _native.trireme_model_options(
             struct_size=ctypes.sizeof(_native.trireme_model_options),

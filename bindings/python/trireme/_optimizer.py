@@ -416,5 +416,6 @@ class Optimizer(OffloadedState, CountedSteps, MovedTraining):
 # A rule runs inside the library, inside these.
 _request.called_back.add(Optimizer.step.__code__)
 _request.called_back.add(Optimizer.join.__code__)
+_request.called_back.add(Optimizer.step_together.__code__)
 assert Optimizer.step_rate.fget is not None
 _request.called_back.add(Optimizer.step_rate.fget.__code__)

@@ -126,6 +126,16 @@ class PipelineParallelModel:
                 f"ranks is {config.ranks}; a pipeline has 1 or more",
                 _native.TRIREME_ERROR_INVALID_ARGUMENT,
             )
+        seen: list[Any] = []
+        for layer in all_layers:
+            for name in layer.parameters:
+                if name in seen:
+                    raise InvalidArgumentError(
+                        f"parameter {name!r} belongs to two layers: give the second one another "
+                        "name, and tied_to",
+                        _native.TRIREME_ERROR_INVALID_ARGUMENT,
+                    )
+                seen.append(name)
         order = pipeline_order(config.schedule)
         staged: dict[str, Any] = {}
         if config.ranks > 1:

@@ -89,6 +89,8 @@ pub struct Communicator {
     pub(crate) handle: Handle<sys::trireme_communicator>,
     rank: i32,
     world_size: i32,
+    /// Whether its operations take addresses of a device. So do those of its children.
+    pub(crate) on_device: bool,
     /// The options of [`Communicator::with`], for every call.
     pub(crate) call: OperationOptions,
 }
@@ -96,7 +98,10 @@ pub struct Communicator {
 impl Communicator {
     /// Claims this rank's place in a group. Does not wait for the peers.
     pub fn new(options: &CommunicatorOptions) -> Result<Self> {
-        Self::of_handle(Self::create(options, ptr::null())?)
+        let handle = Self::create(options, ptr::null())?;
+        let mut joined = Self::of_handle(handle)?;
+        joined.on_device = options.device != Device::Host;
+        Ok(joined)
     }
 
     /// The handle of a new communicator; `transport` may be null and is copied.
@@ -126,7 +131,8 @@ impl Communicator {
 
     /// The communicator of a handle that the library has just made.
     pub(crate) fn of_handle(handle: Handle<sys::trireme_communicator>) -> Result<Self> {
-        let mut joined = Self { handle, rank: 0, world_size: 0, call: Default::default() };
+        let call = OperationOptions::default();
+        let mut joined = Self { handle, rank: 0, world_size: 0, on_device: false, call };
         // SAFETY: a live communicator and places for the numbers.
         unsafe {
             check(sys::trireme_communicator_get_rank(handle.get(), &mut joined.rank))?;
@@ -159,7 +165,7 @@ impl Communicator {
     /// The same communicator with other options for its operations.
     pub fn with(&self, options: OperationOptions) -> Within<'_> {
         let (handle, rank, world_size) = (self.handle, self.rank, self.world_size);
-        let view = Self { handle, rank, world_size, call: options };
+        let view = Self { handle, rank, world_size, on_device: self.on_device, call: options };
         Within::of(view)
     }
 

@@ -376,6 +376,12 @@ impl Model {
         calls: Arc<Calls>,
         hook: Option<Hook>,
     ) -> Result<Self> {
+        if matches!(ranks, Ranks::Communicator(all) if all.on_device) {
+            return Err(Error::local(
+                Status::Unsupported,
+                "models of memory of a device are made by the functions of C alone",
+            ));
+        }
         let hook = hook.map(|hook| Arc::new(Lent::new(hook)));
         let mut buckets = options.buckets.raw();
         if let Some(hook) = &hook {

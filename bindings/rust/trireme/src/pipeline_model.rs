@@ -125,8 +125,18 @@ struct Ties<'a> {
 }
 
 impl<'a> Ties<'a> {
-    fn new<B: ?Sized>(layers: &[PipelineLayer<'a, B>]) -> Self {
-        Ties { all: layers.iter().flat_map(|layer| layer.parameters.iter().copied()).collect() }
+    fn new<B: ?Sized>(layers: &[PipelineLayer<'a, B>]) -> Result<Self> {
+        let all: Vec<_> = layers.iter().flat_map(|one| one.parameters.iter().copied()).collect();
+        for (place, one) in all.iter().enumerate() {
+            if all[..place].iter().any(|other| other.name == one.name) {
+                return Err(Error::invalid(format!(
+                    "parameter {:?} belongs to two layers: give the second one another name, and \
+                     tied_to",
+                    one.name
+                )));
+            }
+        }
+        Ok(Ties { all })
     }
 
     /// The target, through other aliases. Targets are earlier ones.
@@ -223,7 +233,7 @@ impl<'a, B: ?Sized> PipelineParallelModel<'a, B> {
         stages.sort_by_key(|stage| stage.number);
         let own = parallel.own_stages()?;
         let mut model = Model::on_axes(&parallel, Contents::Common, options)?;
-        let ties = Ties::new(&layers);
+        let ties = Ties::new(&layers)?;
         let mut held = Vec::new();
         let mut list = Vec::new();
         let mut count = 0;

@@ -48,16 +48,17 @@ impl Communicator {
             Some(Err(_)) => return Err(Error::invalid(format!("color {color:?} is too large"))),
         };
         // SAFETY: communicator.h: keeps no pointer.
-        make_child(options, |raw, out| unsafe {
+        let child = make_child(options, |raw, out| unsafe {
             sys::trireme_communicator_split(self.handle.get(), color, key, raw, out)
-        })
+        })?;
+        Ok(self.on_same_device(child))
     }
 
     /// The ranks of a list, the same on all ranks, become a new group in its order; `None` on ranks
     /// that are not in it.
     pub fn subgroup(&self, ranks: &[i32], options: &GroupOptions) -> Result<Option<Communicator>> {
         // SAFETY: communicator.h: reads `count` numbers and keeps no pointer.
-        make_child(options, |raw, out| unsafe {
+        let child = make_child(options, |raw, out| unsafe {
             sys::trireme_communicator_subgroup(
                 self.handle.get(),
                 ranks.as_ptr(),
@@ -65,7 +66,16 @@ impl Communicator {
                 raw,
                 out,
             )
-        })
+        })?;
+        Ok(self.on_same_device(child))
+    }
+
+    /// A child works on the device of its parent.
+    fn on_same_device(&self, mut child: Option<Communicator>) -> Option<Communicator> {
+        if let Some(child) = &mut child {
+            child.on_device = self.on_device;
+        }
+        child
     }
 
     /// A second group of the same ranks, for another part of the program.
@@ -74,7 +84,7 @@ impl Communicator {
         let child = make_child(options, |raw, out| unsafe {
             sys::trireme_communicator_duplicate(self.handle.get(), raw, out)
         })?;
-        Ok(child.expect("every rank is in a duplicate"))
+        Ok(self.on_same_device(child).expect("every rank is in a duplicate"))
     }
 
     /// The bitwise and of the flags of all ranks that are there, the same on each of them. Also
@@ -99,7 +109,7 @@ impl Communicator {
         let child = make_child(options, |raw, out| unsafe {
             sys::trireme_communicator_shrink(self.handle.get(), raw, out)
         })?;
-        Ok(child.expect("who shrinks a group is in what is left of it"))
+        Ok(self.on_same_device(child).expect("who shrinks a group is in what is left of it"))
     }
 }
 

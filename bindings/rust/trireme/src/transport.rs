@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use trireme_sys as sys;
 
-use crate::communicator::{Communicator, CommunicatorOptions};
+use crate::communicator::{Communicator, CommunicatorOptions, Device};
 use crate::error::{panic_text, Result};
 
 /// Carries the frames between the ranks of one "transport://NAME" group, such as the program's
@@ -49,7 +49,11 @@ impl Communicator {
         raw.receive = Some(receive::<T>);
         raw.released = Some(released::<T>);
         match Self::create(options, &raw) {
-            Ok(handle) => Self::of_handle(handle),
+            Ok(handle) => {
+                let mut joined = Self::of_handle(handle)?;
+                joined.on_device = options.device != Device::Host;
+                Ok(joined)
+            }
             Err(refusal) => {
                 // SAFETY: transport.h: `released` is called only if the creation answered OK, so
                 // the library does not have the box.

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use trireme::{
-    memory_info, Buffer, Communicator, CommunicatorOptions, Device, DeviceBuffer, MemoryKind,
-    Reduction, Status, Stream,
+    memory_info, Buffer, Communicator, CommunicatorOptions, Device, DeviceBuffer, GroupOptions,
+    MemoryKind, Model, ModelOptions, Reduction, Status, Strategy, Stream,
 };
 
 fn fake(name: &str) -> PathBuf {
@@ -264,6 +264,11 @@ fn other_memory_is_refused_and_the_group_goes_on() {
             here.all_reduce(at, pinned.as_mut_ptr(), 4, Reduction::Sum).unwrap();
             // The default stream.
             communicator.on_device(Stream::default()).broadcast(at, 4, 0).unwrap();
+        }
+        let child = communicator.duplicate(&GroupOptions::default()).unwrap();
+        for ranks in [&communicator, &child, &communicator.within(Duration::from_secs(9))] {
+            let refused = Model::new(ranks, &ModelOptions::new(Strategy::Zero1)).unwrap_err();
+            assert_eq!(refused.status(), Status::Unsupported);
         }
         // Memory of the host is none of a communicator of a device, and the reverse.
         let error = communicator.all_reduce(&mut own, Reduction::Sum).unwrap_err();

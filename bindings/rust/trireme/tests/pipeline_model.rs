@@ -209,6 +209,19 @@ fn training_is_that_of_a_plain_loop() {
 }
 
 #[test]
+fn a_name_of_two_layers_is_refused() {
+    ranks(2, |all| {
+        for along in [1, 2] {
+            let config = PipelineConfig::new(along, LEAVES);
+            let mut twice = layers();
+            twice[COUNT - 1].parameters[0].name = NAMES[0];
+            let made = PipelineParallelModel::new(all, &config, twice, &model_options(), None);
+            fails(made.map(|_| ()), Status::InvalidArgument);
+        }
+    });
+}
+
+#[test]
 fn a_pipeline_has_at_least_one_rank() {
     ranks(1, |all| {
         for along in [0, trireme::REST, i32::MIN] {
