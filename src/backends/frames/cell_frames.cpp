@@ -115,7 +115,6 @@ Status CellFrames::pass_on() {
   {
     const std::lock_guard lock(mutex_);
     all.swap(waiting_);
-    has_waiting_.store(false, std::memory_order_release);
   }
   std::array<std::size_t, kMostRanks> last{};
   for (std::size_t i = 0; i < all.size(); ++i) last[static_cast<std::size_t>(all[i].to)] = i;
@@ -125,6 +124,9 @@ Status CellFrames::pass_on() {
     TRIREME_RETURN_IF_ERROR(
         engine_->publish_to(each.to, each.frame.data(), each.frame.size(), later));
   }
+  // Not before: a rank that leaves meanwhile waits for these frames here.
+  const std::lock_guard lock(mutex_);
+  has_waiting_.store(!waiting_.empty(), std::memory_order_release);
   return Status::success();
 }
 

@@ -734,7 +734,8 @@ Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t byte
   const Deadline backoff = leavers_.back().grace;
   finish_leaves();
   // Calls that take their time, or come over other ranks: the loop that receives looks for them.
-  while (!leavers_.empty() && !slots_.in_rounds() && !backoff.passed()) {
+  const bool over_others = slots_.in_rounds() || slots_.spreads_cells();
+  while (!leavers_.empty() && !over_others && !backoff.passed()) {
     slots_.fetch_all();
     std::this_thread::yield();
     finish_leaves();
@@ -751,7 +752,8 @@ void FrameLink::finish_leaves() {
     const std::uint64_t calls = calls_of(leaver.rank, *segment_, slots_.carried_channels());
     if (calls != leaver.calls) leaver.grace = Deadline::after(kGraceNs);
     leaver.calls = calls;
-    const bool gives_up = leaver.grace.passed() && !slots_.in_rounds();
+    const bool over_others = slots_.in_rounds() || slots_.spreads_cells();
+    const bool gives_up = leaver.grace.passed() && !over_others;
     if (!slots_.has_all(leaver.rank, leaver.last) && !gives_up && !group_.failure().happened()) {
       return false;
     }
