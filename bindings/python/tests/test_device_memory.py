@@ -239,6 +239,13 @@ def body(group):
     refused(TypeError, "not f64", group.all_reduce, good, dtype="f64")
     refused(TypeError, "buffer protocol", group.all_reduce_list, [good])
     refused(TypeError, "buffer protocol", group.all_reduce, object())
+    halves = Capsule(device, 4, None, dtype=trireme._native.TRIREME_DTYPE_BF16)
+    refused(TypeError, "elements of type bf16, not f16", group.all_reduce, halves, dtype="f16")
+    with trireme.Communicator(0, 1, "local://of-the-host") as host:
+        for one in good, Capsule(device, 4, None):
+            refused(TypeError, "buffer protocol", host.all_reduce, one)
+            refused(TypeError, "buffer protocol", host.gather, one, here, 0)
+            refused(TypeError, "buffer protocol", host.send, one, 0)
     # The group goes on. Read-only memory may be sent; elements without a type take a name.
     good.put([1, 2, 3, 4])
     out = Interface(device, 4, None)
@@ -257,7 +264,7 @@ def body(group):
 
 ranks(1, body)
 alone = trireme.Communicator(0, 1, "local://alone-on-host")
-refused(trireme.InvalidArgumentError, "CUDA device 0", alone.all_reduce, Interface(0, 2, None))
+refused(TypeError, "buffer protocol", alone.all_reduce, Interface(0, 2, None))
 refused(trireme.InvalidArgumentError, "options.stream is set", alone.all_reduce, array.array("f", [1]), stream=1)
 refused(trireme.InvalidArgumentError, "out of range", trireme.Communicator, 0, 1, "local://x", device=1 << 31)
 refused(trireme.InvalidArgumentError, "index is 7", trireme.Communicator, 0, 1, "local://x", device=7)

@@ -39,10 +39,10 @@ class Collectives(Operations):
     ) -> tuple[tuple[Any, ...], Any]:
         keep: Any
         if out is None:
-            keep, address, count, code = taken(data, dtype, "the buffer", options)
+            keep, address, count, code = taken(self, data, dtype, "the buffer", options)
             target = address
         else:
-            keep, address, count, target, out_count, code = both(data, out, dtype, options)
+            keep, address, count, target, out_count, code = both(self, data, out, dtype, options)
             same_shape(keep, count, out_count)
         numbers = (count, code, reduction_code(reduction), call_options(options))
         return (self._handle, address, target, *numbers), keep
@@ -80,7 +80,7 @@ class Collectives(Operations):
     def _reduce_scatter(
         self, data: Any, out: Any, counts: Any, reduction: Name, dtype: Any, options: CallOptions
     ) -> tuple[tuple[Any, ...], Any]:
-        keep, address, count, target, out_count, code = both(data, out, dtype, options)
+        keep, address, count, target, out_count, code = both(self, data, out, dtype, options)
         if counts is None:
             self._whole("send", count, "receive", out_count)
             counts = out_count
@@ -148,7 +148,7 @@ class Collectives(Operations):
     def _all_gather(
         self, data: Any, out: Any, counts: Any, dtype: Any, options: CallOptions
     ) -> tuple[tuple[Any, ...], Any]:
-        keep, address, count, target, out_count, code = both(data, out, dtype, options)
+        keep, address, count, target, out_count, code = both(self, data, out, dtype, options)
         if counts is None:
             self._whole("receive", out_count, "send", count)
             counts = count
@@ -211,7 +211,7 @@ class Collectives(Operations):
     def _all_to_all(
         self, data: Any, out: Any, dtype: Any, options: CallOptions
     ) -> tuple[tuple[Any, ...], Any]:
-        keep, address, count, target, out_count, code = both(data, out, dtype, options)
+        keep, address, count, target, out_count, code = both(self, data, out, dtype, options)
         block = count // self._world_size
         if count != out_count or count % self._world_size:
             raise ValueError(
@@ -253,7 +253,7 @@ class Collectives(Operations):
         dtype: Any,
         options: CallOptions,
     ) -> tuple[tuple[Any, ...], Any]:
-        keep, address, count, target, out_count, code = both(data, out, dtype, options)
+        keep, address, count, target, out_count, code = both(self, data, out, dtype, options)
         given = self._numbers(counts, count)
         taken = self._numbers(out_counts, out_count)
         return (self._handle, address, given, target, taken, code, call_options(options)), keep
@@ -295,7 +295,7 @@ class Collectives(Operations):
         self, data: Any, root: int, dtype: Any, options: CallOptions
     ) -> tuple[tuple[Any, ...], Any]:
         find = given if root == self._rank else taken
-        view, address, count, code = find(data, dtype, "the buffer", options)
+        view, address, count, code = find(self, data, dtype, "the buffer", options)
         numbers = (count, code, in_range(root, 31, "root"), call_options(options))
         return (self._handle, address, *numbers), view
 

@@ -6,7 +6,10 @@ from math import prod
 from typing import Any
 
 from . import _dlpack
-from ._values import LETTERS, Dtype, code_of_name, dtype_number, in_range, size_of
+from ._values import LETTERS, Dtype, code_of_name, dtype_name, dtype_number, in_range, size_of
+
+# DLPack tells these apart, though their elements have one size.
+_NARROW = tuple(dtype_number(name) for name in ("f16", "bf16", "f8e4m3", "f8e5m2"))
 
 # Letters of typestr in __cuda_array_interface__, as types of DLPack.
 _LETTERS = {"i": 0, "u": 1, "f": 2, "b": 6}
@@ -165,6 +168,8 @@ def device_operand(
         raise ValueError(f"{what} comes as a copy, and the operation writes to the array itself")
     code = view.code
     if dtype is not None and dtype_number(dtype) != code:
+        if code in _NARROW:  # others may stand for bits of the same size
+            raise TypeError(f"{what} has elements of type {dtype_name(code)}, not {dtype}")
         code = code_of_name(view, dtype, what)
     if code is None:
         raise TypeError(f"{what} does not tell the type of its elements; name it by dtype=")

@@ -47,7 +47,7 @@ class Messages(Operations):
     def _sends(
         self, data: Any, to: int, tag: int, dtype: Any, flags: int, options: CallOptions
     ) -> tuple[tuple[Any, ...], Any]:
-        view, address, count, code = given(data, dtype, "the buffer", options)
+        view, address, count, code = given(self, data, dtype, "the buffer", options)
         in_range(to, 31, "rank")
         in_range(tag, 64, "tag")
         numbers = (count, code, to, tag, flagged_options(options, flags))
@@ -88,7 +88,7 @@ class Messages(Operations):
     def _receives(
         self, data: Any, source: Any, tag: Any, dtype: Any, options: CallOptions
     ) -> tuple[tuple[Any, ...], Any]:
-        view, address, count, code = taken(data, dtype, "the buffer", options)
+        view, address, count, code = taken(self, data, dtype, "the buffer", options)
         rank, number, flags = _match(source, tag)
         numbers = (count, code, rank, number, flagged_options(options, flags))
         return (self._handle, address, *numbers), view
@@ -199,7 +199,7 @@ class Messages(Operations):
         **options: Unpack[CallOptions],
     ) -> None:
         """Sends `data` to one rank and receives `out` from one, both at once."""
-        keep, address, count, target, out_count, code = both(data, out, dtype)
+        keep, address, count, target, out_count, code = both(self, data, out, dtype)
         rank, number, flags = _match(source, receive_tag)
         sends = (address, count, in_range(to, 31, "rank"), in_range(send_tag, 64, "tag"))
         receives = (target, out_count, rank, number)

@@ -98,38 +98,58 @@ def reduction_code(reduction: Name) -> int:
     return number_of(reduction, REDUCTIONS, "reduction") if code is None else code
 
 
+def _found(
+    communicator: Any,
+    data: Any,
+    dtype: Dtype | None,
+    what: str,
+    options: CallOptions | None,
+    writes: bool,
+) -> tuple[Any, int | None, int, int] | None:
+    # A communicator of the host does not ask whose memory an address is.
+    if options is None or communicator._device is None:
+        return None
+    return device_operand(data, dtype, what, options, writes)
+
+
 def given(
-    data: Any, dtype: Dtype | None, what: str, options: CallOptions | None
+    communicator: Any, data: Any, dtype: Dtype | None, what: str, options: CallOptions | None
 ) -> tuple[Any, int | None, int, int]:
     """readable(), or memory of a device. The options of a call get the stream of its arrays."""
     try:
         return readable(data, dtype, what)
     except (TypeError, BufferError):
-        found = options is not None and device_operand(data, dtype, what, options, False)
-        if not found:
+        found = _found(communicator, data, dtype, what, options, False)
+        if found is None:
             raise
         return found
 
 
 def taken(
-    data: Any, dtype: Dtype | None, what: str, options: CallOptions | None
+    communicator: Any, data: Any, dtype: Dtype | None, what: str, options: CallOptions | None
 ) -> tuple[Any, int | None, int, int]:
     """writable(), or memory of a device."""
     try:
         return writable(data, dtype, what)
     except (TypeError, BufferError):
-        found = options is not None and device_operand(data, dtype, what, options, True)
-        if not found:
+        found = _found(communicator, data, dtype, what, options, True)
+        if found is None:
             raise
         return found
 
 
 def both(
-    data: Any, out: Any, dtype: Dtype | None, options: CallOptions | None = None
+    communicator: Any,
+    data: Any,
+    out: Any,
+    dtype: Dtype | None,
+    options: CallOptions | None = None,
 ) -> tuple[Any, int | None, int, Any, int, int]:
     """Send and receive memory: views, then address and count of each, and their dtype."""
-    view, address, count, code = given(data, dtype, "the send buffer", options)
-    out_view, target, out_count, out_code = taken(out, dtype, "the receive buffer", options)
+    view, address, count, code = given(communicator, data, dtype, "the send buffer", options)
+    out_view, target, out_count, out_code = taken(
+        communicator, out, dtype, "the receive buffer", options
+    )
     if code != out_code:
         raise TypeError(
             f"the send buffer has elements of type {dtype_name(code)}, "

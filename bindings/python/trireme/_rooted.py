@@ -32,12 +32,12 @@ class RootedCollectives(Operations):
         keep: Any
         target: int | None = None
         if self._rank != root:
-            keep, address, count, code = given(data, dtype, "the send buffer", options)
+            keep, address, count, code = given(self, data, dtype, "the send buffer", options)
         elif out is None:
-            keep, address, count, code = taken(data, dtype, "the buffer", options)
+            keep, address, count, code = taken(self, data, dtype, "the buffer", options)
             target = address
         else:
-            keep, address, count, target, out_count, code = both(data, out, dtype, options)
+            keep, address, count, target, out_count, code = both(self, data, out, dtype, options)
             same_shape(keep, count, out_count)
         in_range(root, 31, "root")
         numbers = (count, code, reduction_code(reduction), root, call_options(options))
@@ -79,12 +79,12 @@ class RootedCollectives(Operations):
         keep: Any
         target: int | None = None
         if self._rank == root:
-            keep, address, count, target, out_count, code = both(data, out, dtype, options)
+            keep, address, count, target, out_count, code = both(self, data, out, dtype, options)
             if counts is None:
                 self._whole("receive", out_count, "send", count)
         else:
             out_count = None
-            keep, address, count, code = given(data, dtype, "the send buffer", options)
+            keep, address, count, code = given(self, data, dtype, "the send buffer", options)
         lengths = count if counts is None else self._counts(counts, out_count, count)
         numbers = (lengths, code, in_range(root, 31, "root"), call_options(options))
         return (self._handle, address, target, *numbers), keep
@@ -152,11 +152,11 @@ class RootedCollectives(Operations):
         address: int | None = None
         count: int | None = None
         if self._rank == root:
-            keep, address, count, target, out_count, code = both(data, out, dtype, options)
+            keep, address, count, target, out_count, code = both(self, data, out, dtype, options)
             if counts is None:
                 self._whole("send", count, "receive", out_count)
         else:
-            keep, target, out_count, code = taken(out, dtype, "the receive buffer", options)
+            keep, target, out_count, code = taken(self, out, dtype, "the receive buffer", options)
         lengths = out_count if counts is None else self._counts(counts, count, out_count)
         numbers = (lengths, code, in_range(root, 31, "root"), call_options(options))
         return (self._handle, address, target, *numbers), keep
