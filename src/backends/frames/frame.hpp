@@ -81,6 +81,11 @@ struct CellCall {
 };
 static_assert(sizeof(CellCall) == 80);
 
+// A handler of std::bad_alloc answers it: the text is short enough to need no memory.
+inline Status without_memory() noexcept {
+  return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory");
+}
+
 // "rank 1 got WHAT from rank 0", which is to blame.
 inline Status corrupt_frame(int rank, int from, const std::string& what) {
   FailureDetails details;

@@ -307,7 +307,7 @@ void FrameLink::send_frames() noexcept {
         if (peer.frame.empty()) build(rank, &pass);
       } catch (...) {  // memory may come back; after a failure there is no news to send
         lock.unlock();
-        fail(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a frame", {me_});
+        fail(without_memory());
         lock.lock();
         peer.frame.clear();
         peer.said_leave = true;
@@ -505,7 +505,7 @@ void FrameLink::receive_until_over() noexcept {
   try {
     frame.resize(frame_bytes_);
   } catch (...) {
-    return fail(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a frame", {me_});
+    return fail(without_memory());
   }
   const std::uint64_t longest_wait_ns = period_of(kReceiveWaitNs, n_, kLongestReceiveWaitNs);
   std::uint64_t next_look_ns = 0;
@@ -565,24 +565,25 @@ void FrameLink::receive_until_over() noexcept {
       changed_.notify_all();
       continue;
     }
-    const std::string who = "rank " + std::to_string(me_) + ": its transport";
-    if (answer != TRIREME_OK) {
-      return fail(TRIREME_ERROR_CALLBACK,
-                  who + " answered " + std::to_string(answer) + " when asked for a frame", {me_});
-    }
-    if (from < 0 || from >= n_ || from == me_ || bytes > frame.size()) {
-      return fail(
-          TRIREME_ERROR_CORRUPT,
-          who + " delivered " + std::to_string(bytes) + " bytes of rank " + std::to_string(from),
-          {me_});
-    }
     Status status = Status::success();
     try {
+      const auto who = [this] { return "rank " + std::to_string(me_) + ": its transport"; };
+      if (answer != TRIREME_OK) {
+        return fail(TRIREME_ERROR_CALLBACK,
+                    who() + " answered " + std::to_string(answer) + " when asked for a frame",
+                    {me_});
+      }
+      if (from < 0 || from >= n_ || from == me_ || bytes > frame.size()) {
+        return fail(TRIREME_ERROR_CORRUPT,
+                    who() + " delivered " + std::to_string(bytes) + " bytes of rank " +
+                        std::to_string(from),
+                    {me_});
+      }
       status = slots_.carries(frame.data(), bytes)
                    ? corrupt_frame(me_, from, "a call that the engine carries")
                    : take(from, frame.data(), bytes);
     } catch (...) {
-      status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a frame");
+      status = without_memory();
     }
     if (!status.ok()) return fail(status);
   }

@@ -35,7 +35,7 @@ void do_or_fail(const Fail& fail, Action action) noexcept {
   try {
     tell_failure(fail, action());
   } catch (...) {
-    fail(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call"));
+    fail(without_memory());
   }
 }
 
@@ -223,7 +223,7 @@ void SlotFrames::take_carried(int from, const std::byte* frame, std::uint64_t by
   try {
     status = check_and_take(from, frame, bytes);
   } catch (...) {
-    status = Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for a call");
+    status = without_memory();
   }
   if (status.ok()) return;
   const std::lock_guard lock(mutex_);
