@@ -622,7 +622,8 @@ void Mesh::join() noexcept {
             try {
               mesh->dial_wanted(mesh->wanted_.lines, entries);
             } catch (...) {
-              mesh->fail(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory for lines"));
+              // Short enough to need no memory.
+              mesh->fail(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory"));
             }
             --mesh->joiners_;
             mesh->waker_.wake();
@@ -633,7 +634,7 @@ void Mesh::join() noexcept {
       }
     }
   } catch (...) {
-    fail(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "no memory to join the group"));
+    fail(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory"));
   }
   --joiners_;
   waker_.wake();
