@@ -47,7 +47,8 @@ namespace Trireme.Tests
                     var config = new PipelineConfig(along, Leaves);
                     Check.Contains("belongs to two layers", Check.Throws<ArgumentException>(
                         () => new PipelineParallelModel(
-                            c, config, layers, new ModelOptions())).Message);
+                            c, config, layers,
+                            new ModelOptions { Strategy = Strategy.Zero1 })).Message);
                 }
             });
         }
