@@ -535,8 +535,8 @@ typedef struct trireme_trainer_info {
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` or a layer sets a field newer than this library. Or
  * the model has TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot follow a trainer.
  * Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. Or `pipeline` comes with
- * that flag or with offload. Or its schedule has GATHER, RELEASE or REDUCE. Or its stages share
- * parameters, or this rank has no layers.
+ * that flag or with offload. Or its schedule has GATHER, RELEASE or REDUCE. Or a parameter is
+ * TRIREME_PLACEMENT_SHARED along the pipeline, or this rank has no layers.
  * @return Any other status as listed at the top of model.h.
  *
  * Thread safety: one call at a time per model.

@@ -2,8 +2,8 @@
 // the ranks' words about their steps. See slots/rooted.hpp.
 //
 // The root of a broadcast or scatter may send its cell along a SpreadTree. A rank passes it on as
-// soon as it has taken it, whether it has made that call or not. Cells
-// that come together go on together.
+// soon as it has taken it, whether it has made that call or not. Cells that come together go on
+// together.
 #pragma once
 
 #include <array>

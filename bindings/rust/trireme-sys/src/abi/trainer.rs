@@ -461,7 +461,8 @@ extern "C" {
     ///   the model has TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot follow a
     ///   trainer. Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. Or
     ///   `pipeline` comes with that flag or with offload. Or its schedule has GATHER, RELEASE or
-    ///   REDUCE. Or its stages share parameters, or this rank has no layers.
+    ///   REDUCE. Or a parameter is TRIREME_PLACEMENT_SHARED along the pipeline, or this rank has no
+    ///   layers.
     /// * Any other status as listed at the top of model.h.
     ///
     /// Thread safety: one call at a time per model. Since 1.0.
