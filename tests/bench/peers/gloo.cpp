@@ -78,6 +78,8 @@ void work(int rank, int n, const std::string& interface, const std::string& fold
         });
       };
       median = std::min(with(Algorithm::RING), with(Algorithm::BCUBE));
+    } else if (block == 0 && (what.op == "reduce_scatter" || what.op == "all_gather")) {
+      continue;  // Gloo ends the process if a rank has no element
     } else if (what.op == "reduce_scatter") {
       std::vector<float*> pointers{data.data()};
       std::vector<int> counts(static_cast<std::size_t>(n), static_cast<int>(block));
@@ -88,7 +90,7 @@ void work(int rank, int n, const std::string& interface, const std::string& fold
       median = run([&] {
         gloo::AllgatherOptions options(context);
         options.setInput(other.data(), block);
-        options.setOutput(data.data(), count);
+        options.setOutput(data.data(), block * static_cast<std::size_t>(n));
         gloo::allgather(options);
       });
     } else if (what.op == "broadcast") {
