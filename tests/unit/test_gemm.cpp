@@ -176,11 +176,8 @@ constexpr Size kSizes[] = {{0, 3, 5},    {3, 0, 5},    {4, 3, 0},      {0, 0, 0}
                            {1, 9, 4},    {7, 1, 3},    {13, 11, 2},    {8, 24, 257},  {25, 49, 12},
                            {97, 193, 5}, {3, 200, 64}, {100, 50, 300}, {131, 67, 129}};
 
-// Under a sanitizer, one kind of product in so many: it looks at memory and threads, not at
-// numbers.
-#if defined(__SANITIZE_THREAD__)
-constexpr unsigned kKindStep = 11;
-#elif defined(__SANITIZE_ADDRESS__)
+// Under a sanitizer, one kind of product in so many: it looks at memory, not at numbers.
+#if defined(__SANITIZE_ADDRESS__)
 constexpr unsigned kKindStep = 3;
 #else
 constexpr unsigned kKindStep = 1;
