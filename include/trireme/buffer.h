@@ -60,9 +60,10 @@ TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_buffer_alloc(
  * is timeout_ns of the communicator's options. A failure leaves the communicator's group as it is.
  * Does not wait for the peers.
  *
- * The caller's own work on the memory is done before trireme_buffer_destroy(). Operations of the
- * library keep the memory until they are over. Once the device has failed an operation, the memory
- * of its buffers is never given back, as the driver could wait there.
+ * Operations of the library keep the memory until they are over. trireme_buffer_destroy() keeps it
+ * until the work in the device's default stream is done. The caller's work in other streams is done
+ * before. Once the device has failed an operation, the memory of its buffers is never given back,
+ * as the driver could wait there.
  *
  * @param communicator  The communicator whose operations will use the memory.
  * @param kind          TRIREME_MEMORY_KIND_*.
@@ -92,7 +93,10 @@ trireme_buffer_alloc_kind(trireme_communicator *communicator, trireme_memory_kin
 /**
  * Destroys the handle. The library frees the memory once no operation uses it any more.
  *
- * Never waits for a peer.
+ * Never waits for a peer. For a communicator of a device it waits for the work in the device's
+ * default stream, which may use the memory. The deadline is timeout_ns of the
+ * communicator's options. The memory is never given back after it, nor if that stream is recorded
+ * into a graph.
  *
  * @param buffer  A buffer; NULL and a stale handle are ignored.
  *
@@ -134,6 +138,43 @@ trireme_buffer_get_data(const trireme_buffer *buffer, void **out_data);
  */
 TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV
 trireme_buffer_get_bytes(const trireme_buffer *buffer, uint64_t *out_bytes);
+
+/**
+ * Copies bytes on this rank: between memory of the communicator's device and of the host, or within
+ * one of them.
+ *
+ * For a communicator of a device each side is memory of that device, or any memory of the host but
+ * managed memory. Memory of the host that is not pinned goes through pinned memory, in pieces of
+ * 4 MiB. For a communicator of the host both are memory of the host.
+ *
+ * Waits for the device: the copy begins when the earlier work in the stream is done, and the call
+ * returns when the bytes are there. With 0 bytes it waits for that work alone. The deadline is
+ * timeout_ns of the communicator's options. Does not wait for the peers, and a failure leaves the
+ * communicator's group as it is. Keeps no pointer.
+ *
+ * @param communicator  Whose device it is.
+ * @param to            Where the bytes go. It has no byte in common with `from`.
+ * @param from          Where they come from.
+ * @param bytes         How many; the addresses may be NULL for 0.
+ * @param stream        The handle of a stream of the device's primary context, for example a
+ * cudaStream_t. NULL is the default stream, and the only one for a communicator of the host.
+ * @retval TRIREME_OK
+ * @retval TRIREME_ERROR_INVALID_HANDLE  No live communicator of this process.
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  An address is NULL, or its memory is managed, another
+ * device's, or a device's for a communicator of the host. The two have bytes in common, `bytes` is
+ * out of range, or the stream is of another context.
+ * @retval TRIREME_ERROR_INVALID_STATE  The stream is recorded into a graph.
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  No memory can be pinned.
+ * @retval TRIREME_ERROR_DEVICE  The driver fails. The message has its function and its code.
+ * @retval TRIREME_ERROR_TIMEOUT  The device has not done its work by the deadline. If the message
+ * says that the device may still copy, keep the memory of this call. The library then gives no
+ * memory of the device back.
+ *
+ * Thread safety: any thread, also concurrently.
+ * @since 1.0
+ */
+TRIREME_FALLIBLE trireme_status TRIREME_CALLCONV trireme_memory_copy(
+    trireme_communicator *communicator, void *to, const void *from, uint64_t bytes, void *stream);
 
 TRIREME_END_C
 

@@ -1,8 +1,11 @@
 // buffer.h.
 #include <trireme/buffer.h>
 
+#include <cstring>
+
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
+#include "api/operation_call.hpp"
 #include "collectives/communicator.hpp"
 #include "collectives/device_moves.hpp"
 
@@ -60,8 +63,7 @@ Status allocate_kind(trireme_communicator* communicator, trireme_memory_kind kin
     TRIREME_RETURN_IF_ERROR(object->allocate(bytes, &memory));
   } else {
     if (kind == TRIREME_MEMORY_KIND_DEFAULT) kind = TRIREME_MEMORY_KIND_DEVICE;
-    const Deadline deadline = Deadline::after(object->timeout_ns());
-    TRIREME_RETURN_IF_ERROR(moves->allocate(kind, bytes, deadline, &memory));
+    TRIREME_RETURN_IF_ERROR(moves->allocate(kind, bytes, object->timeout_ns(), &memory));
   }
   *out_buffer = api::insert_buffer(std::move(object), std::move(memory));
   return Status::success();
@@ -101,6 +103,30 @@ trireme_status trireme_buffer_get_bytes(const trireme_buffer* buffer, uint64_t* 
     TRIREME_RETURN_IF_ERROR(api::find(buffer, &memory));
     TRIREME_RETURN_IF_ERROR(api::require(out_bytes, "out_bytes"));
     *out_bytes = memory->bytes();
+    return Status::success();
+  });
+}
+
+trireme_status trireme_memory_copy(trireme_communicator* communicator, void* to, const void* from,
+                                   uint64_t bytes, void* stream) {
+  return api::guard(__func__, [&]() -> Status {
+    std::shared_ptr<Communicator> object;
+    std::uint64_t total = 0;
+    TRIREME_RETURN_IF_ERROR(api::find(communicator, &object));
+    TRIREME_RETURN_IF_ERROR(api::total_bytes("bytes", bytes, 1, TRIREME_DTYPE_BYTES, &total));
+    TRIREME_RETURN_IF_ERROR(api::check_memory(to, "to", bytes));
+    TRIREME_RETURN_IF_ERROR(api::check_memory(from, "from", bytes));
+    if (!api::check_apart(to, bytes, from, bytes).ok()) {
+      return invalid_argument("to and from have bytes in common");
+    }
+    const std::shared_ptr<DeviceMoves> moves = moves_of(object);
+    if (moves != nullptr) return moves->copy(to, from, bytes, stream, object->timeout_ns());
+    if (stream != nullptr) {
+      return invalid_argument("stream is set, but the communicator works on memory of the host");
+    }
+    TRIREME_RETURN_IF_ERROR(api::check_place("to", to, bytes));
+    TRIREME_RETURN_IF_ERROR(api::check_place("from", from, bytes));
+    if (bytes > 0) std::memcpy(to, from, bytes);
     return Status::success();
   });
 }

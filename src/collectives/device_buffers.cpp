@@ -9,14 +9,17 @@ namespace trireme {
 namespace {
 
 struct DeviceBuffer final : Memory {
-  DeviceBuffer(std::unique_ptr<devices::Block> memory, std::uint64_t bytes)
-      : block(std::move(memory)) {
+  DeviceBuffer(std::shared_ptr<devices::Device> of, std::uint64_t timeout,
+               std::unique_ptr<devices::Block> memory, std::uint64_t bytes)
+      : device(std::move(of)), timeout_ns(timeout), block(std::move(memory)) {
     data_ = block == nullptr ? nullptr : block->data();
     bytes_ = bytes;
   }
   ~DeviceBuffer() override;
 
-  const std::unique_ptr<devices::Block> block;
+  const std::shared_ptr<devices::Device> device;
+  const std::uint64_t timeout_ns;
+  std::unique_ptr<devices::Block> block;
   std::shared_ptr<DeviceBuffer> itself;  // once it is abandoned: it never ends, nor its context
 };
 
@@ -44,11 +47,32 @@ struct DeviceBuffers {
   }
 };
 
-// Before the memory goes, whose address may serve the next buffer.
+// Waits for the work that the caller has queued in the default stream.
+Status finish_default_stream(devices::Device& device, Deadline deadline) {
+  std::unique_ptr<devices::Stream> stream;
+  std::unique_ptr<devices::Event> reached;
+  TRIREME_RETURN_IF_ERROR(device.adopt_stream(nullptr, &stream));
+  TRIREME_RETURN_IF_ERROR(device.create_event(&reached));
+  TRIREME_RETURN_IF_ERROR(stream->record(*reached));
+  return devices::finish(*reached, deadline);
+}
+
+// A kernel of the caller may be on its way to memory that the caller has let go: if its pages were
+// gone, the device's context would fail.
 DeviceBuffer::~DeviceBuffer() {
+  if (data_ == nullptr) return;
+  if (!device->is_abandoned()) {
+    const Status status = finish_default_stream(*device, Deadline::after(timeout_ns));
+    // While the stream is recorded into a graph nothing is known of its work. The memory stays.
+    if (status.code() == TRIREME_ERROR_INVALID_STATE) {
+      static_cast<void>(block.release());
+    } else if (!status.ok()) {
+      device->abandon();
+    }
+  }
+  // Before the memory goes, whose address may serve the next buffer.
   DeviceBuffers& buffers = DeviceBuffers::all();
   const std::lock_guard lock(buffers.mutex);
-  if (data_ == nullptr) return;
   buffers.by_address.erase(reinterpret_cast<std::uintptr_t>(data_));
 }
 
@@ -73,11 +97,11 @@ Status clear_memory(devices::Device& device, void* data, std::uint64_t bytes, De
 
 }  // namespace
 
-Status allocate_on(devices::Device& device, trireme_memory_kind kind, std::uint64_t bytes,
-                   Deadline deadline, std::shared_ptr<Memory>* out) {
+Status allocate_on(const std::shared_ptr<devices::Device>& device, trireme_memory_kind kind,
+                   std::uint64_t bytes, std::uint64_t timeout_ns, std::shared_ptr<Memory>* out) {
   std::unique_ptr<devices::Block> block;
-  TRIREME_RETURN_IF_ERROR(allocate_block(device, kind, bytes, &block));
-  auto buffer = std::make_shared<DeviceBuffer>(std::move(block), bytes);
+  TRIREME_RETURN_IF_ERROR(allocate_block(*device, kind, bytes, &block));
+  auto buffer = std::make_shared<DeviceBuffer>(device, timeout_ns, std::move(block), bytes);
   if (bytes != 0) {
     DeviceBuffers& buffers = DeviceBuffers::all();
     const std::lock_guard lock(buffers.mutex);
@@ -87,8 +111,9 @@ Status allocate_on(devices::Device& device, trireme_memory_kind kind, std::uint6
     std::memset(buffer->data(), 0, bytes);
   } else if (bytes != 0) {
     bool queued = false;
-    const Status cleared = clear_memory(device, buffer->data(), bytes, deadline, &queued);
-    if (!cleared.ok() && queued) abandon(device, {buffer, nullptr});
+    const Deadline deadline = Deadline::after(timeout_ns);
+    const Status cleared = clear_memory(*device, buffer->data(), bytes, deadline, &queued);
+    if (!cleared.ok() && queued) abandon(*device, {buffer, nullptr});
     TRIREME_RETURN_IF_ERROR(cleared);
   }
   *out = std::move(buffer);

@@ -17,8 +17,11 @@ namespace trireme {
 
 // Memory of all zeros, of kind PINNED or DEVICE. OUT_OF_MEMORY leaves nothing behind. TIMEOUT if
 // the device has not cleared its memory by the deadline, which then is never given back.
-Status allocate_on(devices::Device& device, trireme_memory_kind kind, std::uint64_t bytes,
-                   Deadline deadline, std::shared_ptr<Memory>* out);
+//
+// The end of the memory waits, up to as long, for what the caller has queued in the device's
+// default stream. If that does not end, the device is abandoned.
+Status allocate_on(const std::shared_ptr<devices::Device>& device, trireme_memory_kind kind,
+                   std::uint64_t bytes, std::uint64_t timeout_ns, std::shared_ptr<Memory>* out);
 
 // The buffers of both addresses of an operation, whichever communicator they were allocated by.
 using HeldBuffers = std::array<std::shared_ptr<Memory>, 2>;

@@ -44,10 +44,15 @@ class DeviceMoves {
   // Whether run() or run_message() has this kind.
   static bool has(OperationKind kind);
   // A buffer of zeros: see allocate_on().
-  Status allocate(trireme_memory_kind kind, std::uint64_t bytes, Deadline deadline,
+  Status allocate(trireme_memory_kind kind, std::uint64_t bytes, std::uint64_t timeout_ns,
                   std::shared_ptr<Memory>* out) {
-    return allocate_on(*device_, kind, bytes, deadline, out);
+    return allocate_on(device_, kind, bytes, timeout_ns, out);
   }
+  // Copies between memory of this device, pinned memory and other memory of the host, when the work
+  // before it in the caller's stream is done. No other rank is asked, and the group goes on. If the
+  // device fails, or is late, it is abandoned.
+  Status copy(void* to, const void* from, std::uint64_t bytes, void* stream,
+              std::uint64_t timeout_ns);
 
   // Runs the operation when the work before it in the caller's stream is done, and returns when its
   // result is there. Later work in that stream follows it.
@@ -98,6 +103,11 @@ class DeviceMoves {
       : device_(std::move(device)), ways_(std::move(ways)), kept_(std::move(kept)) {}
   Status take(Slot* out);
   Status pin(std::uint64_t bytes, Slot* slot) const;
+  // Whether a copy reaches the memory through pinned memory alone.
+  Status check_copied(const char* what, const void* data, std::uint64_t bytes,
+                      bool* out_plain) const;
+  Status copy_pieces(Slot& slot, char* to, const char* from, std::uint64_t bytes, bool to_plain,
+                     bool from_plain, Deadline deadline);
   Status prepare(const Operands& operands, void* stream, Slot* out);
   Status move_in(const Operands& operands, Slot& slot, Deadline deadline);
   Status move_out(const Operands& operands, Slot& slot, Deadline deadline);

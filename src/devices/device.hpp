@@ -114,6 +114,7 @@ class Device {
   // It may be at work for ever, and the return of memory could wait for that. From now on no block
   // of it returns memory in this process, whoever has opened it.
   virtual void abandon() const noexcept {}
+  virtual bool is_abandoned() const noexcept { return false; }
 };
 
 // Blocks, streams and events keep their device alive.

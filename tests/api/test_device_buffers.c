@@ -1,6 +1,7 @@
 /*
- * Buffers of memory of a device and of pinned memory. Then operations of devices with a root, of
- * all blocks, and of messages. The driver is that of the tests, the oracle plain arithmetic.
+ * Buffers of memory of a device and of pinned memory, and copies. Then operations of devices with a
+ * root, of all blocks, and of messages. The driver is that of the tests, the oracle plain
+ * arithmetic.
  */
 #include <trireme/trireme.h>
 
@@ -358,6 +359,238 @@ static void memory_of_a_copy_that_stands_still_stays(void **state) {
     run(stuck, "mode=lazy");
 }
 
+/* Work of the caller in the default stream reads a buffer that is destroyed meanwhile. */
+static void late_release(int index, void *context) {
+    const struct timespec moment = {.tv_nsec = 50 * 1000 * 1000};
+    struct early *const early = context;
+    if (index == 0) {
+        trireme_buffer_destroy(early->buffers[0]);
+        trireme_memory_info info = TRIREME_MEMORY_INFO_INIT;
+        CHECK(trireme_memory_get_info(early->data[0], &info) == TRIREME_OK);
+        CHECK(info.kind == TRIREME_MEMORY_KIND_HOST); /* it has gone back */
+        return;
+    }
+    nanosleep(&moment, NULL);
+    FAKE(fake_holds, "fake_hold")(NULL, 0);
+}
+
+static void destroyed_under_work(void) {
+    struct early early;
+    one_rank(&early.ranks[0]);
+    for (int i = 0; i < 2; ++i) {
+        early.buffers[i] = buffer_of(&early.ranks[0], TRIREME_MEMORY_KIND_DEVICE, 8);
+        early.data[i] = data_of(early.buffers[i]);
+    }
+    const float here[2] = {3, 4};
+    float found[2] = {0};
+    put(&early.ranks[0], early.data[0], here, 2);
+    FAKE(fake_synchronizes, "fake_synchronize")(0, early.ranks[0].stream);
+    FAKE(fake_holds, "fake_hold")(NULL, 1);
+    FAKE(fake_reads, "fake_queue_read")(0, NULL, found, early.data[0], sizeof found);
+    run_threads(2, late_release, &early);
+    CHECK(found[0] == 3 && found[1] == 4);
+    /* Of a stream that is recorded into a graph no work is known. So the memory stays. */
+    FAKE(fake_captures, "fake_capture")(NULL, 1);
+    trireme_buffer_destroy(early.buffers[1]);
+    FAKE(fake_captures, "fake_capture")(NULL, 0);
+    check_place_of(early.data[1], TRIREME_MEMORY_KIND_DEVICE);
+    trireme_communicator_destroy(early.ranks[0].communicator);
+    no_complaint();
+}
+
+/* The work in the default stream does not end. */
+static void destroyed_under_endless_work(void) {
+    trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
+    char rendezvous[64];
+    unique_rendezvous(rendezvous, sizeof rendezvous);
+    options.rendezvous = rendezvous;
+    options.world_size = 1;
+    options.timeout_ns = 50 * 1000 * 1000;
+    options.device.kind = TRIREME_DEVICE_CUDA;
+    trireme_communicator *communicator = NULL;
+    trireme_buffer *buffers[2];
+    CHECK(trireme_communicator_create(&options, &communicator) == TRIREME_OK);
+    for (int i = 0; i < 2; ++i)
+        CHECK(trireme_buffer_alloc(communicator, 64, &buffers[i]) == TRIREME_OK);
+    void *const data = data_of(buffers[0]);
+    float found = 1;
+    FAKE(fake_holds, "fake_hold")(NULL, 1);
+    FAKE(fake_reads, "fake_queue_read")(0, NULL, &found, data, sizeof found);
+    for (int i = 0; i < 2; ++i) trireme_buffer_destroy(buffers[i]); /* the second waits no more */
+    check_place_of(data, TRIREME_MEMORY_KIND_DEVICE);
+    trireme_communicator_destroy(communicator);
+    FAKE(fake_holds, "fake_hold")(NULL, 0);
+    no_complaint(); /* the work goes on, and finds its memory */
+    CHECK(found == 0);
+}
+
+static void a_buffer_waits_for_the_default_stream(void **state) {
+    (void)state;
+    run_in_all_modes(destroyed_under_work);
+    run(destroyed_under_endless_work, "mode=lazy");
+}
+
+/* ---- copies of one rank ---- */
+
+enum { COPIED = (9 << 20) + 5 }; /* three pieces */
+
+static void check_copied(const unsigned char *found, const unsigned char *wanted, uint64_t bytes) {
+    CHECK(bytes == 0 || memcmp(found, wanted, bytes) == 0);
+}
+
+static void copies(void) {
+    static const uint64_t sizes[] = {0, 1, 4095, 4 << 20, COPIED};
+    static unsigned char here[COPIED + 1], found[COPIED + 1];
+    struct rank rank;
+    one_rank(&rank);
+    trireme_buffer *const buffer = buffer_of(&rank, TRIREME_MEMORY_KIND_DEVICE, 2 * COPIED + 8);
+    trireme_buffer *const pinned = buffer_of(&rank, TRIREME_MEMORY_KIND_PINNED, COPIED);
+    unsigned char *const device = data_of(buffer), *const locked = data_of(pinned);
+    unsigned char *const second = device + COPIED + 8;
+    for (uint64_t i = 0; i < COPIED + 1; ++i) here[i] = (unsigned char)(i * 131 >> 3);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+        const uint64_t bytes = sizes[i];
+        trireme_communicator *const c = rank.communicator;
+        memset(found, 7, sizeof found);
+        memset(locked, 7, COPIED);
+        CHECK(trireme_memory_copy(c, device + 3, here, bytes, rank.stream) == TRIREME_OK);
+        CHECK(trireme_memory_copy(c, second, device + 3, bytes, NULL) == TRIREME_OK);
+        CHECK(trireme_memory_copy(c, found, second, bytes, rank.stream) == TRIREME_OK);
+        check_copied(found, here, bytes);
+        CHECK(found[bytes] == 7);
+        CHECK(trireme_memory_copy(c, locked, device + 3, bytes, NULL) == TRIREME_OK);
+        check_copied(locked, here, bytes);
+        CHECK(trireme_memory_copy(c, device + 3, here + 1, bytes, NULL) == TRIREME_OK);
+        CHECK(trireme_memory_copy(c, locked, device + 3, bytes, NULL) == TRIREME_OK);
+        check_copied(locked, here + 1, bytes);
+        CHECK(trireme_memory_copy(c, found, locked, bytes, NULL) == TRIREME_OK);
+        check_copied(found, here + 1, bytes);
+        CHECK(trireme_memory_copy(c, found, here, bytes, NULL) == TRIREME_OK);
+        check_copied(found, here, bytes);
+    }
+    CHECK(trireme_memory_copy(rank.communicator, NULL, NULL, 0, NULL) == TRIREME_OK);
+    trireme_buffer_destroy(buffer);
+    trireme_buffer_destroy(pinned);
+    trireme_communicator_destroy(rank.communicator);
+    CHECK(FAKE(fake_retained, "fake_retained_count")(0) == 0);
+    no_complaint();
+}
+
+/* A copy of no bytes, too, returns when the earlier work in its stream is done. */
+static void release_later(int index, void *context) {
+    const struct rank *const rank = context;
+    const struct timespec moment = {.tv_nsec = 30 * 1000 * 1000};
+    if (index == 1) {
+        nanosleep(&moment, NULL);
+        FAKE(fake_holds, "fake_hold")(rank->stream, 0);
+        return;
+    }
+    float found[2] = {0};
+    CHECK(trireme_memory_copy(rank->communicator, found, rank->send, 8, rank->stream) ==
+          TRIREME_OK);
+    CHECK(found[0] == 5 && found[1] == 6);
+}
+
+static void refuse_to_copy(struct rank *rank) {
+    trireme_communicator *const c = rank->communicator;
+    const trireme_status bad = TRIREME_ERROR_INVALID_ARGUMENT;
+    char host[64], rendezvous[64];
+    void *const own = FAKE(fake_memory, "fake_device_memory")(0, 64);
+    void *const other = FAKE(fake_memory, "fake_device_memory")(1, 64);
+    void *const managed = FAKE(fake_allocate, "fake_allocate_area")(3, 0, 64);
+    CHECK_FAILS(trireme_memory_copy(NULL, host, own, 8, NULL), TRIREME_ERROR_INVALID_HANDLE,
+                "communicator is NULL");
+    CHECK_FAILS(trireme_memory_copy(c, NULL, own, 8, NULL), bad, "to is NULL");
+    CHECK_FAILS(trireme_memory_copy(c, host, NULL, 8, NULL), bad, "from is NULL");
+    CHECK_FAILS(trireme_memory_copy(c, host, host + 7, 8, NULL), bad, "in common");
+    CHECK_FAILS(trireme_memory_copy(c, host, own, UINT64_MAX, NULL), bad, "bytes");
+    CHECK_FAILS(trireme_memory_copy(c, host, other, 8, NULL), bad,
+                "from is memory of CUDA device 1");
+    CHECK_FAILS(trireme_memory_copy(c, other, host, 8, NULL), bad, "to is memory of CUDA device 1");
+    CHECK_FAILS(trireme_memory_copy(c, host, managed, 8, NULL), bad, "managed memory");
+    CHECK_FAILS(trireme_memory_copy(c, host, own, 8, FAKE(fake_foreign, "fake_foreign_stream")(0)),
+                bad, "primary context");
+    FAKE(fake_captures, "fake_capture")(rank->stream, 1);
+    CHECK_FAILS(trireme_memory_copy(c, host, own, 8, rank->stream), TRIREME_ERROR_INVALID_STATE,
+                "graph");
+    FAKE(fake_captures, "fake_capture")(rank->stream, 0);
+    unique_rendezvous(rendezvous, sizeof rendezvous);
+    trireme_communicator *const here = join(0, 1, rendezvous, -1);
+    char copy[64] = {0};
+    memset(host, 3, sizeof host);
+    CHECK(trireme_memory_copy(here, copy, host, 64, NULL) == TRIREME_OK);
+    CHECK(memcmp(copy, host, 64) == 0);
+    CHECK_FAILS(trireme_memory_copy(here, copy, own, 8, NULL), bad,
+                "from is memory of CUDA device 0");
+    CHECK_FAILS(trireme_memory_copy(here, own, copy, 8, NULL), bad,
+                "to is memory of CUDA device 0");
+    CHECK_FAILS(trireme_memory_copy(here, copy, host, 8, rank->stream), bad, "stream is set");
+    trireme_communicator_destroy(here);
+}
+
+static void copies_wait_and_are_refused(void) {
+    struct rank rank;
+    one_rank(&rank);
+    const float here[2] = {5, 6};
+    char host[8];
+    FAKE(fake_holds, "fake_hold")(rank.stream, 1);
+    put(&rank, rank.send, here, 2);
+    run_threads(2, release_later, &rank);
+    refuse_to_copy(&rank);
+    setenv("FAKE_CUDA", "mode=lazy oom=0", 1);
+    static char large[1 << 20];
+    CHECK_FAILS(trireme_memory_copy(rank.communicator, large, rank.send, 1 << 10, NULL),
+                TRIREME_ERROR_OUT_OF_MEMORY, "CUDA device 0");
+    setenv("FAKE_CUDA", "mode=lazy", 1);
+    CHECK(trireme_memory_copy(rank.communicator, host, rank.send, 8, NULL) == TRIREME_OK);
+    CHECK(memcmp(host, here, 8) == 0);
+    CHECK(trireme_barrier(rank.communicator, NULL) == TRIREME_OK); /* the group goes on */
+    trireme_communicator_destroy(rank.communicator);
+    no_complaint();
+}
+
+/* The device stands still in the copy, or before it. */
+static void late_copies(void) {
+    static const char *const scripts[] = {"mode=lazy stuck=1", "mode=lazy"};
+    const float here[2] = {5, 6};
+    for (int held = 0; held < 2; ++held) {
+        trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
+        char rendezvous[64];
+        unique_rendezvous(rendezvous, sizeof rendezvous);
+        options.rendezvous = rendezvous;
+        options.world_size = 1;
+        options.timeout_ns = 50 * 1000 * 1000;
+        options.device.kind = TRIREME_DEVICE_CUDA;
+        trireme_communicator *communicator = NULL;
+        trireme_buffer *buffer = NULL;
+        CHECK(trireme_communicator_create(&options, &communicator) == TRIREME_OK);
+        CHECK(trireme_buffer_alloc(communicator, 8, &buffer) == TRIREME_OK);
+        void *const data = data_of(buffer);
+        void *const stream = FAKE(fake_stream, "fake_user_stream")(0);
+        if (held) FAKE(fake_holds, "fake_hold")(stream, 1);
+        FAKE(fake_writes, "fake_queue_write")(0, stream, data, here, sizeof here);
+        setenv("FAKE_CUDA", scripts[held], 1);
+        static float found[2];
+        CHECK_FAILS(trireme_memory_copy(communicator, found, data, 8, stream),
+                    TRIREME_ERROR_TIMEOUT, held ? "has not done its work" : "may still copy");
+        trireme_buffer_destroy(buffer);
+        check_place_of(data, TRIREME_MEMORY_KIND_DEVICE);
+        CHECK(found[0] == 0 && found[1] == 0);
+        CHECK(trireme_barrier(communicator, NULL) == TRIREME_OK);
+        trireme_communicator_destroy(communicator);
+        setenv("FAKE_CUDA", "mode=lazy", 1);
+        if (held) FAKE(fake_holds, "fake_hold")(stream, 0);
+        no_complaint();
+    }
+}
+
+static void memory_is_copied_between_host_and_device(void **state) {
+    (void)state;
+    run_in_all_modes(copies);
+    run(copies_wait_and_are_refused, "mode=lazy");
+    run(late_copies, "mode=lazy");
+}
+
 /* ---- operations with a root, of all blocks, and messages ---- */
 
 static float value(int from, int to, int i) {
@@ -543,6 +776,8 @@ int main(void) {
         cmocka_unit_test(a_device_without_memory_is_a_status),
         cmocka_unit_test(bad_devices_are_told),
         cmocka_unit_test(memory_of_a_copy_that_stands_still_stays),
+        cmocka_unit_test(a_buffer_waits_for_the_default_stream),
+        cmocka_unit_test(memory_is_copied_between_host_and_device),
         cmocka_unit_test(roots_blocks_and_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -189,6 +189,7 @@ class CudaDevice final : public devices::Device {
   devices::Place place() const override { return {TRIREME_DEVICE_CUDA, session_->index()}; }
   const SharedSession& session() const { return session_; }
   void abandon() const noexcept override { session_->note_standstill(); }
+  bool is_abandoned() const noexcept override { return session_->stands_still(); }
   Status allocate(std::uint64_t bytes, std::unique_ptr<devices::Block>* out) override {
     DeviceMemory memory{};
     TRIREME_RETURN_IF_ERROR(session_->call(&Plugin::allocate, bytes, &memory));

@@ -3,6 +3,7 @@ that fails."""
 
 BUFFERS = "src/collectives/device_buffers.cpp"
 MOVES = "src/collectives/device_moves.cpp"
+COPY = "src/collectives/device_copy.cpp"
 TEST = "api_test_device_buffers"
 SCRIPTS = "faults_test_device_scripts"
 
@@ -28,6 +29,22 @@ DEFECTS = [
     ("device buffers: a communicator of a device gives memory of the host", "src/api/buffer.cpp",
      "      if (moves == nullptr) return Status::success();\n      return invalid_argument(\"kind is HOST",
      "      return Status::success();\n      return invalid_argument(\"kind is HOST", TEST),
+    ("device buffers: the memory goes under work of the default stream", BUFFERS,
+     "  return devices::finish(*reached, deadline);", "  return Status::success();", TEST),
+    ("device buffers: memory of a stream that is recorded goes", BUFFERS,
+     "      static_cast<void>(block.release());\n", "", TEST),
+    ("device buffers: each buffer waits for work that never ends", BUFFERS,
+     "    } else if (!status.ok()) {\n      device->abandon();\n", "    } else if (!status.ok()) {\n", TEST),
+    ("device copies: the copy does not wait for the caller's stream", COPY,
+     "status = devices::finish(*slot.before, deadline);", "", TEST),
+    ("device copies: the host reads pieces that are not there yet", COPY,
+     "if (status.ok()) status = devices::finish(*slot.moved, deadline);", "", TEST),
+    ("device copies: each piece comes from the first", COPY, "move(pinned, from + at, count)",
+     "move(pinned, from, count)", TEST),
+    ("device copies: managed memory is taken", COPY,
+     "info.kind != TRIREME_MEMORY_KIND_PINNED", "info.kind == TRIREME_MEMORY_KIND_DEVICE", TEST),
+    ("device copies: memory of a copy that stands still goes back", COPY,
+     "    abandon(*device_, held);\n    keep_open();\n", "", TEST),
     ("device moves: pinned memory is refused", MOVES,
      "    if (info.kind == TRIREME_MEMORY_KIND_PINNED && or_pinned) continue;\n", "", TEST),
     ("device moves: a gather brings the root its own block alone", MOVES,
@@ -52,7 +69,7 @@ DEFECTS = [
      "if (status.code() == TRIREME_ERROR_DEVICE) return fail", "if (!status.ok()) return fail",
      SCRIPTS),
     ("device moves: the context ends under a device that has failed", MOVES,
-     "    if (std::find(kept.begin(), kept.end(), device_) == kept.end()) kept.push_back(device_);\n",
+     "  if (std::find(kept.begin(), kept.end(), device_) == kept.end()) kept.push_back(device_);\n",
      "", SCRIPTS),
     ("device moves: a message does not name the driver's function",
      "src/devices/cuda/plugin/driver.cpp", 'std::string(function) + " answers "',

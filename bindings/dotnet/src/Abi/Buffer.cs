@@ -37,5 +37,13 @@ namespace Trireme
         [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
         internal static extern Status trireme_buffer_get_bytes(
             BufferHandle buffer, out ulong outBytes);
+
+        /// <summary>
+        /// Copies bytes on this rank: between memory of the communicator's device and of the host,
+        /// or within one of them.
+        /// </summary>
+        [DllImport(Library, CallingConvention = Cdecl, ExactSpelling = true)]
+        internal static extern unsafe Status trireme_memory_copy(
+            CommunicatorHandle communicator, void* to, void* from, ulong bytes, void* stream);
     }
 }

@@ -18,4 +18,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "trireme_buffer_get_data": (c_int32, [c_void_p, POINTER(c_void_p)]),
     # Gives the size of a buffer's memory.
     "trireme_buffer_get_bytes": (c_int32, [c_void_p, POINTER(c_uint64)]),
+    # Copies bytes on this rank: between memory of the communicator's device and of the host, or
+    # within one of them.
+    "trireme_memory_copy": (c_int32, [c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]),
 }
