@@ -4,8 +4,9 @@ namespace Trireme
 {
     /// <summary>
     /// Memory of a communicator's device, at first zero. The host cannot read it. Hold it as long
-    /// as its address is in use, and dispose of it after the caller's own work on it is done.
-    /// Operations of the library keep the memory until they are over.
+    /// as its address is in use. Operations of the library keep the memory until they are over, and
+    /// Dispose() keeps it until the work in the device's default stream is done. Work in other
+    /// streams is done before.
     /// </summary>
     public sealed class DeviceBuffer : IDisposable
     {

@@ -134,7 +134,7 @@ namespace Trireme
                 &native));
         }
 
-        private static ulong CountOnDevice(long count, string name)
+        internal static ulong CountOnDevice(long count, string name)
         {
             if (count < 0)
             {

@@ -96,17 +96,17 @@ namespace Trireme
     /// are added, <see cref="Seal"/> lays them out, and then it is trained in steps. All ranks
     /// make the same calls in the same order; one call at a time per model.
     /// </summary>
-    public sealed class Model : IDisposable
+    public sealed partial class Model : IDisposable
     {
         private readonly ModelHandle handle;
         private readonly List<ElementType> types = new List<ElementType>();
         private readonly ParametersByName byName = new ParametersByName();
         private WeakReference<Optimizer> updater;
 
-        /// <summary>A model that the ranks of a communicator train.</summary>
-        /// <exception cref="UnsupportedException">
-        /// The communicator works on a device: spans hold memory of the host alone.
-        /// </exception>
+        /// <summary>
+        /// A model that the ranks of a communicator train. On one of a device its memory is that of
+        /// the device, which the calls with addresses take.
+        /// </summary>
         public Model(Communicator communicator, ModelOptions options)
             : this(communicator, nameof(communicator), options,
                 (ref NativeModelOptions native, out ModelHandle made) =>
@@ -151,13 +151,6 @@ namespace Trireme
             if (options == null)
             {
                 throw new ArgumentNullException(nameof(options));
-            }
-
-            if ((ranks as Communicator)?.OnDevice == true)
-            {
-                throw new UnsupportedException(
-                    "models of memory of a device are made by the functions of C alone",
-                    Failure.None);
             }
 
             BucketHook asked = options.Buckets?.Hook;
@@ -388,9 +381,7 @@ namespace Trireme
                     byName.Write(values, (byte*)memory);
                 }
 
-                TriremeException.Check(NativeMethods.trireme_model_broadcast_parameters(
-                    handle, values == null ? null : (void*)memory, (ulong)byName.Bytes,
-                    ElementType.Bytes, root));
+                BroadcastBytes(values == null ? null : (void*)memory, root);
             }
             finally
             {
@@ -409,8 +400,7 @@ namespace Trireme
             IntPtr memory = Marshal.AllocHGlobal(new IntPtr(Math.Max(byName.Bytes, 1)));
             try
             {
-                TriremeException.Check(NativeMethods.trireme_model_gather_parameters(
-                    handle, (void*)memory, (ulong)byName.Bytes, ElementType.Bytes));
+                GatherBytes((void*)memory);
                 return byName.Read((byte*)memory);
             }
             finally
@@ -449,10 +439,18 @@ namespace Trireme
         /// (zero3) or the model is disposed or collected, so hold the model as long. Not to be
         /// written where ranks share the parameters (ModelInfo.SharedBytes).
         /// </summary>
+        /// <exception cref="InvalidOperationException">The model lies on a device.</exception>
         public unsafe Span<T> GetParameterData<T>(ulong parameter) where T : struct
         {
             IntPtr data;
             ulong count;
+            if (OnDevice)
+            {
+                throw new InvalidOperationException(
+                    "The host cannot read memory of a device. GetParameterAddress() tells where it " +
+                    "is, and Communicator.CopyToHost() copies it.");
+            }
+
             TriremeException.Check(NativeMethods.trireme_model_get_parameter_data(
                 handle, parameter, out data, out count));
             if (!Elements.Fits<T>(types[checked((int)parameter)]))

@@ -53,7 +53,7 @@ namespace Trireme
 
         /// <summary>
         /// The elements inside the library's own memory: good until the optimizer is disposed or
-        /// collected, so hold this range as long. State in a file has none:
+        /// collected, so hold this range as long. State in a file or on a device has none:
         /// <see cref="Optimizer.ReadRange{T}"/> copies it.
         /// <para>
         /// The caller may write the elements between steps. A write changes this rank's copy only,
@@ -77,7 +77,7 @@ namespace Trireme
             if (data == IntPtr.Zero)
             {
                 throw new InvalidOperationException(
-                    "The elements lie in a file; Optimizer.ReadRange() copies them.");
+                    "The elements lie in a file or on a device; Optimizer.ReadRange() copies them.");
             }
 
             return new Span<T>((void*)data, checked((int)Count));

@@ -55,6 +55,19 @@ namespace Trireme.Tests
             Passes("device-refusals", "mode=lazy");
         }
 
+        [Test]
+        public static void A_model_on_a_device_has_the_bits_of_the_host()
+        {
+            Passes("device-models", "mode=lazy");
+            Passes("device-models", "mode=seeded:9");
+        }
+
+        [Test]
+        public static void A_model_on_a_device_refuses_other_memory()
+        {
+            Passes("device-model-refusals", "mode=lazy");
+        }
+
         // ---- in the process of a case ----
 
         [DllImport("libdl.so.2")]
@@ -128,6 +141,16 @@ namespace Trireme.Tests
             else if (what == "device-stream")
             {
                 LateStream();
+            }
+            else if (what == "device-models")
+            {
+                DeviceModelTests.HostAndDeviceAgree();
+                Check.Equal(0, Function<Counts>("fake_retained_count")(0));
+                Check.Equal(0, Function<Counts>("fake_retained_count")(1));
+            }
+            else if (what == "device-model-refusals")
+            {
+                DeviceModelTests.Refusals();
             }
             else
             {
@@ -280,12 +303,6 @@ namespace Trireme.Tests
                 Check.Equal(16L, buffer.Bytes);
                 Check.Contains("memory of the host", Check.Throws<InvalidArgumentException>(
                     () => group.AllReduce<float>(new float[4])).Message);
-                foreach (Communicator ranks in new[] { group, group.Duplicate() })
-                {
-                    Check.Contains("functions of C alone", Check.Throws<UnsupportedException>(
-                        () => new Model(ranks, new ModelOptions())).Message);
-                }
-
                 Check.Contains("primary context", Check.Throws<InvalidArgumentException>(
                     () => group.AllReduce(
                         at, at, 4, F32, Reduction.Sum,

@@ -214,8 +214,6 @@ def body(group):
     bad, device = trireme.InvalidArgumentError, group.device
     here = array.array("f", [1, 2])
     refused(bad, "memory of the host", group.all_reduce, here)
-    for ranks in group, group.duplicate():
-        refused(trireme.UnsupportedError, "functions of C alone", trireme.Model, ranks, "zero1")
     other = Interface(1 - device, 2, None)
     refused(bad, "CUDA device %d" % (1 - device), group.all_reduce, other)
     good = Interface(device, 4, None)
@@ -321,6 +319,7 @@ def body(group):
     group.barrier()
     buffer.close()
     refused(trireme.InvalidHandleError, "closed", buffer.array)
+    assert not hasattr(buffer, "__cuda_array_interface__")
     del both_ways, seen, buffer
     gc.collect()
     assert trireme.memory_info(address).kind == "device"
@@ -455,6 +454,249 @@ ranks(1, body)
 finish()
 """
 
+# A kernel that waits in the default stream reads memory whose last holder lets it go.
+CLOSED = """
+def body(group):
+    buffer = trireme.Buffer(group, 8)
+    address, data = buffer._address, array.array("f", [0, 0])
+    buffer.array("f32").copy_from(array.array("f", [3, 4]))
+    fake.fake_hold(None, 1)
+    fake.fake_queue_read(group.device, None, data.buffer_info()[0], address, 8)
+    timer = threading.Timer(0.05, fake.fake_hold, (None, 0))
+    timer.start()
+    buffer.close()
+    timer.join()
+    assert data.tolist() == [3, 4]
+    assert trireme.memory_info(address).kind == "host"
+
+ranks(1, body)
+finish()
+"""
+
+# The device stands still in the copy of an operation: its arrays stay for ever.
+LATE = """
+import os, weakref
+
+def body(group):
+    good, bad = Capsule(group.device, 2, None), Capsule(group.device, 2, None)
+    good.put([1, 2])
+    group.all_reduce(good, bad)
+    references = weakref.ref(good), weakref.ref(bad)
+    refused(ValueError, "elements", group.all_reduce, good, Capsule(group.device, 3, None))
+    os.environ["FAKE_CUDA"] = "mode=lazy stuck=1"
+    refused(trireme.TimeoutError, "may still copy", group.all_reduce, good, bad, timeout=0.05)
+    del good, bad
+    gc.collect()
+    assert references[0]() is not None and references[1]() is not None
+    os.environ["FAKE_CUDA"] = "mode=lazy"
+
+group = trireme.Communicator(0, 1, "local://late", device=0)
+body(group)
+finish()
+"""
+
+# A model on a device: its oracle is the same training on the host, bit for bit.
+MODELS = """
+SHAPES = {"w": (3, 5), "b": (7,), "scalar": (), "none": (0,)}
+
+def numbers(count, seed):
+    return array.array("f", [((i * 7919 + seed * 104729) % 2003 - 1001) / 371 for i in range(count)])
+
+def count_of(name):
+    count = 1
+    for extent in SHAPES[name]: count *= extent
+    return count
+
+def bits(memory):
+    memory = memory.to_host() if hasattr(memory, "to_host") else memory
+    return memoryview(memory).cast("B").tobytes() if memoryview(memory).nbytes else b""
+
+class Training:
+    def __init__(self, group):
+        self.group = group
+        self.model = trireme.Model(group, "zero1", leaves=4, gradients="sum")
+        for name, shape in SHAPES.items():
+            self.model.add_parameter(name, shape, unit="all")
+        self.model.seal()
+        self.optimizer = trireme.Optimizer(self.model, "adamw", learning_rate=0.01, clipping=trireme.Clipping(max_norm=1.0))
+
+    def operand(self, values, flags=0):
+        if self.group.device is None:
+            return values
+        memory = (Interface if len(values) % 2 else Capsule)(self.group.device, len(values), None)
+        memory.put(values)
+        return memory
+
+    def step(self, number, flat):
+        model = self.model
+        for micro_batch in range(model.info().micro_batches):
+            leaf = model.leaf(micro_batch)
+            if leaf is None: continue
+            seed = 100 * number + leaf
+            if flat:
+                total = sum(count_of(name) for name in SHAPES)
+                model.accumulate_flat(self.operand(numbers(total, seed)))
+                continue
+            with model.backward():
+                for which, name in enumerate(SHAPES):
+                    assert self.group.device is None or model.gradient(name) is None
+                    model.gradient_ready(name, self.operand(numbers(count_of(name), seed + which)))
+        self.optimizer.step()
+
+def whole(training):
+    "All parameters, by each way."
+    model = training.model
+    flat, named = model.get_parameters(), model.gather_parameters()
+    out = training.operand(numbers(model.info().elements, 1))
+    assert model.get_parameters(out) is out
+    found = bits(flat)
+    assert found == b"".join(bits(named[name]) for name in SHAPES)
+    assert found == b"".join(bits(model.parameter(name)) for name in SHAPES)
+    if training.group.device is not None:
+        assert out.get() == trireme._device_memory.cast(memoryview(found), "f").tolist()
+    return found
+
+def train(group):
+    first = Training(group)
+    values = numbers(first.model.info().elements, 5)
+    root = group.world_size - 1
+    first.model.set_parameters(first.operand(values) if group.rank == root else None, root)
+    for number in range(3): first.step(number, number == 1)
+    found = [whole(first)]
+    saved = bytes(first.optimizer.save())
+    first.step(3, False)
+    found.append(whole(first))
+    again = Training(group)
+    again.optimizer.load(saved)
+    assert whole(again) == found[0]
+    again.step(3, False)
+    assert whole(again) == found[1]
+    again.model.check_replicas()
+    named = {name: again.operand(numbers(count_of(name), 9)) for name in SHAPES}
+    again.model.broadcast_parameters(named if group.rank == 0 else None)
+    found.append(whole(again))
+    named = {name: numbers(count_of(name), 9) for name in SHAPES}  # of the host
+    again.model.broadcast_parameters(named if group.rank == 0 else None)
+    assert whole(again) == found[2] == b"".join(bits(numbers(count_of(name), 9)) for name in SHAPES)
+    return found, saved
+
+results = {}
+def run_on(world, device):
+    def main(rank):
+        with trireme.Communicator(rank, world, "local://models-%d-%s" % (world, device),
+                                  device=rank % 2 if device else None) as group:
+            results[world, device, rank] = train(group)
+            group.barrier()
+    threads = [threading.Thread(target=main, args=(r,)) for r in range(world)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+
+for world in (1, 2):
+    for device in (False, True): run_on(world, device)
+    for rank in range(world): assert results[world, True, rank] == results[world, False, rank]
+assert results[2, True, 0][0] == results[1, False, 0][0]  # leaves: for any number of ranks
+gc.collect()
+finish()
+assert fake.fake_retained_count(0) == 0 and fake.fake_retained_count(1) == 0
+"""
+
+MODEL_REFUSALS = """
+def body(group):
+    bad = trireme.InvalidArgumentError
+    stream = fake.fake_user_stream(group.device)
+    model = trireme.Model(group, "zero1")
+    model.add_parameter("w", 2)
+    half = model.add_parameter("h", 2, "bf16", unit="h")
+    model.seal()
+    optimizer = trireme.Optimizer(model, "sgd", learning_rate=0.5)
+    model.begin_backward()
+    here = array.array("f", [1, 2])
+    refused(bad, "memory of the host", model.gradient_ready, "w", here)
+    refused(bad, "CUDA device %d" % (1 - group.device), model.gradient_ready, "w", Interface(1 - group.device, 2, None))
+    refused(ValueError, "has its work in stream %d" % stream, model.gradient_ready, "w", Interface(group.device, 2, stream))
+    refused(bad, "shape", model.gradient_ready, "w", Capsule(group.device, 4, None, shape=(2, 2)))
+    refused(TypeError, "buffer protocol", model.gradient_ready, "w", object())
+    good = Capsule(group.device, 2, stream)
+    good.stream = None
+    good.put([1, 2])
+    model.gradient_ready("w", good)
+    assert good.asked == [1]  # the owner lets the default stream wait for its own
+    model.gradient_ready("h", good)
+    model.end_backward()
+    optimizer.step()
+    weight = model.parameter("w")
+    assert weight.shape == (2,) and weight.to_host().tolist() == [-0.5, -1]
+    assert model.parameter(half).to_host().tolist() == [0xbf00, 0xbf80]
+    weight.copy_from(array.array("f", [8, 9]))
+    assert model.parameter("w").to_host().tolist() == [8, 9]
+    weight.copy_from(good)
+    assert weight.to_host().tolist() == [1, 2]
+    model.parameter("h").copy_from(array.array("H", [1, 2]))
+    refused(ValueError, "elements", weight.copy_from, array.array("f", [1]))
+    refused(TypeError, "f64", weight.copy_from, array.array("d", [1, 2]))
+    refused(TypeError, "buffer protocol", weight.copy_from, object())
+    refused(trireme.UnsupportedError, "", trireme.Model, group, "zero1", update_in_backward=True)
+    for text in "the value", "there is no value", "no parameter":
+        named = {"w": good, "h": array.array("H", [1, 2])}
+        if text == "the value": named["w"] = array.array("d", [1, 2])
+        if text == "there is no value": del named["h"]
+        if text == "no parameter": named["x"] = good
+        refused(ValueError, text, model.broadcast_parameters, named)
+    for state in optimizer.ranges(): assert len(state.data) == 0
+    # A parameter keeps its memory, whatever else ends.
+    info = trireme.memory_info(weight._address)
+    assert info.kind == "device"
+    view = trireme._dlpack.Array(weight.__dlpack__())
+    address = weight._address
+    model.close(); optimizer.close()
+    refused(trireme.InvalidHandleError, "closed", model.parameter, "w")
+    del model, optimizer
+    gc.collect()
+    assert weight.to_host().tolist() == [1, 2]
+    del weight
+    gc.collect()
+    assert trireme.memory_info(address).kind == "device" and view.address == address
+    del view
+    gc.collect()
+    assert trireme.memory_info(address).kind == "host"
+
+ranks(1, body)
+finish()
+"""
+
+COPIES = """
+def body(group):
+    bad, device = trireme.InvalidArgumentError, group.device
+    buffer, pinned = trireme.Buffer(group, 12 << 20), trireme.Buffer(group, 64, "pinned")
+    count = buffer.nbytes // 8
+    values = array.array("q", range(count))
+    whole = buffer.array("i64")
+    whole.copy_from(values)  # three pieces
+    assert whole.to_host().tolist() == values.tolist()
+    part = buffer.array("i64", (2, 3), at=80)
+    assert part.to_host().tolist() == [[10, 11, 12], [13, 14, 15]]
+    assert part.shape == (2, 3) and part._address == whole._address + 80
+    pinned.array("i64", 6).copy_from(part)
+    assert pinned.view("i64").tolist() == [10, 11, 12, 13, 14, 15, 0, 0]
+    assert pinned.array("i64").to_host().tolist() == pinned.view("i64").tolist()
+    refused(bad, "in common", part.copy_from, buffer.array("i64", 6, at=88))
+    refused(ValueError, "at is", buffer.array, "u8", at=-1)
+    refused(ValueError, "fit", buffer.array, "i64", count, at=8)
+    assert buffer.array("i64", at=buffer.nbytes).to_host().tolist() == []
+    child = group.duplicate()
+    other = trireme.Buffer(child, 8).array("i64")
+    child.close()
+    refused(trireme.InvalidHandleError, "", other.to_host)
+    group.barrier()
+
+ranks(1, body)
+finish()
+alone = trireme.Communicator(0, 1, "local://alone-on-host")
+host = trireme.Buffer(alone, 16)
+host.array("i64").copy_from(array.array("q", [5, 6]))
+assert host.array("i64").to_host().tolist() == [5, 6]
+"""
+
 
 @unittest.skipUnless(pathlib.Path(PLUGIN).is_file(), f"no {PLUGIN}")
 class DeviceMemoryTest(TestCase):
@@ -492,6 +734,22 @@ class DeviceMemoryTest(TestCase):
 
     def test_an_operation_keeps_its_arrays(self):
         self.over(KEPT)
+
+    def test_a_buffer_waits_for_the_default_stream_before_it_goes(self):
+        self.over(CLOSED)
+
+    def test_arrays_of_a_call_that_the_device_may_still_use_stay(self):
+        self.over(LATE)
+
+    def test_copies_between_host_and_device(self):
+        self.over(COPIES)
+
+    def test_a_model_on_a_device_has_the_bits_of_the_host(self):
+        for script in ("mode=lazy", "mode=seeded:7"):
+            self.over(MODELS, script)
+
+    def test_a_model_on_a_device_refuses_other_memory_and_keeps_its_own(self):
+        self.over(MODEL_REFUSALS)
 
 
 if __name__ == "__main__":

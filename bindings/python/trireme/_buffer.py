@@ -10,17 +10,11 @@ from typing import Any, Callable, Sequence
 
 from . import _dlpack, _native
 from ._device import KINDS
-from ._device_memory import DeviceArray, refuse_view
+from ._device_memory import DeviceArray, cast, refuse_view
 from ._errors import InvalidHandleError, check
 from ._native import library
 from ._operation import Operations
 from ._values import LETTERS, Dtype, Name, dtype_number, in_range, number_of, size_of
-
-
-def _cast(view: Any, letter: str, shape: tuple[int, ...] | None = None) -> memoryview[Any]:
-    if shape is not None:
-        return view.cast(letter, shape)  # type: ignore[no-any-return]
-    return view if letter == "B" else view.cast(letter)  # type: ignore[no-any-return]
 
 
 def view_of(
@@ -33,10 +27,10 @@ def view_of(
 ) -> memoryview[Any]:
     """A view of the library's memory that keeps `owner` alive as long as it is used."""
     if not address or not count:
-        return _cast(memoryview(bytearray()), letter)  # Python has no view with an extent of 0
+        return cast(memoryview(bytearray()), letter)  # Python has no view with an extent of 0
     array = (ctypes.c_ubyte * (count * size)).from_address(address)
     setattr(array, "owner", owner)
-    return _cast(memoryview(array).cast("B"), letter, shape)
+    return cast(memoryview(array).cast("B"), letter, shape)
 
 
 class Owner:
@@ -58,8 +52,11 @@ class Buffer:
     For a communicator of a device it is memory of that device, or with kind="pinned" memory of the
     host that the device reaches, too. array() gives it to torch, cupy and others.
 
-    close() lets go of it; the memory goes back once no view and no array is left.
+    close() lets go of it; the memory goes back once no view and no array is left. Memory of a device
+    then waits for the work in the device's default stream. Work in other streams is done before.
     """
+
+    _ranks: Operations | None = None
 
     def __init__(self, communicator: Operations, nbytes: int, kind: Name = "default") -> None:
         handle = c_void_p()
@@ -75,6 +72,7 @@ class Buffer:
             is_pinned = number == _native.TRIREME_MEMORY_KIND_PINNED
             place = _dlpack.CUDA_HOST if is_pinned else _dlpack.CUDA
             self._adopt(handle, (place, communicator._device))
+        self._ranks = communicator
 
     def _adopt(self, handle: c_void_p, device: tuple[int, int] = (_dlpack.CPU, 0)) -> None:
         """Becomes the object of a handle that the library has just made."""
@@ -114,26 +112,31 @@ class Buffer:
         letter = LETTERS.get(dtype_number(dtype))
         if letter is None:
             raise TypeError(f"{dtype!r} is no dtype")
-        return _cast(self.memory, letter)
+        return cast(self.memory, letter)
 
     def array(
         self,
         dtype: Dtype = "u8",
         shape: int | Sequence[int] | None = None,
+        *,
+        at: int = 0,
     ) -> DeviceArray:
-        """Its first elements, or all, for other libraries: an object with __dlpack__() and, of memory
-        of a device, __cuda_array_interface__."""
+        """Its elements from byte `at` on, for other libraries: an object with __dlpack__() and, of
+        memory of a device, __cuda_array_interface__. Without a shape, as many as follow."""
         owner = self._open()
         code = dtype_number(dtype)
         size = size_of(code)
         if size == 0:
             raise TypeError(f"{dtype!r} is no dtype")
+        if not 0 <= at <= self._nbytes:
+            raise ValueError(f"at is {at}, and the buffer has {self._nbytes} bytes")
         if shape is None:
-            shape = self._nbytes // size
+            shape = (self._nbytes - at) // size
         extents = (shape,) if isinstance(shape, int) else tuple(shape)
-        if min(extents, default=0) < 0 or prod(extents) * size > self._nbytes:
-            raise ValueError(f"{list(extents)} x {size} bytes do not fit into {self._nbytes}")
-        return DeviceArray(owner, self._address, extents, code, self._device)
+        if min(extents, default=0) < 0 or prod(extents) * size > self._nbytes - at:
+            raise ValueError(f"{list(extents)} x {size} bytes do not fit into {self._nbytes - at}")
+        address = None if self._address is None else self._address + at
+        return DeviceArray(owner, address, extents, code, self._device, self._ranks)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device
@@ -144,6 +147,8 @@ class Buffer:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self._owner is None:  # whoever looks for the protocol hears that there is none
+            raise AttributeError("a closed buffer has no __cuda_array_interface__")
         return self.array().__cuda_array_interface__
 
     def close(self) -> None:

@@ -5,8 +5,19 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from . import _dlpack
-from ._values import LETTERS, Dtype, code_of_name, dtype_name, dtype_number, in_range, size_of
+from . import _dlpack, _native
+from ._errors import TriremeError, last_failure
+from ._native import library
+from ._values import (
+    LETTERS,
+    Dtype,
+    code_of_name,
+    dtype_name,
+    dtype_number,
+    in_range,
+    readable,
+    size_of,
+)
 
 # DLPack tells these apart, though their elements have one size.
 _NARROW = tuple(dtype_number(name) for name in ("f16", "bf16", "f8e4m3", "f8e5m2"))
@@ -176,14 +187,50 @@ def device_operand(
     return view, view.address or None, view.nbytes // (size_of(code) or 1), code
 
 
+# ---- failures ------------------------------------------------------------------------------
+
+# Arrays of failed calls, which the device may still read or write. They stay as long as the process.
+_kept: list[Any] = []
+_LATE = (_native.TRIREME_ERROR_TIMEOUT, _native.TRIREME_ERROR_DEVICE)
+
+
+def _on_device(keep: Any) -> bool:
+    if isinstance(keep, (tuple, list)):
+        return any(_on_device(each) for each in keep)
+    return isinstance(keep, DeviceView)
+
+
+def failed(code: int, keep: Any) -> TriremeError:
+    """last_failure(), and memory of a device stays where the device may still be at work."""
+    failure = last_failure(code)
+    if (code in _LATE or "the device may still" in failure.message) and _on_device(keep):
+        _kept.append(keep)
+    return failure
+
+
+def copy_memory(ranks: Any, to: int | None, source: int | None, nbytes: int, keep: Any) -> None:
+    """Between host and device, behind the default stream. `keep` holds the memory."""
+    code = library.trireme_memory_copy(ranks._handle, to, source, nbytes, None)
+    if code:
+        raise failed(code, keep)
+
+
 # ---- memory of the library -----------------------------------------------------------------
 
 
+def cast(view: Any, letter: str, shape: tuple[int, ...] | None = None) -> memoryview[Any]:
+    """Bytes as elements, in a shape without an extent of 0."""
+    if shape is not None:
+        return view.cast(letter, shape)  # type: ignore[no-any-return]
+    return view if letter == "B" else view.cast(letter)  # type: ignore[no-any-return]
+
+
 class DeviceArray:
-    """Elements of a Buffer in memory that a device reaches, for other libraries.
+    """Elements of a Buffer or Model in memory that a device reaches, for other libraries.
 
     torch.from_dlpack(), cupy.from_dlpack() and jax.dlpack.from_dlpack() make their arrays of it
-    without a copy, and so does cupy.asarray(). It keeps the memory.
+    without a copy, and so does cupy.asarray(). It keeps the memory. to_host() and copy_from() need
+    no other library; they work as long as the communicator is open.
     """
 
     def __init__(
@@ -193,12 +240,46 @@ class DeviceArray:
         shape: tuple[int, ...],
         code: int,
         device: tuple[int, int],
+        ranks: Any = None,
     ) -> None:
+        self._ranks = ranks
         self._owner = owner
         self._address = address
         self._code = code
         self._device = device
         self.shape = shape
+
+    def _group(self) -> Any:
+        if self._ranks is None:
+            raise TypeError("this memory came from a call, and has no communicator to copy it by")
+        return self._ranks
+
+    def to_host(self) -> memoryview[Any]:
+        """Its elements in new memory of the host, in its shape. f16 and bf16 show as integers.
+
+        Waits for the work in the device's default stream.
+        """
+        size = prod(self.shape) * size_of(self._code)
+        memory = memoryview(bytearray(size))
+        copy_memory(self._group(), _native.address_of(memory), self._address, size, self)
+        return cast(memory, LETTERS[self._code], self.shape if size else None)
+
+    def copy_from(self, values: Any, *, dtype: Dtype | None = None) -> None:
+        """Copies as many elements of its type into it: from memory of the host, or of the device.
+
+        Waits for the work in the device's default stream. `dtype` names what Python has no type for.
+        """
+        group = self._group()
+        found = device_operand(values, dtype, "values", {"stream": 0}, False)
+        view, address, count, code = found or readable(values, dtype, "values")
+        bits = code == _native.TRIREME_DTYPE_U16 and size_of(self._code) == 2
+        if code != self._code and not bits:
+            raise TypeError(
+                f"values have elements of type {dtype_name(code)}, not {dtype_name(self._code)}"
+            )
+        if count != prod(self.shape):
+            raise ValueError(f"values have {count} elements, not {prod(self.shape)}")
+        copy_memory(group, self._address, address, count * size_of(code), (view, self))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device

@@ -5,22 +5,21 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
-import math
 import os
 import weakref
 from ctypes import byref, c_int32, c_uint32, c_uint64, c_void_p
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Protocol, Sequence, Union
 
-from . import _hook, _native, _request
+from . import _dlpack, _hook, _named_parameters, _native, _request
 from ._abi.options import Buckets, Offload, Shards, Units
 from ._abi.rule_options import RULES
-from ._buffer import Owner, _cast, view_of
+from ._buffer import Buffer, Owner, view_of
 from ._communicator import Communicator
+from ._device_memory import DeviceArray, failed
 from ._errors import (
     InvalidArgumentError,
     InvalidHandleError,
     TriremeError,
-    UnsupportedError,
     caused,
     check,
     last_failure,
@@ -31,6 +30,7 @@ from ._model_reports import ModelInfo, ModelMemory, ModelStatistics, UnitInfo
 from ._parallel import Parallel
 from ._native import library
 from ._offload import OffloadInfo, _offload_info
+from ._operation import CallOptions, given, taken
 from ._values import (
     DTYPES,
     GRADIENTS,
@@ -46,9 +46,7 @@ from ._values import (
     nanoseconds,
     nearest,
     number_of,
-    readable,
     size_of,
-    writable,
     wrong_dtype,
 )
 
@@ -174,6 +172,10 @@ class Model:
         follow from the axes. On a Parallel, `experts` says that ranks along "expert" hold other
         parameters; its gradients are sums.
 
+        On a communicator of a device the model lies there. Gradients and parameters are memory of
+        the device: what has __dlpack__ or __cuda_array_interface__. Calls follow the work in the
+        device's default stream.
+
         `leaves` above 0 makes training reproducible: the same bits for any number of ranks.
 
         `unused` is what becomes of a parameter whose gradient is not handed in: "error", "zero" or
@@ -209,11 +211,6 @@ class Model:
             )
         if not on_axes and not isinstance(communicator, Mesh):
             instance(Communicator, communicator, "communicator")
-            if communicator._device is not None:
-                raise UnsupportedError(
-                    "models of memory of a device are made by the functions of C alone",
-                    _native.TRIREME_ERROR_UNSUPPORTED,
-                )
         chosen = options_of(Buckets, buckets, "buckets")
         options = _native.trireme_model_options(
             struct_size=ctypes.sizeof(_native.trireme_model_options),
@@ -276,6 +273,7 @@ class Model:
         if self._hook is not None:
             self._hook.owner = weakref.ref(self._owner)
         self._ranks = communicator  # collected, it would leave the group
+        self._device = communicator._device if isinstance(communicator, Communicator) else None
         # Its optimizer, which sets this; weak, as the optimizer holds the model. Calls that may call
         # its functions hold it until they return.
         self._updater: Callable[[], _Updater | None] = _no_updater
@@ -484,34 +482,38 @@ class Model:
 
         `dtype` names what Python has no type for: "bf16" in 16-bit integers.
         """
+        view = address = None
         if values is None:
-            address = None
             count, code = self._flat()
         else:
-            view, address, count, code = readable(values, dtype, "values")
+            view, address, count, code = given(self, values, dtype, "values", self._order())
             self._check_flat(view, code, "values")
         status = library.trireme_model_broadcast_parameters(
             self._handle, address, count, code, in_range(root, 31, "root")
         )
         if status:
-            raise self._with_dtype(status, code, False)
+            raise self._with_dtype(status, code, False, keep=view)
 
     def get_parameters(self, out: Any = None, *, dtype: Dtype | None = None) -> Any:
         """Gives every rank all parameters, whole: in `out`, or in a new array.array. Collective.
 
-        A new array holds f16 and bf16 as 16-bit integers; `dtype` names what `out` holds so.
+        A new array holds f16 and bf16 as 16-bit integers; `dtype` names what `out` holds so. Of a
+        model on a device it is a DeviceArray.
         """
         if out is None:
             count, code = self._flat()
             if dtype is not None and dtype_number(dtype) != code:
                 raise TypeError(f"the model is {self.unit_info(0).dtype}, not {dtype}")
-            out = array.array(LETTERS[code], bytes(count * size_of(code)))
+            if self._device is None:
+                out = array.array(LETTERS[code], bytes(count * size_of(code)))
+            else:
+                out = Buffer(self._of_device(), count * size_of(code)).array(code)
             dtype = code
-        view, address, count, code = writable(out, dtype, "out")
+        view, address, count, code = taken(self, out, dtype, "out", self._order())
         self._check_flat(view, code, "out")
         status = library.trireme_model_gather_parameters(self._handle, address, count, code)
         if status:
-            raise self._with_dtype(status, code, False)
+            raise self._with_dtype(status, code, False, keep=view)
         return out
 
     def broadcast_parameters(self, values: Mapping[str, Any] | None = None, root: int = 0) -> None:
@@ -521,74 +523,36 @@ class Model:
         different types. f16 and bf16 may come as their bits, in 16-bit integers. All parameters must be
         there, but for those that are tied to another.
         """
-        address = None
-        places, count = self._places()
-        if values is not None:
-            memory = bytearray(count)
-            for name, (first, end, code, shape) in places.items():
-                if name not in values:
-                    raise ValueError(f"there is no value for parameter {name!r}")
-                view, _address, _count, given = readable(values[name], None, repr(name))
-                if given != code and not (given == _native.TRIREME_DTYPE_U16 and code in _NARROW):
-                    raise ValueError(
-                        f"{name!r} is {dtype_name(code)}, and the value {dtype_name(given)}"
-                    )
-                if view.nbytes != end - first:
-                    raise ValueError(
-                        f"{name!r} has {end - first} bytes, and the value {view.nbytes}"
-                    )
-                if view.ndim > 1:
-                    check_shape(view, given, shape, "the value", repr(name))
-                memory[first:end] = view.tobytes()
-            if unknown := [name for name in values if name not in places]:
-                raise ValueError(f"the model has no parameter {unknown[0]!r} of its own")
-            address = c_void_p(_native.address_of(memoryview(memory)))
-        check(
-            library.trireme_model_broadcast_parameters(
-                self._handle,
-                address,
-                count,
-                _native.TRIREME_DTYPE_BYTES,
-                in_range(root, 31, "root"),
-            )
-        )
+        _named_parameters.broadcast(self, self._places(), values, root)
 
-    def gather_parameters(self) -> dict[str, memoryview[Any]]:
+    def gather_parameters(self) -> dict[str, Any]:
         """Gives every rank all parameters by name, each in its type and shape. Collective.
 
         They lie in memory of their own; numpy.asarray() makes no copy. f16 and bf16 show as 16-bit
-        integers. Parameters that are tied to another are left out.
+        integers. Parameters that are tied to another are left out. Of a model on a device they are
+        DeviceArrays, with to_host().
         """
-        places, count = self._places()
-        memory = bytearray(count)
-        address = c_void_p(_native.address_of(memoryview(memory)))
-        check(
-            library.trireme_model_gather_parameters(
-                self._handle, address, count, _native.TRIREME_DTYPE_BYTES
-            )
+        return _named_parameters.gather(self, self._places())
+
+    def _places(self) -> dict[str, _named_parameters.Place]:
+        return _named_parameters.places_of(
+            {name: self._described[self._parameters[name]] for name in self._untied}
         )
-        return {
-            name: _cast(
-                memoryview(memory)[first:end],
-                LETTERS[code],
-                shape if end > first else None,  # Python has no view with an extent of 0
-            )
-            for name, (first, end, code, shape) in places.items()
-        }
 
-    def _places(self) -> tuple[dict[str, tuple[int, int, int, tuple[int, ...]]], int]:
-        """Where each parameter begins and ends among the bytes of all, with dtype and shape."""
-        places = {}
-        end = 0
-        for name in self._untied:
-            code, shape = self._described[self._parameters[name]]
-            first, end = end, end + math.prod(shape) * size_of(code)
-            places[name] = (first, end, code, shape)
-        return places, end
+    def _of_device(self) -> Communicator:
+        """The communicator of a model on a device."""
+        assert isinstance(self._ranks, Communicator)
+        return self._ranks
 
-    def _with_dtype(self, status: int, given: int, gradient: bool, number: int = 0) -> TriremeError:
+    def _order(self) -> CallOptions:
+        """Arrays of a device are good in the stream that calls of the model follow."""
+        return {"stream": 0}
+
+    def _with_dtype(
+        self, status: int, given: int, gradient: bool, number: int = 0, keep: Any = None
+    ) -> TriremeError:
         """Why a call failed; of elements of another dtype it also tells how to get the right one."""
-        failure = last_failure(status)
+        failure = failed(status, keep)
         if status == _native.TRIREME_ERROR_INVALID_ARGUMENT and number < len(self._described):
             own = self._described[number][0]
             wanted = _native.TRIREME_DTYPE_F32 if gradient and own in _NARROW else own
@@ -624,11 +588,12 @@ class Model:
         finally:
             self.release_unit(unit)
 
-    def parameter(self, which: Which) -> memoryview[float]:
-        """A parameter's elements in its shape, inside the library's own memory.
+    def parameter(self, which: Which) -> Any:
+        """A parameter's elements in its shape, inside the library's own memory: a memoryview, or a
+        DeviceArray of a model on a device. It keeps the memory of the model.
 
-        Good until the unit is released (zero3) or the model closed. Copy what must live longer.
-        Read-only where ranks share the parameters. f16 and bf16 show as 16-bit integers.
+        Good until the unit is released (zero3). Copy what must live longer. Read-only where ranks
+        share the parameters. f16 and bf16 show as 16-bit integers.
         """
         number = self._parameter(which)
         address = c_void_p()
@@ -642,6 +607,9 @@ class Model:
                 failure.advise(f"; use `with model.gathered({self._unit_of[number]!r}):`")
             raise failure
         code, shape = self._described[number]
+        if self._device is not None:
+            place = (_dlpack.CUDA, self._device)
+            return DeviceArray(self._owner, address.value, shape, code, place, self._ranks)
         view = view_of(address.value, count.value, size_of(code), LETTERS[code], self._owner, shape)
         return view.toreadonly() if self._shares else view
 
@@ -691,14 +659,14 @@ class Model:
         It has the parameter's shape or one dimension, and the parameter's type, or is f32 where that
         has 16 bits. `dtype` as set_parameters().
         """
-        view, address, count, code = readable(gradient, dtype, "the gradient")
+        view, address, count, code = given(self, gradient, dtype, "the gradient", self._order())
         number = self._parameter(which)
         if view.ndim > 1 and number < len(self._described):
             check_shape(view, code, self._described[number][1], "the gradient", repr(which))
         updater = self._updater()
         status = _gradient_ready(self._handle, number, address, count, code)
         if status:
-            raise self._with_dtype(status, code, True, number)
+            raise self._with_dtype(status, code, True, number, view)
         del updater
 
     def end_backward(self) -> None:
@@ -734,13 +702,13 @@ class Model:
             self.begin_backward(no_sync=no_sync, absent=True)
             self.end_backward()
             return
-        view, address, count, code = readable(gradients, dtype, "gradients")
+        view, address, count, code = given(self, gradients, dtype, "gradients", self._order())
         self._check_flat(view, code, "gradients")
         flags = _flags(no_sync, absent)
         updater = self._updater()
         status = library.trireme_model_accumulate_flat(self._handle, address, count, code, flags)
         if status:
-            raise _caused_by_schedule(self._with_dtype(status, code, True), updater)
+            raise _caused_by_schedule(self._with_dtype(status, code, True, keep=view), updater)
 
     def discard_gradients(self) -> None:
         """Forgets the gradients of this step, so that it begins anew. Collective.

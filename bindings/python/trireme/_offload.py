@@ -9,7 +9,7 @@ from ctypes import byref, c_void_p
 from typing import Any, Callable
 
 from . import _native
-from ._buffer import _cast
+from ._device_memory import cast
 from ._errors import InvalidArgumentError, check
 from ._native import library
 from ._values import LETTERS, check_shape, dtype_name, in_range, readable, size_of
@@ -82,7 +82,7 @@ class OffloadedState:
         memory = bytearray(found.count * size_of(found.dtype))
         address = c_void_p(_native.address_of(memoryview(memory)))
         check(library.trireme_optimizer_read_range(self._handle, number, address, len(memory)))
-        return _cast(memoryview(memory), LETTERS[found.dtype])
+        return cast(memoryview(memory), LETTERS[found.dtype])
 
     def write_range(self, index: int, data: Any) -> None:
         """Writes all elements of ranges()[index], wherever they lie, from as many of their type.

@@ -8,8 +8,7 @@ from ctypes import byref, c_uint64
 from typing import Any, Sequence, TypedDict
 
 from . import _native
-from ._device_memory import device_operand, stream_number
-from ._errors import last_failure
+from ._device_memory import device_operand, failed, stream_number
 from ._values import (
     ALGORITHMS,
     PRIORITIES,
@@ -86,7 +85,7 @@ def flagged_options(options: CallOptions, flags: int) -> Any:
 def finish(code: int, keep: Any) -> None:
     """Ends a call that blocks: raises its failure. Inside a batch() it has only begun."""
     if code:
-        raise last_failure(code)
+        raise failed(code, keep)
     if batched:
         kept = batched.get(threading.get_ident())
         if kept is not None:

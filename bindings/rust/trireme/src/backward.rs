@@ -71,12 +71,25 @@ impl Model {
     /// Hands in the gradient of one parameter; it is copied. It has the parameter's type, or is
     /// `f32` where that has 16 bits.
     pub fn gradient_ready<T: Real>(&mut self, parameter: usize, gradient: &[T]) -> Result<()> {
-        let (data, count) = (gradient.as_ptr().cast(), gradient.len() as u64);
+        // SAFETY: a slice of the host.
+        unsafe { self.hand_in(parameter, gradient.as_ptr(), gradient.len()) }
+    }
+
+    /// # Safety
+    ///
+    /// `gradient` has `count` elements, on the host or on the model's device.
+    pub(crate) unsafe fn hand_in<T: Real>(
+        &mut self,
+        parameter: usize,
+        gradient: *const T,
+        count: usize,
+    ) -> Result<()> {
         // SAFETY: model.h: "copies the elements"; no slice of the parameters lives beside
         // `&mut self`, so they may change.
         let outcome = self.call(|model| unsafe {
             let dtype = T::DTYPE as i32;
-            sys::trireme_model_gradient_ready(model, parameter as u64, data, count, dtype)
+            let data = gradient.cast();
+            sys::trireme_model_gradient_ready(model, parameter as u64, data, count as u64, dtype)
         });
         if !is_refusal(&outcome) {
             self.changing.hand_in(Some(parameter));
@@ -97,13 +110,16 @@ impl Model {
     /// Hands in the gradients of all parameters as one vector: a whole backward pass in one call.
     /// Types as [`gradient_ready`](Self::gradient_ready).
     pub fn accumulate_flat<T: Real>(&mut self, gradients: &[T]) -> Result<()> {
-        self.accumulate(gradients, 0)
+        // SAFETY: a slice of the host.
+        unsafe { self.accumulate(gradients.as_ptr(), gradients.len(), 0) }
     }
 
     /// As [`accumulate_flat`](Self::accumulate_flat), for a pass as
     /// [`begin_backward_no_sync`](Self::begin_backward_no_sync) begins.
     pub fn accumulate_flat_no_sync<T: Real>(&mut self, gradients: &[T]) -> Result<()> {
-        self.accumulate(gradients, sys::TRIREME_BACKWARD_FLAG_NO_SYNC)
+        let flags = sys::TRIREME_BACKWARD_FLAG_NO_SYNC;
+        // SAFETY: a slice of the host.
+        unsafe { self.accumulate(gradients.as_ptr(), gradients.len(), flags) }
     }
 
     /// Forgets the gradients of this step, so that the step begins anew. Collective.
@@ -121,12 +137,19 @@ impl Model {
         Ok(())
     }
 
-    fn accumulate<T: Real>(&mut self, gradients: &[T], flags: u32) -> Result<()> {
-        let (data, count) = (gradients.as_ptr().cast(), gradients.len() as u64);
+    /// # Safety
+    ///
+    /// `gradients` has `count` elements, on the host or on the model's device.
+    pub(crate) unsafe fn accumulate<T: Real>(
+        &mut self,
+        gradients: *const T,
+        count: usize,
+        flags: u32,
+    ) -> Result<()> {
         // SAFETY: model.h: "Keeps no pointer"; as gradient_ready().
         let outcome = self.call(|model| unsafe {
-            let dtype = T::DTYPE as i32;
-            sys::trireme_model_accumulate_flat(model, data, count, dtype, flags)
+            let (data, dtype) = (gradients.cast(), T::DTYPE as i32);
+            sys::trireme_model_accumulate_flat(model, data, count as u64, dtype, flags)
         });
         if !is_refusal(&outcome) {
             self.changing.begin_pass();

@@ -40,6 +40,8 @@ impl Stream {
 /// This holds for every function: the memory at `send`, `receive` or `data` has as many elements as
 /// the function says. It lives until the call returns, and no other work writes it meanwhile, nor
 /// reads what the call writes. Null stands for memory that the function does not use on this rank.
+/// A failure may say that the device may still copy or use the memory. The memory then lives as
+/// long as the process.
 #[derive(Clone, Copy, Debug)]
 pub struct OnDevice<'a> {
     communicator: &'a Communicator,
@@ -338,10 +340,47 @@ impl OnDevice<'_> {
     }
 }
 
+impl OnDevice<'_> {
+    /// Copies elements of the device to the host, on this rank alone.
+    ///
+    /// # Safety
+    ///
+    /// As [`OnDevice`]: `from` has as many elements as `to`.
+    pub unsafe fn copy_to_host<T: Element>(&self, from: *const T, to: &mut [T]) -> Result<()> {
+        // SAFETY: the caller's promise. The host writes what is not pinned, inside the call.
+        unsafe { self.copy(to.as_mut_ptr(), from, to.len()) }
+    }
+
+    /// Copies elements of the host to the device, on this rank alone.
+    ///
+    /// # Safety
+    ///
+    /// As [`OnDevice`]: `to` has as many elements as `from`.
+    pub unsafe fn copy_to_device<T: Element>(&self, from: &[T], to: *mut T) -> Result<()> {
+        // SAFETY: the caller's promise. The host reads what is not pinned, inside the call.
+        unsafe { self.copy(to, from.as_ptr(), from.len()) }
+    }
+
+    /// Copies `count` elements on this rank, between any of memory of the device, pinned memory and
+    /// other memory of the host. With 0 elements it waits for the earlier work of the stream alone.
+    ///
+    /// # Safety
+    ///
+    /// As [`OnDevice`]: both have `count` elements.
+    pub unsafe fn copy<T: Element>(&self, to: *mut T, from: *const T, count: usize) -> Result<()> {
+        let bytes = count as u64 * size_of::<T>() as u64;
+        // SAFETY: the caller's promise; buffer.h: "Keeps no pointer".
+        check(unsafe {
+            let stream = self.stream.0 as *mut c_void;
+            sys::trireme_memory_copy(self.handle(), to.cast(), from.cast(), bytes, stream)
+        })
+    }
+}
+
 /// Elements in memory of a device, at first 0. The host cannot read them.
 ///
-/// The caller's own work on the memory is done before the buffer is dropped. Operations of the
-/// library keep the memory until they are over.
+/// Operations of the library keep the memory until they are over. The drop keeps it until the work
+/// in the device's default stream is done. Work in other streams is done before the drop.
 pub struct DeviceBuffer<T: Element> {
     handle: Handle<sys::trireme_buffer>,
     data: *mut T,

@@ -74,6 +74,7 @@ mod context;
 mod counters;
 mod device;
 mod device_collectives;
+mod device_model;
 mod element;
 mod error;
 mod experts;
@@ -130,6 +131,7 @@ pub use device::{
     MemoryKind,
 };
 pub use device_collectives::{DeviceBuffer, OnDevice, Stream};
+pub use device_model::ModelOnDevice;
 pub use element::{Bf16, Bool8, Byte, Dtype, Element, F8E4m3, F8E5m2, Real, Reduction, F16};
 pub use error::{Error, Result, Status};
 pub use experts::{

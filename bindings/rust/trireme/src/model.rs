@@ -12,6 +12,7 @@ use trireme_sys as sys;
 use crate::calls::{Calls, Lent};
 use crate::changing::Changing;
 use crate::communicator::Communicator;
+use crate::device_model::Staged;
 use crate::element::{Dtype, Real};
 use crate::error::{c_text, check, static_text, Error, Result, Status};
 use crate::handle::Handle;
@@ -286,6 +287,8 @@ pub struct Model {
     handle: Handle<sys::trireme_model>,
     calls: Arc<Calls>,
     hook: Option<Arc<Lent<Hook>>>,
+    /// The communicator of a model on a device. It may be dropped before: then calls refuse it.
+    pub(crate) device: Option<Handle<sys::trireme_communicator>>,
     /// By number of the parameter.
     dtypes: Vec<Dtype>,
     /// Of those that are not tied to another.
@@ -305,7 +308,8 @@ enum Ranks<'a> {
 
 impl Model {
     /// Begins the description of a model. The communicator stays free for other work and may be
-    /// dropped, which ends the training.
+    /// dropped, which ends the training. On a communicator of a device the model's memory is that
+    /// of the device: [`on_device`](Self::on_device) has the calls that take it.
     pub fn new(communicator: &Communicator, options: &ModelOptions<'_>) -> Result<Self> {
         Self::create(&Ranks::Communicator(communicator), options, Arc::default(), None)
     }
@@ -376,12 +380,10 @@ impl Model {
         calls: Arc<Calls>,
         hook: Option<Hook>,
     ) -> Result<Self> {
-        if matches!(ranks, Ranks::Communicator(all) if all.on_device) {
-            return Err(Error::local(
-                Status::Unsupported,
-                "models of memory of a device are made by the functions of C alone",
-            ));
-        }
+        let device = match ranks {
+            Ranks::Communicator(all) if all.on_device => Some(all.handle),
+            _ => None,
+        };
         let hook = hook.map(|hook| Arc::new(Lent::new(hook)));
         let mut buckets = options.buckets.raw();
         if let Some(hook) = &hook {
@@ -414,6 +416,7 @@ impl Model {
             handle,
             calls,
             hook,
+            device,
             dtypes: Vec::new(),
             places: Vec::new(),
             shares: false,
@@ -615,7 +618,18 @@ impl Model {
             Some(values) => values.len(),
             None => self.parameter_bytes()?,
         };
-        let data = values.map_or(ptr::null(), |values| values.as_ptr());
+        let staged = match (self.device, values) {
+            (Some(communicator), Some(values)) => {
+                let staged = Staged::new(communicator, count)?;
+                staged.put(values)?;
+                Some(staged)
+            }
+            _ => None,
+        };
+        let data = match &staged {
+            Some(staged) => staged.data()? as *const u8,
+            None => values.map_or(ptr::null(), |values| values.as_ptr()),
+        };
         // SAFETY: as set_parameters(), in bytes.
         self.call(|model| unsafe {
             let dtype = sys::TRIREME_DTYPE_BYTES;
@@ -627,11 +641,19 @@ impl Model {
     /// takes them.
     pub fn get_parameter_bytes(&self) -> Result<Vec<u8>> {
         let mut values = vec![0; self.parameter_bytes()?];
-        let (data, count) = (values.as_mut_ptr().cast(), values.len() as u64);
+        let staged = self.device.map(|group| Staged::new(group, values.len())).transpose()?;
+        let data = match &staged {
+            Some(staged) => staged.data()?,
+            None => values.as_mut_ptr().cast(),
+        };
+        let count = values.len() as u64;
         // SAFETY: as get_parameters_into(), in bytes.
         self.call(|model| unsafe {
             sys::trireme_model_gather_parameters(model, data, count, sys::TRIREME_DTYPE_BYTES)
         })?;
+        if let Some(staged) = staged {
+            staged.get(&mut values)?;
+        }
         Ok(values)
     }
 
@@ -668,7 +690,10 @@ impl Model {
     /// Where ranks share the parameters, with
     /// [`update_in_backward`](ModelOptions::update_in_backward): `InvalidState` from the moment its
     /// gradient is handed in until the step ends, as another rank may change it.
+    ///
+    /// `InvalidState` of a model on a device, whose memory the host cannot read.
     pub fn parameter<T: Real>(&self, parameter: usize) -> Result<&[T]> {
+        self.refuse_device()?;
         self.changing.refuse(parameter)?;
         let (data, count) = self.parameter_data::<T>(parameter)?;
         // SAFETY: model.h: "The address is good until the unit is released (zero3, hybrid_shard)
@@ -680,6 +705,7 @@ impl Model {
     /// As [`parameter`](Self::parameter), to write to between steps: this rank's copy only, so
     /// `InvalidState` where ranks share the parameters.
     pub fn parameter_mut<T: Real>(&mut self, parameter: usize) -> Result<&mut [T]> {
+        self.refuse_device()?;
         if self.shares {
             let text = format!("parameter {parameter} is shared with other ranks, who may read it");
             return Err(Error::local(Status::InvalidState, text));
@@ -695,7 +721,15 @@ impl Model {
         self.changing.end_step();
     }
 
-    fn parameter_data<T: Real>(&self, parameter: usize) -> Result<(*mut T, usize)> {
+    fn refuse_device(&self) -> Result<()> {
+        if self.device.is_none() {
+            return Ok(());
+        }
+        let text = "the host cannot read memory of a device; on_device() tells where it is";
+        Err(Error::local(Status::InvalidState, text))
+    }
+
+    pub(crate) fn parameter_data<T: Real>(&self, parameter: usize) -> Result<(*mut T, usize)> {
         let (mut data, mut count) = (ptr::null_mut(), 0);
         // SAFETY: a live model, one call at a time, places for both.
         self.call(|model| unsafe {

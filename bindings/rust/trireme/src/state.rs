@@ -64,13 +64,15 @@ unsafe impl Sync for StateRange<'_> {}
 
 impl<'a> StateRange<'a> {
     /// The elements, in the library's own memory. `InvalidArgument` if they are not of this type, or
-    /// lie in a file: see [`Optimizer::read_range`].
+    /// lie in a file or on a device: see [`Optimizer::read_range`].
     pub fn data<T: Real>(&self) -> Result<&'a [T]> {
         if self.dtype != T::DTYPE as i32 {
             return Err(Error::invalid(format!("parameter {} is not {}", self.name, T::DTYPE)));
         }
         if self.data.is_null() {
-            return Err(Error::invalid("state lies in a file: read_range() copies it".to_owned()));
+            return Err(Error::invalid(
+                "state lies in a file or on a device: read_range() copies it".to_owned(),
+            ));
         }
         // SAFETY: optimizer.h: `count` elements, 1 or more, "good until the optimizer is
         // destroyed"; it and the model are borrowed, and what changes them wants `&mut` of both.
@@ -79,7 +81,7 @@ impl<'a> StateRange<'a> {
 
     /// Where the elements lie, for state that another tool has read. While the caller writes them,
     /// no other code of this rank may read them. Where ranks share the parameters, no other rank
-    /// may read them either. Null where they lie in a file.
+    /// may read them either. Null where they lie in a file or on a device.
     pub fn as_mut_ptr(&self) -> *mut c_void {
         self.data
     }

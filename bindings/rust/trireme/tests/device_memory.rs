@@ -10,8 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use trireme::{
-    memory_info, Buffer, Communicator, CommunicatorOptions, Device, DeviceBuffer, GroupOptions,
-    MemoryKind, Model, ModelOptions, Reduction, Status, Strategy, Stream,
+    memory_info, AdamW, Buffer, Communicator, CommunicatorOptions, Device, DeviceBuffer, Dtype,
+    GroupOptions, MemoryKind, Model, ModelOptions, Optimizer, OptimizerOptions, Parameter,
+    Reduction, Status, Strategy, Stream,
 };
 
 fn fake(name: &str) -> PathBuf {
@@ -265,11 +266,6 @@ fn other_memory_is_refused_and_the_group_goes_on() {
             // The default stream.
             communicator.on_device(Stream::default()).broadcast(at, 4, 0).unwrap();
         }
-        let child = communicator.duplicate(&GroupOptions::default()).unwrap();
-        for ranks in [&communicator, &child, &communicator.within(Duration::from_secs(9))] {
-            let refused = Model::new(ranks, &ModelOptions::new(Strategy::Zero1)).unwrap_err();
-            assert_eq!(refused.status(), Status::Unsupported);
-        }
         // Memory of the host is none of a communicator of a device, and the reverse.
         let error = communicator.all_reduce(&mut own, Reduction::Sum).unwrap_err();
         assert_eq!(error.status(), Status::InvalidArgument);
@@ -280,6 +276,225 @@ fn other_memory_is_refused_and_the_group_goes_on() {
         assert!(error.to_string().contains("kind is DEVICE"), "{error}");
         assert!(Buffer::<f32>::pinned(&host, 4).is_err());
         assert!(DeviceBuffer::<f32>::new(&communicator, usize::MAX).is_err());
+        finish();
+    });
+}
+
+// ---- models ----
+
+const COUNTS: [usize; 3] = [15, 7, 1];
+const ALL: usize = 23;
+
+/// One training, on the host or on a device.
+struct Training<'a> {
+    communicator: &'a Communicator,
+    model: Model,
+    optimizer: Optimizer,
+}
+
+fn numbers(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 7919 + seed * 104729) % 2003) as f32 / 371.0 - 2.7).collect()
+}
+
+impl<'a> Training<'a> {
+    fn new(communicator: &'a Communicator) -> Self {
+        let options = ModelOptions { leaves: 4, ..ModelOptions::new(Strategy::Zero1) };
+        let mut model = Model::new(communicator, &options).unwrap();
+        for (name, shape) in [("w", &[3u64, 5][..]), ("b", &[7]), ("s", &[])] {
+            let parameter = Parameter::new(name, Dtype::F32, shape);
+            model.add_parameter(&Parameter { unit: Some("all"), ..parameter }).unwrap();
+        }
+        model.seal().unwrap();
+        let options = OptimizerOptions {
+            learning_rate: 0.01,
+            weight_decay: 0.01,
+            ..OptimizerOptions::new(AdamW::default())
+        };
+        let optimizer = Optimizer::new(&mut model, &options).unwrap();
+        Training { communicator, model, optimizer }
+    }
+
+    /// The values in memory of the device.
+    fn lent(&self, values: &[f32]) -> DeviceBuffer<f32> {
+        let buffer = DeviceBuffer::new(self.communicator, values.len()).unwrap();
+        let here = self.communicator.on_device(Stream::default());
+        // SAFETY: as many elements on both sides, which nothing else uses.
+        unsafe { here.copy_to_device(values, buffer.as_mut_ptr()).unwrap() };
+        buffer
+    }
+
+    fn set(&mut self, values: &[f32]) {
+        if !self.model.is_on_device() {
+            return self.model.set_parameters(Some(values), 0).unwrap();
+        }
+        let lent = self.lent(values);
+        // SAFETY: ALL elements of the device.
+        unsafe { self.model.on_device().set_parameters(lent.as_mut_ptr(), ALL, 0).unwrap() };
+    }
+
+    fn step(&mut self, number: usize, flat: bool) {
+        for micro_batch in 0..self.model.info().unwrap().micro_batches {
+            let leaf = match self.model.leaf(micro_batch).unwrap() {
+                Some(leaf) => leaf as usize,
+                None => continue,
+            };
+            let seed = 100 * number + leaf;
+            if flat {
+                self.hand_in_all(&numbers(ALL, seed));
+                continue;
+            }
+            self.model.begin_backward().unwrap();
+            for (parameter, count) in COUNTS.into_iter().enumerate() {
+                self.hand_in(parameter, &numbers(count, seed + parameter));
+            }
+            self.model.end_backward().unwrap();
+        }
+        self.optimizer.step(&mut self.model).unwrap();
+    }
+
+    fn hand_in(&mut self, parameter: usize, values: &[f32]) {
+        if !self.model.is_on_device() {
+            return self.model.gradient_ready(parameter, values).unwrap();
+        }
+        let lent = self.lent(values);
+        let mut here = self.model.on_device();
+        // SAFETY: as many elements of the device.
+        unsafe { here.gradient_ready(parameter, lent.as_mut_ptr(), values.len()).unwrap() };
+    }
+
+    fn hand_in_all(&mut self, values: &[f32]) {
+        if !self.model.is_on_device() {
+            return self.model.accumulate_flat(values).unwrap();
+        }
+        let lent = self.lent(values);
+        let mut here = self.model.on_device();
+        // SAFETY: as many elements of the device.
+        unsafe { here.accumulate_flat(lent.as_mut_ptr(), values.len()).unwrap() };
+    }
+
+    /// All parameters, by each way.
+    fn bits(&mut self) -> Vec<u32> {
+        let named = self.model.gather_parameters().unwrap();
+        let by_name: Vec<f32> =
+            ["w", "b", "s"].iter().flat_map(|name| named.get::<f32>(name).unwrap()).collect();
+        let mut whole = vec![0.0; ALL];
+        if self.model.is_on_device() {
+            let lent = self.lent(&whole);
+            let mut each = Vec::new();
+            let on_device = self.model.on_device();
+            let here = self.communicator.on_device(Stream::default());
+            // SAFETY: ALL elements; those of each parameter, until the next step.
+            unsafe {
+                on_device.get_parameters(lent.as_mut_ptr(), ALL).unwrap();
+                here.copy_to_host(lent.as_mut_ptr(), &mut whole).unwrap();
+                for parameter in 0..3 {
+                    let (data, count) = on_device.parameter::<f32>(parameter).unwrap();
+                    let mut own = vec![0.0; count];
+                    here.copy_to_host(data, &mut own).unwrap();
+                    each.extend(own);
+                }
+            }
+            assert_eq!(each, whole);
+        } else {
+            self.model.get_parameters_into(&mut whole).unwrap();
+        }
+        assert_eq!(by_name, whole);
+        whole.iter().map(|value| value.to_bits()).collect()
+    }
+}
+
+fn train(rank: i32, world: i32, on_device: bool) -> (Vec<Vec<u32>>, Vec<u8>) {
+    let rendezvous = format!("local://models-{world}-{on_device}");
+    let mut options = CommunicatorOptions::new(&rendezvous, rank, world);
+    options.timeout = Some(Duration::from_secs(120));
+    if on_device {
+        options.device = Device::Cuda(rank % 2);
+    }
+    let communicator = Communicator::new(&options).unwrap();
+    let mut first = Training::new(&communicator);
+    assert_eq!(first.model.is_on_device(), on_device);
+    first.set(&numbers(ALL, 5));
+    for number in 0..3 {
+        first.step(number, number == 1);
+    }
+    let mut found = vec![first.bits()];
+    let saved = first.optimizer.save(&first.model).unwrap();
+    first.step(3, false);
+    found.push(first.bits());
+    let mut again = Training::new(&communicator);
+    again.optimizer.load(&mut again.model, &saved).unwrap();
+    assert_eq!(again.bits(), found[0]);
+    again.step(3, false);
+    assert_eq!(again.bits(), found[1]);
+    let mut values = again.model.parameter_values();
+    for (name, count) in ["w", "b", "s"].into_iter().zip(COUNTS) {
+        values.set(name, &numbers(count, 9)).unwrap();
+    }
+    again.model.broadcast_parameters(Some(&values), 0).unwrap();
+    found.push(again.bits());
+    communicator.barrier().unwrap();
+    (found, saved)
+}
+
+#[test]
+fn a_model_on_a_device_has_the_bits_of_the_host() {
+    let scripts = ["mode=lazy", "mode=seeded:8"];
+    over_the_fake("a_model_on_a_device_has_the_bits_of_the_host", &scripts, || {
+        let run = |world: i32, on_device: bool| {
+            thread::scope(|scope| {
+                let ranks: Vec<_> = (0..world)
+                    .map(|rank| scope.spawn(move || train(rank, world, on_device)))
+                    .collect();
+                ranks.into_iter().map(|rank| rank.join().unwrap()).collect::<Vec<_>>()
+            })
+        };
+        for world in [1, 2] {
+            assert_eq!(run(world, true), run(world, false));
+        }
+        finish();
+        assert_eq!((retained(0), retained(1)), (0, 0));
+    });
+}
+
+#[test]
+fn a_model_on_a_device_refuses_other_memory() {
+    over_the_fake("a_model_on_a_device_refuses_other_memory", &["mode=lazy"], || {
+        let communicator = join("local://refusing", 0, 1);
+        let child = communicator.duplicate(&GroupOptions::default()).unwrap();
+        let mut training = Training::new(&child);
+        for error in [
+            training.model.parameter::<f32>(0).unwrap_err(),
+            training.model.parameter_mut::<f32>(0).unwrap_err(),
+        ] {
+            assert_eq!(error.status(), Status::InvalidState);
+            assert!(error.to_string().contains("on_device()"), "{error}");
+        }
+        training.model.begin_backward().unwrap();
+        assert!(training.model.gradient::<f32>(0).unwrap().is_none());
+        let error = training.model.gradient_ready(0, &[1.0f32; 15]).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument);
+        assert!(error.to_string().contains("memory of the host"), "{error}");
+        assert!(training.model.on_device().parameter::<f64>(0).is_err());
+        for (parameter, count) in COUNTS.into_iter().enumerate() {
+            training.hand_in(parameter, &numbers(count, 1));
+        }
+        training.model.end_backward().unwrap();
+        let ranges = training.optimizer.ranges(&training.model).unwrap();
+        assert!(ranges[0].data::<f32>().unwrap_err().to_string().contains("on a device"));
+        // A copy of no elements, and one that is refused.
+        let here = communicator.on_device(Stream::default());
+        let mut own = [0.0f32; 4];
+        // SAFETY: nothing is touched.
+        unsafe {
+            here.copy_to_host(std::ptr::null::<f32>(), &mut []).unwrap();
+            let error = here.copy_to_host(std::ptr::null(), &mut own).unwrap_err();
+            assert_eq!(error.status(), Status::InvalidArgument);
+        }
+        // Whoever drops the communicator ends the training, and nothing else.
+        let model = training.model;
+        drop(child);
+        assert_eq!(model.gather_parameters().unwrap_err().status(), Status::InvalidHandle);
+        drop(model);
         finish();
     });
 }
