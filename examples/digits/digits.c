@@ -5,6 +5,11 @@
  *   $ trireme run --nproc-per-node 4 -- ./example_digits --strategy zero3
  *   language=c strategy=zero3 ranks=4 mode=processes accuracy=97.21 seconds=0.412 ...
  *   $ ./example_digits --strategy zero3 --threads 4     the same with ranks as threads
+ *   $ ./example_digits --strategy zero1 --device cuda   the model on a device
+ *
+ * With --device cuda parameters, gradients and state of the optimizer are memory of a device, and
+ * its kernels update them. This program has no kernels of its own: the host computes forward and
+ * backward on copies. A real one queues kernels on those addresses, and copies nothing.
  *
  * The trained parameters are the same bits for every strategy and every number of ranks.
  */
@@ -24,11 +29,12 @@ static const int width[LAYERS + 1] = {PIXELS, 128, 64, CLASSES};
 /* Words of the command line, and data. Every rank reads them, and none writes them. */
 static struct {
     trireme_strategy strategy;
-    int threads, passes;
+    int threads, passes, on_device;
     const char *data, *out;
     float images[ROWS][PIXELS];
     int labels[ROWS], rows;
-} job = {TRIREME_STRATEGY_DATA_PARALLEL, 0, 20, "examples/data/digits.csv.gz", NULL, {{0}}, {0}, 0};
+} job =
+    {TRIREME_STRATEGY_DATA_PARALLEL, 0, 20, 0, "examples/data/digits.csv.gz", NULL, {{0}}, {0}, 0};
 
 static void check(trireme_status status) {
     if (status == TRIREME_OK) return;
@@ -96,25 +102,79 @@ static void output_delta(const float *scores, int label, float *delta) {
         delta[c] = (float)((exponential[c] / sum - (c == label ? 1.0 : 0.0)) * (1.0 / BATCH));
 }
 
+/* ---- memory of the model: the host's, or a device's ---- */
+
+struct worker {
+    trireme_communicator *communicator;
+    trireme_model *model;
+    trireme_buffer
+        *buffer;  /* room on the device for all elements; NULL: the model is on the host */
+    void *device; /* its address */
+};
+
+static void make_room(struct worker *worker) {
+    if (!job.on_device) return;
+    check(trireme_buffer_alloc(worker->communicator, ELEMENTS * sizeof(float), &worker->buffer));
+    check(trireme_buffer_get_data(worker->buffer, &worker->device));
+}
+
+static void copy(const struct worker *worker, void *to, const void *from, uint64_t count) {
+    check(trireme_memory_copy(worker->communicator, to, from, count * sizeof(float), NULL));
+}
+
+/* Values of the host where the model takes them. */
+static const float *lend(const struct worker *worker, const float *values, uint64_t count) {
+    if (worker->buffer == NULL) return values;
+    copy(worker, worker->device, values, count);
+    return worker->device;
+}
+
+static void set_parameters(const struct worker *worker, const float *values) {
+    check(trireme_model_broadcast_parameters(worker->model, lend(worker, values, ELEMENTS),
+                                             ELEMENTS, TRIREME_DTYPE_F32, 0));
+}
+
+static void get_parameters(const struct worker *worker, float *values) {
+    void *const to = worker->buffer == NULL ? values : worker->device;
+    check(trireme_model_gather_parameters(worker->model, to, ELEMENTS, TRIREME_DTYPE_F32));
+    if (worker->buffer != NULL) copy(worker, values, to, ELEMENTS);
+}
+
 static void
-parameters_of(trireme_model *model, int layer, const float **weight, const float **bias) {
+hand_in(const struct worker *worker, int parameter, const float *gradient, uint64_t count) {
+    check(trireme_model_gradient_ready(worker->model, (uint64_t)parameter,
+                                       lend(worker, gradient, count), count, TRIREME_DTYPE_F32));
+}
+
+static void
+parameters_of(const struct worker *worker, int layer, const float **weight, const float **bias) {
+    static _Thread_local float copies[2][WIDEST * WIDEST];
     void *data[2];
-    for (int i = 0; i < 2; ++i)
-        check(trireme_model_get_parameter_data(model, (uint64_t)(2 * layer + i), &data[i], NULL));
+    for (int i = 0; i < 2; ++i) {
+        uint64_t count = 0;
+        check(trireme_model_get_parameter_data(worker->model, (uint64_t)(2 * layer + i), &data[i],
+                                               &count));
+        if (worker->buffer == NULL) continue;
+        copy(worker, copies[i], data[i], count);
+        data[i] = copies[i];
+    }
     *weight = data[0];
     *bias = data[1];
 }
 
+/* ---- the training ---- */
+
 /* One micro-batch: forward and backward of the leaf's samples, a unit gathered only while it is
  * used. Without samples the rank only takes part in the gathers. */
-static void train_leaf(trireme_model *model, const int *samples) {
+static void train_leaf(const struct worker *worker, const int *samples) {
+    trireme_model *const model = worker->model;
     static _Thread_local float activation[LAYERS + 1][LEAF][WIDEST], delta[2][LEAF][WIDEST];
     static _Thread_local float gradient[WIDEST * WIDEST];
     const float *weight, *bias;
 
     for (int layer = 0; layer < LAYERS; ++layer) {
         check(trireme_model_gather_unit(model, (uint64_t)layer));
-        parameters_of(model, layer, &weight, &bias);
+        parameters_of(worker, layer, &weight, &bias);
         for (int b = 0; samples != NULL && b < LEAF; ++b) {
             const float *in = layer == 0 ? job.images[samples[b]] : activation[layer][b];
             forward(layer, weight, bias, in, activation[layer + 1][b]);
@@ -131,7 +191,7 @@ static void train_leaf(trireme_model *model, const int *samples) {
         float(*below)[WIDEST] = delta[(LAYERS - layer) % 2];
         const int rows = width[layer], columns = width[layer + 1];
         check(trireme_model_gather_unit(model, (uint64_t)layer));
-        parameters_of(model, layer, &weight, &bias);
+        parameters_of(worker, layer, &weight, &bias);
         if (samples != NULL) {
             memset(gradient, 0, sizeof gradient);
             for (int b = 0; b < LEAF; ++b) {
@@ -149,13 +209,11 @@ static void train_leaf(trireme_model *model, const int *samples) {
                     below[b][k] = in[k] > 0 ? sum : 0;
                 }
             }
-            check(trireme_model_gradient_ready(model, (uint64_t)(2 * layer), gradient,
-                                               (uint64_t)(rows * columns), TRIREME_DTYPE_F32));
+            hand_in(worker, 2 * layer, gradient, (uint64_t)(rows * columns));
             memset(gradient, 0, sizeof gradient);
             for (int b = 0; b < LEAF; ++b)
                 for (int j = 0; j < columns; ++j) gradient[j] = gradient[j] + above[b][j];
-            check(trireme_model_gradient_ready(model, (uint64_t)(2 * layer + 1), gradient,
-                                               (uint64_t)columns, TRIREME_DTYPE_F32));
+            hand_in(worker, 2 * layer + 1, gradient, (uint64_t)columns);
         }
         check(trireme_model_release_unit(model, (uint64_t)layer));
     }
@@ -239,7 +297,9 @@ static void train(trireme_communicator *communicator, const char *mode) {
     initial_values(values, &random);
 
     trireme_model *model = make_model(communicator);
-    check(trireme_model_broadcast_parameters(model, values, ELEMENTS, TRIREME_DTYPE_F32, 0));
+    struct worker worker = {communicator, model, NULL, NULL};
+    make_room(&worker);
+    set_parameters(&worker, values);
     trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
     rule.kind = TRIREME_RULE_ADAMW;
     rule.learning_rate = 0.003;
@@ -268,24 +328,41 @@ static void train(trireme_communicator *communicator, const char *mode) {
             for (uint32_t i = 0; i < info.micro_batches; ++i) {
                 uint32_t leaf = 0;
                 check(trireme_model_get_leaf(model, i, &leaf));
-                train_leaf(model, leaf < LEAVES ? &order[step * BATCH + (int)leaf * LEAF] : NULL);
+                train_leaf(&worker, leaf < LEAVES ? &order[step * BATCH + (int)leaf * LEAF] : NULL);
             }
             check(trireme_optimizer_step(optimizer));
         }
     }
     clock_gettime(CLOCK_MONOTONIC, &end);
 
-    check(trireme_model_gather_parameters(model, values, ELEMENTS, TRIREME_DTYPE_F32));
+    get_parameters(&worker, values);
     const double seconds =
         (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
     if (info.rank == 0) report(model, mode, seconds, values);
     trireme_optimizer_destroy(optimizer);
     trireme_model_destroy(model);
+    trireme_buffer_destroy(worker.buffer);
     free(values);
+}
+
+/* The device of a rank: the ranks of this host share the devices among them. */
+static trireme_device device_of(int rank) {
+    static const char *const names[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "MPI_LOCALRANKID"};
+    const trireme_device host = {TRIREME_DEVICE_HOST, 0};
+    int32_t devices = 0;
+    if (!job.on_device) return host;
+    check(trireme_device_count(TRIREME_DEVICE_CUDA, &devices));
+    if (devices == 0) fail("there is no CUDA device");
+    for (int i = 0; i < 3 && job.threads == 0; ++i)
+        if (getenv(names[i]) != NULL) rank = atoi(getenv(names[i]));
+    const trireme_device device = {TRIREME_DEVICE_CUDA, rank % devices};
+    return device;
 }
 
 static trireme_communicator *join(const char *rendezvous, int rank, int world_size) {
     trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
+    options.device = device_of(rank);
     options.rendezvous = rendezvous;
     options.rank = rank;
     options.world_size = world_size;
@@ -313,12 +390,15 @@ int main(int argc, char **argv) {
             job.threads = atoi(value);
         else if (strcmp(argv[i], "--passes") == 0)
             job.passes = atoi(value);
-        else if (strcmp(argv[i], "--data") == 0)
+        else if (strcmp(argv[i], "--device") == 0) {
+            job.on_device = strcmp(value, "cuda") == 0;
+            if (!job.on_device && strcmp(value, "host") != 0) fail("--device takes host or cuda");
+        } else if (strcmp(argv[i], "--data") == 0)
             job.data = value;
         else if (strcmp(argv[i], "--out") == 0)
             job.out = value;
         else
-            fail("options: --strategy --threads --passes --data --out");
+            fail("options: --strategy --threads --passes --device --data --out");
     }
     read_data();
 

@@ -4,10 +4,16 @@
     $ trireme run --nproc-per-node 4 -- python3 examples/digits/digits.py --strategy zero3
     language=python strategy=zero3 ranks=4 mode=processes accuracy=97.21 seconds=4.012 ...
     $ python3 examples/digits/digits.py --strategy zero3 --threads 4     the same as threads
+    $ python3 examples/digits/digits.py --strategy zero1 --device cuda   the model on a device
 
 The trained parameters are the same bits for every strategy and every number of ranks. So that they
 also are those of the C, C# and Rust programs, sums over many terms are loops over whole arrays
 here: numpy's own sums and matrix products add in an order of their own.
+
+With --device cuda parameters, gradients and state of the optimizer are memory of a device, and its
+kernels update them. numpy computes forward and backward on copies. With PyTorch or CuPy instead,
+torch.from_dlpack(model.parameter(name)) is the parameter itself, and its gradient is handed in as
+it is.
 """
 
 import argparse
@@ -142,6 +148,63 @@ def make_trainer(optimizer, checkpoint_every):
     return trireme.Trainer(optimizer, layers, checkpoint_every=checkpoint_every)
 
 
+class LayerCall:
+    """A trainer hands such a call to the functions of a layer. Here its memory is of the host."""
+
+    def __init__(self, layer, batch, leaf, inputs, parameters):
+        self.layer, self.batch, self.leaf, self.input = layer, batch, leaf, inputs
+        self.parameters = parameters
+        self.output = np.empty((LEAF, WIDTHS[layer + 1]), np.float32)
+        self.output_gradient = None
+        self.input_gradient = np.empty((LEAF, WIDTHS[layer]), np.float32)
+        self.gradients = [np.empty_like(each) for each in parameters]
+
+
+class DeviceTrainer:
+    """Trains a model on a device: the functions of the layers work on copies of its memory."""
+
+    def __init__(self, group, optimizer):
+        self.model, self.optimizer = optimizer.model, optimizer
+        largest = max(inputs * outputs for inputs, outputs in zip(WIDTHS, WIDTHS[1:]))
+        self.gradient = trireme.Buffer(group, 4 * largest)
+
+    def step(self, batch):
+        for micro_batch in range(self.model.info().micro_batches):
+            self.train_leaf(batch, self.model.leaf(micro_batch))
+        self.optimizer.step()
+
+    def train_leaf(self, batch, leaf):
+        """Without a leaf this rank only takes part in the gathers."""
+        calls = []
+        for layer, name in enumerate(LAYERS):
+            with self.model.gathered(name):
+                if leaf is not None:
+                    inputs = calls[-1].output if calls else None
+                    calls.append(LayerCall(layer, batch, leaf, inputs, self.parameters(name)))
+                    layer_forward(calls[-1])
+        if leaf is not None:
+            self.model.begin_backward()
+        for layer, name in reversed(list(enumerate(LAYERS))):
+            with self.model.gathered(name):
+                if leaf is not None:
+                    if layer < 2:
+                        calls[layer].output_gradient = calls[layer + 1].input_gradient
+                    layer_backward(calls[layer])
+                    self.hand_in(name, calls[layer].gradients)
+        if leaf is not None:
+            self.model.end_backward()
+
+    def parameters(self, name):
+        names = f"{name}.weight", f"{name}.bias"
+        return [np.asarray(self.model.parameter(each).to_host()) for each in names]
+
+    def hand_in(self, name, gradients):
+        for kind, gradient in zip(("weight", "bias"), gradients):
+            lent = self.gradient.array("f32", gradient.shape)
+            lent.copy_from(gradient)
+            self.model.gradient_ready(f"{name}.{kind}", lent)
+
+
 def accuracy(parameters, images, labels):
     """Percent of the test rows that are classified right."""
     values, first = images[4::5], 0
@@ -181,11 +244,20 @@ def train(group, mode, options, images, labels):
     """Everything one rank does."""
     random = random_numbers()
     model = make_model(group, options.strategy)
-    model.set_parameters(initial_values(random), root=0)
+    values = initial_values(random)
+    if group.device is None:
+        model.set_parameters(values, root=0)
+    else:
+        room = trireme.Buffer(group, values.nbytes).array("f32")
+        room.copy_from(values)
+        model.set_parameters(room, root=0)
     optimizer = trireme.Optimizer(
         model, "adamw", learning_rate=0.003, weight_decay=0.01, clipping=1.0
     )
-    trainer = make_trainer(optimizer, options.checkpoint_every)
+    if group.device is None:
+        trainer = make_trainer(optimizer, options.checkpoint_every)
+    else:
+        trainer = DeviceTrainer(group, optimizer)
     order = [row for row in range(len(labels)) if row % 5 != 4]
 
     start = time.monotonic()
@@ -197,17 +269,28 @@ def train(group, mode, options, images, labels):
             trainer.step(Samples(images, labels, order[first : first + BATCH]))
     seconds = time.monotonic() - start
 
-    parameters = np.asarray(model.get_parameters())
+    parameters = model.get_parameters()
+    parameters = np.asarray(parameters if group.device is None else parameters.to_host())
     if group.rank == 0:
         report(model, mode, seconds, accuracy(parameters, images, labels))
         if options.out:
             parameters.astype("<f4").tofile(options.out)
 
 
+def device_of(options, rank):
+    """The ranks of a host share its devices among them."""
+    if options.device == "host":
+        return None
+    if not trireme.device_count():
+        sys.exit("there is no CUDA device")
+    return rank % trireme.device_count()
+
+
 def train_as_thread(rank, options, images, labels, problems):
     try:
         name = f"local://digits-{os.getpid()}"
-        with trireme.Communicator(rank, options.threads, name) as group:
+        device = device_of(options, rank)
+        with trireme.Communicator(rank, options.threads, name, device=device) as group:
             train(group, "threads", options, images, labels)
     except Exception as problem:
         problems.append(problem)
@@ -218,12 +301,15 @@ def main():
     parser.add_argument("--strategy", default="data_parallel")
     parser.add_argument("--threads", type=int, default=0, help="ranks as threads of this process")
     parser.add_argument("--passes", type=int, default=20)
+    parser.add_argument("--device", choices=("host", "cuda"), default="host")
     parser.add_argument(
         "--checkpoint-every", type=int, default=0, help="keep the output of every so many-th layer"
     )
     parser.add_argument("--data", default="examples/data/digits.csv.gz")
     parser.add_argument("--out", help="file for the trained parameters, raw f32")
     options = parser.parse_args()
+    if options.device == "cuda" and options.checkpoint_every:
+        parser.error("--checkpoint-every is of the trainer, which works on the host here")
     images, labels = read_data(options.data)
 
     if options.threads > 0:
@@ -239,10 +325,12 @@ def main():
         if problems:
             raise problems[0]
     elif "RANK" in os.environ:
-        with trireme.Communicator.from_environment() as group:
+        device = device_of(options, int(os.environ.get("LOCAL_RANK", 0)))
+        with trireme.Communicator.from_environment(device=device) as group:
             train(group, "processes", options, images, labels)
     else:
-        with trireme.Communicator(0, 1, "local://digits") as group:
+        device = device_of(options, 0)
+        with trireme.Communicator(0, 1, "local://digits", device=device) as group:
             train(group, "alone", options, images, labels)
 
 

@@ -12,13 +12,14 @@ from support import PACKAGE, PATIENCE, REPOSITORY, TestCase, command, needs_nump
 needs_command = unittest.skipIf(command() is None, "the trireme command was not built")
 
 
-def run(*arguments, **options):
+def run(*arguments, environment=None, **options):
+    own = {"PYTHONPATH": str(PACKAGE), "PYTHONUNBUFFERED": "1"}
     return subprocess.run(
         [str(argument) for argument in arguments],
         capture_output=True,
         text=True,
         timeout=4 * PATIENCE,
-        env={**os.environ, "PYTHONPATH": str(PACKAGE), "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, **own, **(environment or {})},
         **options,
     )
 
@@ -92,7 +93,7 @@ except trireme.PeerLostError as problem:
 
 @needs_numpy
 class DigitsTest(TestCase):
-    def digits(self, *arguments, launcher=()):
+    def digits(self, *arguments, launcher=(), environment=None):
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder, "out")
             done = run(
@@ -104,6 +105,7 @@ class DigitsTest(TestCase):
                 "--out",
                 out,
                 *arguments,
+                environment=environment,
             )
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             (line,) = done.stdout.splitlines()
@@ -124,6 +126,15 @@ class DigitsTest(TestCase):
             )
             self.assertEqual((fields["mode"], fields["ranks"]), ("processes", "2"))
             self.assertEqual(processes, alone)
+        fakes = pathlib.Path(trireme._native.library._name).resolve().parent / "tests"
+        if (fakes / "fake_plugin.so").is_file():
+            environment = {
+                "TRIREME_CUDA_DRIVER": str(fakes / "fake_cuda.so"),
+                "TRIREME_CUDA_PLUGIN": str(fakes / "fake_plugin.so"),
+                "TRIREME_NCCL_LIBRARY": str(fakes / "none.so"),  # not that of the machine
+            }
+            words = "--passes", "1", "--threads", "2", "--strategy", "zero1", "--device", "cuda"
+            self.assertEqual(self.digits(*words, environment=environment)[1], alone)
 
     def test_a_wrong_option_is_one_line_and_an_exit_code(self):
         done = run(
