@@ -122,6 +122,15 @@ namespace Trireme
             return Pin(array);
         }
 
+        /// <summary>
+        /// The same, or zero without an array: the library refuses that if it reads it.
+        /// </summary>
+        internal IntPtr AddIfGiven<T>(string name, T[] array, ElementType type, long length)
+            where T : struct
+        {
+            return array == null ? IntPtr.Zero : Add(name, array, type, length);
+        }
+
         /// <summary>The address of that many bytes or more.</summary>
         internal IntPtr AddKept(byte[] kept, long bytes)
         {
@@ -258,6 +267,8 @@ namespace Trireme
         }
 
         /// <summary>Computes the gradients of weight and bias.</summary>
+        /// <param name="input">Null if kept holds it, of a column layer with keepGathered.</param>
+        /// <param name="outputGradient">Null if kept holds it, of a row layer with sequence.</param>
         /// <param name="add">Whether they are added to what is there.</param>
         public unsafe void BackwardWeight<T, TGradient>(
             T[] input, T[] outputGradient, TGradient[] weightGradient,
@@ -270,8 +281,9 @@ namespace Trireme
             {
                 var options = PassOptions(timeout, add);
                 Status status = NativeMethods.trireme_linear_backward_weight(
-                    held.Address, (void*)arrays.Add(nameof(input), input, elementType, Inputs(info)),
-                    (void*)arrays.Add(
+                    held.Address,
+                    (void*)arrays.AddIfGiven(nameof(input), input, elementType, Inputs(info)),
+                    (void*)arrays.AddIfGiven(
                         nameof(outputGradient), outputGradient, elementType, Outputs(info)),
                     (void*)arrays.AddKept(kept, info.KeptBytes),
                     (void*)arrays.Add(
@@ -288,6 +300,7 @@ namespace Trireme
         /// transport joins, the exchange of the input's gradient goes on while the gradient of the
         /// weight is made.
         /// </summary>
+        /// <param name="input">Null if kept holds it, of a column layer with keepGathered.</param>
         /// <param name="add">Whether gradients of weight and bias are added to what is there.</param>
         public unsafe void Backward<T, TGradient>(
             T[] input, T[] outputGradient, T[] weight, T[] inputGradient,
@@ -301,7 +314,8 @@ namespace Trireme
             {
                 var options = PassOptions(timeout, add);
                 Status status = NativeMethods.trireme_linear_backward(
-                    held.Address, (void*)arrays.Add(nameof(input), input, elementType, Inputs(info)),
+                    held.Address,
+                    (void*)arrays.AddIfGiven(nameof(input), input, elementType, Inputs(info)),
                     (void*)arrays.Add(
                         nameof(outputGradient), outputGradient, elementType, Outputs(info)),
                     (void*)arrays.Add(nameof(weight), weight, elementType, Weights(info)),

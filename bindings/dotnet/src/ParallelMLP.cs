@@ -239,6 +239,8 @@ namespace Trireme
         }
 
         /// <summary>Computes the gradients of weights and biases.</summary>
+        /// <param name="source">Null if kept holds it, with keepGathered.</param>
+        /// <param name="outputGradient">Null if kept holds it, with sequence.</param>
         /// <param name="add">Whether they are added to what is there.</param>
         public unsafe void BackwardWeight<T, TGradient>(
             T[] source, T[] outputGradient, MLPArrays<TGradient> gradients, byte[] kept,
@@ -253,8 +255,9 @@ namespace Trireme
                 NativeMlpGradients written = Gradients(arrays, gradients, info);
                 Status status = NativeMethods.trireme_mlp_backward_weight(
                     held.Address,
-                    (void*)arrays.Add(nameof(source), source, elementType, info.InputRows * input),
-                    (void*)arrays.Add(
+                    (void*)arrays.AddIfGiven(
+                        nameof(source), source, elementType, info.InputRows * input),
+                    (void*)arrays.AddIfGiven(
                         nameof(outputGradient), outputGradient, elementType,
                         info.OutputRows * output),
                     (void*)arrays.AddKept(kept, info.KeptBytes), ref written, ref options);
@@ -267,6 +270,7 @@ namespace Trireme
         /// transport joins, the exchange of the input's gradient goes on while the gradients of the
         /// weights are made.
         /// </summary>
+        /// <param name="source">Null if kept holds it, with keepGathered.</param>
         /// <param name="add">Whether gradients of weights are added to what is there.</param>
         public unsafe void Backward<T, TGradient>(
             T[] source, T[] outputGradient, MLPArrays<T> weights, T[] inputGradient,
@@ -282,7 +286,8 @@ namespace Trireme
                 NativeMlpGradients written = Gradients(arrays, gradients, info);
                 Status status = NativeMethods.trireme_mlp_backward(
                     held.Address,
-                    (void*)arrays.Add(nameof(source), source, elementType, info.InputRows * input),
+                    (void*)arrays.AddIfGiven(
+                        nameof(source), source, elementType, info.InputRows * input),
                     (void*)arrays.Add(
                         nameof(outputGradient), outputGradient, elementType,
                         info.OutputRows * output),

@@ -313,7 +313,10 @@ namespace Trireme.Tests
                 mlp.Forward(source, weights, new float[count], kept);
                 var inputGradient = new float[count];
                 mlp.BackwardInput(gradient, weights, inputGradient, kept);
-                mlp.BackwardWeight(source, gradient, gradients, kept);
+
+                // `kept` has both already, where they were gathered and kept.
+                float[] read = sequence ? null : source, given = sequence ? null : gradient;
+                mlp.BackwardWeight(read, given, gradients, kept);
                 Check.Equal(1L, mlp.Info.BackwardInputPasses, "passes for the input");
                 Check.Equal(1L, mlp.Info.BackwardWeightPasses, "passes for weights");
                 Check.That(mlp.Info.WorkspaceBytes > 0, "workspace");
@@ -322,7 +325,7 @@ namespace Trireme.Tests
                 var both = Arrays(info, 5);
                 var found = new float[count];
                 mlp.Forward(source, weights, new float[count], kept);
-                mlp.Backward(source, gradient, weights, found, both, kept);
+                mlp.Backward(read, gradient, weights, found, both, kept);
                 Check.Same(inputGradient, found, "input gradient of both");
                 Check.Same(gradients.Fc1Weight, both.Fc1Weight, "fc1 weight of both");
                 Check.Same(gradients.Fc1Bias, both.Fc1Bias, "fc1 bias of both");

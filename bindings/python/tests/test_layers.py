@@ -119,8 +119,9 @@ class LayersTest(TestCase):
         x, dy = whole(ROWS, INPUT, 1), whole(ROWS, INPUT, 4)
 
         def body(group, row_tile=0):
+            keep = row_tile > 0
             with trireme.Tensor(
-                group, 4, gemm="builtin", sequence=True, row_tile=row_tile
+                group, 4, gemm="builtin", sequence=True, keep_gathered=keep, row_tile=row_tile
             ) as tensor:
                 own, rows = tensor.range(HIDDEN), tensor.range(ROWS)
                 w1 = weights["w1"]
@@ -138,11 +139,16 @@ class LayersTest(TestCase):
                     mlp.forward(own_x, mine, y, kept)
                     mlp.backward_input(own_dy, mine, dx, kept)
                     dw1, dw2 = zeros(len(parts) * INPUT), zeros(len(own) * INPUT)
-                    mlp.backward_weight(own_x, own_dy, (dw1, None, dw2, None), kept)
+                    # `kept` has the gathered gradient, and with `keep` the input.
+                    read, gradients = None if keep else own_x, (dw1, None, dw2, None)
+                    mlp.backward_weight(read, None, gradients, kept)
                     assert any(dw1) == (len(own) > 0)
                     mlp.forward(own_x, mine, y, kept)
                     both = zeros(count), zeros(len(dw1)), None, zeros(len(dw2)), None
-                    mlp.backward(own_x, own_dy, mine, both[0], both[1:], kept)
+                    if not keep and count:
+                        with self.assertRaisesRegex(ValueError, "input is NULL"):
+                            mlp.backward(None, own_dy, mine, both[0], both[1:], kept)
+                    mlp.backward(read, own_dy, mine, both[0], both[1:], kept)
                     assert (dx, dw1, dw2) == (both[0], both[1], both[3])
                     return y, dx
 

@@ -510,13 +510,18 @@ class ParallelMLP(_Layer):
         add: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Computes the gradients of weights and biases, or adds them to what is there."""
+        """Computes the gradients of weights and biases, or adds them to what is there.
+
+        An input that `kept` holds already, with `keep_gathered`, may be None. So may the gradient of
+        the output with `sequence`.
+        """
         info = self._raw_info()
         written, views = self._parameters(
             writable, _native.trireme_mlp_gradients, gradients, info, info.gradient_dtype
         )
-        one = self._array(readable, input, info.input_rows * self._input, "input")
-        given = info.output_rows * self._output
+        count = 0 if input is None else info.input_rows * self._input
+        one = self._array(readable, input, count, "input")
+        given = 0 if output_gradient is None else info.output_rows * self._output
         two = self._array(readable, output_gradient, given, "output_gradient")
         memory = self._bytes(readable, kept, info.kept_bytes)
         options = _pass(timeout, add)
@@ -540,6 +545,7 @@ class ParallelMLP(_Layer):
 
         `out` is the gradient of the input. Between ranks that a transport joins, its exchange goes
         on while the gradients of the weights are made. With `add` these are added to what is there.
+        An input that `kept` holds already, with `keep_gathered`, may be None.
         """
         info = self._raw_info()
         read, views = self._parameters(readable, _native.trireme_mlp_weights, weights, info, None)
@@ -547,7 +553,7 @@ class ParallelMLP(_Layer):
             writable, _native.trireme_mlp_gradients, gradients, info, info.gradient_dtype
         )
         count = info.input_rows * self._input
-        one = self._array(readable, input, count, "input")
+        one = self._array(readable, input, 0 if input is None else count, "input")
         given = info.output_rows * self._output
         two = self._array(readable, output_gradient, given, "output_gradient")
         three = self._array(writable, out, count, "out")

@@ -132,7 +132,15 @@ fn pass(timeout: Option<Duration>, add: bool) -> sys::trireme_pass_options {
 }
 
 fn read<T>(data: Option<&[T]>) -> *const c_void {
-    data.map_or(ptr::null(), |slice| slice.as_ptr().cast())
+    data.filter(|slice| !slice.is_empty()).map_or(ptr::null(), |slice| slice.as_ptr().cast())
+}
+
+/// Of a slice that `kept` may hold already: the library refuses an empty one that it reads.
+fn same_if_given<T>(what: &str, slice: &[T], expected: usize) -> Result<()> {
+    if slice.is_empty() {
+        return Ok(());
+    }
+    same(what, slice.len(), "the layer", expected)
 }
 
 fn write<T>(data: Option<&mut [T]>) -> *mut c_void {
@@ -264,7 +272,8 @@ impl<T: Element, G: Element> Linear<T, G> {
         check_pass::<T>(status, self.products.as_ref(), None)
     }
 
-    /// Computes the gradients of weight and bias, or adds them to what is there.
+    /// Computes the gradients of weight and bias, or adds them to what is there. Empty may
+    /// be what `kept` holds: the `input` of a column layer, the `output_gradient` of a row layer.
     #[allow(clippy::too_many_arguments)]
     pub fn backward_weight(
         &mut self,
@@ -277,8 +286,8 @@ impl<T: Element, G: Element> Linear<T, G> {
         timeout: Option<Duration>,
     ) -> Result<()> {
         let info = self.info()?;
-        same("input", input.len(), "the layer", info.input_count)?;
-        same("output_gradient", output_gradient.len(), "the layer", info.output_count)?;
+        same_if_given("input", input, info.input_count)?;
+        same_if_given("output_gradient", output_gradient, info.output_count)?;
         same("weight_gradient", weight_gradient.len(), "the layer", info.weight_count)?;
         let biases = bias_gradient.as_ref().map_or(0, |slice| slice.len());
         same("bias_gradient", biases, "the layer", info.bias_count)?;
@@ -303,7 +312,7 @@ impl<T: Element, G: Element> Linear<T, G> {
     /// Computes what [`Linear::backward_input`] and then [`Linear::backward_weight`] compute.
     /// Between ranks that a transport joins, the exchange of the input's gradient goes on while the
     /// gradient of the weight is made. With `add` gradients of weight and bias are added to what is
-    /// there.
+    /// there. The `input` of a column layer with `keep_gathered`, which `kept` holds, may be empty.
     #[allow(clippy::too_many_arguments)]
     pub fn backward(
         &mut self,
@@ -318,7 +327,7 @@ impl<T: Element, G: Element> Linear<T, G> {
         timeout: Option<Duration>,
     ) -> Result<()> {
         let info = self.info()?;
-        same("input", input.len(), "the layer", info.input_count)?;
+        same_if_given("input", input, info.input_count)?;
         same("output_gradient", output_gradient.len(), "the layer", info.output_count)?;
         same("weight", weight.len(), "the layer", info.weight_count)?;
         same("input_gradient", input_gradient.len(), "the layer", info.input_count)?;
@@ -642,7 +651,8 @@ impl<T: Element, G: Element> Mlp<T, G> {
         check_pass::<T>(status, self.products.as_ref(), self.activations.as_ref())
     }
 
-    /// Computes the gradients of weights and biases, or adds them to what is there.
+    /// Computes the gradients of weights and biases, or adds them to what is there. Empty may be an
+    /// `input` that `kept` holds, with `keep_gathered`, and an `output_gradient` with `sequence`.
     pub fn backward_weight(
         &mut self,
         input: &[T],
@@ -653,8 +663,8 @@ impl<T: Element, G: Element> Mlp<T, G> {
         timeout: Option<Duration>,
     ) -> Result<()> {
         let info = self.info()?;
-        same("input", input.len(), "the layer", info.input_count)?;
-        same("output_gradient", output_gradient.len(), "the layer", info.output_count)?;
+        same_if_given("input", input, info.input_count)?;
+        same_if_given("output_gradient", output_gradient, info.output_count)?;
         at_least(kept, info.kept_bytes)?;
         let raw = self.gradients(&info, gradients)?;
         // SAFETY: as in forward().
@@ -673,7 +683,8 @@ impl<T: Element, G: Element> Mlp<T, G> {
 
     /// Computes what [`Mlp::backward_input`] and then [`Mlp::backward_weight`] compute. Between
     /// ranks that a transport joins, the exchange of the input's gradient goes on while the
-    /// gradients of the weights are made. With `add` these are added to what is there.
+    /// gradients of the weights are made. With `add` these are added to what is there. An `input`
+    /// that `kept` holds, with `keep_gathered`, may be empty.
     #[allow(clippy::too_many_arguments)]
     pub fn backward(
         &mut self,
@@ -687,7 +698,7 @@ impl<T: Element, G: Element> Mlp<T, G> {
         timeout: Option<Duration>,
     ) -> Result<()> {
         let info = self.info()?;
-        same("input", input.len(), "the layer", info.input_count)?;
+        same_if_given("input", input, info.input_count)?;
         same("output_gradient", output_gradient.len(), "the layer", info.output_count)?;
         same("input_gradient", input_gradient.len(), "the layer", info.input_count)?;
         at_least(kept, info.kept_bytes)?;
