@@ -91,11 +91,12 @@
  * - Ranks that share memory read outputs and gradients where the rank before, or after, has them.
  *   A layer may read its `input` and `output_gradient` there, and must not write to them.
  * - checkpoint_every cuts the layers of each stage. From forward to backward, a micro-batch keeps
- * the checkpoints of a stage and the output that is sent, and no stretch. Backward computes the
- *   stretches again, from the last one. A backward right after its forward still has the last one,
- *   or in halves the whole stage.
+ *   the checkpoints of a stage and the output that is sent, and no stretch. Of a backward in halves
+ *   (I and W) it keeps the input of the stage in their place. Backward computes the stretches
+ *   again, from the last one. A backward right after its forward still has the last one, or in
+ *   halves the whole stage.
  * - activation_budget_bytes limits the planned_stretch_bytes and planned_gradient_bytes of each
- * rank. The fewest layers that fit are computed again: those of the rank's first stage first.
+ *   rank. The fewest layers that fit are computed again: those of the rank's first stage first.
  * - Where the schedule has R, all layers of the stage run forward again then, also without these
  *   options. Their data stay until backward ends.
  * - Before a backward in halves (I and W), all those layers are computed again at once, in I. Their

@@ -194,8 +194,9 @@ namespace Trireme
         /// <summary>
         /// Ends a step of several optimizers of this rank with one norm over all their models, such
         /// as those of experts and of the rest. All have the same max norm and loss scale, and skip
-        /// a step together. Collective over the ranks of all of them, which must be the same ranks;
-        /// throws as <see cref="Step"/>.
+        /// a step together. None is named twice, and none is of an uneven model. Collective: all
+        /// ranks that have the norm of one optimizer have that of the others, too. Throws as
+        /// <see cref="Step"/>.
         /// </summary>
         public static unsafe void StepTogether(params Optimizer[] optimizers)
         {

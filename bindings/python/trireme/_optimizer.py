@@ -60,7 +60,8 @@ class StateRange:
     shape: tuple[int, ...]  #: Its whole shape; of rows or columns their number.
     first: int  #: Index of the range's first element in that shape, in row-major order.
     count: int  #: Elements; 1 or more.
-    #: The elements, in the library's own memory. Empty where they lie in a file: see read_range().
+    #: The elements, in the library's own memory. Empty where they lie in a file or on a device: read_range()
+    #: copies them.
     data: memoryview[float]
 
 
@@ -225,8 +226,8 @@ class Optimizer(OffloadedState, CountedSteps, MovedTraining):
         """Ends a step of several optimizers of this rank with one norm, over all their models.
 
         Such as those of experts and of the rest of a network. All have the same `clipping.max_norm`
-        and `loss_scale`, and skip a step together. Collective over the ranks of all of them, which
-        must be the same ranks.
+        and `loss_scale`, and skip a step together. None is named twice, and none is of an uneven
+        model. Collective: all ranks that have the norm of one optimizer have that of the others, too.
         """
         listed = sequence_of(Optimizer, optimizers, "optimizers")
         handles = (c_void_p * len(listed))(*(each._handle for each in listed))

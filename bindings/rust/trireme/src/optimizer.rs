@@ -98,8 +98,9 @@ impl Optimizer {
 
     /// Ends a step of several optimizers of this rank with one norm, over all their models: such as
     /// those of experts and of the rest of a network. Each comes with its model. All have the same
-    /// [`max_norm`](crate::Clipping::max_norm) and loss scale, and skip a step together. Collective
-    /// over the ranks of all of them, which must be the same ranks.
+    /// [`max_norm`](crate::Clipping::max_norm) and loss scale, and skip a step together. None is of
+    /// an uneven model. Collective: all ranks that have the norm of one optimizer have that of the
+    /// others, too.
     pub fn step_together(each: &mut [(&mut Optimizer, &mut Model)]) -> Result<()> {
         for (optimizer, model) in each.iter() {
             optimizer.refuse_another(model, "step_together")?;
