@@ -287,7 +287,7 @@ trireme_model_create(trireme_communicator *communicator, const trireme_model_opt
 /**
  * Destroys the handle of a model. The library frees the memory once no optimizer needs it.
  *
- * Never waits for a peer.
+ * Never waits for a peer. On a device the end of the memory waits as trireme_buffer_destroy() does.
  *
  * @param model  A model; NULL and a stale handle are ignored.
  *

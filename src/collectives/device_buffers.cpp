@@ -4,14 +4,19 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace trireme {
 namespace {
 
 struct DeviceBuffer final : Memory {
   DeviceBuffer(std::shared_ptr<devices::Device> of, std::uint64_t timeout,
-               std::unique_ptr<devices::Block> memory, std::uint64_t bytes)
-      : device(std::move(of)), timeout_ns(timeout), block(std::move(memory)) {
+               std::unique_ptr<devices::Event> event, std::unique_ptr<devices::Block> memory,
+               std::uint64_t bytes)
+      : device(std::move(of)),
+        timeout_ns(timeout),
+        reached(std::move(event)),
+        block(std::move(memory)) {
     data_ = block == nullptr ? nullptr : block->data();
     bytes_ = bytes;
   }
@@ -19,6 +24,7 @@ struct DeviceBuffer final : Memory {
 
   const std::shared_ptr<devices::Device> device;
   const std::uint64_t timeout_ns;
+  const std::unique_ptr<devices::Event> reached;  // for the end, which must not run out of them
   std::unique_ptr<devices::Block> block;
   std::shared_ptr<DeviceBuffer> itself;  // once it is abandoned: it never ends, nor its context
 };
@@ -31,6 +37,7 @@ struct DeviceBuffers {
   };
   std::mutex mutex;  // also of DeviceBuffer::itself
   std::map<std::uintptr_t, Entry> by_address;
+  std::vector<std::shared_ptr<const void>> kept;  // for ever
 
   // Never destroyed: buffers may end while the process does.
   static DeviceBuffers& all() {
@@ -48,32 +55,32 @@ struct DeviceBuffers {
 };
 
 // Waits for the work that the caller has queued in the default stream.
-Status finish_default_stream(devices::Device& device, Deadline deadline) {
+Status finish_default_stream(devices::Device& device, devices::Event& reached, Deadline deadline) {
   std::unique_ptr<devices::Stream> stream;
-  std::unique_ptr<devices::Event> reached;
   TRIREME_RETURN_IF_ERROR(device.adopt_stream(nullptr, &stream));
-  TRIREME_RETURN_IF_ERROR(device.create_event(&reached));
-  TRIREME_RETURN_IF_ERROR(stream->record(*reached));
-  return devices::finish(*reached, deadline);
+  TRIREME_RETURN_IF_ERROR(stream->record(reached));
+  return devices::finish(reached, deadline);
 }
 
 // A kernel of the caller may be on its way to memory that the caller has let go: if its pages were
 // gone, the device's context would fail.
 DeviceBuffer::~DeviceBuffer() {
   if (data_ == nullptr) return;
+  Status status = Status::success();
   if (!device->is_abandoned()) {
-    const Status status = finish_default_stream(*device, Deadline::after(timeout_ns));
-    // While the stream is recorded into a graph nothing is known of its work. The memory stays.
-    if (status.code() == TRIREME_ERROR_INVALID_STATE) {
-      static_cast<void>(block.release());
-    } else if (!status.ok()) {
-      device->abandon();
-    }
+    status = finish_default_stream(*device, *reached, Deadline::after(timeout_ns));
   }
+  const bool is_recorded = status.code() == TRIREME_ERROR_INVALID_STATE;
+  if (!status.ok() && !is_recorded) device->abandon();
   // Before the memory goes, whose address may serve the next buffer.
   DeviceBuffers& buffers = DeviceBuffers::all();
   const std::lock_guard lock(buffers.mutex);
   buffers.by_address.erase(reinterpret_cast<std::uintptr_t>(data_));
+  if (is_recorded) {  // nothing is known of the work in that stream
+    buffers.kept.push_back(std::shared_ptr<devices::Block>(std::move(block)));
+  } else if (!status.ok()) {  // the end of the context could wait for the work
+    buffers.kept.push_back(device);
+  }
 }
 
 Status allocate_block(devices::Device& device, trireme_memory_kind kind, std::uint64_t bytes,
@@ -100,8 +107,11 @@ Status clear_memory(devices::Device& device, void* data, std::uint64_t bytes, De
 Status allocate_on(const std::shared_ptr<devices::Device>& device, trireme_memory_kind kind,
                    std::uint64_t bytes, std::uint64_t timeout_ns, std::shared_ptr<Memory>* out) {
   std::unique_ptr<devices::Block> block;
+  std::unique_ptr<devices::Event> reached;
   TRIREME_RETURN_IF_ERROR(allocate_block(*device, kind, bytes, &block));
-  auto buffer = std::make_shared<DeviceBuffer>(device, timeout_ns, std::move(block), bytes);
+  if (bytes != 0) TRIREME_RETURN_IF_ERROR(device->create_event(&reached));
+  auto buffer = std::make_shared<DeviceBuffer>(device, timeout_ns, std::move(reached),
+                                               std::move(block), bytes);
   if (bytes != 0) {
     DeviceBuffers& buffers = DeviceBuffers::all();
     const std::lock_guard lock(buffers.mutex);

@@ -95,6 +95,10 @@ Status ModelDevice::begin() {
   return wait(*before_);
 }
 
+bool ModelDevice::end() {
+  return moves_->device()->is_abandoned() || begin().code() != TRIREME_ERROR_INVALID_STATE;
+}
+
 Status ModelDevice::finish() {
   TRIREME_RETURN_IF_ERROR(told(stream_->record(*done_)));
   return wait(*done_);

@@ -42,6 +42,9 @@ class ModelDevice {
   // The host waits for what the caller has queued in the default stream. A copy behind that work
   // would touch the caller's memory when this call has long returned.
   Status begin();
+  // Before memory goes back that the caller's work may use: the host waits for that work. False if
+  // nothing is known of it, as its stream is recorded into a graph.
+  bool end();
 
   // ---- over when they return ----
   Status read(void* to_host, const void* from, std::uint64_t bytes);

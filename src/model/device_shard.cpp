@@ -1,6 +1,8 @@
 #include "model/device_shard.hpp"
 
 #include <algorithm>
+#include <mutex>
+#include <vector>
 
 #include "platform/names.hpp"
 
@@ -28,6 +30,16 @@ Status DeviceShard::allocate(const sharding::Layout& layout,
   const std::shared_ptr<AllocatedBytes>& counter = storage->allocated;
   TRIREME_RETURN_IF_ERROR(device_.open(counter, largest_gradient(), peers_.link().timeout_ns));
   return device_.allocate(&storage->on_device, counter, MemoryKind::parameters, layout.arena_bytes);
+}
+
+// A kernel of the caller may be on its way to the parameters: if their pages were gone, the
+// device's context would fail.
+DeviceShard::~DeviceShard() {
+  if (storage_ == nullptr || !storage_->on_device || device_.end()) return;
+  static std::mutex& mutex = *new std::mutex;
+  static auto& kept = *new std::vector<std::shared_ptr<Storage>>;  // for ever
+  const std::lock_guard lock(mutex);
+  kept.push_back(storage_);
 }
 
 void DeviceShard::close() {

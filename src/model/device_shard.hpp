@@ -25,6 +25,7 @@ class DeviceShard {
       : device_(std::move(moves)), peers_(peers), registry_(registry) {}
   DeviceShard(const DeviceShard&) = delete;
   DeviceShard& operator=(const DeviceShard&) = delete;
+  ~DeviceShard();
 
   // All zeros. The memory of the host in `storage` is there.
   Status allocate(const sharding::Layout& layout, const std::shared_ptr<Storage>& storage);

@@ -457,17 +457,21 @@ finish()
 # A kernel that waits in the default stream reads memory whose last holder lets it go.
 CLOSED = """
 def body(group):
-    buffer = trireme.Buffer(group, 8)
-    address, data = buffer._address, array.array("f", [0, 0])
-    buffer.array("f32").copy_from(array.array("f", [3, 4]))
-    fake.fake_hold(None, 1)
-    fake.fake_queue_read(group.device, None, data.buffer_info()[0], address, 8)
-    timer = threading.Timer(0.05, fake.fake_hold, (None, 0))
-    timer.start()
-    buffer.close()
-    timer.join()
-    assert data.tolist() == [3, 4]
-    assert trireme.memory_info(address).kind == "host"
+    model = trireme.Model(group, "zero1")
+    model.add_parameter("w", 2)
+    model.seal()
+    for owner, view in (buffer := trireme.Buffer(group, 8), buffer.array("f32")), (model, model.parameter("w")):
+        address, data = view._address, array.array("f", [0, 0])
+        view.copy_from(array.array("f", [3, 4]))
+        fake.fake_hold(None, 1)
+        fake.fake_queue_read(group.device, None, data.buffer_info()[0], address, 8)
+        timer = threading.Timer(0.05, fake.fake_hold, (None, 0))
+        timer.start()
+        owner.close()
+        del view
+        timer.join()
+        assert data.tolist() == [3, 4]
+        assert trireme.memory_info(address).kind == "host"
 
 ranks(1, body)
 finish()

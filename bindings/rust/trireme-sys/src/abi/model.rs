@@ -290,7 +290,8 @@ extern "C" {
     ) -> trireme_status;
     /// Destroys the handle of a model. The library frees the memory once no optimizer needs it.
     ///
-    /// Never waits for a peer.
+    /// Never waits for a peer. On a device the end of the memory waits as trireme_buffer_destroy()
+    /// does.
     ///
     /// * `model`: A model; NULL and a stale handle are ignored.
     ///
