@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "offload/item_file.hpp"
+
 namespace trireme::strategies {
 
 // Parameters of a layer by their places in it: the first one, the others as bits from it on, and
@@ -24,8 +26,9 @@ struct LayerFailure {
     input,      // its gradient (the whole if the answer is 1) has come to those of layer
                 // `gaps.first`
     no_rate,
-    file,
-    corrupt
+    file,     // activations cannot be read
+    corrupt,  // the file gave others
+    full      // activations cannot be written, nor kept
   };
   Kind kind = none;
   std::int32_t phase = 0, answer = 0;
@@ -33,5 +36,11 @@ struct LayerFailure {
   std::uint32_t leaf = 0;
   LayerGaps gaps = {};
 };
+
+// Of trouble with the file of activations.
+inline LayerFailure::Kind kind_of(const ItemFile::Trouble& trouble) {
+  if (trouble.corrupt) return LayerFailure::corrupt;
+  return trouble.writing ? LayerFailure::full : LayerFailure::file;
+}
 
 }  // namespace trireme::strategies

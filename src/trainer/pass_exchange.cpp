@@ -163,10 +163,11 @@ Status PassExchange::failure() const {
           "TRIREME_TRAINER_FLAG_ZERO_GRADIENTS";
       break;
     case LayerFailure::file:
+    case LayerFailure::full:
       code = TRIREME_ERROR_SYSTEM;
       details.system_error = static_cast<int>(told[kAnswer]);
-      message += phase == TRIREME_PHASE_FORWARD ? " waits for activations that cannot be written"
-                                                : " needs activations that cannot be read";
+      message += told[kKind] == LayerFailure::full ? " waits for activations that cannot be written"
+                                                   : " needs activations that cannot be read";
       break;
     case LayerFailure::corrupt:
       code = TRIREME_ERROR_CORRUPT;

@@ -135,8 +135,7 @@ Status Trainer::before_call(std::int32_t phase, std::uint64_t layer) {
     TRIREME_RETURN_IF_ERROR(shard_.report_disk(window_->need(node - 1, &trouble)));
   }
   if (!trouble.any()) return Status::success();
-  fail(trouble.corrupt ? LayerFailure::corrupt : LayerFailure::file, phase, layer,
-       trouble.error_number);
+  fail(kind_of(trouble), phase, layer, trouble.error_number);
   return Status::success();
 }
 
