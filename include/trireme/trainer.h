@@ -50,6 +50,20 @@
  * - With activation_budget_bytes nothing is computed again.
  * - trireme_trainer_evaluate() writes nothing.
  *
+ * Offload with a pipeline differs in these points:
+ *
+ * - An item is what one layer keeps of one micro-batch until its backward ends: the output and
+ *   `saved`, or with checkpoint_every the checkpoint. It is what the layer computes again, where R
+ *   or I computes forward of the whole stage again.
+ * - The input of a stage and the output that it sends stay in memory: planned_stretch_bytes.
+ * - Items have no fixed slots. The schedule tells all calls of layers beforehand, so the trainer
+ *   plans when and where each item is in memory. A write may last for so many calls, and a read
+ *   begins so many calls before its item is used. Items that are used again sooner stay.
+ * - That number of calls is the largest whose window fits into both limits. With neither limit set
+ *   it is 1.
+ * - The file has room for all items that are in it at once.
+ * - Ranks of one model have equal options. Other stages may have another window, or no file.
+ *
  * Trouble with that file:
  *
  * - An item that cannot be written stays in memory from then on. Without memory for it the step
@@ -401,9 +415,9 @@ typedef struct trireme_trainer_options {
      */
     uint64_t checkpoint_every;
     /**
-     * Most bytes for activations and gradients of outputs. The trainer sets checkpoints so that as
-     * few layers as possible are computed again; none with offload. Not with checkpoint_every. With
-     * a pipeline: of this rank. Default: 0, no limit.
+     * Most bytes for activations and gradients of outputs, with offload those in memory. The
+     * trainer sets checkpoints so that as few layers as possible are computed again; none with
+     * offload. Not with checkpoint_every. With a pipeline: of this rank. Default: 0, no limit.
      */
     uint64_t activation_budget_bytes;
     /** Seed from which the trainer derives each random_seed. Default: 0. */
@@ -415,8 +429,8 @@ typedef struct trireme_trainer_options {
     /**
      * A file of activations: see "Offload" at the top of this file. Its ratio must be 0. Default of
      * its buffer_bytes: the part of activation_budget_bytes that gradients of outputs leave;
-     * without that option, the bytes of four layers or checkpoints. Default: NULL, activations stay
-     * in memory.
+     * without that option, the bytes of four layers or checkpoints. With a pipeline: see "Offload
+     * with a pipeline" there. Default: NULL, activations stay in memory.
      */
     const trireme_offload_options *offload;
     /**
@@ -442,7 +456,10 @@ typedef struct trireme_trainer_info {
      * all stages of this rank, if an option cuts them, and else 1.
      */
     uint64_t stretches;
-    /** Layers whose forward runs twice in a micro-batch. With a pipeline: in any of them. */
+    /**
+     * Layers whose forward runs twice in a micro-batch. With a pipeline: in any of them. A layer
+     * does not count if each backward still finds what its forward left.
+     */
     uint64_t recomputed;
     /**
      * Bytes of the checkpoints: the last outputs of all stretches but the last. With a pipeline 0:
@@ -487,6 +504,7 @@ typedef struct trireme_trainer_info {
     /**
      * With offload: bytes of the window, and of items that could not be written. The window
      * stands in place of the checkpoints. If there is one stretch, it also stands in place of that.
+     * With a pipeline: beside planned_stretch_bytes, which has what never goes to the file.
      */
     uint64_t planned_window_bytes;
     /** With a pipeline: stages of this rank. Else 0. */
@@ -536,7 +554,7 @@ typedef struct trireme_trainer_info {
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` or a layer sets a field newer than this library. Or
  * the model has TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot follow a trainer.
  * Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. Or `pipeline` comes with
- * that flag or with offload. Or its schedule has GATHER, RELEASE or REDUCE. Or a parameter is
+ * that flag. Or its schedule has GATHER, RELEASE or REDUCE. Or a parameter is
  * TRIREME_PLACEMENT_SHARED along the pipeline, or this rank has no layers.
  * @return Any other status as listed at the top of model.h.
  *
@@ -661,7 +679,7 @@ trireme_trainer_get_info(const trireme_trainer *trainer, trireme_trainer_info *o
  *
  * Also tells the disk's work for them. Fields of trireme_offload_info mean here:
  *
- * - file_bytes: bytes that a micro-batch writes and reads.
+ * - file_bytes: bytes that a micro-batch writes and reads. With a pipeline: bytes of the file.
  * - resident_bytes: bytes that could not be written and stay in memory.
  * - buffer_bytes: bytes of the window.
  * - block_bytes: bytes of the largest item.

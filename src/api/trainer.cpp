@@ -44,13 +44,19 @@ Status read_layers(const trireme_layer* layers, uint64_t count, std::vector<Trai
                         });
 }
 
-Status read_options(const trireme_trainer_options& options, Trainer::Options* out) {
+Status read_file(const trireme_trainer_options& options, std::string* path, uint64_t* window) {
   trireme_offload_options offload = TRIREME_OFFLOAD_OPTIONS_INIT;
   TRIREME_RETURN_IF_ERROR(api::read_offload(options.offload, &offload));
   if (offload.ratio != 0) {
     return trireme::invalid_argument("options.offload.ratio " + trireme::text_of(offload.ratio) +
                                      " is not 0: a trainer puts all activations in the file");
   }
+  *path = offload.path == nullptr ? "" : offload.path;
+  *window = offload.buffer_bytes;
+  return Status::success();
+}
+
+Status read_options(const trireme_trainer_options& options, Trainer::Options* out) {
   out->flags = options.flags;
   out->micro_batches = options.micro_batches;
   out->checkpoint_every = options.checkpoint_every;
@@ -58,19 +64,10 @@ Status read_options(const trireme_trainer_options& options, Trainer::Options* ou
   out->seed = options.seed;
   out->after_step = options.after_step;
   out->user_data = options.user_data;
-  out->offload_path = offload.path == nullptr ? "" : offload.path;
-  out->offload_buffer_bytes = offload.buffer_bytes;
-  return Status::success();
+  return read_file(options, &out->offload_path, &out->offload_buffer_bytes);
 }
 
-Status check_pipeline(const trireme_trainer_options& options,
-                      const trireme_trainer_pipeline_options& pipeline) {
-  if (options.offload != nullptr) {
-    return trireme::unsupported(
-        "options.offload with options.pipeline: the file takes activations in the order of one "
-        "micro-batch after another, and a schedule mixes them; checkpoint_every and "
-        "activation_budget_bytes keep fewer");
-  }
+Status check_flags(const trireme_trainer_pipeline_options& pipeline) {
   if ((pipeline.flags & ~uint32_t{TRIREME_TRAINER_PIPELINE_FLAG_REQUIRE_SPLIT}) == 0) {
     return Status::success();
   }
@@ -98,9 +95,10 @@ Status read_pipeline(const trireme_trainer_options& options,
   out->micro_batches = options.micro_batches;
   out->seed = options.seed;
   out->checkpoints = {options.checkpoint_every, options.activation_budget_bytes};
+  TRIREME_RETURN_IF_ERROR(read_file(options, &out->offload_path, &out->checkpoints.window));
   out->after_step = options.after_step;
   out->user_data = options.user_data;
-  return check_pipeline(options, pipeline);
+  return check_flags(pipeline);
 }
 
 // A description of layers, and where the trainer goes.

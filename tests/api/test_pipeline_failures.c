@@ -505,11 +505,6 @@ static void try_options(trireme_communicator *all, int number, void *context) {
     REFUSED(invalid, "options.pipeline.cuts[0] is 1, not 0");
     bad.cuts = empty;
     REFUSED(invalid, "stage 1 has no layers by options.pipeline.cuts");
-    trireme_offload_options offload = TRIREME_OFFLOAD_OPTIONS_INIT;
-    offload.path = "/tmp";
-    options.offload = &offload;
-    REFUSED(TRIREME_ERROR_UNSUPPORTED, "offload");
-    options.offload = NULL;
     options.micro_batches = 6;
     REFUSED(invalid, "options.micro_batches 6 of a reproducible model");
     options.micro_batches = 0;

@@ -116,7 +116,7 @@ ROOMS = {
     ),
     "parallel/executor": Room(
         "a step of a pipeline's stages, action by action",
-        "parallel/pipeline trainer model exchange collectives sharding kernels platform public",
+        "parallel/pipeline trainer model offload exchange collectives sharding kernels platform public",
     ),
     "parallel/layout": Room(
         "ranks along six axes: who has which stages, layers and rows",

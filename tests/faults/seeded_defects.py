@@ -49,6 +49,7 @@ from defects import (
     vocabulary,
     wide_axes,
     wide_layers,
+    windows,
 )
 from defects.settings import BUILD, DOTNET, FLIPS, FOLDER, OVER_GLOO, ROOT
 
@@ -86,6 +87,7 @@ TOPICS = (
     device_nccl,
     device_models,
     parallel,
+    windows,
 )
 DEFECTS = [defect for topic in TOPICS for defect in topic.DEFECTS]
 

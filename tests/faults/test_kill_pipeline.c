@@ -4,6 +4,7 @@
  * before. Steps before are right to the last bit, between processes
  * as between threads.
  */
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -16,6 +17,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "../api/directory.inc"
 #include "../api/pipeline_chain.inc"
 #include "processes.h"
 
@@ -388,12 +390,38 @@ static void a_kill_before_the_budget_is_known_ends_the_creation(void **state) {
     }
 }
 
+/* While activations are on their way to files and back. The system frees the files. */
+static void a_kill_leaves_no_file(void **state) {
+    (void)state;
+    const struct curve *const right = curve_of_one_process();
+    struct count count = {0};
+    static const char *const points[] = {"", "file.write=kill@4", "file.read=kill@4",
+                                         "pipeline.before_backward=kill@2"};
+    for (int p = 0; p < 4; ++p) {
+        static struct trial trial;
+        memset(&trial, 0, sizeof trial);
+        trial.victim = p == 0 ? -1 : p;
+        trial.job = (struct job){.strategy = TRIREME_STRATEGY_ZERO3,
+                                 .data = 2,
+                                 .ranks = 2,
+                                 .order = TRIREME_PIPELINE_ORDER_GPIPE,
+                                 .stages_per_rank = 1,
+                                 .leaves = 6,
+                                 .offload = directory,
+                                 .right = right};
+        snprintf(trial.failpoint, sizeof trial.failpoint, "%s", points[p]);
+        run_trial(&trial, &count);
+        assert_int_equal(files_in_directory(), 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_rank_is_lost_on_all_axes),
         cmocka_unit_test(a_kill_at_each_action_is_named),
         cmocka_unit_test(a_kill_before_the_budget_is_known_ends_the_creation),
         cmocka_unit_test(a_killed_holder_is_lost_on_all_axes),
+        cmocka_unit_test(a_kill_leaves_no_file),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

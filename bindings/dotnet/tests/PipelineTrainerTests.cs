@@ -1,5 +1,6 @@
 using System;
 using System.Collections.Generic;
+using System.IO;
 using System.Linq;
 
 namespace Trireme.Tests
@@ -65,6 +66,8 @@ namespace Trireme.Tests
             RunAgain("1f1b", every, new[] { 4, 0 }, losses, expected);
             var budget = new TrainerOptions { ActivationBudgetBytes = 1 << 20 };
             RunAgain("gpipe", budget, new[] { 0, 0 }, losses, expected);
+            var file = new TrainerOptions { Offload = Path.GetTempPath() };
+            RunAgain("gpipe", file, new[] { 0, 0 }, losses, expected);
         }
 
         private static void RunAgain(
@@ -111,6 +114,7 @@ namespace Trireme.Tests
                             () => new Trainer(optimizer, layers, options)).Message);
                     options.CheckpointEvery = how.CheckpointEvery;
                     options.ActivationBudgetBytes = how.ActivationBudgetBytes;
+                    options.Offload = how.Offload;
                     using (var trainer = new Trainer(optimizer, layers, options))
                     {
                         foreach (double loss in losses)
@@ -119,6 +123,13 @@ namespace Trireme.Tests
                         }
 
                         Check.Equal(counts[first] * Steps, again);
+                        if (how.Offload != null)
+                        {
+                            Check.Equal(Path.GetTempPath(), trainer.OffloadInfo.Path);
+                            Check.Equal(
+                                trainer.OffloadInfo.BufferBytes, trainer.Info.PlannedWindowBytes);
+                        }
+
                         var values = new double[Width];
                         model.GetParameters<double>(values);
                         Array.Copy(values, 0, found, first * Width, Width);

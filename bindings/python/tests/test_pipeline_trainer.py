@@ -3,6 +3,7 @@
 import array
 import gc
 import math
+import tempfile
 import unittest
 
 from support import TestCase, trireme
@@ -119,6 +120,8 @@ class PipelineTrainerTest(TestCase):
                     chain.info = info
                     losses = [trainer.evaluate(sample)]
                     losses += [trainer.step(sample).loss for _ in range(STEPS)]
+                    if "offload" in options:
+                        chain.file = trainer.offload_info
                     return losses, begin, model.get_parameters().tolist()
 
     def test_training_is_that_of_plain_loops(self):
@@ -181,6 +184,26 @@ class PipelineTrainerTest(TestCase):
                     self.assertLessEqual(planned, least)
             if again is None:
                 self.assertTrue(any(chain.info.recomputed for chain in chains))
+
+    def test_activations_lie_in_a_file(self):
+        """With the same bits, in a window as wide as planned."""
+        with tempfile.TemporaryDirectory() as path:
+            for ranks in (1, 2):
+                expected = self.ranks(ranks, lambda group: self.train(group, "gpipe", Chain()))
+                chains = [Chain() for _ in range(ranks)]
+                found = self.ranks(
+                    ranks,
+                    lambda group: self.train(group, "gpipe", chains[group.rank], offload=path),
+                )
+                self.assertEqual(found, expected)
+                self.assertEqual([chain.file.path for chain in chains], [path] * ranks)
+                for chain in chains:
+                    self.assertEqual(chain.info.planned_window_bytes, chain.file.buffer_bytes)
+                # The last layer of each micro-batch keeps 8 bytes: a page.
+                last = chains[-1].file
+                self.assertEqual(last.block_bytes, 4096)
+                self.assertGreaterEqual(last.written_bytes, 2 * STEPS * 4096)
+                self.assertEqual(last.read_bytes, last.written_bytes)
 
     def test_an_exception_is_raised_here_and_told_there(self):
         def trouble(call):

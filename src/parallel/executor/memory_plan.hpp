@@ -14,16 +14,15 @@ namespace trireme::parallel {
 
 struct CheckpointOptions {
   std::uint64_t every = 0, budget = 0;  // one of them at most; 0: none
+  std::uint64_t window = 0;             // most bytes of the window of a file; 0: no limit
 };
 
-// Collective over the ranks of the model. OUT_OF_MEMORY if the budget is too small.
+// Collective over the ranks of the model, unless a file has the activations: no rank computes
+// again for a budget then. OUT_OF_MEMORY if the budget or the window is too small.
 Status plan_memory(std::shared_ptr<const PlanInput> input, const CheckpointOptions& options,
                    const strategies::Link& copies, ExecutorPlan* out);
 
-// Bytes of activations and gradients of outputs: without the options, and the least that work.
-struct MemoryRange {
-  std::uint64_t largest = 0, least = 0;
-};
+// Plans for each number of layers that are computed again, the first time alone.
 MemoryRange memory_range(const ExecutorPlan& plan);
 
 // Collective. Each number becomes the largest one of the ranks. `own`: whether this rank has any;

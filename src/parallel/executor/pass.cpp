@@ -46,6 +46,9 @@ Status PipelineTrainer::pass(void* batch, bool trains, double* out_loss) {
   }
   bool mesh_knows = false;  // of copies that differ
   const auto run = [&]() -> Status {
+    if (StageWindow* const window = places_.window(); window != nullptr) {
+      TRIREME_RETURN_IF_ERROR(shard_.report_disk(window->begin_pass(trains, own_micro_batches())));
+    }
     TRIREME_RETURN_IF_ERROR(run_actions());
     TRIREME_RETURN_IF_ERROR(places_.drain());
     // A rank that leaves after this has no operation under way that others wait for.
@@ -86,6 +89,7 @@ Status PipelineTrainer::run_actions() {
     TRIREME_RETURN_IF_ERROR(places_.post_receives(number));
     const Action& action = plan_.actions[number];
     const trireme_pipeline_kind kind = action.kind;
+    if (places_.window() != nullptr) places_.window()->begin_action(number);
     const bool of_forward = kind == TRIREME_PIPELINE_KIND_F ||
                             kind == TRIREME_PIPELINE_KIND_SEND_F ||
                             kind == TRIREME_PIPELINE_KIND_RECV_F;
@@ -234,8 +238,8 @@ void PipelineTrainer::fill_call(const Cell& here, std::uint64_t place, char* inp
   call.input_bytes = place > 0 ? calls_[layer - 1].output_bytes : here.shape->input_bytes;
   const char* const input = place > 0 ? here.output(place - 1) : here.input;
   call.input = call.input_bytes > 0 ? input : nullptr;
-  call.output = call.output_bytes > 0 ? here.at(at.output) : nullptr;
-  call.saved = call.saved_bytes > 0 ? here.at(at.saved) : nullptr;
+  call.output = call.output_bytes > 0 ? here.at(place, at.output) : nullptr;
+  call.saved = call.saved_bytes > 0 ? here.at(place, at.saved) : nullptr;
   call.gradients = nullptr;
   call.output_gradient = nullptr;
   call.input_gradient = call.input_bytes > 0 ? input_gradient : nullptr;
@@ -253,6 +257,11 @@ Status PipelineTrainer::backward_layer(const Cell& here, std::uint64_t place,
   const bool for_weights = split ? kind != TRIREME_PIPELINE_KIND_I : for_input;
   if (!for_input && !for_weights) return Status::success();
   TRIREME_RETURN_IF_ERROR(gather(layer));
+  const std::int32_t phase = !split                            ? TRIREME_PHASE_BACKWARD
+                             : kind == TRIREME_PIPELINE_KIND_W ? TRIREME_PHASE_BACKWARD_WEIGHT
+                                                               : TRIREME_PHASE_BACKWARD_INPUT;
+  TRIREME_RETURN_IF_ERROR(
+      shard_.report_disk(places_.before_call(layer, phase, stopped_, &failure_)));
   if (place > 0) input_gradient = here.gradients + here.layout->layers[place - 1].gradient;
   fill_call(here, place, input_gradient);
   trireme_layer_call& made = calls_[layer];
@@ -280,6 +289,7 @@ Status PipelineTrainer::backward_layer(const Cell& here, std::uint64_t place,
          split ? TRIREME_PHASE_BACKWARD_WEIGHT : TRIREME_PHASE_BACKWARD, layer, here.micro_batch);
     if (computes(here)) look_for_gaps(layer, written, here.micro_batch);
   }
+  places_.after_call(stopped_, failure_);
   if (for_weights && here.present) {
     failure_.leaf = failure_.kind == LayerFailure::none ? leaf_of(here.micro_batch) : failure_.leaf;
     TRIREME_RETURN_IF_ERROR(sums_.produced(layer, here.micro_batch));

@@ -231,6 +231,7 @@ Status PipelineTrainer::prepare() {
   for (std::uint64_t i = 0; i < layers_.size(); ++i) {
     split.push_back(layers_[i].described.backward_weight != nullptr);
   }
+  for (StageShape& stage : stages) stage.has_file = !options_.offload_path.empty();
   const auto input = std::make_shared<PlanInput>(schedule_, link_.rank(), places_.has_one_memory(),
                                                  std::move(stages));
   input->layers = layers_.bytes();
@@ -415,6 +416,9 @@ std::vector<Fact> PipelineTrainer::model_facts() const {
       {"options.checkpoint_every", std::to_string(options_.checkpoints.every)},
       {"options.activation_budget_bytes", std::to_string(options_.checkpoints.budget)},
       {"options.seed", std::to_string(options_.seed)},
+      // Paths may differ between hosts.
+      {"options.offload", options_.offload_path.empty() ? "not set" : "set"},
+      {"options.offload.buffer_bytes", std::to_string(options_.checkpoints.window)},
       {"options.pipeline.flags", std::to_string(options_.pipeline_flags)},
       {"options.pipeline.cuts", numbers_text(options_.cuts)},
       {"the ranks of the stages of options.pipeline.schedule", numbers_text(schedule_.rank_of)},
@@ -529,6 +533,9 @@ Status PipelineTrainer::allocate() {
     sums_.use(arena_, &plan_.parked, memory + scratch);
   }
   TRIREME_RETURN_IF_ERROR(places_.use(arena_, mail, hash_of_schedule(schedule_)));
+  if (!options_.offload_path.empty()) {
+    TRIREME_RETURN_IF_ERROR(places_.open_window(shard_.link(), options_.offload_path));
+  }
   TRIREME_RETURN_IF_ERROR(exchange_.allocate());
   return outcome_.allocate();
 }
@@ -566,8 +573,10 @@ Status PipelineTrainer::info(trireme_trainer_info* out) const {
   out->planned_gradient_bytes = plan_.sent_bytes;
   out->planned_parameter_gradient_bytes = parameter_gradient_bytes();
   out->planned_exchange_bytes = exchange_bytes();
-  out->allocated_bytes =
-      (arena_ ? arena_->bytes() : 0) + exchange_.allocated_bytes() + outcome_.allocated_bytes();
+  const StageWindow* const window = places_.window();
+  out->planned_window_bytes = window != nullptr ? window->allocated_bytes() : 0;
+  out->allocated_bytes = (arena_ ? arena_->bytes() : 0) + exchange_.allocated_bytes() +
+                         outcome_.allocated_bytes() + out->planned_window_bytes;
   const MemoryRange range = memory_range(plan_);
   out->largest_bytes = range.largest;
   out->least_bytes = range.least;
@@ -576,8 +585,11 @@ Status PipelineTrainer::info(trireme_trainer_info* out) const {
   return Status::success();
 }
 
-Status PipelineTrainer::offload_info(trireme_offload_info*) const {
-  return invalid_state("the trainer was created without options.offload");
+Status PipelineTrainer::offload_info(trireme_offload_info* out) const {
+  const StageWindow* const window = places_.window();
+  if (window == nullptr) return invalid_state("the trainer was created without options.offload");
+  window->info(out);
+  return Status::success();
 }
 
 }  // namespace trireme::parallel

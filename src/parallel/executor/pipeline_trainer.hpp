@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "exchange/storage.hpp"
@@ -33,6 +34,7 @@ struct PipelineTrainerOptions {
   std::uint32_t micro_batches = 0;
   std::uint64_t seed = 0;
   CheckpointOptions checkpoints{};
+  std::string offload_path{};  // empty: memory has all activations
   trireme_trainer_callback after_step = nullptr;
   void* user_data = nullptr;
   std::shared_ptr<Communicator> communicator{};  // the caller's, along the pipeline

@@ -26,6 +26,11 @@ Status StagePlaces::use(std::shared_ptr<Memory> arena, std::uint64_t mail,
   return Status::success();
 }
 
+Status StagePlaces::open_window(const strategies::Link& link, const std::string& directory) {
+  window_ = std::make_unique<StageWindow>(link, plan_.window, directory);
+  return window_->open();
+}
+
 void StagePlaces::begin_pass(const Pass& pass) {
   pass_ = pass;
   links_.begin_pass();
@@ -49,6 +54,7 @@ StagePlaces::Cell StagePlaces::cell(std::uint32_t stage, std::uint32_t micro_bat
   cell.gradients = memory + place.gradients;
   cell.again = memory + place.again;
   cell.work = memory + plan_.slots;
+  if (window_ != nullptr) cell.items = window_->items(plan_.index(stage, micro_batch));
   cell.input = there.input != nullptr ? there.input : cell.activations + cell.layout->input;
   cell.output_gradient = there.output_gradient != nullptr ? there.output_gradient
                                                           : cell.gradients + cell.layout->gradient;

@@ -10,6 +10,7 @@
 #include "parallel/executor/links.hpp"
 #include "parallel/executor/mail.hpp"
 #include "parallel/executor/plan.hpp"
+#include "parallel/executor/stage_window.hpp"
 #include "parallel/pipeline/schedule.hpp"
 
 namespace trireme::parallel {
@@ -28,14 +29,16 @@ class StagePlaces {
     char* gradients = nullptr;
     char* again = nullptr;
     char* work = nullptr;
+    char* const* items = nullptr;           // of the window, by layer, where they lie now
     const char* input = nullptr;            // of the stage, here or in place
     const char* output_gradient = nullptr;  // the same
 
-    char* at(const Spot& spot) const {
+    char* at(std::uint64_t layer, const Spot& spot) const {
+      if (spot.base == Spot::window) return items[layer] + spot.offset;
       char* const bases[] = {activations, again, work};
       return bases[spot.base] + spot.offset;
     }
-    char* output(std::uint64_t layer) const { return at((*layers)[layer].output); }
+    char* output(std::uint64_t layer) const { return at(layer, (*layers)[layer].output); }
     // Of a stage without layers its input.
     const char* stage_output() const {
       return layers->empty() ? input : output(layers->size() - 1);
@@ -57,6 +60,18 @@ class StagePlaces {
   std::uint64_t mail_bytes() const;
   // The plan is made. `arena` begins with its bytes, and has those of the mail at `mail`.
   Status use(std::shared_ptr<Memory> arena, std::uint64_t mail, std::uint64_t hash_of_schedule);
+  // Makes the file of activations, which `link` waits for.
+  Status open_window(const strategies::Link& link, const std::string& directory);
+  StageWindow* window() const { return window_.get(); }  // null: memory has all
+  // Around each call of a layer, see StageWindow.
+  Status before_call(std::uint64_t layer, std::int32_t phase, bool stopped,
+                     strategies::LayerFailure* failure) {
+    if (window_ == nullptr) return Status::success();
+    return window_->before_call(layer, phase, stopped, failure);
+  }
+  void after_call(bool stopped, const strategies::LayerFailure& failure) {
+    if (window_ != nullptr) window_->after_call(stopped, failure);
+  }
   // Collective, see StageMail.
   Status meet() { return mail_ == nullptr ? Status::success() : mail_->meet(); }
 
@@ -96,6 +111,7 @@ class StagePlaces {
   const ExecutorPlan& plan_;
   std::shared_ptr<Memory> arena_;
   std::unique_ptr<StageMail> mail_;  // null: ranks do not share memory
+  std::unique_ptr<StageWindow> window_{};
   StageLinks links_{link_};
   Pass pass_;
   std::size_t next_receive_ = 0;   // of the plan, that may be posted

@@ -296,18 +296,13 @@ class Planner final : public GradientWay {
   std::uint64_t moment_ = 0;         // the number of the action
 };
 
-void count_recomputed(const std::vector<StageCut>& cuts, ExecutorPlan* plan) {
+void count_stretches(const std::vector<StageCut>& cuts, ExecutorPlan* plan) {
   plan->stretches = 0;
   bool cut = false;
   for (std::size_t i = 0; i < plan->stages.size(); ++i) {
     const std::uint64_t count = plan->stages[i].layer_count;
     plan->stretches += cuts[i].size() - 1 + (cuts[i].back() < count ? 1 : 0);
     cut = cut || cuts[i].back() > 0;
-    std::uint64_t most = 0;
-    for (std::uint32_t m = 0; m < plan->micro_batches; ++m) {
-      most = std::max(most, plan->layout(plan->stages[i].stage, m).recomputed);
-    }
-    plan->recomputed += most;
   }
   if (!cut) plan->stretches = 1;
 }
@@ -358,7 +353,8 @@ ExecutorPlan plan_execution(const PlanInput& input, const std::vector<StageCut>&
     if (sends) plan.sent_bytes += plan.sent_places * plan.sent_stride(shape.stage);
   }
   for (auto& [key, place] : plan.parked) place += plan.activation_bytes();
-  count_recomputed(cuts, &plan);
+  count_stretches(cuts, &plan);
+  plan.recomputed = count_recomputed(plan, input.split_layers);
   return plan;
 }
 

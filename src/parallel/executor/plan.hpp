@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "parallel/executor/stage_layout.hpp"
+#include "parallel/executor/window_plan.hpp"
 #include "parallel/pipeline/schedule.hpp"
 #include "sharding/activation_plan.hpp"
 
@@ -33,6 +35,11 @@ class FirstFit {
 using StageCut = std::vector<std::uint64_t>;
 
 struct PlanInput;
+
+// Bytes of activations and gradients of outputs: without the options, and the least that work.
+struct MemoryRange {
+  std::uint64_t largest = 0, least = 0;
+};
 
 struct ExecutorPlan {
   struct Place {
@@ -64,9 +71,12 @@ struct ExecutorPlan {
 
   // Parts of the arena, in this order.
   std::uint64_t slots = 0, work = 0, sent_bytes = 0, parked_bytes = 0;
-  std::uint64_t stretches = 1;               // into which the options cut the layers
-  std::uint64_t recomputed = 0;              // layers that run twice in some micro-batch
-  std::shared_ptr<const PlanInput> input{};  // kept by plan_memory() alone
+  std::uint64_t stretches = 1;   // into which the options cut the layers
+  std::uint64_t recomputed = 0;  // layers whose forward runs twice in some micro-batch
+  // By plan_memory() alone.
+  StageWindowPlan window{};
+  std::shared_ptr<const PlanInput> input{};
+  mutable std::optional<MemoryRange> range{};  // once memory_range() has found it
 
   const Place& place(std::uint32_t stage, std::uint32_t micro_batch) const {
     return places[index(stage, micro_batch)];

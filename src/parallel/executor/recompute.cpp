@@ -8,6 +8,8 @@ Status PipelineTrainer::forward_layers(const Cell& here, std::uint64_t first, st
   for (std::uint64_t place = first; place < end; ++place) {
     const std::uint64_t layer = here.shape->first_layer + place;
     TRIREME_RETURN_IF_ERROR(gather(layer));
+    TRIREME_RETURN_IF_ERROR(
+        shard_.report_disk(places_.before_call(layer, phase, stopped_, &failure_)));
     if (computes(here)) {
       fill_call(here, place, nullptr);
       // Also again: a callback writes it wherever it computes the output.
@@ -15,6 +17,7 @@ Status PipelineTrainer::forward_layers(const Cell& here, std::uint64_t first, st
       if (last) calls_[layer].loss = &losses_[here.micro_batch];
       call(layers_[layer].described.forward, phase, layer, here.micro_batch);
     }
+    places_.after_call(stopped_, failure_);
     TRIREME_RETURN_IF_ERROR(release(layer));
   }
   return Status::success();

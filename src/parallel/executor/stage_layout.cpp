@@ -46,7 +46,12 @@ class StageLayouter {
     out_.first.resize(shape_.layer_count);
     out_.layers.resize(shape_.layer_count);
     if (out_.way == Way::at_once) measure_turns();
-    for (std::uint64_t i = 0; i < shape_.layer_count; ++i) put_layer(i);
+    for (std::uint64_t i = 0; i < shape_.layer_count; ++i) {
+      put_layer(i);
+      std::uint64_t& item = out_.layers[i].item;
+      item = (item + strategies::kWindowAlignment - 1) / strategies::kWindowAlignment *
+             strategies::kWindowAlignment;
+    }
     out_.bytes = kept_.end();
     out_.again_bytes = again_.end();
     out_.work_bytes = std::max(out_.work_bytes, stretch_.end());
@@ -80,14 +85,23 @@ class StageLayouter {
     return spot;
   }
 
+  // A place for data that a layer keeps for backward: in `row`, or in its item of the window.
+  Spot keep(std::uint64_t i, PieceRow* row, std::uint64_t bytes) {
+    if (!shape_.has_file) return row->put(bytes);
+    std::uint64_t& item = out_.layers[i].item;
+    const Spot spot{Spot::window, item};
+    item += activation_piece(bytes);
+    return spot;
+  }
+
   void put_layer(std::uint64_t i) {
     StageLayout::Layer& first = out_.first[i];
     StageLayout::Layer& later = out_.layers[i];
     const strategies::LayerBytes& bytes = bytes_of(i);
     const bool sent = is_last(i) && shape_.sends;
     if (i >= out_.recomputed) {
-      later.output = sent ? put_sent(bytes.output) : kept_.put(bytes.output);
-      later.saved = kept_.put(bytes.saved);
+      later.output = sent ? put_sent(bytes.output) : keep(i, &kept_, bytes.output);
+      later.saved = keep(i, &kept_, bytes.saved);
       first = later;
       return;
     }
@@ -95,12 +109,12 @@ class StageLayouter {
     // second forward writes elsewhere.
     const bool checkpoint = ends_stretch(i) && !is_last(i);
     if (sent) first.output = put_sent(bytes.output);
-    if (checkpoint) first.output = later.output = kept_.put(bytes.output);
+    if (checkpoint) first.output = later.output = keep(i, &kept_, bytes.output);
     if (out_.way == Way::at_once) {
       if (!sent && !checkpoint) first.output = {Spot::work, i % 2 == 0 ? 0 : turns_[0]};
       first.saved = {Spot::work, turns_[0] + turns_[1]};
-      if (!checkpoint) later.output = again_.put(bytes.output);
-      later.saved = again_.put(bytes.saved);
+      if (!checkpoint) later.output = keep(i, &again_, bytes.output);
+      later.saved = keep(i, &again_, bytes.saved);
       return;
     }
     if (!checkpoint) later.output = stretch_.put(bytes.output);

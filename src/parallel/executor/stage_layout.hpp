@@ -21,12 +21,14 @@ struct StageShape {
   // Whether layers read the stage's input, and the gradient of its output, where their senders have
   // them. Else they are copied here.
   bool input_in_place = false, gradient_in_place = false;
+  bool has_file = false;  // what its layers keep for backward goes through a window of a file
 };
 
-// A place in one of three kinds of memory. A micro-batch keeps `kept` from its forward to the end
-// of its backward. It has `again` from the second forward on. All of a rank use `work` in turn.
+// A place in one of four kinds of memory. A micro-batch keeps `kept` from its forward to the end
+// of its backward. It has `again` from the second forward on. All of a rank use `work` in turn. An
+// item of a `window` has one layer's part of `kept` and `again`, and lies there when it is in use.
 struct Spot {
-  enum Base : std::uint8_t { kept, again, work };
+  enum Base : std::uint8_t { kept, again, work, window };
   Base base = kept;
   std::uint64_t offset = 0;
 };
@@ -42,6 +44,7 @@ struct StageLayout {
   struct Layer {
     Spot output{}, saved{};
     std::uint64_t gradient = 0;  // of the output
+    std::uint64_t item = 0;      // bytes of its item of the window, in whole pages
   };
 
   Way way = Way::kept;

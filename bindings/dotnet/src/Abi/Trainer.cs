@@ -301,9 +301,9 @@ namespace Trireme
         public ulong CheckpointEvery;
 
         /// <summary>
-        /// Most bytes for activations and gradients of outputs. The trainer sets checkpoints so
-        /// that as few layers as possible are computed again; none with offload. Not with
-        /// checkpoint_every. With a pipeline: of this rank. Default: 0, no limit.
+        /// Most bytes for activations and gradients of outputs, with offload those in memory. The
+        /// trainer sets checkpoints so that as few layers as possible are computed again; none with
+        /// offload. Not with checkpoint_every. With a pipeline: of this rank. Default: 0, no limit.
         /// </summary>
         public ulong ActivationBudgetBytes;
 
@@ -321,8 +321,9 @@ namespace Trireme
         /// <summary>
         /// A file of activations: see "Offload" at the top of this file. Its ratio must be 0.
         /// Default of its buffer_bytes: the part of activation_budget_bytes that gradients of
-        /// outputs leave; without that option, the bytes of four layers or checkpoints. Default:
-        /// NULL, activations stay in memory.
+        /// outputs leave; without that option, the bytes of four layers or checkpoints. With a
+        /// pipeline: see "Offload with a pipeline" there. Default: NULL, activations stay in
+        /// memory.
         /// </summary>
         public IntPtr Offload;
 
@@ -355,7 +356,8 @@ namespace Trireme
         public ulong Stretches;
 
         /// <summary>
-        /// Layers whose forward runs twice in a micro-batch. With a pipeline: in any of them.
+        /// Layers whose forward runs twice in a micro-batch. With a pipeline: in any of them. A
+        /// layer does not count if each backward still finds what its forward left.
         /// </summary>
         public ulong Recomputed;
 
@@ -410,7 +412,8 @@ namespace Trireme
         /// <summary>
         /// With offload: bytes of the window, and of items that could not be written. The window
         /// stands in place of the checkpoints. If there is one stretch, it also stands in place of
-        /// that.
+        /// that. With a pipeline: beside planned_stretch_bytes, which has what never goes to the
+        /// file.
         /// </summary>
         public ulong PlannedWindowBytes;
 

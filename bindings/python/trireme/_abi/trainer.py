@@ -244,9 +244,9 @@ class trireme_trainer_options(Structure):
         # Keep a checkpoint after every so many layers, and compute the layers between again. With a
         # pipeline: of each stage. Not with activation_budget_bytes. Default: 0, keep everything.
         ("checkpoint_every", c_uint64),
-        # Most bytes for activations and gradients of outputs. The trainer sets checkpoints so that
-        # as few layers as possible are computed again; none with offload. Not with
-        # checkpoint_every. With a pipeline: of this rank. Default: 0, no limit.
+        # Most bytes for activations and gradients of outputs, with offload those in memory. The
+        # trainer sets checkpoints so that as few layers as possible are computed again; none with
+        # offload. Not with checkpoint_every. With a pipeline: of this rank. Default: 0, no limit.
         ("activation_budget_bytes", c_uint64),
         # Seed from which the trainer derives each random_seed. Default: 0.
         ("seed", c_uint64),
@@ -256,8 +256,8 @@ class trireme_trainer_options(Structure):
         ("user_data", c_void_p),
         # A file of activations: see "Offload" at the top of this file. Its ratio must be 0. Default
         # of its buffer_bytes: the part of activation_budget_bytes that gradients of outputs leave;
-        # without that option, the bytes of four layers or checkpoints. Default: NULL, activations
-        # stay in memory.
+        # without that option, the bytes of four layers or checkpoints. With a pipeline: see
+        # "Offload with a pipeline" there. Default: NULL, activations stay in memory.
         ("offload", POINTER(trireme_offload_options)),
         # Train with a pipeline: see "Pipeline" at the top of this file. Default: NULL, this rank
         # has all layers.
@@ -278,7 +278,8 @@ class trireme_trainer_info(Structure):
         # Stretches into which the layers are cut. 1: the trainer keeps everything. With a pipeline:
         # of all stages of this rank, if an option cuts them, and else 1.
         ("stretches", c_uint64),
-        # Layers whose forward runs twice in a micro-batch. With a pipeline: in any of them.
+        # Layers whose forward runs twice in a micro-batch. With a pipeline: in any of them. A layer
+        # does not count if each backward still finds what its forward left.
         ("recomputed", c_uint64),
         # Bytes of the checkpoints: the last outputs of all stretches but the last. With a pipeline
         # 0: planned_stretch_bytes has them.
@@ -308,7 +309,8 @@ class trireme_trainer_info(Structure):
         ("least_bytes", c_uint64),
         # With offload: bytes of the window, and of items that could not be written. The window
         # stands in place of the checkpoints. If there is one stretch, it also stands in place of
-        # that.
+        # that. With a pipeline: beside planned_stretch_bytes, which has what never goes to the
+        # file.
         ("planned_window_bytes", c_uint64),
         # With a pipeline: stages of this rank. Else 0.
         ("stages", c_uint64),

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use support::{fails, ranks};
 use trireme::{
     Axes, Communicator, Contents, Dtype, GroupOptions, Layer, LayerCall, LayerCosts, LayerOptions,
-    LayerPhase, Model, ModelOptions, Optimizer, OptimizerOptions, Parallel, ParallelOptions,
-    Parameter, PipelineFormat, PipelineOptions, PipelineSchedule, RebalanceOptions, RuleKind,
-    Status, Strategy, Trainer, TrainerOptions, TrainerPipeline, REST,
+    LayerPhase, Model, ModelOptions, Offload, Optimizer, OptimizerOptions, Parallel,
+    ParallelOptions, Parameter, PipelineFormat, PipelineOptions, PipelineSchedule,
+    RebalanceOptions, RuleKind, Status, Strategy, Trainer, TrainerOptions, TrainerPipeline, REST,
 };
 
 const WIDTH: usize = 3;
@@ -186,7 +186,8 @@ fn cuts(ranks: i32) -> &'static [u64] {
 #[test]
 fn training_is_that_of_plain_loops() {
     let (losses, expected) = alone();
-    for order in ["gpipe", "1f1b", "zb-h1"] {
+    let folder = std::env::temp_dir();
+    for (order, in_file) in [("gpipe", false), ("1f1b", false), ("zb-h1", false), ("gpipe", true)] {
         for world_size in 1..=2 {
             let found = Mutex::new(vec![0.0; 2 * WIDTH]);
             ranks(world_size, |along| {
@@ -202,12 +203,19 @@ fn training_is_that_of_plain_loops() {
                             cuts: cuts(world_size),
                             require_split: false,
                         }),
+                        offload: in_file.then(|| Offload::new(&folder)),
                         ..TrainerOptions::default()
                     };
                     Trainer::new(&mut model, &mut optimizer, &options, layers(first, count))
                         .unwrap()
                 };
                 let info = trainer.info().unwrap();
+                if in_file {
+                    let file = trainer.offload_info().unwrap();
+                    assert_eq!(info.planned_window_bytes, file.buffer_bytes);
+                    // The output between the layers, where one rank has both, is a page.
+                    assert_eq!(file.block_bytes, if count == 2 { 4096 } else { 0 });
+                }
                 assert_eq!((info.stages, info.split_layers), (1, u64::from(first == 0)));
                 let evaluated = trainer.evaluate(&mut model, &mut optimizer, &None).unwrap();
                 assert_eq!(evaluated, losses[0]);

@@ -49,6 +49,20 @@
 //! * With activation_budget_bytes nothing is computed again.
 //! * trireme_trainer_evaluate() writes nothing.
 //!
+//! Offload with a pipeline differs in these points:
+//!
+//! * An item is what one layer keeps of one micro-batch until its backward ends: the output and
+//!   `saved`, or with checkpoint_every the checkpoint. It is what the layer computes again, where R
+//!   or I computes forward of the whole stage again.
+//! * The input of a stage and the output that it sends stay in memory: planned_stretch_bytes.
+//! * Items have no fixed slots. The schedule tells all calls of layers beforehand, so the trainer
+//!   plans when and where each item is in memory. A write may last for so many calls, and a read
+//!   begins so many calls before its item is used. Items that are used again sooner stay.
+//! * That number of calls is the largest whose window fits into both limits. With neither limit set
+//!   it is 1.
+//! * The file has room for all items that are in it at once.
+//! * Ranks of one model have equal options. Other stages may have another window, or no file.
+//!
 //! Trouble with that file:
 //!
 //! * An item that cannot be written stays in memory from then on. Without memory for it the step
@@ -341,9 +355,9 @@ structs! {
         /// a pipeline: of each stage. Not with activation_budget_bytes. Default: 0, keep
         /// everything.
         checkpoint_every: u64,
-        /// Most bytes for activations and gradients of outputs. The trainer sets checkpoints so
-        /// that as few layers as possible are computed again; none with offload. Not with
-        /// checkpoint_every. With a pipeline: of this rank. Default: 0, no limit.
+        /// Most bytes for activations and gradients of outputs, with offload those in memory. The
+        /// trainer sets checkpoints so that as few layers as possible are computed again; none with
+        /// offload. Not with checkpoint_every. With a pipeline: of this rank. Default: 0, no limit.
         activation_budget_bytes: u64,
         /// Seed from which the trainer derives each random_seed. Default: 0.
         seed: u64,
@@ -353,8 +367,9 @@ structs! {
         user_data: *mut c_void,
         /// A file of activations: see "Offload" at the top of this file. Its ratio must be 0.
         /// Default of its buffer_bytes: the part of activation_budget_bytes that gradients of
-        /// outputs leave; without that option, the bytes of four layers or checkpoints. Default:
-        /// NULL, activations stay in memory.
+        /// outputs leave; without that option, the bytes of four layers or checkpoints. With a
+        /// pipeline: see "Offload with a pipeline" there. Default: NULL, activations stay in
+        /// memory.
         offload: *const trireme_offload_options,
         /// Train with a pipeline: see "Pipeline" at the top of this file. Default: NULL, this rank
         /// has all layers.
@@ -371,7 +386,8 @@ structs! {
         /// Stretches into which the layers are cut. 1: the trainer keeps everything. With a
         /// pipeline: of all stages of this rank, if an option cuts them, and else 1.
         stretches: u64,
-        /// Layers whose forward runs twice in a micro-batch. With a pipeline: in any of them.
+        /// Layers whose forward runs twice in a micro-batch. With a pipeline: in any of them. A
+        /// layer does not count if each backward still finds what its forward left.
         recomputed: u64,
         /// Bytes of the checkpoints: the last outputs of all stretches but the last. With a
         /// pipeline 0: planned_stretch_bytes has them.
@@ -401,7 +417,8 @@ structs! {
         least_bytes: u64,
         /// With offload: bytes of the window, and of items that could not be written. The window
         /// stands in place of the checkpoints. If there is one stretch, it also stands in place of
-        /// that.
+        /// that. With a pipeline: beside planned_stretch_bytes, which has what never goes to the
+        /// file.
         planned_window_bytes: u64,
         /// With a pipeline: stages of this rank. Else 0.
         stages: u64,
@@ -461,9 +478,8 @@ extern "C" {
     /// * `TRIREME_ERROR_UNSUPPORTED`: `options` or a layer sets a field newer than this library. Or
     ///   the model has TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot follow a
     ///   trainer. Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. Or
-    ///   `pipeline` comes with that flag or with offload. Or its schedule has GATHER, RELEASE or
-    ///   REDUCE. Or a parameter is TRIREME_PLACEMENT_SHARED along the pipeline, or this rank has no
-    ///   layers.
+    ///   `pipeline` comes with that flag. Or its schedule has GATHER, RELEASE or REDUCE. Or a
+    ///   parameter is TRIREME_PLACEMENT_SHARED along the pipeline, or this rank has no layers.
     /// * Any other status as listed at the top of model.h.
     ///
     /// Thread safety: one call at a time per model. Since 1.0.
@@ -588,7 +604,7 @@ extern "C" {
     ///
     /// Also tells the disk's work for them. Fields of trireme_offload_info mean here:
     ///
-    /// * file_bytes: bytes that a micro-batch writes and reads.
+    /// * file_bytes: bytes that a micro-batch writes and reads. With a pipeline: bytes of the file.
     /// * resident_bytes: bytes that could not be written and stay in memory.
     /// * buffer_bytes: bytes of the window.
     /// * block_bytes: bytes of the largest item.
