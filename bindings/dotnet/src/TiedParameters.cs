@@ -29,6 +29,13 @@ namespace Trireme
                         "another name, and TiedTo", nameof(layers));
                 }
 
+                if (each.TiedTo != null && !byName.ContainsKey(each.TiedTo))
+                {
+                    throw new ArgumentException(
+                        "TiedTo " + each.TiedTo + " of parameter " + each.Name +
+                        " names no earlier parameter, in the order of layers", nameof(layers));
+                }
+
                 byName[each.Name] = each;
             }
 
@@ -49,6 +56,11 @@ namespace Trireme
             {
                 ParameterOptions alias = Copy(parameter);
                 alias.TiedTo = root.Name;
+                if (parameter.Placements != null || parameter.Splits != null)
+                {
+                    alias.Placements = AlsoTied(parameter); // that of the target has it, too
+                }
+
                 model.AddParameter(alias);
                 return;
             }
@@ -61,15 +73,20 @@ namespace Trireme
 
             held.Add(root.Name);
             ParameterOptions copy = Copy(root);
+            copy.Placements = AlsoTied(root);
+            model.AddParameter(copy);
+        }
+
+        private static Dictionary<string, Placement> AlsoTied(ParameterOptions parameter)
+        {
             var placements = new Dictionary<string, Placement> { { "pipeline", Placement.Tied } };
             foreach (KeyValuePair<string, Placement> each in
-                root.Placements ?? new Dictionary<string, Placement>())
+                parameter.Placements ?? new Dictionary<string, Placement>())
             {
                 placements[each.Key] = each.Value;
             }
 
-            copy.Placements = placements;
-            model.AddParameter(copy);
+            return placements;
         }
 
         private static ParameterOptions Copy(ParameterOptions from)

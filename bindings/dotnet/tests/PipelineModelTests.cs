@@ -53,6 +53,55 @@ namespace Trireme.Tests
             });
         }
 
+        [Test]
+        public static void A_target_comes_before_its_alias()
+        {
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                PipelineLayer[] layers = Layers();
+                layers[0].Parameters[0].TiedTo = "w3";
+                foreach (int along in new[] { 1, 2 })
+                {
+                    var config = new PipelineConfig(along, Leaves);
+                    Check.Contains("no earlier parameter", Check.Throws<ArgumentException>(
+                        () => new PipelineParallelModel(
+                            c, config, layers,
+                            new ModelOptions { Strategy = Strategy.Zero1 })).Message);
+                }
+            });
+        }
+
+        /// <summary>Along a V rank 0 has both of its layers.</summary>
+        [Test]
+        public static void A_tied_parameter_may_have_placements()
+        {
+            foreach (PipelineOrder order in new[]
+            {
+                PipelineOrder.ZbV, PipelineOrder.OneForwardOneBackward,
+            })
+            {
+                Ranks.RunAndLeaveTogether(4, c =>
+                {
+                    PipelineLayer[] layers = Layers();
+                    layers[Count - 1].Parameters[0].TiedTo = "w0";
+                    foreach (int i in new[] { 0, Count - 1 })
+                    {
+                        layers[i].Parameters[0].Placements =
+                            new Dictionary<string, Placement> { { "tensor", Placement.Whole } };
+                    }
+
+                    var config = new PipelineConfig(2, Leaves) { Order = order };
+                    var axes = new ParallelContextOptions { Tensor = 2 };
+                    var options = new ModelOptions { Strategy = Strategy.Zero1, Leaves = Leaves };
+                    using (var whole =
+                        new PipelineParallelModel(c, config, layers, options, axes))
+                    {
+                        Check.Equal(2ul, whole.Model.Info.Parameters);
+                    }
+                });
+            }
+        }
+
         /// <summary>The last layer has the weight of the first one, on another rank.</summary>
         [Test]
         public static void Stages_share_a_parameter()

@@ -158,6 +158,41 @@ class PipelineModelTest(TestCase):
                 for one, other in zip(found, losses):
                     self.assertAlmostEqual(one, other, 12)
 
+    def test_a_tied_parameter_may_have_placements(self):
+        """Along a V rank 0 has both of its layers, else each rank has a copy."""
+
+        def body(group, ranks, schedule, other):
+            layers = Deep().all_layers()
+            layers[0].parameters, layers[3].parameters = ["w"], ["v"]
+            whole = {"tensor": "whole"}
+            parameters = {
+                **PARAMETERS,
+                "w": {"shape": 2, "dtype": "f64", "placement": whole},
+                "v": {"shape": 2, "dtype": "f64", "placement": other, "tied_to": "w"},
+            }
+            config = trireme.PipelineConfig(ranks, 4, schedule)
+            with trireme.PipelineParallelModel(
+                group, config, layers, parameters, tensor=2, leaves=4
+            ) as pipeline:
+                return pipeline.model.info().parameters
+
+        both = {"tensor": "whole"}
+        for schedule in ("zbv", "1f1b"):
+            found = self.ranks(4, lambda group: body(group, 2, schedule, both))
+            self.assertEqual(found, [2] * 4)
+        self.assertEqual(self.ranks(2, lambda group: body(group, 1, "1f1b", both)), [4, 4])
+        for ranks, along, schedule in ((2, 1, "1f1b"), (4, 2, "zbv")):
+            split = {"tensor": trireme.Split(0, 4, [(0, 2)])}
+
+            def refused(group):
+                try:
+                    body(group, along, schedule, split)
+                except trireme.TriremeError as error:
+                    return str(error)
+
+            answers = self.ranks(ranks, refused)
+            self.assertIn("are not those of", answers[0])
+
     def test_names_of_other_libraries(self):
         for name, own in NAMES.items():
             stages = 2 if own in ("interleaved", "zbv") else 1
@@ -181,6 +216,12 @@ class PipelineModelTest(TestCase):
                 with self.assertRaisesRegex(trireme.InvalidArgumentError, "belongs to two layers"):
                     trireme.PipelineParallelModel(
                         group, trireme.PipelineConfig(ranks, 4), twice, PARAMETERS
+                    )
+            early = {**PARAMETERS, "w1": {**PARAMETERS["w1"], "tied_to": "w2"}}
+            for ranks, order in ((1, "1f1b"), (2, "1f1b"), (2, "zbv")):
+                with self.assertRaisesRegex(trireme.InvalidArgumentError, "no earlier parameter"):
+                    trireme.PipelineParallelModel(
+                        group, trireme.PipelineConfig(ranks, 4, order), layers, early
                     )
             for wrong, parameters, problem in (
                 (

@@ -135,6 +135,13 @@ class PipelineParallelModel:
                         "name, and tied_to",
                         _native.TRIREME_ERROR_INVALID_ARGUMENT,
                     )
+                target = parameters.get(name, {}).get("tied_to")
+                if target is not None and target not in seen:
+                    raise InvalidArgumentError(
+                        f"tied_to {target!r} of parameter {name!r} names no earlier parameter, "
+                        "in the order of layers",
+                        _native.TRIREME_ERROR_INVALID_ARGUMENT,
+                    )
                 seen.append(name)
         order = pipeline_order(config.schedule)
         staged: dict[str, Any] = {}
@@ -192,6 +199,8 @@ class PipelineParallelModel:
                 options = dict(parameters[name])
                 if root in held:
                     options["tied_to"] = root
+                    if options.get("placement"):  # that of the target has this one, too
+                        options["placement"] = {**options["placement"], "pipeline": "tied"}
                     self.model.add_parameter(name, **options)
                 elif root in shared and self._config.ranks > 1:
                     options = dict(parameters[root])

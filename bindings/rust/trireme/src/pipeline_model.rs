@@ -135,6 +135,14 @@ impl<'a> Ties<'a> {
                     one.name
                 )));
             }
+            let Some(target) = one.tied_to else { continue };
+            if !all[..place].iter().any(|other| other.name == target) {
+                return Err(Error::invalid(format!(
+                    "tied_to {target:?} of parameter {:?} names no earlier parameter, in the order \
+                     of layers",
+                    one.name
+                )));
+            }
         }
         Ok(Ties { all })
     }
@@ -160,8 +168,14 @@ impl<'a> Ties<'a> {
         model: &mut Model,
     ) -> Result<usize> {
         let root = self.root_of(parameter);
+        let mut placements = parameter.placements.to_vec();
+        if !placements.is_empty() {
+            placements.push(("pipeline", Placement::Tied)); // as that of the target
+        }
         if held.contains(&root.name) {
-            return model.add_parameter(&Parameter { tied_to: Some(root.name), ..*parameter });
+            let tied_to = Some(root.name);
+            let placements = &placements;
+            return model.add_parameter(&Parameter { tied_to, placements, ..*parameter });
         }
         let is_shared =
             |one: &Parameter<'a>| one.tied_to.is_some() && self.root_of(one).name == root.name;

@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use support::{fails, ranks};
 use trireme::{
     Dtype, Layer, LayerCall, LayerCosts, LayerOptions, LayerPhase, ModelOptions, Optimizer,
-    OptimizerOptions, Parameter, PipelineConfig, PipelineLayer, PipelineOptions,
-    PipelineParallelModel, PipelineSchedule, RuleKind, Status, Strategy, TrainerOptions,
+    OptimizerOptions, ParallelOptions, Parameter, PipelineConfig, PipelineLayer, PipelineOptions,
+    PipelineParallelModel, PipelineSchedule, Placement, RuleKind, Status, Strategy, TrainerOptions,
 };
 
 const WIDTH: usize = 3;
@@ -219,6 +219,39 @@ fn a_name_of_two_layers_is_refused() {
             fails(made.map(|_| ()), Status::InvalidArgument);
         }
     });
+}
+
+#[test]
+fn a_target_comes_before_its_alias() {
+    ranks(2, |all| {
+        for along in [1, 2] {
+            let config = PipelineConfig::new(along, LEAVES);
+            let mut early = layers();
+            early[0].parameters[0].tied_to = Some(NAMES[COUNT - 1]);
+            let made = PipelineParallelModel::new(all, &config, early, &model_options(), None);
+            fails(made.map(|_| ()), Status::InvalidArgument);
+        }
+    });
+}
+
+/// Along a V rank 0 has both of its layers.
+#[test]
+fn a_tied_parameter_may_have_placements() {
+    for schedule in ["zbv", "1f1b"] {
+        ranks(4, |all| {
+            let config = PipelineConfig { schedule, ..PipelineConfig::new(2, LEAVES) };
+            let mut layers = layers();
+            for number in [0, COUNT - 1] {
+                layers[number].parameters[0].placements = &[("tensor", Placement::Whole)];
+            }
+            layers[COUNT - 1].parameters[0].tied_to = Some(NAMES[0]);
+            let axes = ParallelOptions { tensor: 2, ..ParallelOptions::default() };
+            let whole =
+                PipelineParallelModel::new(all, &config, layers, &model_options(), Some(&axes))
+                    .unwrap();
+            assert_eq!(whole.model.info().unwrap().parameters, 2);
+        });
+    }
 }
 
 #[test]
