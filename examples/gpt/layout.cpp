@@ -136,13 +136,22 @@ std::vector<Layout::Range> Layout::ranges(std::int32_t tensor_rank,
   std::vector<Range> places;
   std::uint64_t first = 0;
   for (const Layer& layer : all_layers(tensor_rank)) {
-    const std::uint64_t count = element_count({layer});
+    const std::uint64_t count = gpt::element_count({layer});
     places.push_back({first, count});
     first += count;
   }
   std::vector<Range> found;
   for (const std::size_t number : numbers) found.push_back(places[number]);
+  // The head comes last. Without the embedding it has a copy of the tokens, which come first.
+  const bool has_copy = config_.tie && numbers.back() + 1 == places.size() && numbers.front() > 0;
+  if (has_copy) found.push_back({0, all_layers(tensor_rank)[0].parameters[0].count()});
   return found;
+}
+
+std::uint64_t Layout::element_count() const {
+  std::uint64_t count = 0;
+  for (const Range& range : ranges(info_.tensor_rank, own_)) count += range.count;
+  return count;
 }
 
 std::vector<float> Layout::part(const std::vector<float>& whole) const {
@@ -169,11 +178,11 @@ std::vector<float> Layout::gather(const std::vector<float>& own) const {
       counts.back() += range.count;
     sum += counts.back();
   }
-  std::vector<float> parts(sum), whole(element_count(describe(config_)));
+  std::vector<float> parts(sum), whole(gpt::element_count(describe(config_)));
   check(trireme_all_gather_v(made, own.data(), parts.data(), counts.data(), TRIREME_DTYPE_F32,
                              nullptr));
   for (std::int32_t tensor = 0; tensor < info_.tensor; ++tensor) {
-    std::vector<float> all(element_count(all_layers(tensor)));
+    std::vector<float> all(gpt::element_count(all_layers(tensor)));
     const float* from = parts.data();
     for (std::int32_t rank = 0; rank < info_.pipeline * info_.tensor; ++rank) {
       if (rank % info_.tensor != tensor) {

@@ -35,6 +35,8 @@ class Layout {
   bool is_whole(std::size_t number, std::size_t place) const {
     return split_ && split_->is_whole(number, place);
   }
+  // Of this rank's parameters.
+  std::uint64_t element_count() const;
   // This rank's parameters, from those of the model.
   std::vector<float> part(const std::vector<float>& whole) const;
   // This rank's parameters in, all of them out. All ranks call it.

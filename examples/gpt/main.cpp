@@ -6,7 +6,8 @@
 // for every strategy and number of ranks, and with any --checkpoint or --activation-budget. With
 // --tensor T, T ranks split each layer; then --tensor-blocks decides about the bits, and T does
 // not. With --pipeline P, P ranks have the layers one after the other, in the order of --schedule.
-// Neither P nor the order changes the bits.
+// Neither P nor the order changes the bits. With --tie yes the head has the weight of the
+// embedding, on whichever ranks the two lie.
 #include <trireme/trireme.h>
 
 #include <algorithm>
@@ -106,6 +107,11 @@ Options parse(int argc, char** argv) {
       {"--heads", whole(t.config.heads)},
       {"--context", whole(t.config.context)},
       {"--dropout", real(t.config.dropout)},
+      {"--tie",
+       [&t](const std::string& text) {
+         if (text != "yes" && text != "no") throw std::invalid_argument(text);
+         t.config.tie = text == "yes";
+       }},
       {"--checkpoint", whole(t.checkpoint_every)},
       {"--activation-budget", whole(t.activation_budget)},
       {"--leaves", whole(t.leaves)},
@@ -140,6 +146,7 @@ Options parse(int argc, char** argv) {
     throw std::runtime_error("--leaves, --sequences and --steps are at least 1");
   if (t.tensor == 0 && (t.sequence || t.tensor_blocks != 0))
     throw std::runtime_error("--sequence and --tensor-blocks need --tensor");
+  if (t.tensor > 0 && c.tie) throw std::runtime_error("--tie does not go with --tensor");
   if ((t.tensor > 0 || t.pipeline > 0 || t.data > 0) &&
       t.strategy == TRIREME_STRATEGY_HYBRID_SHARD && t.shard_ranks == 0)
     throw std::runtime_error(

@@ -46,13 +46,15 @@ std::vector<Layer> describe(const Config& config) {
                     {{"head.norm.gain", {d}, 1, 0},
                      {"head.norm.bias", {d}, 0, 0},
                      {"head.weight", {d, words}, 0, kDeviation}}});
+  if (config.tie) layers.back().parameters.back() = {"head.weight", {words, d}, 0, 0, true};
   return layers;
 }
 
 std::uint64_t element_count(const std::vector<Layer>& layers) {
   std::uint64_t count = 0;
   for (const Layer& layer : layers)
-    for (const Parameter& parameter : layer.parameters) count += parameter.count();
+    for (const Parameter& parameter : layer.parameters)
+      if (!parameter.tied) count += parameter.count();
   return count;
 }
 
@@ -61,6 +63,7 @@ std::vector<float> initial_values(const std::vector<Layer>& layers, std::uint64_
   values.reserve(element_count(layers));
   for (const Layer& layer : layers) {
     for (const Parameter& parameter : layer.parameters) {
+      if (parameter.tied) continue;
       for (std::uint64_t i = 0; i < parameter.count(); ++i) {
         double normal = 0;
         if (parameter.deviation != 0) {  // Box and Muller 1958

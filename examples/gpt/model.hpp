@@ -14,12 +14,14 @@ struct Config {
   int context = 64;
   int vocabulary = 0;
   double dropout = 0;
+  bool tie = false;  // the head has the embedding's tokens as its weight
 };
 
 struct Parameter {
   std::string name;
   std::vector<std::uint64_t> shape;
   double mean, deviation;  // of its initial values
+  bool tied = false;       // the embedding's tokens under another name: it has no values of its own
   std::uint64_t count() const {
     std::uint64_t product = 1;
     for (const std::uint64_t extent : shape) product *= extent;
@@ -61,6 +63,7 @@ struct HeadAt {
 // The embedding, the blocks and the head, in the order of forward.
 std::vector<Layer> describe(const Config& config);
 
+// Without those of tied parameters.
 std::uint64_t element_count(const std::vector<Layer>& layers);
 
 // All parameters as one vector in the order of `layers`; a function of the seed alone.

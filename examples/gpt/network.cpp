@@ -54,6 +54,13 @@ void add(std::int64_t count, const T* x, T* y) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] + y[i];
 }
 
+template <class T>
+void turn(int rows, int columns, const T* from, T* to) {
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t column = 0; column < columns; ++column)
+      to[column * rows + row] = from[row * columns + column];
+}
+
 const Batch& batch_of(const trireme_layer_call& call) {
   return *static_cast<const Batch*>(call.batch);
 }
@@ -67,7 +74,9 @@ Network<T>::Network(const Config& config, int sequences)
       rows_(sequences * config.context),
       narrow_(narrow()),
       wide_(4 * narrow()),
-      square_(static_cast<std::size_t>(config.context) * config.context) {}
+      square_(static_cast<std::size_t>(config.context) * config.context),
+      turned_(config.tie ? static_cast<std::size_t>(config.width) * config.vocabulary : 0),
+      turned_gradient_(turned_.size()) {}
 
 template <class T>
 std::uint64_t Network<T>::output_bytes(int layer) const {
@@ -174,14 +183,22 @@ void Network<T>::block_backward(const trireme_layer_call& call) {
 }
 
 template <class T>
-void Network<T>::head_forward(const trireme_layer_call& call) const {
+const T* Network<T>::head_weight(const trireme_layer_call& call) {
+  const T* const weight = parameter<T>(call, HeadAt::weight);
+  if (!config_.tie) return weight;
+  turn(config_.vocabulary, config_.width, weight, turned_.data());
+  return turned_.data();
+}
+
+template <class T>
+void Network<T>::head_forward(const trireme_layer_call& call) {
   T* const scores = static_cast<T*>(call.saved);
   T* const normal = scores + std::int64_t{rows_} * config_.vocabulary;
   norm_forward(rows_, config_.width, static_cast<const T*>(call.input),
                parameter<T>(call, HeadAt::norm_gain), parameter<T>(call, HeadAt::norm_bias),
                normal);
-  linear_forward<T>(rows_, config_.width, config_.vocabulary, normal,
-                    parameter<T>(call, HeadAt::weight), nullptr, scores);
+  linear_forward<T>(rows_, config_.width, config_.vocabulary, normal, head_weight(call), nullptr,
+                    scores);
   if (call.loss != nullptr)
     *call.loss = cross_entropy(rows_, config_.vocabulary, scores,
                                batch_of(call).targets + std::int64_t{call.leaf} * rows_);
@@ -195,9 +212,10 @@ void Network<T>::head_backward(const trireme_layer_call& call) {
   for (std::int64_t i = 0; i < count; ++i) dscores[i] *= static_cast<T>(call.loss_scale);
   T* const stream = static_cast<T*>(call.input_gradient);
   std::fill_n(stream, narrow(), T(0));
-  linear_backward<T>(rows_, config_.width, config_.vocabulary, normal,
-                     parameter<T>(call, HeadAt::weight), dscores, narrow_.data(),
-                     gradient<T>(call, HeadAt::weight), nullptr);
+  T* const dweight = gradient<T>(call, HeadAt::weight);
+  linear_backward<T>(rows_, config_.width, config_.vocabulary, normal, head_weight(call), dscores,
+                     narrow_.data(), config_.tie ? turned_gradient_.data() : dweight, nullptr);
+  if (config_.tie) turn(config_.width, config_.vocabulary, turned_gradient_.data(), dweight);
   norm_backward<T>(rows_, config_.width, static_cast<const T*>(call.input),
                    parameter<T>(call, HeadAt::norm_gain), narrow_.data(), stream,
                    gradient<T>(call, HeadAt::norm_gain), gradient<T>(call, HeadAt::norm_bias));

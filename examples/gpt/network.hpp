@@ -33,12 +33,15 @@ class Network : public LayerSet {
   void embedding_backward(const trireme_layer_call& call) const;
   void block_forward(const trireme_layer_call& call) const;
   void block_backward(const trireme_layer_call& call);
-  void head_forward(const trireme_layer_call& call) const;
+  // The tokens of a tied head have a row for each output, and a weight here a column.
+  const T* head_weight(const trireme_layer_call& call);
+  void head_forward(const trireme_layer_call& call);
   void head_backward(const trireme_layer_call& call);
 
   const Config config_;
   const int sequences_, rows_;
-  std::vector<T> narrow_, wide_, square_;  // gradients inside a layer, while it is called
+  std::vector<T> narrow_, wide_, square_;    // gradients inside a layer, while it is called
+  std::vector<T> turned_, turned_gradient_;  // of a tied head: its weight with outputs as columns
 };
 
 }  // namespace gpt

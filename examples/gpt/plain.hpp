@@ -25,6 +25,12 @@ class Plain {
     for (std::size_t i = 0; i < layers.size(); ++i) {
       Room& room = rooms_[i];
       for (const Parameter& parameter : layers[i].parameters) {
+        if (parameter.tied) {  // the tokens come first of all
+          tied_.resize(parameter.count());
+          room.parameters.push_back(values.data());
+          room.gradients.push_back(tied_.data());
+          continue;
+        }
         room.parameters.push_back(values.data() + at);
         room.gradients.push_back(gradients.data() + at);
         at += parameter.count();
@@ -71,6 +77,7 @@ class Plain {
       calls_[i].loss_scale = loss_scale;
       network_.backward(calls_[i]);
     }
+    for (std::size_t i = 0; i < tied_.size(); ++i) gradients[i] += tied_[i];
   }
   // Of the last forward, if that had no targets.
   const T* scores() const { return rooms_.back().saved.data(); }
@@ -89,6 +96,7 @@ class Plain {
   // By layer.
   std::vector<Room> rooms_;
   std::vector<trireme_layer_call> calls_;
+  std::vector<T> tied_;  // the head's gradient of the tokens
   Batch batch_ = {};
   double loss_ = 0;
 };

@@ -26,6 +26,8 @@ using Model = std::unique_ptr<trireme_model, Destroy>;
 using Optimizer = std::unique_ptr<trireme_optimizer, Destroy>;
 using Trainer = std::unique_ptr<trireme_trainer, Destroy>;
 
+constexpr char kTokens[] = "embedding.token";
+
 // `layout` may be null. `layers` are those of this rank.
 Model make_model(trireme_communicator* communicator, const Layout* layout, const Training& training,
                  const std::vector<Layer>& layers) {
@@ -47,6 +49,10 @@ Model make_model(trireme_communicator* communicator, const Layout* layout, const
                                         &options, &made));
   }
   Model model(made);
+  trireme_parameter_placement along = TRIREME_PARAMETER_PLACEMENT_INIT;
+  along.axis = "pipeline";
+  along.kind = TRIREME_PLACEMENT_TIED;
+  bool has_tokens = false;
   trireme_parameter_placement whole = TRIREME_PARAMETER_PLACEMENT_INIT;
   whole.axis = "tensor";
   whole.kind = TRIREME_PLACEMENT_WHOLE;
@@ -63,6 +69,19 @@ Model make_model(trireme_communicator* communicator, const Layout* layout, const
       if (layout != nullptr && layout->is_whole(layout->numbers()[i], place)) {
         about.placements = &whole;
         about.placement_count = 1;
+      }
+      // Each rank with the embedding or the head has the tokens, by one name and in a unit of their
+      // own. A second layer on a rank has an alias of them.
+      const bool is_token = parameter.tied || parameter.name == kTokens;
+      if (is_token && training.config.tie) {
+        if (has_tokens) about.tied_to = kTokens;
+        if (!has_tokens) about.name = kTokens;
+        about.unit = has_tokens ? nullptr : kTokens;
+        if (!has_tokens && layout != nullptr && layout->pipeline() != nullptr) {
+          about.placements = &along;
+          about.placement_count = 1;
+        }
+        has_tokens = true;
       }
       check(trireme_model_add_parameter(made, &about, nullptr));
     }
@@ -257,7 +276,7 @@ Outcome train(trireme_communicator* communicator, const Training& training, cons
   outcome.step_seconds = median(times);
   evaluate(trainer.get(), computation, held_out, pages, &outcome);
 
-  outcome.values.resize(element_count(layers));
+  outcome.values.resize(layout != nullptr ? layout->element_count() : element_count(layers));
   check(trireme_model_gather_parameters(model.get(), outcome.values.data(), outcome.values.size(),
                                         TRIREME_DTYPE_F32));
   if (layout != nullptr) outcome.values = layout->gather(outcome.values);

@@ -384,6 +384,35 @@ void clipping_has_the_same_bits_everywhere(void**) {
   }
 }
 
+// The head has the embedding's weight: an alias in one process and along a V, else a copy on the
+// first and on the last rank of the pipeline.
+void a_tied_head_has_the_bits_of_a_plain_loop(void**) {
+  gpt::Training t = small();
+  t.steps = 2;
+  const Curve apart = plain(t);
+  t.config.tie = true;
+  const Curve right = plain(t);
+  assert_false(same_bits(right.losses, apart.losses));
+  assert_int_equal(apart.values.size() - right.values.size(), t.config.width * t.config.vocabulary);
+  t.strategy = TRIREME_STRATEGY_ZERO3;
+  expect(right, t, 1);
+  expect(right, t, 3);
+  t.data = 2;
+  for (const trireme_pipeline_order order :
+       {TRIREME_PIPELINE_ORDER_1F1B, TRIREME_PIPELINE_ORDER_ZB_V,
+        TRIREME_PIPELINE_ORDER_INTERLEAVED}) {
+    t.pipeline = 2;
+    t.order = order;
+    t.stages_per_rank = order == TRIREME_PIPELINE_ORDER_1F1B ? 1 : 2;
+    expect(right, t, 4);
+  }
+  t.pipeline = 3;
+  t.order = TRIREME_PIPELINE_ORDER_GPIPE;
+  t.stages_per_rank = 1;
+  t.strategy = TRIREME_STRATEGY_ZERO1;
+  expect(right, t, 6);
+}
+
 // A layer is gathered where it is used: once in forward and once in backward, once more to compute
 // again outputs that were not kept, and once for each evaluation.
 void layers_are_gathered_as_often_as_they_are_used(void**) {
@@ -438,6 +467,7 @@ int main() {
       cmocka_unit_test(every_number_of_ranks_has_them),
       cmocka_unit_test(every_budget_has_them),
       cmocka_unit_test(clipping_has_the_same_bits_everywhere),
+      cmocka_unit_test(a_tied_head_has_the_bits_of_a_plain_loop),
       cmocka_unit_test(layers_are_gathered_as_often_as_they_are_used),
       cmocka_unit_test(leaves_do_not_depend_on_who_asks),
       cmocka_unit_test(entropy_of_known_texts),
