@@ -159,6 +159,40 @@ static void a_rank_hears_that_one_before_it_has_left(void **state) {
     }
 }
 
+/* Rank 1 has left before a call that it would pass on. So rank 5 never gets the root's elements,
+ * and is in another call. It hears all the same that the root has left. */
+static void
+receive_from_a_root_that_leaves(trireme_communicator *communicator, int rank, void *context) {
+    struct passing *const passing = context;
+    struct verdict *const verdict = &passing->verdicts[rank];
+    int32_t number = 5;
+    for (int call = 0; call < WARM; ++call) {
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_broadcast(communicator, &number, 1, TRIREME_DTYPE_I32, 0, NULL));
+    }
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_barrier(communicator, NULL));
+    if (rank == 0) {
+        usleep(30000);
+        EXPECT_STATUS(verdict, TRIREME_OK,
+                      trireme_broadcast(communicator, &number, 1, TRIREME_DTYPE_I32, 0, NULL));
+    }
+    if (rank != 5) return;
+    trireme_error_info info = TRIREME_ERROR_INFO_INIT;
+    trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
+    options.timeout_ns = LONG_NS;
+    EXPECT_STATUS(verdict, TRIREME_ERROR_PEER_LOST,
+                  trireme_receive(communicator, &number, 1, TRIREME_DTYPE_I32, 0, 7, &options));
+    EXPECT_STATUS(verdict, TRIREME_OK, trireme_last_error_info(&info));
+    EXPECT(verdict, blames_only(&info, 0));
+}
+
+static void a_root_has_left_though_nobody_passes_on_what_it_gave(void **state) {
+    (void)state;
+    struct passing passing = {.world_size = 8};
+    run_ranks(8, receive_from_a_root_that_leaves, &passing);
+    assert_verdicts(passing.verdicts, 8);
+}
+
 /* The root of a long broadcast returns though no other rank has come. */
 static void give_long(trireme_communicator *communicator, int rank, void *context) {
     struct group *const group = context;
@@ -336,12 +370,106 @@ static void a_root_that_keeps_its_bytes_is_blamed(void **state) {
     }
 }
 
+/* Rank 1 stands still before a call whose elements it passes on. The root has come. Its next call
+ * tells the others so, or it makes none. */
+static void wait_behind_a_stopped_rank(int rank, void *context, struct outcome *outcome) {
+    const struct stall *const stall = context;
+    trireme_communicator *const communicator = join_process(rank, 4, stall->rendezvous, PATIENT_NS);
+    trireme_operation_options options = TRIREME_OPERATION_OPTIONS_INIT;
+    int32_t number = 5;
+    for (int call = 0; call < WARM; ++call) {
+        if (trireme_broadcast(communicator, &number, 1, TRIREME_DTYPE_I32, 0, NULL) != TRIREME_OK)
+            _exit(93);
+    }
+    if (trireme_barrier(communicator, NULL) != TRIREME_OK) _exit(94);
+    if (rank == 1 && trireme_failpoint_set("broadcast.before_publish=stop") != TRIREME_OK)
+        _exit(91);
+    options.timeout_ns = rank == 0 ? PATIENT_NS : ENOUGH_NS;
+    if (rank == 0) usleep(100000); /* rank 1 stands still */
+    keep_error(outcome,
+               trireme_broadcast(communicator, &number, 1, TRIREME_DTYPE_I32, 0, &options));
+    if (rank == 0 && stall->failpoint != NULL) trireme_barrier(communicator, &options);
+    if (rank == 0 && stall->failpoint == NULL) usleep(2 * ENOUGH_NS / 1000);
+    trireme_communicator_destroy(communicator);
+}
+
+static void a_rank_that_passes_nothing_on_is_blamed_and_not_the_root(void **state) {
+    (void)state;
+    if (!ranks_use_network() || getenv("TRIREME_TESTS_HOSTS") != NULL) return;
+    for (int knows = 0; knows < 2; ++knows) {
+        struct stall stall = {.failpoint = knows ? "barrier" : NULL};
+        unique_network_rendezvous(stall.rendezvous, sizeof stall.rendezvous);
+        strcat(stall.rendezvous, "?silence_ms=60000");
+        struct processes processes;
+        start_processes(&processes, 4, wait_behind_a_stopped_rank, &stall);
+        for (int rank = 2; rank < 4; ++rank) assert_false(wait_stopped(&processes, rank));
+        kill(processes.ids[1], SIGKILL);
+        wait_processes(&processes);
+        const char *const text =
+            knows ? "rank 1 has not passed its bytes on"
+                  : "rank 0 did not arrive before the deadline, or rank 1 did not pass on";
+        for (int rank = 2; rank < 4; ++rank) {
+            const struct outcome *const o = &processes.outcomes[rank];
+            if (o->exit_code == 0 && o->status == TRIREME_ERROR_TIMEOUT && blames(&o->info, 1) &&
+                strstr(o->message, text) != NULL &&
+                (!knows || strstr(o->message, "did not arrive") == NULL)) {
+                continue;
+            }
+            fail_msg("rank %d: exit code %d, %s, blames %u ranks: %s", rank, o->exit_code,
+                     trireme_status_name(o->status), o->info.blamed_count, o->message);
+        }
+        free_processes(&processes);
+    }
+}
+
+/* Rank 1 stands still for longer than a leaver's calls are awaited elsewhere, then passes on what
+ * the root gave before it left. */
+static void take_from_a_root_that_has_left(int rank, void *context, struct outcome *outcome) {
+    const struct stall *const stall = context;
+    trireme_communicator *const communicator = join_process(rank, 4, stall->rendezvous, PATIENT_NS);
+    int32_t number = 5;
+    for (int call = 0; call < WARM; ++call) {
+        if (trireme_broadcast(communicator, &number, 1, TRIREME_DTYPE_I32, 0, NULL) != TRIREME_OK)
+            _exit(93);
+    }
+    if (trireme_barrier(communicator, NULL) != TRIREME_OK) _exit(94);
+    if (rank == 1 && trireme_failpoint_set(stall->failpoint) != TRIREME_OK) _exit(91);
+    if (rank == 0) usleep(100000); /* rank 1 stands still */
+    number = rank == 0 ? 77 : -1;
+    keep_error(outcome, trireme_broadcast(communicator, &number, 1, TRIREME_DTYPE_I32, 0, NULL));
+    outcome->wrong = number != 77;
+    trireme_communicator_destroy(communicator);
+}
+
+static void a_stopped_rank_may_pass_on_what_a_root_gave_before_it_left(void **state) {
+    (void)state;
+    if (!ranks_use_network()) return;
+    struct stall stall = {.failpoint = "broadcast.before_publish=stop"};
+    unique_network_rendezvous(stall.rendezvous, sizeof stall.rendezvous);
+    struct processes processes;
+    start_processes(&processes, 4, take_from_a_root_that_has_left, &stall);
+    assert_true(wait_stopped(&processes, 1));
+    usleep(700000);
+    kill(processes.ids[1], SIGCONT);
+    wait_processes(&processes);
+    for (int rank = 0; rank < 4; ++rank) {
+        const struct outcome *const o = &processes.outcomes[rank];
+        if (o->exit_code == 0 && o->status == TRIREME_OK && !o->wrong) continue;
+        fail_msg("rank %d: exit code %d, %s%s: %s", rank, o->exit_code,
+                 trireme_status_name(o->status), o->wrong ? ", a wrong number" : "", o->message);
+    }
+    free_processes(&processes);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_root_that_keeps_its_bytes_is_blamed), /* first: children begin afresh */
+        cmocka_unit_test(a_rank_that_passes_nothing_on_is_blamed_and_not_the_root),
+        cmocka_unit_test(a_stopped_rank_may_pass_on_what_a_root_gave_before_it_left),
         cmocka_unit_test(broadcasts_of_all_lengths_are_right),
         cmocka_unit_test(a_rank_passes_on_though_it_has_not_called),
         cmocka_unit_test(a_rank_hears_that_one_before_it_has_left),
+        cmocka_unit_test(a_root_has_left_though_nobody_passes_on_what_it_gave),
         cmocka_unit_test(the_root_of_a_long_broadcast_does_not_wait),
         cmocka_unit_test(a_call_asks_room_only_of_ranks_that_it_goes_to),
         cmocka_unit_test(the_last_rank_of_a_tree_blames_the_late_root),

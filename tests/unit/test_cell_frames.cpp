@@ -1,12 +1,23 @@
 // The cells of roots that ranks pass on, without a network: each rank gets its part, frames that
-// wait for each other leave together, and frames that make no sense are refused.
+// wait for each other leave together, and frames that make no sense are refused. So are slots that
+// come too early, and goodbyes that do not fit to what came before them.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "backends/frames/cell_frames.hpp"
+#include "backends/frames/goodbyes.hpp"
+#include "backends/frames/slot_frames.hpp"
 
 // Last: its macros take names like `fail`.
 #include <setjmp.h>
@@ -23,6 +34,7 @@ using host::CellCall;
 using host::CellFrames;
 using host::FrameHeader;
 using host::FrameKind;
+using host::SlotFrames;
 
 constexpr std::uint32_t kChannel = 1;
 
@@ -32,7 +44,7 @@ struct Sent {
   bool later;
 };
 
-// Keeps what a rank sends.
+// Keeps what a rank sends, and hands what comes to the rank.
 class Outbox final : public host::Engine {
  public:
   Outbox(int rank, std::deque<Sent>& sent) : rank_(rank), sent_(sent) {}
@@ -42,23 +54,52 @@ class Outbox final : public host::Engine {
   bool tells_apart() const override { return true; }
   Status run(const Operation&, std::uint64_t, Deadline) override { return Status::success(); }
   bool is_on_one_host() const override { return true; }
+  bool carries_slots() const override { return true; }
+  bool can_rest() const override { return true; }
+  bool publishes_to_one() const override { return true; }
   Status publish_to(int rank, const void* frame, std::uint64_t bytes, bool later) override {
+    if (before_sending) before_sending();
     const auto* const begin = static_cast<const std::byte*>(frame);
     sent_.push_back({rank_, rank, {begin, begin + bytes}, later});
     return Status::success();
   }
+  void take_by(Take take) override { take_ = std::move(take); }
+  void after_taking(std::function<void()> taken, std::uint64_t) override {
+    after_ = std::move(taken);
+  }
+  void bring(int from, const std::vector<std::byte>& frame) const {
+    take_(from, frame.data(), frame.size());
+    after_();
+  }
   void abort() noexcept override {}
+
+  std::function<void()> before_sending;
 
  private:
   const int rank_;
   std::deque<Sent>& sent_;
+  Take take_;
+  std::function<void()> after_;
 };
+
+struct Unmap {
+  std::size_t bytes = 0;
+  void operator()(void* memory) const { ::munmap(memory, bytes); }
+};
+
+// The memory is zero. The system makes a page when somebody touches it.
+std::unique_ptr<void, Unmap> fresh_memory(std::size_t bytes) {
+  void* const memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) std::abort();
+  return {memory, Unmap{bytes}};
+}
 
 struct Rank {
   Rank(int rank, int world_size, std::deque<Sent>& sent)
       : layout(world_size, false, rank, true),
-        memory(std::aligned_alloc(4096, layout.total_bytes), &std::free),
-        segment(std::memset(memory.get(), 0, layout.total_bytes), layout),
+        memory(fresh_memory(layout.total_bytes)),
+        segment(memory.get(), layout),
         group(rank, world_size, "cells", false, kNeverStalls),
         outbox(rank, sent),
         cells(group, &outbox, true) {
@@ -68,7 +109,7 @@ struct Rank {
   }
 
   const local::Layout layout;
-  const std::unique_ptr<void, decltype(&std::free)> memory;
+  const std::unique_ptr<void, Unmap> memory;
   local::Segment segment;
   local::Group group;
   Outbox outbox;
@@ -226,12 +267,191 @@ void frames_that_make_no_sense_are_refused(void**) {
   assert_true(sent[0].later && !sent[1].later);
 }
 
+// The process of a rank may end as soon as the rank has left. So a thread that leaves waits for
+// another one that still sends.
+void cells_that_another_thread_passes_on_are_awaited(void**) {
+  std::deque<Sent> sent;
+  Rank rank(1, 4, sent);
+  int whose = -1;
+  const Fingerprint broadcast = print_of(OperationKind::broadcast, 0, 4);
+  assert_true(take(rank, 0, frame_of(1, broadcast, 4), &whose).ok());
+  std::atomic<int> step{0};
+  rank.outbox.before_sending = [&] {
+    if (step.exchange(1) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  };
+  bool ok = false;
+  std::thread other([&] { ok = rank.cells.pass_on().ok(); });
+  while (step.load() == 0) std::this_thread::yield();
+  assert_true(rank.cells.pass_on().ok());
+  const std::size_t sent_before = sent.size();
+  other.join();
+  assert_true(ok);
+  assert_int_equal(sent_before, 2);
+}
+
+// ---- slots, words about steps, and goodbyes ----
+
+// This rank of several on one host. All have joined.
+struct Receiver {
+  Receiver(int me, int world_size)
+      : rank(me, world_size, sent),
+        slots(
+            rank.group, &rank.outbox, [](int) {},
+            [this](const Status& status) {
+              if (failure.ok()) failure = status;
+            }) {
+    slots.use(rank.segment);
+    slots.start();
+    for (int each = 0; each < world_size; ++each) rank.segment.member(each).joined.store(1);
+    rank.group.note_call(OperationKind::barrier, kChannel, 0, 1);
+  }
+
+  // How the group stands when this frame has come.
+  Status bring(int from, FrameKind kind, std::uint64_t position, const void* call = nullptr,
+               std::size_t bytes = 0) {
+    const FrameHeader header{host::kMagic, kind, kChannel, static_cast<std::uint32_t>(bytes),
+                             position};
+    std::vector<std::byte> frame(sizeof header + bytes);
+    std::memcpy(frame.data(), &header, sizeof header);
+    if (bytes > 0) std::memcpy(frame.data() + sizeof header, call, bytes);
+    rank.outbox.bring(from, frame);
+    slots.fetch(kChannel);  // tells failures
+    return failure;
+  }
+  Status bring_slot(int from, std::uint64_t position) {
+    const host::Call call{};
+    return bring(from, FrameKind::slot, position, &call, sizeof call);
+  }
+  Status bring_cell(int from, std::uint64_t position) {
+    CellCall call{};
+    const Fingerprint print = print_of(OperationKind::reduce, rank.group.rank(), 0);
+    std::memcpy(call.print, &print, sizeof call.print);
+    return bring(from, FrameKind::cell, position, &call, sizeof call);
+  }
+  // This rank's own call in a slot, before it is sent.
+  void call(std::uint64_t position) {
+    local::Lane& own = rank.segment.lane(kChannel, rank.group.rank());
+    own.slots[(position - 1) & 1].stamp.store(position);
+    own.position.store(position);
+  }
+
+  // Messages with calls of several ranks that this one has sent.
+  std::ptrdiff_t rounds() const {
+    return std::count_if(sent.begin(), sent.end(), [](const Sent& each) {
+      FrameHeader header;
+      std::memcpy(&header, each.frame.data(), sizeof header);
+      return header.kind == FrameKind::slots;
+    });
+  }
+
+  std::deque<Sent> sent;
+  Rank rank;
+  Status failure = Status::success();
+  SlotFrames slots;
+};
+
+bool is_corrupt(const Status& status, int from) {
+  return status.code() == TRIREME_ERROR_CORRUPT && status.details() != nullptr &&
+         status.details()->blamed == std::vector<std::int32_t>{from};
+}
+
+// Rank 0 of 8 passes on the calls of ranks 7, 6 and 5.
+void slots_that_come_too_early_are_refused(void**) {
+  Receiver early(0, 8);
+  early.call(1);
+  early.slots.publish(kChannel, false);
+  assert_int_equal(early.rounds(), 1);
+  for (const std::uint64_t position : {1, 2}) assert_true(early.bring_slot(7, position).ok());
+  assert_int_equal(early.rounds(), 2);
+  // Rank 7 cannot have made call 3: this rank has not told it call 2.
+  assert_true(is_corrupt(early.bring_slot(7, 3), 7));
+  for (const int from : {6, 5}) early.bring_slot(from, 1);
+  assert_int_equal(early.rounds(), 3);  // call 1 of rank 7 was still there
+
+  // Rank 7 sends call 3 while this rank has begun call 2, but has not passed on call 1.
+  Receiver between(0, 8);
+  between.call(1);
+  between.slots.publish(kChannel, false);
+  for (const std::uint64_t position : {1, 2}) assert_true(between.bring_slot(7, position).ok());
+  between.call(2);
+  assert_true(between.bring_slot(7, 3).ok());
+  assert_true(between.bring_slot(6, 1).ok());
+  assert_true(is_corrupt(between.bring_slot(5, 1), 7));
+
+  // Calls in cells lie between two slots of a rank that keeps to the protocol.
+  Receiver honest(0, 8);
+  for (const std::uint64_t position : {1, 40, 41}) {
+    honest.call(position);
+    honest.slots.publish(kChannel, false);
+    for (const int from : {7, 6, 5}) assert_true(honest.bring_slot(from, position).ok());
+  }
+  assert_int_equal(honest.rounds(), 9);
+}
+
+void a_word_of_steps_may_come_behind_a_goodbye(void**) {
+  Receiver receiver(0, 3);
+  receiver.rank.group.presence().mark_left(1);
+  assert_true(receiver.bring(1, FrameKind::steps, 5).ok());
+  assert_true(receiver.bring_cell(2, 1).ok());
+  assert_true(is_corrupt(receiver.bring_cell(1, 6), 1));
+}
+
+void a_goodbye_fits_to_what_has_come(void**) {
+  Receiver receiver(0, 3);
+  const auto fits = [&](std::uint64_t cells, std::uint64_t steps, std::uint64_t slots) {
+    SlotFrames::LastSlots last{};
+    last.cells[kChannel] = cells;
+    last.steps[kChannel] = steps;
+    last.slots[kChannel] = slots;
+    return host::makes_sense(receiver.rank.group, 1, last);
+  };
+  assert_true(receiver.bring_cell(1, 2).ok());
+  assert_true(receiver.bring(1, FrameKind::steps, 4).ok());
+  assert_true(fits(1, 4, 0) && fits(3, 5, 5) && fits(1, host::kMostStepsAhead, 0));
+  assert_false(fits(1, 3, 0));  // it has told more
+  assert_false(fits(6, 5, 0));
+  assert_false(fits(1, 5, 6));
+  assert_false(fits(1, host::kMostStepsAhead + 1, 0));
+  assert_false(fits(1, UINT64_MAX, 0));
+
+  SlotFrames::LastSlots last{};
+  last.cells[kChannel] = 2;
+  last.steps[kChannel] = 6;
+  assert_false(receiver.slots.has_all(1, last));
+  assert_true(receiver.bring_cell(1, 6).ok());
+  assert_true(receiver.slots.has_all(1, last));
+}
+
+// Of 8 ranks with root 0, rank 7 has its cells by ranks 1 and 5.
+void cells_of_a_rank_that_left_may_be_missed_for_ever(void**) {
+  Receiver receiver(7, 8);
+  SlotFrames::LastSlots last{};
+  last.cells[kChannel] = 2;
+  last.steps[kChannel] = 2;
+  const auto leaves = [&](int rank, std::uint64_t steps) {
+    receiver.rank.segment.lane(kChannel, rank).position.store(steps);
+    receiver.rank.group.presence().mark_left(rank);
+  };
+  const auto misses = [&] { return host::may_miss_for_ever(receiver.rank.group, 0, last); };
+  assert_false(misses());
+  leaves(2, 1);  // not on the way
+  leaves(5, 2);  // it has passed on both
+  assert_false(misses());
+  leaves(1, 1);
+  assert_true(misses());
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(each_rank_gets_its_part),
       cmocka_unit_test(frames_that_make_no_sense_are_refused),
+      cmocka_unit_test(cells_that_another_thread_passes_on_are_awaited),
+      cmocka_unit_test(slots_that_come_too_early_are_refused),
+      cmocka_unit_test(a_word_of_steps_may_come_behind_a_goodbye),
+      cmocka_unit_test(a_goodbye_fits_to_what_has_come),
+      cmocka_unit_test(cells_of_a_rank_that_left_may_be_missed_for_ever),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

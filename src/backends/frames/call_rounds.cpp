@@ -94,17 +94,27 @@ Status CallRounds::advance(std::uint32_t channel) {
 Status CallRounds::send_round(std::uint32_t channel, const Passing& passing) {
   const int n = group_.world_size();
   const DisseminationRound round = dissemination_round(group_.rank(), n, passing.round);
-  const auto slot_of = [&](int steps) -> const local::Slot& {
-    return *segment_->lane(channel, before(group_.rank(), steps, n)).slot_at(passing.position);
-  };
+  std::array<const local::Slot*, kMaxRanks> slots;
+  for (int steps = 0; steps < round.count; ++steps) {
+    const int rank = before(group_.rank(), steps, n);
+    const local::Slot* const slot = segment_->lane(channel, rank).slot_at(passing.position);
+    if (slot == nullptr) {
+      return corrupt_frame(group_.rank(), rank,
+                           "a call too early, while another one was passed on");
+    }
+    slots[static_cast<std::size_t>(steps)] = slot;
+  }
   frame_.resize(sizeof(FrameHeader));
   for (int first = 0; first < round.count;) {
-    const local::Slot& slot = slot_of(first);
+    const local::Slot& slot = *slots[static_cast<std::size_t>(first)];
+    const auto next = [&](int steps) -> const local::Slot& {
+      return *slots[static_cast<std::size_t>(steps)];
+    };
     int end = first + 1;
-    while (end < round.count && are_alike(slot, slot_of(end))) ++end;
+    while (end < round.count && are_alike(slot, next(end))) ++end;
     const Run run{static_cast<std::uint32_t>(end - first), 0, call_of(slot)};
     append(&frame_, &run, sizeof run);
-    for (; first < end; ++first) append(&frame_, payload_of(slot_of(first)), slot.carried);
+    for (; first < end; ++first) append(&frame_, payload_of(next(first)), slot.carried);
   }
   const FrameHeader header{kMagic, FrameKind::slots, channel,
                            static_cast<std::uint32_t>(frame_.size() - sizeof(FrameHeader)),

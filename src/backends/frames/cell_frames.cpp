@@ -17,9 +17,6 @@ constexpr int kLeastSpread = 4;
 // Among more ranks of several hosts a root's messages take longer than the steps of a tree.
 constexpr int kMostInOneStep = 8;
 
-// How far ahead a rank may be of one to which it sends little: see slots/rooted.hpp.
-constexpr std::uint64_t kMostStepsAhead = 2 * CellFrames::kMostRanks * local::kCells;
-
 CellCall call_of(const local::Cell& cell, std::uint64_t at, std::uint64_t bytes, bool to_all) {
   CellCall call{cell.print_hash,
                 {},

@@ -20,6 +20,9 @@
 
 namespace trireme::host {
 
+// How far ahead a rank may be of one to which it sends little: see slots/rooted.hpp.
+constexpr std::uint64_t kMostStepsAhead = 2 * local::kMostLinkedRanks * local::kCells;
+
 class CellFrames {
  public:
   // `engine` may be null. `may_send`: it sends frames to one rank, and this group's ranks are few.

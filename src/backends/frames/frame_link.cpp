@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "backends/frames/goodbyes.hpp"
 #include "net/sha256.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/system.hpp"
@@ -525,11 +526,13 @@ void FrameLink::receive_until_over() noexcept {
       static_cast<void>(engine_->flush(&flushed));  // the rank's own threads may be elsewhere
       // So a rank that leaves gets rid of its calls though this one computes for long.
       const bool takes = slots_.in_rounds() || slots_.sends_cells();
-      if (takes && all_joined()) slots_.fetch_all();
-      if (takes && all_joined()) slots_.pass_on();
+      if (takes && all_joined()) slots_.fetch_all();  // and passes on what it takes
       next_look_ns = before + longest_wait_ns;
     }
-    const std::uint64_t wait_ns = leavers_.empty() ? longest_wait_ns : kMillisecond;
+    const std::uint64_t next_ns = std::max(next_look_ns, before + kMillisecond) - before;
+    const std::uint64_t wait_ns = !leavers_.empty()    ? kMillisecond
+                                  : engine_ != nullptr ? next_ns
+                                                       : longest_wait_ns;
     const std::int32_t answer = transport_.receive(&from, &frame, &bytes, wait_ns);
     if (!leavers_.empty()) {
       slots_.fetch_all();
@@ -723,6 +726,9 @@ Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t byte
     return corrupt_frame(me_, from, "a goodbye of a wrong length");
   }
   std::memcpy(&last, rest, bytes);
+  if (!makes_sense(group_, from, last)) {
+    return corrupt_frame(me_, from, "a goodbye that makes no sense");
+  }
   TRIREME_RETURN_IF_ERROR(failpoint("leave", "before_taken"));
   if (left_ != nullptr) left_(from);
   decisions_.lose(from);  // its words there came before this frame
@@ -747,19 +753,20 @@ Status FrameLink::take_leave(int from, const std::byte* rest, std::uint64_t byte
 
 // A rank has left when its calls are here: else its peers would miss it where it has been. They may
 // take as long as they come. Those that come over other ranks have no limit: a stopped rank may
-// hold them.
+// hold them. But a rank that would pass them on may have left before it had them.
 void FrameLink::finish_leaves() {
   std::erase_if(leavers_, [this](Leaver& leaver) {
     const std::uint64_t calls = calls_of(leaver.rank, *segment_, slots_.carried_channels());
     if (calls != leaver.calls) leaver.grace = Deadline::after(kGraceNs);
     leaver.calls = calls;
     const bool over_others = slots_.in_rounds() || slots_.spreads_cells();
-    const bool gives_up = leaver.grace.passed() && !over_others;
-    if (!slots_.has_all(leaver.rank, leaver.last) && !gives_up && !group_.failure().happened()) {
-      return false;
-    }
+    const bool has_all = slots_.has_all(leaver.rank, leaver.last);
+    const bool gives_up = !has_all && leaver.grace.passed() &&
+                          (!over_others || (slots_.spreads_cells() &&
+                                            may_miss_for_ever(group_, leaver.rank, leaver.last)));
+    if (!has_all && !gives_up && !group_.failure().happened()) return false;
     // Ranks that await cells which it passes on see whether it has made their call.
-    for (std::uint32_t channel = 0; channel < local::kCellChannels; ++channel) {
+    for (std::uint32_t channel = 0; has_all && channel < local::kCellChannels; ++channel) {
       local::advance_to(segment_->lane(channel, leaver.rank).position, leaver.last.steps[channel]);
     }
     group_.presence().mark_left(leaver.rank);

@@ -7,13 +7,20 @@
 namespace trireme::host {
 namespace {
 
-// `with_cells`: then other calls lie between two slots of a rank.
+std::uint64_t last_slot(const local::Lane& lane) {
+  return std::max(lane.slots[0].stamp.load(std::memory_order_acquire),
+                  lane.slots[1].stamp.load(std::memory_order_acquire));
+}
+
+// A rank publishes a slot only when it has this rank's slot of its call before: until then this
+// rank may still pass on the one before that. `with_cells`: then other calls lie between two slots
+// of a rank.
 Status check_position(const local::Group& group, bool with_cells, int from, int rank,
                       const FrameHeader& header, std::uint64_t last) {
-  constexpr std::uint64_t kMostAhead = 2 * CellFrames::kMostRanks * local::kCells;
-  const std::uint64_t own =
-      group.segment()->lane(header.set, group.rank()).position.load(std::memory_order_acquire);
-  const bool fits = with_cells ? header.position > last && header.position <= own + kMostAhead
+  const local::Lane& mine = group.segment()->lane(header.set, group.rank());
+  const std::uint64_t own = mine.position.load(std::memory_order_acquire);
+  const bool fits = with_cells ? header.position > last && last <= last_slot(mine) &&
+                                     header.position <= own + kMostStepsAhead
                                : header.position == last + 1 && last <= own;
   if (fits) return Status::success();
   const std::string whose = rank == from ? "" : " of rank " + std::to_string(rank);
@@ -37,11 +44,6 @@ void do_or_fail(const Fail& fail, Action action) noexcept {
   } catch (...) {
     fail(without_memory());
   }
-}
-
-std::uint64_t last_slot(const local::Lane& lane) {
-  return std::max(lane.slots[0].stamp.load(std::memory_order_acquire),
-                  lane.slots[1].stamp.load(std::memory_order_acquire));
 }
 
 }  // namespace

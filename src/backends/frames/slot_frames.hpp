@@ -94,7 +94,7 @@ class SlotFrames final : public local::SlotRelay {
   void tell_steps(std::uint32_t channel, std::uint64_t position) noexcept override;
   // Sends what this rank has to pass on.
   void pass_on() noexcept;
-  // Whether calls come over other ranks: then those of a rank that has left may be late. Call it
+  // Whether slots come over other ranks: then those of a rank that has left may be late. Call it
   // when the ranks have met.
   bool in_rounds() const noexcept override {
     return rounds_.has_value() && (always_in_rounds_ || engine_->is_on_one_host());

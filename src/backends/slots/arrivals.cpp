@@ -7,6 +7,7 @@
 #include "backends/last_calls.hpp"
 #include "backends/slots/broadcast_tree.hpp"
 #include "backends/slots/prints.hpp"
+#include "backends/slots/spread_tree.hpp"
 #include "platform/clock.hpp"
 #include "schedules/overlay.hpp"
 
@@ -146,7 +147,7 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
     }
     long_wait.look(now, next, call.n, arrived);
     if (now >= tell_ns) {
-      relay->tell(call.op.channel, call.in_tree);
+      relay->tell(call.op.channel, call.in_tree || call.is_passed);
       tell_ns = now + SlotRelay::kTellNs + look_pause_ns;
     }
     if (late || stall.due(now)) {
@@ -154,11 +155,16 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
       std::vector<std::int32_t> missing = missing_from(next);
       if (missing.empty()) continue;
       if (fetches) relay->keep_absent(call.op.channel, &missing);
-      if (call.in_tree) missing = call.late_above();
-      const bool come = call.in_tree && has_come(call.segment, call.op.channel, missing.front(),
-                                                 call.channel.position);
+      const bool over_others = call.in_tree || call.is_passed;
+      if (over_others) missing = call.late_above();
+      const bool come = over_others && has_come(call.segment, call.op.channel,
+                                                call.is_passed ? call.awaited : missing.front(),
+                                                call.channel.position);
       if (!late) {
-        call.group.latecomers().warn(missing, come ? "not passed on the bytes of " : "not come to ",
+        call.group.latecomers().warn(missing,
+                                     come             ? "not passed on the bytes of "
+                                     : call.is_passed ? "not reached this rank in "
+                                                      : "not come to ",
                                      call.name, call.sequence, stall);
         continue;
       }
@@ -166,7 +172,7 @@ Status Arrivals::wait_until_all(Arrived arrived, Shown& long_wait) {
       return Status::failure(TRIREME_ERROR_TIMEOUT,
                              come ? passed_nothing_on(missing)
                                   : list_ranks(missing) + " did not arrive before the deadline" +
-                                        likely_cause(missing))
+                                        or_not_passed_on() + likely_cause(missing))
           .with_details(std::move(details));
     }
     const Deadline end =
@@ -221,6 +227,15 @@ Status Arrivals::wait_for_steps(std::uint64_t least) {
 Status Arrivals::barrier() {
   take_step();
   return wait_for_steps(call_.channel.position);
+}
+
+// The root of a cell that is passed on may have come.
+std::string Arrivals::or_not_passed_on() const {
+  const std::vector<std::int32_t> between =
+      call_.is_passed ? SpreadTree(call_.awaited, call_.n).between(call_.me)
+                      : std::vector<std::int32_t>{};
+  if (between.empty()) return "";
+  return ", or " + list_ranks(between) + " did not pass on what it gave";
 }
 
 // The caller's two queues run side by side, so ranks that use both at once do not mismatch: the

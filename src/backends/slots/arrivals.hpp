@@ -51,6 +51,8 @@ class Arrivals {
   Status look_for_gone(int first, Arrived arrived) const;
   // PEER_LOST if a rank that should pass on the awaited cell has left: see Call::left_above().
   Status look_for_gone_above() const;
+  // The rest of a message about a root that is missing, or "".
+  std::string or_not_passed_on() const;
   // The likely reason why these ranks stay away, as far as their last calls show; "" or the rest of
   // a message.
   std::string likely_cause(const std::vector<std::int32_t>& missing) const;

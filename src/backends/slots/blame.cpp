@@ -6,6 +6,7 @@
 #include "backends/slots/broadcast_tree.hpp"
 #include "backends/slots/prints.hpp"
 #include "backends/slots/slot_relay.hpp"
+#include "backends/slots/spread_tree.hpp"
 #include "platform/clock.hpp"
 #include "platform/names.hpp"
 
@@ -119,6 +120,13 @@ std::vector<std::int32_t> Blame::awaited_in_cell(std::uint32_t channel) const {
     if (print.root == (from_root ? rank : me) && came != position) gives.push_back(rank);
     if (print.root == (from_root ? me : rank) && steps + kCells <= position + 1)
       takes.push_back(rank);
+  }
+  // Then the cell comes over others.
+  const bool announced =
+      shared.lane(channel, me).awaits_all_at.load(std::memory_order_acquire) != position;
+  if (from_root && announced && !gives.empty() && bells_.relay()->spreads_cells()) {
+    const int n = seat_.world_size();
+    return late_above(shared, channel, position, SpreadTree(print.root, n), print.root, me);
   }
   return gives.empty() ? takes : gives;
 }

@@ -90,8 +90,8 @@ struct Call {
   // Of a cell that is passed on: ranks on its way that have left without this call. Others that
   // have left have passed it on before.
   std::vector<std::int32_t> left_above() const;
-  // In a tree: the ranks to blame for a long wait. The one above may itself wait for the next; each
-  // rank that waits for long tells that it has come.
+  // In a tree, or of a cell that is passed on: the ranks to blame for a long wait. The one above
+  // may itself wait for the next; each rank that waits for long tells that it has come.
   std::vector<std::int32_t> late_above() const;
 
   // Elements of the longest block, in the kinds that have blocks; else of the whole.

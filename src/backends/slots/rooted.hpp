@@ -28,7 +28,8 @@
 // after kStepsUntold steps by themselves.
 //
 // The root of an announced broadcast or scatter may send its cell along a tree: see SpreadTree.
-// Ranks pass it on as they take it, so all that is said here of cells holds for it.
+// Ranks pass it on as they take it. So a rank below waits for those above it, too: one that stands
+// still keeps the cell, and one that leaves before it had the cell loses it.
 //
 // A longer broadcast has cells without bytes. Its bytes follow over the link's wire, along a tree:
 // see long_broadcast.hpp. If the call is announced, a rank below the root awaits the rank above it

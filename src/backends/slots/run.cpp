@@ -196,14 +196,17 @@ Fingerprint Call::print_of(int rank) const {
 }
 
 std::vector<std::int32_t> Call::late_above() const {
+  if (is_passed) {
+    return local::late_above(segment, op.channel, channel.position, SpreadTree(awaited, n), awaited,
+                             me);
+  }
   return local::late_above(segment, op.channel, channel.position, BroadcastTree(op.root, n),
                            awaited);
 }
 
 std::vector<std::int32_t> Call::left_above() const {
   std::vector<std::int32_t> ranks;
-  const SpreadTree tree(awaited, n);
-  for (int rank = tree.above(me); rank != awaited; rank = tree.above(rank)) {
+  for (const std::int32_t rank : SpreadTree(awaited, n).between(me)) {
     // Keep this order, as in Arrivals::look_for_gone().
     if (group.presence().left(rank) && !has_come(segment, op.channel, rank, channel.position)) {
       ranks.push_back(rank);

@@ -5,6 +5,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "backends/slots/broadcast_tree.hpp"
 
 namespace trireme::local {
 
@@ -19,6 +23,12 @@ class SpreadTree {
   int above(int rank) const {
     const int number = place_of(rank) - 1;  // in the binomial tree
     return number == 0 ? root_ : rank_at((number & (number - 1)) + 1);
+  }
+  // The ranks between that one and the root, from below: those that pass its cell on.
+  std::vector<std::int32_t> between(int rank) const {
+    std::vector<std::int32_t> ranks;
+    for (int each = above(rank); each != root_; each = above(each)) ranks.push_back(each);
+    return ranks;
   }
   // How many ranks a rank and those below it are: their places follow each other, its own first.
   // Not of the root.
@@ -43,5 +53,22 @@ class SpreadTree {
   const int root_;
   const int n_;
 };
+
+// The ranks that may keep this one waiting for the root's cell at that position: the root, while it
+// is not known to have come. Else the ranks between, up to the first one that is known to have had
+// the cell.
+inline std::vector<std::int32_t> late_above(const Segment& segment, std::uint32_t channel,
+                                            std::uint64_t position, const SpreadTree& tree,
+                                            int root, int me) {
+  std::vector<std::int32_t> ranks;
+  if (has_come(segment, channel, root, position)) ranks = tree.between(me);
+  if (ranks.empty()) return {root};
+  const auto had_it = std::find_if(ranks.begin(), ranks.end(), [&](std::int32_t rank) {
+    return has_come(segment, channel, rank, position + 1);
+  });
+  if (had_it != ranks.end()) ranks.erase(had_it + 1, ranks.end());
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
 
 }  // namespace trireme::local

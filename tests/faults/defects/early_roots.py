@@ -59,7 +59,7 @@ DEFECTS = [
      "(place == 0 || bit < lowest) && place + bit < n_", "place == 0 && place + bit < n_", LONG),
     ("early roots: a rank blames the one above it, which has come",
      "src/backends/slots/arrivals.cpp",
-     "if (call.in_tree) missing = call.late_above();", "", LONG),
+     "if (over_others) missing = call.late_above();", "", LONG),
     ("early roots: a rank blames the one above it, which has no bytes either",
      "src/backends/slots/long_broadcast.cpp",
      "if (!is_from_above(transfer) || !call_.awaits_all) return {transfer.peer};",

@@ -3,6 +3,8 @@ calls that earlier ones announce."""
 
 CELLS = "src/backends/frames/cell_frames.cpp"
 FRAMES = "src/backends/frames/slot_frames.cpp"
+GOODBYES = "src/backends/frames/goodbyes.cpp"
+LINK = "src/backends/frames/frame_link.cpp"
 ROUNDS = "src/backends/frames/call_rounds.cpp"
 PATTERN = "src/backends/slots/call_pattern.hpp"
 ROOTED = ("faults_test_rooted TRIREME_TEST_QUICK=1 TRIREME_TESTS_NETWORK=1 "
@@ -49,4 +51,38 @@ DEFECTS = [
     ("passed cells: a wait for all outlasts slots that differ", "src/backends/slots/arrivals.cpp",
      "if (taken != seen) differs = call.sees_another_slot();", "",
      MISMATCH + " TRIREME_TESTS_HOSTS=aabb"),
+    ("passed cells: a rank that leaves goes past cells on their way", CELLS,
+     "all.swap(waiting_);", "all.swap(waiting_); has_waiting_.store(false);",
+     "unit_test_cell_frames"),
+    ("passed cells: a root that has left counts as lost though a rank may pass its cell on", LINK,
+     "const bool over_others = slots_.in_rounds() || slots_.spreads_cells(); const bool has_all",
+     "const bool over_others = slots_.in_rounds(); const bool has_all", LONG),
+    ("passed cells: a root that has left is awaited for ever", LINK,
+     "may_miss_for_ever(group_, leaver.rank, leaver.last)", "false", LONG),
+    ("passed cells: ranks that have left pass on all that they gave to others", GOODBYES,
+     "!local::has_come(*group.segment(), channel, rank, last.steps[channel])", "false",
+     "unit_test_cell_frames"),
+    ("passed cells: a goodbye without the cells counts as complete", FRAMES,
+     "if (cells_.has(channel) && cells_.taken(channel, rank) < last.cells[channel]) return false;",
+     "", "unit_test_cell_frames"),
+    ("passed cells: a goodbye may tell fewer steps than its rank before", GOODBYES,
+     "steps < taken(leaver) ||", "", "unit_test_cell_frames"),
+    ("passed cells: a goodbye may tell any number of steps", GOODBYES,
+     "steps > taken(group.rank()) + kMostStepsAhead ||", "", "unit_test_cell_frames"),
+    ("passed cells: a word of steps behind a goodbye makes no sense", FRAMES,
+     "if (header.kind == FrameKind::steps) return Status::success();", "",
+     "unit_test_cell_frames"),
+    ("passed cells: a slot may come before this rank has made the call before it", FRAMES,
+     "header.position > last && last <= last_slot(mine) &&", "header.position > last &&",
+     "unit_test_cell_frames"),
+    ("passed cells: a rank passes on a slot that is not there any more", ROUNDS,
+     "if (slot == nullptr) {", "if (false) {", "unit_test_cell_frames"),
+    ("passed cells: a rank that waits for a cell does not look at the ranks between",
+     "src/backends/slots/spread_tree.hpp",
+     "if (has_come(segment, channel, root, position)) ranks = tree.between(me);", "", LONG),
+    ("out of memory: a rank builds a text when it has no memory", "src/backends/slots/collective.cpp",
+     "group_.failure().tell(no_memory_left(group_.rank()));",
+     "group_.failure().tell(Status::failure(TRIREME_ERROR_OUT_OF_MEMORY,"
+     " \"rank \" + std::to_string(group_.rank()) + \" has no memory left\"));",
+     "unit_test_blame"),
 ]
