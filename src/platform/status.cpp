@@ -1,6 +1,7 @@
 #include "platform/status.hpp"
 
 #include <cerrno>
+#include <new>
 #include <system_error>
 
 namespace trireme {
@@ -16,9 +17,10 @@ Status Status::failure(trireme_status code, std::string message) noexcept {
 }
 
 const std::string& Status::message() const {
-  // Never destroyed: threads may read them while the process ends.
-  static const std::string& none = *new std::string;
-  static const std::string& no_memory = *new std::string("out of memory");
+  // Never destroyed: threads may read them while the process ends. There may be no memory for them.
+  alignas(std::string) static unsigned char places[2][sizeof(std::string)];
+  static const std::string& none = *new (places[0]) std::string;
+  static const std::string& no_memory = *new (places[1]) std::string("out of memory");
   return words_ != nullptr ? words_->message : ok() ? none : no_memory;
 }
 

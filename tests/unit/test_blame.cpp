@@ -1,7 +1,12 @@
-// A rank's waits in groups that were made from one, as its peers see them there.
+// A rank's waits in groups that were made from one, as its peers see them there. And what a rank
+// without memory tells them.
+#include <cstdlib>
 #include <initializer_list>
+#include <new>
 
+#include "backends/slots/collective.hpp"
 #include "backends/slots/group.hpp"
+#include "backends/slots/memory.hpp"
 #include "shared_segment.hpp"
 
 // cmocka's names are macros that the standard library must not see.
@@ -12,6 +17,18 @@ extern "C" {
 // cmocka.h comes after those it needs.
 #include <cmocka.h>
 }
+
+namespace {
+thread_local bool out_of_memory = false;
+}
+
+void* operator new(std::size_t bytes) {
+  void* const memory = out_of_memory ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -82,6 +99,31 @@ void a_wait_is_passed_on_in_its_numbers(void**) {
   assert_same(all.blame.own_waits().in_vain, set_of({50}));
 }
 
+// Its call ends with the exception, and it has no memory for words either.
+void a_rank_without_memory_fails_its_group(void**) {
+  SharedSegment shared(1);
+  Group group(0, 1, "job", false);
+  group.attach(shared.segment(), nullptr);
+  Buffers buffers(group);
+  Collectives collectives(group, buffers);
+  const Operation barrier;
+  const auto lose_all_memory = [](std::uint64_t, bool) -> Status {
+    out_of_memory = true;
+    throw std::bad_alloc();
+  };
+  bool thrown = false;
+  try {
+    static_cast<void>(collectives.run_elsewhere(barrier, 1, Deadline::after(kMillisecond), true,
+                                                true, lose_all_memory, nullptr));
+  } catch (const std::bad_alloc&) {
+    thrown = true;
+  }
+  out_of_memory = false;
+  assert_true(thrown);
+  assert_true(group.failure().happened());
+  assert_int_equal(group.failure().status("barrier", 1).code(), TRIREME_ERROR_OUT_OF_MEMORY);
+}
+
 }  // namespace
 
 int main() {
@@ -89,6 +131,7 @@ int main() {
       cmocka_unit_test(waits_in_vain_of_several_groups_count_together),
       cmocka_unit_test(a_rank_is_awaited_until_the_last_wait_for_it_is_over),
       cmocka_unit_test(a_wait_is_passed_on_in_its_numbers),
+      cmocka_unit_test(a_rank_without_memory_fails_its_group),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -23,6 +23,16 @@ Status completed(const Status& status, const char* name, std::uint64_t sequence,
   return Status::failure(status.code(), std::move(text)).with_details(std::move(details));
 }
 
+// There may be none for the rank's name either.
+Status no_memory_left(int rank) noexcept {
+  try {
+    return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY,
+                           "rank " + std::to_string(rank) + " has no memory left");
+  } catch (...) {
+    return Status::failure(TRIREME_ERROR_OUT_OF_MEMORY, "out of memory");
+  }
+}
+
 }  // namespace
 
 Collectives::Collectives(Group& group, Buffers& buffers)
@@ -49,9 +59,7 @@ Status Collectives::complete(Settle settle, const char* name, std::uint64_t sequ
   try {
     status = body();
   } catch (...) {  // out of memory somewhere in the middle: the peers must learn of it
-    group_.failure().tell(
-        Status::failure(TRIREME_ERROR_OUT_OF_MEMORY,
-                        "rank " + std::to_string(group_.rank()) + " has no memory left"));
+    group_.failure().tell(no_memory_left(group_.rank()));
     settle();
     throw;
   }
