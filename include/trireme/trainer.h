@@ -90,6 +90,8 @@
  * - The caller gives these layers in the order of forward: those of its first stage, then those of
  *   its next one. The model has their parameters alone.
  * - The ranks of the model are those with the same stages ("data" of a mesh).
+ * - A rank whose stages have no layers has a model without parameters. It passes on outputs and
+ *   gradients, and takes part in the step.
  * - Each rank makes the actions of its list in the schedule, in order. An output goes to the next
  *   stage, a gradient to the stage before. docs/pipeline.md tells the schedules.
  * - The micro-batches of the schedule are those of each rank in a step.
@@ -385,7 +387,7 @@ typedef struct trireme_trainer_pipeline_options {
     /**
      * Stage s has the layers from cuts[s] up to, but without, cuts[s+1], by their numbers in the
      * whole model. As trireme_partition() gives them. cuts[0] is 0. The first and the last stage
-     * have a layer at least; another stage without layers passes its input on. Required.
+     * have a layer at least. Another stage without layers passes its input on. Required.
      */
     const uint64_t *cuts;
     /** Numbers at `cuts`: the stages of the schedule, and one. */
@@ -527,16 +529,16 @@ typedef struct trireme_trainer_info {
  * @param optimizer  The optimizer, whose model the trainer trains.
  * @param layers  `layer_count` layers in the order of forward. Each one lies layers[0].struct_size
  *                  bytes behind the one before.
- * @param layer_count  1 or more.
+ * @param layer_count  1 or more. With a pipeline it is 0 if no stage of this rank has layers.
  * @param options  How to run them; NULL for the defaults.
  * @param[out] out_trainer  The new trainer; free it with trireme_trainer_destroy(). Not written on
  * failure.
  * @retval TRIREME_OK
- * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer other than `options` is NULL, layer_count is 0,
- * or a field is out of range. Or offload has no path, or a ratio. Or both checkpoint_every and
- * activation_budget_bytes are set. Or a layer lacks a name or a callback, or sizes overflow. Or a
- * parameter belongs to no layer or to two. The message names the layer or the parameter.
- * Or the schedule of `pipeline` breaks a rule, or has another number of ranks, stages or
+ * @retval TRIREME_ERROR_INVALID_ARGUMENT  A pointer other than `options` is NULL, or a field is
+ * out of range. Or layer_count is 0 without a pipeline. Or offload has no path, or a ratio. Or both
+ * checkpoint_every and activation_budget_bytes are set. Or a layer lacks a name or a callback, or
+ * sizes overflow. Or a parameter belongs to no layer or to two. The message names the layer or the
+ * parameter. Or the schedule of `pipeline` breaks a rule, or has another number of ranks, stages or
  * micro-batches. Or cuts are wrong, or a layer's input_bytes are not the output_bytes before it. Or
  * the optimizer has a max_norm or a loss_scale, but no norm_ranks.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process. Or no live communicator
@@ -556,6 +558,8 @@ typedef struct trireme_trainer_info {
  * Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. Or `pipeline` comes with
  * that flag. Or its schedule has GATHER, RELEASE or REDUCE. Or a parameter is
  * TRIREME_PLACEMENT_SHARED along the pipeline, or this rank has no layers.
+ * that flag or with offload. Or its schedule has GATHER, RELEASE or REDUCE. Or a parameter is
+ * TRIREME_PLACEMENT_SHARED along the pipeline.
  * @return Any other status as listed at the top of model.h.
  *
  * Thread safety: one call at a time per model.

@@ -35,7 +35,6 @@ trireme_status with_trainer(const char* function, const trireme_trainer* handle,
 }
 
 Status read_layers(const trireme_layer* layers, uint64_t count, std::vector<Trainer::Layer>* out) {
-  if (count == 0) return trireme::invalid_argument("layer_count is 0");
   return api::read_list(layers, count, "layers",
                         [&](const trireme_layer& read, const std::string&) {
                           out->push_back({read.name == nullptr ? "" : read.name, read});

@@ -88,11 +88,6 @@ Status take_channels(std::uint32_t number, Link* link) {
   return Status::success();
 }
 
-Status check_parameters(const sharding::Registry& registry) {
-  if (!registry.parameters().empty()) return Status::success();
-  return invalid_state("the model has no parameter");
-}
-
 }  // namespace
 
 Model::~Model() {
@@ -191,9 +186,7 @@ Status Model::seal() {
 Status Model::seal_on_mesh() {
   Status own = take_channels(number_, &link_);
   if (own.ok()) {
-    Status ready = check_parameters(registry_);
-    if (ready.ok()) ready = check_tied_units(registry_);
-    own = agree(link_, "seal", {mesh_fact(axes_.mesh())}, ready);
+    own = agree(link_, "seal", {mesh_fact(axes_.mesh())}, check_tied_units(registry_));
     // Peers whose model is on no mesh do not come along its axes, nor do all ranks then meet.
     if (own.code() == TRIREME_ERROR_MISMATCH) axes_.fail_all_ranks(own);
   }
@@ -211,7 +204,6 @@ Status Model::seal_ranks() {
     for (Fact& fact : registry_.facts()) all.push_back(std::move(fact));
     return all;
   };
-  TRIREME_RETURN_IF_ERROR(check_parameters(registry_));
   TRIREME_RETURN_IF_ERROR(take_channels(number_, &link_));
   if (sharding::traits_of(options_.strategy).copies && options_.shard_ranks == 0) {
     failed_ = take_ranks_of_host(link_, facts(), &options_, &placement_);

@@ -36,7 +36,6 @@ Status LayerTable::check() const {
   };
   constexpr std::uint64_t kNobody = UINT64_MAX;
   std::vector<std::uint64_t> owners(parameters().size(), kNobody);
-  if (layers_.empty()) return invalid_argument("layer_count is 0");
   for (std::uint64_t i = 0; i < layers_.size(); ++i) {
     const trireme_layer& layer = layers_[i].described;
     const std::string& name = layers_[i].name;

@@ -58,6 +58,9 @@ Status Trainer::create(const std::shared_ptr<Optimizer>& optimizer, std::vector<
         "options.micro_batches above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD, which keeps no "
         "sums of gradients over micro-batches; set it to 1, or create the model without the flag");
   }
+  if (layers.empty()) {
+    return invalid_argument("layer_count is 0; a rank has no layers in a pipeline alone");
+  }
   TRIREME_RETURN_IF_ERROR(check_between_steps(shard));
   std::shared_ptr<Trainer> trainer(new Trainer(optimizer, std::move(layers), options));
   TRIREME_RETURN_IF_ERROR(trainer->check_options());

@@ -91,27 +91,6 @@ static void a_seal_that_fails_on_a_later_axis_fails_for_all(void **state) {
     run_on((const int32_t[AXES]){2, 1, 2, 2}, differ_on_a_later_axis);
 }
 
-static void have_no_parameter(trireme_communicator *all, int rank, void *context) {
-    const struct place p = begin(context, all, rank);
-    trireme_model *const model = create(&p, 0);
-    const bool empty = p.at[TENSOR] == 1;
-    if (!empty) add(p.v, model, "w", 3, NULL);
-    EXPECT_STATUS(p.v, TRIREME_ERROR_INVALID_STATE, trireme_model_seal(model));
-    EXPECT(p.v, empty ? says("the model has no parameter")
-                      : says("along axis \"tensor\" of the mesh: rank 1 answered "));
-    EXPECT_STATUS(p.v, TRIREME_ERROR_INVALID_STATE, trireme_model_seal(model));
-    trireme_model_destroy(model);
-    expect_well(&p);
-    trireme_mesh_destroy(p.mesh);
-}
-
-static void a_model_without_parameters_fails_all(void **state) {
-    (void)state;
-    if (!ranks_make_groups()) skip();
-    run_on((const int32_t[AXES]){1, 1, 2, 1}, have_no_parameter);
-    run_on((const int32_t[AXES]){2, 1, 2, 1}, have_no_parameter);
-}
-
 /* All channels of one communicator are taken, until it is too late. */
 static void have_no_channels(trireme_communicator *all, int rank, void *context) {
     const struct place p = begin(context, all, rank);
@@ -441,7 +420,6 @@ static void a_step_that_fails_tells_the_models_that_compare(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_seal_that_fails_on_a_later_axis_fails_for_all),
-        cmocka_unit_test(a_model_without_parameters_fails_all),
         cmocka_unit_test(a_seal_that_failed_is_not_repeated_alone),
         cmocka_unit_test(a_model_on_no_mesh_is_a_mismatch_of_the_others),
         cmocka_unit_test(an_optimizer_that_one_model_wants_otherwise_fails_for_all),

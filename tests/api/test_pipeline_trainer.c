@@ -202,6 +202,68 @@ static void micro_batches_add_up_in_their_order(void **state) {
     }
 }
 
+/* A rank without layers has a model without parameters, and passes on what comes. */
+static void ranks_without_layers_pass_on(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    const struct curve *const right = reproducible();
+    /* The last stage of a V is the first rank's, so all others may be empty. */
+    const struct {
+        int ranks, data;
+        unsigned loop, v;
+    } shapes[] = {{2, 1, 0, 2}, {3, 1, 2, 4}, {3, 2, 2, 6}, {4, 1, 6, 10}, {4, 2, 4, 14}};
+    for (int i = 0; i < 5; ++i) {
+        for (int k = 0; k < 6; ++k) {
+            const bool is_v = kOrders[k].order == TRIREME_PIPELINE_ORDER_ZB_V;
+            if (is_quick() && (i + k) % 2 != 0) continue;
+            static struct job job;
+            job = (struct job){.strategy = (i + k) % 2 == 0 ? TRIREME_STRATEGY_ZERO3
+                                                            : TRIREME_STRATEGY_DATA_PARALLEL,
+                               .data = shapes[i].data,
+                               .ranks = shapes[i].ranks,
+                               .order = kOrders[k].order,
+                               .stages_per_rank = kOrders[k].stages_per_rank,
+                               .leaves = LEAVES,
+                               .split = kSplits[(i + k) % 4],
+                               .empty = is_v ? shapes[i].v : shapes[i].loop,
+                               .loss_scale = k == 3 ? 1024 : 0,
+                               .tied = k % 2 == 1, /* a model on a mesh; no weight is tied */
+                               .right = right};
+            if (job.empty == 0) continue;
+            run_chain(&job, train);
+            for (int n = 0; n < job.ranks * job.data; ++n) {
+                assert_int_equal(job.info[n].layers == 0, job.empty >> n / job.data & 1);
+            }
+            if ((i + k) % 2 == 0)
+                job.every = 2;
+            else
+                job.second_forward = EACH_R;
+            run_chain(&job, train);
+        }
+    }
+}
+
+/* Micro-batches of a rank add up, and a rank without layers has nothing to add. */
+static void sums_go_past_ranks_without_layers(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    draw_seeds();
+    for (int data = 1; data <= 2; ++data) {
+        static struct curve right;
+        plain_training(0, data, 3, &right);
+        static struct job job;
+        job = (struct job){.strategy = TRIREME_STRATEGY_ZERO2,
+                           .data = data,
+                           .ranks = 3,
+                           .order = TRIREME_PIPELINE_ORDER_ZB_H1,
+                           .stages_per_rank = 1,
+                           .micro_batches = 3,
+                           .empty = 2,
+                           .right = &right};
+        run_chain(&job, train);
+    }
+}
+
 /* Backward of all micro-batches in another order than forward, whole and in halves: gradients that
  * come early wait. */
 static const char kReverse[] =
@@ -446,6 +508,8 @@ int main(void) {
         cmocka_unit_test(each_schedule_has_the_bits_of_a_plain_loop),
         cmocka_unit_test(each_strategy_goes_with_a_pipeline),
         cmocka_unit_test(micro_batches_add_up_in_their_order),
+        cmocka_unit_test(ranks_without_layers_pass_on),
+        cmocka_unit_test(sums_go_past_ranks_without_layers),
         cmocka_unit_test(gradients_that_come_early_wait),
         cmocka_unit_test(layers_in_halves_need_no_pipeline),
         cmocka_unit_test(gradients_that_are_sent_late_stay_as_they_are),

@@ -167,7 +167,7 @@ static void a_move_changes_no_bit(void **state) {
             for (int t = 0; t < trials; ++t) {
                 static struct job job;
                 job = job_of(meshes[m][0], meshes[m][1], s);
-                /* Two stages a rank leave some without layers. */
+                /* Two stages a rank leave more of them without layers. */
                 if ((t + m) % 3 == 1 && meshes[m][1] > 1) {
                     job.order = TRIREME_PIPELINE_ORDER_ZB_V;
                     job.stages_per_rank = 2;

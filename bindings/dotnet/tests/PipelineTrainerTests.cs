@@ -26,16 +26,15 @@ namespace Trireme.Tests
                 PipelineOrder.GPipe, PipelineOrder.OneForwardOneBackward, PipelineOrder.ZbH1,
             })
             {
-                for (int ranks = 1; ranks <= 2; ++ranks)
+                for (int ranks = 1; ranks <= 3; ++ranks)
                 {
                     var found = new double[2 * Width];
-                    int count = ranks;
                     Ranks.RunAndLeaveTogether(ranks, c => With(
                         c, order, null, (trainer, model, first) =>
                     {
                         TrainerInfo info = trainer.Info;
                         Check.Equal(1ul, info.Stages);
-                        Check.Equal(count == 2 && c.Rank == 1 ? 0ul : 1ul, info.SplitLayers);
+                        Check.Equal(first == 0 ? 1ul : 0ul, info.SplitLayers);
                         Check.Equal(expectedLosses[0], trainer.Evaluate());
                         for (int step = 0; step < Steps; ++step)
                         {
@@ -43,7 +42,7 @@ namespace Trireme.Tests
                             Check.Equal(expectedLosses[step], trainer.Step().Loss);
                         }
 
-                        var own = new double[count == 1 ? 2 * Width : Width];
+                        var own = new double[(int)info.Layers * Width];
                         model.GetParameters<double>(own);
                         Array.Copy(own, 0, found, first * Width, own.Length);
                     }));
@@ -326,8 +325,11 @@ namespace Trireme.Tests
 
         private static void With(Communicator c, PipelineOrder order, Trouble trouble, Body body)
         {
-            int ranks = c.WorldSize, first = c.Rank, count = ranks == 1 ? 2 : 1;
-            long[] cuts = ranks == 1 ? new long[] { 0, 2 } : new long[] { 0, 1, 2 };
+            int ranks = c.WorldSize;
+            long[] cuts = ranks == 1 ? new long[] { 0, 2 }
+                : ranks == 2 ? new long[] { 0, 1, 2 }
+                : new long[] { 0, 1, 1, 2 }; // the second of three ranks has no layers
+            int first = (int)cuts[c.Rank], count = (int)cuts[c.Rank + 1] - first;
             using (Communicator alone = c.Split(c.Rank))
             using (Model model = ModelOf(alone, first, count))
             using (var optimizer = new Optimizer(model, Sgd()))

@@ -90,7 +90,7 @@ class PipelineTrainerTest(TestCase):
     def train(self, group, order, chain, leaves=4, shape=HIDDEN, **options):
         """Losses, and the parameters of this rank, with their place among those of all."""
         ranks = group.world_size
-        cuts = [0, 2] if ranks == 1 else [0, 1, 2]
+        cuts = [[0, 2], [0, 1, 2], [0, 1, 1, 2]][ranks - 1]  # the second of three has no layers
         first, end = cuts[group.rank], cuts[group.rank + 1]
         alone = group.split(group.rank)
         places = [0, HIDDEN * INPUTS, HIDDEN * INPUTS + HIDDEN, HIDDEN * INPUTS + 2 * HIDDEN]
@@ -127,9 +127,9 @@ class PipelineTrainerTest(TestCase):
     def test_training_is_that_of_plain_loops(self):
         expected_losses, expected = train_alone(4)
         same = []
-        for ranks in (1, 2):
+        for ranks in (1, 2, 3):
             for order in ("gpipe", "1f1b", "zb-h1"):
-                for shape in (HIDDEN, None) if ranks > 1 else (HIDDEN,):
+                for shape in (HIDDEN, None) if ranks == 2 else (HIDDEN,):
                     chains = [Chain() for _ in range(ranks)]
                     outcomes = self.ranks(
                         ranks, lambda group: self.train(group, order, chains[group.rank], 4, shape)

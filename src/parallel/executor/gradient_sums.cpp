@@ -67,6 +67,14 @@ Status GradientSums::begin_pass() {
   return model_.begin_backward(0);
 }
 
+Status GradientSums::end_without_layers() {
+  const std::uint32_t passes = by_pass_ ? micro_batches_ : 1;
+  for (std::uint32_t i = 0; i < passes && layers_.size() == 0; ++i) {
+    TRIREME_RETURN_IF_ERROR(end_pass());
+  }
+  return Status::success();
+}
+
 Status GradientSums::end_pass() {
   TRIREME_RETURN_IF_ERROR(begin_pass());  // of layers without parameters
   in_pass_ = false;

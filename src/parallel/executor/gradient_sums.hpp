@@ -44,6 +44,8 @@ class GradientSums final : public GradientWay {
   Status produced(std::uint64_t layer, std::uint32_t micro_batch) {
     return order_.produced(layer, micro_batch, *this);
   }
+  // The actions of a step are over. A model without layers makes its passes now.
+  Status end_without_layers();
   // All passes are over, on all ranks, and the step has not failed.
   Status hand_in_tied(const TiedGradients::Moment& moment) {
     return tied_.hand_in(moment, by_pass_ ? micro_batches_ : 1);

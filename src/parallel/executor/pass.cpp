@@ -51,6 +51,7 @@ Status PipelineTrainer::pass(void* batch, bool trains, double* out_loss) {
     }
     TRIREME_RETURN_IF_ERROR(run_actions());
     TRIREME_RETURN_IF_ERROR(places_.drain());
+    if (trains) TRIREME_RETURN_IF_ERROR(sums_.end_without_layers());
     // A rank that leaves after this has no operation under way that others wait for.
     if (!trains) TRIREME_RETURN_IF_ERROR(shard_.end_pass());
     TRIREME_RETURN_IF_ERROR(exchange(out_loss));

@@ -336,10 +336,6 @@ Status PipelineTrainer::check_layers() const {
       wanted += cuts[stage + 1] - cuts[stage];
     }
   }
-  if (wanted == 0) {
-    return unsupported("rank " + std::to_string(own) +
-                       " of the pipeline has no layers by options.pipeline.cuts, and so no model");
-  }
   if (wanted != layers_.size()) {
     return invalid_argument("there are " + std::to_string(layers_.size()) +
                             " layers, but by options.pipeline.cuts the stages of rank " +

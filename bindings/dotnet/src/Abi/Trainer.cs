@@ -263,7 +263,7 @@ namespace Trireme
         /// <summary>
         /// Stage s has the layers from cuts[s] up to, but without, cuts[s+1], by their numbers in
         /// the whole model. As trireme_partition() gives them. cuts[0] is 0. The first and the last
-        /// stage have a layer at least; another stage without layers passes its input on. Required.
+        /// stage have a layer at least. Another stage without layers passes its input on. Required.
         /// </summary>
         public IntPtr Cuts;
 

@@ -220,7 +220,7 @@ class trireme_trainer_pipeline_options(Structure):
         ("schedule", c_void_p),
         # Stage s has the layers from cuts[s] up to, but without, cuts[s+1], by their numbers in the
         # whole model. As trireme_partition() gives them. cuts[0] is 0. The first and the last stage
-        # have a layer at least; another stage without layers passes its input on. Required.
+        # have a layer at least. Another stage without layers passes its input on. Required.
         ("cuts", POINTER(c_uint64)),
         # Numbers at `cuts`: the stages of the schedule, and one.
         ("cut_count", c_uint64),

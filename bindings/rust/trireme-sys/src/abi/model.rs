@@ -333,14 +333,15 @@ extern "C" {
     /// allocates memory as planned. Parameters are 0 afterwards.
     ///
     /// Collective: blocks until all ranks have called it or the deadline passes. For a model of
-    /// trireme_mesh_create_model() these are all ranks of the mesh. If a model fails, all fail.
+    /// trireme_mesh_create_model() these are all ranks of the mesh. If a model fails, all fail. A
+    /// model may have no parameters, as on a rank of a pipeline whose stages have none.
     ///
     /// * `model`: The model.
     ///
     /// Answers:
     ///
     /// * `TRIREME_OK`
-    /// * `TRIREME_ERROR_INVALID_STATE`: The model is sealed, or has no parameter.
+    /// * `TRIREME_ERROR_INVALID_STATE`: The model is sealed.
     /// * `TRIREME_ERROR_INVALID_ARGUMENT`: hybrid_shard with shards.ranks 0: hosts have different
     ///   numbers of ranks, or ranks that are no neighbours. Or units.reshard_ranks does not divide
     ///   the ranks of a host. Or the ranks' parts of a split parameter do not make the whole: the

@@ -89,6 +89,8 @@
 //! * The caller gives these layers in the order of forward: those of its first stage, then those of
 //!   its next one. The model has their parameters alone.
 //! * The ranks of the model are those with the same stages ("data" of a mesh).
+//! * A rank whose stages have no layers has a model without parameters. It passes on outputs and
+//!   gradients, and takes part in the step.
 //! * Each rank makes the actions of its list in the schedule, in order. An output goes to the next
 //!   stage, a gradient to the stage before. docs/pipeline.md tells the schedules.
 //! * The micro-batches of the schedule are those of each rank in a step.
@@ -333,7 +335,7 @@ structs! {
         schedule: *const trireme_pipeline_schedule,
         /// Stage s has the layers from cuts\[s\] up to, but without, cuts\[s+1\], by their numbers
         /// in the whole model. As trireme_partition() gives them. cuts\[0\] is 0. The first and the
-        /// last stage have a layer at least; another stage without layers passes its input on.
+        /// last stage have a layer at least. Another stage without layers passes its input on.
         /// Required.
         cuts: *const u64,
         /// Numbers at `cuts`: the stages of the schedule, and one.
@@ -446,7 +448,7 @@ extern "C" {
     /// * `optimizer`: The optimizer, whose model the trainer trains.
     /// * `layers`: `layer_count` layers in the order of forward. Each one lies
     ///   layers\[0\].struct_size bytes behind the one before.
-    /// * `layer_count`: 1 or more.
+    /// * `layer_count`: 1 or more. With a pipeline it is 0 if no stage of this rank has layers.
     /// * `options`: How to run them; NULL for the defaults.
     /// * `out_trainer`: The new trainer; free it with trireme_trainer_destroy(). Not written on
     ///   failure.
@@ -454,9 +456,9 @@ extern "C" {
     /// Answers:
     ///
     /// * `TRIREME_OK`
-    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer other than `options` is NULL, layer_count is
-    ///   0, or a field is out of range. Or offload has no path, or a ratio. Or both
-    ///   checkpoint_every and activation_budget_bytes are set. Or a layer lacks a name or a
+    /// * `TRIREME_ERROR_INVALID_ARGUMENT`: A pointer other than `options` is NULL, or a field is
+    ///   out of range. Or layer_count is 0 without a pipeline. Or offload has no path, or a ratio.
+    ///   Or both checkpoint_every and activation_budget_bytes are set. Or a layer lacks a name or a
     ///   callback, or sizes overflow. Or a parameter belongs to no layer or to two. The message
     ///   names the layer or the parameter. Or the schedule of `pipeline` breaks a rule, or has
     ///   another number of ranks, stages or micro-batches. Or cuts are wrong, or a layer's
@@ -480,6 +482,8 @@ extern "C" {
     ///   trainer. Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. Or
     ///   `pipeline` comes with that flag. Or its schedule has GATHER, RELEASE or REDUCE. Or a
     ///   parameter is TRIREME_PLACEMENT_SHARED along the pipeline, or this rank has no layers.
+    ///   `pipeline` comes with that flag or with offload. Or its schedule has GATHER, RELEASE or
+    ///   REDUCE. Or a parameter is TRIREME_PLACEMENT_SHARED along the pipeline.
     /// * Any other status as listed at the top of model.h.
     ///
     /// Thread safety: one call at a time per model. Since 1.0.
