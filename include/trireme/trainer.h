@@ -557,8 +557,6 @@ typedef struct trireme_trainer_info {
  * the model has TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot follow a trainer.
  * Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. Or `pipeline` comes with
  * that flag. Or its schedule has GATHER, RELEASE or REDUCE. Or a parameter is
- * TRIREME_PLACEMENT_SHARED along the pipeline, or this rank has no layers.
- * that flag or with offload. Or its schedule has GATHER, RELEASE or REDUCE. Or a parameter is
  * TRIREME_PLACEMENT_SHARED along the pipeline.
  * @return Any other status as listed at the top of model.h.
  *
