@@ -460,7 +460,10 @@ def body(group):
     model = trireme.Model(group, "zero1")
     model.add_parameter("w", 2)
     model.seal()
-    for owner, view in (buffer := trireme.Buffer(group, 8), buffer.array("f32")), (model, model.parameter("w")):
+    buffer = trireme.Buffer(group, 8)
+    pairs = [(buffer, buffer.array("f32")), (model, model.parameter("w"))]
+    while pairs:
+        owner, view = pairs.pop()
         address, data = view._address, array.array("f", [0, 0])
         view.copy_from(array.array("f", [3, 4]))
         fake.fake_hold(None, 1)
