@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "device_ranks.h"
 #include "models.h"
@@ -515,6 +516,57 @@ static void masters_wait_for_parameters_of_the_caller(void **state) {
     run(late_parameters, "mode=lazy");
 }
 
+/* ---- work of the caller reads a parameter of a model that ends ---- */
+
+static void end_or_release(int number, void *context) {
+    const struct timespec moment = {.tv_nsec = 50 * 1000 * 1000};
+    if (number == 0) {
+        trireme_model_destroy(context);
+        return;
+    }
+    nanosleep(&moment, NULL);
+    FAKE(fake_holds, "fake_hold")(NULL, 0);
+}
+
+static trireme_memory_kind kind_of(const void *data) {
+    trireme_memory_info info = TRIREME_MEMORY_INFO_INIT;
+    CHECK(trireme_memory_get_info(data, &info) == TRIREME_OK);
+    return info.kind;
+}
+
+static void ends_under_work(void) {
+    char rendezvous[64];
+    unique_rendezvous(rendezvous, sizeof rendezvous);
+    trireme_communicator *const ranks = join(0, 1, rendezvous, 0);
+    const trireme_model_options options = sharded();
+    for (int recorded = 0; recorded < 2; ++recorded) {
+        trireme_model *model = NULL;
+        void *data = NULL;
+        float found = 1;
+        CHECK(make_model(ranks, &options, UNITS, COUNT, &model) == TRIREME_OK);
+        CHECK(trireme_model_get_parameter_data(model, 1, &data, NULL) == TRIREME_OK);
+        if (recorded) { /* nothing is known of that work, so the memory stays */
+            FAKE(fake_captures, "fake_capture")(NULL, 1);
+            trireme_model_destroy(model);
+            FAKE(fake_captures, "fake_capture")(NULL, 0);
+            CHECK(kind_of(data) == TRIREME_MEMORY_KIND_DEVICE);
+            continue;
+        }
+        FAKE(fake_holds, "fake_hold")(NULL, 1);
+        FAKE(fake_reads, "fake_queue_read")(0, NULL, &found, data, sizeof found);
+        run_threads(2, end_or_release, model);
+        CHECK(found == 0);
+        CHECK(kind_of(data) == TRIREME_MEMORY_KIND_HOST); /* it has gone back */
+    }
+    trireme_communicator_destroy(ranks);
+    no_complaint();
+}
+
+static void a_model_waits_for_the_default_stream_before_it_goes(void **state) {
+    (void)state;
+    run(ends_under_work, "mode=lazy");
+}
+
 /* ---- a step of several models ---- */
 
 struct pair {
@@ -595,6 +647,7 @@ int main(void) {
         cmocka_unit_test(late_work_of_the_caller_leaves_nothing_queued),
         cmocka_unit_test(masters_wait_for_parameters_of_the_caller),
         cmocka_unit_test(a_step_of_several_models_waits_for_the_caller),
+        cmocka_unit_test(a_model_waits_for_the_default_stream_before_it_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
