@@ -71,6 +71,20 @@ struct Update {
   const kernels::RandomRounding* random;  // or null
 };
 
+// As kernels::lamb_direction().
+struct LambDirection {
+  const kernels::UpdateRule& rule;
+  trireme_dtype dtype;
+  const void* parameters;
+  void* gradients;
+  void* const* states;
+  std::uint64_t count, step;
+  double gradient_scale;
+};
+
+// The most elements of a measure().
+constexpr std::uint64_t kMostMeasured = std::uint64_t{1} << 30;
+
 // As the functions of kernels/reduce.hpp with these names, between f32 and f16 or bf16. `to` is the
 // wide side of widen and adopt, and the narrow one of narrow.
 enum class Cast { widen, narrow, adopt };
@@ -87,6 +101,11 @@ class Stream {
   virtual Status fill(void* to, unsigned char value, std::uint64_t bytes) = 0;
   virtual Status reduce(const Reduction& call) = 0;
   virtual Status update(const Update& call) = 0;
+  virtual Status lamb_direction(const LambDirection& call) = 0;
+  // Adds the squares of f16, bf16, f32 or f64 to the digits of a kernels::ExactSum, which may need
+  // carries afterwards. The number of values that are inf or NaN lies behind them.
+  virtual Status measure(trireme_dtype dtype, const void* values, std::uint64_t count,
+                         std::int64_t* sum) = 0;
   virtual Status cast(Cast cast, trireme_dtype narrow, void* to, const void* from,
                       std::uint64_t count) = 0;
 

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "devices/device.hpp"
+#include "kernels/exact_sum.hpp"
 #include "kernels/reduce.hpp"
 
 namespace trireme::devices {
@@ -46,6 +47,19 @@ class HostStream final : public Stream {
   Status update(const Update& call) override {
     kernels::update(call.rule, call.dtype, call.parameters, call.gradients, call.states, call.count,
                     call.step, call.learning_rate, call.gradient_scale, call.random);
+    return Status::success();
+  }
+  Status lamb_direction(const LambDirection& call) override {
+    kernels::lamb_direction(call.rule, call.dtype, call.parameters, call.gradients, call.states,
+                            call.count, call.step, call.gradient_scale);
+    return Status::success();
+  }
+  Status measure(trireme_dtype dtype, const void* values, std::uint64_t count,
+                 std::int64_t* sum) override {
+    kernels::ExactSum squares;
+    squares.add_squares(dtype, values, count);
+    for (const std::int64_t digit : squares.digits) *sum++ += digit;
+    *sum += squares.not_finite;
     return Status::success();
   }
   Status cast(Cast cast, trireme_dtype narrow, void* to, const void* from,

@@ -20,6 +20,7 @@
 #include "devices/device.hpp"
 #include "fake_cuda/fake_cuda.h"
 #include "kernels/calls.hpp"
+#include "kernels/exact_sum.hpp"
 #include "kernels/reduce.hpp"
 #include "platform/mix.hpp"
 #include "platform/names.hpp"
@@ -263,6 +264,49 @@ void reductions_have_the_bits_of_the_host(void**) {
       }
     }
     CHECK(compared > 60);
+    CHECK(complaint().empty());
+  });
+}
+
+// Random bits hold some values that are inf or NaN.
+void measure_twice(const Bench& bench, trireme_dtype dtype, std::uint64_t count) {
+  constexpr std::uint64_t kWords = kernels::ExactSum::kDigits + 1;
+  const std::uint64_t bytes = count * dtype_size(dtype), sum_bytes = kWords * sizeof(std::int64_t);
+  const std::vector<std::byte> values = random_bytes(bytes, count);
+  const std::unique_ptr<Block> pinned = bench.pinned(values.data(), bytes),
+                               back = bench.pinned(nullptr, sum_bytes), block = bench.memory(bytes),
+                               sum = bench.memory(sum_bytes);
+  auto* const digits = static_cast<std::int64_t*>(sum->data());
+  good(bench.first->copy(block->data(), pinned->data(), bytes));
+  good(bench.first->fill(digits, 0, sum_bytes));
+  for (int i = 0; i < 2; ++i) good(bench.first->measure(dtype, block->data(), count, digits));
+  good(bench.first->copy(back->data(), digits, sum_bytes));
+  bench.end_of(*bench.first);
+  kernels::ExactSum wanted, found;
+  for (int i = 0; i < 2; ++i) wanted.add_squares(dtype, values.data(), count);
+  std::memcpy(found.digits, back->data(), sizeof found.digits);
+  wanted.normalise();
+  found.normalise();
+  CHECK(std::memcmp(wanted.digits, found.digits, sizeof wanted.digits) == 0);
+  CHECK(static_cast<std::int64_t*>(back->data())[kWords - 1] == wanted.not_finite);
+}
+
+void measure_all(const Bench& bench) {
+  for (const std::uint64_t count : {1, 255, 4099}) {
+    measure_twice(bench, TRIREME_DTYPE_F16, count);
+    measure_twice(bench, TRIREME_DTYPE_BF16, count);
+    measure_twice(bench, TRIREME_DTYPE_F32, count);
+    measure_twice(bench, TRIREME_DTYPE_F64, count);
+  }
+}
+
+void norms_have_the_digits_of_the_host(void**) {
+  measure_all(Bench(host_device()));
+  run_in_all_modes("", [] {
+    const Bench bench(open_device());
+    measure_all(bench);
+    fails(bench.first->measure(TRIREME_DTYPE_F32, nullptr, kMostMeasured + 1, nullptr),
+          TRIREME_ERROR_UNSUPPORTED, {"up to 2^30 elements", "1073741825"});
     CHECK(complaint().empty());
   });
 }
@@ -580,6 +624,7 @@ void the_context_of_the_caller_stays(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(updates_have_the_bits_of_the_host),
+      cmocka_unit_test(norms_have_the_digits_of_the_host),
       cmocka_unit_test(reductions_have_the_bits_of_the_host),
       cmocka_unit_test(a_fill_is_seen_by_what_follows),
       cmocka_unit_test(the_host_is_a_device),

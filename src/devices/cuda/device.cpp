@@ -78,6 +78,9 @@ class CudaStream final : public devices::Stream {
   }
   Status reduce(const devices::Reduction& call) override;
   Status update(const devices::Update& call) override;
+  Status lamb_direction(const devices::LambDirection& call) override;
+  Status measure(trireme_dtype dtype, const void* values, std::uint64_t count,
+                 std::int64_t* sum) override;
   Status cast(devices::Cast cast, trireme_dtype narrow, void* to, const void* from,
               std::uint64_t count) override;
   Status record(devices::Event& event) override {
@@ -91,6 +94,8 @@ class CudaStream final : public devices::Stream {
  private:
   template <class T>
   Status update_as(const devices::Update& call, calls::Storage storage);
+  template <class T>
+  Status find_direction(const devices::LambDirection& call, calls::Storage storage);
   // `count`: of elements; each thread does some.
   template <class Args>
   Status launch(const std::string& kernel, const Args& args, std::uint64_t count);
@@ -169,6 +174,42 @@ Status CudaStream::update(const devices::Update& call) {
       return update_as<float>(call, storage);
     }
   }
+}
+
+template <class T>
+Status CudaStream::find_direction(const devices::LambDirection& call, calls::Storage storage) {
+  kernels::UpdateFactors factors{call.rule, call.gradient_scale, 1};
+  kernels::rule_traits(call.rule.kind).prepare(&factors, call.step);
+  const typename calls::Direction<T>::Args args{call.parameters,
+                                                static_cast<T*>(call.gradients),
+                                                static_cast<T*>(call.states[0]),
+                                                static_cast<T*>(call.states[1]),
+                                                call.count,
+                                                calls::Factors<T>(factors),
+                                                call.rule.weight_decay != 0,
+                                                storage};
+  return launch(sizeof(T) == 4 ? "lamb_direction_f32" : "lamb_direction_f64", args, call.count);
+}
+
+Status CudaStream::lamb_direction(const devices::LambDirection& call) {
+  switch (call.dtype) {
+    case TRIREME_DTYPE_F64: return find_direction<double>(call, calls::Storage::own);
+    case TRIREME_DTYPE_F32: return find_direction<float>(call, calls::Storage::own);
+    case TRIREME_DTYPE_F16: return find_direction<float>(call, calls::Storage::f16);
+    default: return find_direction<float>(call, calls::Storage::bf16);
+  }
+}
+
+// The arguments of all dtypes lie alike: two addresses and the number of elements.
+Status CudaStream::measure(trireme_dtype dtype, const void* values, std::uint64_t count,
+                           std::int64_t* sum) {
+  if (count > devices::kMostMeasured) {
+    return unsupported("a kernel measures up to 2^30 elements, not " + std::to_string(count));
+  }
+  using Args = calls::Measure<calls::Plain<double>>::Args;
+  static_assert(sizeof(Args) == sizeof(calls::Measure<calls::F16>::Args));
+  const Args args{static_cast<const double*>(values), count, sum};
+  return launch(std::string("measure_") + dtype_name(dtype), args, count);
 }
 
 // The arguments of all casts lie alike: two addresses and the number of elements.
