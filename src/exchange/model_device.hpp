@@ -63,6 +63,8 @@ class ModelDevice {
   // For other work. Its outcome goes through told().
   devices::Stream& stream() { return *stream_; }
   Status told(Status status);
+  // The same memory, for other work between two calls of stage().
+  char* scratch() const { return scratch_.data(); }
 
  private:
   struct Slot {

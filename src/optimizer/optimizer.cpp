@@ -102,11 +102,12 @@ std::vector<sharding::Fact> facts_of_parts(const sharding::Registry& registry,
   return facts;
 }
 
-// A rule that works on memory of the host, and the device has none of its kernels.
+// Those that work on memory of the host, and the device has none of their kernels.
 Status check_device_rule(const ShardView& shard, const optimizers::Settings& settings) {
   if (shard.on_device() == nullptr) return Status::success();
   std::string why;
-  if (kernels::rule_traits(settings.rule.kind).family != kernels::RuleFamily::elementwise) {
+  const kernels::RuleFamily family = kernels::rule_traits(settings.rule.kind).family;
+  if (family != kernels::RuleFamily::elementwise && family != kernels::RuleFamily::lamb_lars) {
     why = kernels::rule_name(settings.rule.kind);
   } else if (settings.one_sweep) {
     why = "TRIREME_OPTIMIZER_FLAG_ONE_SWEEP";

@@ -97,10 +97,7 @@ static void refused_rules(trireme_model *model) {
     static const struct {
         trireme_rule_kind kind;
         const char *word;
-    } kinds[] = {{TRIREME_RULE_LAMB, "lamb"},
-                 {TRIREME_RULE_LARS, "lars"},
-                 {TRIREME_RULE_ADAFACTOR, "adafactor"},
-                 {TRIREME_RULE_MUON, "muon"}};
+    } kinds[] = {{TRIREME_RULE_ADAFACTOR, "adafactor"}, {TRIREME_RULE_MUON, "muon"}};
     const trireme_status no = TRIREME_ERROR_UNSUPPORTED;
     const char *const place = "an optimizer of a model on CUDA device 0";
     trireme_optimizer *optimizer = NULL;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/rules.hpp"
+#include "optimizer/rules/device_update.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 #include "sharding/plan.hpp"
@@ -40,19 +41,6 @@ Status ElementwiseRule::update_all(const StepFactors& factors, RuleAnswer* answe
   return update_range({0, pieces().size()}, factors, true, answer);
 }
 
-Status ElementwiseRule::update_on_device(const Piece& piece, const StepFactors& factors) {
-  ModelDevice& device = shard_.on_device()->device();
-  const std::uint64_t size = dtype_size(gradient_dtype(piece.dtype));
-  const std::uint64_t chunk = device.stage_bytes() / size;
-  for (std::uint64_t first = 0; first < piece.count; first += chunk) {
-    Piece part = optimizers::part_of(piece, first, std::min(chunk, piece.count - first));
-    TRIREME_RETURN_IF_ERROR(device.stage(part.gradients, part.count * size, &part.gradients));
-    TRIREME_RETURN_IF_ERROR(device.told(optimizers::update_piece_on(
-        device.stream(), settings_, part, factors.step_of(part), factors.scale_of(part))));
-  }
-  return Status::success();
-}
-
 Status ElementwiseRule::update_range(const Range& range, const StepFactors& factors,
                                      bool whole_step, RuleAnswer* answer) {
   const auto update_piece = [&](const Piece& piece) -> Status {
@@ -60,7 +48,9 @@ Status ElementwiseRule::update_range(const Range& range, const StepFactors& fact
     if (factors.is_skipped(piece)) return Status::success();
     answer->parameter = piece.parameter;
     if (shard_.on_device() != nullptr) {
-      return shard_.on_device()->report(update_on_device(piece, factors));
+      DeviceShard& there = *shard_.on_device();
+      return there.report(optimizers::update_on_device(
+          there.device(), settings_, piece, factors.step_of(piece), factors.scale_of(piece)));
     }
     return shard_.report_disk(
         state_.visit(piece, ParameterFile::Access::update, [&](const Piece& part) {

@@ -20,8 +20,6 @@ class ElementwiseRule : public UpdateRule {
   Status update_all(const StepFactors& factors, RuleAnswer* answer);
 
  private:
-  // Chunk by chunk, as the gradients come to the device.
-  Status update_on_device(const optimizers::Piece& piece, const StepFactors& factors);
   Status update_range(const sharding::Range& range, const StepFactors& factors, bool whole_step,
                       RuleAnswer* answer);
 };

@@ -16,6 +16,11 @@ class LambLarsRule final : public UpdateRule {
   Status update(const StepFactors& factors) override;
 
  private:
+  // The part of a step before the norms: masters take what others have written, and LAMB finds its
+  // directions.
+  Status begin_piece(const optimizers::Piece& piece, const StepFactors& factors);
+  Status update_piece(const optimizers::Piece& piece, const StepFactors& factors);
+
   ParameterNorms norms_;
 };
 

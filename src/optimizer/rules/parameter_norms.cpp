@@ -1,9 +1,11 @@
 #include "optimizer/rules/parameter_norms.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "optimizer/rules/clipping.hpp"
+#include "optimizer/rules/device_update.hpp"
 #include "platform/failpoint.hpp"
 #include "platform/names.hpp"
 
@@ -107,6 +109,9 @@ Status ParameterNorms::add_up_model(ShardView& shard, const ShardState& state,
   auto* const words = reinterpret_cast<std::int64_t*>(words_.data());
   std::fill_n(words, count, 0);
   TRIREME_RETURN_IF_ERROR(shard.report_disk(shard.expect_updates()));
+  DeviceShard* const there = shard.on_device();
+  std::optional<optimizers::DeviceSums> on_device;
+  if (there != nullptr) on_device.emplace(there->device());
   for (std::size_t i = 0; i < state.pieces().size(); ++i) {
     const Piece& piece = state.pieces()[i];
     const sharding::Range own = state.own_part(i);
@@ -122,12 +127,16 @@ Status ParameterNorms::add_up_model(ShardView& shard, const ShardState& state,
     std::int64_t* const to = words + places_[piece.parameter];
     const Piece owned = optimizers::part_of(piece, own.first, own.count);
     TRIREME_RETURN_IF_ERROR(
-        shard.report_disk(state.visit(owned, ParameterFile::Access::read, [&](const Piece& part) {
-          add(part.dtype, part.parameters, part.count, to);
-          return Status::success();
-        })));
+        there != nullptr
+            ? there->report(on_device->add(owned.dtype, owned.parameters, owned.count, to))
+            : shard.report_disk(
+                  state.visit(owned, ParameterFile::Access::read, [&](const Piece& part) {
+                    add(part.dtype, part.parameters, part.count, to);
+                    return Status::success();
+                  })));
     add(gradient_dtype(owned.dtype), owned.gradients, owned.count, to + GradientNorm::kWords);
   }
+  if (there != nullptr) TRIREME_RETURN_IF_ERROR(there->report(on_device->finish()));
   Operation operation = in_place(shard.link(), shard.link().reductions, OperationKind::all_reduce,
                                  TRIREME_DTYPE_I64, words, count, words_.memory());
   TRIREME_FAILPOINT("step", "before_norms");

@@ -167,14 +167,14 @@ std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uin
 }
 
 Status update_piece_on(devices::Stream& stream, const Settings& settings, const Piece& piece,
-                       std::uint64_t step, double gradient_scale) {
+                       std::uint64_t step, double gradient_scale, double trust) {
   const bool has_masters = piece.rounded != nullptr;
   if (has_masters) {
     TRIREME_RETURN_IF_ERROR(stream.cast(devices::Cast::adopt, piece.rounded_dtype, piece.parameters,
                                         piece.rounded, piece.count));
   }
   Status status = Status::success();
-  update_parts(settings, piece, step, gradient_scale, 1, [&](const devices::Update& call) {
+  update_parts(settings, piece, step, gradient_scale, trust, [&](const devices::Update& call) {
     if (status.ok()) status = stream.update(call);
   });
   if (!status.ok() || !has_masters) return status;

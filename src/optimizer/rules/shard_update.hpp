@@ -41,7 +41,7 @@ std::int32_t update_piece(const Settings& settings, const Piece& piece, std::uin
 
 // The same for memory of a device, without a rule of the caller; the work is queued in its stream.
 Status update_piece_on(devices::Stream& stream, const Settings& settings, const Piece& piece,
-                       std::uint64_t step, double gradient_scale);
+                       std::uint64_t step, double gradient_scale, double trust = 1);
 
 // Masters that do not round to their parameters take the parameters' values. update_piece() does
 // it, too.
