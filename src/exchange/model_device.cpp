@@ -80,6 +80,7 @@ Status ModelDevice::told(Status status) {
     case TRIREME_ERROR_UNSUPPORTED: return status;
     default: break;
   }
+  works_ = false;
   moves_->keep_open();
   return status;
 }
@@ -88,10 +89,14 @@ Status ModelDevice::wait(devices::Event& event) {
   return told(devices::finish(event, Deadline::after(timeout_ns_)));
 }
 
+Status ModelDevice::caller(std::unique_ptr<devices::Stream>* out) {
+  return told(moves_->device()->adopt_stream(nullptr, out));
+}
+
 Status ModelDevice::begin() {
-  std::unique_ptr<devices::Stream> caller;
-  TRIREME_RETURN_IF_ERROR(told(moves_->device()->adopt_stream(nullptr, &caller)));
-  TRIREME_RETURN_IF_ERROR(told(caller->record(*before_)));
+  std::unique_ptr<devices::Stream> stream;
+  TRIREME_RETURN_IF_ERROR(caller(&stream));
+  TRIREME_RETURN_IF_ERROR(told(stream->record(*before_)));
   return wait(*before_);
 }
 
@@ -107,6 +112,7 @@ Status ModelDevice::finish() {
 // ---- bytes ----
 
 Status ModelDevice::queue_read(Slot& slot, const void* from, std::uint64_t bytes) {
+  TRIREME_RETURN_IF_ERROR(wait(*slot.used));  // another stream may still read what lies there
   TRIREME_RETURN_IF_ERROR(told(stream_->copy(slot.data, from, bytes)));
   return told(stream_->record(*slot.used));
 }
@@ -133,20 +139,27 @@ Status ModelDevice::read(void* to_host, const void* from, std::uint64_t bytes) {
   return Status::success();
 }
 
-Status ModelDevice::queue_write(void* to, const void* from_host, std::uint64_t bytes) {
+Status ModelDevice::queue_write(devices::Stream& stream, void* to, const void* from_host,
+                                std::uint64_t bytes) {
   Slot& slot = next_slot();
   TRIREME_RETURN_IF_ERROR(wait(*slot.used));  // the device may still read what lies there
   std::memcpy(slot.data, from_host, bytes);
-  TRIREME_RETURN_IF_ERROR(told(stream_->copy(to, slot.data, bytes)));
-  return told(stream_->record(*slot.used));
+  TRIREME_RETURN_IF_ERROR(told(stream.copy(to, slot.data, bytes)));
+  return told(stream.record(*slot.used));
 }
 
-Status ModelDevice::write(void* to, const void* from_host, std::uint64_t bytes) {
+Status ModelDevice::queue(devices::Stream& stream, void* to, const void* from_host,
+                          std::uint64_t bytes) {
   for (std::uint64_t at = 0; at < bytes; at += chunk_) {
-    TRIREME_RETURN_IF_ERROR(queue_write(static_cast<char*>(to) + at,
+    TRIREME_RETURN_IF_ERROR(queue_write(stream, static_cast<char*>(to) + at,
                                         static_cast<const char*>(from_host) + at,
                                         std::min(chunk_, bytes - at)));
   }
+  return Status::success();
+}
+
+Status ModelDevice::write(void* to, const void* from_host, std::uint64_t bytes) {
+  TRIREME_RETURN_IF_ERROR(queue(*stream_, to, from_host, bytes));
   return bytes > 0 ? finish() : Status::success();
 }
 
@@ -158,13 +171,14 @@ Status ModelDevice::copy(void* to, const void* from, std::uint64_t bytes) {
 Status ModelDevice::fetch(const void* from, std::uint64_t bytes, const void** out_host) {
   *out_host = pinned_.data();
   if (bytes == 0) return Status::success();
+  for (Slot& slot : slots_) TRIREME_RETURN_IF_ERROR(wait(*slot.used));  // they lie there, too
   TRIREME_RETURN_IF_ERROR(told(stream_->copy(pinned_.data(), from, bytes)));
   return finish();
 }
 
 Status ModelDevice::stage(const void* from_host, std::uint64_t bytes, void** out) {
   *out = scratch_.data();
-  return queue_write(scratch_.data(), from_host, bytes);
+  return queue_write(*stream_, scratch_.data(), from_host, bytes);
 }
 
 }  // namespace trireme::strategies

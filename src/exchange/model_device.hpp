@@ -1,7 +1,8 @@
 // The device of a model: its memory there, and the way of bytes between it and memory of the host.
 //
 // Work goes to one stream, in the order of the calls. A call of a model waits until its work is
-// done, so between two calls the device does nothing for the model.
+// done, so between two calls the device does nothing for the model. Whole units have a stream of
+// their own, see DeviceUnits.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +40,10 @@ class ModelDevice {
   Status allocate(Arena* out, const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
                   std::uint64_t bytes);
 
-  // The host waits for what the caller has queued in the default stream. A copy behind that work
-  // would touch the caller's memory when this call has long returned.
+  // The caller's stream: the default one. INVALID_STATE while it is recorded into a graph.
+  Status caller(std::unique_ptr<devices::Stream>* out);
+  // The host waits for what the caller has queued in its stream. A copy behind that work would
+  // touch the caller's memory when this call has long returned.
   Status begin();
   // Before memory goes back that the caller's work may use: the host waits for that work. False if
   // nothing is known of it, as its stream is recorded into a graph.
@@ -60,11 +63,17 @@ class ModelDevice {
   // Copies memory of the host, which is read before this returns, to the device. It stays there
   // until the work queued before the next stage() is done.
   Status stage(const void* from_host, std::uint64_t bytes, void** out);
-  // For other work. Its outcome goes through told().
-  devices::Stream& stream() { return *stream_; }
-  Status told(Status status);
   // The same memory, for other work between two calls of stage().
   char* scratch() const { return scratch_.data(); }
+  // For other work. Its outcome goes through told().
+  devices::Stream& stream() { return *stream_; }
+  devices::Device& device() const { return *moves_->device(); }
+  Status told(Status status);
+  // Whether told() has had no failure.
+  bool works() const { return works_; }
+  // Copies memory of the host, which is read before this returns, to the device, in any stream.
+  Status queue(devices::Stream& stream, void* to, const void* from_host, std::uint64_t bytes);
+  Status wait(devices::Event& event);
 
  private:
   struct Slot {
@@ -72,9 +81,8 @@ class ModelDevice {
     std::unique_ptr<devices::Event> used;  // by the last copy
   };
   Slot& next_slot() { return slots_[turn_++ % 2]; }
-  Status wait(devices::Event& event);
   Status queue_read(Slot& slot, const void* from, std::uint64_t bytes);
-  Status queue_write(void* to, const void* from_host, std::uint64_t bytes);
+  Status queue_write(devices::Stream& stream, void* to, const void* from_host, std::uint64_t bytes);
 
   const std::shared_ptr<DeviceMoves> moves_;
   std::uint64_t timeout_ns_ = 0, chunk_ = 0;
@@ -83,6 +91,7 @@ class ModelDevice {
   Arena pinned_, scratch_;
   Slot slots_[2];  // the first two chunks of the pinned memory
   std::uint64_t turn_ = 0;
+  bool works_ = true;
 };
 
 }  // namespace trireme::strategies

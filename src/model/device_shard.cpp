@@ -24,12 +24,16 @@ std::uint64_t DeviceShard::largest_gradient() const {
 }
 
 Status DeviceShard::allocate(const sharding::Layout& layout,
-                             const std::shared_ptr<Storage>& storage) {
+                             const std::shared_ptr<Storage>& storage, std::uint64_t pool) {
   layout_ = &layout;
   storage_ = storage;
   const std::shared_ptr<AllocatedBytes>& counter = storage->allocated;
   TRIREME_RETURN_IF_ERROR(device_.open(counter, largest_gradient(), peers_.link().timeout_ns));
-  return device_.allocate(&storage->on_device, counter, MemoryKind::parameters, layout.arena_bytes);
+  TRIREME_RETURN_IF_ERROR(
+      device_.allocate(&storage->on_device, counter, MemoryKind::parameters, layout.arena_bytes));
+  if (pool == 0) return Status::success();
+  units_ = std::make_unique<DeviceUnits>(device_);
+  return units_->open(counter, layout.groups.size(), pool);
 }
 
 // A kernel of the caller may be on its way to the parameters: if their pages were gone, the
@@ -43,12 +47,14 @@ DeviceShard::~DeviceShard() {
 }
 
 void DeviceShard::close() {
+  units_.reset();
   storage_.reset();
   device_.close();
 }
 
 std::uint64_t DeviceShard::planned_working() const {
-  return layout_->arena_bytes + ModelDevice::plan(largest_gradient());
+  return layout_->arena_bytes + ModelDevice::plan(largest_gradient()) +
+         (units_ != nullptr ? units_->bytes() : 0);
 }
 
 Status DeviceShard::allocate_state(Arena* out, std::uint64_t bytes) {

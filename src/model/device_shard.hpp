@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "exchange/device_units.hpp"
 #include "exchange/model_device.hpp"
 #include "exchange/storage.hpp"
 #include "model/gradients/intake.hpp"
@@ -27,8 +28,9 @@ class DeviceShard {
   DeviceShard& operator=(const DeviceShard&) = delete;
   ~DeviceShard();
 
-  // All zeros. The memory of the host in `storage` is there.
-  Status allocate(const sharding::Layout& layout, const std::shared_ptr<Storage>& storage);
+  // All zeros. The memory of the host in `storage` is there. `pool`: bytes of units in flight.
+  Status allocate(const sharding::Layout& layout, const std::shared_ptr<Storage>& storage,
+                  std::uint64_t pool);
   // Without allocate(), or after it has failed on a rank.
   void close();
   // Memory besides the parameters: their places on the host, and that of the way between.
@@ -53,6 +55,17 @@ class DeviceShard {
   // To memory of the caller on the device, group by group.
   Status gather(void* values);
 
+  // ---- units in flight ----
+  // Null: no group is gathered.
+  DeviceUnits* units() const { return units_.get(); }
+  // See DeviceUnits.
+  Status check_caller() const { return report(units_->check_caller()); }
+  Status give_unit(std::uint64_t group, const char* from_host, std::uint64_t at,
+                   std::uint64_t room) {
+    return report(units_->give(group, from_host, layout_->groups[group].bytes, at, room));
+  }
+  Status release_unit(std::uint64_t group) { return report(units_->release(group)); }
+
   // ---- gradients ----
   // Turns one on the device into one on the host, which stays until the next call.
   Status fetch(HandedGradient* gradient, std::uint64_t elements);
@@ -67,6 +80,7 @@ class DeviceShard {
   const sharding::Registry& registry_;
   const sharding::Layout* layout_ = nullptr;
   std::shared_ptr<Storage> storage_;
+  std::unique_ptr<DeviceUnits> units_;
 };
 
 }  // namespace trireme::strategies

@@ -90,9 +90,11 @@ Status ShardView::give_parameters(Given what) {
   if (written || !layout.spread.whole_state()) {
     for (std::size_t number = 0; number < layout.groups.size(); ++number) {
       const Group& group = layout.groups[number];
-      if (group.owned_counts.size() == 1 || group.elements == 0) continue;
+      const bool alone = group.owned_counts.size() == 1;
+      if (group.elements == 0 || (alone && (device_ == nullptr || !group.gathered))) continue;
       if (!written && group.bucket == sharding::kNone) continue;
       if (device_ != nullptr) TRIREME_RETURN_IF_ERROR(device_->fetch(number, group.owned));
+      if (alone) continue;  // peers gather it from here
       TRIREME_RETURN_IF_ERROR(group.in_file ? give_blocks(*this, layout, *parameter_file_, number)
                                             : publish(link_, layout, number, 1, 0,
                                                       parameters_at(group, group.held.first),

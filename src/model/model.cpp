@@ -160,7 +160,7 @@ Status Model::allocate(const sharding::Layout& layout) {
       storage_->gradients.allocate(communicator, counter, MemoryKind::gradients, plan_.gradients));
   TRIREME_RETURN_IF_ERROR(
       storage_->working.allocate(communicator, counter, MemoryKind::working, plan_.arena()));
-  if (device_ != nullptr) TRIREME_RETURN_IF_ERROR(device_->allocate(layout, storage_));
+  if (device_ != nullptr) TRIREME_RETURN_IF_ERROR(device_->allocate(layout, storage_, plan_.pool));
   if (layout.spread.in_file) {
     parameter_file_ = std::make_unique<ParameterFile>(link_, layout, options_.offload_path);
     TRIREME_RETURN_IF_ERROR(parameter_file_->open(counter));
@@ -246,7 +246,8 @@ Status Model::seal_ranks() {
   char* const exchange = storage_->working.data();
   if (plan_.pool > 0) {
     pool_ = std::make_unique<UnitPool>(registry_, *layout, plan_, link_, storage_,
-                                       parameter_file_.get(), exchange + plan_.pool_at());
+                                       parameter_file_.get(), exchange + plan_.pool_at(),
+                                       device_ != nullptr ? device_->units() : nullptr);
   }
   const ReducerSettings settings = {
       options_.gradients == TRIREME_GRADIENTS_AVERAGE,
@@ -310,7 +311,10 @@ Status Model::memory(trireme_model_memory* out) const {
   out->planned_working = plan_.working() + planned_.working + planned_.offload +
                          reducer_->buckets().extra_bytes() +
                          (pool_ != nullptr ? pool_->extra_bytes() : 0);
-  if (device_ != nullptr) out->planned_working += device_->planned_working();
+  if (device_ != nullptr) {
+    out->planned_working +=
+        device_->planned_working() + (pool_ != nullptr ? pool_->extra_bytes() : 0);
+  }
   AllocatedBytes& allocated = *storage_->allocated;
   out->allocated_parameters = allocated.of(MemoryKind::parameters);
   out->allocated_gradients = allocated.of(MemoryKind::gradients);
@@ -430,7 +434,7 @@ Status Model::gather_parameters(void* values, std::uint64_t count, trireme_dtype
   }
   if (device_ != nullptr) {
     TRIREME_RETURN_IF_ERROR(keep(device_->begin("values", values, count * dtype_size(dtype))));
-    return keep(device_->gather(values));
+    if (pool_ == nullptr) return keep(device_->gather(values));
   }
   if (pool_ == nullptr) {
     std::uint64_t at = 0;
@@ -462,7 +466,14 @@ Status Model::gather_all(char* values) {
     if (number + 1 < layout_->groups.size() && layout_->groups[number + 1].gathered) {
       status = pool_->prefetch(number + 1);
     }
-    if (values != nullptr) kernels::copy(values + at, group_memory(number), group.bytes);
+    if (values != nullptr && device_ == nullptr) {
+      kernels::copy(values + at, group_memory(number), group.bytes);
+    } else if (values != nullptr && status.ok()) {
+      ModelDevice& device = device_->device();
+      status =
+          device_->report(gathers ? device.write(values + at, pool_->data(number), group.bytes)
+                                  : device.copy(values + at, group_memory(number), group.bytes));
+    }
     at += group.bytes;
     if (gathers) pool_->release(number);
     TRIREME_RETURN_IF_ERROR(std::move(status));
@@ -478,8 +489,15 @@ Status Model::gather_unit(std::uint64_t unit) {
   TRIREME_RETURN_IF_ERROR(check_unit(registry_, unit));
   const std::uint64_t group = layout_->group_of[unit];
   if (uses_[unit] == 0 && layout_->groups[group].gathered) {
+    if (device_ != nullptr) TRIREME_RETURN_IF_ERROR(keep(device_->check_caller()));
     TRIREME_RETURN_IF_ERROR(keep(enter_step()));
-    if (units_in_use_[group] == 0) TRIREME_RETURN_IF_ERROR(keep(pool_->gather_and_follow(group)));
+    if (units_in_use_[group] == 0) {
+      TRIREME_RETURN_IF_ERROR(keep(pool_->gather_and_follow(group)));
+      if (device_ != nullptr) {
+        TRIREME_RETURN_IF_ERROR(keep(device_->give_unit(
+            group, pool_->data(group), pool_->place_of(group), pool_->room(group))));
+      }
+    }
     uneven_.note(Event::gather_unit, unit);
   }
   if (uses_[unit]++ == 0) ++units_in_use_[group];
@@ -495,8 +513,13 @@ Status Model::release_unit(std::uint64_t unit) {
   }
   const std::uint64_t group = layout_->group_of[unit];
   const bool gathered = layout_->groups[group].gathered;
-  // This comes first, because it may fail.
-  if (uses_[unit] == 1 && gathered) uneven_.note(Event::release_unit, unit);
+  // These come first, because they may fail.
+  if (uses_[unit] == 1 && gathered) {
+    if (device_ != nullptr && units_in_use_[group] == 1) {
+      TRIREME_RETURN_IF_ERROR(keep(device_->release_unit(group)));
+    }
+    uneven_.note(Event::release_unit, unit);
+  }
   if (--uses_[unit] > 0) return Status::success();
   if (--units_in_use_[group] == 0 && gathered) pool_->release(group);
   return Status::success();

@@ -52,7 +52,7 @@ sharding::Spread ShardView::spread_of(trireme_strategy strategy) const {
   spread.persistent_unit_bytes = options_.persistent_unit_bytes;
   spread.shared = options_.share_parameters == TRIREME_SHARE_ALWAYS ||
                   (options_.share_parameters == TRIREME_SHARE_AUTO && !spread.whole_parameters() &&
-                   link_.communicator->one_memory().is_there);
+                   device_ == nullptr && link_.communicator->one_memory().is_there);
   spread.in_file = !spread.whole_parameters() && !options_.offload_path.empty();
   spread.shared = spread.shared && spread.shard_ranks > 1 && !spread.in_file;
   spread.file_ratio = options_.offload_ratio > 0 ? options_.offload_ratio : 1;
@@ -106,7 +106,10 @@ Status ShardView::visit(std::uint64_t group, Range range, ParameterFile::Access 
   const std::uint64_t size = dtype_size(described.dtype);
   if (!described.in_file) {
     if (range.count == 0) return Status::success();
-    if (device_ != nullptr && access != ParameterFile::Access::write) {
+    // While peers read a shard, its place here stays. It has the device's values: they change in
+    // steps alone, which end the gathers.
+    const bool is_read = pool_ != nullptr && pool_->is_under_way(group);
+    if (device_ != nullptr && access != ParameterFile::Access::write && !is_read) {
       TRIREME_RETURN_IF_ERROR(device_->fetch(group, range));
     }
     act(parameters_at(described, range.first), range);
@@ -156,8 +159,12 @@ bool ShardView::has_copy(std::uint64_t group) const {
 }
 
 char* ShardView::group_memory(std::uint64_t group) const {
-  if (layout_->groups[group].gathered) return pool_->data(group);
-  if (device_ != nullptr) return device_->parameters() + layout_->groups[group].offset;
+  const bool gathered = layout_->groups[group].gathered;
+  if (device_ != nullptr) {
+    return gathered ? device_->units()->data(group)
+                    : device_->parameters() + layout_->groups[group].offset;
+  }
+  if (gathered) return pool_->data(group);
   return storage_->parameters.data() + layout_->groups[group].offset;
 }
 

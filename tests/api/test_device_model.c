@@ -53,7 +53,8 @@ static void load(const struct side *side, void *to, const void *from, size_t byt
 
 /* The last gradient is larger than what goes to the device at once: 64 KiB, half of the pinned
  * memory of a small model. */
-enum { PARAMETERS = 7, STEPS = 3, MOST_ELEMENTS = 20000, MOST_BYTES = 400 * 1000 };
+enum { PARAMETERS = 7, UNITS = 3, STEPS = 3, MOST_ELEMENTS = 20000, MOST_BYTES = 400 * 1000 };
+static const char *const kUnits[UNITS] = {"first", "second", "third"};
 static const struct {
     const char *name, *unit, *tied_to;
     uint64_t elements;
@@ -80,10 +81,18 @@ struct setup {
     trireme_dtype reduced; /* as which gradients travel; 0: as they are */
     double max_norm, max_value;
     bool scaled, scheduled;
+    bool kept;        /* gathered units stay */
+    uint32_t replica; /* hybrid_shard: ranks of a copy */
 };
+
+static bool in_shards(const struct setup *setup) {
+    return setup->strategy == TRIREME_STRATEGY_ZERO3 ||
+           setup->strategy == TRIREME_STRATEGY_HYBRID_SHARD;
+}
 
 struct result {
     unsigned char parameters[MOST_BYTES], state[4 * MOST_BYTES];
+    unsigned char seen[2][UNITS][MOST_BYTES / 2]; /* of units, in backward and in forward */
     uint64_t state_bytes, ranges_hash;
     double norm, scale, rate;
 };
@@ -128,6 +137,12 @@ static trireme_model *make_device_model(const struct side *side, const struct se
     options.unused = setup->skips ? TRIREME_UNUSED_SKIP : TRIREME_UNUSED_ERROR;
     buckets_of(&options)->bytes = 2000;
     units_of(&options)->minimum_bytes = 1;
+    if (in_shards(setup)) {
+        if (setup->kept) options.flags |= TRIREME_MODEL_FLAG_KEEP_GATHERED;
+        if (setup->passes == 2) units_of(&options)->persistent_bytes = 2000; /* the first unit */
+        shards_of(&options)->share = TRIREME_SHARE_NEVER; /* as a device does */
+        shards_of(&options)->ranks = setup->replica;
+    }
     trireme_model *model = NULL;
     CHECK(trireme_model_create(side->communicator, &options, &model) == TRIREME_OK);
     for (int i = 0; i < PARAMETERS; ++i) {
@@ -157,6 +172,7 @@ static trireme_optimizer *make_optimizer(trireme_model *model, const struct setu
         sgd->momentum = 0.9;
         sgd->flags = TRIREME_SGD_FLAG_NESTEROV;
     }
+    if (setup->rule == TRIREME_RULE_LARS && setup->world > 2) set_momentum(&options, 0.9);
     if (setup->max_norm > 0) clipping_of(&options)->max_norm = setup->max_norm;
     if (setup->max_value > 0) clipping_of(&options)->max_value = setup->max_value;
     if (setup->scaled) loss_scale_of(&options)->initial_scale = 256;
@@ -203,6 +219,34 @@ set_parameters(const struct side *side, trireme_model *model, const struct setup
     store(side, values, here, bytes); /* from now on it is the caller's again */
     end_memory(side, values);
     free(here);
+}
+
+/* The caller queues a look at all parameters of a unit, and releases it at once. */
+static void use_unit(const struct side *side, trireme_model *model, const struct setup *setup,
+                     uint64_t unit, unsigned char *seen) {
+    CHECK(trireme_model_gather_unit(model, unit) == TRIREME_OK);
+    for (int i = 0; i < PARAMETERS; ++i) {
+        const uint64_t bytes = kParameters[i].elements * trireme_dtype_bytes(setup->dtype);
+        if (kParameters[i].unit == NULL || strcmp(kParameters[i].unit, kUnits[unit]) != 0) continue;
+        void *data = NULL;
+        CHECK(trireme_model_get_parameter_data(model, (uint64_t)i, &data, NULL) == TRIREME_OK);
+        if (side->device < 0) {
+            memcpy(seen, data, bytes);
+        } else {
+            FAKE(fake_reads, "fake_queue_read")(side->device, NULL, seen, data, bytes);
+        }
+        seen += bytes;
+    }
+    CHECK(trireme_model_release_unit(model, unit) == TRIREME_OK);
+}
+
+/* Forward and backward: what the units hold is a part of the result. */
+static void use_units(const struct side *side, trireme_model *model, const struct setup *setup,
+                      struct result *result) {
+    for (uint64_t i = 0; i < 2 * UNITS; ++i) {
+        const uint64_t unit = i < UNITS ? i : 2 * UNITS - 1 - i;
+        use_unit(side, model, setup, unit, result->seen[i < UNITS][unit]);
+    }
 }
 
 /* One backward pass. `spoiled`: with an inf among the gradients of rank 0. */
@@ -319,11 +363,14 @@ static void look(const struct side *side, trireme_model *model, trireme_optimize
         static _Thread_local unsigned char here[MOST_BYTES];
         void *data = NULL;
         uint64_t count = 0;
+        const uint64_t unit = i < 2 ? 0 : i < 5 ? 1 : 2;
+        if (in_shards(setup)) CHECK(trireme_model_gather_unit(model, unit) == TRIREME_OK);
         CHECK(trireme_model_get_parameter_data(model, (uint64_t)i, &data, &count) == TRIREME_OK);
         CHECK(count == kParameters[i].elements);
         load(side, here, data, count * size);
         CHECK(memcmp(here, result->parameters + at, count * size) == 0);
         at += count * size;
+        if (in_shards(setup)) CHECK(trireme_model_release_unit(model, unit) == TRIREME_OK);
     }
     CHECK(at == bytes);
     CHECK(trireme_model_check_replicas(model) == TRIREME_OK);
@@ -361,6 +408,7 @@ static void train(const struct side *side, const struct setup *setup, struct res
     /* The last rank runs out of data. */
     const uint64_t steps = setup->uneven && info.rank == setup->world - 1 ? 1 : STEPS;
     for (uint64_t i = 0; i < steps; ++i) {
+        if (in_shards(setup)) use_units(side, model, setup, result);
         step(side, model, optimizer, setup, i, false);
         if (i == 0 && setup->touched) touch(side, model, setup);
         if (i == 0 && setup->scaled) step(side, model, optimizer, setup, 9, true);
@@ -384,6 +432,7 @@ static void check_same(const struct result *one, const struct result *other) {
     CHECK(memcmp(one->state, other->state, one->state_bytes) == 0);
     CHECK(one->norm == other->norm && one->scale == other->scale);
     CHECK(one->rate == other->rate);
+    CHECK(memcmp(one->seen, other->seen, sizeof one->seen) == 0);
 }
 
 static void train_on_both(int number_of_rank, void *context) {
@@ -508,7 +557,8 @@ static void adamw_has_the_bits_of_plain_loops(void **state) {
 static void rules(void) {
     static const trireme_rule_kind kinds[] = {TRIREME_RULE_SGD,     TRIREME_RULE_ADAM,
                                               TRIREME_RULE_ADAMW,   TRIREME_RULE_ADAGRAD,
-                                              TRIREME_RULE_RMSPROP, TRIREME_RULE_LION};
+                                              TRIREME_RULE_RMSPROP, TRIREME_RULE_LION,
+                                              TRIREME_RULE_LAMB,    TRIREME_RULE_LARS};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
         const struct setup setup = {.world = 1 + (int)i % 3,
                                     .rule = kinds[i],
@@ -564,6 +614,38 @@ static void sharded_state_has_the_bits_of_the_host(void **state) {
     run_in_all_modes(strategies);
 }
 
+static void shards(void) {
+    const trireme_strategy zero3 = TRIREME_STRATEGY_ZERO3, hybrid = TRIREME_STRATEGY_HYBRID_SHARD;
+    const struct setup setups[] = {
+        {.world = 1, .strategy = zero3, .max_norm = 0.5},
+        {.world = 2, .strategy = zero3, .scaled = true, .resumed = true, .kept = true},
+        {.world = 3, .strategy = zero3, .dtype = TRIREME_DTYPE_F64, .ranges = true, .passes = 2},
+        {.world = 2,
+         .strategy = zero3,
+         .dtype = TRIREME_DTYPE_BF16,
+         .flags = TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS,
+         .resumed = true},
+        {.world = 3, .strategy = zero3, .dtype = TRIREME_DTYPE_F16, .uneven = true, .flat = true},
+        {.world = 3, .strategy = zero3, .leaves = 6, .max_norm = 0.25, .one_device = true},
+        {.world = 3, .strategy = zero3, .rule = TRIREME_RULE_LAMB, .skips = true},
+        {.world = 2, .strategy = hybrid, .replica = 1, .ranges = true},
+        {.world = 2, .strategy = hybrid, .replica = 2, .leaves = 4, .max_norm = 0.5},
+        {.world = 4,
+         .strategy = hybrid,
+         .replica = 2,
+         .dtype = TRIREME_DTYPE_BF16,
+         .flags = TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS,
+         .resumed = true},
+    };
+    for (size_t i = 0; i < sizeof setups / sizeof *setups; ++i) compare(&setups[i]);
+    no_trace();
+}
+
+static void shards_have_the_bits_of_the_host(void **state) {
+    (void)state;
+    run_in_all_modes(shards);
+}
+
 static void narrow(void) {
     const uint32_t masters = TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS;
     const uint32_t chance = TRIREME_OPTIMIZER_FLAG_STOCHASTIC_ROUNDING;
@@ -586,6 +668,14 @@ static void narrow(void) {
          .dtype = TRIREME_DTYPE_BF16,
          .flags = chance,
          .strategy = TRIREME_STRATEGY_ZERO2},
+        {.world = 2, .dtype = TRIREME_DTYPE_BF16, .flags = chance, .rule = TRIREME_RULE_LAMB},
+        {.world = 3, .dtype = TRIREME_DTYPE_F16, .rule = TRIREME_RULE_LARS},
+        {.world = 3,
+         .dtype = TRIREME_DTYPE_BF16,
+         .flags = masters,
+         .rule = TRIREME_RULE_LAMB,
+         .strategy = TRIREME_STRATEGY_ZERO1,
+         .touched = true},
     };
     for (size_t i = 0; i < sizeof setups / sizeof *setups; ++i) compare(&setups[i]);
     no_trace();
@@ -701,6 +791,7 @@ int main(void) {
         cmocka_unit_test(rules_have_the_bits_of_the_host),
         cmocka_unit_test(features_have_the_bits_of_the_host),
         cmocka_unit_test(sharded_state_has_the_bits_of_the_host),
+        cmocka_unit_test(shards_have_the_bits_of_the_host),
         cmocka_unit_test(narrow_parameters_have_the_bits_of_the_host),
         cmocka_unit_test(a_step_together_waits_for_work_of_the_caller),
         cmocka_unit_test(copies_that_differ_are_found),

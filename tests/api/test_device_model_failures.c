@@ -74,10 +74,8 @@ static void refused_models(trireme_communicator *ranks) {
     trireme_model *model = NULL;
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = TRIREME_STRATEGY_ZERO3;
-    CHECK_FAILS(trireme_model_create(ranks, &options, &model), no, place, "zero3", page);
-    options.strategy = TRIREME_STRATEGY_HYBRID_SHARD;
-    shards_of(&options)->ranks = 1;
-    CHECK_FAILS(trireme_model_create(ranks, &options, &model), no, place, "hybrid_shard", page);
+    parameter_file_of(&options)->path = "/tmp";
+    CHECK_FAILS(trireme_model_create(ranks, &options, &model), no, place, "options.offload", page);
     options = sharded();
     options.flags = TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD;
     CHECK_FAILS(trireme_model_create(ranks, &options, &model), no, place, "UPDATE_IN_BACKWARD");
@@ -296,6 +294,7 @@ static void a_gradient_that_is_not_awaited_is_refused_as_on_the_host(void **stat
 
 struct poor {
     char rendezvous[64];
+    trireme_strategy strategy;
     bool survived;
 };
 
@@ -305,7 +304,8 @@ static void seal_with_little(int rank, void *context) {
     CHECK(trireme_barrier(ranks, NULL) == TRIREME_OK);
     trireme_model *model = NULL;
     trireme_optimizer *optimizer = NULL;
-    const trireme_model_options options = sharded();
+    trireme_model_options options = sharded();
+    options.strategy = poor->strategy;
     const trireme_optimizer_options rule = adamw();
     trireme_status status = make_model(ranks, &options, UNITS, COUNT, &model);
     if (status == TRIREME_OK) status = trireme_optimizer_create(model, &rule, &optimizer);
@@ -323,9 +323,10 @@ static void seal_with_little(int rank, void *context) {
 }
 
 static bool had_enough;
+static trireme_strategy poor_strategy;
 
 static void little_memory(void) {
-    struct poor poor = {.survived = false};
+    struct poor poor = {.strategy = poor_strategy};
     unique_rendezvous(poor.rendezvous, sizeof poor.rendezvous);
     run_threads(2, seal_with_little, &poor);
     no_complaint();
@@ -334,20 +335,37 @@ static void little_memory(void) {
     if (poor.survived != had_enough) _exit(1);
 }
 
-/* Each rank makes a pinned block and three of its device: a reservation, memory and a mapping. */
+/* Each rank makes a pinned block and three of its device: a reservation, memory and a mapping. With
+ * zero3 it makes one more there, for units. */
 static void memory_that_runs_out_fails_the_creation_on_all_ranks(void **state) {
     (void)state;
     char script[64];
+    poor_strategy = TRIREME_STRATEGY_ZERO1;
     for (int i = 0; i <= 20; ++i) {
         snprintf(script, sizeof script, "mode=lazy oom=%d", i);
         had_enough = i >= 20;
+        run(little_memory, script);
+    }
+    poor_strategy = TRIREME_STRATEGY_ZERO3;
+    for (int i = 13; i <= 26; ++i) {
+        snprintf(script, sizeof script, "mode=lazy oom=%d", i);
+        had_enough = i >= 26;
         run(little_memory, script);
     }
 }
 
 /* ---- a device that fails or stands still, and a peer that dies ---- */
 
-enum when { IN_BACKWARD, IN_STEP };
+enum when { IN_BACKWARD, IN_STEP, IN_GATHER };
+
+static trireme_status gather_units(trireme_model *model) {
+    trireme_status status = TRIREME_OK;
+    for (uint64_t i = 0; i < UNITS && status == TRIREME_OK; ++i) {
+        status = trireme_model_gather_unit(model, i);
+        if (status == TRIREME_OK) status = trireme_model_release_unit(model, i);
+    }
+    return status;
+}
 
 struct failure {
     char rendezvous[64];
@@ -365,6 +383,8 @@ static void with_a_bad_device(int number, void *context, struct outcome *outcome
     trireme_model *model = NULL;
     trireme_optimizer *optimizer = NULL;
     trireme_model_options options = sharded();
+    if (failure->when == IN_GATHER) options.strategy = TRIREME_STRATEGY_ZERO3;
+    units_of(&options)->minimum_bytes = 1;
     const bool is_late = failure->status == TRIREME_ERROR_TIMEOUT && !failure->killed;
     options.timeout_ns = number == 0 && is_late ? 500 * 1000 * 1000 : PATIENT_NS;
     const trireme_optimizer_options rule = adamw();
@@ -374,7 +394,12 @@ static void with_a_bad_device(int number, void *context, struct outcome *outcome
     CHECK(backward(model, gradient) == TRIREME_OK);
     CHECK(trireme_optimizer_step(optimizer) == TRIREME_OK);
     if (number == 0 && failure->when == IN_BACKWARD) use_fake(failure->script);
-    trireme_status status = backward(model, gradient);
+    trireme_status status = TRIREME_OK;
+    if (failure->when == IN_GATHER) {
+        if (number == 0) use_fake(failure->script);
+        status = gather_units(model);
+    }
+    if (status == TRIREME_OK) status = backward(model, gradient);
     if (number == 0 && failure->when == IN_STEP) use_fake(failure->script);
     if (number == 0 && failure->killed) raise(SIGKILL);
     if (status == TRIREME_OK) status = trireme_optimizer_step(optimizer);
@@ -427,6 +452,12 @@ static void a_failed_device_fails_the_model_on_all_ranks(void **state) {
         {.script = "stall=1", .when = IN_STEP, .status = late, .word = "has not done its work"},
         {.script = "stuck=1", .when = IN_BACKWARD, .status = late, .word = "has not done its work"},
         {.script = "stuck=1", .when = IN_STEP, .status = late, .word = "has not done its work"},
+        {.script = "sticky=0:719", .when = IN_GATHER, .status = failed, .word = "719"},
+        {.script = "fail=cuStreamWaitEvent:719",
+         .when = IN_GATHER,
+         .status = failed,
+         .word = "719"},
+        {.script = "stuck=1", .when = IN_GATHER, .status = late, .word = "has not done its work"},
     };
     for (size_t i = 0; i < sizeof failures / sizeof *failures; ++i) fails(&failures[i]);
 }

@@ -28,6 +28,7 @@ from defects import (
     device_models,
     device_moves,
     device_nccl,
+    device_units,
     device_work,
     devices,
     layers,
@@ -88,6 +89,7 @@ TOPICS = (
     device_api,
     device_nccl,
     device_models,
+    device_units,
     parallel,
     windows,
 )

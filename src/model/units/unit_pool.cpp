@@ -35,12 +35,14 @@ std::vector<std::string> names_of_groups(const sharding::Registry& registry,
 
 UnitPool::UnitPool(const sharding::Registry& registry, const sharding::Layout& layout,
                    const sharding::MemoryPlan& plan, Link& link,
-                   const std::shared_ptr<Storage>& storage, ParameterFile* file, char* memory)
+                   const std::shared_ptr<Storage>& storage, ParameterFile* file, char* memory,
+                   DeviceUnits* on_device)
     : layout_(layout),
       plan_(plan),
       link_(link),
       storage_(storage),
       file_(file),
+      on_device_(on_device),
       memory_(memory),
       names_(std::make_shared<const Names>(names_of_groups(registry, layout))),
       places_(layout.groups.size()) {
@@ -367,6 +369,7 @@ void UnitPool::forget(std::uint64_t group) {
   if (places_[group].extra) extra_bytes_ -= room(group);
   if (places_[group].present) --present_;
   places_[group] = Place();
+  if (on_device_ != nullptr) on_device_->forget(group);
 }
 
 }  // namespace trireme::strategies

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "exchange/device_units.hpp"
 #include "exchange/storage.hpp"
 #include "offload/parameter_file.hpp"
 #include "sharding/layout.hpp"
@@ -24,7 +25,7 @@ class UnitPool {
  public:
   UnitPool(const sharding::Registry& registry, const sharding::Layout& layout,
            const sharding::MemoryPlan& plan, Link& link, const std::shared_ptr<Storage>& storage,
-           ParameterFile* file, char* memory);
+           ParameterFile* file, char* memory, DeviceUnits* on_device);
 
   // Makes the group whole and keeps it until release(); it must not be in use.
   Status gather(std::uint64_t group);
@@ -47,8 +48,16 @@ class UnitPool {
   bool has_copy(std::uint64_t group) const {
     return places_[group].present || (!parts_.empty() && parts_[group].good);
   }
-  // The place of a group in use.
+  // The place of a group in use, and its distance from the begin of the pool; kNone: it lies
+  // elsewhere.
   char* data(std::uint64_t group) const { return places_[group].data; }
+  std::uint64_t place_of(std::uint64_t group) const {
+    const Place& place = places_[group];
+    return place.extra ? sharding::kNone : static_cast<std::uint64_t>(place.data - memory_);
+  }
+  std::uint64_t room(std::uint64_t group) const {
+    return sharding::piece(layout_.groups[group].bytes);
+  }
   // Before shards change: no copy may be read later, and no peer may still read a shard of this
   // rank. Ends the pass.
   Status drop_unused();
@@ -85,9 +94,6 @@ class UnitPool {
   Communicator& ranks_of(const Place& place) const {
     return place.again && link_.reshard ? *link_.reshard : ranks();
   }
-  std::uint64_t room(std::uint64_t group) const {
-    return sharding::piece(layout_.groups[group].bytes);
-  }
   Status start(std::uint64_t group);
   bool find_hole(std::uint64_t bytes, char** out) const;
   Status take_place(std::uint64_t group);
@@ -108,7 +114,8 @@ class UnitPool {
   const sharding::MemoryPlan& plan_;
   Link& link_;
   const std::shared_ptr<Storage> storage_;
-  ParameterFile* const file_;  // or null
+  ParameterFile* const file_;     // or null
+  DeviceUnits* const on_device_;  // or null
   char* const memory_;
   using Names = std::vector<std::string>;
   const std::shared_ptr<const Names> names_;  // by group, for messages
