@@ -37,8 +37,10 @@ Status check_flat(const sharding::Registry& registry, const FlatVector& flat, bo
     return invalid_argument("count " + std::to_string(count) + ", but the model has " +
                             std::to_string(registry.elements()) + " elements");
   }
-  // A flat vector of gradients may also have the common type of all units.
   const std::vector<Unit>& units = registry.units();
+  // Any type fits a model without parameters.
+  if (units.empty() && dtype_size(dtype) > 0) return Status::success();
+  // A flat vector of gradients may also have the common type of all units.
   const trireme_dtype common = registry.common_dtype();
   trireme_dtype wide = gradients && !units.empty() ? gradient_dtype(units[0].dtype) : 0;
   for (const Unit& unit : units) wide = gradient_dtype(unit.dtype) == wide ? wide : 0;
