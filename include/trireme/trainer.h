@@ -121,6 +121,10 @@
  * - A SEND_B may come later than the I or B that computes its gradient. Then each micro-batch has
  *   memory of its own for it, and otherwise as few as the schedule needs.
  *
+ * Sizes that vary: output_bytes is the most that a layer puts out. A callback that puts out less
+ * for a micro-batch says so by output_used. The next layer then finds input_used and input_shape,
+ * in forward and in backward, also on another rank. docs/trainer.md#sizes-that-vary has an example.
+ *
  * Unwritten gradients: backward writes every element of its gradients. Before backward the library
  * fills them with a mark, a NaN of its own. After backward it looks for the mark. The step fails,
  * as with a failed callback, in these cases:
@@ -166,6 +170,12 @@ enum {
     TRIREME_PHASE_BACKWARD_INPUT = 5,
     /** The callback backward_weight: the gradients of the parameters alone. */
     TRIREME_PHASE_BACKWARD_WEIGHT = 6
+};
+
+/** Lengths of arrays in trireme_layer_call. */
+enum {
+    /** Numbers at input_shape, and at output_shape. */
+    TRIREME_LAYER_DIMENSIONS = 8
 };
 
 /**
@@ -250,6 +260,27 @@ typedef struct trireme_layer_call {
     uint32_t reserved;
     /** Number of the layer in the whole model, by the cuts. `layer` without a pipeline. */
     uint64_t number;
+    /**
+     * Bytes of `input` that the layer before has used, at most input_bytes. Those behind them are
+     * undefined, also of `input_gradient`. A pipeline sends the used bytes alone.
+     */
+    uint64_t input_used;
+    /**
+     * TRIREME_LAYER_DIMENSIONS numbers that the layer before has written to its output_shape. NULL
+     * for the first layer.
+     */
+    const uint64_t *input_shape;
+    /**
+     * Out in FORWARD, RECOMPUTE and EVALUATE: bytes of `output` that this micro-batch uses. It is
+     * output_bytes before the call. More fail the step. RECOMPUTE must write what FORWARD wrote. In
+     * BACKWARD*: what forward wrote. `output_gradient` has as many used bytes.
+     */
+    uint64_t *output_used;
+    /**
+     * Out as output_used: TRIREME_LAYER_DIMENSIONS numbers for the next layer, such as the extents
+     * of `output`. The library only hands them on. All are 0 before the call.
+     */
+    uint64_t *output_shape;
 } trireme_layer_call; /* since 1.0 */
 
 /**
@@ -488,7 +519,7 @@ typedef struct trireme_trainer_info {
     uint64_t planned_parameter_gradient_bytes;
     /**
      * Bytes in which ranks tell each other their losses and failures. With a pipeline whose ranks
-     * share memory also the headers of its messages, 64 bytes each.
+     * share memory also the headers of its messages, 128 bytes each.
      */
     uint64_t planned_exchange_bytes;
     /** Sum of all planned bytes, counted where memory is allocated. */
@@ -597,10 +628,11 @@ TRIREME_API void TRIREME_CALLCONV trireme_trainer_destroy(trireme_trainer *train
  * at the floor of the loss scale, as trireme_optimizer_step() says.
  * @retval TRIREME_ERROR_CALLBACK  A layer's callback returned another number than 0 or threw, on
  * this rank or another. The same message on all ranks names rank, layer, phase and answer. Or
- * backward left a gradient unwritten; the message names up to ten parameters. Or the optimizer's
- * schedule has no rate. In these cases nothing has changed, or the message says that the model has
- * failed (TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD). Or the optimizer's rule or a bucket hook failed,
- * as trireme_optimizer_step() says.
+ * backward left a gradient unwritten; the message names up to ten parameters. Or forward set an
+ * output_used above output_bytes, or a second forward another one than the first. Or the
+ * optimizer's schedule has no rate. In these cases nothing has changed, or the message says that
+ * the model has failed (TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD). Or the optimizer's rule or a bucket
+ * hook failed, as trireme_optimizer_step() says.
  * @retval TRIREME_ERROR_SYSTEM  With offload, on this rank or another: activations can be
  * neither written nor kept in memory, or two attempts to read them fail. The same message on all
  * ranks names rank, layer and phase. Nothing has changed, with the two exceptions of "Callbacks

@@ -29,6 +29,10 @@ struct LayerFailure {
     file,     // activations cannot be read
     corrupt,  // the file gave others
     full      // activations cannot be written, nor kept
+    file,
+    corrupt,
+    too_long,   // an output, of gaps.element bytes
+    other_size  // the output of a second forward
   };
   Kind kind = none;
   std::int32_t phase = 0, answer = 0;

@@ -162,6 +162,16 @@ Status PassExchange::failure() const {
           "; write every element that the layers before it read, or create the trainer with "
           "TRIREME_TRAINER_FLAG_ZERO_GRADIENTS";
       break;
+    case LayerFailure::too_long:
+      message += " used " + std::to_string(gaps.element) + " bytes of its output (output_used)";
+      if (layer < layers_.size()) {
+        message +=
+            ", whose output_bytes are " + std::to_string(layers_[layer].described.output_bytes);
+      }
+      break;
+    case LayerFailure::other_size:
+      message += " set another output_used or output_shape than the first forward";
+      break;
     case LayerFailure::file:
     case LayerFailure::full:
       code = TRIREME_ERROR_SYSTEM;

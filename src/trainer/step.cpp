@@ -212,7 +212,9 @@ void Trainer::fail(LayerFailure::Kind kind, std::int32_t phase, std::uint64_t la
 }
 
 void Trainer::look_for_gaps(std::uint64_t layer) {
-  const std::optional<LayerFailure> found = gaps_.look(layer, input_gradient(layer));
+  std::span<char> used = input_gradient(layer);
+  if (layer > 0) used = used.first(std::min<std::size_t>(used.size(), extents_[layer - 1].used));
+  const std::optional<LayerFailure> found = gaps_.look(layer, used);
   if (!found) return;
   failure_ = *found;
   failure_.leaf = leaf_;
@@ -233,7 +235,14 @@ void Trainer::call(std::int32_t phase, std::uint64_t layer) {
   call.gradients = nullptr;
   call.output_gradient = nullptr;
   call.input_gradient = nullptr;
-  if (!backward) return call_back(described.forward, phase, layer);
+  told_extents_.tell(&call, layer > 0 ? &extents_[layer - 1] : nullptr,
+                     backward ? &extents_[layer] : nullptr);
+  if (!backward) {
+    call_back(described.forward, phase, layer);
+    if (failure_.kind != LayerFailure::none) return;
+    failure_ = told_extents_.take(call, &extents_[layer]);
+    return;
+  }
   if (layer + 1 < layers_.size() && call.output_bytes > 0) {
     call.output_gradient = arena_.get() + plan_.places[layer].gradient;
   }

@@ -173,6 +173,7 @@ void Trainer::prepare_calls() {
   for (const Parameter& parameter : parameters) counts_.push_back(parameter.elements);
   losses_.resize(rounds_);
   calls_.resize(layers_.size());
+  extents_.resize(layers_.size());
   for (std::uint64_t i = 0; i < layers_.size(); ++i) {
     const trireme_layer& described = layers_[i].described;
     trireme_layer_call& call = calls_[i];

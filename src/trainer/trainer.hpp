@@ -16,6 +16,7 @@
 #include "model/model.hpp"
 #include "optimizer/optimizer.hpp"
 #include "sharding/activation_plan.hpp"
+#include "trainer/extent.hpp"
 #include "trainer/gaps.hpp"
 #include "trainer/layer_failure.hpp"
 #include "trainer/layer_gradients.hpp"
@@ -99,6 +100,8 @@ class Trainer final : public StepCaller {
   std::vector<std::uint64_t> counts_;
 
   std::vector<trireme_layer_call> calls_;  // by layer
+  std::vector<Extent> extents_;            // of outputs in this micro-batch, by layer
+  CallExtents told_extents_;
 
   // State of the present step.
   std::uint32_t leaf_ = 0;

@@ -366,18 +366,18 @@ struct bytes {
 };
 
 /* Of a stage from layer `first` to `end`, whose layers up to `until` are computed again: by
- * stretches, or with every = 0 at once. A message has a header of 64 bytes if ranks share no
+ * stretches, or with every = 0 at once. A message has a header of 128 bytes if ranks share no
  * memory, and else lies where its sender has it. */
 static struct bytes bytes_of(int first, int end, int until, int every) {
     const bool in_place = !ranks_use_transport();
     struct bytes b = {0};
     uint64_t turns[2] = {0, 0}, outputs[2] = {0, 0}, saved = 0, stretch = 0;
-    if (first > 0 && !in_place) b.kept += 64 + piece(4 * ROWS * (uint64_t)kWidths[first]);
+    if (first > 0 && !in_place) b.kept += 128 + piece(4 * ROWS * (uint64_t)kWidths[first]);
     for (int l = first; l < end; ++l) {
         const bool last = l + 1 == end, sent = last && !is_loss(l), again = l < until;
         const bool checkpoint =
             again && !last && (l + 1 == until || (every > 0 && (l + 1 - first) % every == 0));
-        if (sent) b.kept += in_place ? 0 : 64;
+        if (sent) b.kept += in_place ? 0 : 128;
         if (sent || checkpoint || !again) b.kept += output_of(l);
         if (!again) b.kept += saved_of(l);
         if (again && every > 0) {
@@ -392,7 +392,7 @@ static struct bytes bytes_of(int first, int end, int until, int every) {
         }
         if (again && saved_of(l) > saved) saved = saved_of(l);
         if (!last && output_of(l) > turns[(l - first) % 2]) turns[(l - first) % 2] = output_of(l);
-        if (sent && !in_place) b.gradients += 64 + output_of(l);
+        if (sent && !in_place) b.gradients += 128 + output_of(l);
     }
     if (every == 0 && until > first) b.work = outputs[0] + outputs[1] + saved;
     b.gradients += turns[0] + turns[1];

@@ -83,7 +83,7 @@ static const struct curve *reproducible(void) {
 
 /* All ranks have the message of the failure, which names all of its places. */
 static void check_messages(const struct job *job, const char *what, int stage, int place) {
-    char words[4][96];
+    char words[4][128];
     snprintf(words[0], sizeof words[0], "%s", what);
     snprintf(words[1], sizeof words[1], "of stage %d", stage);
     snprintf(words[2], sizeof words[2], "rank %d of the pipeline: ", place);
@@ -205,6 +205,39 @@ static void a_failed_second_forward_is_known_everywhere(void **state) {
                 check_messages(&job, "answered 7", stage, place);
             }
         }
+    }
+}
+
+/* An output that is longer than planned, and a second forward that says something else. */
+static void a_wrong_size_is_known_everywhere(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    const struct curve *const right = reproducible();
+    for (int k = 0; k < 4; ++k) {
+        static struct job job;
+        job = job_of(1 + k % 2, k < 2 ? 2 : 1, TRIREME_PIPELINE_ORDER_1F1B, 1, 0);
+        job.strategy = TRIREME_STRATEGY_ZERO3;
+        job.right = right;
+        job.every = 2;
+        job.layer = 1 + k;
+        job.micro_batch = 1;
+        job.rank = job.data - 1;
+        int stage = 0, place = 0;
+        find_place(&job, job.layer, &stage, &place);
+        job.act = USES_MORE;
+        job.phase = TRIREME_PHASE_FORWARD;
+        run_chain(&job, fail_once);
+        char what[128];
+        const int bytes = 4 * ROWS * kWidths[job.layer + 1];
+        snprintf(what, sizeof what,
+                 " used %d bytes of its output (output_used), whose output_bytes are %d", bytes + 1,
+                 bytes);
+        check_messages(&job, what, stage, place);
+        job.act = OTHER_SHAPE;
+        job.phase = TRIREME_PHASE_RECOMPUTE;
+        run_chain(&job, fail_once);
+        check_messages(&job, " set another output_used or output_shape than the first", stage,
+                       place);
     }
 }
 
@@ -684,6 +717,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_callback_is_known_everywhere),
         cmocka_unit_test(a_failed_second_forward_is_known_everywhere),
+        cmocka_unit_test(a_wrong_size_is_known_everywhere),
         cmocka_unit_test(an_unwritten_gradient_is_known_everywhere),
         cmocka_unit_test(an_unwritten_input_gradient_does_not_train_another_stage),
         cmocka_unit_test(a_gap_is_found_behind_untrained_layers_of_a_rank),

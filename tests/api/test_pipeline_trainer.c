@@ -243,6 +243,39 @@ static void ranks_without_layers_pass_on(void **state) {
     }
 }
 
+/* Micro-batches of no row, of one and of two, through every kind of stage. */
+static void sizes_vary_with_each_micro_batch(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    draw_seeds();
+    static struct curve right;
+    chain_varies = true;
+    plain_training(LEAVES, 0, 0, &right);
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+        for (int k = 0; k < 6; ++k) {
+            if (is_quick() && (ranks + k) % 3 != 0) continue;
+            static struct job job;
+            job = (struct job){.strategy = (ranks + k) % 2 == 0 ? TRIREME_STRATEGY_ZERO3
+                                                                : TRIREME_STRATEGY_DATA_PARALLEL,
+                               .data = 1 + (ranks + k / 2) % 2,
+                               .ranks = ranks,
+                               .order = kOrders[k].order,
+                               .stages_per_rank = kOrders[k].stages_per_rank,
+                               .leaves = LEAVES,
+                               .split = kSplits[(ranks + k) % 4],
+                               .every = (ranks + k) % 3 == 1 ? 2 : 0,
+                               .second_forward = (ranks + k) % 3 == 2 ? EACH_R : NO_R,
+                               .whole = ranks == 1 && k < 2,
+                               .right = &right};
+            if (ranks == 3 && k == 1) job.empty = 2;
+            if (job.whole) job.second_forward = NO_R;
+            if (job.empty == 0 && !all_have_parameters(&job)) continue;
+            run_chain(&job, train);
+        }
+    }
+    chain_varies = false;
+}
+
 /* Micro-batches of a rank add up, and a rank without layers has nothing to add. */
 static void sums_go_past_ranks_without_layers(void **state) {
     (void)state;
@@ -447,7 +480,7 @@ static uint64_t piece(uint64_t bytes) {
 
 /* A header lies before each message; where ranks share memory, it has a cell of its own. */
 static uint64_t header_bytes(void) {
-    return ranks_use_transport() ? 64 : 0;
+    return ranks_use_transport() ? 128 : 0;
 }
 
 /* Activations of a micro-batch, and gradients of outputs. They lack received bytes where ranks
@@ -455,14 +488,14 @@ static uint64_t header_bytes(void) {
 static void slot_bytes(int first, int end, uint64_t *activations, uint64_t *gradients) {
     uint64_t largest[2] = {0, 0};
     const bool in_place = !ranks_use_transport();
-    *activations = first > 0 && !in_place ? 64 + piece(4 * ROWS * (uint64_t)kWidths[first]) : 0;
+    *activations = first > 0 && !in_place ? 128 + piece(4 * ROWS * (uint64_t)kWidths[first]) : 0;
     *gradients = 0;
     for (int l = first; l < end && !is_loss(l); ++l) {
         const uint64_t bytes = piece(4 * ROWS * (uint64_t)kWidths[l + 1]);
         *activations += bytes + (is_plain(l) ? 0 : bytes);
         if (l + 1 == end) {
             *activations += header_bytes();
-            *gradients += in_place ? 0 : 64 + bytes;
+            *gradients += in_place ? 0 : 128 + bytes;
         } else if (bytes > largest[(l - first) % 2]) {
             largest[(l - first) % 2] = bytes;
         }
@@ -509,6 +542,7 @@ int main(void) {
         cmocka_unit_test(each_strategy_goes_with_a_pipeline),
         cmocka_unit_test(micro_batches_add_up_in_their_order),
         cmocka_unit_test(ranks_without_layers_pass_on),
+        cmocka_unit_test(sizes_vary_with_each_micro_batch),
         cmocka_unit_test(sums_go_past_ranks_without_layers),
         cmocka_unit_test(gradients_that_come_early_wait),
         cmocka_unit_test(layers_in_halves_need_no_pipeline),

@@ -105,17 +105,93 @@ namespace Trireme
             }
         }
 
+        /// <summary>
+        /// Bytes of the input that the layer before has used. Input() and InputGradient() have as
+        /// many.
+        /// </summary>
+        public ulong InputUsed
+        {
+            get { return native->InputUsed; }
+        }
+
+        /// <summary>
+        /// Numbers that the layer before has set in OutputShape. Empty for the first layer.
+        /// </summary>
+        public ReadOnlySpan<ulong> InputShape
+        {
+            get
+            {
+                return native->InputShape == IntPtr.Zero
+                    ? ReadOnlySpan<ulong>.Empty
+                    : new ReadOnlySpan<ulong>(
+                        (void*)native->InputShape, NativeMethods.TRIREME_LAYER_DIMENSIONS);
+            }
+        }
+
+        /// <summary>
+        /// Bytes of the output that this micro-batch uses, all of them unless forward sets less. In
+        /// backward what forward has set; OutputGradient() has as many.
+        /// </summary>
+        public ulong OutputUsed
+        {
+            get
+            {
+                return *(ulong*)native->OutputUsed;
+            }
+
+            set
+            {
+                RequireForward();
+                *(ulong*)native->OutputUsed = value;
+            }
+        }
+
+        /// <summary>
+        /// Eight numbers for the next layer, such as the extents of the output. Forward sets them.
+        /// </summary>
+        public ReadOnlySpan<ulong> OutputShape
+        {
+            get
+            {
+                return new ReadOnlySpan<ulong>(
+                    (void*)native->OutputShape, NativeMethods.TRIREME_LAYER_DIMENSIONS);
+            }
+        }
+
+        /// <summary>Forward: sets OutputShape, whose other numbers become 0.</summary>
+        public void SetOutputShape(params ulong[] shape)
+        {
+            RequireForward();
+            if (shape == null)
+            {
+                throw new ArgumentNullException(nameof(shape));
+            }
+
+            const int Most = NativeMethods.TRIREME_LAYER_DIMENSIONS;
+            if (shape.Length > Most)
+            {
+                throw new ArgumentException(
+                    "The shape has " + shape.Length + " numbers, above " + Most + ".");
+            }
+
+            for (int i = 0; i < Most; ++i)
+            {
+                ((ulong*)native->OutputShape)[i] = i < shape.Length ? shape[i] : 0;
+            }
+        }
+
         public int ParameterCount
         {
             get { return checked((int)native->ParameterCount); }
         }
 
         /// <summary>
-        /// The output of the layer before. Empty for the first, which reads the batch.
+        /// The output of the layer before, as far as it is used. Empty for the first layer, which
+        /// reads the batch.
         /// </summary>
         public ReadOnlySpan<T> Input<T>() where T : struct
         {
-            return Of<T>(native->Input, native->InputBytes);
+            return Of<T>(native->Input, native->InputUsed);
         }
 
         /// <summary>Written by forward; in backward what forward wrote.</summary>
@@ -135,7 +211,7 @@ namespace Trireme
         /// </summary>
         public ReadOnlySpan<T> OutputGradient<T>() where T : struct
         {
-            return Of<T>(native->OutputGradient, native->OutputBytes);
+            return Of<T>(native->OutputGradient, OutputUsed);
         }
 
         /// <summary>
@@ -143,7 +219,7 @@ namespace Trireme
         /// </summary>
         public Span<T> InputGradient<T>() where T : struct
         {
-            return Of<T>(native->InputGradient, native->InputBytes);
+            return Of<T>(native->InputGradient, native->InputUsed);
         }
 
         /// <summary>
@@ -173,6 +249,15 @@ namespace Trireme
         public void NoGradient(int index)
         {
             *GradientPlace(index) = IntPtr.Zero;
+        }
+
+        private void RequireForward()
+        {
+            if (Phase == LayerPhase.Backward || Phase == LayerPhase.BackwardInput
+                || Phase == LayerPhase.BackwardWeight)
+            {
+                throw new InvalidOperationException("Only forward says what it uses.");
+            }
         }
 
         private static Span<T> Of<T>(IntPtr data, ulong bytes) where T : struct

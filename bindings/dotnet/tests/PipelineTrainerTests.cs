@@ -138,6 +138,120 @@ namespace Trireme.Tests
             Check.Same(expected, found, text);
         }
 
+        // y = w x for as many numbers as the leaf says, none in the first one. All are exact.
+        [Test]
+        public static void Sizes_vary_with_each_micro_batch()
+        {
+            LayerFunction forward = call =>
+            {
+                int count = (int)call.Leaf;
+                Check.Equal(0ul, call.InputUsed);
+                Check.Equal(0, call.InputShape.Length);
+                Check.Equal((ulong)Width * 8, call.OutputUsed);
+                for (int i = 0; i < count; ++i)
+                {
+                    call.Output<double>()[i] = call.Parameter<double>(0)[i] * Value(call.Leaf, i);
+                }
+
+                call.OutputUsed = (ulong)count * 8;
+                bool refused = false;
+                try
+                {
+                    call.SetOutputShape(new ulong[9]);
+                }
+                catch (ArgumentException)
+                {
+                    refused = true;
+                }
+
+                Check.That(refused, "nine numbers");
+                call.SetOutputShape((ulong)count, ulong.MaxValue);
+            };
+            LayerFunction backward = call =>
+            {
+                int count = (int)call.Leaf;
+                Check.Equal((ulong)count * 8, call.OutputUsed);
+                Check.Equal(ulong.MaxValue, call.OutputShape[1]);
+                Check.Equal(count, call.OutputGradient<double>().Length);
+                bool refused = false;
+                try
+                {
+                    call.OutputUsed = 0;
+                }
+                catch (InvalidOperationException)
+                {
+                    refused = true;
+                }
+
+                Check.That(refused, "backward says nothing");
+                for (int i = 0; i < Width; ++i)
+                {
+                    call.Gradient<double>(0)[i] = i < count
+                        ? call.OutputGradient<double>()[i] * Value(call.Leaf, i) : 0;
+                }
+            };
+            LayerFunction total = call =>
+            {
+                Check.Equal((ulong)call.Leaf * 8, call.InputUsed);
+                Check.Equal((ulong)call.Leaf, call.InputShape[0]);
+                double sum = 0;
+                foreach (double y in call.Input<double>())
+                {
+                    sum += y;
+                }
+
+                call.Loss = sum;
+            };
+            LayerFunction totalBackward = call =>
+            {
+                Check.Equal((int)call.Leaf, call.InputGradient<double>().Length);
+                call.InputGradient<double>().Fill(call.LossScale);
+            };
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                var both = new[]
+                {
+                    new Layer("varying", forward, backward)
+                    {
+                        ParameterCount = 1, OutputBytes = Width * 8,
+                    },
+                    new Layer("total", total, totalBackward),
+                };
+                using (Communicator alone = c.Split(c.Rank))
+                using (Model model = ModelOf(alone, 0, 1 - c.Rank))
+                using (var optimizer = new Optimizer(model, Sgd()))
+                using (PipelineSchedule schedule =
+                    Schedule(PipelineOrder.OneForwardOneBackward, 2))
+                using (var trainer = new Trainer(
+                    optimizer, new[] { both[c.Rank] }, new TrainerOptions
+                    {
+                        Pipeline = new TrainerPipeline(c, schedule, new long[] { 0, 1, 2 }),
+                    }))
+                {
+                    double[] w = Weights();
+                    for (int step = 0; step < Steps; ++step)
+                    {
+                        double loss = 0;
+                        var gradient = new double[Width];
+                        for (uint leaf = 0; leaf < Leaves; ++leaf)
+                        {
+                            for (int i = 0; i < leaf; ++i)
+                            {
+                                loss += w[i] * Value(leaf, i);
+                                gradient[i] += Value(leaf, i);
+                            }
+                        }
+
+                        Check.Equal(loss / Leaves, trainer.Step().Loss);
+                        for (int i = 0; i < Width; ++i)
+                        {
+                            w[i] -= Rate * (gradient[i] / Leaves);
+                        }
+                    }
+                }
+            });
+        }
+
         [Test]
         public static void An_exception_is_thrown_here_and_told_there()
         {

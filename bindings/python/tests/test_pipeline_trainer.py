@@ -124,6 +124,70 @@ class PipelineTrainerTest(TestCase):
                         chain.file = trainer.offload_info
                     return losses, begin, model.get_parameters().tolist()
 
+    def test_sizes_vary_with_each_micro_batch(self):
+        """y = w x for as many numbers as the leaf says, none in the first one."""
+
+        def scale(call):
+            count = call.leaf
+            for i in range(count):
+                call.output[i] = call.parameters[0][0] * i
+            self.assertEqual(call.output_used, 24)
+            self.assertEqual((call.input_used, call.input_shape), (0, ()))
+            call.output_used = 8 * count
+            call.output_shape = (count, 2**64 - 1)
+            self.assertRaises(ValueError, setattr, call, "output_shape", range(9))
+
+        def scale_backward(call):
+            count = call.leaf
+            self.assertEqual(call.output_used, 8 * count)
+            self.assertEqual(call.output_shape[:3], (count, 2**64 - 1, 0))
+            self.assertRaises(ValueError, setattr, call, "output_used", 0)
+            self.assertRaises(ValueError, setattr, call, "output_shape", ())
+            self.assertEqual(len(call.output_gradient), count if count < 3 else 3)
+            call.gradients[0][0] = sum(i * call.output_gradient[i] for i in range(count))
+
+        def total(call):
+            count = call.input_shape[0]
+            self.assertEqual((call.leaf, 8 * call.leaf), (count, call.input_used))
+            self.assertEqual(len(call.input), count)
+            call.loss = sum(call.input)
+
+        def total_backward(call):
+            self.assertEqual(len(call.input_gradient), call.leaf)
+            for i in range(call.input_shape[0]):
+                call.input_gradient[i] = call.loss_scale
+
+        def train(group):
+            ranks = group.world_size
+            cuts = [0, 2] if ranks == 1 else [0, 1, 2]
+            first, end = cuts[group.rank], cuts[group.rank + 1]
+            layers = [
+                trireme.Layer(
+                    "scale", scale, scale_backward, parameters=["w"], output=3, dtype="f64"
+                ),
+                trireme.Layer("total", total, total_backward, dtype="f64"),
+            ]
+            alone = group.split(group.rank)
+            with alone, trireme.Model(alone, "zero3", leaves=4) as model:
+                if first == 0:
+                    model.add_parameter("w", 1, "f64")
+                model.seal()
+                with trireme.Optimizer(model, "sgd", learning_rate=1.0) as optimizer:
+                    schedule = trireme.PipelineSchedule("1f1b", ranks, 4)
+                    pipeline = trireme.TrainerPipeline(group, schedule, cuts)
+                    with (
+                        schedule,
+                        trireme.Trainer(
+                            optimizer, layers[first:end], pipeline=pipeline if ranks > 1 else None
+                        ) as trainer,
+                    ):
+                        return trainer.step().loss, trainer.step().loss
+
+        # Gradients are 0, 0, 1 and 3, so w becomes -1.
+        for ranks in (1, 2):
+            for losses in self.ranks(ranks, train):
+                self.assertEqual(losses, (0.0, -1.0))
+
     def test_training_is_that_of_plain_loops(self):
         expected_losses, expected = train_alone(4)
         same = []

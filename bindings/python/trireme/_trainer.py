@@ -177,10 +177,59 @@ class LayerCall:
         self._raw.loss[0] = loss
 
     @property
+    def input_used(self) -> int:
+        """Bytes of the input that the layer before has used."""
+        return int(self._raw.input_used)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Eight numbers that the layer before has set. Empty for the first layer."""
+        shape = self._raw.input_shape
+        return tuple(shape[: _native.TRIREME_LAYER_DIMENSIONS]) if shape else ()
+
+    @property
+    def output_used(self) -> int:
+        """Bytes of the output that this micro-batch uses: all, unless forward sets less."""
+        return int(self._raw.output_used[0])
+
+    @output_used.setter
+    def output_used(self, used: int) -> None:
+        self._require_forward()
+        self._raw.output_used[0] = in_range(used, 64, "output_used")
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Eight numbers for the next layer, such as the extents of the output. Forward sets them.
+
+        A shorter shape leaves the others 0.
+        """
+        return tuple(self._raw.output_shape[: _native.TRIREME_LAYER_DIMENSIONS])
+
+    @output_shape.setter
+    def output_shape(self, shape: Sequence[int]) -> None:
+        self._require_forward()
+        numbers = [in_range(number, 64, "output_shape") for number in shape]
+        most = _native.TRIREME_LAYER_DIMENSIONS
+        if len(numbers) > most:
+            raise InvalidArgumentError(
+                f"output_shape has {len(numbers)} numbers, above {most}",
+                _native.TRIREME_ERROR_INVALID_ARGUMENT,
+            )
+        for i, number in enumerate(numbers + [0] * (most - len(numbers))):
+            self._raw.output_shape[i] = number
+
+    def _require_forward(self) -> None:
+        if self.phase.startswith("backward"):
+            raise InvalidArgumentError(
+                "only forward says what it uses", _native.TRIREME_ERROR_INVALID_ARGUMENT
+            )
+
+    @property
     def input(self) -> memoryview[Any]:
         """The output of the layer before; read-only. Empty for the first, which reads the batch.
 
-        Where a stage begins it has the shape Layer.input, or is flat without one.
+        Where a stage begins it has the shape Layer.input, or is flat without one. It is flat and
+        shorter where the layer before has used a part of it.
         """
         return self._of_input(self._raw.input).toreadonly()
 
@@ -192,7 +241,10 @@ class LayerCall:
     @property
     def output_gradient(self) -> memoryview[Any]:
         """Backward: gradient of `output`, by the next layer; read-only. Empty for the last one."""
-        return self._of_output(self._raw.output_gradient).toreadonly()
+        address, used = self._raw.output_gradient, self.output_used
+        if address and used < self._raw.output_bytes:
+            return self._flat(address, self._layer.code, used).toreadonly()
+        return self._of_output(address).toreadonly()
 
     @property
     def input_gradient(self) -> memoryview[Any]:
@@ -263,6 +315,9 @@ class LayerCall:
             return view_of(address, count, size, letter, owner)
         return view_of(address, count, size, letter, owner, shape)
 
+    def _flat(self, address: int, code: int, used: int) -> memoryview[Any]:
+        return self._view(address, code, (used // size_of(code),))
+
     def _of_output(self, address: int | None) -> memoryview[Any]:
         if not address:
             return memoryview(bytearray())
@@ -272,6 +327,11 @@ class LayerCall:
         if not address:
             return memoryview(bytearray())
         own = self._layer
+        used = self._raw.input_used
+        if used < self._raw.input_bytes:
+            begins = own.begins or own.input is not None
+            code = own.code if begins else self._runner.layers[self._raw.layer - 1].code
+            return self._flat(address, code, used)
         if own.input is not None:
             return self._view(address, own.code, own.input)
         if own.begins:  # only the rank before knows the shape

@@ -97,7 +97,7 @@ Status StageLinks::receive(const StageMessage& message, char* data, std::uint32_
     const char* there = nullptr;
     TRIREME_RETURN_IF_ERROR(receive_in_place(message, from, news, &there));
     if (there == nullptr) return Status::success();
-    if (message.bytes > 0) std::memcpy(data, there, message.bytes);
+    if (news->extent.used > 0) std::memcpy(data, there, news->extent.used);
     return release(message);
   }
   MetMessage met;
@@ -192,8 +192,13 @@ Status StageLinks::receive_in_place(const StageMessage& message, std::uint32_t f
 
 Status StageLinks::compare(const StageHeader& header, const StageMessage& message,
                            std::uint32_t from, const char* instead, StageNews* news) {
+  const strategies::Extent known = news->extent;
   *news = news_of(header);
-  const StageHeader wanted = header_of(message, *news, hash_);
+  StageNews expected = *news;
+  // Both sides know the extent of a gradient, and of an output the planned bytes.
+  if (message.direction == StageDirection::backward) expected.extent = known;
+  if (header.bytes > message.bytes) expected.extent.used = message.bytes;
+  const StageHeader wanted = header_of(message, expected, hash_);
   if (instead == nullptr && header == wanted) return Status::success();
   std::string text = "rank " + std::to_string(link_.rank()) + " of the pipeline waits for " +
                      text_of_header(wanted) + ", and rank " + std::to_string(from) + " sends " +

@@ -41,7 +41,7 @@ class StageLinks {
   // alone. Both places, of the header and of the data, are free.
   Status post(const StageMessage& message, char* data, std::uint32_t from);
   std::size_t posted() const { return posted_.size(); }
-  // Into `data`; a header comes in front of it.
+  // Into `data`; a header comes in front of it. A gradient has the extent of *news.
   Status receive(const StageMessage& message, char* data, std::uint32_t from, StageNews* news);
   // Where ranks share memory: *data points to the sender's until release(). It is null if that has
   // failed.

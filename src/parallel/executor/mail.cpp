@@ -1,5 +1,7 @@
 #include "parallel/executor/mail.hpp"
 
+#include <cstddef>
+#include <cstring>
 #include <new>
 #include <string>
 #include <utility>
@@ -19,6 +21,13 @@ constexpr int kPollYields = 1 << 20;
 bool sends(const pipeline::Schedule& schedule, std::uint32_t stage, StageDirection direction) {
   return direction == StageDirection::forward ? schedule.crosses(stage)
                                               : stage > 0 && schedule.crosses(stage - 1);
+}
+
+// Most messages have no shape, and then leave its line alone.
+void copy_header(const StageHeader& from, StageHeader* to) {
+  constexpr std::size_t kFirst = offsetof(StageHeader, shape);
+  std::memcpy(static_cast<void*>(to), &from, kFirst);
+  if ((to->flags & StageHeader::kShaped) != 0) to->shape = from.shape;
 }
 
 }  // namespace
@@ -124,10 +133,10 @@ StageMail::Cell& StageMail::cell(const StageMessage& message) const {
 
 Status StageMail::send(const StageMessage& message, const StageHeader& header, const char* data) {
   Cell& to = cell(message);
-  to.place = header.bytes == 0
+  to.place = message.bytes == 0
                  ? 0
                  : static_cast<std::uint64_t>(data - static_cast<const char*>(memory_->data()));
-  to.header = header;
+  copy_header(header, &to.header);
   TRIREME_FAILPOINT("pipeline", "before_sent");
   return write(to.sent, Wake::receiver, receiver_of(message));
 }
@@ -137,7 +146,7 @@ Status StageMail::receive(const StageMessage& message, StageHeader* header, cons
   const std::uint32_t sender = sender_of(message);
   TRIREME_RETURN_IF_ERROR(await(from.sent, Wake::receiver, sender));
   // Peers may write to this memory, so each word is read once, and checked.
-  *header = from.header;
+  copy_header(from.header, header);
   const std::uint64_t place = from.place;
   const Memory& memory = *peers_[sender].memory;
   const bool lies_there = place <= memory.bytes() && header->bytes <= memory.bytes() - place;

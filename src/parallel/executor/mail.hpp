@@ -27,9 +27,9 @@ class StageMail {
     std::atomic<std::uint64_t> sent{0};
     std::atomic<std::uint64_t> taken{0};
     std::uint64_t place = 0;  // of the data, from the beginning of the memory
-    StageHeader header;
+    StageHeader header;  // its shape lies in a line of its own, and is there with kShaped alone
   };
-  static_assert(sizeof(Cell) == 64);
+  static_assert(sizeof(Cell) == 128);
 
   // Of the messages that a rank sends.
   static std::uint64_t planned_bytes(const pipeline::Schedule& schedule, std::uint32_t rank);

@@ -138,7 +138,10 @@ Status PipelineTrainer::receive(const Action& action, StageDirection direction) 
   const Cell to = places_.cell(action.stage, action.micro_batch);
   if (!to.present) return Status::success();
   StageNews news;
+  const bool forward = direction == StageDirection::forward;
+  if (!forward) news.extent = extents_.output(*to.shape, to.micro_batch);
   TRIREME_RETURN_IF_ERROR(places_.receive(to, direction, &news));
+  if (forward) extents_.input(*to.shape, to.micro_batch) = news.extent;
   if (news.failed) {
     // This rank does not compute any more in the pass. It goes through the rest of the actions, so
     // that no peer waits for it.
@@ -153,7 +156,10 @@ Status PipelineTrainer::send(const Action& action, StageDirection direction) {
   const Cell from = places_.cell(action.stage, action.micro_batch);
   if (!from.present) return Status::success();
   const bool forward = direction == StageDirection::forward;
-  return places_.send(from, direction, {!computes(from), !forward && gaps_.has_gap()});
+  return places_.send(from, direction,
+                      {!computes(from), !forward && gaps_.has_gap(),
+                       forward ? extents_.output(*from.shape, from.micro_batch)
+                               : extents_.input(*from.shape, from.micro_batch)});
 }
 
 // ---- forward and backward of a stage ----
@@ -168,9 +174,11 @@ Status PipelineTrainer::forward(const Action& action) {
   // The next stage is this rank's, too, and keeps its input as long as it needs it.
   const Cell next = places_.cell(action.stage + 1, action.micro_batch);
   TRIREME_RETURN_IF_ERROR(places_.claim_activations(next));
-  if (computes(here) && here.shape->output_bytes > 0) {
-    std::memcpy(next.activations + next.layout->input, here.stage_output(),
-                here.shape->output_bytes);
+  if (!computes(here)) return Status::success();
+  const strategies::Extent& extent = extents_.output(*here.shape, here.micro_batch);
+  extents_.input(*next.shape, next.micro_batch) = extent;
+  if (extent.used > 0) {
+    std::memcpy(next.activations + next.layout->input, here.stage_output(), extent.used);
   }
   return Status::success();
 }
@@ -197,9 +205,8 @@ Status PipelineTrainer::backward(const Action& action) {
   }
   if (!weights_alone) TRIREME_RETURN_IF_ERROR(places_.give_back(here));
   if (weights_alone || here.shape->layer_count > 0) return Status::success();
-  if (computes(here) && here.shape->input_bytes > 0) {
-    std::memcpy(input_gradient, here.output_gradient, here.shape->input_bytes);
-  }
+  const std::uint64_t used = extents_.input(*here.shape, here.micro_batch).used;
+  if (computes(here) && used > 0) std::memcpy(input_gradient, here.output_gradient, used);
   return Status::success();
 }
 
@@ -228,7 +235,8 @@ Status PipelineTrainer::release(std::uint64_t layer) {
   return Status::success();
 }
 
-void PipelineTrainer::fill_call(const Cell& here, std::uint64_t place, char* input_gradient) {
+void PipelineTrainer::fill_call(const Cell& here, std::uint64_t place, bool forward,
+                                char* input_gradient) {
   const std::uint64_t layer = here.shape->first_layer + place;
   const StageLayout::Layer& at = (*here.layers)[place];
   trireme_layer_call& call = calls_[layer];
@@ -246,6 +254,7 @@ void PipelineTrainer::fill_call(const Cell& here, std::uint64_t place, char* inp
   call.input_gradient = call.input_bytes > 0 ? input_gradient : nullptr;
   call.loss = nullptr;
   call.loss_scale = 0;
+  extents_.tell(&call, *here.shape, forward);
 }
 
 // I of a layer without backward_weight makes its gradients, too, and W of it is empty.
@@ -264,7 +273,7 @@ Status PipelineTrainer::backward_layer(const Cell& here, std::uint64_t place,
   TRIREME_RETURN_IF_ERROR(
       shard_.report_disk(places_.before_call(layer, phase, stopped_, &failure_)));
   if (place > 0) input_gradient = here.gradients + here.layout->layers[place - 1].gradient;
-  fill_call(here, place, input_gradient);
+  fill_call(here, place, false, input_gradient);
   trireme_layer_call& made = calls_[layer];
   made.loss_scale = optimizer_->norms().loss_scale().scale() * micro_batch_scale_;
   const bool last = place + 1 == here.shape->layer_count;
@@ -274,11 +283,12 @@ Status PipelineTrainer::backward_layer(const Cell& here, std::uint64_t place,
   }
   char* const filled = static_cast<char*>(made.input_gradient);
   const std::span<char> input(filled, filled == nullptr ? 0 : made.input_bytes);
+  const std::span<char> used = input.first(std::min<std::size_t>(input.size(), made.input_used));
   if (for_input && split && computes(here)) {
     gradients_.offer_none(layer);
     gaps_.mark(layer, input);
     call(described.backward, TRIREME_PHASE_BACKWARD_INPUT, layer, here.micro_batch);
-    if (computes(here)) look_for_gaps(layer, input, here.micro_batch);
+    if (computes(here)) look_for_gaps(layer, used, here.micro_batch);
   }
   if (for_weights && computes(here)) {
     const std::span<char> written = split ? std::span<char>() : input;
@@ -288,7 +298,9 @@ Status PipelineTrainer::backward_layer(const Cell& here, std::uint64_t place,
     if (made.parameter_count > 0) made.gradients = gradients_.of_layer(layer);
     call(split ? described.backward_weight : described.backward,
          split ? TRIREME_PHASE_BACKWARD_WEIGHT : TRIREME_PHASE_BACKWARD, layer, here.micro_batch);
-    if (computes(here)) look_for_gaps(layer, written, here.micro_batch);
+    if (computes(here)) {
+      look_for_gaps(layer, split ? std::span<char>() : used, here.micro_batch);
+    }
   }
   places_.after_call(stopped_, failure_);
   if (for_weights && here.present) {

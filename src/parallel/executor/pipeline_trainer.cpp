@@ -543,6 +543,7 @@ void PipelineTrainer::prepare_calls() {
   for (const Parameter& parameter : parameters) counts_.push_back(parameter.elements);
   losses_.assign(schedule_.micro_batches, std::numeric_limits<double>::quiet_NaN());
   calls_.resize(layers_.size());
+  extents_.allocate(plan_.stages, layers_.size(), schedule_.micro_batches);
   times_.begin(layers_.size());
   for (std::uint64_t i = 0; i < layers_.size(); ++i) {
     const trireme_layer& described = layers_[i].described;

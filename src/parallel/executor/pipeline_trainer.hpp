@@ -15,6 +15,7 @@
 #include "parallel/executor/layer_times.hpp"
 #include "parallel/executor/memory_plan.hpp"
 #include "parallel/executor/outcome.hpp"
+#include "parallel/executor/pass_extents.hpp"
 #include "parallel/executor/places.hpp"
 #include "parallel/executor/plan.hpp"
 #include "parallel/pipeline/schedule.hpp"
@@ -99,7 +100,7 @@ class PipelineTrainer final : public strategies::StepCaller {
   Status backward(const pipeline::Action& action);
   Status gather(std::uint64_t layer);
   Status release(std::uint64_t layer);
-  void fill_call(const Cell& cell, std::uint64_t place, char* input_gradient);
+  void fill_call(const Cell& cell, std::uint64_t place, bool forward, char* input_gradient);
   void call(trireme_layer_callback callback, std::int32_t phase, std::uint64_t layer,
             std::uint32_t micro_batch);
   Status forward_layers(const Cell& cell, std::uint64_t first, std::uint64_t end,
@@ -129,6 +130,7 @@ class PipelineTrainer final : public strategies::StepCaller {
   std::vector<const void*> parameters_;
   std::vector<std::uint64_t> counts_;
   std::vector<trireme_layer_call> calls_;  // by layer
+  PassExtents extents_;
   LayerTimes times_;
   std::uint64_t measured_steps_ = 0;  // that are in these times
 

@@ -89,6 +89,7 @@ class StagePlaces {
   Status claim_gradients(const Cell& cell);
   // The place of the gradient of the stage's input, claimed; null for the first stage.
   Status find_input_gradient(const Cell& cell, char** out);
+  // A gradient has the extent of *news; an output tells its own there.
   Status receive(const Cell& to, StageDirection direction, StageNews* news);
   Status send(const Cell& from, StageDirection direction, const StageNews& news);
   // Tells the senders that the stage is done with their memory.

@@ -16,7 +16,7 @@
 namespace trireme::parallel {
 
 // In front of the bytes of each message.
-constexpr std::uint64_t kHeaderBytes = 64;
+constexpr std::uint64_t kHeaderBytes = 128;
 
 // Places that are taken for a time, each as low as it fits.
 class FirstFit {

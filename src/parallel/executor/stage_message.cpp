@@ -11,12 +11,17 @@ StageHeader header_of(const StageMessage& message, const StageNews& news, std::u
   header.micro_batch = message.micro_batch;
   header.step = message.step;
   header.hash = hash;
-  header.bytes = news.failed ? 0 : message.bytes;
+  if (news.failed) return header;
+  header.bytes = news.extent.used;
+  header.shape = news.extent.shape;
+  if (header.shape != StageHeader().shape) header.flags |= StageHeader::kShaped;
   return header;
 }
 
 StageNews news_of(const StageHeader& header) {
-  return {(header.flags & StageHeader::kFailed) != 0, (header.flags & StageHeader::kGaps) != 0};
+  return {(header.flags & StageHeader::kFailed) != 0,
+          (header.flags & StageHeader::kGaps) != 0,
+          {header.bytes, header.shape}};
 }
 
 std::string text_of_header(const StageHeader& header) {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "trainer/extent.hpp"
+
 namespace trireme::parallel {
 
 enum class StageDirection : std::uint32_t { forward = 0, backward = 1 };
@@ -15,30 +17,34 @@ struct StageMessage {
   std::uint64_t step = 0;
   std::uint32_t stage = 0;  // that made it
   std::uint32_t micro_batch = 0;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;  // as planned, the most that are sent
 };
 
 // The sender's news beside its data.
 struct StageNews {
-  bool failed = false;  // there are no data
-  bool gaps = false;    // a part of a gradient may be unwritten
+  bool failed = false;          // there are no data
+  bool gaps = false;            // a part of a gradient may be unwritten
+  strategies::Extent extent{};  // of the data; both sides know that of a gradient
 };
 
-// Both sides know what comes next. So a receiver compares the whole header.
+// Both sides know what comes next but for the extent of an output. So a receiver compares the rest
+// of the header.
 struct StageHeader {
-  enum : std::uint32_t { kFailed = 1, kGaps = 2, kTrains = 4 };
+  enum : std::uint32_t { kFailed = 1, kGaps = 2, kTrains = 4, kShaped = 8 };
 
   std::uint32_t flags = 0;
   std::uint32_t direction = 0;
   std::uint32_t stage = 0;
   std::uint32_t micro_batch = 0;
   std::uint64_t step = 0;
-  std::uint64_t hash = 0;  // of the schedule
-  std::uint64_t bytes = 0;
+  std::uint64_t hash = 0;   // of the schedule
+  std::uint64_t bytes = 0;  // that are used
+  // With kShaped alone some of them are not 0.
+  decltype(strategies::Extent::shape) shape{};
 
   bool operator==(const StageHeader&) const = default;
 };
-static_assert(sizeof(StageHeader) == 40);
+static_assert(sizeof(StageHeader) == 104);
 
 StageHeader header_of(const StageMessage& message, const StageNews& news, std::uint64_t hash);
 StageNews news_of(const StageHeader& header);

@@ -124,6 +124,31 @@ namespace Trireme
         /// Number of the layer in the whole model, by the cuts. `layer` without a pipeline.
         /// </summary>
         public ulong Number;
+
+        /// <summary>
+        /// Bytes of `input` that the layer before has used, at most input_bytes. Those behind them
+        /// are undefined, also of `input_gradient`. A pipeline sends the used bytes alone.
+        /// </summary>
+        public ulong InputUsed;
+
+        /// <summary>
+        /// TRIREME_LAYER_DIMENSIONS numbers that the layer before has written to its output_shape.
+        /// NULL for the first layer.
+        /// </summary>
+        public IntPtr InputShape;
+
+        /// <summary>
+        /// Out in FORWARD, RECOMPUTE and EVALUATE: bytes of `output` that this micro-batch uses. It
+        /// is output_bytes before the call. More fail the step. RECOMPUTE must write what FORWARD
+        /// wrote. In BACKWARD*: what forward wrote. `output_gradient` has as many used bytes.
+        /// </summary>
+        public IntPtr OutputUsed;
+
+        /// <summary>
+        /// Out as output_used: TRIREME_LAYER_DIMENSIONS numbers for the next layer, such as the
+        /// extents of `output`. The library only hands them on. All are 0 before the call.
+        /// </summary>
+        public IntPtr OutputShape;
     }
 
     /// <summary>One layer. Start from TRIREME_LAYER_INIT.</summary>
@@ -390,7 +415,7 @@ namespace Trireme
 
         /// <summary>
         /// Bytes in which ranks tell each other their losses and failures. With a pipeline whose
-        /// ranks share memory also the headers of its messages, 64 bytes each.
+        /// ranks share memory also the headers of its messages, 128 bytes each.
         /// </summary>
         public ulong PlannedExchangeBytes;
 
@@ -448,6 +473,9 @@ namespace Trireme
 
         /// <summary>The callback backward_weight: the gradients of the parameters alone.</summary>
         internal const int TRIREME_PHASE_BACKWARD_WEIGHT = 6;
+
+        /// <summary>Numbers at input_shape, and at output_shape.</summary>
+        internal const int TRIREME_LAYER_DIMENSIONS = 8;
 
         /// <summary>
         /// `gradients` and `input_gradient` are 0 before backward, which may add to them. The

@@ -33,6 +33,11 @@ TRIREME_PHASE_BACKWARD_INPUT = 5
 # The callback backward_weight: the gradients of the parameters alone.
 TRIREME_PHASE_BACKWARD_WEIGHT = 6
 
+# Lengths of arrays in trireme_layer_call.
+
+# Numbers at input_shape, and at output_shape.
+TRIREME_LAYER_DIMENSIONS = 8
+
 # Bits of trireme_trainer_options.flags.
 
 # `gradients` and `input_gradient` are 0 before backward, which may add to them. The library does
@@ -115,6 +120,19 @@ class trireme_layer_call(Structure):
         ("reserved", c_uint32),
         # Number of the layer in the whole model, by the cuts. `layer` without a pipeline.
         ("number", c_uint64),
+        # Bytes of `input` that the layer before has used, at most input_bytes. Those behind them
+        # are undefined, also of `input_gradient`. A pipeline sends the used bytes alone.
+        ("input_used", c_uint64),
+        # TRIREME_LAYER_DIMENSIONS numbers that the layer before has written to its output_shape.
+        # NULL for the first layer.
+        ("input_shape", POINTER(c_uint64)),
+        # Out in FORWARD, RECOMPUTE and EVALUATE: bytes of `output` that this micro-batch uses. It
+        # is output_bytes before the call. More fail the step. RECOMPUTE must write what FORWARD
+        # wrote. In BACKWARD*: what forward wrote. `output_gradient` has as many used bytes.
+        ("output_used", POINTER(c_uint64)),
+        # Out as output_used: TRIREME_LAYER_DIMENSIONS numbers for the next layer, such as the
+        # extents of `output`. The library only hands them on. All are 0 before the call.
+        ("output_shape", POINTER(c_uint64)),
     ]
 
 # Forward or backward of a layer, called on the thread of the step.
@@ -297,7 +315,7 @@ class trireme_trainer_info(Structure):
         # gradients that wait for those of an earlier micro-batch.
         ("planned_parameter_gradient_bytes", c_uint64),
         # Bytes in which ranks tell each other their losses and failures. With a pipeline whose
-        # ranks share memory also the headers of its messages, 64 bytes each.
+        # ranks share memory also the headers of its messages, 128 bytes each.
         ("planned_exchange_bytes", c_uint64),
         # Sum of all planned bytes, counted where memory is allocated.
         ("allocated_bytes", c_uint64),

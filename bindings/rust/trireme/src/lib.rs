@@ -184,7 +184,7 @@ pub use tensor::{
 };
 pub use trainer::{
     Layer, LayerCall, LayerMemory, LayerOptions, LayerPhase, MeasuredCosts, Stopper, Trainer,
-    TrainerInfo, TrainerMetrics, TrainerOptions, TrainerPipeline,
+    TrainerInfo, TrainerMetrics, TrainerOptions, TrainerPipeline, LAYER_DIMENSIONS,
 };
 pub use transport::Transport;
 pub use vocabulary::{KeptLosses, Vocabulary, VocabularyInfo, VocabularyOptions};

@@ -231,6 +231,9 @@ impl LayerPhase {
     }
 }
 
+/// Numbers of [`LayerCall::input_shape`].
+pub const LAYER_DIMENSIONS: usize = sys::TRIREME_LAYER_DIMENSIONS as usize;
+
 /// One call of a layer.
 pub struct LayerCall<'a, B: ?Sized> {
     raw: &'a sys::trireme_layer_call,
@@ -245,7 +248,8 @@ pub struct LayerCall<'a, B: ?Sized> {
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct LayerMemory<'a, T: Real> {
-    /// The output of the layer before. Empty for the first, which reads the batch.
+    /// The output of the layer before, as far as it is used. Empty for the first, which reads the
+    /// batch.
     pub input: &'a [T],
     /// Written by forward; in backward what forward wrote.
     pub output: &'a mut [T],
@@ -322,6 +326,64 @@ impl<'a, B: ?Sized> LayerCall<'a, B> {
         Ok(())
     }
 
+    /// Bytes of the input that the layer before has used. `input` and `input_gradient` of the memory
+    /// have as many.
+    pub fn input_used(&self) -> usize {
+        self.raw.input_used as usize
+    }
+
+    /// Numbers that the layer before has set by [`set_output_shape`](Self::set_output_shape). Empty
+    /// for the first layer.
+    pub fn input_shape(&self) -> &'a [u64] {
+        if self.raw.input_shape.is_null() {
+            return &[];
+        }
+        // SAFETY: trainer.h: so many numbers, good until the callback returns.
+        unsafe { std::slice::from_raw_parts(self.raw.input_shape, LAYER_DIMENSIONS) }
+    }
+
+    /// Bytes of the output that this micro-batch uses. `output_gradient` has as many.
+    pub fn output_used(&self) -> usize {
+        // SAFETY: trainer.h: a place for one number.
+        unsafe { *self.raw.output_used as usize }
+    }
+
+    /// The numbers that forward has set by [`set_output_shape`](Self::set_output_shape).
+    pub fn output_shape(&self) -> [u64; LAYER_DIMENSIONS] {
+        // SAFETY: trainer.h: a place for so many numbers, aligned.
+        unsafe { *self.raw.output_shape.cast() }
+    }
+
+    /// Forward: this micro-batch uses so many bytes of the output. All of them are used otherwise.
+    /// `Err` in backward.
+    pub fn set_output_used(&mut self, bytes: usize) -> Answer<()> {
+        self.require_forward()?;
+        // SAFETY: trainer.h: a place for one number, which forward may set.
+        unsafe { *self.raw.output_used = bytes as u64 };
+        Ok(())
+    }
+
+    /// Forward: up to [`LAYER_DIMENSIONS`] numbers for the next layer, such as the extents of the
+    /// output. The others become 0. `Err` in backward.
+    pub fn set_output_shape(&mut self, shape: &[u64]) -> Answer<()> {
+        self.require_forward()?;
+        let mut all = [0; LAYER_DIMENSIONS];
+        match all.get_mut(..shape.len()) {
+            Some(place) => place.copy_from_slice(shape),
+            None => return Err(format!("a shape of {} numbers", shape.len())),
+        }
+        // SAFETY: as in output_shape(); forward may set them.
+        unsafe { *self.raw.output_shape.cast() = all };
+        Ok(())
+    }
+
+    fn require_forward(&self) -> Answer<()> {
+        match self.phase {
+            LayerPhase::Forward | LayerPhase::Recompute | LayerPhase::Evaluate => Ok(()),
+            _ => Err("only forward says what it uses".to_owned()),
+        }
+    }
+
     /// Backward: this parameter of the layer has no gradient, and
     /// [`unused`](crate::ModelOptions::unused) decides. `Err` elsewhere.
     pub fn no_gradient(&mut self, parameter: usize) -> Answer<()> {
@@ -341,14 +403,15 @@ impl<'a, B: ?Sized> LayerCall<'a, B> {
         if let Some(other) = self.dtypes.iter().find(|dtype| **dtype != T::DTYPE) {
             return Err(format!("a parameter of the layer is {other}, not {}", T::DTYPE));
         }
-        for bytes in [raw.input_bytes, raw.output_bytes, raw.saved_bytes] {
+        let used = self.output_used() as u64;
+        for bytes in [raw.input_used, raw.output_bytes, used, raw.saved_bytes] {
             if bytes as usize % size_of::<T>() != 0 {
                 return Err(format!("{bytes} bytes are no whole number of {}", T::DTYPE));
             }
         }
         let backward = !raw.gradients.is_null();
         let count = |bytes: u64| bytes as usize / size_of::<T>();
-        let (input, output) = (count(raw.input_bytes), count(raw.output_bytes));
+        let (input, output) = (count(raw.input_used), count(raw.output_bytes));
         let mut parameters = Vec::new();
         let mut gradients = Vec::new();
         // SAFETY: trainer.h: memory of these sizes, aligned and good until the callback returns,
@@ -368,7 +431,7 @@ impl<'a, B: ?Sized> LayerCall<'a, B> {
                 saved: slice(raw.saved, count(raw.saved_bytes)),
                 parameters,
                 gradients,
-                output_gradient: slice(raw.output_gradient as *mut c_void, output),
+                output_gradient: slice(raw.output_gradient as *mut c_void, count(used)),
                 input_gradient: slice(raw.input_gradient, input),
             })
         }

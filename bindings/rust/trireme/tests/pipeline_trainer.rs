@@ -11,6 +11,9 @@ use trireme::{
     LayerPhase, Model, ModelOptions, Offload, Optimizer, OptimizerOptions, Parallel,
     ParallelOptions, Parameter, PipelineFormat, PipelineOptions, PipelineSchedule,
     RebalanceOptions, RuleKind, Status, Strategy, Trainer, TrainerOptions, TrainerPipeline, REST,
+    LayerPhase, Model, ModelOptions, Optimizer, OptimizerOptions, Parallel, ParallelOptions,
+    Parameter, PipelineFormat, PipelineOptions, PipelineSchedule, RebalanceOptions, RuleKind,
+    Status, Strategy, Trainer, TrainerOptions, TrainerPipeline, LAYER_DIMENSIONS, REST,
 };
 
 const WIDTH: usize = 3;
@@ -231,6 +234,104 @@ fn training_is_that_of_plain_loops() {
             assert_eq!(*found.lock().unwrap(), expected, "{order} on {world_size}");
         }
     }
+}
+
+/// y = w x for as many numbers as the leaf says, none in the first one.
+struct Varying;
+
+impl Layer<Option<u32>> for Varying {
+    fn forward(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
+        let count = call.leaf() as usize;
+        assert_eq!((call.input_used(), call.input_shape().len()), (0, 0));
+        assert_eq!((call.output_used(), call.output_shape()), (WIDTH * 8, [0; LAYER_DIMENSIONS]));
+        let memory = call.memory::<f64>()?;
+        for i in 0..count {
+            memory.output[i] = memory.parameters[0][i] * value(count as u32, i);
+        }
+        call.set_output_used(8 * count)?;
+        assert!(call.set_output_shape(&[0; LAYER_DIMENSIONS + 1]).is_err());
+        call.set_output_shape(&[count as u64, u64::MAX])
+    }
+
+    fn backward(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
+        let count = call.leaf() as usize;
+        assert_eq!((call.output_used(), call.output_shape()[1]), (8 * count, u64::MAX));
+        assert!(call.set_output_used(0).is_err() && call.set_output_shape(&[]).is_err());
+        let mut memory = call.memory::<f64>()?;
+        assert_eq!(memory.output_gradient.len(), count);
+        for i in 0..WIDTH {
+            memory.gradients[0][i] =
+                if i < count { memory.output_gradient[i] * value(count as u32, i) } else { 0.0 };
+        }
+        Ok(())
+    }
+}
+
+/// The loss is the sum of the used numbers.
+struct Total;
+
+impl Layer<Option<u32>> for Total {
+    fn forward(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
+        let count = call.leaf() as usize;
+        assert_eq!((call.input_used(), call.input_shape()[0]), (8 * count, count as u64));
+        let sum = call.memory::<f64>()?.input.iter().sum();
+        call.set_loss(sum)
+    }
+
+    fn backward(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
+        let (count, scale) = (call.leaf() as usize, call.loss_scale());
+        let memory = call.memory::<f64>()?;
+        assert_eq!((memory.input.len(), memory.input_gradient.len()), (count, count));
+        memory.input_gradient.fill(scale);
+        Ok(())
+    }
+}
+
+#[test]
+fn sizes_vary_with_each_micro_batch() {
+    ranks(2, |along| {
+        let (first, alone) = own_group(along);
+        let (mut model, mut optimizer) = model(&alone, 0, 1 - first);
+        let schedule = schedule("1f1b", 2);
+        let options = TrainerOptions {
+            pipeline: Some(TrainerPipeline {
+                communicator: along,
+                schedule: &schedule,
+                cuts: cuts(2),
+                require_split: false,
+            }),
+            ..TrainerOptions::default()
+        };
+        let mut all: Described = vec![
+            (
+                LayerOptions {
+                    name: "varying",
+                    parameters: 0..1,
+                    output_bytes: WIDTH * 8,
+                    ..LayerOptions::default()
+                },
+                Box::new(Varying),
+            ),
+            (LayerOptions { name: "total", ..LayerOptions::default() }, Box::new(Total)),
+        ];
+        let own: Described = all.drain(first..=first).collect();
+        let mut trainer = Trainer::new(&mut model, &mut optimizer, &options, own).unwrap();
+        let mut w = weights();
+        for _ in 0..STEPS {
+            let (mut loss, mut gradient) = (0.0, [0.0; WIDTH]);
+            for leaf in 0..LEAVES {
+                for i in 0..leaf as usize {
+                    loss += w[i] * value(leaf, i);
+                    gradient[i] += value(leaf, i);
+                }
+            }
+            let metrics = trainer.step(&mut model, &mut optimizer, &None).unwrap();
+            assert_eq!(metrics.loss, loss / f64::from(LEAVES));
+            for i in 0..WIDTH {
+                w[i] -= RATE * (gradient[i] / f64::from(LEAVES));
+            }
+        }
+    });
 }
 
 /// Counts its second forwards.

@@ -120,6 +120,11 @@
 //! * A SEND_B may come later than the I or B that computes its gradient. Then each micro-batch has
 //!   memory of its own for it, and otherwise as few as the schedule needs.
 //!
+//! Sizes that vary: output_bytes is the most that a layer puts out. A callback that puts out less
+//! for a micro-batch says so by output_used. The next layer then finds input_used and input_shape,
+//! in forward and in backward, also on another rank. docs/trainer.md#sizes-that-vary has an
+//! example.
+//!
 //! Unwritten gradients: backward writes every element of its gradients. Before backward the library
 //! fills them with a mark, a NaN of its own. After backward it looks for the mark. The step fails,
 //! as with a failed callback, in these cases:
@@ -160,6 +165,9 @@ constants! {
     TRIREME_PHASE_BACKWARD_INPUT: i32 = 5;
     /// The callback backward_weight: the gradients of the parameters alone.
     TRIREME_PHASE_BACKWARD_WEIGHT: i32 = 6;
+    // Lengths of arrays in trireme_layer_call.
+    /// Numbers at input_shape, and at output_shape.
+    TRIREME_LAYER_DIMENSIONS: i32 = 8;
     // Bits of trireme_trainer_options.flags.
     /// `gradients` and `input_gradient` are 0 before backward, which may add to them. The library
     /// does not look for unwritten elements.
@@ -255,6 +263,19 @@ structs! {
         reserved: u32,
         /// Number of the layer in the whole model, by the cuts. `layer` without a pipeline.
         number: u64,
+        /// Bytes of `input` that the layer before has used, at most input_bytes. Those behind them
+        /// are undefined, also of `input_gradient`. A pipeline sends the used bytes alone.
+        input_used: u64,
+        /// TRIREME_LAYER_DIMENSIONS numbers that the layer before has written to its output_shape.
+        /// NULL for the first layer.
+        input_shape: *const u64,
+        /// Out in FORWARD, RECOMPUTE and EVALUATE: bytes of `output` that this micro-batch uses. It
+        /// is output_bytes before the call. More fail the step. RECOMPUTE must write what FORWARD
+        /// wrote. In BACKWARD\*: what forward wrote. `output_gradient` has as many used bytes.
+        output_used: *mut u64,
+        /// Out as output_used: TRIREME_LAYER_DIMENSIONS numbers for the next layer, such as the
+        /// extents of `output`. The library only hands them on. All are 0 before the call.
+        output_shape: *mut u64,
     }
     /// One layer. Start from TRIREME_LAYER_INIT.
     trireme_layer {
@@ -407,7 +428,7 @@ structs! {
         /// micro-batches, and gradients that wait for those of an earlier micro-batch.
         planned_parameter_gradient_bytes: u64,
         /// Bytes in which ranks tell each other their losses and failures. With a pipeline whose
-        /// ranks share memory also the headers of its messages, 64 bytes each.
+        /// ranks share memory also the headers of its messages, 128 bytes each.
         planned_exchange_bytes: u64,
         /// Sum of all planned bytes, counted where memory is allocated.
         allocated_bytes: u64,
@@ -520,10 +541,11 @@ extern "C" {
     ///   overflow at the floor of the loss scale, as trireme_optimizer_step() says.
     /// * `TRIREME_ERROR_CALLBACK`: A layer's callback returned another number than 0 or threw, on
     ///   this rank or another. The same message on all ranks names rank, layer, phase and answer.
-    ///   Or backward left a gradient unwritten; the message names up to ten parameters. Or the
-    ///   optimizer's schedule has no rate. In these cases nothing has changed, or the message says
-    ///   that the model has failed (TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD). Or the optimizer's rule
-    ///   or a bucket hook failed, as trireme_optimizer_step() says.
+    ///   Or backward left a gradient unwritten; the message names up to ten parameters. Or forward
+    ///   set an output_used above output_bytes, or a second forward another one than the first. Or
+    ///   the optimizer's schedule has no rate. In these cases nothing has changed, or the message
+    ///   says that the model has failed (TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD). Or the optimizer's
+    ///   rule or a bucket hook failed, as trireme_optimizer_step() says.
     /// * `TRIREME_ERROR_SYSTEM`: With offload, on this rank or another: activations can be neither
     ///   written nor kept in memory, or two attempts to read them fail. The same message on all
     ///   ranks names rank, layer and phase. Nothing has changed, with the two exceptions of
