@@ -26,11 +26,9 @@ struct LayerFailure {
     input,      // its gradient (the whole if the answer is 1) has come to those of layer
                 // `gaps.first`
     no_rate,
-    file,     // activations cannot be read
-    corrupt,  // the file gave others
-    full      // activations cannot be written, nor kept
-    file,
-    corrupt,
+    file,       // activations cannot be read
+    corrupt,    // the file gave others
+    full,       // activations cannot be written, nor kept
     too_long,   // an output, of gaps.element bytes
     other_size  // the output of a second forward
   };
