@@ -140,7 +140,7 @@ static trireme_model *make_device_model(const struct side *side, const struct se
     if (in_shards(setup)) {
         if (setup->kept) options.flags |= TRIREME_MODEL_FLAG_KEEP_GATHERED;
         if (setup->passes == 2) units_of(&options)->persistent_bytes = 2000; /* the first unit */
-        shards_of(&options)->share = TRIREME_SHARE_NEVER; /* as a device does */
+        shards_of(&options)->share = TRIREME_SHARE_NEVER;                    /* as a device does */
         shards_of(&options)->ranks = setup->replica;
     }
     trireme_model *model = NULL;

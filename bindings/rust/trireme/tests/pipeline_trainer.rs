@@ -10,10 +10,8 @@ use trireme::{
     Axes, Communicator, Contents, Dtype, GroupOptions, Layer, LayerCall, LayerCosts, LayerOptions,
     LayerPhase, Model, ModelOptions, Offload, Optimizer, OptimizerOptions, Parallel,
     ParallelOptions, Parameter, PipelineFormat, PipelineOptions, PipelineSchedule,
-    RebalanceOptions, RuleKind, Status, Strategy, Trainer, TrainerOptions, TrainerPipeline, REST,
-    LayerPhase, Model, ModelOptions, Optimizer, OptimizerOptions, Parallel, ParallelOptions,
-    Parameter, PipelineFormat, PipelineOptions, PipelineSchedule, RebalanceOptions, RuleKind,
-    Status, Strategy, Trainer, TrainerOptions, TrainerPipeline, LAYER_DIMENSIONS, REST,
+    RebalanceOptions, RuleKind, Status, Strategy, Trainer, TrainerOptions, TrainerPipeline,
+    LAYER_DIMENSIONS, REST,
 };
 
 const WIDTH: usize = 3;
