@@ -167,19 +167,20 @@ StageWindowPlan WindowPlanner::plan(std::uint64_t reach) const {
 
 StageWindowPlan WindowPlanner::widest(std::uint64_t most) const {
   StageWindowPlan best = plan(0);
-  std::uint64_t reach = 0, step = 1;
-  while (step > 0 && best.file_bytes > 0) {
-    StageWindowPlan next = plan(reach + step);
-    const bool fits = next.bytes <= most;
-    if (fits) {
-      best = std::move(next);
-      reach += step;
-      step *= 2;
-    } else if (step > 1) {
-      step = 1;
-    } else {
-      break;
-    }
+  std::uint64_t fits = 0, next = 1;
+  const auto try_next = [&] {
+    StageWindowPlan tried = plan(next);
+    if (tried.bytes > most) return false;
+    best = std::move(tried);
+    fits = next;
+    return true;
+  };
+  while (best.file_bytes > 0 && try_next()) next *= 2;
+  // The first reach that takes too much.
+  std::uint64_t over = best.file_bytes > 0 ? next : fits;
+  while (over > fits + 1) {
+    next = fits + (over - fits) / 2;
+    if (!try_next()) over = next;
   }
   return best;
 }

@@ -45,7 +45,7 @@ class WindowPlanner {
   WindowPlanner(const ExecutorPlan& plan, const std::vector<bool>& split_layers);
 
   StageWindowPlan plan(std::uint64_t reach) const;
-  // The plan with the longest reach that takes at most so many bytes, if one with reach 0 does.
+  // A plan with a long reach that takes at most so many bytes, if one with reach 0 does.
   StageWindowPlan widest(std::uint64_t most) const;
 
  private:

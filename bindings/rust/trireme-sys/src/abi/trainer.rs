@@ -58,8 +58,8 @@
 //! * Items have no fixed slots. The schedule tells all calls of layers beforehand, so the trainer
 //!   plans when and where each item is in memory. A write may last for so many calls, and a read
 //!   begins so many calls before its item is used. Items that are used again sooner stay.
-//! * That number of calls is the largest whose window fits into both limits. With neither limit set
-//!   it is 1.
+//! * That number of calls is as large as both limits let the window be. With neither limit set it
+//!   is 1.
 //! * The file has room for all items that are in it at once.
 //! * Ranks of one model have equal options. Other stages may have another window, or no file.
 //!
