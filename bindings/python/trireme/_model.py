@@ -143,6 +143,8 @@ class Model:
     [-0.5, -1.0]
     """
 
+    _stream = 0  #: Whose work calls of a model on a device follow: the default one.
+
     def __init__(
         self,
         communicator: Communicator | Mesh | Parallel,
@@ -546,7 +548,7 @@ class Model:
 
     def _order(self) -> CallOptions:
         """Arrays of a device are good in the stream that calls of the model follow."""
-        return {"stream": 0}
+        return {"stream": self._stream}
 
     def _with_dtype(
         self, status: int, given: int, gradient: bool, number: int = 0, keep: Any = None

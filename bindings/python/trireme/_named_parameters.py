@@ -53,7 +53,7 @@ class _All:
 
     def put(self, name: str, place: Place, value: Any) -> None:
         """A value of the host; of a device also one of the device."""
-        view, address, _, code = given(self.model, value, None, repr(name), {"stream": 0})
+        view, address, _, code = given(self.model, value, None, repr(name), self.model._order())
         if code != place.dtype and not (
             code == _native.TRIREME_DTYPE_U16 and place.dtype in _NARROW
         ):
