@@ -148,9 +148,10 @@ namespace Trireme.Tests
                 Check.Equal(0ul, call.InputUsed);
                 Check.Equal(0, call.InputShape.Length);
                 Check.Equal((ulong)Width * 8, call.OutputUsed);
+                Span<double> output = call.Output<double>();
                 for (int i = 0; i < count; ++i)
                 {
-                    call.Output<double>()[i] = call.Parameter<double>(0)[i] * Value(call.Leaf, i);
+                    output[i] = call.Parameter<double>(0)[i] * Value(call.Leaf, i);
                 }
 
                 call.OutputUsed = (ulong)count * 8;
@@ -184,9 +185,10 @@ namespace Trireme.Tests
                 }
 
                 Check.That(refused, "backward says nothing");
+                Span<double> gradient = call.Gradient<double>(0);
                 for (int i = 0; i < Width; ++i)
                 {
-                    call.Gradient<double>(0)[i] = i < count
+                    gradient[i] = i < count
                         ? call.OutputGradient<double>()[i] * Value(call.Leaf, i) : 0;
                 }
             };

@@ -468,7 +468,9 @@ class Model:
 
     def _flat(self) -> tuple[int, int]:
         """Elements and dtype of the flat vectors."""
-        return self.info().elements, DTYPES[self.unit_info(0).dtype]
+        info = self.info()
+        # Any type fits a model without parameters.
+        return info.elements, DTYPES[self.unit_info(0).dtype if info.units else "f32"]
 
     def _check_flat(self, view: memoryview, code: int, what: str) -> None:
         """A flat vector has one dimension, or the shape of the only parameter."""
