@@ -174,6 +174,7 @@
  * - Gradients go to the peers through memory of the host, so no gradient has a view.
  * - A device that fails, or is not done by the deadline, fails the model on all ranks with
  *   TRIREME_ERROR_DEVICE or TRIREME_ERROR_TIMEOUT.
+ * optimizer are memory of that device. See model_device.h.
  *
  * Ownership: the caller may destroy handles in any order. A model whose communicator is destroyed
  * trains no more: its calls answer TRIREME_ERROR_INVALID_STATE. So destroy optimizers first, then

@@ -22,6 +22,7 @@
 #include <trireme/messages.h>
 #include <trireme/model_options.h>
 #include <trireme/model.h>
+#include <trireme/model_device.h>
 #include <trireme/offload.h>
 #include <trireme/optimizer_options.h>
 #include <trireme/optimizer.h>

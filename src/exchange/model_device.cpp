@@ -1,6 +1,8 @@
 #include "exchange/model_device.hpp"
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -59,6 +61,14 @@ void ModelDevice::close() {
   stream_.reset();
 }
 
+Status ModelDevice::pin(Arena* out, const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
+                        std::uint64_t bytes) {
+  std::unique_ptr<devices::Block> block;
+  TRIREME_RETURN_IF_ERROR(moves_->device()->pin(bytes, &block));
+  out->take(std::move(block), counter, kind, bytes);
+  return Status::success();
+}
+
 Status ModelDevice::allocate(Arena* out, const std::shared_ptr<AllocatedBytes>& counter,
                              MemoryKind kind, std::uint64_t bytes) {
   out->reset();
@@ -91,6 +101,19 @@ Status ModelDevice::wait(devices::Event& event) {
 
 Status ModelDevice::caller(std::unique_ptr<devices::Stream>* out) {
   return told(moves_->device()->adopt_stream(nullptr, out));
+Status ModelDevice::adopt(void* native, std::unique_ptr<devices::Stream>* out) {
+  Status status = told(moves_->device()->adopt_stream(native, out));
+  if (status.ok() || native == nullptr) return status;
+  char text[2 * sizeof native + 3];
+  std::snprintf(text, sizeof text, "0x%" PRIxPTR, reinterpret_cast<std::uintptr_t>(native));
+  return Status::failure(status.code(), std::string("stream ") + text + ": " + status.message());
+}
+
+Status ModelDevice::set_stream(void* native) {
+  std::unique_ptr<devices::Stream> there;
+  TRIREME_RETURN_IF_ERROR(adopt(native, &there));
+  native_stream_ = native;
+  return Status::success();
 }
 
 Status ModelDevice::begin() {

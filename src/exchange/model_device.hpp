@@ -36,6 +36,12 @@ class ModelDevice {
   Status open(const std::shared_ptr<AllocatedBytes>& counter, std::uint64_t largest,
               std::uint64_t timeout_ns);
   void close();
+  // The device may be at work for ever: no memory of it goes back.
+  void keep_open() const { moves_->keep_open(); }
+  devices::Place place() const { return moves_->device()->place(); }
+  // Undefined contents; `bytes` is not 0.
+  Status pin(Arena* out, const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
+             std::uint64_t bytes);
   // Zeros.
   Status allocate(Arena* out, const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
                   std::uint64_t bytes);
@@ -44,6 +50,14 @@ class ModelDevice {
   Status caller(std::unique_ptr<devices::Stream>* out);
   // The host waits for what the caller has queued in its stream. A copy behind that work would
   // touch the caller's memory when this call has long returned.
+  // ---- the caller's stream ----
+  // Null: the default one, as before the first call. Refused as DeviceMoves::run() refuses one.
+  Status set_stream(void* native);
+  void* native_stream() const { return native_stream_; }
+  // Work that is queued there follows the caller's, and the caller's later work follows it.
+  Status caller(std::unique_ptr<devices::Stream>* out) { return adopt(native_stream_, out); }
+  // The host waits for what the caller has queued there. A copy behind that work would touch the
+  // caller's memory when this call has long returned.
   Status begin();
   // Before memory goes back that the caller's work may use: the host waits for that work. False if
   // nothing is known of it, as its stream is recorded into a graph.
@@ -80,12 +94,14 @@ class ModelDevice {
     char* data = nullptr;
     std::unique_ptr<devices::Event> used;  // by the last copy
   };
+  Status adopt(void* native, std::unique_ptr<devices::Stream>* out);
   Slot& next_slot() { return slots_[turn_++ % 2]; }
   Status queue_read(Slot& slot, const void* from, std::uint64_t bytes);
   Status queue_write(devices::Stream& stream, void* to, const void* from_host, std::uint64_t bytes);
 
   const std::shared_ptr<DeviceMoves> moves_;
   std::uint64_t timeout_ns_ = 0, chunk_ = 0;
+  void* native_stream_ = nullptr;
   std::unique_ptr<devices::Stream> stream_;
   std::unique_ptr<devices::Event> before_, done_;
   Arena pinned_, scratch_;

@@ -41,6 +41,8 @@ class DeviceShard {
   std::string text() const { return device_.text(); }
   // A failure of the device fails all groups of the model. Mistakes of the caller fail nothing.
   Status report(Status status) const;
+  // As ModelDevice::set_stream().
+  Status set_stream(void* native) { return report(device_.set_stream(native)); }
   // Checks memory of the caller, and waits for the caller's work before.
   Status begin(const char* what, const void* data, std::uint64_t bytes);
   Status begin() { return begin("", nullptr, 0); }

@@ -410,6 +410,18 @@ namespace Trireme
         }
 
         /// <summary>
+        /// Names the stream behind whose work each later call on a device begins: a cudaStream_t or
+        /// CUstream of the device's primary context. Zero is the device's default stream. It must
+        /// exist until another one is named, or the model is disposed. A model on the host has
+        /// none: InvalidStateException.
+        /// </summary>
+        public void SetStream(IntPtr stream)
+        {
+            var named = new NativeStream { Kind = (int)DeviceKind.Cuda, Native = stream };
+            TriremeException.Check(NativeMethods.trireme_model_set_stream(handle, ref named));
+        }
+
+        /// <summary>
         /// Compares the copies that several ranks hold, bit by bit. A MismatchException on all
         /// ranks names the first parameter that differs, and the ranks; SetParameters() makes the
         /// copies the same again. Collective.

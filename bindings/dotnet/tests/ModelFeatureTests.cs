@@ -176,6 +176,9 @@ namespace Trireme.Tests
                 {
                     Check.Throws<InvalidStateException>(() => model.Statistics.ToString());
                     Check.Throws<InvalidStateException>(() => model.CheckReplicas());
+                    // A model on the host has no stream.
+                    Check.Throws<InvalidStateException>(() => model.SetStream(IntPtr.Zero));
+                    Check.Throws<InvalidStateException>(() => model.SetStream(new IntPtr(7)));
                     for (int i = 0; i < 4; ++i)
                     {
                         model.AddParameter(new ParameterOptions("p" + i, ElementType.F32, 6));

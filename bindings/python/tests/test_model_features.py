@@ -174,6 +174,17 @@ class StatisticsTest(TestCase):
                 self.assertLessEqual(statistics.peak_unit_groups, info.unit_groups)
                 self.assertGreater(statistics.exposed_ns, 0)
 
+    def test_a_model_on_the_host_has_no_stream(self):
+        model = trireme.Model(self.alone(), "zero1")
+        for stream in (None, 0, 7):
+            with self.assertRaisesRegex(trireme.InvalidStateError, "works on the host"):
+                model.set_stream(stream)
+        with self.assertRaisesRegex(TypeError, "no number and no stream"):
+            model.set_stream("default")
+        model.close()
+        with self.assertRaisesRegex(trireme.InvalidHandleError, "the model is closed"):
+            model.set_stream()
+
     def test_a_model_that_is_not_sealed_or_closed_has_none(self):
         model = trireme.Model(self.alone(), "zero3")
         for call in (model.statistics, model.check_replicas):

@@ -16,6 +16,7 @@ from ._abi.rule_options import RULES
 from ._buffer import Buffer, Owner, view_of
 from ._communicator import Communicator
 from ._device_memory import DeviceArray, failed
+from ._device_memory import stream_number
 from ._errors import (
     InvalidArgumentError,
     InvalidHandleError,
@@ -563,6 +564,17 @@ class Model:
             if given != own:
                 failure.advise(wrong_dtype(given, wanted))
         return failure
+
+    def set_stream(self, stream: Any = None) -> None:
+        """Names the stream behind whose work each later call on a device begins.
+
+        A cudaStream_t as a number, or a stream of torch, cupy, numba or cuda.core; None is the
+        default stream. It must exist until another one is named, or the model is closed. A model
+        on the host has none: InvalidStateError.
+        """
+        queue = _native.trireme_stream(kind=_native.TRIREME_DEVICE_CUDA)
+        queue.native = 0 if stream is None else stream_number(stream)
+        check(library.trireme_model_set_stream(self._handle, byref(queue)))
 
     def check_replicas(self) -> None:
         """Compares the copies that several ranks hold, bit by bit. Collective.

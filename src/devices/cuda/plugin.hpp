@@ -155,7 +155,7 @@ struct Plugin {
   std::int32_t (*create_stream)(OpenDevice* device, StreamWord* out, Answer* answer) noexcept;
   std::int32_t (*destroy_stream)(OpenDevice* device, StreamWord stream, Answer* answer) noexcept;
   // Checks a caller's stream: INVALID_STATE while it is recorded into a graph, INVALID_ARGUMENT if
-  // it is of another context.
+  // it is of another context, or the driver knows no such stream.
   std::int32_t (*adopt_stream)(OpenDevice* device, StreamWord stream, Answer* answer) noexcept;
   std::int32_t (*create_event)(OpenDevice* device, EventWord* out, Answer* answer) noexcept;
   std::int32_t (*destroy_event)(OpenDevice* device, EventWord event, Answer* answer) noexcept;

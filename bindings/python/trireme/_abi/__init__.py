@@ -31,6 +31,8 @@ from .messages import *
 from .messages import PROTOTYPES as _messages
 from .model import *
 from .model import PROTOTYPES as _model
+from .model_device import *
+from .model_device import PROTOTYPES as _model_device
 from .model_options import *
 from .offload import *
 from .optimizer import *
@@ -85,6 +87,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     **_mesh,
     **_messages,
     **_model,
+    **_model_device,
     **_schedule,
     **_optimizer,
     **_pipeline,

@@ -27,6 +27,14 @@ impl Stream {
     pub unsafe fn from_raw(native: *mut c_void) -> Self {
         Stream(native as usize)
     }
+
+    pub(crate) fn to_native(self) -> sys::trireme_stream {
+        sys::trireme_stream {
+            kind: sys::TRIREME_DEVICE_CUDA,
+            reserved: 0,
+            native: self.0 as *mut c_void,
+        }
+    }
 }
 
 /// The operations of a communicator for memory of its device, behind the earlier work of a stream.

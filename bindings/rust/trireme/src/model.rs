@@ -13,6 +13,7 @@ use crate::calls::{Calls, Lent};
 use crate::changing::Changing;
 use crate::communicator::Communicator;
 use crate::device_model::Staged;
+use crate::device_collectives::Stream;
 use crate::element::{Dtype, Real};
 use crate::error::{c_text, check, static_text, Error, Result, Status};
 use crate::handle::Handle;
@@ -569,6 +570,15 @@ impl Model {
             moved_buckets: raw.moved_buckets,
             reshard_gathers: raw.reshard_gathers,
         })
+    }
+
+    /// Names the stream behind whose work each later call on a device begins. The default is the
+    /// device's default stream. It must exist until another one is named, or the model is dropped.
+    /// A model on the host has none: [`Status::InvalidState`](crate::Status::InvalidState).
+    pub fn set_stream(&self, stream: Stream) -> Result<()> {
+        let named = stream.to_native();
+        // SAFETY: a live model, one call at a time; the stream is read before the call returns.
+        self.call(|model| unsafe { sys::trireme_model_set_stream(model, &named) })
     }
 
     /// Compares the copies that several ranks hold, bit by bit. A `Mismatch` on all ranks names the

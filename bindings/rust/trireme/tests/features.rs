@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, Weak};
 use support::{fails, options, ranks, WORLDS};
 use trireme::{
     Bucket, Buckets, Clipping, Communicator, Dtype, Gradients, HookMoment, Model, ModelOptions,
-    Optimizer, OptimizerOptions, Parameter, Rule, RuleKind, Shards, Share, Status, Strategy, Units,
-    Unused,
+    Optimizer, OptimizerOptions, Parameter, Rule, RuleKind, Shards, Share, Status, Strategy,
+    Stream, Units, Unused,
 };
 
 const ELEMENTS: usize = 12;
@@ -145,6 +145,18 @@ fn statistics_count_what_was_done() {
         assert!(seen[1].prefetched <= seen[1].gathers && seen[1].peak_unit_groups <= 4, "{seen:?}");
         assert!(!seen[1].exposed.is_zero());
         communicator.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_model_on_the_host_has_no_stream() {
+    ranks(1, |communicator| {
+        let model = sealed(communicator, &ModelOptions::new(Strategy::Zero1));
+        // SAFETY: it is no stream, and the model does not use it.
+        for stream in [Stream::default(), unsafe { Stream::from_raw(8 as *mut _) }] {
+            let error = fails(model.set_stream(stream), Status::InvalidState);
+            assert!(error.message().contains("works on the host"), "{error}");
+        }
     });
 }
 

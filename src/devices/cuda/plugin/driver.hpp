@@ -36,7 +36,8 @@ struct MemoryAccess {
 };
 
 constexpr Result kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kNoDevice = 100;
-constexpr Result kInvalidContext = 201, kNotReady = 600;
+constexpr Result kInvalidContext = 201, kInvalidHandle = 400, kNotReady = 600;
+constexpr Result kContextIsDestroyed = 709;
 // The driver's answers about streams that are recorded into a graph.
 constexpr Result kFirstOfCapture = 900, kLastOfCapture = 908;
 constexpr int kMultiprocessors = 16, kCapabilityMajor = 75, kCapabilityMinor = 76,

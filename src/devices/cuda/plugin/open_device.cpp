@@ -172,8 +172,12 @@ Status OpenDevice::adopt_stream(StreamWord word) {
   return inside([&]() -> Status {
     StreamHandle* const stream = stream_of(word);
     int capturing = 0;
-    TRIREME_RETURN_IF_ERROR(
-        driver_.check("cuStreamIsCapturing", driver_.StreamIsCapturing(stream, &capturing)));
+    const Result asked = driver_.StreamIsCapturing(stream, &capturing);
+    if (asked == kInvalidHandle || asked == kContextIsDestroyed || asked == kInvalidContext) {
+      return invalid_argument("the stream does not exist: " +
+                              driver_.check("cuStreamIsCapturing", asked).message());
+    }
+    TRIREME_RETURN_IF_ERROR(driver_.check("cuStreamIsCapturing", asked));
     if (capturing != 0) {
       return invalid_state("the stream is recorded into a graph, where no peer can be waited for");
     }
