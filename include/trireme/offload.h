@@ -1,6 +1,7 @@
 /**
  * @file offload.h
- * @brief Another place than memory for parameters, optimizer state or activations: a file.
+ * @brief Another place for parameters, optimizer state or activations: a file instead of memory, or
+ * pinned memory instead of a device's.
  *
  * docs/offload.md tells how fast a file is and how much memory it saves.
  *
@@ -20,7 +21,12 @@ typedef int32_t trireme_offload_kind;
 /** Numbers of the kinds. */
 enum {
     /** A file of this rank in the directory `path`. */
-    TRIREME_OFFLOAD_KIND_FILE = 0
+    TRIREME_OFFLOAD_KIND_FILE = 0,
+    /**
+     * Pinned memory of the host, for the state of an optimizer whose model is on a device: see
+     * docs/gpus.md. All other fields are 0 then.
+     */
+    TRIREME_OFFLOAD_KIND_PINNED = 1
 };
 
 /**
@@ -29,6 +35,9 @@ enum {
  * A model keeps parameters in it, an optimizer its state, and a trainer activations. The file has
  * no name: nothing is left of it when the process ends. Trained parameters have the same bits as
  * without a file.
+ *
+ * On a device, the place of an optimizer is pinned memory. Parameters and activations have none
+ * there.
  */
 typedef struct trireme_offload_options {
     /** sizeof this struct as the caller knows it. */

@@ -178,9 +178,9 @@ typedef struct trireme_optimizer_options {
      */
     const trireme_loss_scale_options *loss_scale;
     /**
-     * A file of optimizer state, which each rank streams through memory at each step. Not for rules
-     * without state, LAMB, LARS, ADAFACTOR or MUON, nor with ONE_SWEEP or MASTER_WEIGHTS. See
-     * docs/offload.md. Default: NULL, all state stays in memory.
+     * A file of optimizer state, which each rank streams through memory (docs/offload.md). Not for
+     * rules without state, LAMB, LARS, ADAFACTOR, MUON, ONE_SWEEP or MASTER_WEIGHTS. On a device:
+     * pinned memory (docs/gpus.md). Default: NULL, state lies in memory where the model is.
      */
     const trireme_offload_options *offload;
     /**

@@ -8,6 +8,8 @@
 namespace trireme::api {
 
 // Reads the caller's `options.offload` over defaults. NULL leaves the defaults, whose path is NULL.
-Status read_offload(const trireme_offload_options* caller, trireme_offload_options* out);
+// `or_pinned`: the data may lie in pinned memory, too.
+Status read_offload(const trireme_offload_options* caller, trireme_offload_options* out,
+                    bool or_pinned = false);
 
 }  // namespace trireme::api

@@ -188,10 +188,9 @@ Status read_optimizer_options(const trireme_optimizer_options* caller, Options* 
   TRIREME_RETURN_IF_ERROR(read_groups(options, out));
   TRIREME_RETURN_IF_ERROR(read_loss_scale(options.loss_scale, out));
   trireme_offload_options offload = TRIREME_OFFLOAD_OPTIONS_INIT;
-  TRIREME_RETURN_IF_ERROR(read_offload(options.offload, &offload));
-  out->offload_path = offload.path == nullptr ? "" : offload.path;
-  out->offload_ratio = offload.ratio;
-  out->offload_buffer_bytes = offload.buffer_bytes;
+  TRIREME_RETURN_IF_ERROR(read_offload(options.offload, &offload, true));
+  out->offload = {offload.kind == TRIREME_OFFLOAD_KIND_PINNED,
+                  offload.path == nullptr ? "" : offload.path, offload.ratio, offload.buffer_bytes};
   if (options.norm_ranks == nullptr) return Status::success();
   return find(options.norm_ranks, out_norm_ranks);
 }

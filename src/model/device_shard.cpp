@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 #include <vector>
+#include <cstring>
 
 #include "platform/names.hpp"
 
@@ -57,7 +58,13 @@ std::uint64_t DeviceShard::planned_working() const {
          (units_ != nullptr ? units_->bytes() : 0);
 }
 
-Status DeviceShard::allocate_state(Arena* out, std::uint64_t bytes) {
+Status DeviceShard::allocate_state(Arena* out, std::uint64_t bytes, bool pinned) {
+  if (pinned && bytes > 0) {
+    TRIREME_RETURN_IF_ERROR(
+        device_.pin(out, storage_->allocated, MemoryKind::optimizer_state, bytes));
+    std::memset(out->data(), 0, bytes);
+    return Status::success();
+  }
   return device_.allocate(out, storage_->allocated, MemoryKind::optimizer_state, bytes);
 }
 

@@ -35,7 +35,8 @@ class DeviceShard {
   void close();
   // Memory besides the parameters: their places on the host, and that of the way between.
   std::uint64_t planned_working() const;
-  Status allocate_state(Arena* out, std::uint64_t bytes);
+  // Zeros on the device, or in pinned memory, which it reaches at the same address.
+  Status allocate_state(Arena* out, std::uint64_t bytes, bool pinned);
 
   ModelDevice& device() { return device_; }
   std::string text() const { return device_.text(); }

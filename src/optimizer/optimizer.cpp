@@ -104,7 +104,12 @@ std::vector<sharding::Fact> facts_of_parts(const sharding::Registry& registry,
 
 // Those that work on memory of the host, and the device has none of their kernels.
 Status check_device_rule(const ShardView& shard, const optimizers::Settings& settings) {
-  if (shard.on_device() == nullptr) return Status::success();
+  if (shard.on_device() == nullptr) {
+    if (!settings.pinned) return Status::success();
+    return invalid_argument(
+        "options.offload.kind is TRIREME_OFFLOAD_KIND_PINNED, but the model works on the host, "
+        "where state is the host's memory anyhow");
+  }
   std::string why;
   const kernels::RuleFamily family = kernels::rule_traits(settings.rule.kind).family;
   if (family != kernels::RuleFamily::elementwise && family != kernels::RuleFamily::lamb_lars) {
@@ -112,7 +117,7 @@ Status check_device_rule(const ShardView& shard, const optimizers::Settings& set
   } else if (settings.one_sweep) {
     why = "TRIREME_OPTIMIZER_FLAG_ONE_SWEEP";
   } else if (!settings.offload_path.empty()) {
-    why = "options.offload";
+    why = "a file of options.offload";
   }
   if (why.empty()) return Status::success();
   return unsupported("an optimizer of a model on " + shard.on_device()->text() + " with " + why +

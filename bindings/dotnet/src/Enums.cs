@@ -401,6 +401,9 @@ namespace Trireme
     {
         /// <summary>A file of this rank in a directory.</summary>
         File = NativeMethods.TRIREME_OFFLOAD_KIND_FILE,
+
+        /// <summary>Pinned memory, for optimizer state of a device.</summary>
+        Pinned = NativeMethods.TRIREME_OFFLOAD_KIND_PINNED,
     }
 
     /// <summary>When a bucket hook is called.</summary>

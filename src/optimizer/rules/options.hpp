@@ -41,9 +41,13 @@ struct Options {
   std::uint64_t loss_scale_window = 0;
   std::uint64_t loss_scale_hysteresis = 0;
 
-  std::string offload_path;  // empty: memory holds all state
-  double offload_ratio = 0;
-  std::uint64_t offload_buffer_bytes = 0;
+  struct Offload {
+    bool pinned = false;    // state of a device lies in pinned memory
+    std::string path = {};  // empty: memory holds all state
+    double ratio = 0;
+    std::uint64_t buffer_bytes = 0;
+  };
+  Offload offload;
 
   std::uint64_t check_every = 0;
   std::uint64_t rounding_seed = 0;

@@ -204,8 +204,13 @@ Status read_offload(const Options& options, Settings* settings) {
   // last-level cache, where both the disk and the update find them.
   constexpr std::uint64_t kDefaultBuffer = kOffloadSlots << 20;
   constexpr std::uint64_t kLeastBuffer = kOffloadSlots * 4096;
-  const double ratio = options.offload_ratio;
-  if (options.offload_path.empty()) return Status::success();
+  const double ratio = options.offload.ratio;
+  settings->pinned = options.offload.pinned;
+  if (settings->pinned && settings->states == 0 && !settings->master_weights) {
+    return invalid_argument(std::string("options.offload means nothing to ") +
+                            kernels::rule_name(settings->rule.kind) + " without state");
+  }
+  if (options.offload.path.empty()) return Status::success();
   if (!(ratio >= 0 && ratio <= 1)) {
     return invalid_argument("options.offload.ratio " + text_of(ratio) + " is not in (0, 1]");
   }
@@ -233,13 +238,13 @@ Status read_offload(const Options& options, Settings* settings) {
     return invalid_argument(std::string("options.offload means nothing to ") +
                             kernels::rule_name(settings->rule.kind) + " without state");
   }
-  settings->offload_path = options.offload_path;
+  settings->offload_path = options.offload.path;
   settings->offload_ratio = ratio != 0 ? ratio : 1;
   settings->offload_buffer_bytes =
-      options.offload_buffer_bytes != 0 ? options.offload_buffer_bytes : kDefaultBuffer;
+      options.offload.buffer_bytes != 0 ? options.offload.buffer_bytes : kDefaultBuffer;
   if (settings->offload_buffer_bytes >= kLeastBuffer) return Status::success();
   return invalid_argument("options.offload.buffer_bytes " +
-                          std::to_string(options.offload_buffer_bytes) + " is below " +
+                          std::to_string(options.offload.buffer_bytes) + " is below " +
                           std::to_string(kLeastBuffer));
 }
 
@@ -297,7 +302,7 @@ Status read_settings(const Options& options, Settings* out) {
   TRIREME_RETURN_IF_ERROR(read_loss_scale(options, &settings.loss_scale));
   settings.one_sweep = (options.flags & TRIREME_OPTIMIZER_FLAG_ONE_SWEEP) != 0;
   settings.master_weights = (options.flags & TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS) != 0;
-  if (settings.master_weights && !options.offload_path.empty()) {
+  if (settings.master_weights && !options.offload.path.empty()) {
     return unsupported("TRIREME_OPTIMIZER_FLAG_MASTER_WEIGHTS with options.offload");
   }
   TRIREME_RETURN_IF_ERROR(read_rounding(options, &settings));
@@ -366,7 +371,9 @@ std::vector<std::pair<std::string, std::string>> describe(const Settings& settin
       {"options.rounding_seed", std::to_string(settings.rounding_seed)},
       {"options.check_every", std::to_string(settings.check_every)},
       // Paths may differ between hosts.
-      {"options.offload", settings.offload_path.empty() ? "not set" : "set"},
+      {"options.offload", settings.pinned                 ? "pinned memory"
+                          : settings.offload_path.empty() ? "not set"
+                                                          : "set"},
       {"options.offload.ratio", text_of(settings.offload_ratio)},
       {"options.offload.buffer_bytes", std::to_string(settings.offload_buffer_bytes)},
       {"options.group_count", std::to_string(settings.groups)}};

@@ -30,6 +30,7 @@ struct Settings {
   LossScaleRule loss_scale;
   bool one_sweep = false;
   std::string offload_path;  // empty: memory holds all state
+  bool pinned = false;       // state of a device lies in pinned memory
   double offload_ratio = 0;
   std::uint64_t offload_buffer_bytes = 0;
   bool master_weights = false;

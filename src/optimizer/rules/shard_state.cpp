@@ -273,7 +273,7 @@ std::uint64_t ShardState::saved_place(const Offload::Visited& visited, std::uint
 
 Status ShardState::allocate_arena(Arena* out, std::uint64_t bytes) const {
   DeviceShard* const there = shard_.on_device();
-  return there != nullptr ? there->allocate_state(out, bytes)
+  return there != nullptr ? there->allocate_state(out, bytes, settings_.pinned)
                           : strategies::allocate(shard_, out, MemoryKind::optimizer_state, bytes);
 }
 

@@ -8,7 +8,8 @@ namespace Trireme
     /// A place of this rank other than memory: a file. Start from TRIREME_OFFLOAD_OPTIONS_INIT. A
     /// model keeps parameters in it, an optimizer its state, and a trainer activations. The file
     /// has no name: nothing is left of it when the process ends. Trained parameters have the same
-    /// bits as without a file.
+    /// bits as without a file. On a device, the place of an optimizer is pinned memory. Parameters
+    /// and activations have none there.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeOffloadOptions
@@ -114,10 +115,17 @@ namespace Trireme
         public ulong FailedOffset;
     }
 
-    // Another place than memory for parameters, optimizer state or activations: a file.
+    // Another place for parameters, optimizer state or activations: a file instead of memory, or
+    // pinned memory instead of a device's.
     internal static partial class NativeMethods
     {
         /// <summary>A file of this rank in the directory `path`.</summary>
         internal const int TRIREME_OFFLOAD_KIND_FILE = 0;
+
+        /// <summary>
+        /// Pinned memory of the host, for the state of an optimizer whose model is on a device: see
+        /// docs/gpus.md. All other fields are 0 then.
+        /// </summary>
+        internal const int TRIREME_OFFLOAD_KIND_PINNED = 1;
     }
 }

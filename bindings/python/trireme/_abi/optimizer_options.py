@@ -148,9 +148,10 @@ class trireme_optimizer_options(Structure):
         # How losses are scaled. Default: NULL, losses are not scaled, and an inf or NaN goes
         # through the rule.
         ("loss_scale", POINTER(trireme_loss_scale_options)),
-        # A file of optimizer state, which each rank streams through memory at each step. Not for
-        # rules without state, LAMB, LARS, ADAFACTOR or MUON, nor with ONE_SWEEP or MASTER_WEIGHTS.
-        # See docs/offload.md. Default: NULL, all state stays in memory.
+        # A file of optimizer state, which each rank streams through memory (docs/offload.md). Not
+        # for rules without state, LAMB, LARS, ADAFACTOR, MUON, ONE_SWEEP or MASTER_WEIGHTS. On a
+        # device: pinned memory (docs/gpus.md). Default: NULL, state lies in memory where the model
+        # is.
         ("offload", POINTER(trireme_offload_options)),
         # Ranks whose models share norms for clipping and the decision to skip a step. Needs a
         # max_norm, in `clipping` or of a group, or loss_scale. All ranks of a model name the same

@@ -17,7 +17,7 @@ from .model_options import (
     trireme_shard_options,
     trireme_unit_options,
 )
-from .offload import TRIREME_OFFLOAD_KIND_FILE, trireme_offload_options
+from .offload import TRIREME_OFFLOAD_KIND_FILE, TRIREME_OFFLOAD_KIND_PINNED, trireme_offload_options
 from .optimizer_options import (
     TRIREME_PARAMETER_GROUP_FLAG_ELEMENTWISE,
     trireme_clipping_options,
@@ -29,6 +29,7 @@ __all__ = ["Offload", "Buckets", "Units", "Shards", "Clipping", "ParameterGroup"
 
 OFFLOAD_KINDS: dict[str, int] = {
     "file": TRIREME_OFFLOAD_KIND_FILE,
+    "pinned": TRIREME_OFFLOAD_KIND_PINNED,
 }
 
 SHARES: dict[str, int] = {
@@ -46,10 +47,15 @@ class Offload(Options):
     no name: nothing is left of it when the process ends. Trained parameters have the same bits as
     without a file.
 
+    On a device, the place of an optimizer is pinned memory. Parameters and activations have none
+    there.
+
     path: Directory of the file, on this rank's host. It may differ between ranks. "file" requires
         it. Default: None.
-    kind: "file". Default: "file".
+    kind: "file" or "pinned". Default: "file".
         - "file": A file of this rank in the directory `path`.
+        - "pinned": Pinned memory of the host, for the state of an optimizer whose model is on a
+          device: see docs/gpus.md. All other fields are 0 then.
     ratio: Part of the bytes that lies in the file, in (0, 1]. The library rounds it up to whole
         blocks. Must be 0 for a trainer, all of whose activations go to the file. Default: 1.
     buffer_bytes: Most bytes of memory for blocks on their way to and from the file; at least

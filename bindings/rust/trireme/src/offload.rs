@@ -19,6 +19,8 @@ pub enum OffloadKind {
     /// A file of this rank in a directory.
     #[default]
     File,
+    /// Pinned memory, for the state of an optimizer whose model is on a device.
+    Pinned,
 }
 
 /// A file in which parameters, optimizer state or activations lie instead of in memory. Start from
@@ -84,6 +86,7 @@ impl<'a> Offload<'a> {
         let raw = sys::trireme_offload_options {
             kind: match self.kind {
                 OffloadKind::File => sys::TRIREME_OFFLOAD_KIND_FILE,
+                OffloadKind::Pinned => sys::TRIREME_OFFLOAD_KIND_PINNED,
             },
             // The text stays where it is.
             path: path.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
