@@ -137,6 +137,11 @@
  * that a callback brings itself. It takes any other NaN or inf as a gradient like any other. With
  * TRIREME_TRAINER_FLAG_ZERO_GRADIENTS it fills with 0 and looks for nothing.
  *
+ * On a device (model_device.h): all memory of a call but `loss` is memory of the model's device. A
+ * callback queues its work in the `stream` of the call, and returns. The memory stays good for that
+ * work. A step and an evaluation end when the work is done. docs/gpus.md#trainers tells where the
+ * host waits, and what is searched for unwritten elements.
+ *
  * Memory: a step allocates nothing but what the model's own calls do; see "working memory" in
  * model.h. With offload it also allocates memory for an item that cannot be written, once.
  *
@@ -182,10 +187,11 @@ enum {
  * One call of a layer. More than 16 fields: the library fills them all, no caller sets any, and a
  * callback reads each of them without a second pointer.
  *
- * All memory here belongs to the library and lives until the callback returns. It is aligned to 64
- * bytes; parameters and gradients are aligned to their elements. A pointer to 0 bytes is NULL.
- * "Out" marks memory that the callback writes. Its content before is undefined. Gradients and
- * input_gradient are NaN before, or 0 with TRIREME_TRAINER_FLAG_ZERO_GRADIENTS.
+ * All memory here belongs to the library and lives until the callback returns. On a device it lives
+ * until the work is done that the callback has queued. It is aligned to 64 bytes; parameters and
+ * gradients are aligned to their elements. A pointer to 0 bytes is NULL. "Out" marks memory that
+ * the callback writes. Its content before is undefined. Gradients and input_gradient are NaN
+ * before, or 0 with TRIREME_TRAINER_FLAG_ZERO_GRADIENTS.
  */
 typedef struct trireme_layer_call {
     /** sizeof this struct as the library knows it. */
@@ -242,7 +248,8 @@ typedef struct trireme_layer_call {
     void *input_gradient;
     /**
      * Out in FORWARD, RECOMPUTE and EVALUATE of the last layer: the loss of this micro-batch. NaN
-     * if the callback does not write it. NULL for other layers and in other phases.
+     * if the callback does not write it. NULL for other layers and in other phases. On a device it
+     * is pinned memory, which both the callback and its work may write.
      */
     double *loss;
     /**
@@ -281,6 +288,11 @@ typedef struct trireme_layer_call {
      * of `output`. The library only hands them on. All are 0 before the call.
      */
     uint64_t *output_shape;
+    /** The device of the model, where all memory here but `loss` lies; else the host. */
+    trireme_device device;
+     * On a device: the stream in which the callback queues its work, as trireme_model_set_stream()
+     * names it. Else all zero.
+    trireme_stream stream;
 } trireme_layer_call; /* since 1.0 */
 
 /**
@@ -577,7 +589,8 @@ typedef struct trireme_trainer_info {
  * @retval TRIREME_ERROR_INVALID_STATE  A step is under way.
  * @retval TRIREME_ERROR_MISMATCH  Ranks have different layers or options, or different schedules,
  * cuts or norm_ranks along a pipeline; the message names the first difference. The model lives on.
- * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out. Or, on all ranks,
+ * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out. Or, on all ranks, that of a device
+ * or pinned memory has. Or, on all ranks,
  * activation_budget_bytes or offload.buffer_bytes is too small; the message names the least that
  * works, with a pipeline that of the ranks that need more. Or, with a pipeline, the sums over
  * micro-batches and the exchange with other ranks do not fit in memory_limit_bytes of the model.
@@ -589,6 +602,9 @@ typedef struct trireme_trainer_info {
  * Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. Or `pipeline` comes with
  * that flag. Or its schedule has GATHER, RELEASE or REDUCE. Or a parameter is
  * TRIREME_PLACEMENT_SHARED along the pipeline.
+ * that flag or with offload. Or the model is on a device, with `pipeline` or offload. Or the
+ * pipeline's schedule has GATHER, RELEASE or REDUCE. Or a parameter is
+ * TRIREME_PLACEMENT_SHARED along the pipeline, or this rank has no layers.
  * @return Any other status as listed at the top of model.h.
  *
  * Thread safety: one call at a time per model.

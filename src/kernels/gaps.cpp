@@ -34,7 +34,20 @@ bool has_one_of(const void* values, std::uint64_t count, const Bits (&wanted)[kC
   return found != 0;
 }
 
+template <class T>
+bool has_nan_of(const void* values, std::uint64_t count) {
+  const auto* const cells = static_cast<const Cell<T>*>(values);
+  bool found = false;
+  for (std::uint64_t i = 0; i < count; ++i) found |= cells[i].value != cells[i].value;
+  return found;
+}
+
 }  // namespace
+
+bool has_nan(trireme_dtype dtype, const void* values, std::uint64_t count) {
+  return dtype == TRIREME_DTYPE_F64 ? has_nan_of<double>(values, count)
+                                    : has_nan_of<float>(values, count);
+}
 
 bool has_trace(trireme_dtype dtype, const void* values, std::uint64_t count) {
   if (dtype != TRIREME_DTYPE_F64) return has_one_of(values, count, kNarrow);

@@ -19,5 +19,7 @@ std::uint64_t find_gap(trireme_dtype dtype, const void* values, std::uint64_t fi
 // Whether gradients of f32 or f64 were computed from a gap in activations. The activations are f16,
 // bf16, f32 or, for f64, f32 or f64. Arithmetic and conversions keep the payload of the mark.
 bool has_trace(trireme_dtype dtype, const void* values, std::uint64_t count);
+// Whether one of f32 or f64 is NaN.
+bool has_nan(trireme_dtype dtype, const void* values, std::uint64_t count);
 
 }  // namespace trireme::kernels

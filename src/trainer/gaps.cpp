@@ -7,24 +7,36 @@ namespace trireme::strategies {
 using kernels::Gap;
 using sharding::Parameter;
 
-void GapSearch::prepare(void* memory, std::uint64_t bytes, Gap gap) const {
-  if (memory == nullptr || bytes == 0) return;
+Status GapSearch::prepare(void* memory, std::uint64_t bytes, Gap gap) const {
+  if (memory == nullptr || bytes == 0) return Status::success();
+  if (device_ != nullptr) {
+    return zeroes_ ? device_->clear(memory, bytes) : device_->mark(memory, bytes, gap);
+  }
   if (zeroes_) {
     std::memset(memory, 0, bytes);
   } else {
     kernels::mark_gap(memory, bytes, gap);
   }
+  return Status::success();
 }
 
-void GapSearch::mark(std::uint64_t layer, std::span<char> input_gradient) {
+// A device makes all its NaNs alike, and the mark is lost.
+bool GapSearch::is_spoilt(trireme_dtype dtype, const void* gradient, std::uint64_t count) const {
+  if (gap_layer_ == kNoLayer) return false;
+  return device_ != nullptr ? kernels::has_nan(dtype, gradient, count)
+                            : kernels::has_trace(dtype, gradient, count);
+}
+
+Status GapSearch::mark(std::uint64_t layer, std::span<char> input_gradient) {
   for (std::uint64_t k = 0; k < layers_[layer].described.parameter_count; ++k) {
     const std::uint64_t number = layers_.parameter_number(layer, k);
     const Parameter& parameter = layers_.parameters()[number];
     const trireme_dtype dtype = gradient_dtype(parameter.dtype);
     offered_[number] = gradients_.at(number);
-    prepare(offered_[number], parameter.elements * dtype_size(dtype), Gap::in_gradients);
+    TRIREME_RETURN_IF_ERROR(
+        prepare(offered_[number], parameter.elements * dtype_size(dtype), Gap::in_gradients));
   }
-  prepare(input_gradient.data(), input_gradient.size(), Gap::in_activations);
+  return prepare(input_gradient.data(), input_gradient.size(), Gap::in_activations);
 }
 
 std::optional<LayerFailure> GapSearch::look(std::uint64_t layer,
@@ -40,15 +52,15 @@ std::optional<LayerFailure> GapSearch::look(std::uint64_t layer,
   for (std::uint64_t k = 0; k < layers_[layer].described.parameter_count; ++k) {
     const std::uint64_t number = layers_.parameter_number(layer, k);
     const Parameter& parameter = layers_.parameters()[number];
-    const void* const gradient = gradients_.at(number);
     if (offered_[number] == nullptr) continue;  // frozen, or without elements
-    if (gradient == nullptr && all_needed_) note(k, 0, &left_out, &none);
-    if (gradient != offered_[number] || zeroes_) continue;
+    if (gradients_.at(number) == nullptr && all_needed_) note(k, 0, &left_out, &none);
+    if (gradients_.at(number) != offered_[number] || zeroes_) continue;
+    const void* const gradient = gradients_.on_host(number);
     const std::uint64_t count = parameter.elements;
     const trireme_dtype dtype = gradient_dtype(parameter.dtype);
     const std::uint64_t gap = kernels::find_gap(dtype, gradient, 0, count, Gap::in_gradients);
     if (gap == count) {
-      spoilt = spoilt || (gap_layer_ != kNoLayer && kernels::has_trace(dtype, gradient, count));
+      spoilt = spoilt || is_spoilt(dtype, gradient, count);
       continue;
     }
     note(k, gap, &missing, &gaps);
@@ -61,9 +73,7 @@ std::optional<LayerFailure> GapSearch::look(std::uint64_t layer,
   if (left_out > 0) return failure(LayerFailure::left_out, layer, left_out, none);
   if (missing > 0) return failure(LayerFailure::unwritten, layer, missing, gaps);
   if (spoilt) return failure(LayerFailure::input, gap_layer_, gap_whole_ ? 1 : 0, {layer, 0, 0});
-  if (!zeroes_ && gap_layer_ == kNoLayer && needs_input(layer)) {
-    look_at_input(layer, input_gradient);
-  }
+  if (awaits_input(layer)) look_at_input(layer, input_gradient);
   return std::nullopt;
 }
 

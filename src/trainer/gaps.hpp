@@ -11,6 +11,7 @@
 #include "trainer/layer_failure.hpp"
 #include "trainer/layer_gradients.hpp"
 #include "trainer/layer_table.hpp"
+#include "trainer/trainer_device.hpp"
 
 namespace trireme::strategies {
 
@@ -25,6 +26,9 @@ class GapSearch {
         zeroes_(zeroes),
         offered_(layers.parameters().size()) {}
 
+  // mark() works on memory of the device, and look() on what was fetched from there.
+  void use(TrainerDevice* device) { device_ = device; }
+
   // A micro-batch begins.
   void begin() { gap_layer_ = kNoLayer; }
   // The layer behind the last one, of another rank, has left out a part of its input gradient.
@@ -34,14 +38,22 @@ class GapSearch {
   bool has_gap() const { return gap_layer_ != kNoLayer; }
   // Before backward. An input gradient is marked even if no layer needs it: old values must not be
   // read.
-  void mark(std::uint64_t layer, std::span<char> input_gradient);
+  // On the host it cannot fail.
+  Status mark(std::uint64_t layer, std::span<char> input_gradient);
   // After backward, before gradients are handed in. Memory that the layer brings is not searched.
+  // The memory is the host's.
   std::optional<LayerFailure> look(std::uint64_t layer, std::span<const char> input_gradient);
+  // Whether look() searches the gradient of this layer's input.
+  bool awaits_input(std::uint64_t layer) const {
+    return !zeroes_ && gap_layer_ == kNoLayer && needs_input(layer);
+  }
 
  private:
   static constexpr std::uint64_t kNoLayer = UINT64_MAX;
 
-  void prepare(void* memory, std::uint64_t bytes, kernels::Gap gap) const;
+  Status prepare(void* memory, std::uint64_t bytes, kernels::Gap gap) const;
+  // Whether a gradient was computed from a gap in activations.
+  bool is_spoilt(trireme_dtype dtype, const void* gradient, std::uint64_t count) const;
   // Whether a layer before may compute gradients from this one's input_gradient. No rank knows
   // whether a layer of another rank does, so each of those counts.
   bool needs_input(std::uint64_t layer) const;
@@ -51,6 +63,7 @@ class GapSearch {
   const LayerGradients& gradients_;
   const bool all_needed_;
   const bool zeroes_;
+  TrainerDevice* device_ = nullptr;
   std::vector<void*> offered_;  // by parameter, where backward was to write
   // State of the present micro-batch: the first layer that left out input_gradient, or a part of
   // it.

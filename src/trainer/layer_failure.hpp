@@ -25,6 +25,8 @@ struct LayerFailure {
     unwritten,  // gradients, so many as the answer
     input,      // its gradient (the whole if the answer is 1) has come to those of layer
                 // `gaps.first`
+    stream,     // on a device: no work can be queued in the caller's stream any more
+    foreign,    // a gradient that is no memory of the device
     no_rate,
     file,       // activations cannot be read
     corrupt,    // the file gave others

@@ -7,6 +7,9 @@ namespace trireme::strategies {
 using sharding::Parameter;
 
 void LayerGradients::place(std::uint64_t begin, bool adds) {
+  // Buckets are memory of the host, which a device does not write to.
+  const bool has_views = !adds && model_.shard().on_device() == nullptr;
+  begin_ = begin;
   in_arena_.resize(layers_.parameters().size());
   places_.resize(layers_.parameters().size());
   for (std::uint64_t layer = 0; layer < layers_.size(); ++layer) {
@@ -17,7 +20,7 @@ void LayerGradients::place(std::uint64_t begin, bool adds) {
       std::uint64_t& place = in_arena_[number];
       if (parameter.frozen) {
         place = kFrozen;
-      } else if (!adds && model_.shard().gradients().intake().has_view(number)) {
+      } else if (has_views && model_.shard().gradients().intake().has_view(number)) {
         place = kView;
       } else {
         place = begin + at;

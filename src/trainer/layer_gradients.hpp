@@ -20,7 +20,11 @@ class LayerGradients {
   void place(std::uint64_t begin, bool adds);
   // Bytes of these places.
   std::uint64_t own_bytes() const { return own_bytes_; }
-  void use(char* arena) { arena_ = arena; }
+  // `fetched`: with an arena on a device, as many bytes of the host, to which gradients come.
+  void use(char* arena, char* fetched = nullptr) {
+    arena_ = arena;
+    fetched_ = fetched;
+  }
 
   // Before backward of a layer, which may set a place to null, or to memory of its own.
   Status offer(std::uint64_t layer);
@@ -31,6 +35,15 @@ class LayerGradients {
   }
   // By parameter; null: there is none.
   void* at(std::uint64_t parameter) const { return places_[parameter]; }
+  // Whether it is the place that was offered, in the arena.
+  bool is_own(std::uint64_t parameter) const {
+    return places_[parameter] == arena_ + in_arena_[parameter];
+  }
+  // The same on the host; on a device, once the gradient was fetched to it.
+  void* on_host(std::uint64_t parameter) const {
+    if (fetched_ == nullptr || places_[parameter] == nullptr) return places_[parameter];
+    return fetched_ + (in_arena_[parameter] - begin_);
+  }
 
  private:
   static constexpr std::uint64_t kView = UINT64_MAX, kFrozen = UINT64_MAX - 1;
@@ -38,6 +51,8 @@ class LayerGradients {
   Model& model_;
   const LayerTable& layers_;
   char* arena_ = nullptr;
+  char* fetched_ = nullptr;
+  std::uint64_t begin_ = 0;
   std::uint64_t own_bytes_ = 0;
   // By parameter.
   std::vector<std::uint64_t> in_arena_;  // where, or one of these two

@@ -144,6 +144,15 @@ Status PassExchange::failure() const {
                  gaps_of(layer, told[kAnswer], gaps);
       advice = "; leave the place as it was, or set it to memory of the caller";
       break;
+    case LayerFailure::foreign:
+      message += " set a place to memory that is not of the model's device, for " +
+                 gaps_of(layer, told[kAnswer], gaps);
+      advice = "; leave the place as it was, or set it to memory of the device";
+      break;
+    case LayerFailure::stream:
+      message += " left its stream so that no work can be queued there";
+      advice = "; end a recording into a graph, and the stream's life, after the step";
+      break;
     case LayerFailure::unwritten:
       message += " did not write " + gaps_of(layer, told[kAnswer], gaps);
       if (told[kAnswer] == 1) {

@@ -15,6 +15,7 @@ using sharding::Parameter;
 
 // Runs all micro-batches, and exchanges the ranks' outcomes.
 Status Trainer::pass(void* batch, bool trains, double* out_loss) {
+  if (device_ != nullptr) TRIREME_RETURN_IF_ERROR(begin_on_device());
   failure_ = {};
   told_ = false;
   // A schedule of the caller may fail. That is known now, and is reported like a failure of a
@@ -32,6 +33,7 @@ Status Trainer::pass(void* batch, bool trains, double* out_loss) {
     for (std::uint32_t number = 0; number < rounds_; ++number) {
       TRIREME_RETURN_IF_ERROR(micro_batch(number, trains));
     }
+    if (device_ != nullptr) TRIREME_RETURN_IF_ERROR(wait_for_device());
     // A rank that leaves after this has no operation under way that others wait for.
     if (!trains) TRIREME_RETURN_IF_ERROR(shard_.end_pass());
     return exchange(trains, out_loss);
@@ -54,7 +56,7 @@ Status Trainer::micro_batch(std::uint32_t number, bool trains) {
   leaf_ = number * world_size() + rank();
   gaps_.begin();
   const bool has_part = leaf_ < total_;
-  if (has_part) losses_[number] = std::numeric_limits<double>::quiet_NaN();
+  if (has_part) *loss_place(number) = std::numeric_limits<double>::quiet_NaN();
   const std::uint64_t seed = leaf_seed(options_.seed, optimizer_->step_count(), leaf_);
   for (trireme_layer_call& call : calls_) {
     call.micro_batch = number;
@@ -63,7 +65,7 @@ Status Trainer::micro_batch(std::uint32_t number, bool trains) {
   }
   if (window_ != nullptr && computes())
     TRIREME_RETURN_IF_ERROR(shard_.report_disk(window_->begin()));
-  calls_.back().loss = &losses_[number];
+  calls_.back().loss = loss_place(number);
   const std::int32_t phase = trains ? TRIREME_PHASE_FORWARD : TRIREME_PHASE_EVALUATE;
   TRIREME_RETURN_IF_ERROR(forward(phase, 0, layers_.size()));
   calls_.back().loss = nullptr;
@@ -95,6 +97,7 @@ Status Trainer::forward(std::int32_t phase, std::uint64_t first, std::uint64_t e
     TRIREME_RETURN_IF_ERROR(gather(layer));
     TRIREME_RETURN_IF_ERROR(before_call(phase, layer));
     if (computes()) call(phase, layer);
+    if (device_ != nullptr) TRIREME_RETURN_IF_ERROR(check_stream(phase, layer));
     after_call(phase, layer);
     TRIREME_RETURN_IF_ERROR(release(layer));
   }
@@ -107,9 +110,17 @@ Status Trainer::backward(std::uint64_t first, std::uint64_t end) {
     TRIREME_RETURN_IF_ERROR(before_call(TRIREME_PHASE_BACKWARD, layer));
     if (computes()) {
       TRIREME_RETURN_IF_ERROR(gradients_.offer(layer));
-      gaps_.mark(layer, input_gradient(layer));
-      call(TRIREME_PHASE_BACKWARD, layer);
-      if (computes()) look_for_gaps(layer);
+      TRIREME_RETURN_IF_ERROR(
+          queued(gaps_.mark(layer, input_gradient(layer)), TRIREME_PHASE_BACKWARD, layer));
+    }
+    if (computes()) call(TRIREME_PHASE_BACKWARD, layer);
+    if (device_ != nullptr) {
+      TRIREME_RETURN_IF_ERROR(check_stream(TRIREME_PHASE_BACKWARD, layer));
+      if (computes()) TRIREME_RETURN_IF_ERROR(fetch(layer));
+    }
+    if (computes()) {
+      const std::span<const char> there = input_gradient(layer);
+      look_for_gaps(layer, device_ != nullptr ? std::span<const char>(input_gradient_) : there);
     }
     after_call(TRIREME_PHASE_BACKWARD, layer);
     // Parameters that no layer reads any more may be updated as soon as their gradients are in.
@@ -188,10 +199,12 @@ Status Trainer::hand_in(std::uint64_t layer) {
     if (parameter.frozen) continue;
     const trireme_dtype dtype = gradient_dtype(parameter.dtype);
     if (failure_.kind == LayerFailure::none) {
-      void* const gradient = gradients_.at(number);
+      void* const gradient = gradients_.on_host(number);
       const bool left_out = gradient == nullptr && counts_[number] > 0;
       if (left_out) continue;  // TRIREME_UNUSED_* decides
-      Status status = model().gradient_ready(number, gradient, counts_[number], dtype);
+      Status status = device_ != nullptr
+                          ? shard_.keep(shard_.gradients().ready(number, {gradient, dtype}, false))
+                          : model().gradient_ready(number, gradient, counts_[number], dtype);
       if (status.ok()) continue;
       if (status.code() != TRIREME_ERROR_INVALID_ARGUMENT &&
           status.code() != TRIREME_ERROR_INVALID_STATE) {
@@ -215,6 +228,8 @@ void Trainer::look_for_gaps(std::uint64_t layer) {
   std::span<char> used = input_gradient(layer);
   if (layer > 0) used = used.first(std::min<std::size_t>(used.size(), extents_[layer - 1].used));
   const std::optional<LayerFailure> found = gaps_.look(layer, used);
+void Trainer::look_for_gaps(std::uint64_t layer, std::span<const char> input_gradient) {
+  const std::optional<LayerFailure> found = gaps_.look(layer, input_gradient);
   if (!found) return;
   failure_ = *found;
   failure_.leaf = leaf_;
@@ -263,6 +278,7 @@ void Trainer::call(std::int32_t phase, std::uint64_t layer) {
 
 void Trainer::call_back(trireme_layer_callback callback, std::int32_t phase, std::uint64_t layer) {
   calls_[layer].phase = phase;
+  if (device_ != nullptr) device_->note_work();
   const CallbackScope scope(shard_.link());
   try {
     const std::int32_t answer = callback(&calls_[layer], layers_[layer].described.user_data);

@@ -44,9 +44,10 @@ Status Trainer::create(const std::shared_ptr<Optimizer>& optimizer, std::vector<
                        const Options& options, std::shared_ptr<Trainer>* out) {
   ShardView& shard = optimizer->model()->shard();
   TRIREME_RETURN_IF_ERROR(shard.check_sealed());
-  if (shard.on_device() != nullptr) {
-    return unsupported("a trainer of a model on " + shard.on_device()->text() +
-                       " does not work yet: docs/gpus.md");
+  if (shard.on_device() != nullptr && !options.offload_path.empty()) {
+    return unsupported("options.offload of a trainer whose model is on " +
+                       shard.on_device()->text() +
+                       ": activations there go to no file yet: docs/gpus.md");
   }
   if (shard.uneven()) {
     return unsupported(
@@ -130,8 +131,21 @@ std::vector<Fact> Trainer::facts() const {
   return facts;
 }
 
+Status Trainer::allocate_on_device() {
+  auto device = std::make_unique<TrainerDevice>(*shard_.on_device());
+  TRIREME_RETURN_IF_ERROR(device->allocate(plan_.total(), gradients_.own_bytes(), rounds_));
+  arena_.reset(device->arena(), [](char*) {});
+  gradients_.use(device->arena(), device->gradients());
+  gaps_.use(device.get());
+  device_ = std::move(device);
+  TRIREME_RETURN_IF_ERROR(exchange_.allocate());
+  allocated_ = device_->allocated_bytes() + exchange_.allocated_bytes();
+  return Status::success();
+}
+
 Status Trainer::allocate() {
   TRIREME_FAILPOINT("trainer", "before_allocate");
+  if (shard_.on_device() != nullptr) return allocate_on_device();
   const std::uint64_t bytes = plan_.total() + gradients_.own_bytes();
   // A disk takes a large page in one piece.
   const std::align_val_t alignment{options_.offload_path.empty()    ? kActivationAlignment
@@ -204,6 +218,10 @@ Status Trainer::info(trireme_trainer_info* out) const {
   out->planned_gradient_bytes = plan_.gradients;
   out->planned_parameter_gradient_bytes = gradients_.own_bytes();
   out->planned_exchange_bytes = exchange_.planned_bytes();
+  if (device_ != nullptr) {
+    out->planned_parameter_gradient_bytes += TrainerDevice::plan_gradients(gradients_.own_bytes());
+    out->planned_exchange_bytes += TrainerDevice::plan_losses(rounds_);
+  }
   out->planned_window_bytes = window_ != nullptr ? window_->allocated_bytes() : 0;
   out->allocated_bytes = allocated_ + out->planned_window_bytes - plan_.window.bytes;
   out->largest_bytes = plan_.largest;

@@ -23,6 +23,7 @@
 #include "trainer/layer_table.hpp"
 #include "trainer/pass_exchange.hpp"
 #include "trainer/step_caller.hpp"
+#include "trainer/trainer_device.hpp"
 
 namespace trireme::strategies {
 
@@ -69,7 +70,7 @@ class Trainer final : public StepCaller {
   Status gather(std::uint64_t layer);
   Status release(std::uint64_t layer);
   Status hand_in(std::uint64_t layer);
-  void look_for_gaps(std::uint64_t layer);
+  void look_for_gaps(std::uint64_t layer, std::span<const char> input_gradient);
   std::span<char> input_gradient(std::uint64_t layer) const;
   // Activations of a layer come from the file, and go there.
   Status before_call(std::int32_t phase, std::uint64_t layer);
@@ -79,6 +80,22 @@ class Trainer final : public StepCaller {
   void call_back(trireme_layer_callback callback, std::int32_t phase, std::uint64_t layer);
   void fail(LayerFailure::Kind kind, std::int32_t phase, std::uint64_t layer, std::int32_t answer);
   Status exchange(bool trains, double* out_loss);
+  Status allocate_on_device();
+  // ---- with a device: see device_step.cpp ----
+  Status begin_on_device();
+  // Of work in the caller's stream: if it is refused, the layer has failed, and this succeeds.
+  Status queued(Status status, std::int32_t phase, std::uint64_t layer);
+  // After a callback, which may have left the stream so that nothing can be queued there.
+  Status check_stream(std::int32_t phase, std::uint64_t layer) {
+    return computes() ? queued(device_->begin(), phase, layer) : Status::success();
+  }
+  // The gradients of a layer, to the host; and that of its input if it was left out.
+  Status fetch(std::uint64_t layer);
+  Status fetch_input_gradient(std::uint64_t layer);
+  Status wait_for_device();
+  double* loss_place(std::uint32_t number) {
+    return device_ != nullptr ? device_->losses() + number : &losses_[number];
+  }
 
   LayerTable layers_;
   const Options options_;
@@ -91,7 +108,9 @@ class Trainer final : public StepCaller {
   GapSearch gaps_;
   PassExchange exchange_;
   ActivationPlan plan_;
+  std::unique_ptr<TrainerDevice> device_;  // null: the model is on the host
   std::shared_ptr<char> arena_;
+  std::vector<char> input_gradient_;  // on a device, of a layer that has left it out
   std::unique_ptr<ActivationWindow> window_;
   std::vector<std::uint64_t> node_of_;  // by layer, with a window
   std::uint64_t allocated_ = 0;         // without the memory that the window keeps besides

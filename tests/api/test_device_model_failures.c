@@ -132,13 +132,15 @@ static void not_yet(void) {
     trireme_optimizer *optimizer = NULL;
     CHECK(trireme_optimizer_create(model, &rule, &optimizer) == TRIREME_OK);
     trireme_trainer *trainer = NULL;
-    const trireme_trainer_options trainer_options = TRIREME_TRAINER_OPTIONS_INIT;
+    trireme_trainer_options trainer_options = TRIREME_TRAINER_OPTIONS_INIT;
+    activation_file_of(&trainer_options)->path = "/tmp";
     trireme_layer layer = TRIREME_LAYER_INIT;
     layer.name = "all";
     layer.parameter_count = UNITS;
     layer.forward = layer.backward = no_layer;
     CHECK_FAILS(trireme_trainer_create(optimizer, &layer, 1, &trainer_options, &trainer),
-                TRIREME_ERROR_UNSUPPORTED, "a trainer of a model on CUDA device 0");
+                TRIREME_ERROR_UNSUPPORTED,
+                "options.offload of a trainer whose model is on CUDA device 0");
     CHECK(trainer == NULL);
     unique_rendezvous(rendezvous, sizeof rendezvous);
     trireme_communicator *const host = join(0, 1, rendezvous, -1);

@@ -54,6 +54,7 @@ FIELDS: Left = {
     "trireme_parallel_info.context_rank": (("python", "dotnet"), "as data_rank"),
     "trireme_parallel_info.expert_rank": (("python", "dotnet"), "as data_rank"),
     "trireme_layer_call.parameter_counts": (("python",), "views have the shapes of the model"),
+    "trireme_layer_call.stream": (("dotnet", "rust"), "trainers on a device are of C"),
     "trireme_schedule_options.kind": (("rust",), "init() of the options of a kind sets it"),
     "trireme_trainer_options.after_step": (
         ("rust",),

@@ -515,6 +515,13 @@ namespace Trireme
         {
             try
             {
+                if (call->Device.Kind == (int)DeviceKind.Cuda)
+                {
+                    throw new UnsupportedException(
+                        "trainers of models of a device are made by the functions of C alone",
+                        Failure.None);
+                }
+
                 Layer layer = layers[call->Layer];
                 FunctionOf(layer, (LayerPhase)call->Phase)(
                     new LayerCall(call, Batch, types, layer.FirstParameter));

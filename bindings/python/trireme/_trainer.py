@@ -15,7 +15,14 @@ from . import _native, _request
 from ._abi.options import Offload
 from ._buffer import Owner, view_of
 from ._communicator import Communicator
-from ._errors import InvalidArgumentError, InvalidHandleError, caused, check, last_failure
+from ._errors import (
+    InvalidArgumentError,
+    InvalidHandleError,
+    UnsupportedError,
+    caused,
+    check,
+    last_failure,
+)
 from ._fields import bits_of, function, instance, instances, options_of, pointer_to, whole
 from ._model import Which
 from ._native import library
@@ -468,6 +475,11 @@ class _Runner:
         _runners[self.number] = self
 
     def run(self, raw: Any) -> None:
+        if raw.device.kind == _native.TRIREME_DEVICE_CUDA:
+            raise UnsupportedError(
+                "trainers of models of a device are made by the functions of C alone",
+                _native.TRIREME_ERROR_UNSUPPORTED,
+            )
         layer = self.layers[raw.layer]
         self.kept.clear()
         run = {

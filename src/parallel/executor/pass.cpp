@@ -286,14 +286,14 @@ Status PipelineTrainer::backward_layer(const Cell& here, std::uint64_t place,
   const std::span<char> used = input.first(std::min<std::size_t>(input.size(), made.input_used));
   if (for_input && split && computes(here)) {
     gradients_.offer_none(layer);
-    gaps_.mark(layer, input);
+    TRIREME_RETURN_IF_ERROR(gaps_.mark(layer, input));
     call(described.backward, TRIREME_PHASE_BACKWARD_INPUT, layer, here.micro_batch);
     if (computes(here)) look_for_gaps(layer, used, here.micro_batch);
   }
   if (for_weights && computes(here)) {
     const std::span<char> written = split ? std::span<char>() : input;
     TRIREME_RETURN_IF_ERROR(gradients_.offer(layer));
-    gaps_.mark(layer, written);
+    TRIREME_RETURN_IF_ERROR(gaps_.mark(layer, written));
     made.input_gradient = written.data();
     if (made.parameter_count > 0) made.gradients = gradients_.of_layer(layer);
     call(split ? described.backward_weight : described.backward,

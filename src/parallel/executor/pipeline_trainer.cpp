@@ -179,8 +179,9 @@ Status PipelineTrainer::create(const std::shared_ptr<strategies::Optimizer>& opt
   const std::shared_ptr<Communicator> along = options.communicator;
   if (read.ok()) read = shard.check_sealed();
   if (read.ok() && shard.on_device() != nullptr) {
-    read = unsupported("a trainer of a model on " + shard.on_device()->text() +
-                       " does not work yet: docs/gpus.md");
+    read =
+        unsupported("options.pipeline of a trainer whose model is on " + shard.on_device()->text() +
+                    ": stages exchange memory of the host alone: docs/gpus.md");
   }
   std::shared_ptr<PipelineTrainer> trainer;
   Status status = Status::success();

@@ -52,6 +52,19 @@ typedef void (*fake_writes)(int device, void *stream, void *to, const void *from
 /* Queues a copy to the host. */
 typedef void (*fake_reads)(int device, void *stream, void *to, const void *from,
                            size_t bytes); /* "fake_queue_read" */
+/* Queues any work: body(memory, data), where memory[i] is where the host finds areas[i]. A place of
+ * NULL stays NULL. The body calls nothing of the driver. */
+struct fake_area {
+    const void *first;
+    size_t bytes;
+    int writes;
+};
+typedef void (*fake_body)(void *const *memory, void *data);
+typedef void (*fake_works)(int device, void *stream, const char *name,
+                           const struct fake_area *areas, size_t count, fake_body body,
+                           void *data); /* "fake_queue_work" */
+/* The stream's end. From then on the driver knows none like it. */
+typedef void (*fake_ends)(void *stream); /* "fake_end_stream" */
 /* The host waits for a stream. */
 typedef void (*fake_synchronizes)(int device, void *stream); /* "fake_synchronize" */
 

@@ -14,7 +14,9 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
+#include "fake_cuda/fake_cuda.h"
 #include "fake_cuda/inside.h"
 #include "fake_cuda/world.hpp"
 
@@ -494,6 +496,32 @@ EXPORTED void fake_queue_read(int device, void* handle, void* to, const void* fr
     const void* const at = access.read(from, bytes);
     if (at != nullptr && bytes != 0) std::memcpy(to, at, bytes);
   });
+}
+
+EXPORTED void fake_queue_work(int device, void* handle, const char* name, const fake_area* areas,
+                              size_t count, fake_body body, void* data) {
+  fake::World& world = fake::World::get();
+  const std::lock_guard lock(world.mutex);
+  fake::Stream* const stream = world.stream_of(handle, device, primary_context(device));
+  const std::vector<fake_area> kept(areas, areas + count);
+  world.count_submission();
+  world.submit(stream, name, true, [=](fake::Access& access) {
+    std::vector<void*> memory;
+    for (const fake_area& area : kept) {
+      void* const at = area.first == nullptr ? nullptr
+                       : area.writes != 0    ? access.write(area.first, area.bytes)
+                                             : access.read(area.first, area.bytes);
+      if (at == nullptr && area.first != nullptr) return;
+      memory.push_back(at);
+    }
+    body(memory.data(), data);
+  });
+}
+
+EXPORTED void fake_end_stream(void* handle) {
+  fake::World& world = fake::World::get();
+  const std::lock_guard lock(world.mutex);
+  world.end(handle);
 }
 
 EXPORTED void fake_synchronize(int device, void* handle) {

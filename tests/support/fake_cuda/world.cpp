@@ -97,6 +97,7 @@ Stream* World::stream_of(void* handle, int device, void* context) {
   }
   for (const auto& stream : streams_) {
     if (stream.get() != handle) continue;
+    if (stream->ended) return nullptr;
     if (stream->destroyed) complain("a stream is used after its end");
     return stream.get();
   }
@@ -117,6 +118,15 @@ Event* World::event_of(void* handle) {
     return event.get();
   }
   return nullptr;
+}
+
+void World::end(void* handle) {
+  for (const auto& stream : streams_) {
+    if (stream.get() != handle) continue;
+    if (stream->last != nullptr) run(stream->last);
+    stream->ended = true;
+    --live_streams;
+  }
 }
 
 void World::destroy(Stream* stream) {

@@ -91,7 +91,7 @@ struct Op {
 struct Stream {
   int id = 0, device = 0;
   void* context = nullptr;
-  bool destroyed = false, capturing = false, held = false;
+  bool destroyed = false, ended = false, capturing = false, held = false;
   std::shared_ptr<Op> last;
   Clock clock;
 };
@@ -115,6 +115,8 @@ class World {
   Event* add_event(int device);
   Event* event_of(void* handle);
   void destroy(Stream* stream);
+  // Of a caller: from then on no handle is its.
+  void end(void* handle);
   void destroy(Event* event);
 
   void submit(Stream* stream, std::string name, bool is_kernel, std::function<void(Access&)> body,

@@ -7,10 +7,11 @@ namespace Trireme
     /// <summary>
     /// One call of a layer. More than 16 fields: the library fills them all, no caller sets any,
     /// and a callback reads each of them without a second pointer. All memory here belongs to the
-    /// library and lives until the callback returns. It is aligned to 64 bytes; parameters and
-    /// gradients are aligned to their elements. A pointer to 0 bytes is NULL. "Out" marks memory
-    /// that the callback writes. Its content before is undefined. Gradients and input_gradient are
-    /// NaN before, or 0 with TRIREME_TRAINER_FLAG_ZERO_GRADIENTS.
+    /// library and lives until the callback returns. On a device it lives until the work is done
+    /// that the callback has queued. It is aligned to 64 bytes; parameters and gradients are
+    /// aligned to their elements. A pointer to 0 bytes is NULL. "Out" marks memory that the
+    /// callback writes. Its content before is undefined. Gradients and input_gradient are NaN
+    /// before, or 0 with TRIREME_TRAINER_FLAG_ZERO_GRADIENTS.
     /// </summary>
     [StructLayout(LayoutKind.Sequential)]
     internal struct NativeLayerCall
@@ -100,7 +101,8 @@ namespace Trireme
 
         /// <summary>
         /// Out in FORWARD, RECOMPUTE and EVALUATE of the last layer: the loss of this micro-batch.
-        /// NaN if the callback does not write it. NULL for other layers and in other phases.
+        /// NaN if the callback does not write it. NULL for other layers and in other phases. On a
+        /// device it is pinned memory, which both the callback and its work may write.
         /// </summary>
         public IntPtr Loss;
 
@@ -149,6 +151,15 @@ namespace Trireme
         /// extents of `output`. The library only hands them on. All are 0 before the call.
         /// </summary>
         public IntPtr OutputShape;
+        /// The device of the model, where all memory here but `loss` lies; else the host.
+        /// </summary>
+        public NativeDevice Device;
+
+        /// <summary>
+        /// On a device: the stream in which the callback queues its work, as
+        /// trireme_model_set_stream() names it. Else all zero.
+        /// </summary>
+        public NativeStream Stream;
     }
 
     /// <summary>One layer. Start from TRIREME_LAYER_INIT.</summary>

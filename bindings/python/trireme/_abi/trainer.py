@@ -17,6 +17,7 @@ from ctypes import (
 from typing import Any
 
 from .offload import trireme_offload_info, trireme_offload_options
+from .types import trireme_device, trireme_stream
 
 # Why a layer is called.
 
@@ -54,10 +55,11 @@ class trireme_layer_call(Structure):
     """One call of a layer. More than 16 fields: the library fills them all, no caller sets any, and
     a callback reads each of them without a second pointer.
 
-    All memory here belongs to the library and lives until the callback returns. It is aligned to 64
-    bytes; parameters and gradients are aligned to their elements. A pointer to 0 bytes is NULL.
-    "Out" marks memory that the callback writes. Its content before is undefined. Gradients and
-    input_gradient are NaN before, or 0 with TRIREME_TRAINER_FLAG_ZERO_GRADIENTS.
+    All memory here belongs to the library and lives until the callback returns. On a device it
+    lives until the work is done that the callback has queued. It is aligned to 64 bytes; parameters
+    and gradients are aligned to their elements. A pointer to 0 bytes is NULL. "Out" marks memory
+    that the callback writes. Its content before is undefined. Gradients and input_gradient are NaN
+    before, or 0 with TRIREME_TRAINER_FLAG_ZERO_GRADIENTS.
     """
 
     _fields_ = [
@@ -106,7 +108,8 @@ class trireme_layer_call(Structure):
         # the first layer.
         ("input_gradient", c_void_p),
         # Out in FORWARD, RECOMPUTE and EVALUATE of the last layer: the loss of this micro-batch.
-        # NaN if the callback does not write it. NULL for other layers and in other phases.
+        # NaN if the callback does not write it. NULL for other layers and in other phases. On a
+        # device it is pinned memory, which both the callback and its work may write.
         ("loss", POINTER(c_double)),
         # BACKWARD, BACKWARD_INPUT and BACKWARD_WEIGHT: the last layer multiplies the gradient of
         # its loss by this factor. It is trireme_optimizer_get_loss_scale(). It is divided by
@@ -133,6 +136,11 @@ class trireme_layer_call(Structure):
         # Out as output_used: TRIREME_LAYER_DIMENSIONS numbers for the next layer, such as the
         # extents of `output`. The library only hands them on. All are 0 before the call.
         ("output_shape", POINTER(c_uint64)),
+        # The device of the model, where all memory here but `loss` lies; else the host.
+        ("device", trireme_device),
+        # On a device: the stream in which the callback queues its work, as
+        # trireme_model_set_stream() names it. Else all zero.
+        ("stream", trireme_stream),
     ]
 
 # Forward or backward of a layer, called on the thread of the step.

@@ -769,6 +769,11 @@ unsafe extern "C" fn call<B: ?Sized>(
     let one = &mut state.layers[raw.layer as usize];
     let answer = state.calls.ask(Fails::Step, || {
         let phase = LayerPhase::of(raw.phase)?;
+        if raw.device.kind == sys::TRIREME_DEVICE_CUDA {
+            return Err(
+                "trainers of models of a device are made by the functions of C alone".into()
+            );
+        }
         // SAFETY: it is not begun.
         unsafe { clear(raw) };
         let mut call = LayerCall { raw, phase, dtypes: &one.dtypes, batch };
