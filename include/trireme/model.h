@@ -165,15 +165,6 @@
  *   fail alone.
  *
  * On a device: where the communicator works on a CUDA device, parameters and the state of the
- * optimizer are memory of that device. Gradients, values and results of the caller must be, too;
- * other memory is TRIREME_ERROR_INVALID_ARGUMENT. A call waits for the work in the device's default
- * stream, and returns when the device has done its own. The bits are those of the host.
- * trireme_model_gather_unit() returns earlier: later work in the default stream follows its copy.
- * - docs/gpus.md lists the strategies, rules and options that work there. All others are
- *   TRIREME_ERROR_UNSUPPORTED.
- * - Gradients go to the peers through memory of the host, so no gradient has a view.
- * - A device that fails, or is not done by the deadline, fails the model on all ranks with
- *   TRIREME_ERROR_DEVICE or TRIREME_ERROR_TIMEOUT.
  * optimizer are memory of that device. See model_device.h.
  *
  * Ownership: the caller may destroy handles in any order. A model whose communicator is destroyed

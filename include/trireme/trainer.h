@@ -290,8 +290,10 @@ typedef struct trireme_layer_call {
     uint64_t *output_shape;
     /** The device of the model, where all memory here but `loss` lies; else the host. */
     trireme_device device;
+    /**
      * On a device: the stream in which the callback queues its work, as trireme_model_set_stream()
      * names it. Else all zero.
+     */
     trireme_stream stream;
 } trireme_layer_call; /* since 1.0 */
 
@@ -590,21 +592,17 @@ typedef struct trireme_trainer_info {
  * @retval TRIREME_ERROR_MISMATCH  Ranks have different layers or options, or different schedules,
  * cuts or norm_ranks along a pipeline; the message names the first difference. The model lives on.
  * @retval TRIREME_ERROR_OUT_OF_MEMORY  Host memory has run out. Or, on all ranks, that of a device
- * or pinned memory has. Or, on all ranks,
- * activation_budget_bytes or offload.buffer_bytes is too small; the message names the least that
- * works, with a pipeline that of the ranks that need more. Or, with a pipeline, the sums over
- * micro-batches and the exchange with other ranks do not fit in memory_limit_bytes of the model.
- * The model lives on.
+ * or pinned memory has. Or, on all ranks, activation_budget_bytes or offload.buffer_bytes is too
+ * small; the message names the least that works, with a pipeline that of the ranks that need more.
+ * Or, with a pipeline, the sums over micro-batches and the exchange with other ranks do not fit in
+ * memory_limit_bytes of the model. The model lives on.
  * @retval TRIREME_ERROR_SYSTEM  On this rank or another no file can be made in offload.path, or
  * it has no room. The message says how much is needed and how much is free. The model lives on.
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` or a layer sets a field newer than this library. Or
  * the model has TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot follow a trainer.
  * Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. Or `pipeline` comes with
- * that flag. Or its schedule has GATHER, RELEASE or REDUCE. Or a parameter is
- * TRIREME_PLACEMENT_SHARED along the pipeline.
- * that flag or with offload. Or the model is on a device, with `pipeline` or offload. Or the
- * pipeline's schedule has GATHER, RELEASE or REDUCE. Or a parameter is
- * TRIREME_PLACEMENT_SHARED along the pipeline, or this rank has no layers.
+ * that flag. Or the model is on a device, with `pipeline` or offload. Or the pipeline's schedule
+ * has GATHER, RELEASE or REDUCE. Or a parameter is TRIREME_PLACEMENT_SHARED along the pipeline.
  * @return Any other status as listed at the top of model.h.
  *
  * Thread safety: one call at a time per model.

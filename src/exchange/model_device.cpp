@@ -99,8 +99,6 @@ Status ModelDevice::wait(devices::Event& event) {
   return told(devices::finish(event, Deadline::after(timeout_ns_)));
 }
 
-Status ModelDevice::caller(std::unique_ptr<devices::Stream>* out) {
-  return told(moves_->device()->adopt_stream(nullptr, out));
 Status ModelDevice::adopt(void* native, std::unique_ptr<devices::Stream>* out) {
   Status status = told(moves_->device()->adopt_stream(native, out));
   if (status.ok() || native == nullptr) return status;

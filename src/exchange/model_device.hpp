@@ -46,12 +46,9 @@ class ModelDevice {
   Status allocate(Arena* out, const std::shared_ptr<AllocatedBytes>& counter, MemoryKind kind,
                   std::uint64_t bytes);
 
-  // The caller's stream: the default one. INVALID_STATE while it is recorded into a graph.
-  Status caller(std::unique_ptr<devices::Stream>* out);
-  // The host waits for what the caller has queued in its stream. A copy behind that work would
-  // touch the caller's memory when this call has long returned.
   // ---- the caller's stream ----
   // Null: the default one, as before the first call. Refused as DeviceMoves::run() refuses one.
+  // INVALID_STATE while it is recorded into a graph.
   Status set_stream(void* native);
   void* native_stream() const { return native_stream_; }
   // Work that is queued there follows the caller's, and the caller's later work follows it.

@@ -224,12 +224,10 @@ void Trainer::fail(LayerFailure::Kind kind, std::int32_t phase, std::uint64_t la
   failure_ = {kind, phase, answer, layer, leaf_, {}};
 }
 
-void Trainer::look_for_gaps(std::uint64_t layer) {
-  std::span<char> used = input_gradient(layer);
+void Trainer::look_for_gaps(std::uint64_t layer, std::span<const char> input_gradient) {
+  std::span<const char> used = input_gradient;
   if (layer > 0) used = used.first(std::min<std::size_t>(used.size(), extents_[layer - 1].used));
   const std::optional<LayerFailure> found = gaps_.look(layer, used);
-void Trainer::look_for_gaps(std::uint64_t layer, std::span<const char> input_gradient) {
-  const std::optional<LayerFailure> found = gaps_.look(layer, input_gradient);
   if (!found) return;
   failure_ = *found;
   failure_.leaf = leaf_;

@@ -575,6 +575,7 @@ class Model:
         queue = _native.trireme_stream(kind=_native.TRIREME_DEVICE_CUDA)
         queue.native = 0 if stream is None else stream_number(stream)
         check(library.trireme_model_set_stream(self._handle, byref(queue)))
+        self._stream = queue.native or 0
 
     def check_replicas(self) -> None:
         """Compares the copies that several ranks hold, bit by bit. Collective.

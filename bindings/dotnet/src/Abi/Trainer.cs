@@ -151,6 +151,8 @@ namespace Trireme
         /// extents of `output`. The library only hands them on. All are 0 before the call.
         /// </summary>
         public IntPtr OutputShape;
+
+        /// <summary>
         /// The device of the model, where all memory here but `loss` lies; else the host.
         /// </summary>
         public NativeDevice Device;

@@ -4,7 +4,8 @@
 //! Where the communicator works on a CUDA device, parameters and the state of the optimizer are
 //! memory of that device. Gradients, values and results of the caller must be, too; other memory is
 //! TRIREME_ERROR_INVALID_ARGUMENT. A call waits for the work in the caller's stream, and returns
-//! when the device has done its own. The bits are those of the host.
+//! when the device has done its own. The bits are those of the host. trireme_model_gather_unit()
+//! returns earlier: later work in the caller's stream follows its copy.
 //!
 //! * docs/gpus.md lists the strategies, rules and options that work there. All others are
 //!   TRIREME_ERROR_UNSUPPORTED.

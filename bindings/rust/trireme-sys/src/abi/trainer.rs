@@ -513,11 +513,9 @@ extern "C" {
     /// * `TRIREME_ERROR_UNSUPPORTED`: `options` or a layer sets a field newer than this library. Or
     ///   the model has TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot follow a
     ///   trainer. Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. Or
-    ///   `pipeline` comes with that flag. Or its schedule has GATHER, RELEASE or REDUCE. Or a
-    ///   parameter is TRIREME_PLACEMENT_SHARED along the pipeline.
-    ///   `pipeline` comes with that flag or with offload. Or the model is on a device, with
-    ///   `pipeline` or offload. Or the pipeline's schedule has GATHER, RELEASE or REDUCE. Or a
-    ///   parameter is TRIREME_PLACEMENT_SHARED along the pipeline, or this rank has no layers.
+    ///   `pipeline` comes with that flag. Or the model is on a device, with `pipeline` or offload.
+    ///   Or the pipeline's schedule has GATHER, RELEASE or REDUCE. Or a parameter is
+    ///   TRIREME_PLACEMENT_SHARED along the pipeline.
     /// * Any other status as listed at the top of model.h.
     ///
     /// Thread safety: one call at a time per model. Since 1.0.
