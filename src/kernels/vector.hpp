@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/activation.hpp"
 #include "kernels/rules.hpp"
 
 namespace trireme::kernels {
@@ -128,6 +129,12 @@ struct SoftmaxLoops {
                     double factor, double shift);
 };
 
+// Activations: see kernels/activation.hpp. f32 and f64.
+struct ActivationLoops {
+  void (*forward)(const void* input, const void* values, std::uint64_t count, void* output);
+  void (*back)(const ActivationBack& arrays, std::uint64_t count);
+};
+
 struct Loops {
   ReduceLoop reduce[TRIREME_DTYPE_BYTES + 1]
                    [TRIREME_REDUCTION_SCALED_SUM + 1];  // null: unsupported
@@ -148,7 +155,8 @@ struct Loops {
   UniformLoop uniform[TRIREME_DTYPE_F64 + 1];  // f16, bf16, f32, f64
   DropoutLoop dropout[TRIREME_DTYPE_F64 + 1];
   double (*exponential)(double x);
-  SoftmaxLoops softmax[2];  // [f64]
+  SoftmaxLoops softmax[2];                             // [f64]
+  ActivationLoops activation[2][kActivationFormulas];  // [f64]
   // memcpy past the caches; ends with the fence that makes the stores visible in order.
   void (*stream)(void* destination, const void* source, std::uint64_t bytes);
 };

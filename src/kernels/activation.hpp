@@ -1,0 +1,34 @@
+// Activations: what lies between two linear layers, element by element. They have the same bits at
+// every vector level and on every machine: they use no function of libm.
+//
+// All formulas are computed in f64, and rounded once. Results for f64 are within a few units in the
+// last place. Results for other types are within half a unit, and 2^-46 of the largest summand.
+// There a result below 2^-126, the least normal number of f32, counts as 0 with its sign: products
+// of smaller numbers take processors many times as long. RELU keeps such numbers.
+#pragma once
+
+#include <trireme/types.h>
+
+#include <cstdint>
+
+namespace trireme::kernels {
+
+// In the order of TRIREME_ACTIVATION_KIND_*.
+enum class ActivationFormula { relu, gelu_tanh, silu, swiglu, gelu };
+constexpr int kActivationFormulas = 5;
+
+// output[i] = formula(input[i]), of swiglu times values[i]. dtype f32, f64, f16 or bf16.
+void activate(ActivationFormula formula, trireme_dtype dtype, const void* input, const void* values,
+              std::uint64_t count, void* output);
+
+struct ActivationBack {
+  const void* input;
+  const void* values;  // of swiglu
+  const void* output_gradient;
+  void* input_gradient;
+  void* value_gradient;  // of swiglu
+};
+void activate_back(ActivationFormula formula, trireme_dtype dtype, const ActivationBack& arrays,
+                   std::uint64_t count);
+
+}  // namespace trireme::kernels
