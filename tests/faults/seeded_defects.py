@@ -18,6 +18,7 @@ import subprocess
 import sys
 
 from defects import (
+    activation,
     context,
     experts,
     executor,
@@ -59,6 +60,7 @@ from defects.settings import BUILD, DOTNET, FLIPS, FOLDER, OVER_GLOO, ROOT
 COPY = FOLDER / "source"
 SECONDS = 300  # a test that hangs has caught the defect, too
 TOPICS = (
+    activation,
     library,
     network,
     lines,

@@ -35,8 +35,8 @@ DEFECTS = [
     ("layers: backward needs no forward", LINEAR,
      "if (passes < forward_passes_) return Status::success();", "return Status::success();",
      REFUSALS),
-    ("layers: a gate's value has no gradient", "src/parallel/tensor/activation.cpp",
-     "to_value[i] = gradient[i] * Formula::value(x[i]);", "to_value[i] = 0;", "api_test_mlp"),
+    ("layers: a gate's value has no gradient", "src/kernels/loops_activation.inc",
+     "gradient * Formula::value(x)", "0.0 * gradient", "api_test_mlp"),
     ("layers: the second layer's gradient reads the activation's input",
      "src/parallel/tensor/mlp.cpp",
      "once more.\n    const auto second = [&] {\n      return second_->backward_weight_in(use,\n"
