@@ -29,7 +29,6 @@ class DeviceUnits {
   // Room for `bytes` of groups at the same time.
   Status open(const std::shared_ptr<AllocatedBytes>& counter, std::uint64_t groups,
               std::uint64_t bytes);
-  std::uint64_t bytes() const { return pool_.bytes(); }
 
   // INVALID_STATE while the caller's stream is recorded into a graph.
   Status check_caller() const;

@@ -9,8 +9,6 @@ Status check_device_options(const std::string& device, const ModelOptions& optio
     why = "TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD";
   } else if (options.bucket_hook != nullptr) {
     why = "a bucket hook, which would get memory of the host";
-  } else if (options.memory_limit_bytes > 0) {
-    why = "memory_limit_bytes, which counts memory of the host";
   } else if (options.share_parameters == TRIREME_SHARE_ALWAYS) {
     why = "TRIREME_SHARE_ALWAYS";
   } else if (!options.offload_path.empty()) {

@@ -53,9 +53,10 @@ void DeviceShard::close() {
   device_.close();
 }
 
-std::uint64_t DeviceShard::planned_working() const {
-  return layout_->arena_bytes + ModelDevice::plan(largest_gradient()) +
-         (units_ != nullptr ? units_->bytes() : 0);
+std::uint64_t DeviceShard::plan_working(const sharding::Layout& layout,
+                                        const sharding::MemoryPlan& plan,
+                                        std::uint32_t rank) const {
+  return layout.parameter_bytes_of(rank) + ModelDevice::plan(largest_gradient()) + plan.pool;
 }
 
 Status DeviceShard::allocate_state(Arena* out, std::uint64_t bytes, bool pinned) {

@@ -14,6 +14,7 @@
 #include "model/peers.hpp"
 #include "platform/status.hpp"
 #include "sharding/layout.hpp"
+#include "sharding/plan.hpp"
 #include "sharding/registry.hpp"
 
 namespace trireme::strategies {
@@ -37,6 +38,11 @@ class DeviceShard {
   std::uint64_t planned_working() const;
   // Zeros on the device, or in pinned memory, which it reaches at the same address.
   Status allocate_state(Arena* out, std::uint64_t bytes, bool pinned);
+  // A rank's memory besides the parameters: their places on the host, that of the way between, and
+  // that of units in flight.
+  std::uint64_t plan_working(const sharding::Layout& layout, const sharding::MemoryPlan& plan,
+                             std::uint32_t rank) const;
+  Status allocate_state(Arena* out, std::uint64_t bytes);
 
   ModelDevice& device() { return device_; }
   std::string text() const { return device_.text(); }

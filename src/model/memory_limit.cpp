@@ -33,6 +33,9 @@ Need most_of(const MemoryLimit& limit, const sharding::Registry& registry, const
       need.state = state;
       need.added_working += working;
     }
+    if (limit.device_working) {
+      need.added_working += limit.device_working(layout, need.plan, rank);
+    }
     if (limit.masters) need.state += plan_master_bytes(registry, layout, rank);
     if (need.all() > most.all()) most = std::move(need);
   }

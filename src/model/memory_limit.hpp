@@ -11,6 +11,7 @@
 
 #include "platform/status.hpp"
 #include "sharding/layout.hpp"
+#include "sharding/plan.hpp"
 #include "sharding/registry.hpp"
 
 namespace trireme::strategies {
@@ -30,6 +31,9 @@ struct MemoryLimit {
   std::function<std::pair<std::uint64_t, std::uint64_t>(const sharding::Layout&, std::uint32_t)>
       state_of;
   bool masters = false;  // of parameters of 16 bits, as optimizer state
+  // A rank's working memory beyond the plan, of a model on a device. Null: there is none.
+  std::function<std::uint64_t(const sharding::Layout&, const sharding::MemoryPlan&, std::uint32_t)>
+      device_working;
   // The spread of the model with another strategy and equal options. Call it only for a strategy
   // that these options allow.
   std::function<sharding::Spread(trireme_strategy)> spread_of;

@@ -312,8 +312,8 @@ Status Model::memory(trireme_model_memory* out) const {
                          reducer_->buckets().extra_bytes() +
                          (pool_ != nullptr ? pool_->extra_bytes() : 0);
   if (device_ != nullptr) {
-    out->planned_working +=
-        device_->planned_working() + (pool_ != nullptr ? pool_->extra_bytes() : 0);
+    out->planned_working += device_->plan_working(*layout_, plan_, link_.rank()) +
+                            (pool_ != nullptr ? pool_->extra_bytes() : 0);
   }
   AllocatedBytes& allocated = *storage_->allocated;
   out->allocated_parameters = allocated.of(MemoryKind::parameters);

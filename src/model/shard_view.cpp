@@ -69,6 +69,12 @@ MemoryLimit ShardView::memory_limit() const {
   limit.bytes = options_.memory_limit_bytes;
   limit.skips = skips();
   limit.uneven = uneven();
+  if (device_ != nullptr) {
+    limit.device_working = [this](const sharding::Layout& layout, const sharding::MemoryPlan& plan,
+                                  std::uint32_t rank) {
+      return device_->plan_working(layout, plan, rank);
+    };
+  }
   limit.spread_of = [this](trireme_strategy strategy) { return spread_of(strategy); };
   limit.possible = [this](trireme_strategy strategy) {
     ModelOptions options = options_;

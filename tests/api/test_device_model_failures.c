@@ -83,9 +83,6 @@ static void refused_models(trireme_communicator *ranks) {
     buckets_of(&options)->hook = no_hook;
     CHECK_FAILS(trireme_model_create(ranks, &options, &model), no, place, "a bucket hook");
     options = sharded();
-    options.memory_limit_bytes = 1 << 30;
-    CHECK_FAILS(trireme_model_create(ranks, &options, &model), no, place, "memory_limit_bytes");
-    options = sharded();
     shards_of(&options)->share = TRIREME_SHARE_ALWAYS;
     CHECK_FAILS(trireme_model_create(ranks, &options, &model), no, place, "SHARE_ALWAYS");
     CHECK(model == NULL);

@@ -5,7 +5,9 @@
  */
 #include <trireme/trireme.h>
 
+#include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "device_ranks.h"
@@ -165,7 +167,7 @@ static void a_model_ends_behind_work_that_reads_its_released_units(void **state)
 }
 
 /* A stream that is recorded into a graph runs no work now, so nothing can be ordered with it. That
- * is found before a peer comes to the gather. */
+ * is found before this rank comes to the gather. */
 static void refuse_recorded(int rank, void *context) {
     const struct side side = make_side(rank, context);
     static _Thread_local float seen[COUNT];
@@ -179,7 +181,6 @@ static void refuse_recorded(int rank, void *context) {
             CHECK(trireme_model_get_statistics(side.model, &statistics) == TRIREME_OK);
             CHECK(statistics.gathers == (uint64_t)round);
         }
-        CHECK(trireme_barrier(side.ranks, NULL) == TRIREME_OK);
         gather(&side, 1, seen);
         if (rank == 0) {
             FAKE(fake_captures, "fake_capture")(NULL, 1);
@@ -206,12 +207,93 @@ static void a_stream_that_is_recorded_is_refused(void **state) {
     run(recorded, "mode=lazy");
 }
 
+/* ---- a limit of memory ---- */
+
+struct limited {
+    char rendezvous[64];
+    int world;
+    trireme_strategy strategy;
+    uint64_t held[3], most;
+};
+
+/* The model and its optimizer; the first failure, which all ranks have. */
+static trireme_status
+make_limited(int rank, const struct limited *limited, uint64_t limit, uint64_t *held) {
+    trireme_communicator *const ranks = join(rank, limited->world, limited->rendezvous, rank % 2);
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = limited->strategy;
+    units_of(&options)->minimum_bytes = 1;
+    options.memory_limit_bytes = limit;
+    options.planned_rule = limit > 0 ? TRIREME_RULE_LAMB : 0;
+    trireme_model *model = NULL;
+    trireme_optimizer *optimizer = NULL;
+    trireme_status status = make_model(ranks, &options, UNITS, COUNT, &model);
+    if (status == TRIREME_OK) {
+        trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+        rule.kind = TRIREME_RULE_LAMB;
+        CHECK(trireme_optimizer_create(model, &rule, &optimizer) == TRIREME_OK);
+        trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
+        CHECK(trireme_model_get_memory(model, &memory) == TRIREME_OK);
+        *held = memory.allocated_parameters + memory.allocated_gradients +
+                memory.allocated_optimizer_state + memory.allocated_working;
+    } else {
+        char words[64];
+        snprintf(words, sizeof words, " needs %" PRIu64 " bytes", limited->most);
+        CHECK(strstr(trireme_last_error(), words) != NULL);
+    }
+    trireme_optimizer_destroy(optimizer);
+    trireme_model_destroy(model);
+    trireme_communicator_destroy(ranks);
+    return status;
+}
+
+static void measure_rank(int rank, void *context) {
+    struct limited *const limited = context;
+    CHECK(make_limited(rank, limited, 0, &limited->held[rank]) == TRIREME_OK);
+}
+
+static void allow_rank(int rank, void *context) {
+    uint64_t held = 0;
+    const struct limited *const limited = context;
+    CHECK(make_limited(rank, limited, limited->most, &held) == TRIREME_OK);
+    CHECK(held == limited->held[rank]);
+}
+
+static void refuse_rank(int rank, void *context) {
+    uint64_t held = 0;
+    const struct limited *const limited = context;
+    CHECK(make_limited(rank, limited, limited->most - 1, &held) == TRIREME_ERROR_OUT_OF_MEMORY);
+}
+
+static void limits(void) {
+    void (*const bodies[])(int rank, void *context) = {measure_rank, allow_rank, refuse_rank};
+    for (int i = 0; i < 6; ++i) {
+        struct limited limited = {.world = 1 + i % 3,
+                                  .strategy = i < 3 ? TRIREME_STRATEGY_ZERO2 : zero3};
+        for (int k = 0; k < 3; ++k) {
+            unique_rendezvous(limited.rendezvous, sizeof limited.rendezvous);
+            run_threads(limited.world, bodies[k], &limited);
+            for (int rank = 0; rank < limited.world; ++rank) {
+                if (limited.held[rank] > limited.most) limited.most = limited.held[rank];
+            }
+        }
+    }
+    no_complaint();
+    CHECK(FAKE(fake_lives, "fake_live_count")() == 0);
+}
+
+static void a_limit_counts_memory_of_host_and_device(void **state) {
+    (void)state;
+    run(limits, "mode=lazy");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(work_of_the_caller_reads_the_unit_that_it_has_gathered),
         cmocka_unit_test(units_beyond_the_plan_have_memory_of_their_own),
         cmocka_unit_test(a_model_ends_behind_work_that_reads_its_released_units),
         cmocka_unit_test(a_stream_that_is_recorded_is_refused),
+        cmocka_unit_test(a_limit_counts_memory_of_host_and_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,6 +91,6 @@ DEFECTS = [
     ("device models: a hook gets memory of the host", "src/model/device_options.cpp",
      "options.bucket_hook != nullptr", "false", FAILURES),
     ("device models: the plan forgets the places on the host", SHARD,
-     "return layout_->arena_bytes + ModelDevice::plan(largest_gradient()) +",
-     "return ModelDevice::plan(largest_gradient()) +", TEST),
+     "return layout.parameter_bytes_of(rank) + ModelDevice::plan(largest_gradient()) + plan.pool;",
+     "return ModelDevice::plan(largest_gradient()) + plan.pool;", TEST),
 ]
