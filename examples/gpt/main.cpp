@@ -8,6 +8,11 @@
 // not. With --pipeline P, P ranks have the layers one after the other, in the order of --schedule.
 // Neither P nor the order changes the bits. With --tie yes the head has the weight of the
 // embedding, on whichever ranks the two lie.
+// Neither P nor the order changes the bits.
+//
+// With --device cuda parameters, gradients and state of the optimizer are memory of a device, and
+// its kernels update them. The program has no kernels of its own: the host computes the layers on
+// copies. The bits stay the same.
 #include <trireme/trireme.h>
 
 #include <algorithm>
@@ -85,6 +90,11 @@ Options parse(int argc, char** argv) {
        [&t](const std::string& text) {
          if (text != "yes" && text != "no") throw std::invalid_argument(text);
          t.share = text == "yes";
+       }},
+      {"--device",
+       [&t](const std::string& text) {
+         if (text != "host" && text != "cuda") throw std::invalid_argument(text);
+         t.on_device = text == "cuda";
        }},
       {"--data", whole(t.data)},
       {"--pipeline", whole(t.pipeline)},
@@ -230,8 +240,19 @@ void print_costs(const gpt::Outcome& outcome) {
       static_cast<unsigned long long>(outcome.trainer.layers));
 }
 
-trireme_communicator* join() {
+// The ranks of a host share its devices among them.
+std::int32_t device_of_this_rank() {
+  std::int32_t devices = 0;
+  if (trireme_device_count(TRIREME_DEVICE_CUDA, &devices) != TRIREME_OK)
+    throw std::runtime_error(trireme_last_error());
+  if (devices == 0) throw std::runtime_error("there is no CUDA device");
+  const char* const rank = std::getenv("LOCAL_RANK");
+  return rank == nullptr ? 0 : std::atoi(rank) % devices;
+}
+
+trireme_communicator* join(bool on_device) {
   trireme_communicator_options options = TRIREME_COMMUNICATOR_OPTIONS_INIT;
+  if (on_device) options.device = {TRIREME_DEVICE_CUDA, device_of_this_rank()};
   options.rendezvous = "env://";
   if (std::getenv("RANK") == nullptr) {
     options.rendezvous = "local://gpt";
@@ -255,7 +276,7 @@ void run(const Options& given) {
   const gpt::Sampler held_out(text.tokens, length * 9 / 10, length, config.context, 0);
 
   gpt::use_one_thread();
-  trireme_communicator* const communicator = join();
+  trireme_communicator* const communicator = join(options.training.on_device);
   std::int32_t rank = 0, ranks = 1;
   if (trireme_communicator_get_rank(communicator, &rank) != TRIREME_OK ||
       trireme_communicator_get_world_size(communicator, &ranks) != TRIREME_OK)

@@ -7,8 +7,10 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "check.hpp"
+#include "host_copies.hpp"
 #include "layout.hpp"
 #include "network.hpp"
 #include "tensor_network.hpp"
@@ -89,6 +91,10 @@ Model make_model(trireme_communicator* communicator, const Layout* layout, const
   check(trireme_model_seal(made));
   std::vector<float> values = initial_values(describe(training.config), training.seed);
   if (layout != nullptr) values = layout->part(values);
+  if (training.on_device) {
+    set_on_device(communicator, made, values);
+    return model;
+  }
   check(
       trireme_model_broadcast_parameters(made, values.data(), values.size(), TRIREME_DTYPE_F32, 0));
   return model;
@@ -251,6 +257,7 @@ Outcome train(trireme_communicator* communicator, const Training& training, cons
   } else {
     network = std::make_unique<Network<float>>(training.config, training.sequences);
   }
+  if (training.on_device) network = std::make_unique<HostCopies>(communicator, std::move(network));
   Computation computation{network.get(), {}};
   const Model model = make_model(communicator, layout, training, layers);
   const Optimizer optimizer = make_optimizer(model.get(), training);
@@ -279,6 +286,13 @@ Outcome train(trireme_communicator* communicator, const Training& training, cons
   outcome.values.resize(layout != nullptr ? layout->element_count() : element_count(layers));
   check(trireme_model_gather_parameters(model.get(), outcome.values.data(), outcome.values.size(),
                                         TRIREME_DTYPE_F32));
+  outcome.values.resize(element_count(layers));
+  if (training.on_device) {
+    get_from_device(communicator, model.get(), &outcome.values);
+  } else {
+    check(trireme_model_gather_parameters(model.get(), outcome.values.data(), outcome.values.size(),
+                                          TRIREME_DTYPE_F32));
+  }
   if (layout != nullptr) outcome.values = layout->gather(outcome.values);
   check(trireme_model_get_memory(model.get(), &outcome.memory));
   check(trireme_model_get_statistics(model.get(), &outcome.statistics));

@@ -32,8 +32,9 @@ struct Training {
   std::uint32_t stages_per_rank = 0;
   // As of trireme_trainer_options: what backward needs is computed again where it is not kept.
   std::uint64_t checkpoint_every = 0, activation_budget = 0;
-  int leaves = 8;     // micro-batches of a step, over all data ranks
-  int sequences = 4;  // stretches of text in each
+  bool on_device = false;  // the model is memory of the communicator's device
+  int leaves = 8;          // micro-batches of a step, over all data ranks
+  int sequences = 4;       // stretches of text in each
   int steps = 300;
   int warm_up = 20;    // of these, the first
   double rate = 3e-3;  // after the warm-up; it falls along half a cosine to a tenth
