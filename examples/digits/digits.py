@@ -282,7 +282,7 @@ def device_of(options, rank):
     if options.device == "host":
         return None
     if not trireme.device_count():
-        sys.exit("there is no CUDA device")
+        raise OSError("there is no CUDA device")
     return rank % trireme.device_count()
 
 
