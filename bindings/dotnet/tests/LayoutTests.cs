@@ -210,6 +210,7 @@ namespace Trireme.Tests
                 case "TRIREME_TENSOR_MAX_BLOCKS": return NativeMethods.TRIREME_TENSOR_MAX_BLOCKS;
                 case "TRIREME_CONTEXT_MAX_CHUNKS": return NativeMethods.TRIREME_CONTEXT_MAX_CHUNKS;
                 case "TRIREME_MAX_STATES": return NativeMethods.TRIREME_MAX_STATES;
+                case "TRIREME_LAYER_DIMENSIONS": return NativeMethods.TRIREME_LAYER_DIMENSIONS;
                 case "TRIREME_OPTIMIZER_COUNTERS_VERSION":
                     return NativeMethods.TRIREME_OPTIMIZER_COUNTERS_VERSION;
                 case "TRIREME_TRAINER_FLAG_ZERO_GRADIENTS":
