@@ -8,7 +8,6 @@
 // not. With --pipeline P, P ranks have the layers one after the other, in the order of --schedule.
 // Neither P nor the order changes the bits. With --tie yes the head has the weight of the
 // embedding, on whichever ranks the two lie.
-// Neither P nor the order changes the bits.
 //
 // With --device cuda parameters, gradients and state of the optimizer are memory of a device, and
 // its kernels update them. The program has no kernels of its own: the host computes the layers on

@@ -284,9 +284,6 @@ Outcome train(trireme_communicator* communicator, const Training& training, cons
   evaluate(trainer.get(), computation, held_out, pages, &outcome);
 
   outcome.values.resize(layout != nullptr ? layout->element_count() : element_count(layers));
-  check(trireme_model_gather_parameters(model.get(), outcome.values.data(), outcome.values.size(),
-                                        TRIREME_DTYPE_F32));
-  outcome.values.resize(element_count(layers));
   if (training.on_device) {
     get_from_device(communicator, model.get(), &outcome.values);
   } else {

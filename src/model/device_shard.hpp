@@ -34,15 +34,12 @@ class DeviceShard {
                   std::uint64_t pool);
   // Without allocate(), or after it has failed on a rank.
   void close();
-  // Memory besides the parameters: their places on the host, and that of the way between.
-  std::uint64_t planned_working() const;
   // Zeros on the device, or in pinned memory, which it reaches at the same address.
   Status allocate_state(Arena* out, std::uint64_t bytes, bool pinned);
   // A rank's memory besides the parameters: their places on the host, that of the way between, and
   // that of units in flight.
   std::uint64_t plan_working(const sharding::Layout& layout, const sharding::MemoryPlan& plan,
                              std::uint32_t rank) const;
-  Status allocate_state(Arena* out, std::uint64_t bytes);
 
   ModelDevice& device() { return device_; }
   std::string text() const { return device_.text(); }
