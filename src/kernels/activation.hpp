@@ -1,10 +1,11 @@
 // Activations: what lies between two linear layers, element by element. They have the same bits at
 // every vector level and on every machine: they use no function of libm.
 //
-// All formulas are computed in f64, and rounded once. Results for f64 are within a few units in the
-// last place. Results for other types are within half a unit, and 2^-46 of the largest summand.
-// There a result below 2^-126, the least normal number of f32, counts as 0 with its sign: products
-// of smaller numbers take processors many times as long. RELU keeps such numbers.
+// All formulas are computed in f64. Results for f64 are within a few units in the last place, and
+// within more where an exponent is large. Those for f32 are rounded once: within half a unit, and
+// 2^-50 of the largest summand. Those for f16 and bf16 are the ones for f32, rounded. Of these a
+// result below 2^-126, the least normal number of f32, counts as 0. Processors multiply smaller
+// numbers slowly. RELU keeps them.
 #pragma once
 
 #include <trireme/types.h>
