@@ -378,8 +378,8 @@ trireme_linear_backward(trireme_linear *linear, const void *input, const void *o
 typedef int32_t trireme_activation_kind;
 
 /**
- * Numbers of the kinds. The formulas of the library are computed in f64 and rounded once, with the
- * same bits on all machines.
+ * Formulas of the library are computed in f64 and rounded once, with the same bits on all machines.
+ * Results below 2^-126, the least normal f32, count as 0, but for f64 and RELU.
  */
 enum {
     /** Functions of the caller. */
@@ -394,7 +394,7 @@ enum {
     TRIREME_ACTIVATION_KIND_SWIGLU = 5,
     /**
      * x/2 (1 + erf(x / sqrt(2))): Hendrycks and Gimpel 2016. An f64 result is within 8 units of its
-     * last place, and 0 for x below -37.5. Others are rounded once from it.
+     * last place, and 0 for x below -37.5. Others are rounded once.
      */
     TRIREME_ACTIVATION_KIND_GELU = 6
 };

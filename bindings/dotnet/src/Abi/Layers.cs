@@ -371,7 +371,7 @@ namespace Trireme
 
         /// <summary>
         /// x/2 (1 + erf(x / sqrt(2))): Hendrycks and Gimpel 2016. An f64 result is within 8 units
-        /// of its last place, and 0 for x below -37.5. Others are rounded once from it.
+        /// of its last place, and 0 for x below -37.5. Others are rounded once.
         /// </summary>
         internal const int TRIREME_ACTIVATION_KIND_GELU = 6;
 

@@ -25,8 +25,8 @@ TRIREME_LINEAR_FLAG_GATHERED_OUTPUT = 2
 # it, each rank hands in the whole input. Required with SEQUENCE.
 TRIREME_LINEAR_FLAG_INPUT_SPLIT = 4
 
-# Numbers of the kinds. The formulas of the library are computed in f64 and rounded once, with the
-# same bits on all machines.
+# Formulas of the library are computed in f64 and rounded once, with the same bits on all machines.
+# Results below 2^-126, the least normal f32, count as 0, but for f64 and RELU.
 
 # Functions of the caller.
 TRIREME_ACTIVATION_KIND_CALLER = 1
@@ -39,7 +39,7 @@ TRIREME_ACTIVATION_KIND_SILU = 4
 # silu(gate) * value, with two inputs for each output: Shazeer 2020.
 TRIREME_ACTIVATION_KIND_SWIGLU = 5
 # x/2 (1 + erf(x / sqrt(2))): Hendrycks and Gimpel 2016. An f64 result is within 8 units of its last
-# place, and 0 for x below -37.5. Others are rounded once from it.
+# place, and 0 for x below -37.5. Others are rounded once.
 TRIREME_ACTIVATION_KIND_GELU = 6
 
 # Flags of an MLP.

@@ -74,8 +74,8 @@ constants! {
     /// ROW: each rank hands in its columns of the input, such as the output of a COLUMN layer.
     /// Without it, each rank hands in the whole input. Required with SEQUENCE.
     TRIREME_LINEAR_FLAG_INPUT_SPLIT: u32 = 4;
-    // Numbers of the kinds. The formulas of the library are computed in f64 and rounded once, with
-    // the same bits on all machines.
+    // Formulas of the library are computed in f64 and rounded once, with the same bits on all
+    // machines. Results below 2^-126, the least normal f32, count as 0, but for f64 and RELU.
     /// Functions of the caller.
     TRIREME_ACTIVATION_KIND_CALLER: trireme_activation_kind = 1;
     /// max(x, 0). Its slope at 0 is 0.
@@ -87,7 +87,7 @@ constants! {
     /// silu(gate) \* value, with two inputs for each output: Shazeer 2020.
     TRIREME_ACTIVATION_KIND_SWIGLU: trireme_activation_kind = 5;
     /// x/2 (1 + erf(x / sqrt(2))): Hendrycks and Gimpel 2016. An f64 result is within 8 units of
-    /// its last place, and 0 for x below -37.5. Others are rounded once from it.
+    /// its last place, and 0 for x below -37.5. Others are rounded once.
     TRIREME_ACTIVATION_KIND_GELU: trireme_activation_kind = 6;
     // Flags of an MLP.
     /// Both layers have a bias.
