@@ -125,6 +125,14 @@
  * for a micro-batch says so by output_used. The next layer then finds input_used and input_shape,
  * in forward and in backward, also on another rank. docs/trainer.md#sizes-that-vary has an example.
  *
+ * Skip connections: a layer may read outputs of earlier layers beside its input. `reads` of
+ * trireme_layer names these layers. A call finds their outputs in read_inputs, and backward writes
+ * a gradient for each. The library adds up the gradients of an output: that of the last layer which
+ * reads it first, and that of the next layer at the end. It rounds a 16-bit sum once. The order
+ * does not depend on the ranks. Along a pipeline an output goes straight to the ranks that read it,
+ * past the stages between. The library keeps a copy of such an output until the backward of its
+ * layer. docs/trainer.md#skip-connections has an example.
+ *
  * Unwritten gradients: backward writes every element of its gradients. Before backward the library
  * fills them with a mark, a NaN of its own. After backward it looks for the mark. The step fails,
  * as with a failed callback, in these cases:
@@ -132,6 +140,7 @@
  * - A gradient was not written, or only a part of it was.
  * - Backward added to a gradient.
  * - An input_gradient, or a part of it, was not written and comes to a gradient of a layer before.
+ * - A gradient of read_gradients, or a part of it, was not written.
  *
  * The message names the layer, its parameters and the rank. The library does not look at memory
  * that a callback brings itself. It takes any other NaN or inf as a gradient like any other. With
@@ -295,6 +304,19 @@ typedef struct trireme_layer_call {
      * names it. Else all zero.
      */
     trireme_stream stream;
+    /** For each entry of the layer's `reads`: the output of that layer. */
+    const void *const *read_inputs;
+    /** For each of `read_inputs`: its bytes, as output_bytes of that layer. */
+    const uint64_t *read_bytes;
+    /** For each of `read_inputs`: the bytes that are used, as input_used. */
+    const uint64_t *read_used;
+    /** For each of `read_inputs`: TRIREME_LAYER_DIMENSIONS numbers, as input_shape. */
+    const uint64_t *const *read_shapes;
+     * BACKWARD and BACKWARD_INPUT: for each of `read_inputs`, where the callback writes its
+     * gradient, read_used bytes. In the other phases the pointer itself is NULL.
+    void *const *read_gradients;
+    /** Number of entries in `read_inputs`, and in the four after it. */
+    uint64_t read_count;
 } trireme_layer_call; /* since 1.0 */
 
 /**
@@ -347,6 +369,20 @@ typedef struct trireme_layer {
      * number is not compared. Default: 0, any.
      */
     uint64_t input_bytes;
+    /**
+     * Numbers, in the whole model, of earlier layers whose outputs this one also reads. Not of the
+     * layer right before it, whose output is its input. Copied. Default: NULL, none.
+     */
+    const uint64_t *reads;
+    /** Numbers at `reads`, at most 4,096. */
+    uint64_t read_count;
+    /**
+     * Type of the elements of `output`, if other layers read it: f16, bf16, f32 or f64. The library
+     * adds up gradients in it. Default: 0, f32.
+     */
+    trireme_dtype output_dtype;
+    /** Must be 0. */
+    uint32_t reserved;
 } trireme_layer; /* since 1.0 */
 
 /** A layer that does nothing yet. */
@@ -532,8 +568,9 @@ typedef struct trireme_trainer_info {
      */
     uint64_t planned_parameter_gradient_bytes;
     /**
-     * Bytes in which ranks tell each other their losses and failures. With a pipeline whose ranks
-     * share memory also the headers of its messages, 128 bytes each.
+     * Bytes in which ranks tell each other their losses and failures, and of outputs that other
+     * layers read (`reads`) and their gradients. With a pipeline whose ranks share memory also the
+     * headers of its messages, 128 bytes each.
      */
     uint64_t planned_exchange_bytes;
     /** Sum of all planned bytes, counted where memory is allocated. */
@@ -583,7 +620,9 @@ typedef struct trireme_trainer_info {
  * out of range. Or layer_count is 0 without a pipeline. Or offload has no path, or a ratio. Or both
  * checkpoint_every and activation_budget_bytes are set. Or a layer lacks a name or a callback, or
  * sizes overflow. Or a parameter belongs to no layer or to two. The message names the layer or the
- * parameter. Or the schedule of `pipeline` breaks a rule, or has another number of ranks, stages or
+ * parameter. Or a layer reads itself, the one right before it, a later one, one twice, or one that
+ * does not exist. Or the output_bytes of a layer that is read are no whole number of elements. Or
+ * the schedule of `pipeline` breaks a rule, or has another number of ranks, stages or
  * micro-batches. Or cuts are wrong, or a layer's input_bytes are not the output_bytes before it. Or
  * the optimizer has a max_norm or a loss_scale, but no norm_ranks.
  * @retval TRIREME_ERROR_INVALID_HANDLE  No live optimizer of this process. Or no live communicator

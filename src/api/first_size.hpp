@@ -71,7 +71,7 @@ TRIREME_FIRST_SIZE(trireme_user_schedule_options, 24);
 TRIREME_FIRST_SIZE(trireme_random_options, 64);
 TRIREME_FIRST_SIZE(trireme_error_info, 192);
 TRIREME_FIRST_SIZE(trireme_store_options, 16);
-TRIREME_FIRST_SIZE(trireme_layer, 88);
+TRIREME_FIRST_SIZE(trireme_layer, 112);
 TRIREME_FIRST_SIZE(trireme_trainer_metrics, 88);
 TRIREME_FIRST_SIZE(trireme_trainer_options, 72);
 TRIREME_FIRST_SIZE(trireme_trainer_pipeline_options, 40);

@@ -4,6 +4,7 @@
 #include <trireme/trainer.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "api/boundary.hpp"
@@ -34,12 +35,26 @@ trireme_status with_trainer(const char* function, const trireme_trainer* handle,
   });
 }
 
+Status read_reads(const trireme_layer& layer, const std::string& name,
+                  std::vector<std::uint64_t>* out) {
+  constexpr std::uint64_t kMost = 4096;
+  if (layer.read_count > kMost) {
+    return trireme::invalid_argument(name + ".read_count is " + std::to_string(layer.read_count) +
+                                     ", above " + std::to_string(kMost));
+  }
+  if (layer.read_count == 0) return Status::success();
+  TRIREME_RETURN_IF_ERROR(api::require(layer.reads, (name + ".reads").c_str()));
+  out->assign(layer.reads, layer.reads + layer.read_count);
+  return Status::success();
+}
+
 Status read_layers(const trireme_layer* layers, uint64_t count, std::vector<Trainer::Layer>* out) {
   return api::read_list(layers, count, "layers",
-                        [&](const trireme_layer& read, const std::string&) {
+                        [&](const trireme_layer& read, const std::string& name) -> Status {
                           out->push_back({read.name == nullptr ? "" : read.name, read});
                           out->back().described.name = nullptr;  // the caller's
-                          return Status::success();
+                          out->back().described.reads = nullptr;
+                          return read_reads(read, name, &out->back().reads);
                         });
 }
 

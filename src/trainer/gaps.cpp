@@ -77,6 +77,35 @@ std::optional<LayerFailure> GapSearch::look(std::uint64_t layer,
   return std::nullopt;
 }
 
+bool GapSearch::has_mark(std::span<const char> bytes) {
+  const std::uint64_t words = bytes.size() / sizeof(std::uint32_t);
+  return kernels::find_gap(TRIREME_DTYPE_F32, bytes.data(), 0, words, Gap::in_activations) < words;
+}
+
+void GapSearch::mark_reads(const CallReads& told) const {
+  for (std::size_t i = 0; i < told.count(); ++i) {
+    const std::span<char> gradient = told.gradient(i, false);
+    prepare(gradient.data(), gradient.size(), Gap::in_activations);
+  }
+}
+
+std::optional<LayerFailure> GapSearch::look_at_reads(
+    std::uint64_t layer, const CallReads& told, const std::vector<std::uint64_t>& reads) const {
+  for (std::size_t i = 0; i < told.count() && !zeroes_; ++i) {
+    if (!has_mark(told.gradient(i, true))) continue;
+    return LayerFailure{LayerFailure::read, TRIREME_PHASE_BACKWARD, 0, layer, 0, {reads[i], 0, 0}};
+  }
+  return std::nullopt;
+}
+
+std::optional<LayerFailure> GapSearch::look_before_sum(std::uint64_t layer,
+                                                       std::span<const char> gradient) const {
+  if (zeroes_ || gap_layer_ == kNoLayer || !has_mark(gradient)) return std::nullopt;
+  return LayerFailure{
+      LayerFailure::input, TRIREME_PHASE_BACKWARD, gap_whole_ ? 1 : 0, gap_layer_, 0,
+      {layer, 0, 0}};
+}
+
 bool GapSearch::needs_input(std::uint64_t layer) const {
   return layer > layers_.first_trained() || layers_[layer].number > layer;
 }

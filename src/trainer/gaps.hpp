@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/gaps.hpp"
+#include "trainer/call_reads.hpp"
 #include "trainer/layer_failure.hpp"
 #include "trainer/layer_gradients.hpp"
 #include "trainer/layer_table.hpp"
@@ -40,6 +41,16 @@ class GapSearch {
   // read.
   // On the host it cannot fail.
   Status mark(std::uint64_t layer, std::span<char> input_gradient);
+  void mark(std::uint64_t layer, std::span<char> input_gradient);
+  // The same for the gradients of outputs that the layer reads. They are added to others, so each
+  // is needed. `reads`: the numbers of those layers.
+  void mark_reads(const CallReads& told) const;
+  std::optional<LayerFailure> look_at_reads(std::uint64_t layer, const CallReads& told,
+                                            const std::vector<std::uint64_t>& reads) const;
+  // Before the gradient of a layer's output, by the next layer, is added to those of its readers:
+  // a sum does not tell what was missing.
+  std::optional<LayerFailure> look_before_sum(std::uint64_t layer,
+                                              std::span<const char> gradient) const;
   // After backward, before gradients are handed in. Memory that the layer brings is not searched.
   // The memory is the host's.
   std::optional<LayerFailure> look(std::uint64_t layer, std::span<const char> input_gradient);
@@ -58,6 +69,7 @@ class GapSearch {
   // whether a layer of another rank does, so each of those counts.
   bool needs_input(std::uint64_t layer) const;
   void look_at_input(std::uint64_t layer, std::span<const char> input_gradient);
+  static bool has_mark(std::span<const char> bytes);
 
   const LayerTable& layers_;
   const LayerGradients& gradients_;

@@ -33,6 +33,11 @@ struct LayerFailure {
     full,       // activations cannot be written, nor kept
     too_long,   // an output, of gaps.element bytes
     other_size  // the output of a second forward
+    file,
+    corrupt,
+    too_long,    // an output, of gaps.element bytes
+    other_size,  // the output of a second forward
+    read         // the gradient for the output of layer gaps.first, in the whole model
   };
   Kind kind = none;
   std::int32_t phase = 0, answer = 0;

@@ -28,7 +28,44 @@ std::string LayerTable::name_of(std::uint64_t number) const {
   return name;
 }
 
-Status LayerTable::check() const {
+bool is_read_dtype(trireme_dtype dtype) {
+  return dtype == TRIREME_DTYPE_F32 || dtype == TRIREME_DTYPE_F64 || dtype == TRIREME_DTYPE_F16 ||
+         dtype == TRIREME_DTYPE_BF16;
+}
+
+Status check_read_bytes(std::uint64_t layer, std::uint64_t bytes, trireme_dtype dtype) {
+  if (bytes % dtype_size(dtype) == 0) return Status::success();
+  return invalid_argument("layer " + std::to_string(layer) +
+                          ", which others read, has output_bytes " + std::to_string(bytes) +
+                          ", no whole number of " + dtype_name(dtype));
+}
+
+Status LayerTable::check_reads(std::uint64_t i, std::uint64_t total) const {
+  const Layer& layer = layers_[i];
+  const std::uint64_t own = layer.stage == kNoStage ? i : layer.number;
+  if (!is_read_dtype(output_dtype(i))) {
+    return invalid_argument(name_of(i) + " has output_dtype " +
+                            std::to_string(layer.described.output_dtype) +
+                            ", which is not f16, bf16, f32 or f64");
+  }
+  for (std::size_t k = 0; k < layer.reads.size(); ++k) {
+    const std::uint64_t read = layer.reads[k];
+    const std::string what = name_of(i) + " reads layer " + std::to_string(read);
+    if (read >= total) {
+      return invalid_argument(what + ", but the model has " + std::to_string(total) + " layers");
+    }
+    if (read == own) return invalid_argument(what + ", which is itself");
+    if (read > own) return invalid_argument(what + ", which is a later one");
+    if (read + 1 == own) return invalid_argument(what + ", whose output is its input");
+    if (std::find(layer.reads.begin(), layer.reads.begin() + static_cast<std::ptrdiff_t>(k),
+                  read) != layer.reads.begin() + static_cast<std::ptrdiff_t>(k)) {
+      return invalid_argument(what + " twice");
+    }
+  }
+  return Status::success();
+}
+
+Status LayerTable::check(std::uint64_t total) const {
   const auto name_of_parameter = [&](std::uint64_t number) {
     const Parameter& parameter = parameters()[number];
     return "parameter " + std::to_string(number) + " (" + sharding::quoted(parameter.name) +
@@ -52,6 +89,8 @@ Status LayerTable::check() const {
       return invalid_argument(name_of(i) + " has no " +
                               (layer.forward == nullptr ? "forward" : "backward") + " callback");
     }
+    if (layer.reserved != 0) return invalid_argument(name_of(i) + " has reserved, which must be 0");
+    TRIREME_RETURN_IF_ERROR(check_reads(i, total));
     const bool begins = i == 0 || layers_[i].stage != layers_[i - 1].stage;
     if (layer.input_bytes > 0 && !begins &&
         layer.input_bytes != layers_[i - 1].described.output_bytes) {
@@ -108,18 +147,29 @@ std::vector<LayerBytes> LayerTable::bytes() const {
   return sizes;
 }
 
+std::string LayerTable::reads_text(std::uint64_t i) const {
+  std::string text;
+  if (layers_[i].described.output_dtype != 0) {
+    text = ", output_dtype " + std::to_string(layers_[i].described.output_dtype);
+  }
+  for (const std::uint64_t read : layers_[i].reads) {
+    text += (read == layers_[i].reads.front() ? ", reads " : " ") + std::to_string(read);
+  }
+  return text;
+}
+
 void LayerTable::add_facts(std::vector<sharding::Fact>* facts) const {
   facts->push_back({"layer_count", std::to_string(layers_.size())});
   for (std::uint64_t i = 0; i < layers_.size(); ++i) {
     const trireme_layer& layer = layers_[i].described;
-    facts->push_back({"layer " + std::to_string(i),
-                      sharding::quoted(layers_[i].name) + " with " +
-                          std::to_string(layer.parameter_count) + " parameters from " +
-                          std::to_string(layer.first_parameter) + " on, output_bytes " +
-                          std::to_string(layer.output_bytes) + ", saved_bytes " +
-                          std::to_string(layer.saved_bytes) + ", input_bytes " +
-                          std::to_string(layer.input_bytes) +
-                          (layer.backward_weight != nullptr ? ", with backward_weight" : "")});
+    facts->push_back(
+        {"layer " + std::to_string(i),
+         sharding::quoted(layers_[i].name) + " with " + std::to_string(layer.parameter_count) +
+             " parameters from " + std::to_string(layer.first_parameter) + " on, output_bytes " +
+             std::to_string(layer.output_bytes) + ", saved_bytes " +
+             std::to_string(layer.saved_bytes) + ", input_bytes " +
+             std::to_string(layer.input_bytes) +
+             (layer.backward_weight != nullptr ? ", with backward_weight" : "") + reads_text(i)});
   }
 }
 

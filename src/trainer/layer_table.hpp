@@ -22,6 +22,7 @@ class LayerTable {
     std::string name;
     trireme_layer described = {};
     std::vector<std::uint64_t> units = {};  // of its parameters, in their order
+    std::vector<std::uint64_t> reads = {};  // numbers of layers of the whole model
     // Of a pipeline: its number among the layers of all ranks, and its stage.
     std::uint64_t number = 0;
     std::uint32_t stage = kNoStage;
@@ -30,8 +31,9 @@ class LayerTable {
   LayerTable(const sharding::Registry& registry, std::vector<Layer> layers)
       : registry_(registry), layers_(std::move(layers)) {}
 
-  // Every parameter belongs to one layer, so that its gradient comes once.
-  Status check() const;
+  // Every parameter belongs to one layer, so that its gradient comes once. `total`: layers of the
+  // whole model.
+  Status check(std::uint64_t total) const;
   // Only after check().
   void find_units();
 
@@ -46,6 +48,10 @@ class LayerTable {
   }
   // The first with a parameter that is trained; UINT64_MAX: none.
   std::uint64_t first_trained() const { return first_trained_; }
+  trireme_dtype output_dtype(std::uint64_t layer) const {
+    const trireme_dtype dtype = layers_[layer].described.output_dtype;
+    return dtype == 0 ? trireme_dtype{TRIREME_DTYPE_F32} : dtype;
+  }
   // Layers with backward_weight.
   std::uint64_t split_count() const;
   std::vector<LayerBytes> bytes() const;
@@ -53,9 +59,17 @@ class LayerTable {
   void add_facts(std::vector<sharding::Fact>* facts) const;
 
  private:
+  Status check_reads(std::uint64_t layer, std::uint64_t total) const;
+  std::string reads_text(std::uint64_t layer) const;
+
   const sharding::Registry& registry_;
   std::vector<Layer> layers_;
   std::uint64_t first_trained_ = UINT64_MAX;
 };
+
+// Whether gradients of outputs add up in this type.
+bool is_read_dtype(trireme_dtype dtype);
+// Whether a layer's output has whole elements.
+Status check_read_bytes(std::uint64_t layer, std::uint64_t bytes, trireme_dtype dtype);
 
 }  // namespace trireme::strategies

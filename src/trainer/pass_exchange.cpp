@@ -181,6 +181,13 @@ Status PassExchange::failure() const {
     case LayerFailure::other_size:
       message += " set another output_used or output_shape than the first forward";
       break;
+    case LayerFailure::read:
+      message += " did not write all of its gradient for the output of layer " +
+                 std::to_string(gaps.first) + ", which it reads";
+      advice =
+          "; write read_used bytes of each of read_gradients, or create the trainer with "
+          "TRIREME_TRAINER_FLAG_ZERO_GRADIENTS";
+      break;
     case LayerFailure::file:
     case LayerFailure::full:
       code = TRIREME_ERROR_SYSTEM;

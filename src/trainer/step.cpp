@@ -227,7 +227,8 @@ void Trainer::fail(LayerFailure::Kind kind, std::int32_t phase, std::uint64_t la
 void Trainer::look_for_gaps(std::uint64_t layer, std::span<const char> input_gradient) {
   std::span<const char> used = input_gradient;
   if (layer > 0) used = used.first(std::min<std::size_t>(used.size(), extents_[layer - 1].used));
-  const std::optional<LayerFailure> found = gaps_.look(layer, used);
+  std::optional<LayerFailure> found = gaps_.look(layer, used);
+  if (!found) found = gaps_.look_at_reads(layer, reads_.told(), layers_[layer].reads);
   if (!found) return;
   failure_ = *found;
   failure_.leaf = leaf_;
@@ -250,21 +251,30 @@ void Trainer::call(std::int32_t phase, std::uint64_t layer) {
   call.input_gradient = nullptr;
   told_extents_.tell(&call, layer > 0 ? &extents_[layer - 1] : nullptr,
                      backward ? &extents_[layer] : nullptr);
+  reads_.tell(&call, backward);
   if (!backward) {
     call_back(described.forward, phase, layer);
     if (failure_.kind != LayerFailure::none) return;
     failure_ = told_extents_.take(call, &extents_[layer]);
+    const bool first = failure_.kind == LayerFailure::none && phase != TRIREME_PHASE_RECOMPUTE;
+    if (first) reads_.keep(call, extents_[layer]);
     return;
   }
   if (layer + 1 < layers_.size() && call.output_bytes > 0) {
     call.output_gradient = arena_.get() + plan_.places[layer].gradient;
   }
+  if (const auto gap = reads_.add_gradients(&call, gaps_)) {
+    failure_ = *gap;
+    return;
+  }
+  gaps_.mark_reads(reads_.told());
   call.input_gradient = input_gradient(layer).data();
   const bool split = described.backward_weight != nullptr;
   if (split) {
     call_back(described.backward, TRIREME_PHASE_BACKWARD_INPUT, layer);
     if (failure_.kind != LayerFailure::none) return;
     call.input_gradient = nullptr;
+    call.read_gradients = nullptr;
   }
   if (call.parameter_count > 0) call.gradients = gradients_.of_layer(layer);
   if (split) {

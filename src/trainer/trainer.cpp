@@ -65,7 +65,8 @@ Status Trainer::create(const std::shared_ptr<Optimizer>& optimizer, std::vector<
   TRIREME_RETURN_IF_ERROR(check_between_steps(shard));
   std::shared_ptr<Trainer> trainer(new Trainer(optimizer, std::move(layers), options));
   TRIREME_RETURN_IF_ERROR(trainer->check_options());
-  TRIREME_RETURN_IF_ERROR(trainer->layers_.check());
+  TRIREME_RETURN_IF_ERROR(trainer->layers_.check(trainer->layers_.size()));
+  TRIREME_RETURN_IF_ERROR(trainer->reads_.place());
   const std::vector<LayerBytes> sizes = trainer->layers_.bytes();
   if (const std::uint64_t large = first_too_large(sizes); large < sizes.size()) {
     return invalid_argument("output_bytes and saved_bytes of all layers up to " +
@@ -147,6 +148,8 @@ Status Trainer::allocate() {
   TRIREME_FAILPOINT("trainer", "before_allocate");
   if (shard_.on_device() != nullptr) return allocate_on_device();
   const std::uint64_t bytes = plan_.total() + gradients_.own_bytes();
+  const std::uint64_t scratch = plan_.total() + gradients_.own_bytes();
+  const std::uint64_t bytes = scratch + reads_.bytes();
   // A disk takes a large page in one piece.
   const std::align_val_t alignment{options_.offload_path.empty()    ? kActivationAlignment
                                    : plan_.window.bytes < kHugePage ? kWindowAlignment
@@ -159,6 +162,7 @@ Status Trainer::allocate() {
     }
     arena_.reset(memory, Free{alignment});
     gradients_.use(memory);
+    reads_.use(memory + scratch);
   }
   if (!options_.offload_path.empty()) {
     // Whole pages are written, also where layers fill only a part.
@@ -222,6 +226,7 @@ Status Trainer::info(trireme_trainer_info* out) const {
     out->planned_parameter_gradient_bytes += TrainerDevice::plan_gradients(gradients_.own_bytes());
     out->planned_exchange_bytes += TrainerDevice::plan_losses(rounds_);
   }
+  out->planned_exchange_bytes = exchange_.planned_bytes() + reads_.bytes();
   out->planned_window_bytes = window_ != nullptr ? window_->allocated_bytes() : 0;
   out->allocated_bytes = allocated_ + out->planned_window_bytes - plan_.window.bytes;
   out->largest_bytes = plan_.largest;

@@ -21,6 +21,7 @@
 #include "trainer/layer_failure.hpp"
 #include "trainer/layer_gradients.hpp"
 #include "trainer/layer_table.hpp"
+#include "trainer/local_reads.hpp"
 #include "trainer/pass_exchange.hpp"
 #include "trainer/step_caller.hpp"
 #include "trainer/trainer_device.hpp"
@@ -106,6 +107,7 @@ class Trainer final : public StepCaller {
 
   LayerGradients gradients_;
   GapSearch gaps_;
+  LocalReads reads_{layers_};
   PassExchange exchange_;
   ActivationPlan plan_;
   std::unique_ptr<TrainerDevice> device_;  // null: the model is on the host

@@ -219,6 +219,36 @@ static struct curve *curve_of_one_process(void) {
     return &right;
 }
 
+/* Messages past stages: the first one and a later one, and the lists of what is read. */
+static void a_killed_rank_is_lost_past_stages(void **state) {
+    (void)state;
+    static struct curve right;
+    chain_reads = true;
+    draw_right(&right);
+    static const char *const points[] = {"", "pipeline.before_skip=kill@1",
+                                         "pipeline.before_skip=kill@4",
+                                         "pipeline.before_reads=kill@1"};
+    struct count count = {0};
+    for (int p = 0; p < 4; ++p) {
+        for (int victim = p % 2; victim < (p == 0 ? 1 : 3); victim += 2) {
+            static struct trial trial;
+            memset(&trial, 0, sizeof trial);
+            trial.victim = p == 0 ? -1 : victim;
+            trial.creates = p == 3;
+            trial.job = (struct job){.strategy = TRIREME_STRATEGY_ZERO3,
+                                     .data = 1,
+                                     .ranks = 3,
+                                     .order = TRIREME_PIPELINE_ORDER_1F1B,
+                                     .stages_per_rank = 1,
+                                     .leaves = 6,
+                                     .right = &right};
+            snprintf(trial.failpoint, sizeof trial.failpoint, "%s", points[p]);
+            run_trial(&trial, &count);
+        }
+    }
+    chain_reads = false;
+}
+
 /* Ranks that share a weight meet after the pass, and when they create the trainer. */
 static void a_killed_holder_is_lost_on_all_axes(void **state) {
     (void)state;
@@ -422,6 +452,7 @@ int main(void) {
         cmocka_unit_test(a_kill_before_the_budget_is_known_ends_the_creation),
         cmocka_unit_test(a_killed_holder_is_lost_on_all_axes),
         cmocka_unit_test(a_kill_leaves_no_file),
+        cmocka_unit_test(a_killed_rank_is_lost_past_stages),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

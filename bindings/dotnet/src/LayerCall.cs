@@ -194,6 +194,38 @@ namespace Trireme
             return Of<T>(native->Input, native->InputUsed);
         }
 
+        /// <summary>Outputs of earlier layers that the layer reads, by Layer.Reads.</summary>
+        public int ReadCount
+        {
+            get { return checked((int)native->ReadCount); }
+        }
+
+        /// <summary>The output of one of Layer.Reads, as far as it is used.</summary>
+        public ReadOnlySpan<T> ReadInput<T>(int index) where T : struct
+        {
+            return Of<T>(
+                ((IntPtr*)native->ReadInputs)[CheckedRead(index)], ReadUsed(index));
+        }
+
+        /// <summary>Numbers that the layer of ReadInput() has set in its OutputShape.</summary>
+        public ReadOnlySpan<ulong> ReadShape(int index)
+        {
+            return new ReadOnlySpan<ulong>(
+                (void*)((IntPtr*)native->ReadShapes)[CheckedRead(index)],
+                NativeMethods.TRIREME_LAYER_DIMENSIONS);
+        }
+
+        /// <summary>
+        /// Backward: the gradient of ReadInput(), to be written whole. Empty in other phases.
+        /// </summary>
+        public Span<T> ReadGradient<T>(int index) where T : struct
+        {
+            CheckedRead(index);
+            return native->ReadGradients == IntPtr.Zero
+                ? Span<T>.Empty
+                : Of<T>(((IntPtr*)native->ReadGradients)[index], ReadUsed(index));
+        }
+
         /// <summary>Written by forward; in backward what forward wrote.</summary>
         public Span<T> Output<T>() where T : struct
         {
@@ -275,6 +307,22 @@ namespace Trireme
             }
 
             return new Span<T>((void*)data, checked((int)(bytes / size)));
+        }
+
+        private ulong ReadUsed(int index)
+        {
+            return ((ulong*)native->ReadUsed)[index];
+        }
+
+        private int CheckedRead(int index)
+        {
+            if (index < 0 || index >= ReadCount)
+            {
+                throw new ArgumentOutOfRangeException(
+                    nameof(index), index, "The layer reads " + ReadCount + " other layers.");
+            }
+
+            return index;
         }
 
         private int Checked(int index)

@@ -51,6 +51,17 @@ namespace Trireme
         /// </summary>
         public ulong InputBytes { get; set; }
 
+        /// <summary>
+        /// Numbers, in the whole model, of earlier layers whose outputs this one also reads. Null:
+        /// none.
+        /// </summary>
+        public IReadOnlyList<long> Reads { get; set; }
+
+        /// <summary>
+        /// Type of the output's elements, in which gradients add up if other layers read it.
+        /// </summary>
+        public ElementType OutputType { get; set; } = ElementType.F32;
+
         internal Layer Copy()
         {
             return (Layer)MemberwiseClone();
@@ -287,7 +298,14 @@ namespace Trireme
                             ? IntPtr.Zero
                             : Marshal.GetFunctionPointerForDelegate(LayerCallback),
                         InputBytes = layer.InputBytes,
+                        ReadCount = (ulong)(layer.Reads?.Count ?? 0),
+                        OutputDtype = (int)layer.OutputType,
                     };
+                    if (layer.Reads != null && layer.Reads.Count > 0)
+                    {
+                        native[i].Reads = memory.Put(
+                            layer.Reads.Select(read => checked((ulong)read)).ToArray());
+                    }
                 }
 
                 var nativeOptions = new NativeTrainerOptions

@@ -254,6 +254,84 @@ namespace Trireme.Tests
             });
         }
 
+        // The loss is the sum of its input and of twice what it reads.
+        [Test]
+        public static void Layers_read_outputs_of_earlier_ones()
+        {
+            LayerFunction hand = call => call.Input<double>().CopyTo(call.Output<double>());
+            LayerFunction handBack =
+                call => call.OutputGradient<double>().CopyTo(call.InputGradient<double>());
+            LayerFunction read = call =>
+            {
+                Check.Equal(1, call.ReadCount);
+                Check.Equal(0ul, call.ReadShape(0)[0]);
+                Check.Equal(0, call.ReadGradient<double>(0).Length);
+                double sum = 0;
+                for (int i = 0; i < Width; ++i)
+                {
+                    sum += call.Input<double>()[i] + (2 * call.ReadInput<double>(0)[i]);
+                }
+
+                call.Loss = sum;
+                bool refused = false;
+                try
+                {
+                    call.ReadInput<double>(1);
+                }
+                catch (ArgumentOutOfRangeException)
+                {
+                    refused = true;
+                }
+
+                Check.That(refused, "one output is read");
+            };
+            LayerFunction readBack = call =>
+            {
+                call.InputGradient<double>().Fill(call.LossScale);
+                call.ReadGradient<double>(0).Fill(2 * call.LossScale);
+            };
+            Ranks.RunAndLeaveTogether(2, c =>
+            {
+                Layer scale = Own(null, 0, 1)[0];
+                scale.OutputType = ElementType.F64;
+                var hands = new Layer("hands", hand, handBack) { OutputBytes = Width * 8 };
+                var reader = new Layer("reader", read, readBack) { Reads = new long[] { 0 } };
+                using (Communicator alone = c.Split(c.Rank))
+                using (Model model = ModelOf(alone, 0, 1 - c.Rank))
+                using (var optimizer = new Optimizer(model, Sgd()))
+                using (PipelineSchedule schedule =
+                    Schedule(PipelineOrder.OneForwardOneBackward, 2))
+                using (var trainer = new Trainer(
+                    optimizer, c.Rank == 0 ? new[] { scale, hands } : new[] { reader },
+                    new TrainerOptions
+                    {
+                        Pipeline = new TrainerPipeline(c, schedule, new long[] { 0, 2, 3 }),
+                    }))
+                {
+                    double[] w = Weights();
+                    for (int step = 0; step < Steps; ++step)
+                    {
+                        double loss = 0;
+                        var gradient = new double[Width];
+                        for (uint leaf = 0; leaf < Leaves; ++leaf)
+                        {
+                            for (int i = 0; i < Width; ++i)
+                            {
+                                loss += 3 * w[i] * Value(leaf, i);
+                                gradient[i] += 3 * Value(leaf, i);
+                            }
+                        }
+
+                        Check.Equal(loss / Leaves, trainer.Step().Loss);
+                        for (int i = 0; i < Width; ++i)
+                        {
+                            w[i] -= Rate * (gradient[i] / Leaves);
+                        }
+                    }
+                }
+            });
+        }
+
         [Test]
         public static void An_exception_is_thrown_here_and_told_there()
         {

@@ -188,6 +188,77 @@ class PipelineTrainerTest(TestCase):
             for losses in self.ranks(ranks, train):
                 self.assertEqual(losses, (0.0, -1.0))
 
+    def test_layers_read_outputs_of_earlier_ones(self):
+        """a = w x, b = u a, and the loss is the sum of b and 2 a."""
+
+        def first(call):
+            for i in range(3):
+                call.output[i] = call.parameters[0][0] * (call.leaf + i)
+            call.output_shape = (call.leaf,)
+            self.assertEqual((call.reads, call.read_shapes, call.read_gradients), ((), (), ()))
+
+        def first_backward(call):
+            call.gradients[0][0] = sum((call.leaf + i) * call.output_gradient[i] for i in range(3))
+
+        def second(call):
+            for i in range(3):
+                call.output[i] = call.parameters[0][0] * call.input[i]
+
+        def second_backward(call):
+            call.gradients[0][0] = sum(call.input[i] * call.output_gradient[i] for i in range(3))
+            for i in range(3):
+                call.input_gradient[i] = call.parameters[0][0] * call.output_gradient[i]
+
+        def total(call):
+            (read,) = call.reads
+            self.assertEqual((len(read), call.read_shapes[0][:2]), (3, (call.leaf, 0)))
+            self.assertEqual(call.read_gradients, ())
+            call.loss = sum(call.input) + 2 * sum(read)
+
+        def total_backward(call):
+            (gradient,) = call.read_gradients
+            for i in range(3):
+                call.input_gradient[i] = call.loss_scale
+                gradient[i] = 2 * call.loss_scale
+
+        def train(group):
+            ranks = group.world_size
+            cuts = [[0, 3], [0, 2, 3], [0, 1, 2, 3]][ranks - 1]
+            begin, end = cuts[group.rank], cuts[group.rank + 1]
+            layers = [
+                trireme.Layer("a", first, first_backward, parameters=["w0"], output=3, dtype="f64"),
+                trireme.Layer(
+                    "b", second, second_backward, parameters=["w1"], output=3, dtype="f64"
+                ),
+                trireme.Layer("total", total, total_backward, dtype="f64", reads=[0]),
+            ]
+            alone = group.split(group.rank)
+            with alone, trireme.Model(alone, "zero3", leaves=4) as model:
+                for number in range(begin, min(end, 2)):
+                    model.add_parameter(f"w{number}", 1, "f64")
+                model.seal()
+                model.set_parameters(array.array("d", [1.0] * (min(end, 2) - begin)))
+                with trireme.Optimizer(model, "sgd", learning_rate=0.25) as optimizer:
+                    schedule = trireme.PipelineSchedule("1f1b", ranks, 4)
+                    pipeline = trireme.TrainerPipeline(group, schedule, cuts)
+                    with (
+                        schedule,
+                        trireme.Trainer(
+                            optimizer, layers[begin:end], pipeline=pipeline if ranks > 1 else None
+                        ) as trainer,
+                    ):
+                        return [trainer.step().loss for _ in range(3)]
+
+        w = u = 1.0
+        expected = []
+        for _ in range(3):
+            x = sum(leaf + i for leaf in range(4) for i in range(3)) / 4
+            expected.append(w * x * (u + 2))
+            w, u = w - 0.25 * x * (u + 2), u - 0.25 * w * x
+        for ranks in (1, 2, 3):
+            for losses in self.ranks(ranks, train):
+                self.assertEqual(losses, expected)
+
     def test_training_is_that_of_plain_loops(self):
         expected_losses, expected = train_alone(4)
         same = []

@@ -44,6 +44,8 @@ from ._values import (
 
 _F32 = _native.TRIREME_DTYPE_F32
 _NARROW = (_native.TRIREME_DTYPE_F16, _native.TRIREME_DTYPE_BF16)
+# Types in which gradients of outputs add up.
+_ADDED = (_F32, _native.TRIREME_DTYPE_F64, *_NARROW)
 _PHASES = {
     _native.TRIREME_PHASE_FORWARD: "forward",
     _native.TRIREME_PHASE_RECOMPUTE: "recompute",
@@ -241,6 +243,39 @@ class LayerCall:
         return self._of_input(self._raw.input).toreadonly()
 
     @property
+    def reads(self) -> tuple[memoryview[Any], ...]:
+        """The outputs of Layer.reads, flat, as far as they are used; read-only.
+
+        Their elements have the type of this layer.
+        """
+        return tuple(
+            self._read(self._raw.read_inputs[i], i).toreadonly()
+            for i in range(self._raw.read_count)
+        )
+
+    @property
+    def read_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """For each of `reads`: eight numbers, as input_shape."""
+        return tuple(
+            tuple(self._raw.read_shapes[i][: _native.TRIREME_LAYER_DIMENSIONS])
+            for i in range(self._raw.read_count)
+        )
+
+    @property
+    def read_gradients(self) -> tuple[memoryview[Any], ...]:
+        """Backward: the gradient of each of `reads`, to be written whole. Else empty."""
+        if not self._raw.read_gradients:
+            return ()
+        return tuple(
+            self._read(self._raw.read_gradients[i], i) for i in range(self._raw.read_count)
+        )
+
+    def _read(self, address: int | None, place: int) -> memoryview[Any]:
+        if not address:
+            return memoryview(bytearray())
+        return self._flat(address, self._layer.code, self._raw.read_used[place])
+
+    @property
     def output(self) -> memoryview[Any]:
         """Written by forward; in backward what forward wrote."""
         return self._of_output(self._raw.output)
@@ -364,6 +399,10 @@ class Layer:
     With `backward_weight`, `backward` computes call.input_gradient alone, and `backward_weight`
     computes call.gradients, at once or later. `input` is the shape of the input, of `dtype`. The
     trainer refuses a layer before whose output has other bytes.
+
+    `reads` are numbers, in the whole model, of earlier layers whose outputs this one also reads:
+    call.reads. Backward writes call.read_gradients. Gradients add up in `dtype` of the layer that
+    is read.
     """
 
     def __init__(
@@ -378,6 +417,7 @@ class Layer:
         saved_bytes: int = 0,
         backward_weight: Function | None = None,
         input: Union[int, Sequence[int], None] = None,
+        reads: Sequence[int] = (),
     ) -> None:
         self.name = name
         self.forward = function(forward, "Layer.forward")
@@ -390,6 +430,7 @@ class Layer:
             None if backward_weight is None else function(backward_weight, "Layer.backward_weight")
         )
         self.input = None if input is None else (input,) if isinstance(input, int) else tuple(input)
+        self.reads = tuple(reads)
 
 
 class TrainerPipeline:
@@ -615,6 +656,13 @@ class Trainer:
             place.backward = _layer_callback
             place.output_bytes = in_range(math.prod(extents) * size_of(code), 64, "output")
             place.saved_bytes = in_range(layer.saved_bytes, 64, "saved_bytes")
+            place.output_dtype = code if code in _ADDED else 0
+            if layer.reads:
+                reads = (ctypes.c_uint64 * len(layer.reads))(
+                    *(in_range(read, 64, "reads") for read in layer.reads)
+                )
+                place.reads = reads  # which the struct keeps alive
+                place.read_count = len(layer.reads)
             if layer.backward_weight is not None:
                 place.backward_weight = _layer_callback
             if layer.input is not None:

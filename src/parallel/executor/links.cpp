@@ -21,8 +21,10 @@ struct SentHeader {
 };
 static_assert(sizeof(SentHeader) == kHeaderBytes);
 
+// A lane's receives have the order of its sends. Micro-batches of a skipping one come in the order
+// of their stages, which are no neighbours: each has a tag of its own.
 std::uint64_t tag_of(const StageMessage& message) {
-  return std::uint64_t{message.stage} * 2 + static_cast<std::uint64_t>(message.direction);
+  return message.lane + (message.skips ? std::uint64_t{message.micro_batch} << 32 : 0);
 }
 
 std::string waiting_for(std::uint32_t rank) {

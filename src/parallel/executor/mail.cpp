@@ -18,11 +18,6 @@ namespace {
 constexpr int kPollSpins = 200;
 constexpr int kPollYields = 1 << 20;
 
-bool sends(const pipeline::Schedule& schedule, std::uint32_t stage, StageDirection direction) {
-  return direction == StageDirection::forward ? schedule.crosses(stage)
-                                              : stage > 0 && schedule.crosses(stage - 1);
-}
-
 // Most messages have no shape, and then leave its line alone.
 void copy_header(const StageHeader& from, StageHeader* to) {
   constexpr std::size_t kFirst = offsetof(StageHeader, shape);
@@ -32,32 +27,23 @@ void copy_header(const StageHeader& from, StageHeader* to) {
 
 }  // namespace
 
-std::uint64_t StageMail::planned_bytes(const pipeline::Schedule& schedule, std::uint32_t rank) {
-  std::uint64_t lanes = 0;
-  for (std::uint32_t stage = 0; stage < schedule.stages(); ++stage) {
-    if (schedule.rank_of[stage] != rank) continue;
-    for (const auto direction : {StageDirection::forward, StageDirection::backward}) {
-      if (sends(schedule, stage, direction)) ++lanes;
-    }
-  }
-  return lanes * schedule.micro_batches * sizeof(Cell);
+std::uint64_t StageMail::planned_bytes(const Lanes& lanes, std::uint32_t rank) {
+  return lanes.from(rank) * lanes.micro_batches() * sizeof(Cell);
 }
 
-StageMail::StageMail(strategies::Link& link, const pipeline::Schedule& schedule)
+StageMail::StageMail(strategies::Link& link, const Lanes& lanes)
     : link_(link),
-      schedule_(schedule),
+      lanes_(lanes),
       // If there are more ranks than CPUs, a spinning rank only keeps its peers from running.
       spins_(link.communicator->world_size() > available_cpus() ? 0 : kPollSpins),
-      lanes_(std::size_t{schedule.stages()} * 2),
+      cells_(lanes.count()),
       peers_(link.world_size()) {
-  std::vector<std::uint64_t> next(schedule.ranks);
-  for (std::uint32_t stage = 0; stage < schedule.stages(); ++stage) {
-    for (const auto direction : {StageDirection::forward, StageDirection::backward}) {
-      if (!sends(schedule, stage, direction)) continue;
-      std::uint64_t& lane = next[schedule.rank_of[stage]];
-      lanes_[std::size_t{stage} * 2 + static_cast<std::size_t>(direction)] = lane;
-      lane += schedule.micro_batches;
-    }
+  std::vector<std::uint64_t> next(link.world_size());
+  for (std::uint32_t lane = 0; lane < lanes.count(); ++lane) {
+    if (lanes[lane].sender == lanes[lane].receiver) continue;
+    std::uint64_t& first = next[lanes[lane].sender];
+    cells_[lane] = first;
+    first += lanes.micro_batches();
   }
 }
 
@@ -65,7 +51,7 @@ Status StageMail::use(std::shared_ptr<Memory> memory, std::uint64_t cells) {
   memory_ = std::move(memory);
   TRIREME_RETURN_IF_ERROR(link_.communicator->allocate(link_.world_size() * sizeof(Told), &told_));
   if (memory_ == nullptr) return Status::success();
-  const std::uint64_t count = planned_bytes(schedule_, link_.rank()) / sizeof(Cell);
+  const std::uint64_t count = planned_bytes(lanes_, link_.rank()) / sizeof(Cell);
   auto* const first = reinterpret_cast<Cell*>(static_cast<char*>(memory_->data()) + cells);
   for (std::uint64_t i = 0; i < count; ++i) new (first + i) Cell();
   peers_[link_.rank()] = {memory_, first};
@@ -74,11 +60,10 @@ Status StageMail::use(std::shared_ptr<Memory> memory, std::uint64_t cells) {
 
 bool StageMail::receives_from(std::uint32_t rank) const {
   const std::uint32_t own = link_.rank();
-  for (std::uint32_t stage = 0; stage + 1 < schedule_.stages(); ++stage) {
-    const std::uint32_t one = schedule_.rank_of[stage], other = schedule_.rank_of[stage + 1];
-    if (one != other && ((one == rank && other == own) || (one == own && other == rank))) {
-      return true;
-    }
+  for (std::uint32_t lane = 0; lane < lanes_.count(); ++lane) {
+    const auto [sender, receiver] = lanes_[lane];
+    if (sender == receiver) continue;
+    if ((sender == rank && receiver == own) || (sender == own && receiver == rank)) return true;
   }
   return false;
 }
@@ -101,7 +86,7 @@ Status StageMail::meet() {
   for (std::uint32_t rank = 0; rank < link_.world_size(); ++rank) {
     if (!receives_from(rank)) continue;
     const Told told = all[rank];
-    const std::uint64_t cells = planned_bytes(schedule_, rank);
+    const std::uint64_t cells = planned_bytes(lanes_, rank);
     if (told.cells > told.bytes || told.bytes - told.cells < cells ||
         told.cells % alignof(Cell) != 0) {
       return Status::failure(TRIREME_ERROR_CORRUPT,
@@ -116,19 +101,8 @@ Status StageMail::meet() {
   return Status::success();
 }
 
-std::uint32_t StageMail::sender_of(const StageMessage& message) const {
-  return schedule_.rank_of[message.stage];
-}
-
-std::uint32_t StageMail::receiver_of(const StageMessage& message) const {
-  const bool forward = message.direction == StageDirection::forward;
-  return schedule_.rank_of[forward ? message.stage + 1 : message.stage - 1];
-}
-
 StageMail::Cell& StageMail::cell(const StageMessage& message) const {
-  const std::size_t lane =
-      std::size_t{message.stage} * 2 + static_cast<std::size_t>(message.direction);
-  return peers_[sender_of(message)].cells[lanes_[lane] + message.micro_batch];
+  return peers_[sender_of(message)].cells[cells_[message.lane] + message.micro_batch];
 }
 
 Status StageMail::send(const StageMessage& message, const StageHeader& header, const char* data) {

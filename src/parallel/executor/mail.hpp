@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "exchange/storage.hpp"
+#include "parallel/executor/lanes.hpp"
 #include "parallel/executor/stage_message.hpp"
-#include "parallel/pipeline/schedule.hpp"
 #include "platform/status.hpp"
 
 namespace trireme::parallel {
@@ -32,9 +32,10 @@ class StageMail {
   static_assert(sizeof(Cell) == 128);
 
   // Of the messages that a rank sends.
-  static std::uint64_t planned_bytes(const pipeline::Schedule& schedule, std::uint32_t rank);
+  static std::uint64_t planned_bytes(const Lanes& lanes, std::uint32_t rank);
 
-  StageMail(strategies::Link& link, const pipeline::Schedule& schedule);
+  // Both live as long as this.
+  StageMail(strategies::Link& link, const Lanes& lanes);
 
   // `memory` has this rank's data, and its cells from `cells` on.
   Status use(std::shared_ptr<Memory> memory, std::uint64_t cells);
@@ -61,8 +62,10 @@ class StageMail {
   };
 
   bool receives_from(std::uint32_t rank) const;
-  std::uint32_t sender_of(const StageMessage& message) const;
-  std::uint32_t receiver_of(const StageMessage& message) const;
+  std::uint32_t sender_of(const StageMessage& message) const { return lanes_[message.lane].sender; }
+  std::uint32_t receiver_of(const StageMessage& message) const {
+    return lanes_[message.lane].receiver;
+  }
   Cell& cell(const StageMessage& message) const;
   // Waits for the other rank's write to the word.
   Status await(std::atomic<std::uint64_t>& word, Wake wake, std::uint32_t from);
@@ -71,9 +74,9 @@ class StageMail {
   Status write(std::atomic<std::uint64_t>& word, Wake wake, std::uint32_t to);
 
   strategies::Link& link_;
-  const pipeline::Schedule& schedule_;
+  const Lanes& lanes_;
   const int spins_;
-  std::vector<std::uint64_t> lanes_;  // by stage and direction: the first of its cells
+  std::vector<std::uint64_t> cells_;  // by lane: the first of its cells
   std::shared_ptr<Memory> memory_;
   struct Peer {
     std::shared_ptr<Memory> memory;

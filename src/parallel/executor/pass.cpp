@@ -142,12 +142,8 @@ Status PipelineTrainer::receive(const Action& action, StageDirection direction) 
   if (!forward) news.extent = extents_.output(*to.shape, to.micro_batch);
   TRIREME_RETURN_IF_ERROR(places_.receive(to, direction, &news));
   if (forward) extents_.input(*to.shape, to.micro_batch) = news.extent;
-  if (news.failed) {
-    // This rank does not compute any more in the pass. It goes through the rest of the actions, so
-    // that no peer waits for it.
-    stopped_ = true;
-    sums_.stop();
-  }
+  stopped_ = stopped_ || news.failed;
+  if (stopped_) sums_.stop();
   if (news.gaps) gaps_.note_received_gap();
   return Status::success();
 }
@@ -167,8 +163,17 @@ Status PipelineTrainer::send(const Action& action, StageDirection direction) {
 Status PipelineTrainer::forward(const Action& action) {
   const Cell here = places_.cell(action.stage, action.micro_batch, true);
   if (here.shape->begins) TRIREME_RETURN_IF_ERROR(places_.claim_activations(here));
+  if (here.present) {
+    TRIREME_RETURN_IF_ERROR(
+        places_.skips().receive_values(action.stage, action.micro_batch, &stopped_));
+    if (stopped_) sums_.stop();
+  }
   const std::int32_t phase = trains_ ? TRIREME_PHASE_FORWARD : TRIREME_PHASE_EVALUATE;
   TRIREME_RETURN_IF_ERROR(forward_layers(here, 0, here.shape->layer_count, phase));
+  if (here.present) {
+    TRIREME_RETURN_IF_ERROR(
+        places_.skips().send_values(action.stage, action.micro_batch, !computes(here)));
+  }
   if (!trains_) TRIREME_RETURN_IF_ERROR(places_.give_back(here));
   if (here.shape->ends || schedule_.crosses(action.stage)) return Status::success();
   // The next stage is this rank's, too, and keeps its input as long as it needs it.
@@ -190,6 +195,11 @@ Status PipelineTrainer::backward(const Action& action) {
   if (!weights_alone) {
     if (here.shape->ends) TRIREME_RETURN_IF_ERROR(places_.claim_gradients(here));
     TRIREME_RETURN_IF_ERROR(places_.find_input_gradient(here, &input_gradient));
+    if (here.present) {
+      TRIREME_RETURN_IF_ERROR(
+          places_.skips().receive_gradients(action.stage, action.micro_batch, &stopped_));
+      if (stopped_) sums_.stop();
+    }
   }
   if (!weights_alone && here.place->recomputes) TRIREME_RETURN_IF_ERROR(recompute(action));
   std::uint64_t stretch = weights_alone ? 0 : here.layout->stretches();
@@ -202,6 +212,10 @@ Status PipelineTrainer::backward(const Action& action) {
       }
     }
     TRIREME_RETURN_IF_ERROR(backward_layer(here, place, action.kind, input_gradient));
+  }
+  if (!weights_alone && here.present) {
+    TRIREME_RETURN_IF_ERROR(
+        places_.skips().send_gradients(action.stage, action.micro_batch, !computes(here)));
   }
   if (!weights_alone) TRIREME_RETURN_IF_ERROR(places_.give_back(here));
   if (weights_alone || here.shape->layer_count > 0) return Status::success();
@@ -235,7 +249,7 @@ Status PipelineTrainer::release(std::uint64_t layer) {
   return Status::success();
 }
 
-void PipelineTrainer::fill_call(const Cell& here, std::uint64_t place, bool forward,
+void PipelineTrainer::fill_call(const Cell& here, std::uint64_t place, bool forward, bool for_input,
                                 char* input_gradient) {
   const std::uint64_t layer = here.shape->first_layer + place;
   const StageLayout::Layer& at = (*here.layers)[place];
@@ -255,6 +269,7 @@ void PipelineTrainer::fill_call(const Cell& here, std::uint64_t place, bool forw
   call.loss = nullptr;
   call.loss_scale = 0;
   extents_.tell(&call, *here.shape, forward);
+  places_.skips().tell(&call, for_input);
 }
 
 // I of a layer without backward_weight makes its gradients, too, and W of it is empty.
@@ -273,7 +288,7 @@ Status PipelineTrainer::backward_layer(const Cell& here, std::uint64_t place,
   TRIREME_RETURN_IF_ERROR(
       shard_.report_disk(places_.before_call(layer, phase, stopped_, &failure_)));
   if (place > 0) input_gradient = here.gradients + here.layout->layers[place - 1].gradient;
-  fill_call(here, place, false, input_gradient);
+  fill_call(here, place, false, for_input, input_gradient);
   trireme_layer_call& made = calls_[layer];
   made.loss_scale = optimizer_->norms().loss_scale().scale() * micro_batch_scale_;
   const bool last = place + 1 == here.shape->layer_count;
@@ -281,12 +296,18 @@ Status PipelineTrainer::backward_layer(const Cell& here, std::uint64_t place,
     made.output_gradient =
         last ? here.output_gradient : here.gradients + here.layout->layers[place].gradient;
   }
+  if (computes(here)) {
+    const auto gap = places_.skips().add_gradients(&made, for_input, gaps_);
+    if (gap) failure_ = *gap;
+  }
   char* const filled = static_cast<char*>(made.input_gradient);
   const std::span<char> input(filled, filled == nullptr ? 0 : made.input_bytes);
   const std::span<char> used = input.first(std::min<std::size_t>(input.size(), made.input_used));
   if (for_input && split && computes(here)) {
     gradients_.offer_none(layer);
     TRIREME_RETURN_IF_ERROR(gaps_.mark(layer, input));
+    gaps_.mark(layer, input);
+    gaps_.mark_reads(places_.skips().told());
     call(described.backward, TRIREME_PHASE_BACKWARD_INPUT, layer, here.micro_batch);
     if (computes(here)) look_for_gaps(layer, used, here.micro_batch);
   }
@@ -294,6 +315,9 @@ Status PipelineTrainer::backward_layer(const Cell& here, std::uint64_t place,
     const std::span<char> written = split ? std::span<char>() : input;
     TRIREME_RETURN_IF_ERROR(gradients_.offer(layer));
     TRIREME_RETURN_IF_ERROR(gaps_.mark(layer, written));
+    gaps_.mark(layer, written);
+    if (!split) gaps_.mark_reads(places_.skips().told());
+    if (split) made.read_gradients = nullptr;
     made.input_gradient = written.data();
     if (made.parameter_count > 0) made.gradients = gradients_.of_layer(layer);
     call(split ? described.backward_weight : described.backward,
@@ -312,7 +336,11 @@ Status PipelineTrainer::backward_layer(const Cell& here, std::uint64_t place,
 
 void PipelineTrainer::look_for_gaps(std::uint64_t layer, std::span<const char> input_gradient,
                                     std::uint32_t micro_batch) {
-  const std::optional<LayerFailure> found = gaps_.look(layer, input_gradient);
+  std::optional<LayerFailure> found = gaps_.look(layer, input_gradient);
+  const bool wrote = calls_[layer].read_gradients != nullptr;
+  if (!found && wrote) {
+    found = gaps_.look_at_reads(layer, places_.skips().told(), layers_[layer].reads);
+  }
   if (!found) return;
   failure_ = *found;
   failure_.leaf = leaf_of(micro_batch);

@@ -27,6 +27,9 @@ class PassExtents {
     if (stage.layer_count == 0) return input(stage, micro_batch);
     return at(stage.first_layer + stage.layer_count - 1, micro_batch);
   }
+  const strategies::Extent& of_layer(const trireme_layer_call& call) {
+    return at(call.layer, call.micro_batch);
+  }
   // Before a call of a layer of the stage.
   void tell(trireme_layer_call* call, const StageShape& stage, bool forward) {
     const bool begins = call->layer == stage.first_layer;

@@ -225,6 +225,7 @@ Status PipelineTrainer::prepare() {
   layers_.find_units();
   std::vector<StageShape> stages;
   TRIREME_RETURN_IF_ERROR(exchange_sizes(&stages));
+  TRIREME_RETURN_IF_ERROR(agree_everywhere({}, {}, places_.meet_skips(layers_, options_.cuts)));
   TRIREME_RETURN_IF_ERROR(agree_everywhere(
       {}, {},
       sums_.tied().meet(link_, is_by_pass(shard_, schedule_) ? schedule_.micro_batches : 1)));
@@ -342,7 +343,7 @@ Status PipelineTrainer::check_layers() const {
                             " layers, but by options.pipeline.cuts the stages of rank " +
                             std::to_string(own) + " have " + std::to_string(wanted));
   }
-  TRIREME_RETURN_IF_ERROR(layers_.check());
+  TRIREME_RETURN_IF_ERROR(layers_.check(cuts.back()));
   // All micro-batches at once, with the gradients of all outputs.
   std::uint64_t left = kMostBytes / schedule_.micro_batches;
   for (std::uint64_t i = 0; i < layers_.size(); ++i) {
@@ -515,14 +516,15 @@ std::uint64_t PipelineTrainer::parameter_gradient_bytes() const {
 }
 
 std::uint64_t PipelineTrainer::exchange_bytes() const {
-  return exchange_.planned_bytes() + outcome_.planned_bytes() + places_.mail_bytes();
+  return exchange_.planned_bytes() + outcome_.planned_bytes() + places_.mail_bytes() +
+         places_.skips().bytes();
 }
 
 Status PipelineTrainer::allocate() {
   TRIREME_FAILPOINT("pipeline", "before_allocate");
   const std::uint64_t scratch = plan_.bytes() + gradients_.own_bytes();
   const std::uint64_t mail = scratch + sums_.sum_bytes();
-  const std::uint64_t all = mail + places_.mail_bytes();
+  const std::uint64_t all = mail + places_.mail_bytes() + places_.skips().bytes();
   if (all > 0) {
     TRIREME_RETURN_IF_ERROR(link_.communicator->allocate(all, &arena_));
     char* const memory = static_cast<char*>(arena_->data());

@@ -100,7 +100,8 @@ class PipelineTrainer final : public strategies::StepCaller {
   Status backward(const pipeline::Action& action);
   Status gather(std::uint64_t layer);
   Status release(std::uint64_t layer);
-  void fill_call(const Cell& cell, std::uint64_t place, bool forward, char* input_gradient);
+  void fill_call(const Cell& cell, std::uint64_t place, bool forward, bool for_input,
+                 char* input_gradient);
   void call(trireme_layer_callback callback, std::int32_t phase, std::uint64_t layer,
             std::uint32_t micro_batch);
   Status forward_layers(const Cell& cell, std::uint64_t first, std::uint64_t end,
@@ -136,8 +137,10 @@ class PipelineTrainer final : public strategies::StepCaller {
 
   // State of the present pass.
   bool trains_ = false;
-  bool stopped_ = false;  // a peer has failed
-  bool told_ = false;     // all ranks know of a failure
+  // A peer has failed. This rank does not compute any more in the pass. It goes through the rest of
+  // the actions, so that no peer waits for it.
+  bool stopped_ = false;
+  bool told_ = false;  // all ranks know of a failure
   std::vector<double> losses_;
 };
 

@@ -9,8 +9,14 @@ constexpr std::size_t kMostPosted = 8;
 
 }  // namespace
 
+Status StagePlaces::meet_skips(const strategies::LayerTable& layers,
+                               const std::vector<std::uint64_t>& cuts) {
+  lanes_ = std::make_unique<Lanes>(schedule_);
+  return skips_.meet(link_, layers, {schedule_, cuts, has_one_memory()}, lanes_.get());
+}
+
 std::uint64_t StagePlaces::mail_bytes() const {
-  return has_one_memory() ? StageMail::planned_bytes(schedule_, link_.rank()) : 0;
+  return has_one_memory() ? StageMail::planned_bytes(*lanes_, link_.rank()) : 0;
 }
 
 Status StagePlaces::use(std::shared_ptr<Memory> arena, std::uint64_t mail,
@@ -18,9 +24,10 @@ Status StagePlaces::use(std::shared_ptr<Memory> arena, std::uint64_t mail,
   arena_ = std::move(arena);
   in_place_.resize(plan_.places.size());
   if (has_one_memory()) {
-    mail_ = std::make_unique<StageMail>(link_, schedule_);
+    mail_ = std::make_unique<StageMail>(link_, *lanes_);
     TRIREME_RETURN_IF_ERROR(mail_->use(arena_, mail));
   }
+  if (arena_ != nullptr) skips_.use(static_cast<char*>(arena_->data()) + mail + mail_bytes());
   links_.use(arena_, mail_.get());
   links_.set_hash(hash_of_schedule);
   return Status::success();
@@ -34,6 +41,7 @@ Status StagePlaces::open_window(const strategies::Link& link, const std::string&
 void StagePlaces::begin_pass(const Pass& pass) {
   pass_ = pass;
   links_.begin_pass();
+  skips_.begin_pass(pass.trains, pass.step);
   next_receive_ = 0;
   in_place_.assign(in_place_.size(), {});
 }
@@ -101,6 +109,7 @@ StageMessage StagePlaces::message_of(StageDirection direction, std::uint32_t sen
   message.stage = sender;
   message.micro_batch = micro_batch;
   message.bytes = bytes;
+  message.lane = Lanes::of_stage(sender, direction);
   return message;
 }
 

@@ -8,9 +8,11 @@
 
 #include "exchange/storage.hpp"
 #include "parallel/executor/links.hpp"
+#include "parallel/executor/lanes.hpp"
 #include "parallel/executor/mail.hpp"
 #include "parallel/executor/plan.hpp"
 #include "parallel/executor/stage_window.hpp"
+#include "parallel/executor/skip_passes.hpp"
 #include "parallel/pipeline/schedule.hpp"
 
 namespace trireme::parallel {
@@ -57,8 +59,13 @@ class StagePlaces {
 
   // Whether all ranks share memory: once they have met.
   bool has_one_memory() const { return link_.communicator->one_memory().is_there; }
+  // Collective, once the schedule is known to be valid.
+  Status meet_skips(const strategies::LayerTable& layers, const std::vector<std::uint64_t>& cuts);
+  SkipPasses& skips() { return skips_; }
+  const SkipPasses& skips() const { return skips_; }
   std::uint64_t mail_bytes() const;
-  // The plan is made. `arena` begins with its bytes, and has those of the mail at `mail`.
+  // The plan is made. `arena` begins with its bytes, and has those of the mail at `mail`. Behind
+  // them come those of skips().
   Status use(std::shared_ptr<Memory> arena, std::uint64_t mail, std::uint64_t hash_of_schedule);
   // Makes the file of activations, which `link` waits for.
   Status open_window(const strategies::Link& link, const std::string& directory);
@@ -111,9 +118,11 @@ class StagePlaces {
   strategies::Link& link_;
   const ExecutorPlan& plan_;
   std::shared_ptr<Memory> arena_;
+  std::unique_ptr<Lanes> lanes_;
   std::unique_ptr<StageMail> mail_;  // null: ranks do not share memory
   std::unique_ptr<StageWindow> window_{};
   StageLinks links_{link_};
+  SkipPasses skips_{links_};
   Pass pass_;
   std::size_t next_receive_ = 0;   // of the plan, that may be posted
   std::vector<InPlace> in_place_;  // by index of the plan

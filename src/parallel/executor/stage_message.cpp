@@ -5,9 +5,11 @@ namespace trireme::parallel {
 StageHeader header_of(const StageMessage& message, const StageNews& news, std::uint64_t hash) {
   StageHeader header;
   header.flags = (news.failed ? StageHeader::kFailed : 0u) | (news.gaps ? StageHeader::kGaps : 0u) |
-                 (message.trains ? StageHeader::kTrains : 0u);
-  header.direction = static_cast<std::uint32_t>(message.direction);
+                 (message.trains ? StageHeader::kTrains : 0u) |
+                 (message.direction == StageDirection::backward ? StageHeader::kBackward : 0u) |
+                 (message.skips ? StageHeader::kSkips : 0u);
   header.stage = message.stage;
+  header.reader = message.reader;
   header.micro_batch = message.micro_batch;
   header.step = message.step;
   header.hash = hash;
@@ -25,11 +27,17 @@ StageNews news_of(const StageHeader& header) {
 }
 
 std::string text_of_header(const StageHeader& header) {
-  const bool forward = header.direction == static_cast<std::uint32_t>(StageDirection::forward);
+  const bool forward = (header.flags & StageHeader::kBackward) == 0;
   const bool trains = (header.flags & StageHeader::kTrains) != 0;
-  return std::string(forward ? "the output" : "the gradient for the input") + " of stage " +
-         std::to_string(header.stage) + " in micro-batch " + std::to_string(header.micro_batch) +
-         " of " + (trains ? "step " : "an evaluation after step ") +
+  const std::string stage = std::to_string(header.stage), reader = std::to_string(header.reader);
+  std::string text = forward ? "the output" : "the gradient for the input";
+  text += " of stage " + stage;
+  if ((header.flags & StageHeader::kSkips) != 0) {
+    text = forward ? "the output of layer " + stage + " for layer " + reader
+                   : "the gradient of layer " + reader + " for the output of layer " + stage;
+  }
+  return text + " in micro-batch " + std::to_string(header.micro_batch) + " of " +
+         (trains ? "step " : "an evaluation after step ") +
          std::to_string(header.step + (trains ? 1 : 0)) + " with " + std::to_string(header.bytes) +
          " bytes";
 }

@@ -1,4 +1,4 @@
-// StageMessage: what one message between two stages of a pipeline is, and how its header says so.
+// StageMessage: what one message between two ranks of a pipeline is, and how its header says so.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@ namespace trireme::parallel {
 
 enum class StageDirection : std::uint32_t { forward = 0, backward = 1 };
 
-// One message: the output of a stage, or the gradient of its input.
+// One message: the output of a stage, or the gradient of its input. Or the output of a layer for a
+// later one that reads it, or the gradient that this one sends back.
 struct StageMessage {
   StageDirection direction = StageDirection::forward;
   bool trains = false;
@@ -18,6 +19,9 @@ struct StageMessage {
   std::uint32_t stage = 0;  // that made it
   std::uint32_t micro_batch = 0;
   std::uint64_t bytes = 0;  // as planned, the most that are sent
+  std::uint32_t lane = 0;
+  bool skips = false;        // `stage` is then the number of the layer that is read
+  std::uint32_t reader = 0;  // the number of the layer that reads it
 };
 
 // The sender's news beside its data.
@@ -30,11 +34,17 @@ struct StageNews {
 // Both sides know what comes next but for the extent of an output. So a receiver compares the rest
 // of the header.
 struct StageHeader {
-  enum : std::uint32_t { kFailed = 1, kGaps = 2, kTrains = 4, kShaped = 8 };
+  enum : std::uint32_t {
+    kFailed = 1,
+    kGaps = 2,
+    kTrains = 4,
+    kShaped = 8,
+    kBackward = 16,
+    kSkips = 32
+  };
 
   std::uint32_t flags = 0;
-  std::uint32_t direction = 0;
-  std::uint32_t stage = 0;
+  std::uint32_t stage = 0, reader = 0;  // as of the message
   std::uint32_t micro_batch = 0;
   std::uint64_t step = 0;
   std::uint64_t hash = 0;   // of the schedule

@@ -162,6 +162,28 @@ namespace Trireme
         /// trireme_model_set_stream() names it. Else all zero.
         /// </summary>
         public NativeStream Stream;
+        /// <summary>For each entry of the layer's `reads`: the output of that layer.</summary>
+        public IntPtr ReadInputs;
+
+        /// <summary>For each of `read_inputs`: its bytes, as output_bytes of that layer.</summary>
+        public IntPtr ReadBytes;
+
+        /// <summary>For each of `read_inputs`: the bytes that are used, as input_used.</summary>
+        public IntPtr ReadUsed;
+
+        /// <summary>
+        /// For each of `read_inputs`: TRIREME_LAYER_DIMENSIONS numbers, as input_shape.
+        /// </summary>
+        public IntPtr ReadShapes;
+
+        /// <summary>
+        /// BACKWARD and BACKWARD_INPUT: for each of `read_inputs`, where the callback writes its
+        /// gradient, read_used bytes. In the other phases the pointer itself is NULL.
+        /// </summary>
+        public IntPtr ReadGradients;
+
+        /// <summary>Number of entries in `read_inputs`, and in the four after it.</summary>
+        public ulong ReadCount;
     }
 
     /// <summary>One layer. Start from TRIREME_LAYER_INIT.</summary>
@@ -221,6 +243,24 @@ namespace Trireme
         /// its number is not compared. Default: 0, any.
         /// </summary>
         public ulong InputBytes;
+
+        /// <summary>
+        /// Numbers, in the whole model, of earlier layers whose outputs this one also reads. Not of
+        /// the layer right before it, whose output is its input. Copied. Default: NULL, none.
+        /// </summary>
+        public IntPtr Reads;
+
+        /// <summary>Numbers at `reads`, at most 4,096.</summary>
+        public ulong ReadCount;
+
+        /// <summary>
+        /// Type of the elements of `output`, if other layers read it: f16, bf16, f32 or f64. The
+        /// library adds up gradients in it. Default: 0, f32.
+        /// </summary>
+        public int OutputDtype;
+
+        /// <summary>Must be 0.</summary>
+        public uint Reserved;
     }
 
     /// <summary>Results of a step. Set struct_size before a call that fills it.</summary>
@@ -427,8 +467,9 @@ namespace Trireme
         public ulong PlannedParameterGradientBytes;
 
         /// <summary>
-        /// Bytes in which ranks tell each other their losses and failures. With a pipeline whose
-        /// ranks share memory also the headers of its messages, 128 bytes each.
+        /// Bytes in which ranks tell each other their losses and failures, and of outputs that
+        /// other layers read (`reads`) and their gradients. With a pipeline whose ranks share
+        /// memory also the headers of its messages, 128 bytes each.
         /// </summary>
         public ulong PlannedExchangeBytes;
 

@@ -141,6 +141,19 @@ class trireme_layer_call(Structure):
         # On a device: the stream in which the callback queues its work, as
         # trireme_model_set_stream() names it. Else all zero.
         ("stream", trireme_stream),
+        # For each entry of the layer's `reads`: the output of that layer.
+        ("read_inputs", POINTER(c_void_p)),
+        # For each of `read_inputs`: its bytes, as output_bytes of that layer.
+        ("read_bytes", POINTER(c_uint64)),
+        # For each of `read_inputs`: the bytes that are used, as input_used.
+        ("read_used", POINTER(c_uint64)),
+        # For each of `read_inputs`: TRIREME_LAYER_DIMENSIONS numbers, as input_shape.
+        ("read_shapes", POINTER(POINTER(c_uint64))),
+        # BACKWARD and BACKWARD_INPUT: for each of `read_inputs`, where the callback writes its
+        # gradient, read_used bytes. In the other phases the pointer itself is NULL.
+        ("read_gradients", POINTER(c_void_p)),
+        # Number of entries in `read_inputs`, and in the four after it.
+        ("read_count", c_uint64),
     ]
 
 # Forward or backward of a layer, called on the thread of the step.
@@ -186,6 +199,16 @@ class trireme_layer(Structure):
         # TRIREME_ERROR_INVALID_ARGUMENT, also across stages. The first layer reads the batch, and
         # its number is not compared. Default: 0, any.
         ("input_bytes", c_uint64),
+        # Numbers, in the whole model, of earlier layers whose outputs this one also reads. Not of
+        # the layer right before it, whose output is its input. Copied. Default: NULL, none.
+        ("reads", POINTER(c_uint64)),
+        # Numbers at `reads`, at most 4,096.
+        ("read_count", c_uint64),
+        # Type of the elements of `output`, if other layers read it: f16, bf16, f32 or f64. The
+        # library adds up gradients in it. Default: 0, f32.
+        ("output_dtype", c_int32),
+        # Must be 0.
+        ("reserved", c_uint32),
     ]
 
 
@@ -322,8 +345,9 @@ class trireme_trainer_info(Structure):
         # for the layer that needs the most. With a pipeline also the sums over micro-batches, and
         # gradients that wait for those of an earlier micro-batch.
         ("planned_parameter_gradient_bytes", c_uint64),
-        # Bytes in which ranks tell each other their losses and failures. With a pipeline whose
-        # ranks share memory also the headers of its messages, 128 bytes each.
+        # Bytes in which ranks tell each other their losses and failures, and of outputs that other
+        # layers read (`reads`) and their gradients. With a pipeline whose ranks share memory also
+        # the headers of its messages, 128 bytes each.
         ("planned_exchange_bytes", c_uint64),
         # Sum of all planned bytes, counted where memory is allocated.
         ("allocated_bytes", c_uint64),

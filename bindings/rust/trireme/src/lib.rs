@@ -82,6 +82,7 @@ pub mod failpoint;
 mod gemm;
 mod handle;
 mod hook;
+mod layer_call;
 mod layer_callers;
 mod layers;
 mod lists;
@@ -139,6 +140,7 @@ pub use experts::{
 };
 pub use gemm::{GemmInfo, GemmKind};
 pub use hook::{Bucket, BucketPart, HookMoment};
+pub use layer_call::{LayerCall, LayerMemory, LayerPhase, LAYER_DIMENSIONS};
 pub use layer_callers::{ActivationCall, Product};
 pub use layers::{
     Activation, Linear, LinearInfo, LinearKind, LinearOptions, Mlp, Mlp as ParallelMlp,
@@ -183,8 +185,8 @@ pub use tensor::{
     TensorOptions,
 };
 pub use trainer::{
-    Layer, LayerCall, LayerMemory, LayerOptions, LayerPhase, MeasuredCosts, Stopper, Trainer,
-    TrainerInfo, TrainerMetrics, TrainerOptions, TrainerPipeline, LAYER_DIMENSIONS,
+    Layer, LayerOptions, MeasuredCosts, Stopper, Trainer, TrainerInfo, TrainerMetrics,
+    TrainerOptions, TrainerPipeline,
 };
 pub use transport::Transport;
 pub use vocabulary::{KeptLosses, Vocabulary, VocabularyInfo, VocabularyOptions};

@@ -332,6 +332,97 @@ fn sizes_vary_with_each_micro_batch() {
     });
 }
 
+/// The loss is the sum of its input and of twice what it reads. The layer before only hands on.
+struct Reader;
+struct Hands;
+
+impl Layer<Option<u32>> for Hands {
+    fn forward(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
+        let memory = call.memory::<f64>()?;
+        assert!(memory.reads.is_empty() && memory.read_gradients.is_empty());
+        memory.output.copy_from_slice(memory.input);
+        Ok(())
+    }
+
+    fn backward(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
+        let memory = call.memory::<f64>()?;
+        memory.input_gradient.copy_from_slice(memory.output_gradient);
+        Ok(())
+    }
+}
+
+impl Layer<Option<u32>> for Reader {
+    fn forward(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
+        assert_eq!((call.read_shape(0), call.read_shape(1)), (&[0; LAYER_DIMENSIONS][..], &[][..]));
+        let memory = call.memory::<f64>()?;
+        assert_eq!((memory.reads.len(), memory.read_gradients.len()), (1, 0));
+        let sum = memory.input.iter().sum::<f64>() + 2.0 * memory.reads[0].iter().sum::<f64>();
+        call.set_loss(sum)
+    }
+
+    fn backward(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
+        let scale = call.loss_scale();
+        let mut memory = call.memory::<f64>()?;
+        memory.input_gradient.fill(scale);
+        memory.read_gradients[0].fill(2.0 * scale);
+        Ok(())
+    }
+}
+
+#[test]
+fn layers_read_outputs_of_earlier_ones() {
+    ranks(2, |along| {
+        let (first, alone) = own_group(along);
+        let (mut model, mut optimizer) = model(&alone, 0, 1 - first);
+        let schedule = schedule("1f1b", 2);
+        let options = TrainerOptions {
+            pipeline: Some(TrainerPipeline {
+                communicator: along,
+                schedule: &schedule,
+                cuts: &[0, 2, 3],
+                require_split: false,
+            }),
+            ..TrainerOptions::default()
+        };
+        let output_bytes = WIDTH * 8;
+        let plain = LayerOptions { output_bytes, ..LayerOptions::default() };
+        let mut all: Described = vec![
+            (
+                LayerOptions {
+                    name: "scale",
+                    parameters: 0..1,
+                    output_dtype: Some(Dtype::F64),
+                    split: true,
+                    ..plain.clone()
+                },
+                Box::new(Scale),
+            ),
+            (LayerOptions { name: "hands", ..plain.clone() }, Box::new(Hands)),
+            (
+                LayerOptions { name: "reader", reads: &[0], ..LayerOptions::default() },
+                Box::new(Reader),
+            ),
+        ];
+        let own: Described = all.drain(2 * first..2 + first).collect();
+        let mut trainer = Trainer::new(&mut model, &mut optimizer, &options, own).unwrap();
+        let mut w = weights();
+        for _ in 0..STEPS {
+            let (mut loss, mut gradient) = (0.0, [0.0; WIDTH]);
+            for leaf in 0..LEAVES {
+                for i in 0..WIDTH {
+                    loss += 3.0 * w[i] * value(leaf, i);
+                    gradient[i] += 3.0 * value(leaf, i);
+                }
+            }
+            let metrics = trainer.step(&mut model, &mut optimizer, &None).unwrap();
+            assert_eq!(metrics.loss, loss / f64::from(LEAVES));
+            for i in 0..WIDTH {
+                w[i] -= RATE * (gradient[i] / f64::from(LEAVES));
+            }
+        }
+    });
+}
+
 /// Counts its second forwards.
 struct Counted(Box<dyn Layer<Option<u32>>>, Arc<AtomicU64>);
 

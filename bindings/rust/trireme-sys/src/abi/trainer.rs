@@ -125,6 +125,14 @@
 //! in forward and in backward, also on another rank. docs/trainer.md#sizes-that-vary has an
 //! example.
 //!
+//! Skip connections: a layer may read outputs of earlier layers beside its input. `reads` of
+//! trireme_layer names these layers. A call finds their outputs in read_inputs, and backward writes
+//! a gradient for each. The library adds up the gradients of an output: that of the last layer
+//! which reads it first, and that of the next layer at the end. It rounds a 16-bit sum once. The
+//! order does not depend on the ranks. Along a pipeline an output goes straight to the ranks that
+//! read it, past the stages between. The library keeps a copy of such an output until the backward
+//! of its layer. docs/trainer.md#skip-connections has an example.
+//!
 //! Unwritten gradients: backward writes every element of its gradients. Before backward the library
 //! fills them with a mark, a NaN of its own. After backward it looks for the mark. The step fails,
 //! as with a failed callback, in these cases:
@@ -132,6 +140,7 @@
 //! * A gradient was not written, or only a part of it was.
 //! * Backward added to a gradient.
 //! * An input_gradient, or a part of it, was not written and comes to a gradient of a layer before.
+//! * A gradient of read_gradients, or a part of it, was not written.
 //!
 //! The message names the layer, its parameters and the rank. The library does not look at memory
 //! that a callback brings itself. It takes any other NaN or inf as a gradient like any other. With
@@ -154,6 +163,8 @@ use std::os::raw::{c_char, c_void};
 use super::{
     trireme_communicator, trireme_device, trireme_offload_info, trireme_offload_options,
     trireme_optimizer, trireme_pipeline_schedule, trireme_status, trireme_stream, trireme_trainer,
+    trireme_communicator, trireme_dtype, trireme_offload_info, trireme_offload_options,
+    trireme_optimizer, trireme_pipeline_schedule, trireme_status, trireme_trainer,
 };
 
 constants! {
@@ -288,6 +299,19 @@ structs! {
         /// On a device: the stream in which the callback queues its work, as
         /// trireme_model_set_stream() names it. Else all zero.
         stream: trireme_stream,
+        /// For each entry of the layer's `reads`: the output of that layer.
+        read_inputs: *const *const c_void,
+        /// For each of `read_inputs`: its bytes, as output_bytes of that layer.
+        read_bytes: *const u64,
+        /// For each of `read_inputs`: the bytes that are used, as input_used.
+        read_used: *const u64,
+        /// For each of `read_inputs`: TRIREME_LAYER_DIMENSIONS numbers, as input_shape.
+        read_shapes: *const *const u64,
+        /// BACKWARD and BACKWARD_INPUT: for each of `read_inputs`, where the callback writes its
+        /// gradient, read_used bytes. In the other phases the pointer itself is NULL.
+        read_gradients: *const *mut c_void,
+        /// Number of entries in `read_inputs`, and in the four after it.
+        read_count: u64,
     }
     /// One layer. Start from TRIREME_LAYER_INIT.
     trireme_layer {
@@ -323,6 +347,16 @@ structs! {
         /// TRIREME_ERROR_INVALID_ARGUMENT, also across stages. The first layer reads the batch, and
         /// its number is not compared. Default: 0, any.
         input_bytes: u64,
+        /// Numbers, in the whole model, of earlier layers whose outputs this one also reads. Not of
+        /// the layer right before it, whose output is its input. Copied. Default: NULL, none.
+        reads: *const u64,
+        /// Numbers at `reads`, at most 4,096.
+        read_count: u64,
+        /// Type of the elements of `output`, if other layers read it: f16, bf16, f32 or f64. The
+        /// library adds up gradients in it. Default: 0, f32.
+        output_dtype: trireme_dtype,
+        /// Must be 0.
+        reserved: u32,
     }
     /// Results of a step. Set struct_size before a call that fills it.
     trireme_trainer_metrics {
@@ -439,8 +473,9 @@ structs! {
         /// room for the layer that needs the most. With a pipeline also the sums over
         /// micro-batches, and gradients that wait for those of an earlier micro-batch.
         planned_parameter_gradient_bytes: u64,
-        /// Bytes in which ranks tell each other their losses and failures. With a pipeline whose
-        /// ranks share memory also the headers of its messages, 128 bytes each.
+        /// Bytes in which ranks tell each other their losses and failures, and of outputs that
+        /// other layers read (`reads`) and their gradients. With a pipeline whose ranks share
+        /// memory also the headers of its messages, 128 bytes each.
         planned_exchange_bytes: u64,
         /// Sum of all planned bytes, counted where memory is allocated.
         allocated_bytes: u64,
@@ -493,7 +528,9 @@ extern "C" {
     ///   out of range. Or layer_count is 0 without a pipeline. Or offload has no path, or a ratio.
     ///   Or both checkpoint_every and activation_budget_bytes are set. Or a layer lacks a name or a
     ///   callback, or sizes overflow. Or a parameter belongs to no layer or to two. The message
-    ///   names the layer or the parameter. Or the schedule of `pipeline` breaks a rule, or has
+    ///   names the layer or the parameter. Or a layer reads itself, the one right before it, a
+    ///   later one, one twice, or one that does not exist. Or the output_bytes of a layer that is
+    ///   read are no whole number of elements. Or the schedule of `pipeline` breaks a rule, or has
     ///   another number of ranks, stages or micro-batches. Or cuts are wrong, or a layer's
     ///   input_bytes are not the output_bytes before it. Or the optimizer has a max_norm or a
     ///   loss_scale, but no norm_ranks.
