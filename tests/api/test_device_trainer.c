@@ -331,38 +331,46 @@ static void a_dead_peer_or_device_fails_the_step_on_all_ranks(void **state) {
 
 /* ---- memory that runs out ---- */
 
+struct poor {
+    struct job job;
+    struct trainee *trainees[2];
+};
+
+static void prepare_trainee(int number, void *context) {
+    struct poor *const poor = context;
+    poor->trainees[number] = new_trainee(&poor->job, number);
+    make_model(poor->trainees[number]);
+}
+
+/* Each rank hears of it, whichever has no memory. */
 static void create_with_little(int number, void *context) {
-    const struct job *const job = context;
-    struct trainee *const t = new_trainee(job, number);
-    const trireme_status none = TRIREME_ERROR_OUT_OF_MEMORY;
-    trireme_communicator *const ranks = t->communicator;
-    make_model(t);
-    CHECK(trireme_barrier(ranks, NULL) == TRIREME_OK);
-    const int before = FAKE(fake_lives, "fake_live_count")();
-    CHECK(trireme_barrier(ranks, NULL) == TRIREME_OK);
-    if (number == 0) use_fake(job->script);
-    CHECK(trireme_barrier(ranks, NULL) == TRIREME_OK);
-    /* On one rank, or on both. The other one names it. */
-    const trireme_status status = make_trainer(t);
-    CHECK(status == none && t->trainer == NULL);
-    CHECK(strstr(trireme_last_error(), "OUT_OF_MEMORY") != NULL);
-    CHECK(trireme_barrier(ranks, NULL) == TRIREME_OK);
-    CHECK(FAKE(fake_lives, "fake_live_count")() == before);
-    CHECK(trireme_barrier(ranks, NULL) == TRIREME_OK);
-    if (number == 0) use_fake("mode=lazy");
-    CHECK(trireme_barrier(ranks, NULL) == TRIREME_OK);
-    CHECK(make_trainer(t) == TRIREME_OK); /* the job goes on */
+    struct trainee *const t = ((struct poor *)context)->trainees[number];
+    CHECK_FAILS(make_trainer(t), TRIREME_ERROR_OUT_OF_MEMORY, "OUT_OF_MEMORY");
+    CHECK(t->trainer == NULL);
+    CHECK(trireme_barrier(t->communicator, NULL) == TRIREME_OK);
+}
+
+static void go_on(int number, void *context) {
+    struct trainee *const t = ((struct poor *)context)->trainees[number];
+    CHECK(make_trainer(t) == TRIREME_OK);
     CHECK(trireme_trainer_step(t->trainer, t, NULL) == TRIREME_OK);
     end_trainee(t);
 }
 
 static const char *little;
 
+/* The script changes while no rank calls. */
 static void little_memory(void) {
     draw_seeds();
-    struct job job = {.strategy = TRIREME_STRATEGY_ZERO1, .world = 2, .script = little};
-    unique_rendezvous(job.rendezvous, sizeof job.rendezvous);
-    run_threads(2, create_with_little, &job);
+    struct poor poor = {.job = {.strategy = TRIREME_STRATEGY_ZERO1, .world = 2}};
+    unique_rendezvous(poor.job.rendezvous, sizeof poor.job.rendezvous);
+    run_threads(2, prepare_trainee, &poor);
+    const int before = FAKE(fake_lives, "fake_live_count")();
+    use_fake(little);
+    run_threads(2, create_with_little, &poor);
+    CHECK(FAKE(fake_lives, "fake_live_count")() == before);
+    use_fake("mode=lazy");
+    run_threads(2, go_on, &poor);
     no_trace();
     CHECK(FAKE(fake_lives, "fake_live_count")() == 0);
 }
@@ -381,6 +389,19 @@ static void memory_that_runs_out_fails_the_creation_on_all_ranks(void **state) {
 }
 
 /* ---- optimizer state in pinned memory ---- */
+
+static void pin_on_one_rank(int number, void *context) {
+    struct trainee *const t = new_trainee(context, number);
+    make_model(t);
+    trireme_optimizer_destroy(t->optimizer);
+    t->optimizer = NULL;
+    trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
+    rule.kind = TRIREME_RULE_ADAMW;
+    if (number == 1) state_file_of(&rule)->kind = TRIREME_OFFLOAD_KIND_PINNED;
+    CHECK_FAILS(trireme_optimizer_create(t->model, &rule, &t->optimizer), TRIREME_ERROR_MISMATCH,
+                "options.offload", "pinned memory", "not set");
+    end_trainee(t);
+}
 
 static void pinned_state(void) {
     const trireme_status bad = TRIREME_ERROR_INVALID_ARGUMENT, none = TRIREME_ERROR_OUT_OF_MEMORY;
@@ -433,6 +454,9 @@ static void pinned_state(void) {
         CHECK(trireme_trainer_step(t->trainer, t, NULL) == TRIREME_OK);
         end_trainee(t);
     }
+    job = (struct job){.strategy = TRIREME_STRATEGY_ZERO1, .world = 2, .passes = 1};
+    unique_rendezvous(job.rendezvous, sizeof job.rendezvous);
+    run_threads(2, pin_on_one_rank, &job);
     no_trace();
     CHECK(FAKE(fake_lives, "fake_live_count")() == 0);
 }
