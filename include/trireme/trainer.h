@@ -312,8 +312,10 @@ typedef struct trireme_layer_call {
     const uint64_t *read_used;
     /** For each of `read_inputs`: TRIREME_LAYER_DIMENSIONS numbers, as input_shape. */
     const uint64_t *const *read_shapes;
+    /**
      * BACKWARD and BACKWARD_INPUT: for each of `read_inputs`, where the callback writes its
      * gradient, read_used bytes. In the other phases the pointer itself is NULL.
+     */
     void *const *read_gradients;
     /** Number of entries in `read_inputs`, and in the four after it. */
     uint64_t read_count;
@@ -640,8 +642,9 @@ typedef struct trireme_trainer_info {
  * @retval TRIREME_ERROR_UNSUPPORTED  `options` or a layer sets a field newer than this library. Or
  * the model has TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot follow a trainer.
  * Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. Or `pipeline` comes with
- * that flag. Or the model is on a device, with `pipeline` or offload. Or the pipeline's schedule
- * has GATHER, RELEASE or REDUCE. Or a parameter is TRIREME_PLACEMENT_SHARED along the pipeline.
+ * that flag. Or the model is on a device, with `pipeline`, offload or `reads`. Or the pipeline's
+ * schedule has GATHER, RELEASE or REDUCE. Or a parameter is TRIREME_PLACEMENT_SHARED along the
+ * pipeline.
  * @return Any other status as listed at the top of model.h.
  *
  * Thread safety: one call at a time per model.

@@ -41,7 +41,6 @@ class GapSearch {
   // read.
   // On the host it cannot fail.
   Status mark(std::uint64_t layer, std::span<char> input_gradient);
-  void mark(std::uint64_t layer, std::span<char> input_gradient);
   // The same for the gradients of outputs that the layer reads. They are added to others, so each
   // is needed. `reads`: the numbers of those layers.
   void mark_reads(const CallReads& told) const;

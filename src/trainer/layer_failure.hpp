@@ -28,13 +28,9 @@ struct LayerFailure {
     stream,     // on a device: no work can be queued in the caller's stream any more
     foreign,    // a gradient that is no memory of the device
     no_rate,
-    file,       // activations cannot be read
-    corrupt,    // the file gave others
-    full,       // activations cannot be written, nor kept
-    too_long,   // an output, of gaps.element bytes
-    other_size  // the output of a second forward
-    file,
-    corrupt,
+    file,        // activations cannot be read
+    corrupt,     // the file gave others
+    full,        // activations cannot be written, nor kept
     too_long,    // an output, of gaps.element bytes
     other_size,  // the output of a second forward
     read         // the gradient for the output of layer gaps.first, in the whole model

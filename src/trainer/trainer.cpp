@@ -67,6 +67,10 @@ Status Trainer::create(const std::shared_ptr<Optimizer>& optimizer, std::vector<
   TRIREME_RETURN_IF_ERROR(trainer->check_options());
   TRIREME_RETURN_IF_ERROR(trainer->layers_.check(trainer->layers_.size()));
   TRIREME_RETURN_IF_ERROR(trainer->reads_.place());
+  if (shard.on_device() != nullptr && trainer->reads_.bytes() > 0) {
+    return unsupported("`reads` of a layer whose model is on " + shard.on_device()->text() +
+                       ": outputs there are kept for the next layer alone: docs/gpus.md");
+  }
   const std::vector<LayerBytes> sizes = trainer->layers_.bytes();
   if (const std::uint64_t large = first_too_large(sizes); large < sizes.size()) {
     return invalid_argument("output_bytes and saved_bytes of all layers up to " +
@@ -147,7 +151,6 @@ Status Trainer::allocate_on_device() {
 Status Trainer::allocate() {
   TRIREME_FAILPOINT("trainer", "before_allocate");
   if (shard_.on_device() != nullptr) return allocate_on_device();
-  const std::uint64_t bytes = plan_.total() + gradients_.own_bytes();
   const std::uint64_t scratch = plan_.total() + gradients_.own_bytes();
   const std::uint64_t bytes = scratch + reads_.bytes();
   // A disk takes a large page in one piece.
@@ -221,12 +224,11 @@ Status Trainer::info(trireme_trainer_info* out) const {
   out->planned_stretch_bytes = plan_.stretch;
   out->planned_gradient_bytes = plan_.gradients;
   out->planned_parameter_gradient_bytes = gradients_.own_bytes();
-  out->planned_exchange_bytes = exchange_.planned_bytes();
+  out->planned_exchange_bytes = exchange_.planned_bytes() + reads_.bytes();
   if (device_ != nullptr) {
     out->planned_parameter_gradient_bytes += TrainerDevice::plan_gradients(gradients_.own_bytes());
     out->planned_exchange_bytes += TrainerDevice::plan_losses(rounds_);
   }
-  out->planned_exchange_bytes = exchange_.planned_bytes() + reads_.bytes();
   out->planned_window_bytes = window_ != nullptr ? window_->allocated_bytes() : 0;
   out->allocated_bytes = allocated_ + out->planned_window_bytes - plan_.window.bytes;
   out->largest_bytes = plan_.largest;

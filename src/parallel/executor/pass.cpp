@@ -306,7 +306,6 @@ Status PipelineTrainer::backward_layer(const Cell& here, std::uint64_t place,
   if (for_input && split && computes(here)) {
     gradients_.offer_none(layer);
     TRIREME_RETURN_IF_ERROR(gaps_.mark(layer, input));
-    gaps_.mark(layer, input);
     gaps_.mark_reads(places_.skips().told());
     call(described.backward, TRIREME_PHASE_BACKWARD_INPUT, layer, here.micro_batch);
     if (computes(here)) look_for_gaps(layer, used, here.micro_batch);
@@ -315,7 +314,6 @@ Status PipelineTrainer::backward_layer(const Cell& here, std::uint64_t place,
     const std::span<char> written = split ? std::span<char>() : input;
     TRIREME_RETURN_IF_ERROR(gradients_.offer(layer));
     TRIREME_RETURN_IF_ERROR(gaps_.mark(layer, written));
-    gaps_.mark(layer, written);
     if (!split) gaps_.mark_reads(places_.skips().told());
     if (split) made.read_gradients = nullptr;
     made.input_gradient = written.data();

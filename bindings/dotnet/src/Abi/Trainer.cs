@@ -162,6 +162,7 @@ namespace Trireme
         /// trireme_model_set_stream() names it. Else all zero.
         /// </summary>
         public NativeStream Stream;
+
         /// <summary>For each entry of the layer's `reads`: the output of that layer.</summary>
         public IntPtr ReadInputs;
 

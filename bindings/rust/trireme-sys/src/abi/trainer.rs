@@ -161,10 +161,9 @@
 use std::os::raw::{c_char, c_void};
 
 use super::{
-    trireme_communicator, trireme_device, trireme_offload_info, trireme_offload_options,
-    trireme_optimizer, trireme_pipeline_schedule, trireme_status, trireme_stream, trireme_trainer,
-    trireme_communicator, trireme_dtype, trireme_offload_info, trireme_offload_options,
-    trireme_optimizer, trireme_pipeline_schedule, trireme_status, trireme_trainer,
+    trireme_communicator, trireme_device, trireme_dtype, trireme_offload_info,
+    trireme_offload_options, trireme_optimizer, trireme_pipeline_schedule, trireme_status,
+    trireme_stream, trireme_trainer,
 };
 
 constants! {
@@ -550,8 +549,8 @@ extern "C" {
     /// * `TRIREME_ERROR_UNSUPPORTED`: `options` or a layer sets a field newer than this library. Or
     ///   the model has TRIREME_MODEL_FLAG_UNEVEN: ranks that have run out of data cannot follow a
     ///   trainer. Or micro_batches is above 1 with TRIREME_MODEL_FLAG_UPDATE_IN_BACKWARD. Or
-    ///   `pipeline` comes with that flag. Or the model is on a device, with `pipeline` or offload.
-    ///   Or the pipeline's schedule has GATHER, RELEASE or REDUCE. Or a parameter is
+    ///   `pipeline` comes with that flag. Or the model is on a device, with `pipeline`, offload or
+    ///   `reads`. Or the pipeline's schedule has GATHER, RELEASE or REDUCE. Or a parameter is
     ///   TRIREME_PLACEMENT_SHARED along the pipeline.
     /// * Any other status as listed at the top of model.h.
     ///
