@@ -5,18 +5,11 @@ PLAN = "src/parallel/executor/window_plan.cpp"
 TEST = "api_test_pipeline_windows"
 
 DEFECTS = [
-    ("windows: memory is taken while its write is under way", WINDOW,
-     "if (move.kind == Kind::settle) TRIREME_RETURN_IF_ERROR(file_.settle(move.item, &trouble));",
-     "", TEST),
     ("windows: an item is used before it has come", WINDOW,
      "if (move.kind == Kind::need) TRIREME_RETURN_IF_ERROR(file_.need(move.item, &trouble));", "",
      TEST),
     ("windows: an evaluation writes", WINDOW,
      "return trains_ && plan_.items", "return plan_.items", TEST),
-    ("windows: micro-batches of other ranks are read", WINDOW,
-     "plan_.items[move.item].micro_batch < micro_batches_", "micro_batches_ > 0", TEST),
-    ("windows: no read begins before its item is used", PLAN,
-     "uses[i] - reach, uses[i], true", "uses[i], uses[i], true", TEST),
     ("windows: two items share a place in the file", PLAN,
      "file.take(move.step, read_last[move.item], item.bytes)",
      "file.take(move.step, move.step, item.bytes)", TEST),
