@@ -447,7 +447,8 @@ static void copies(void) {
     trireme_buffer *const pinned = buffer_of(&rank, TRIREME_MEMORY_KIND_PINNED, COPIED);
     unsigned char *const device = data_of(buffer), *const locked = data_of(pinned);
     unsigned char *const second = device + COPIED + 8;
-    for (uint64_t i = 0; i < COPIED + 1; ++i) here[i] = (unsigned char)(i * 131 >> 3);
+    for (uint64_t i = 0; i < COPIED + 1; ++i)
+        here[i] = (unsigned char)((i * 131 >> 3) + (i >> 22) * 7);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
         const uint64_t bytes = sizes[i];
         trireme_communicator *const c = rank.communicator;
