@@ -13,7 +13,7 @@ import tempfile
 
 EXAMPLE, DRIVER, PLUGIN = sys.argv[1:]
 DATA = pathlib.Path(__file__).resolve().parents[2] / "examples/data/digits.csv.gz"
-STRATEGIES = ("data_parallel", "zero1", "zero2")
+STRATEGIES = ("data_parallel", "zero1", "zero2", "zero3", "hybrid_shard")
 ELEMENTS = 17226
 FAKE = {
     "TRIREME_CUDA_DRIVER": DRIVER,

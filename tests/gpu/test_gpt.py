@@ -14,7 +14,7 @@ import tempfile
 
 TRIREME, EXAMPLE, DRIVER, PLUGIN = sys.argv[1:]
 TEXT = pathlib.Path(__file__).resolve().parents[2] / "examples/data/trireme.txt.gz"
-STRATEGIES = ("data_parallel", "zero1", "zero2")
+STRATEGIES = ("data_parallel", "zero1", "zero2", "zero3", "hybrid_shard")
 SMALL = (
     "--layers 2 --width 32 --heads 4 --context 16 --leaves 4 --sequences 2 --steps 4 --sample 9"
 ).split()
