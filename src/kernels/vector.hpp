@@ -135,6 +135,15 @@ struct ActivationLoops {
   void (*back)(const ActivationBack& arrays, std::uint64_t count);
 };
 
+// Matrices of layers by columns: see kernels/columns.hpp. f32 and f64.
+struct ColumnLoops {
+  void (*add_bias)(const void* bias, std::uint64_t rows, std::uint64_t columns, void* matrix);
+  // Adds each row to `sums`, one after the other.
+  void (*add_rows)(const void* matrix, std::uint64_t step, std::uint64_t rows,
+                   std::uint64_t columns, double* sums);
+  void (*end)(const double* sums, std::uint64_t count, bool add, void* result);
+};
+
 struct Loops {
   ReduceLoop reduce[TRIREME_DTYPE_BYTES + 1]
                    [TRIREME_REDUCTION_SCALED_SUM + 1];  // null: unsupported
@@ -157,6 +166,7 @@ struct Loops {
   double (*exponential)(double x);
   SoftmaxLoops softmax[2];                             // [f64]
   ActivationLoops activation[2][kActivationFormulas];  // [f64]
+  ColumnLoops columns[2];                              // [f64]
   // memcpy past the caches; ends with the fence that makes the stores visible in order.
   void (*stream)(void* destination, const void* source, std::uint64_t bytes);
 };

@@ -1,5 +1,6 @@
-// Activations: the same bits at every vector level, length and address, and results next to those
-// of the standard library in long double.
+// Activations, biases and sums of columns: the same bits at every vector level, length and address.
+// Results of activations lie next to those of the standard library in long double. The others are
+// those of plain loops.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "kernels/activation.hpp"
+#include "kernels/columns.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/vector.hpp"
 #include "levels.hpp"
@@ -281,6 +283,99 @@ void relu_keeps_every_number(void**) {
               numbers_of(TRIREME_DTYPE_F32, stored(TRIREME_DTYPE_F32, slopes)));
 }
 
+// --- biases and sums of columns -----------------------------------------------------------------
+
+// Large numbers come and go, so another order of additions has other bits. Sums of f16 are exact.
+std::vector<double> rough_numbers(trireme_dtype dtype, std::size_t count, std::size_t step) {
+  const double size = dtype == TRIREME_DTYPE_F16 ? 0x1p14 : 0x1p45;
+  std::uint64_t state = 5;
+  std::vector<double> numbers;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t row = step == 0 ? 1 : i / step;  // step 0: small numbers
+    const double large = row % 5 == 0 ? 1 : (row % 5 == 3 ? -1 : 0);
+    const double small = std::ldexp(random_unit(&state) - 0.5, -static_cast<int>(i % 9));
+    numbers.push_back(large == 0 ? small : large * size);
+  }
+  const double odd[] = {NAN, -NAN, kInfinity, -kInfinity, 1e-40, -0.0};
+  for (std::size_t i = 0; i < std::size(odd) && 7 * i + 3 < count; ++i) numbers[7 * i + 3] = odd[i];
+  return numbers;
+}
+
+// The bytes that the type stores. Every NaN is the positive quiet one.
+std::vector<unsigned char> stored_once(trireme_dtype dtype, std::vector<double> numbers) {
+  for (double& number : numbers) {
+    if (number != number) number = std::numeric_limits<double>::quiet_NaN();
+  }
+  return stored(dtype, numbers);
+}
+
+struct Shape {
+  std::uint64_t rows, columns, step;
+};
+
+// Runs `work` with copies that begin `apart` bytes behind aligned memory, and end with it.
+template <class Work>
+std::vector<unsigned char> result_of(std::vector<unsigned char> input,
+                                     std::vector<unsigned char> result, std::size_t apart,
+                                     const Work& work) {
+  input.insert(input.begin(), apart, 0);
+  result.insert(result.begin(), apart, 0);
+  result.push_back(0x5a);
+  work(input.data() + apart, result.data() + apart);
+  assert_true(result.back() == 0x5a);
+  return {result.begin() + static_cast<std::ptrdiff_t>(apart), result.end() - 1};
+}
+
+void check_columns(trireme_dtype dtype, const Shape& shape, bool add, std::size_t apart) {
+  const bool wide = dtype == TRIREME_DTYPE_F64;
+  const trireme_dtype kept = wide ? TRIREME_DTYPE_F64 : TRIREME_DTYPE_F32;
+  const std::uint64_t count = shape.rows * shape.step;
+  const std::vector<unsigned char> matrix = stored(dtype, rough_numbers(dtype, count, shape.step));
+  const std::vector<double> numbers = numbers_of(dtype, matrix);
+  std::vector<double> sums = numbers_of(kept, stored(kept, rough_numbers(kept, shape.columns, 0)));
+  const std::vector<unsigned char> before = stored(kept, sums);
+  for (std::uint64_t j = 0; j < shape.columns; ++j) {
+    double sum = 0;
+    for (std::uint64_t i = 0; i < shape.rows; ++i) sum += numbers[i * shape.step + j];
+    sums[j] = add ? sums[j] + sum : sum;
+  }
+  const auto found = result_of(matrix, before, apart, [&](const void* from, void* to) {
+    add_columns(dtype, from, shape.step, shape.rows, shape.columns, add, to);
+  });
+  assert_true(found == stored_once(kept, sums));
+}
+
+void check_bias(trireme_dtype dtype, const Shape& shape, std::size_t apart) {
+  const auto bias = numbers_of(dtype, stored(dtype, rough_numbers(dtype, shape.columns, 0)));
+  const std::uint64_t count = shape.rows * shape.columns;
+  auto matrix = numbers_of(dtype, stored(dtype, rough_numbers(dtype, count, shape.columns)));
+  const std::vector<unsigned char> before = stored(dtype, matrix);
+  // A sum of two numbers of f32 has the same bits if it is rounded to f64 first.
+  for (std::uint64_t i = 0; i < count; ++i) matrix[i] += bias[i % shape.columns];
+  const auto found = result_of(stored(dtype, bias), before, apart, [&](const void* from, void* to) {
+    add_bias(dtype, from, shape.rows, shape.columns, to);
+  });
+  assert_true(found == stored_once(dtype, matrix));
+}
+
+void columns_have_the_bits_of_plain_loops(void**) {
+  for (const VectorLevel level : levels()) {
+    force_vector_level(level);
+    for (const std::uint64_t columns : {0, 1, 2, 3, 7, 8, 9, 31, 511, 1025}) {
+      for (const std::uint64_t rows : {0, 1, 2, 3, 4, 5, 11}) {
+        const std::size_t apart = (rows + columns) % 4;
+        for (const trireme_dtype dtype :
+             {TRIREME_DTYPE_F32, TRIREME_DTYPE_F64, TRIREME_DTYPE_F16, TRIREME_DTYPE_BF16}) {
+          check_columns(dtype, {rows, columns, columns + rows % 3}, rows % 2 == 1, apart);
+        }
+        check_bias(TRIREME_DTYPE_F32, {rows, columns, columns}, apart);
+        check_bias(TRIREME_DTYPE_F64, {rows, columns, columns}, apart);
+      }
+    }
+  }
+  force_vector_level(best_vector_level());
+}
+
 }  // namespace
 
 int main() {
@@ -290,6 +385,7 @@ int main() {
       cmocka_unit_test(results_of_f64_are_near),
       cmocka_unit_test(narrow_types_have_rounded_results_of_f32),
       cmocka_unit_test(relu_keeps_every_number),
+      cmocka_unit_test(columns_have_the_bits_of_plain_loops),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

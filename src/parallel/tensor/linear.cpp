@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "kernels/columns.hpp"
 #include "kernels/reduce.hpp"
 #include "parallel/tensor/layer_arrays.hpp"
 #include "platform/names.hpp"
@@ -627,13 +628,14 @@ Status Linear::weigh(const void* full, const SplitArray& split, const BackwardWe
   }
   if (!options_.bias) return Status::success();
   if (!is_column()) {
-    add_columns(options_.dtype, full, full_, options_.rows, full_, to.add, to.bias_gradient);
+    kernels::add_columns(options_.dtype, full, full_, options_.rows, full_, to.add,
+                         to.bias_gradient);
     return Status::success();
   }
   for (std::uint32_t stretch = 0; stretch < options_.stretches; ++stretch) {
-    add_columns(options_.dtype, block_of(split, stretch, {0, own_.count}), split.step,
-                options_.rows, own_.count, to.add,
-                linear_at(to.bias_gradient, stretch * own_.count * dtype_size(wide_)));
+    kernels::add_columns(options_.dtype, block_of(split, stretch, {0, own_.count}), split.step,
+                         options_.rows, own_.count, to.add,
+                         linear_at(to.bias_gradient, stretch * own_.count * dtype_size(wide_)));
   }
   return Status::success();
 }
@@ -650,7 +652,8 @@ void Linear::finish(const void* bias, const Range& rows, std::uint64_t columns, 
                     void* out) const {
   const std::uint64_t first = rows.first * columns;
   void* const products = linear_at(wide, first * dtype_size(wide_));
-  if (bias != nullptr && rows.count > 0) add_bias(wide_, bias, rows.count, columns, products);
+  if (bias != nullptr && rows.count > 0)
+    kernels::add_bias(wide_, bias, rows.count, columns, products);
   if (wide_ != options_.dtype) {
     kernels::narrow(options_.dtype, linear_at(out, first * dtype_size(options_.dtype)),
                     static_cast<const float*>(products), rows.count * columns);
