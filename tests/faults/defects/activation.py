@@ -1,4 +1,4 @@
-"""Activations between two linear layers."""
+"""Activations between two linear layers, and the sums that are gradients of biases."""
 
 LOOPS = "src/kernels/loops_activation.inc"
 CAUGHT = "unit_test_activation"
@@ -18,4 +18,7 @@ DEFECTS = [
     ("activations: a narrow gate takes the values of its first piece", "src/kernels/activation.cpp",
      "if (gated) widened(arrays.values, values);",
      "if (gated && first == 0) widened(arrays.values, values);", CAUGHT),
+    ("columns: a group of rows is added from its last row on", "src/kernels/loops_columns.inc",
+     "lanes_at<T>(matrix, i * step + j, bytes)",
+     "lanes_at<T>(matrix, (kRows - 1 - i) * step + j, bytes)", CAUGHT),
 ]
