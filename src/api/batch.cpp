@@ -78,64 +78,104 @@ Status read_lists(const void* const* sends, void* const* receives, const std::ui
   return read_list(sends, receives, "receives", counts, length, out);
 }
 
-// Checks every entry by `check(entry)`, like the plain operation; `check` fills in `out`.
+// A list of the caller before it becomes one operation.
+struct List {
+  Operation operation;         // without its buffers
+  std::vector<Entry> entries;  // the counts and buffers
+};
+
+// Checks every entry by `check(entry)`, like the plain operation; `check` fills in the operation.
 template <class Check>
-Status make_list_of(const Communicator& communicator, const std::vector<Entry>& entries,
-                    Operation* out, Check check) {
+Status check_list(const Call& call, List* list, Check check) {
   TRIREME_RETURN_IF_ERROR(check(Entry{}));  // the checks that an empty list needs, too
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    Status status = check(entries[i]);
-    if (status.ok()) status = check_place(*out);
+  for (std::size_t i = 0; i < list->entries.size(); ++i) {
+    Status status = check(list->entries[i]);
+    if (status.ok() && call.moves == nullptr) status = check_place(list->operation);
     if (status.ok()) continue;
     return Status::failure(status.code(), "entry " + std::to_string(i) + ": " + status.message());
   }
-  out->send = nullptr;
-  out->receive = nullptr;
-  out->count = 0;
-  make_list(out, entries, communicator.rank(), communicator.world_size());
+  list->operation.send = nullptr;
+  list->operation.receive = nullptr;
+  list->operation.count = 0;
   return Status::success();
 }
 
-Status make_all_reduce_list(const Communicator& communicator, const void* const* sends,
-                            void* const* receives, const std::uint64_t* counts,
-                            std::uint64_t length, trireme_dtype dtype, trireme_reduction reduction,
-                            Operation* out) {
-  std::vector<Entry> entries;
-  TRIREME_RETURN_IF_ERROR(read_lists(sends, receives, counts, length, &entries));
-  return make_list_of(communicator, entries, out, [&](const Entry& entry) {
-    return make_all_reduce(entry.send, entry.receive, entry.count, dtype, reduction, out);
+// On the host, where its program knows its addresses.
+Status complete_list(const Call& call, List* list) {
+  make_list(&list->operation, std::move(list->entries), call.communicator->rank(),
+            call.communicator->world_size());
+  return call.apply_wire_dtype(&list->operation);
+}
+
+template <class Make>
+trireme_status run_list(const char* function, trireme_communicator* handle,
+                        const trireme_operation_options* options, trireme_reduction reduction,
+                        Make make) noexcept {
+  return guard(function, [&]() -> Status {
+    Call call;
+    List list;
+    TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags, true));
+    call.apply_options(&list.operation);
+    TRIREME_RETURN_IF_ERROR(make(call, &list));
+    if (call.moves != nullptr) return call.run_on_device(list.operation, &list.entries);
+    TRIREME_RETURN_IF_ERROR(complete_list(call, &list));
+    return run_or_add(call, std::move(list.operation));
   });
 }
 
-Status make_reduce_scatter_list(const Communicator& communicator, const void* const* sends,
-                                void* const* receives, const std::uint64_t* counts,
-                                std::uint64_t length, trireme_dtype dtype,
-                                trireme_reduction reduction, Operation* out) {
-  std::vector<Entry> entries;
-  TRIREME_RETURN_IF_ERROR(read_lists(sends, receives, counts, length, &entries));
-  return make_list_of(communicator, entries, out, [&](const Entry& entry) {
-    return make_reduce_scatter(communicator, entry.send, entry.receive, entry.count, dtype,
-                               reduction, out);
+template <class Make>
+trireme_status start_list(const char* function, trireme_communicator* handle,
+                          const trireme_operation_options* options, trireme_reduction reduction,
+                          trireme_request** out_request, Make make) noexcept {
+  return guard(function, [&]() -> Status {
+    Call call;
+    List list;
+    TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags, true));
+    TRIREME_RETURN_IF_ERROR(require(out_request, "out_request"));
+    call.apply_options(&list.operation);
+    TRIREME_RETURN_IF_ERROR(make(call, &list));
+    if (call.moves == nullptr) TRIREME_RETURN_IF_ERROR(complete_list(call, &list));
+    return start_and_hand_over(call, std::move(list.operation), &list.entries, out_request);
   });
 }
 
-Status make_all_gather_list(const Communicator& communicator, const void* const* sends,
-                            void* const* receives, const std::uint64_t* counts,
-                            std::uint64_t length, trireme_dtype dtype, Operation* out) {
-  std::vector<Entry> entries;
-  TRIREME_RETURN_IF_ERROR(read_lists(sends, receives, counts, length, &entries));
-  return make_list_of(communicator, entries, out, [&](const Entry& entry) {
-    return make_all_gather(communicator, entry.send, entry.receive, entry.count, dtype, out);
+Status make_all_reduce_list(const Call& call, const void* const* sends, void* const* receives,
+                            const std::uint64_t* counts, std::uint64_t length, trireme_dtype dtype,
+                            trireme_reduction reduction, List* out) {
+  TRIREME_RETURN_IF_ERROR(read_lists(sends, receives, counts, length, &out->entries));
+  return check_list(call, out, [&](const Entry& entry) {
+    return make_all_reduce(entry.send, entry.receive, entry.count, dtype, reduction,
+                           &out->operation);
   });
 }
 
-Status make_broadcast_list(const Communicator& communicator, void* const* data,
-                           const std::uint64_t* counts, std::uint64_t length, trireme_dtype dtype,
-                           std::int32_t root, Operation* out) {
-  std::vector<Entry> entries;
-  TRIREME_RETURN_IF_ERROR(read_list(nullptr, data, "data", counts, length, &entries));
-  return make_list_of(communicator, entries, out, [&](const Entry& entry) {
-    return make_broadcast(communicator, entry.receive, entry.count, dtype, root, out);
+Status make_reduce_scatter_list(const Call& call, const void* const* sends, void* const* receives,
+                                const std::uint64_t* counts, std::uint64_t length,
+                                trireme_dtype dtype, trireme_reduction reduction, List* out) {
+  TRIREME_RETURN_IF_ERROR(read_lists(sends, receives, counts, length, &out->entries));
+  return check_list(call, out, [&](const Entry& entry) {
+    return make_reduce_scatter(*call.communicator, entry.send, entry.receive, entry.count, dtype,
+                               reduction, &out->operation);
+  });
+}
+
+Status make_all_gather_list(const Call& call, const void* const* sends, void* const* receives,
+                            const std::uint64_t* counts, std::uint64_t length, trireme_dtype dtype,
+                            List* out) {
+  TRIREME_RETURN_IF_ERROR(read_lists(sends, receives, counts, length, &out->entries));
+  return check_list(call, out, [&](const Entry& entry) {
+    return make_all_gather(*call.communicator, entry.send, entry.receive, entry.count, dtype,
+                           &out->operation);
+  });
+}
+
+Status make_broadcast_list(const Call& call, void* const* data, const std::uint64_t* counts,
+                           std::uint64_t length, trireme_dtype dtype, std::int32_t root,
+                           List* out) {
+  TRIREME_RETURN_IF_ERROR(read_list(nullptr, data, "data", counts, length, &out->entries));
+  return check_list(call, out, [&](const Entry& entry) {
+    return make_broadcast(*call.communicator, entry.receive, entry.count, dtype, root,
+                          &out->operation);
   });
 }
 
@@ -181,10 +221,9 @@ trireme_status trireme_all_reduce_list(trireme_communicator* communicator, const
                                        uint64_t length, trireme_dtype dtype,
                                        trireme_reduction reduction,
                                        const trireme_operation_options* options) {
-  return run(
-      __func__, communicator, options, reduction, [&](const Communicator& object, Operation* out) {
-        return make_all_reduce_list(object, sends, receives, counts, length, dtype, reduction, out);
-      });
+  return run_list(__func__, communicator, options, reduction, [&](const Call& call, List* out) {
+    return make_all_reduce_list(call, sends, receives, counts, length, dtype, reduction, out);
+  });
 }
 
 trireme_status trireme_all_reduce_list_start(trireme_communicator* communicator,
@@ -193,11 +232,10 @@ trireme_status trireme_all_reduce_list_start(trireme_communicator* communicator,
                                              trireme_dtype dtype, trireme_reduction reduction,
                                              const trireme_operation_options* options,
                                              trireme_request** out_request) {
-  return start(__func__, communicator, options, reduction, out_request,
-               [&](const Communicator& object, Operation* out) {
-                 return make_all_reduce_list(object, sends, receives, counts, length, dtype,
-                                             reduction, out);
-               });
+  return start_list(
+      __func__, communicator, options, reduction, out_request, [&](const Call& call, List* out) {
+        return make_all_reduce_list(call, sends, receives, counts, length, dtype, reduction, out);
+      });
 }
 
 trireme_status trireme_reduce_scatter_list(trireme_communicator* communicator,
@@ -205,11 +243,9 @@ trireme_status trireme_reduce_scatter_list(trireme_communicator* communicator,
                                            const uint64_t* counts, uint64_t length,
                                            trireme_dtype dtype, trireme_reduction reduction,
                                            const trireme_operation_options* options) {
-  return run(__func__, communicator, options, reduction,
-             [&](const Communicator& object, Operation* out) {
-               return make_reduce_scatter_list(object, sends, receives, counts, length, dtype,
-                                               reduction, out);
-             });
+  return run_list(__func__, communicator, options, reduction, [&](const Call& call, List* out) {
+    return make_reduce_scatter_list(call, sends, receives, counts, length, dtype, reduction, out);
+  });
 }
 
 trireme_status trireme_reduce_scatter_list_start(trireme_communicator* communicator,
@@ -218,19 +254,19 @@ trireme_status trireme_reduce_scatter_list_start(trireme_communicator* communica
                                                  trireme_dtype dtype, trireme_reduction reduction,
                                                  const trireme_operation_options* options,
                                                  trireme_request** out_request) {
-  return start(__func__, communicator, options, reduction, out_request,
-               [&](const Communicator& object, Operation* out) {
-                 return make_reduce_scatter_list(object, sends, receives, counts, length, dtype,
-                                                 reduction, out);
-               });
+  return start_list(__func__, communicator, options, reduction, out_request,
+                    [&](const Call& call, List* out) {
+                      return make_reduce_scatter_list(call, sends, receives, counts, length, dtype,
+                                                      reduction, out);
+                    });
 }
 
 trireme_status trireme_all_gather_list(trireme_communicator* communicator, const void* const* sends,
                                        void* const* receives, const uint64_t* counts,
                                        uint64_t length, trireme_dtype dtype,
                                        const trireme_operation_options* options) {
-  return run(__func__, communicator, options, 0, [&](const Communicator& object, Operation* out) {
-    return make_all_gather_list(object, sends, receives, counts, length, dtype, out);
+  return run_list(__func__, communicator, options, 0, [&](const Call& call, List* out) {
+    return make_all_gather_list(call, sends, receives, counts, length, dtype, out);
   });
 }
 
@@ -240,17 +276,17 @@ trireme_status trireme_all_gather_list_start(trireme_communicator* communicator,
                                              trireme_dtype dtype,
                                              const trireme_operation_options* options,
                                              trireme_request** out_request) {
-  return start(__func__, communicator, options, 0, out_request,
-               [&](const Communicator& object, Operation* out) {
-                 return make_all_gather_list(object, sends, receives, counts, length, dtype, out);
-               });
+  return start_list(
+      __func__, communicator, options, 0, out_request, [&](const Call& call, List* out) {
+        return make_all_gather_list(call, sends, receives, counts, length, dtype, out);
+      });
 }
 
 trireme_status trireme_broadcast_list(trireme_communicator* communicator, void* const* data,
                                       const uint64_t* counts, uint64_t length, trireme_dtype dtype,
                                       int32_t root, const trireme_operation_options* options) {
-  return run(__func__, communicator, options, 0, [&](const Communicator& object, Operation* out) {
-    return make_broadcast_list(object, data, counts, length, dtype, root, out);
+  return run_list(__func__, communicator, options, 0, [&](const Call& call, List* out) {
+    return make_broadcast_list(call, data, counts, length, dtype, root, out);
   });
 }
 
@@ -259,10 +295,10 @@ trireme_status trireme_broadcast_list_start(trireme_communicator* communicator, 
                                             trireme_dtype dtype, int32_t root,
                                             const trireme_operation_options* options,
                                             trireme_request** out_request) {
-  return start(__func__, communicator, options, 0, out_request,
-               [&](const Communicator& object, Operation* out) {
-                 return make_broadcast_list(object, data, counts, length, dtype, root, out);
-               });
+  return start_list(__func__, communicator, options, 0, out_request,
+                    [&](const Call& call, List* out) {
+                      return make_broadcast_list(call, data, counts, length, dtype, root, out);
+                    });
 }
 
 trireme_status trireme_broadcast_to_buffer(trireme_communicator* communicator, const void* data,

@@ -165,17 +165,15 @@ Status make_all_to_all_v(const Communicator& communicator, const void* send,
       check_counts("receive_counts", receive_counts, world_size, dtype, &received));
   TRIREME_RETURN_IF_ERROR(check_memory(send, "send", sent));
   TRIREME_RETURN_IF_ERROR(check_memory(receive, "receive", received));
-  TRIREME_RETURN_IF_ERROR(check_place("send", send, sent));
-  TRIREME_RETURN_IF_ERROR(check_place("receive", receive, received));
   const std::uint64_t size = dtype_size(dtype);
   TRIREME_RETURN_IF_ERROR(check_apart(send, sent * size, receive, received * size));
   out->kind = OperationKind::all_to_all_v;
   out->dtype = dtype;
+  out->count = sent + received;
   out->send = send;
   out->receive = receive;
   out->counts.assign(send_counts, send_counts + world_size);
   out->counts.insert(out->counts.end(), receive_counts, receive_counts + world_size);
-  trireme::make_all_to_all_v(out, communicator.rank(), world_size);
   return Status::success();
 }
 
@@ -328,7 +326,7 @@ trireme_status trireme_all_to_all_v(trireme_communicator* communicator, const vo
   const auto make = [&](const Communicator& object, Operation* out) {
     return make_all_to_all_v(object, send, send_counts, receive, receive_counts, dtype, out);
   };
-  return run(__func__, communicator, options, 0, make, false);  // its program knows the addresses
+  return run(__func__, communicator, options, 0, make);
 }
 
 trireme_status trireme_all_to_all_v_start(trireme_communicator* communicator, const void* send,

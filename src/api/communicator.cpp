@@ -186,7 +186,10 @@ trireme_status trireme_communicator_create(const trireme_communicator_options* o
 void trireme_communicator_destroy(trireme_communicator* communicator) {
   const NoCancellation whole_call;
   // Children keep the object, but its place in the group is free from now on.
-  if (const auto object = api::remove(communicator)) object->leave();
+  if (const auto object = api::remove(communicator)) {
+    if (const auto moves = moves_of(object)) moves->leave(*object);
+    object->leave();
+  }
 }
 
 trireme_status trireme_communicator_wait_ready(const trireme_communicator* communicator,

@@ -83,10 +83,21 @@ Status make_receive(const Call& call, void* data, std::uint64_t count, const cha
 constexpr std::uint32_t kSendFlags = TRIREME_OPERATION_FLAG_BUFFERED;
 constexpr std::uint32_t kReceiveFlags = TRIREME_OPERATION_FLAG_ANY_TAG;
 
+Status run_one(const Call& call, const MessageArguments& message, bool buffered, MetMessage* met) {
+  if (call.moves != nullptr) {
+    return call.of_deadline(call.moves->run_message(
+        *call.communicator, message, buffered, call.options.stream.native, call.timeout_ns(), met));
+  }
+  if (buffered) {
+    return call.of_deadline(call.communicator->send_buffered(message, call.deadline()));
+  }
+  return call.of_deadline(call.communicator->run_message(message, call.timeout_ns(), met));
+}
+
 // Opens the call and lets `make` fill in the message.
 template <class Make>
 Status prepare(Call* call, trireme_communicator* handle, const trireme_operation_options* options,
-               std::uint32_t flags, MessageArguments* message, Make make, bool on_devices = false) {
+               std::uint32_t flags, MessageArguments* message, Make make, bool on_devices = true) {
   TRIREME_RETURN_IF_ERROR(call->open(handle, options, 0, flags, on_devices));
   const trireme_operation_options& set = call->options;
   if (set.priority != 0 || set.algorithm != 0 || set.wire_dtype != 0) {
@@ -98,7 +109,12 @@ Status prepare(Call* call, trireme_communicator* handle, const trireme_operation
 
 Status start_call(const Call& call, const MessageArguments& message,
                   std::shared_ptr<Request>* out) {
-  TRIREME_RETURN_IF_ERROR(call.communicator->start_message(message, call.deadline(), out));
+  if (call.moves == nullptr) {
+    TRIREME_RETURN_IF_ERROR(call.communicator->start_message(message, call.deadline(), out));
+  } else {
+    TRIREME_RETURN_IF_ERROR(call.of_deadline(call.moves->start_message(
+        *call.communicator, message, call.options.stream.native, call.timeout_ns(), out)));
+  }
   call.tell_deadline_of(**out);
   return Status::success();
 }
@@ -110,19 +126,9 @@ trireme_status run_message(const char* function, trireme_communicator* handle,
   return guard(function, [&]() -> Status {
     Call call;
     MessageArguments message;
-    TRIREME_RETURN_IF_ERROR(prepare(&call, handle, options, flags, &message, make, true));
+    TRIREME_RETURN_IF_ERROR(prepare(&call, handle, options, flags, &message, make));
     const bool buffered = (call.options.flags & TRIREME_OPERATION_FLAG_BUFFERED) != 0;
-    if (call.moves != nullptr) {
-      TRIREME_RETURN_IF_ERROR(call.check_on_device());
-      return call.of_deadline(call.moves->run_message(
-          *call.communicator, message, buffered, call.options.stream.native, call.timeout_ns()));
-    }
-    if (buffered) {
-      return call.of_deadline(call.communicator->send_buffered(message, call.deadline()));
-    }
-    if (!in_batch()) {
-      return call.of_deadline(call.communicator->run_message(message, call.timeout_ns(), nullptr));
-    }
+    if (buffered || !in_batch()) return run_one(call, message, buffered, nullptr);
     std::shared_ptr<Request> request;
     TRIREME_RETURN_IF_ERROR(start_call(call, message, &request));
     add_to_batch(std::move(request));
@@ -159,8 +165,7 @@ trireme_status run_and_tell(const char* function, trireme_communicator* handle,
     TRIREME_RETURN_IF_ERROR(refuse_in_batch());
     TRIREME_RETURN_IF_ERROR(check_message_info(out_info));
     TRIREME_RETURN_IF_ERROR(prepare(&call, handle, options, kReceiveFlags, &message, make));
-    TRIREME_RETURN_IF_ERROR(
-        call.of_deadline(call.communicator->run_message(message, call.timeout_ns(), &met)));
+    TRIREME_RETURN_IF_ERROR(run_one(call, message, false, &met));
     write_message_info(met, out_info);
     return Status::success();
   });
@@ -247,11 +252,13 @@ trireme_status trireme_receive_to_buffer(trireme_communicator* communicator, tri
     TRIREME_RETURN_IF_ERROR(refuse_in_batch());
     if (out_info != nullptr) TRIREME_RETURN_IF_ERROR(check_message_info(out_info));
     TRIREME_RETURN_IF_ERROR(require(out_buffer, "out_buffer"));
-    TRIREME_RETURN_IF_ERROR(prepare(&call, communicator, options, kReceiveFlags, &message,
-                                    [&](const Call& opened, MessageArguments* out) {
-                                      return make_receive(opened, nullptr, 0, "count", dtype, from,
-                                                          tag, Message::Fit::allocate, out);
-                                    }));
+    TRIREME_RETURN_IF_ERROR(prepare(
+        &call, communicator, options, kReceiveFlags, &message,
+        [&](const Call& opened, MessageArguments* out) {
+          return make_receive(opened, nullptr, 0, "count", dtype, from, tag, Message::Fit::allocate,
+                              out);
+        },
+        false));
     TRIREME_RETURN_IF_ERROR(
         call.of_deadline(call.communicator->run_message(message, call.timeout_ns(), &met)));
     hand_out(*call.communicator, [&] {
@@ -297,6 +304,10 @@ trireme_status trireme_send_receive(trireme_communicator* communicator, const vo
     TRIREME_RETURN_IF_ERROR(make_send(call, send, send_count, dtype, to, send_tag, &sent));
     const std::uint64_t size = dtype_size(dtype);
     TRIREME_RETURN_IF_ERROR(check_apart(send, send_count * size, receive, receive_count * size));
+    if (!in_batch() && call.moves != nullptr) {
+      return call.of_deadline(call.moves->run_messages(
+          *call.communicator, sent, received, call.options.stream.native, call.timeout_ns()));
+    }
     if (!in_batch()) {
       return call.of_deadline(call.communicator->run_messages(sent, received, call.timeout_ns()));
     }

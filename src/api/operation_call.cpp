@@ -149,33 +149,38 @@ Status Call::open(const trireme_communicator* handle,
   return read_options(caller_options, reduction, known_flags, moves != nullptr, &options);
 }
 
-Status Call::check_on_device() const {
-  if (in_batch()) return unsupported("a batch cannot have operations on " + moves->text() + " yet");
-  if (options.wire_dtype != 0) {
-    return unsupported("options.wire_dtype is not for memory of " + moves->text() + " yet");
-  }
+Status Call::make_device_call(const Operation& operation, std::vector<Entry>* entries,
+                              DeviceCall* out) const {
+  out->operation = operation;
+  out->stream = options.stream.native;
+  out->timeout_ns = timeout_ns();
+  out->is_list = entries != nullptr;
+  if (entries != nullptr) out->entries = std::move(*entries);
+  if (options.wire_dtype != 0)
+    TRIREME_RETURN_IF_ERROR(check_wire_dtype(operation, !out->is_plain()));
+  out->wire_dtype = options.wire_dtype;
   return Status::success();
 }
 
-Status Call::run_on_device(const Operation& operation) const {
-  if (!DeviceMoves::has(operation.kind)) return refuse_on_device(*moves);
-  TRIREME_RETURN_IF_ERROR(check_on_device());
+Status Call::run_on_device(const Operation& operation, std::vector<Entry>* entries) const {
   const NoCancellation whole;
-  return of_deadline(moves->run(*communicator, operation, options.stream.native, timeout_ns()));
+  if (in_batch()) {
+    std::shared_ptr<Request> request;
+    TRIREME_RETURN_IF_ERROR(start_on_device(operation, entries, &request));
+    tell_deadline_of(*request);
+    add_to_batch(std::move(request));
+    return Status::success();
+  }
+  DeviceCall call;
+  TRIREME_RETURN_IF_ERROR(make_device_call(operation, entries, &call));
+  return of_deadline(moves->run(*communicator, std::move(call)));
 }
 
-Status Call::wrap_in_wire_dtype(Operation* operation) const {
-  const bool narrow = kernels::is_narrow(options.wire_dtype);
-  if (!narrow || operation->dtype != TRIREME_DTYPE_F32) {
-    return invalid_argument(std::string("options.wire_dtype is ") + dtype_name(options.wire_dtype) +
-                            ", but only f32 can travel as f16, bf16, f8e4m3 or f8e5m2");
-  }
-  if (operation->program) {
-    return unsupported(std::string("options.wire_dtype is set, but ") +
-                       operation_name(operation->kind) + " of this form travels as it is");
-  }
-  make_wire(operation, options.wire_dtype, communicator->rank(), communicator->world_size());
-  return Status::success();
+Status Call::start_on_device(const Operation& operation, std::vector<Entry>* entries,
+                             std::shared_ptr<Request>* out) const {
+  DeviceCall call;
+  TRIREME_RETURN_IF_ERROR(make_device_call(operation, entries, &call));
+  return of_deadline(moves->start(*communicator, std::move(call), out));
 }
 
 void hand_over(std::shared_ptr<Request> request, trireme_request** out_request) {
@@ -185,6 +190,45 @@ void hand_over(std::shared_ptr<Request> request, trireme_request** out_request) 
     if (!request->cancel().ok()) request->wait(Deadline::at(UINT64_MAX)).ok();
     throw;
   }
+}
+
+Status start_and_hand_over(const Call& call, Operation operation, std::vector<Entry>* entries,
+                           trireme_request** out_request) {
+  std::shared_ptr<Request> request;
+  if (call.moves != nullptr) {
+    TRIREME_RETURN_IF_ERROR(call.start_on_device(operation, entries, &request));
+  } else {
+    TRIREME_RETURN_IF_ERROR(
+        call.communicator->start(std::move(operation), call.deadline(), &request));
+  }
+  call.tell_deadline_of(*request);
+  hand_over(std::move(request), out_request);
+  return Status::success();
+}
+
+Status Call::complete(Operation* operation) const {
+  TRIREME_RETURN_IF_ERROR(check_place(*operation));
+  if (operation->kind == OperationKind::all_to_all_v) {
+    trireme::make_all_to_all_v(operation, communicator->rank(), communicator->world_size());
+  }
+  return apply_wire_dtype(operation);
+}
+
+Status Call::check_wire_dtype(const Operation& operation, bool is_composite) const {
+  const bool narrow = kernels::is_narrow(options.wire_dtype);
+  if (!narrow || operation.dtype != TRIREME_DTYPE_F32) {
+    return invalid_argument(std::string("options.wire_dtype is ") + dtype_name(options.wire_dtype) +
+                            ", but only f32 can travel as f16, bf16, f8e4m3 or f8e5m2");
+  }
+  if (!is_composite) return Status::success();
+  return unsupported(std::string("options.wire_dtype is set, but ") +
+                     operation_name(operation.kind) + " of this form travels as it is");
+}
+
+Status Call::wrap_in_wire_dtype(Operation* operation) const {
+  TRIREME_RETURN_IF_ERROR(check_wire_dtype(*operation, operation->program != nullptr));
+  make_wire(operation, options.wire_dtype, communicator->rank(), communicator->world_size());
+  return Status::success();
 }
 
 }  // namespace trireme::api

@@ -126,20 +126,30 @@ struct Call {
     operation->reproducible = (options.flags & TRIREME_OPERATION_FLAG_REPRODUCIBLE) != 0;
     if (options.priority == TRIREME_PRIORITY_HIGH) operation->channel = kUrgentChannel;
   }
-  Status run_on_device(const Operation& operation) const;
-  // UNSUPPORTED in a batch, and with a wire_dtype.
-  Status check_on_device() const;
-  // Call it after that.
+  // Runs or starts it on the device. `entries`: of a list, else null.
+  Status run_on_device(const Operation& operation, std::vector<Entry>* entries = nullptr) const;
+  Status start_on_device(const Operation& operation, std::vector<Entry>* entries,
+                         std::shared_ptr<Request>* out) const;
+  // The rest of an operation of host memory: its place, its program, its wire dtype.
+  Status complete(Operation* operation) const;
+  // Call it after the operation is filled in.
   Status apply_wire_dtype(Operation* operation) const {
     return options.wire_dtype == 0 ? Status::success() : wrap_in_wire_dtype(operation);
   }
 
  private:
+  Status check_wire_dtype(const Operation& operation, bool is_composite) const;
   Status wrap_in_wire_dtype(Operation* operation) const;
+  Status make_device_call(const Operation& operation, std::vector<Entry>* entries,
+                          DeviceCall* out) const;
 };
 
 // A request without a handle cannot be followed: it ends before the call returns.
 void hand_over(std::shared_ptr<Request> request, trireme_request** out_request);
+
+// Starts it. On a device `entries` are those of a list; on the host it has its program.
+Status start_and_hand_over(const Call& call, Operation operation, std::vector<Entry>* entries,
+                           trireme_request** out_request);
 
 // Inside a batch it is only started.
 inline Status run_or_add(const Call& call, Operation operation) {
@@ -179,30 +189,29 @@ trireme_status run_plain(const char* function, trireme_communicator* handle,
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &plain));
     if (call.moves != nullptr) [[unlikely]]
       return call.run_on_device(Operation(plain));
-    TRIREME_RETURN_IF_ERROR(check_place(plain));
     if (call.options.wire_dtype == 0 && !in_batch()) {
+      TRIREME_RETURN_IF_ERROR(check_place(plain));
       return call.of_deadline(call.communicator->run_plain(plain, call.timeout_ns()));
     }
     const NoCancellation rest;
     Operation operation(plain);
-    TRIREME_RETURN_IF_ERROR(call.apply_wire_dtype(&operation));
+    TRIREME_RETURN_IF_ERROR(call.complete(&operation));
     return run_or_add(call, std::move(operation));
   });
 }
 
 template <class Make>
 trireme_status run(const char* function, trireme_communicator* handle,
-                   const trireme_operation_options* options, trireme_reduction reduction, Make make,
-                   bool on_devices = true) noexcept {
+                   const trireme_operation_options* options, trireme_reduction reduction,
+                   Make make) noexcept {
   return guard(function, [&]() -> Status {
     Call call;
     Operation operation;
-    TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags, on_devices));
+    TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags, true));
     call.apply_options(&operation);
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &operation));
     if (call.moves != nullptr) return call.run_on_device(operation);
-    TRIREME_RETURN_IF_ERROR(check_place(operation));
-    TRIREME_RETURN_IF_ERROR(call.apply_wire_dtype(&operation));
+    TRIREME_RETURN_IF_ERROR(call.complete(&operation));
     return run_or_add(call, std::move(operation));
   });
 }
@@ -214,18 +223,12 @@ trireme_status start(const char* function, trireme_communicator* handle,
   return guard(function, [&]() -> Status {
     Call call;
     Operation operation;
-    TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags));
+    TRIREME_RETURN_IF_ERROR(call.open(handle, options, reduction, kCollectiveFlags, true));
     TRIREME_RETURN_IF_ERROR(require(out_request, "out_request"));
     call.apply_options(&operation);
     TRIREME_RETURN_IF_ERROR(make(*call.communicator, &operation));
-    TRIREME_RETURN_IF_ERROR(check_place(operation));
-    TRIREME_RETURN_IF_ERROR(call.apply_wire_dtype(&operation));
-    std::shared_ptr<Request> request;
-    TRIREME_RETURN_IF_ERROR(
-        call.communicator->start(std::move(operation), call.deadline(), &request));
-    call.tell_deadline_of(*request);
-    hand_over(std::move(request), out_request);
-    return Status::success();
+    if (call.moves == nullptr) TRIREME_RETURN_IF_ERROR(call.complete(&operation));
+    return start_and_hand_over(call, std::move(operation), nullptr, out_request);
   });
 }
 

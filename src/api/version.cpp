@@ -8,7 +8,6 @@
 #include "backends/gloo/engine.hpp"
 #include "backends/mpi/backend.hpp"
 #include "backends/parts.hpp"
-#include "collectives/device_moves.hpp"
 #include "devices/cuda/devices.hpp"
 #include "devices/cuda/nccl.hpp"
 #include "kernels/reduce.hpp"
@@ -42,15 +41,12 @@ Status check_numbers(const trireme_capability_query& query) {
   return Status::success();
 }
 
-Status check_cuda(trireme_operation_kind operation) {
+// Every operation takes memory of a device.
+Status check_cuda() {
   std::int32_t devices = 0;
   const Status counted = cuda::count(&devices);
   if (!counted.ok()) return unsupported(counted.message());
-  if (devices == 0) return unsupported("this process sees no CUDA device");
-  if (operation == 0 || DeviceMoves::has(static_cast<OperationKind>(operation))) {
-    return Status::success();
-  }
-  return unsupported("the operation does not work on memory of CUDA devices yet");
+  return devices > 0 ? Status::success() : unsupported("this process sees no CUDA device");
 }
 
 // It loads NCCL, as a communicator would.
@@ -91,7 +87,7 @@ trireme_status trireme_capability(const trireme_capability_query* caller_query) 
       return unsupported("backend \"" + std::string(query.backend) +
                          "\" is not in this build, which has local, frames, gloo, mpi and nccl");
     }
-    if (query.device == TRIREME_DEVICE_CUDA) TRIREME_RETURN_IF_ERROR(check_cuda(query.operation));
+    if (query.device == TRIREME_DEVICE_CUDA) TRIREME_RETURN_IF_ERROR(check_cuda());
     if (query.reduction != 0 && query.operation != 0 && !reduces(query.operation)) {
       return unsupported("the operation reduces nothing, so no reduction applies");
     }

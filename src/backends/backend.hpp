@@ -134,6 +134,9 @@ struct Operation : PlainOperation {
   // A composite: several collectives that take one place in the queue. The fields above then only
   // describe it; a failure of the program fails the group.
   std::function<Status(Steps& steps)> program;
+  // Null, or what the program has found after all ranks have done their part: the caller's result.
+  // The group goes on.
+  std::shared_ptr<const Status> refused;
 };
 
 constexpr std::int32_t kAnySource = -1;

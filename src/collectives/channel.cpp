@@ -550,6 +550,9 @@ void Channel::run_started(std::unique_lock<std::mutex>& lock) noexcept {
   // the group at once.
   records_.flight.end(collective.flight, status.code());
   if (!status.ok()) collective.backend->spread_failure();
+  if (status.ok() && collective.operation.refused != nullptr) {
+    status = *collective.operation.refused;
+  }
   collective.backend.reset();
   collective.operation = {};  // what it keeps alive
   collective.complete(std::move(status));

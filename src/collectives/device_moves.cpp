@@ -14,12 +14,6 @@
 namespace trireme {
 namespace {
 
-constexpr std::uint64_t kAlignment = 128;
-
-std::uint64_t rounded(std::uint64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 std::string text_of(const devices::Place& place) {
   return "CUDA device " + std::to_string(place.index);
 }
@@ -34,36 +28,6 @@ std::string text_of(const trireme_memory_info& info) {
   }
 }
 
-// A rank reads, and writes, nothing, its own block or all blocks: everywhere, or by the root.
-enum class Moved { none, own, all, own_of_root, all_of_root, own_of_others };
-struct MoveRow {
-  OperationKind kind;
-  Moved send, receive;
-  bool by_nccl = false;  // NCCL may move it, where it can be used
-};
-constexpr MoveRow kMoveRows[] = {
-    {OperationKind::barrier, Moved::none, Moved::none, true},
-    {OperationKind::all_reduce, Moved::own, Moved::own, true},
-    {OperationKind::reduce_scatter, Moved::all, Moved::own, true},
-    {OperationKind::reduce_scatter_v, Moved::all, Moved::own},
-    {OperationKind::all_gather, Moved::own, Moved::all, true},
-    {OperationKind::all_gather_v, Moved::own, Moved::all},
-    {OperationKind::all_to_all, Moved::all, Moved::all, true},
-    {OperationKind::broadcast, Moved::own_of_root, Moved::own_of_others, true},
-    {OperationKind::reduce, Moved::own, Moved::own_of_root},
-    {OperationKind::gather, Moved::own, Moved::all_of_root},
-    {OperationKind::gather_v, Moved::own, Moved::all_of_root},
-    {OperationKind::scatter, Moved::all_of_root, Moved::own},
-    {OperationKind::scatter_v, Moved::all_of_root, Moved::own},
-};
-
-const MoveRow* find_move_row(OperationKind kind) {
-  for (const MoveRow& row : kMoveRows) {
-    if (row.kind == kind) return &row;
-  }
-  return nullptr;
-}
-
 // Waits for the copy that the stream has got last.
 Status finish_copy(devices::Stream& stream, devices::Event& moved, Deadline deadline) {
   Status status = stream.record(moved);
@@ -72,12 +36,6 @@ Status finish_copy(devices::Stream& stream, devices::Event& moved, Deadline dead
   return Status::failure(status.code(), status.message() + "; the device may still copy, so keep " +
                                             "the memory of this call");
 }
-
-// At least a nanosecond: 0 would only ask whether the peers are there.
-std::uint64_t rest_ns(Deadline deadline) {
-  return std::max<std::uint64_t>(1, deadline.remaining_ns());
-}
-Deadline rest_of(Deadline deadline) { return Deadline::after(rest_ns(deadline)); }
 
 // Waits until all ranks have called the operation, and compares their calls.
 Status compare(Steps& steps, const Operation& called) {
@@ -88,69 +46,7 @@ Status compare(Steps& steps, const Operation& called) {
   return steps.run(step);
 }
 
-// An operation of no elements has no sums.
-Operation without_native(const Operation& operation) {
-  Operation plain = operation;
-  if (plain.algorithm == static_cast<std::int32_t>(Algorithm::native)) plain.algorithm = 0;
-  return plain;
-}
-
 }  // namespace
-
-// Memory that is read before the operation, and memory that is written after it.
-struct DeviceMoves::Operands {
-  OperationKind kind;
-  const void* send = nullptr;
-  void* receive = nullptr;
-  std::uint64_t send_bytes = 0, receive_bytes = 0;
-  const char *send_name = "send", *receive_name = "receive";
-  bool in_place = false;  // both lie in one range of the pinned memory
-
-  Operands(const Communicator& communicator, const Operation& operation)
-      : kind(operation.kind), send(operation.send), receive(operation.receive) {
-    const MoveRow* const row = find_move_row(kind);
-    if (row == nullptr) return;
-    const auto ranks = static_cast<std::uint64_t>(communicator.world_size());
-    const std::uint64_t size = dtype_size(operation.dtype);
-    const bool has_counts = !operation.counts.empty();
-    const auto rank = static_cast<std::size_t>(communicator.rank());
-    const std::uint64_t own = (has_counts ? operation.counts[rank] : operation.count) * size;
-    const std::uint64_t all = operation.count * size * (has_counts ? 1 : ranks);
-    const bool is_root = communicator.rank() == operation.root;
-    const auto bytes_of = [&](Moved moved) {
-      switch (moved) {
-        case Moved::own: return own;
-        case Moved::all: return all;
-        case Moved::own_of_root: return is_root ? own : 0;
-        case Moved::all_of_root: return is_root ? all : 0;
-        case Moved::own_of_others: return is_root ? 0 : own;
-        default: return std::uint64_t{0};
-      }
-    };
-    send_bytes = bytes_of(row->send);
-    receive_bytes = bytes_of(row->receive);
-    if (kind == OperationKind::broadcast) {
-      send = receive;
-      send_name = receive_name = "data";
-    }
-    in_place = send == receive;
-  }
-  explicit Operands(const MessageArguments& message) : kind(message.kind) {
-    const std::uint64_t bytes = message.count * dtype_size(message.dtype);
-    send_name = receive_name = "data";
-    if (kind == OperationKind::send) {
-      send = message.data;
-      send_bytes = bytes;
-    } else {
-      receive = message.data;
-      receive_bytes = bytes;
-    }
-  }
-  std::uint64_t receive_at() const { return in_place ? 0 : rounded(send_bytes); }
-  std::uint64_t bytes() const {
-    return in_place ? std::max(send_bytes, receive_bytes) : receive_at() + receive_bytes;
-  }
-};
 
 Status DeviceMoves::open(std::int32_t index, NcclWish wish, const std::string& backend,
                          std::shared_ptr<DeviceMoves>* out) {
@@ -169,9 +65,11 @@ std::shared_ptr<DeviceMoves> DeviceMoves::of_child() const {
 
 std::string DeviceMoves::text() const { return text_of(device_->place()); }
 
-bool DeviceMoves::has(OperationKind kind) {
-  return kind == OperationKind::send || kind == OperationKind::receive ||
-         find_move_row(kind) != nullptr;
+void DeviceMoves::leave(const Communicator& communicator) const noexcept {
+  try {
+    if (!communicator.failure().ok()) ways_->note_failure();
+  } catch (...) {  // without memory the end takes longer
+  }
 }
 
 // First and last byte: a range may have several allocations, side by side.
@@ -246,10 +144,11 @@ void DeviceMoves::keep_open() const {
 }
 
 // The device may still read or write the pinned memory of the slot, and the operands.
-Status DeviceMoves::fail(Communicator& communicator, const Operands& operands, Slot& slot,
+Status DeviceMoves::fail(Communicator& communicator, const DeviceOperands& operands, Slot& slot,
                          const Status& why) {
-  abandon(*device_, hold_buffers(operands.send, operands.receive));
-  Status told = tell_peers(communicator, operands.kind, why);
+  device_->abandon();
+  for (const HeldBuffers& each : operands.hold()) abandon(*device_, each);
+  Status told = tell_peers(communicator, operands.kind(), why);
   keep_open();
   slot = Slot();
   return told;
@@ -257,42 +156,51 @@ Status DeviceMoves::fail(Communicator& communicator, const Operands& operands, S
 
 // ---- one call ----
 
-Status DeviceMoves::move_in(const Operands& operands, Slot& slot, Deadline deadline) {
-  if (operands.send_bytes == 0) return Status::success();
-  TRIREME_RETURN_IF_ERROR(
-      slot.stream->copy(slot.pinned->data(), operands.send, operands.send_bytes));
-  return finish_copy(*slot.stream, *slot.moved, deadline);
+Status DeviceMoves::move_in(const DeviceOperands& operands, Slot& slot, Deadline deadline) {
+  auto* const pinned = static_cast<std::byte*>(slot.pinned->data());
+  bool moves = false;
+  for (const DeviceOperand& each : operands.all()) {
+    if (each.send_bytes == 0) continue;
+    TRIREME_RETURN_IF_ERROR(slot.stream->copy(pinned + each.send_at, each.send, each.send_bytes));
+    moves = true;
+  }
+  return moves ? finish_copy(*slot.stream, *slot.moved, deadline) : Status::success();
 }
 
-Status DeviceMoves::move_out(const Operands& operands, Slot& slot, Deadline deadline) {
-  if (operands.receive_bytes == 0) return Status::success();
-  const auto* const from = static_cast<const char*>(slot.pinned->data()) + operands.receive_at();
-  TRIREME_RETURN_IF_ERROR(slot.stream->copy(operands.receive, from, operands.receive_bytes));
+Status DeviceMoves::move_out(const DeviceOperands& operands, Slot& slot, Deadline deadline) {
+  const auto* const pinned = static_cast<const std::byte*>(slot.pinned->data());
+  bool moves = false;
+  for (const DeviceOperand& each : operands.all()) {
+    if (each.receive_bytes == 0) continue;
+    TRIREME_RETURN_IF_ERROR(
+        slot.stream->copy(each.receive, pinned + each.receive_at, each.receive_bytes));
+    moves = true;
+  }
   // The host has seen it done: later work in any stream follows.
-  return finish_copy(*slot.stream, *slot.moved, deadline);
+  return moves ? finish_copy(*slot.stream, *slot.moved, deadline) : Status::success();
 }
 
 // On the host, through the pinned memory of the slot.
-Status DeviceMoves::run_through(Communicator& communicator, const Operands& operands, Slot& slot,
-                                Deadline deadline, const OnHost& on_host) {
+Status DeviceMoves::run_through(Communicator& communicator, const DeviceOperands& operands,
+                                Slot& slot, Deadline deadline, const OnHost& on_host) {
   Status status = pin(operands.bytes(), &slot);
   if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY) {
-    return tell_peers(communicator, operands.kind, status);
+    return tell_peers(communicator, operands.kind(), status);
   }
   if (status.ok()) status = move_in(operands, slot, deadline);
   if (!status.ok()) return fail(communicator, operands, slot, status);
-  auto* const pinned = static_cast<char*>(slot.pinned->data());
-  TRIREME_RETURN_IF_ERROR(on_host(pinned, pinned + operands.receive_at(), deadline));
+  TRIREME_RETURN_IF_ERROR(on_host(static_cast<std::byte*>(slot.pinned->data()), deadline));
   status = move_out(operands, slot, deadline);
   return status.ok() ? status : fail(communicator, operands, slot, status);
 }
 
 Status DeviceMoves::run_pinned(const Call& call, Steps& steps, const Operation& called) {
-  const auto on_host = [&](const void* send, void* receive, Deadline) {
+  const auto on_host = [&](std::byte* pinned, Deadline) {
+    const DeviceOperand& operand = call.operands.all().front();
     Operation host = step_of(called);
     host.count = called.count;
-    if (called.kind != OperationKind::broadcast) host.send = send;
-    host.receive = receive;
+    if (called.kind != OperationKind::broadcast) host.send = pinned + operand.send_at;
+    host.receive = pinned + operand.receive_at;
     return steps.run(host);
   };
   return run_through(call.communicator, call.operands, call.slot, call.deadline, on_host);
@@ -312,7 +220,7 @@ Status DeviceMoves::run_by_nccl(const Call& call, Steps& steps, const Operation&
   if (status.ok()) return status;
   const Status told = tell_or_hear(communicator, call.operation.kind, status, heard);
   if (group.abandon()) return told;
-  abandon(*device_, hold_buffers(call.operands.send, call.operands.receive));
+  for (const HeldBuffers& each : call.operands.hold()) abandon(*device_, each);
   const FailureDetails details = *told.details();
   return Status::failure(told.code(), told.message() +
                                           "; the device may still use the memory of "
@@ -340,13 +248,7 @@ Status DeviceMoves::run_in(const Call& call, Steps& steps, const Operation& call
 
 // Whatever way it goes, it takes one place in the queue of its channel.
 Status DeviceMoves::run_as_one(const Call& call) {
-  const bool native = call.operation.algorithm == static_cast<std::int32_t>(Algorithm::native);
-  Operation one(call.operation);
-  if (native) {
-    one.algorithm = 0;
-    one.agreement = 1;
-    one.agreement_name = "sums of NCCL";
-  }
+  Operation one = as_called_on_device(call.operation);
   const Operation called = one;
   Status refused = Status::success();
   one.program = [&](Steps& steps) { return run_in(call, steps, called, &refused); };
@@ -354,11 +256,19 @@ Status DeviceMoves::run_as_one(const Call& call) {
   return status.ok() ? refused : status;
 }
 
+Status DeviceMoves::check_operands(const DeviceOperands& operands) const {
+  for (std::size_t i = 0; i < operands.all().size(); ++i) {
+    const DeviceOperand& each = operands.all()[i];
+    const std::string sent = operands.name_of(i, true), received = operands.name_of(i, false);
+    TRIREME_RETURN_IF_ERROR(check(sent.c_str(), each.send, each.send_bytes, true));
+    TRIREME_RETURN_IF_ERROR(check(received.c_str(), each.receive, each.receive_bytes, true));
+  }
+  return Status::success();
+}
+
 // Up to here a refusal leaves nothing queued.
-Status DeviceMoves::prepare(const Operands& operands, void* stream, Slot* out) {
-  TRIREME_RETURN_IF_ERROR(check(operands.send_name, operands.send, operands.send_bytes, true));
-  TRIREME_RETURN_IF_ERROR(
-      check(operands.receive_name, operands.receive, operands.receive_bytes, true));
+Status DeviceMoves::prepare(const DeviceOperands& operands, void* stream, Slot* out) {
+  TRIREME_RETURN_IF_ERROR(check_operands(operands));
   std::unique_ptr<devices::Stream> caller;
   TRIREME_RETURN_IF_ERROR(device_->adopt_stream(stream, &caller));
   if (operands.bytes() == 0) return Status::success();
@@ -369,70 +279,78 @@ Status DeviceMoves::prepare(const Operands& operands, void* stream, Slot* out) {
   return caller->record(*out->before);
 }
 
-Status DeviceMoves::run_operands(Communicator& communicator, const Operands& operands, void* stream,
-                                 std::uint64_t timeout_ns, const Body& body) {
-  const Deadline deadline = Deadline::after(timeout_ns);
-  // Another thread may destroy a buffer meanwhile.
-  const HeldBuffers held = hold_buffers(operands.send, operands.receive);
-  Slot slot;
-  Status status = prepare(operands, stream, &slot);
+Status DeviceMoves::begin(Communicator& communicator, const DeviceOperands& operands, void* stream,
+                          Slot* out) {
+  const Status status = prepare(operands, stream, out);
   // The caller's earlier work may have broken the device.
-  if (status.code() == TRIREME_ERROR_DEVICE) return fail(communicator, operands, slot, status);
+  if (status.code() == TRIREME_ERROR_DEVICE) return fail(communicator, operands, *out, status);
   if (status.code() == TRIREME_ERROR_OUT_OF_MEMORY) {
-    return tell_peers(communicator, operands.kind, status);
-  }
-  TRIREME_RETURN_IF_ERROR(status);
-  if (operands.bytes() == 0) return body(slot, deadline);
-  // The host waits for the caller's stream. Work behind it would touch the caller's memory when
-  // this call has long returned.
-  status = devices::finish(*slot.before, deadline);
-  if (!status.ok()) return fail(communicator, operands, slot, status);
-  status = body(slot, deadline);
-  if (slot.stream != nullptr) {
-    const std::lock_guard lock(kept_->mutex);
-    kept_->free.push_back(std::move(slot));
+    return tell_peers(communicator, operands.kind(), status);
   }
   return status;
 }
 
-Status DeviceMoves::run(Communicator& communicator, const Operation& operation, void* stream,
-                        std::uint64_t timeout_ns) {
-  const Operands operands(communicator, operation);
-  const auto on_host = [&](const void* send, void* receive, Deadline deadline) {
-    Operation host = operation;
-    if (operation.send != nullptr) host.send = send;
-    if (operation.receive != nullptr) host.receive = receive;
-    return communicator.run(std::move(host), rest_of(deadline));
+// The return of memory could wait for the caller's stream, which nothing may ever end.
+DeviceMoves::Kept::~Kept() {
+  bool is_late = false;
+  for (const Slot& slot : late) {
+    bool done = false;
+    is_late = is_late || !slot.before->ask(&done).ok() || !done;
+  }
+  if (!is_late) return;
+  static std::mutex& mutex_of_all = *new std::mutex;
+  static auto& all = *new std::vector<std::vector<Slot>>;
+  try {
+    const std::lock_guard lock(mutex_of_all);
+    all.reserve(all.size() + 2);
+    all.push_back(std::move(late));
+    all.push_back(std::move(free));
+  } catch (...) {  // then it is returned, without memory for more
+  }
+}
+
+void DeviceMoves::give_back(Slot& slot) {
+  if (slot.stream == nullptr) return;
+  const std::lock_guard lock(kept_->mutex);
+  kept_->free.push_back(std::move(slot));
+}
+
+Status DeviceMoves::run_operands(Communicator& communicator, const DeviceOperands& operands,
+                                 void* stream, std::uint64_t timeout_ns, const Body& body) {
+  const Deadline deadline = Deadline::after(timeout_ns);
+  // Another thread may destroy a buffer meanwhile.
+  const std::vector<HeldBuffers> held = operands.hold();
+  Slot slot;
+  TRIREME_RETURN_IF_ERROR(begin(communicator, operands, stream, &slot));
+  if (operands.bytes() == 0) return body(slot, deadline);
+  // The host waits for the caller's stream. Work behind it would touch the caller's memory when
+  // this call has long returned.
+  Status status = devices::finish(*slot.before, deadline);
+  if (!status.ok()) return fail(communicator, operands, slot, status);
+  status = body(slot, deadline);
+  give_back(slot);
+  return status;
+}
+
+Status DeviceMoves::run(Communicator& communicator, DeviceCall call) {
+  if (!call.is_plain()) return run_in_queue(communicator, std::move(call));
+  const DeviceOperands operands(communicator, call);
+  const Operation& operation = call.operation;
+  const auto on_host = [&](std::byte* pinned, Deadline deadline) {
+    return communicator.run(
+        operands.on_host(call, pinned, communicator.rank(), communicator.world_size()),
+        rest_of(deadline));
   };
-  const MoveRow* const row = find_move_row(operation.kind);
   const auto body = [&](Slot& slot, Deadline deadline) {
     if (operands.bytes() == 0) {
-      return communicator.run(without_native(operation), Deadline::after(timeout_ns));
+      return communicator.run(without_native(operation), Deadline::after(call.timeout_ns));
     }
-    if (row != nullptr && row->by_nccl) {
+    if (call.may_go_by_nccl()) {
       return run_as_one({communicator, operation, operands, slot, deadline});
     }
     return run_through(communicator, operands, slot, deadline, on_host);
   };
-  return run_operands(communicator, operands, stream, timeout_ns, body);
-}
-
-Status DeviceMoves::run_message(Communicator& communicator, const MessageArguments& message,
-                                bool buffered, void* stream, std::uint64_t timeout_ns) {
-  const Operands operands(message);
-  const auto on_host = [&](const void* send, void* receive, Deadline deadline) {
-    MessageArguments host = message;
-    host.data = message.kind == OperationKind::send ? const_cast<void*>(send) : receive;
-    if (buffered) return communicator.send_buffered(host, rest_of(deadline));
-    return communicator.run_message(host, rest_ns(deadline), nullptr);
-  };
-  const auto body = [&](Slot& slot, Deadline deadline) {
-    if (operands.bytes() == 0) {
-      return on_host(operands.send, operands.receive, Deadline::after(timeout_ns));
-    }
-    return run_through(communicator, operands, slot, deadline, on_host);
-  };
-  return run_operands(communicator, operands, stream, timeout_ns, body);
+  return run_operands(communicator, operands, call.stream, call.timeout_ns, body);
 }
 
 // ---- the pointer of a communicator ----

@@ -12,6 +12,7 @@
 
 #include "collectives/communicator.hpp"
 #include "collectives/device_buffers.hpp"
+#include "collectives/device_operands.hpp"
 #include "collectives/device_ways.hpp"
 #include "devices/cuda/device.hpp"
 #include "devices/device.hpp"
@@ -20,7 +21,7 @@
 namespace trireme {
 
 // Any thread, also concurrently.
-class DeviceMoves {
+class DeviceMoves : public std::enable_shared_from_this<DeviceMoves> {
  public:
   // As cuda::open(). DEVICE also if a failed group has left work there; UNSUPPORTED if NCCL is
   // required, and this rank cannot. `backend`: as DeviceWays.
@@ -34,6 +35,8 @@ class DeviceMoves {
   // The way of the bytes, and its reason.
   std::string way_text() const { return ways_->text(); }
   const std::shared_ptr<devices::Device>& device() const { return device_; }
+  // The caller leaves the communicator now.
+  void leave(const Communicator& communicator) const noexcept;
   // INVALID_ARGUMENT unless the bytes are memory of this device, or pinned if that serves, too.
   // DEVICE if it has failed.
   Status check(const char* what, const void* data, std::uint64_t bytes,
@@ -41,8 +44,6 @@ class DeviceMoves {
   // The device may be at work for ever. The end of its context could wait for that, so it stays.
   void keep_open() const;
 
-  // Whether run() or run_message() has this kind.
-  static bool has(OperationKind kind);
   // A buffer of zeros: see allocate_on().
   Status allocate(trireme_memory_kind kind, std::uint64_t bytes, std::uint64_t timeout_ns,
                   std::shared_ptr<Memory>* out) {
@@ -64,11 +65,22 @@ class DeviceMoves {
   // The group fails if no memory can be pinned. So it does if the device or NCCL fails, or has
   // failed before, or has not come here by the deadline. Work before it in the stream that is late
   // leaves nothing queued.
-  Status run(Communicator& communicator, const Operation& operation, void* stream,
-             std::uint64_t timeout_ns);
-  // The same for a send or a receive. `buffered`: as Communicator::send_buffered().
+  Status run(Communicator& communicator, DeviceCall call);
+  // The same, but it only queues the operation. A refusal that all ranks find together is the
+  // request's.
+  Status start(Communicator& communicator, DeviceCall call, std::shared_ptr<Request>* out);
+
+  // The same for a send, a receive or a probe. `buffered`: as Communicator::send_buffered().
+  // *out_met as Communicator::run_message().
   Status run_message(Communicator& communicator, const MessageArguments& message, bool buffered,
-                     void* stream, std::uint64_t timeout_ns);
+                     void* stream, std::uint64_t timeout_ns, MetMessage* out_met);
+  // Both at once.
+  Status run_messages(Communicator& communicator, const MessageArguments& sent,
+                      const MessageArguments& received, void* stream, std::uint64_t timeout_ns);
+  // Waits for the work before it in the caller's stream, and for the copy of what is sent: messages
+  // keep the order of their calls.
+  Status start_message(Communicator& communicator, const MessageArguments& message, void* stream,
+                       std::uint64_t timeout_ns, std::shared_ptr<Request>* out);
 
  private:
   // The needs of one call at a time. It is kept for later calls.
@@ -78,22 +90,26 @@ class DeviceMoves {
     std::unique_ptr<devices::Stream> stream;
     std::unique_ptr<devices::Event> before, moved;
   };
-  struct Operands;
+  struct Work;
+  class StartedMessage;
   // The part of a call behind the caller's stream: run(slot, deadline). The slot of an operation of
   // no elements is empty.
   using Body = std::function<Status(Slot& slot, Deadline deadline)>;
-  // The operation itself, between pinned memory: run(send, receive, deadline).
-  using OnHost = std::function<Status(const void* send, void* receive, Deadline deadline)>;
+  // The operation itself, in pinned memory: run(pinned, deadline).
+  using OnHost = std::function<Status(std::byte* pinned, Deadline deadline)>;
   // Calls leave it for later ones, also of children.
   struct Kept {
+    ~Kept();
+
     std::mutex mutex;
     std::vector<Slot> free;
+    std::vector<Slot> late;  // of calls that have ended before the caller's stream came to them
   };
   // One call on its way.
   struct Call {
     Communicator& communicator;
     const Operation& operation;
-    const Operands& operands;
+    const DeviceOperands& operands;
     Slot& slot;
     Deadline deadline;
   };
@@ -112,16 +128,30 @@ class DeviceMoves {
   Status move_in(const Operands& operands, Slot& slot, Deadline deadline);
   Status move_out(const Operands& operands, Slot& slot, Deadline deadline);
   Status run_operands(Communicator& communicator, const Operands& operands, void* stream,
+  Status check_operands(const DeviceOperands& operands) const;
+  Status prepare(const DeviceOperands& operands, void* stream, Slot* out);
+  // The same. The group has failed if the device has, or if there is no memory.
+  Status begin(Communicator& communicator, const DeviceOperands& operands, void* stream, Slot* out);
+  void give_back(Slot& slot);
+  Status move_in(const DeviceOperands& operands, Slot& slot, Deadline deadline);
+  Status move_out(const DeviceOperands& operands, Slot& slot, Deadline deadline);
+  Status run_operands(Communicator& communicator, const DeviceOperands& operands, void* stream,
                       std::uint64_t timeout_ns, const Body& body);
-  Status run_through(Communicator& communicator, const Operands& operands, Slot& slot,
+  Status run_through(Communicator& communicator, const DeviceOperands& operands, Slot& slot,
                      Deadline deadline, const OnHost& on_host);
   // A step of the call on either way. *refused: for all ranks alike, and the group goes on.
   Status run_in(const Call& call, Steps& steps, const Operation& called, Status* refused);
   Status run_pinned(const Call& call, Steps& steps, const Operation& called);
   Status run_by_nccl(const Call& call, Steps& steps, const Operation& called, nccl::Group& group);
   Status run_as_one(const Call& call);
+  // One that waits in the queue of its channel, whose program does all of it.
+  Status queue(Communicator& communicator, DeviceCall call, std::shared_ptr<Work>* out,
+               Operation* out_operation);
+  Status run_queued(Work& work, Steps& steps);
+  Status run_in_queue(Communicator& communicator, DeviceCall call);
   // Fails the group. The device may still be at work.
-  Status fail(Communicator& communicator, const Operands& operands, Slot& slot, const Status& why);
+  Status fail(Communicator& communicator, const DeviceOperands& operands, Slot& slot,
+              const Status& why);
 
   const std::shared_ptr<devices::Device> device_;
   const std::shared_ptr<DeviceWays> ways_;

@@ -10,6 +10,7 @@
 
 #include "collectives/composite.hpp"
 #include "devices/cuda/nccl.hpp"
+#include "net/host_identity.hpp"
 #include "platform/log.hpp"
 
 namespace trireme {
@@ -93,15 +94,21 @@ nccl::Offer DeviceWays::offer() const {
     return offer;
   }
   cuda::Found found{};
-  std::string uuid;
+  std::string uuid, bus_id;
   Status status = cuda::load_nccl(&found);
-  if (status.ok()) status = cuda::uuid_of(*device_, &uuid);
+  if (status.ok()) status = cuda::identify(*device_, &uuid, &bus_id);
   if (!status.ok()) {
     nccl::write_reason(status.message(), &offer);
     return offer;
   }
   offer.version = found.version;
   std::snprintf(offer.uuid, sizeof offer.uuid, "%s", uuid.c_str());
+  // Parts of one GPU have numbers of their own, but one bus.
+  std::uint64_t host = 0;
+  const Digest identity = host_identity("");
+  std::memcpy(&host, identity.data(), sizeof host);
+  std::snprintf(offer.gpu, sizeof offer.gpu, "%016llx %s", static_cast<unsigned long long>(host),
+                bus_id.c_str());
   return offer;
 }
 
@@ -131,7 +138,7 @@ std::string DeviceWays::text() const {
 Status DeviceWays::meet(Steps& steps, const Operation& called, Communicator& communicator,
                         Deadline deadline, Way* way) const {
   const int rank = communicator.rank();
-  auto group = std::make_unique<nccl::Group>(device_, rank, communicator.world_size());
+  auto group = std::make_unique<nccl::Group>(device_, rank, communicator.world_size(), failed_);
   IdLetter letter;
   if (rank == 0) {
     const Status made = group->make_id(deadline, &letter.id);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -38,6 +39,8 @@ class DeviceWays {
   std::shared_ptr<DeviceWays> of_child() const {
     return std::make_shared<DeviceWays>(device_, wish_, backend_);
   }
+  // The group has failed, and no rank begins another operation: NCCL's end waits for no peer.
+  void note_failure() noexcept { failed_->store(true); }
   // UNSUPPORTED if NCCL is required and this rank already knows that it cannot be.
   Status check_wish() const;
 
@@ -74,6 +77,7 @@ class DeviceWays {
   const std::shared_ptr<devices::Device> device_;
   const NcclWish wish_;
   const std::string backend_;
+  const std::shared_ptr<std::atomic<bool>> failed_ = std::make_shared<std::atomic<bool>>(false);
   std::array<Way, kUrgentChannel + 1> ways_;
   mutable std::mutex mutex_;  // guards text_
   std::string text_;

@@ -431,33 +431,16 @@ static void not_yet(void) {
     trireme_communicator *const on_device = rank.communicator;
     const trireme_status no = TRIREME_ERROR_UNSUPPORTED;
     const trireme_dtype f32 = TRIREME_DTYPE_F32;
-    trireme_request *request = NULL;
-    const uint64_t counts[] = {4};
-    trireme_message_info info = TRIREME_MESSAGE_INFO_INIT;
-    CHECK_FAILS(trireme_all_reduce_start(on_device, rank.send, rank.receive, 4, f32,
-                                         TRIREME_REDUCTION_SUM, NULL, &request),
-                no, "works on CUDA device 0", "does not work yet", "docs/gpus.md");
-    CHECK_FAILS(trireme_all_to_all_v(on_device, rank.send, counts, rank.receive, counts, f32, NULL),
-                no, "CUDA device 0");
-    CHECK_FAILS(trireme_send_start(on_device, rank.send, 4, f32, 0, 1, NULL, &request), no,
+    uint64_t counts[] = {4};
+    trireme_buffer *buffer = NULL;
+    CHECK_FAILS(trireme_broadcast_to_buffer(on_device, rank.send, 4, f32, 0, NULL, &buffer), no,
+                "works on CUDA device 0", "does not work yet", "docs/gpus.md");
+    CHECK_FAILS(trireme_scatter_to_buffer(on_device, rank.send, counts, f32, 0, NULL, &buffer), no,
                 "CUDA device 0");
-    CHECK_FAILS(trireme_receive_message(on_device, rank.send, 4, f32, 0, 1, NULL, &info), no,
+    CHECK_FAILS(trireme_all_gather_to_buffer(on_device, rank.send, 4, f32, NULL, counts, &buffer),
+                no, "CUDA device 0");
+    CHECK_FAILS(trireme_receive_to_buffer(on_device, f32, 0, 1, NULL, NULL, &buffer), no,
                 "CUDA device 0");
-    CHECK_FAILS(trireme_send_receive(on_device, rank.send, 4, 0, 1, rank.receive, 4, 0, 1, f32,
-                                     NULL),
-                no, "CUDA device 0");
-    CHECK_FAILS(trireme_all_to_all_start(on_device, rank.send, rank.receive, 4, f32, NULL,
-                                         &request),
-                no, "CUDA device 0");
-    trireme_operation_options options = options_of(&rank);
-    options.wire_dtype = TRIREME_DTYPE_BF16;
-    CHECK_FAILS(reduce_one(on_device, rank.send, rank.receive, &options), no, "wire_dtype");
-    CHECK(trireme_batch_begin() == TRIREME_OK);
-    CHECK_FAILS(reduce_one(on_device, rank.send, rank.receive, NULL), no, "batch");
-    trireme_operation_options brief = TRIREME_OPERATION_OPTIONS_INIT;
-    brief.timeout_ns = 50 * 1000 * 1000;
-    CHECK_FAILS(trireme_send(on_device, rank.send, 4, f32, 0, 1, &brief), no, "batch");
-    CHECK(trireme_batch_end() == TRIREME_OK);
     trireme_rebalance_options rebalance = TRIREME_REBALANCE_OPTIONS_INIT;
     rebalance.communicator = on_device;
     CHECK_FAILS(trireme_parallel_rebalance(NULL, NULL, &rebalance, NULL), no, "CUDA device 0");
@@ -469,7 +452,7 @@ static void not_yet(void) {
     mesh_options.axis_sizes = &size;
     mesh_options.axis_count = 1;
     CHECK_FAILS(trireme_mesh_create(on_device, &mesh_options, &mesh), no, "CUDA device 0");
-    CHECK(request == NULL && mesh == NULL);
+    CHECK(buffer == NULL && mesh == NULL);
     trireme_communicator_destroy(on_device);
     no_complaint();
 }
@@ -501,9 +484,9 @@ static void no_such_device(void) {
     query.operation = TRIREME_OPERATION_KIND_SEND;
     CHECK(trireme_capability(&query) == TRIREME_OK);
     query.operation = TRIREME_OPERATION_KIND_PROBE;
-    CHECK_FAILS(trireme_capability(&query), TRIREME_ERROR_UNSUPPORTED, "CUDA devices yet");
+    CHECK(trireme_capability(&query) == TRIREME_OK);
     query.operation = TRIREME_OPERATION_KIND_ALL_TO_ALL_V;
-    CHECK_FAILS(trireme_capability(&query), TRIREME_ERROR_UNSUPPORTED, "CUDA devices yet");
+    CHECK(trireme_capability(&query) == TRIREME_OK);
     CHECK(FAKE(fake_retained, "fake_retained_count")(0) == 0);
 }
 

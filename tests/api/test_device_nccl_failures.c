@@ -124,6 +124,9 @@ static void all_ranks_choose_alike_and_say_why(void **state) {
          .words = {"pinned memory", "rank 0 has NCCL 2.28.9, but rank 1 has 2.27.3"}},
         {.device = 0, .words = {"pinned memory", "ranks 0 and 1 work on one device"}},
         {.device = 1,
+         .script = "mig=1",
+         .words = {"pinned memory", "ranks 0 and 1 work on parts of one GPU"}},
+        {.device = 1,
          .backend = "local",
          .words = {"pinned memory", "backend \"local\" was asked for"}},
         {.device = 0,
@@ -357,6 +360,31 @@ static void a_rank_that_dies_inside_nccl_is_named(void **state) {
     run_death(DEVICES " async=3:6");
 }
 
+/* The others hear it from the host. The end of their NCCL, which would wait for the dead one, is an
+ * abort then. */
+static void dies_between_calls(int number, void *context, struct outcome *outcome) {
+    use_fake(DEVICES);
+    const struct rank rank = make_rank_on(number, WORLD, context, number, NULL);
+    CHECK(add(&rank, 0) == TRIREME_OK);
+    if (number == 1) raise(SIGKILL);
+    use_fake(DEVICES " finalize=hang");
+    CHECK(trireme_barrier(rank.communicator, NULL) == TRIREME_ERROR_PEER_LOST);
+    trireme_communicator_destroy(rank.communicator);
+    nothing_is_left(WORLD);
+    outcome->rounds = 1;
+}
+
+static void a_group_that_has_failed_ends_without_its_peers(void **state) {
+    (void)state;
+    char rendezvous[64];
+    struct processes processes;
+    unique_host_rendezvous(rendezvous, sizeof rendezvous);
+    start_processes(&processes, WORLD, dies_between_calls, rendezvous);
+    wait_processes(&processes);
+    for (int i = 0; i < WORLD; i += 2) assert_int_equal(processes.outcomes[i].rounds, 1);
+    free_processes(&processes);
+}
+
 static trireme_communicator *aborted_from_outside;
 
 static void abort_or_add(int index, void *context) {
@@ -533,6 +561,7 @@ int main(void) {
         cmocka_unit_test(an_abort_that_does_not_help_taints_the_device),
         cmocka_unit_test(all_hear_that_there_is_no_id),
         cmocka_unit_test(a_rank_that_dies_inside_nccl_is_named),
+        cmocka_unit_test(a_group_that_has_failed_ends_without_its_peers),
         cmocka_unit_test(an_abort_ends_a_call_inside_nccl),
         cmocka_unit_test(a_bad_end_of_nccl_harms_nobody),
         cmocka_unit_test(a_mismatch_reaches_all_before_nccl),

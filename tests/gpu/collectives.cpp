@@ -144,6 +144,25 @@ void every_operation(int number, int world, const std::string& name, std::uint64
   rank.copy(send, receive, count);
   CHECK(trireme_broadcast(group, receive, count, kF32, world - 1, nullptr) == 0);
   check(count, [&](std::uint64_t i) { return number_of(world - 1, i); });
+  // Started, and as a list of two halves, and a message round the ring.
+  trireme_request* request = nullptr;
+  CHECK(trireme_all_reduce_start(group, send, receive, count, kF32, TRIREME_REDUCTION_SUM, nullptr,
+                                 &request) == 0);
+  CHECK(trireme_request_wait(request, 60'000'000'000) == 0);
+  trireme_request_destroy(request);
+  check(count, sum);
+  const std::uint64_t halves[] = {count / 2, count - count / 2};
+  const void* const sends[] = {send, send + halves[0]};
+  void* const receives[] = {receive, receive + halves[0]};
+  CHECK(trireme_all_reduce_list(group, sends, receives, halves, 2, kF32, TRIREME_REDUCTION_SUM,
+                                nullptr) == 0);
+  check(count, sum);
+  const int last = (number + world - 1) % world;
+  CHECK(trireme_receive_start(group, receive, count, kF32, last, 0, nullptr, &request) == 0);
+  CHECK(trireme_send(group, send, count, kF32, (number + 1) % world, 0, nullptr) == 0);
+  CHECK(trireme_request_wait(request, 60'000'000'000) == 0);
+  trireme_request_destroy(request);
+  check(count, [&](std::uint64_t i) { return number_of(last, i); });
   CHECK(trireme_barrier(group, nullptr) == 0);
 }
 
@@ -216,7 +235,7 @@ void collectives() {
       run_ranks(world, [&](int number) { every_operation(number, world, name, count); });
     }
   }
-  std::printf("collectives: right on 1 to 4 ranks that share the device\n");
+  std::printf("collectives: right on 1 to 4 ranks, also a list, a started one and messages\n");
   for (const int world : {2, 4}) {
     time_all_reduce(world, 2, is_dry() ? 3 : 200);
     time_all_reduce(world, is_dry() ? 1 << 12 : 64 << 20, is_dry() ? 1 : 5);

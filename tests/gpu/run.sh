@@ -121,6 +121,7 @@ row "copy from the host, to the host" "$(told times 'copy from the host'), $(tol
 row "kernels against the host's loops" "$(result kernels)" "0 bits differ"
 row "memory checker over the kernels" "$(result memory_checker)" "0 errors"
 row "copies, fills, streams, reductions" "$(result work)" "0 bits differ"
+row "collectives of ranks on the device" "$(told collectives collectives)" "right"
 row "digits: CPU = GPU, all strategies" "not measured" "equal hashes"
 row "2 ranks on the device: 256 MiB" "$(told collectives 'all-reduce of 268435456 bytes, 2 ranks on the device')" "85 % of copy / 2n"
 row "4 ranks on the device: 256 MiB" "$(told collectives 'all-reduce of 268435456 bytes, 4 ranks on the device')" "85 % of copy / 2n"

@@ -55,10 +55,11 @@ Status is_late(const char* what) { return Status::failure(TRIREME_ERROR_TIMEOUT,
 
 // Members are released in reverse: NCCL's before the device.
 struct Group::Kept {
-  explicit Kept(std::shared_ptr<devices::Device> opened)
-      : device(std::move(opened)), nccl(*device) {}
+  Kept(std::shared_ptr<devices::Device> opened, std::shared_ptr<const std::atomic<bool>> has_failed)
+      : device(std::move(opened)), failed(std::move(has_failed)), nccl(*device) {}
 
   const std::shared_ptr<devices::Device> device;
+  const std::shared_ptr<const std::atomic<bool>> failed;
   std::unique_ptr<devices::Block> scratch;
   std::unique_ptr<devices::Stream> stream;
   std::unique_ptr<devices::Event> done;
@@ -69,8 +70,11 @@ struct Group::Kept {
   std::atomic<bool> parted{false};
 };
 
-Group::Group(std::shared_ptr<devices::Device> device, int rank, int world_size)
-    : rank_(rank), world_size_(world_size), kept_(std::make_shared<Kept>(std::move(device))) {}
+Group::Group(std::shared_ptr<devices::Device> device, int rank, int world_size,
+             std::shared_ptr<const std::atomic<bool>> failed)
+    : rank_(rank),
+      world_size_(world_size),
+      kept_(std::make_shared<Kept>(std::move(device), std::move(failed))) {}
 
 // ---- begin and end ----
 
@@ -150,6 +154,7 @@ bool Group::abandon() {
 Group::~Group() {
   if (kept_ == nullptr || !kept_->nccl.is_there()) return;
   const auto end = [kept = kept_]() -> Status {
+    if (kept->failed->load()) return kept->nccl.abort();
     Status status = kept->nccl.finalize();
     const Deadline deadline = Deadline::after(kEndNs);
     bool ready = false;

@@ -4,6 +4,7 @@
 // and tells its state without a wait, as its nonblocking communicators shall.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,10 +24,12 @@ class Group {
   // Asked in every wait: its failure ends the wait, as that of a peer which is lost.
   using Trouble = std::function<Status()>;
 
-  Group(std::shared_ptr<devices::Device> device, int rank, int world_size);
+  // *failed: from then on the group of the host has failed.
+  Group(std::shared_ptr<devices::Device> device, int rank, int world_size,
+        std::shared_ptr<const std::atomic<bool>> failed);
   Group(const Group&) = delete;
-  // Waits for NCCL a while, which may wait for its peers meanwhile. A call that does not come back
-  // is left behind, with all that it keeps.
+  // Waits for NCCL a while, which may wait for its peers meanwhile. It waits for none in a group
+  // that has failed. A call that does not come back is left behind, with all that it keeps.
   ~Group();
 
   // The id is made by one rank.

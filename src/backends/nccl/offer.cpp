@@ -40,9 +40,12 @@ std::string obstacle(const std::vector<Offer>& offers) {
              " has " + version_text(offer.version);
     }
     for (std::size_t other = 0; other < rank; ++other) {
-      if (text_in(offers[other].uuid) != text_in(offer.uuid)) continue;
-      return "ranks " + std::to_string(other) + " and " + std::to_string(rank) +
-             " work on one device, " + text_in(offer.uuid);
+      const bool one_device = text_in(offers[other].uuid) == text_in(offer.uuid);
+      const bool one_gpu = text_in(offers[other].gpu) == text_in(offer.gpu);
+      if (!one_device && !one_gpu) continue;
+      return "ranks " + std::to_string(other) + " and " + std::to_string(rank) + " work on " +
+             (one_device ? "one device, " : "parts of one GPU, which NCCL refuses: ") +
+             text_in(offers[other].uuid) + (one_device ? "" : " and " + text_in(offer.uuid));
     }
   }
   return "";

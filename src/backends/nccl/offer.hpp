@@ -16,7 +16,8 @@ struct Offer {
   std::int32_t version = 0;  // of its NCCL, as NCCL counts; 0: it cannot use one
   std::uint32_t requires_nccl = 0;
   char uuid[48] = {};     // of its device
-  char reason[456] = {};  // why it cannot, or does not want to
+  char gpu[64] = {};      // its host and bus: of all parts of one GPU
+  char reason[392] = {};  // why it cannot, or does not want to
 };
 static_assert(sizeof(Offer) == 512);
 

@@ -20,10 +20,11 @@ bool has_kernels() {
   return load_plugin(&plugin).ok() && plugin->kernels().image != nullptr;
 }
 
-Status uuid_of(const devices::Device& device, std::string* out) {
+Status identify(const devices::Device& device, std::string* out_uuid, std::string* out_bus_id) {
   trireme_device_info info = TRIREME_DEVICE_INFO_INIT;
   TRIREME_RETURN_IF_ERROR(describe(device.place().index, &info));
-  *out = info.uuid;
+  *out_uuid = info.uuid;
+  *out_bus_id = info.bus_id;
   return Status::success();
 }
 

@@ -19,7 +19,7 @@ std::string text_of_nccl(std::int32_t version);  // "2.28.9"
 // Whether the plugin holds kernels, which sum in rank order.
 bool has_kernels();
 // The device's own number of the driver, which no other device has: "GPU-..." without the prefix.
-Status uuid_of(const devices::Device& device, std::string* out);
+Status identify(const devices::Device& device, std::string* out_uuid, std::string* out_bus_id);
 
 class NcclRank {
  public:

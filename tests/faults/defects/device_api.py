@@ -4,12 +4,13 @@ that fails."""
 BUFFERS = "src/collectives/device_buffers.cpp"
 MOVES = "src/collectives/device_moves.cpp"
 COPY = "src/collectives/device_copy.cpp"
+OPERANDS = "src/collectives/device_operands.cpp"
 TEST = "api_test_device_buffers"
 SCRIPTS = "faults_test_device_scripts"
 
 DEFECTS = [
     ("device buffers: an operation does not keep its buffers", MOVES,
-     "  const HeldBuffers held = hold_buffers(operands.send, operands.receive);\n", "", TEST),
+     "  const std::vector<HeldBuffers> held = operands.hold();\n", "", TEST),
     ("device buffers: memory of a device is not set to zero", BUFFERS,
      "  TRIREME_RETURN_IF_ERROR(stream->fill(data, 0, bytes));\n", "", TEST),
     ("device buffers: the call returns before the memory is zero", BUFFERS,
@@ -47,21 +48,19 @@ DEFECTS = [
      "    abandon(*device_, held);\n    keep_open();\n", "", TEST),
     ("device moves: pinned memory is refused", MOVES,
      "    if (info.kind == TRIREME_MEMORY_KIND_PINNED && or_pinned) continue;\n", "", TEST),
-    ("device moves: a gather brings the root its own block alone", MOVES,
+    ("device moves: a gather brings the root its own block alone", OPERANDS,
      "{OperationKind::gather, Moved::own, Moved::all_of_root}",
      "{OperationKind::gather, Moved::own, Moved::own_of_root}", TEST),
-    ("device moves: a reduce writes memory of all ranks", MOVES,
+    ("device moves: a reduce writes memory of all ranks", OPERANDS,
      "{OperationKind::reduce, Moved::own, Moved::own_of_root}",
      "{OperationKind::reduce, Moved::own, Moved::own}", TEST),
-    ("device moves: a scatter reads one block of the root", MOVES,
+    ("device moves: a scatter reads one block of the root", OPERANDS,
      "{OperationKind::scatter, Moved::all_of_root, Moved::own}",
      "{OperationKind::scatter, Moved::own_of_root, Moved::own}", TEST),
-    ("device moves: a block of a v form is as long as all", MOVES,
-     "(has_counts ? operation.counts[rank] : operation.count) * size", "operation.count * size", TEST),
-    ("device moves: a message is received and not copied out", MOVES,
-     "      receive_bytes = bytes;\n    }\n", "    }\n", TEST),
-    ("device moves: a batch takes a message of a device", "src/api/messages.cpp",
-     "      TRIREME_RETURN_IF_ERROR(call.check_on_device());\n", "", "api_test_device_collectives"),
+    ("device moves: a block of a v form is as long as all", OPERANDS,
+     "(has_counts ? counts[rank] : operation.count) * size", "operation.count * size", TEST),
+    ("device moves: a message is received and not copied out", OPERANDS,
+     "    operand.receive_bytes = bytes;\n  }\n", "  }\n", TEST),
     ("device moves: the group goes on when the copy out has failed", MOVES,
      "  return status.ok() ? status : fail(communicator, operands, slot, status);", "  return status;",
      SCRIPTS),

@@ -1,12 +1,15 @@
 """Collectives of device memory: their order with the caller's stream, and whose memory they take."""
 
 MOVES = "src/collectives/device_moves.cpp"
+OPERANDS = "src/collectives/device_operands.cpp"
 TEST = "api_test_device_collectives"
 FAILURES = "api_test_device_failures"
+STARTED = "api_test_device_started"
 
 DEFECTS = [
     ("device moves: the copy in does not wait for the caller's stream", MOVES,
-     "status = devices::finish(*slot.before, deadline);", "", TEST),
+     "Status status = devices::finish(*slot.before, deadline);",
+     "Status status = Status::success();", TEST),
     ("device moves: copies are queued behind late work of the caller", MOVES,
      "devices::finish(*slot.before, deadline)", "slot.stream->wait(*slot.before)", FAILURES),
     ("device moves: who may still copy is not told", MOVES,
@@ -14,10 +17,11 @@ DEFECTS = [
      '                                            "the memory of this call")',
      "status.message())", FAILURES),
     ("device moves: peers read before the copy in is done", MOVES,
-     "  return finish_copy(*slot.stream, *slot.moved, deadline);\n}\n\nStatus DeviceMoves::move_out",
-     "  return Status::success();\n}\n\nStatus DeviceMoves::move_out", TEST),
+     "  return moves ? finish_copy(*slot.stream, *slot.moved, deadline) : Status::success();\n}\n\n"
+     "Status DeviceMoves::move_out", "  return Status::success();\n}\n\nStatus DeviceMoves::move_out", TEST),
     ("device moves: pinned memory is used again before the copy out is done", MOVES,
-     "later work in any stream follows.\n  return finish_copy(*slot.stream, *slot.moved, deadline);",
+     "later work in any stream follows.\n"
+     "  return moves ? finish_copy(*slot.stream, *slot.moved, deadline) : Status::success();",
      "later work in any stream follows.\n  return Status::success();", TEST),
     ("device moves: pinned memory of a failed device is given back",
      "src/devices/cuda/device.cpp",
@@ -34,7 +38,7 @@ DEFECTS = [
      '  TRIREME_RETURN_IF_ERROR(check_message_place(call, data, count));\n  TRIREME_RETURN_IF_ERROR(check_rank',
      "  TRIREME_RETURN_IF_ERROR(check_rank", TEST),
     ("device moves: a list of the host has memory of a device", "src/api/batch.cpp",
-     "    if (status.ok()) status = check_place(*out);\n", "", TEST),
+     "    if (status.ok() && call.moves == nullptr) status = check_place(list->operation);\n", "", TEST),
     ("device moves: a move to other cuts takes a communicator of a device", "src/api/rebalance.cpp",
      "api::find_on_host(given", "api::find(given", TEST),
     ("device moves: the peers do not hear of a failed device", "src/collectives/device_ways.cpp",
@@ -46,14 +50,26 @@ DEFECTS = [
      "pin(operands.bytes(), &slot);\n  if (false) {", FAILURES),
     ("device moves: a child works on the host", "src/api/communicator.cpp",
      "moves != nullptr && child != nullptr", "moves != nullptr && child == nullptr", TEST),
-    ("device moves: a started call takes addresses of a device", "src/api/operation_call.cpp",
+    ("device moves: a call that finds out how much comes takes addresses of a device", "src/api/operation_call.cpp",
      "if (moves != nullptr && !on_devices) [[unlikely]]", "if (false) [[unlikely]]", TEST),
     ("device moves: a mesh on a device works on the host", "src/api/operation_call.cpp",
      "return moves == nullptr ? Status::success() : refuse_on_device(*moves);",
      "return Status::success();", TEST),
-    ("device moves: the result of a reduce-scatter is as long as its operand", MOVES,
+    ("device moves: the result of a reduce-scatter is as long as its operand", OPERANDS,
      "{OperationKind::reduce_scatter, Moved::all, Moved::own, true}",
      "{OperationKind::reduce_scatter, Moved::all, Moved::all, true}", TEST),
-    ("device moves: a result replaces the operand that peers read", MOVES,
-     "return in_place ? 0 : rounded(send_bytes);", "return 0;", TEST),
+    ("device moves: a result replaces the operand that peers read", OPERANDS,
+     "operand.send_at + (in_place ? 0 : rounded(operand.send_bytes));", "operand.send_at;", TEST),
+    ("device moves: a started call does not wait for the caller's stream", "src/collectives/device_started.cpp",
+     "Status status = finish_unless_failed(*work.slot.before, communicator, work.deadline, &heard);",
+     "Status status = Status::success();", STARTED),
+    ("device moves: a wait for the caller's stream does not hear of the group",
+     "src/collectives/device_started.cpp", "    if (!heard->ok()) return *heard;\n", "", STARTED),
+    ("device moves: a started call does not tell a refusal", "src/collectives/channel.cpp",
+     "status = *collective.operation.refused;", "", STARTED),
+    ("device moves: a message that was received is done before it is copied out",
+     "src/collectives/device_messages.cpp",
+     "if (status.ok() && slot_.stream != nullptr) status = bring();", "", STARTED),
+    ("device moves: entries of a list share their place", OPERANDS,
+     "operand.send_at = rounded(bytes_);", "operand.send_at = 0;", STARTED),
 ]

@@ -7,6 +7,7 @@
  *   script go well, and with @N! so do those after the next one.
  * - missing=NAME. There is no such function.
  * - strict=1. Addresses are known under a context alone, a device's under its primary one alone.
+ * - mig=1. The devices are parts of one GPU.
  * - those of work.cpp.
  *
  * It keeps rules of a driver that callers break. Nothing works before cuInit() has succeeded.
@@ -153,7 +154,7 @@ static int cuDeviceGetAttribute(int *value, int attribute, int device) {
 
 static int cuDeviceGetPCIBusId(char *text, int bytes, int device) {
     ENTER_DEVICE(device);
-    snprintf(text, (size_t)bytes, "0000:%02x:00.0", 16 + device);
+    snprintf(text, (size_t)bytes, "0000:%02x:00.0", scripted("mig=", 0) ? 16 : 16 + device);
     return OK;
 }
 

@@ -14,7 +14,7 @@
 // - async=N:CODE. After N groups of calls a communicator has failed with CODE.
 // - launch=never. Groups of calls are never queued.
 // - lost=N. After N groups of calls no further one comes to its end.
-// - abort=hang. ncclCommAbort() does not return.
+// - abort=hang. ncclCommAbort() does not return. finalize=hang: nor does ncclCommFinalize().
 // - only=R. The words above are for rank R alone.
 #include <unistd.h>
 
@@ -376,13 +376,16 @@ void queue_group(Communicator& own, const std::vector<Call>& calls, Stream* stre
       });
 }
 
-// A device has one rank.
+// Parts of one GPU have one bus.
+char bus_of(int device) { return static_cast<char>(scripted("mig=", 0) != 0 ? 0 : device); }
+
+// A GPU has one rank.
 int meet(Communicator& own) {
   if (!own.all_have("init")) return kBusy;
   int mine = 0;
   for (int rank = 0; rank < own.world; ++rank) {
     const std::vector<char> told_device = read_file(own.place("init", rank));
-    mine += static_cast<int>(told_device.at(0) == static_cast<char>(own.device));
+    mine += static_cast<int>(told_device.at(0) == bus_of(own.device));
   }
   own.met = true;
   if (mine == 1) return kDone;
@@ -455,7 +458,7 @@ EXPORTED int ncclCommInitRankConfig(void** out, int world, fake::Id id, int rank
   const int code = fake::failure("ncclCommInitRankConfig", rank);
   if (code != 0) return fake::told(code, "init fails by script");
   if (!(fake::is_meant(rank) && fake::script_says("init=never"))) {
-    fake::write_file(own->place("init", rank), {static_cast<char>(own->device)});
+    fake::write_file(own->place("init", rank), {fake::bus_of(own->device)});
   }
   *out = own.get();
   fake::communicators.push_back(std::move(own));
@@ -547,6 +550,7 @@ EXPORTED int ncclRecv(void* receive, size_t count, int type, int peer, fake::Com
 }
 
 EXPORTED int ncclCommFinalize(fake::Communicator* own) {
+  if (fake::is_meant(own->rank) && fake::script_says("finalize=hang")) fake::hang();
   const std::lock_guard lock(fake::World::get().mutex);
   if (const int code = fake::failure("ncclCommFinalize", own->rank); code != 0) return code;
   own->finalized = true;
