@@ -540,5 +540,5 @@ int main(void) {
         cmocka_unit_test(calls_of_a_group_need_no_order),
         cmocka_unit_test(a_group_ends_with_the_failure_of_its_first_call_that_failed),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("batch", tests, NULL, NULL);
 }

@@ -144,9 +144,10 @@ void World::destroy(Event* event) {
 void World::submit(Stream* stream, std::string name, bool is_kernel,
                    std::function<void(Access&)> body, std::vector<std::shared_ptr<Op>> waits_for) {
   if (pending_.empty()) {  // all operations to come follow those that the host has seen done
-    for (const auto& [first, area] : areas_) {
+    for (Area* const area : used_) {
       std::erase_if(area->uses, [this](const Use& use) { return is_before(use, host_); });
     }
+    std::erase_if(used_, [](const Area* area) { return area->uses.empty(); });
   }
   auto op = std::make_shared<Op>();
   op->name = std::move(name);
@@ -298,6 +299,7 @@ void World::note(Area* area, const Use& use) {
       return use.from <= other.from && other.to <= use.to && is_before(other, use.clock);
     });
   }
+  if (area->uses.empty()) used_.insert(area);
   area->uses.push_back(use);
 }
 
@@ -350,6 +352,7 @@ void World::free_area(Area* area, const char* function) {
   }
   area->alias = nullptr;
   area->uses.clear();
+  used_.erase(area);
 }
 
 }  // namespace fake

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -167,6 +168,7 @@ class World {
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<std::unique_ptr<Event>> events_;
   std::map<std::uintptr_t, std::unique_ptr<Area>> areas_;
+  std::set<Area*> used_;  // those that have uses
   std::deque<std::shared_ptr<Op>> pending_;
 };
 
