@@ -33,8 +33,9 @@ TRIREME_BEGIN_C
  * Local: does not wait for the peers. It waits for no work in either stream: let the new stream
  * wait for what is still queued in the one before.
  *
- * The stream must exist until another one is named, or the model is destroyed. Each call looks
- * whether it can be used, and answers like this function. Then name another one, and call again.
+ * The stream must exist until another one is named, or the model, its optimizer and its trainer are
+ * destroyed. Each call looks whether it can be used, and answers like this function. Then name
+ * another one, and call again. The stream follows the copies of units that are gathered.
  *
  * @param model  A model on a device, sealed or not.
  * @param stream  A stream of the model's device. All zero, or `native` NULL, is its default stream.

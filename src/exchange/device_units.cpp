@@ -35,7 +35,7 @@ Status DeviceUnits::check_caller() const {
 Status DeviceUnits::give(std::uint64_t group, const char* from_host, std::uint64_t bytes,
                          std::uint64_t at, std::uint64_t room) {
   Place& place = places_[group];
-  if (place.data != nullptr) return Status::success();
+  if (place.data != nullptr) return follow();
   if (at == sharding::kNone) {
     TRIREME_RETURN_IF_ERROR(device_.allocate(&place.extra, counter_, MemoryKind::working, room));
   }
@@ -49,32 +49,68 @@ Status DeviceUnits::give(std::uint64_t group, const char* from_host, std::uint64
 Status DeviceUnits::copy(const Place& place, const char* from_host) {
   std::unique_ptr<devices::Stream> caller;
   TRIREME_RETURN_IF_ERROR(device_.caller(&caller));
+  TRIREME_RETURN_IF_ERROR(wait_for_late());
   for (const Use& use : uses_) {
-    if (use.first >= place.data + place.bytes || place.data >= use.first + use.bytes) continue;
-    TRIREME_RETURN_IF_ERROR(device_.told(stream_->wait(*use.last)));
+    if (use.meets(place)) TRIREME_RETURN_IF_ERROR(device_.told(stream_->wait(*use.last)));
   }
   TRIREME_RETURN_IF_ERROR(device_.queue(*stream_, place.data, from_host, place.bytes));
   TRIREME_RETURN_IF_ERROR(device_.told(stream_->record(*given_)));
+  std::erase_if(uses_, [&place](const Use& use) { return use.meets(place); });
   return device_.told(caller->wait(*given_));
 }
 
-Status DeviceUnits::release(std::uint64_t group) {
-  const Place& place = places_[group];
-  if (place.data == nullptr || place.bytes == 0) return Status::success();
-  Use use{place.data, place.bytes, nullptr};
+Status DeviceUnits::follow() {
   std::unique_ptr<devices::Stream> caller;
   TRIREME_RETURN_IF_ERROR(device_.caller(&caller));
-  TRIREME_RETURN_IF_ERROR(device_.told(device_.device().create_event(&use.last)));
-  TRIREME_RETURN_IF_ERROR(device_.told(caller->record(*use.last)));
+  return device_.told(caller->wait(*given_));
+}
+
+Status DeviceUnits::wait_for_late() {
+  if (!has_late_) return Status::success();
+  TRIREME_RETURN_IF_ERROR(device_.begin());
+  late_.clear();
+  has_late_ = false;
+  return Status::success();
+}
+
+Status DeviceUnits::record_use(std::unique_ptr<devices::Event>* out) {
+  std::unique_ptr<devices::Stream> caller;
+  TRIREME_RETURN_IF_ERROR(device_.caller(&caller));
+  TRIREME_RETURN_IF_ERROR(device_.told(device_.device().create_event(out)));
+  return device_.told(caller->record(**out));
+}
+
+Status DeviceUnits::release(std::uint64_t group, bool may_be_late) {
+  Place& place = places_[group];
+  if (place.data == nullptr || place.bytes == 0) return Status::success();
+  Use use{place.data, place.bytes, device_.native_stream(), nullptr};
+  Status status = record_use(&use.last);
+  const bool refused = status.code() == TRIREME_ERROR_INVALID_ARGUMENT ||
+                       status.code() == TRIREME_ERROR_INVALID_STATE;
+  if (refused && may_be_late) {
+    place.is_late = has_late_ = true;
+    return Status::success();
+  }
+  TRIREME_RETURN_IF_ERROR(std::move(status));
+  place.is_late = false;
   // No later group gets this memory. It goes back at once, which must not be before the use is
   // over.
   if (place.extra) return device_.wait(*use.last);
-  // The caller's stream has come by the earlier uses of these bytes when it comes to this one.
+  // A stream has come by its earlier uses of these bytes when it comes to this one.
   std::erase_if(uses_, [&use](const Use& earlier) {
-    return earlier.first >= use.first && earlier.first + earlier.bytes <= use.first + use.bytes;
+    return earlier.stream == use.stream && earlier.first >= use.first &&
+           earlier.first + earlier.bytes <= use.first + use.bytes;
   });
   uses_.push_back(std::move(use));
   return Status::success();
+}
+
+void DeviceUnits::forget(std::uint64_t group) {
+  if (places_[group].is_late && places_[group].extra) {
+    late_.push_back(std::move(places_[group].extra));
+    has_late_ = true;
+  }
+  places_[group] = Place();
 }
 
 }  // namespace trireme::strategies

@@ -114,15 +114,16 @@ Status ModelDevice::set_stream(void* native) {
   return Status::success();
 }
 
-Status ModelDevice::begin() {
+Status ModelDevice::wait_for(void* native) {
   std::unique_ptr<devices::Stream> stream;
-  TRIREME_RETURN_IF_ERROR(caller(&stream));
+  TRIREME_RETURN_IF_ERROR(adopt(native, &stream));
   TRIREME_RETURN_IF_ERROR(told(stream->record(*before_)));
   return wait(*before_);
 }
 
 bool ModelDevice::end() {
-  return moves_->device()->is_abandoned() || begin().code() != TRIREME_ERROR_INVALID_STATE;
+  const devices::Device& device = *moves_->device();
+  return device.is_abandoned() || begin().ok() || device.is_abandoned();
 }
 
 Status ModelDevice::finish() {

@@ -55,9 +55,11 @@ class ModelDevice {
   Status caller(std::unique_ptr<devices::Stream>* out) { return adopt(native_stream_, out); }
   // The host waits for what the caller has queued there. A copy behind that work would touch the
   // caller's memory when this call has long returned.
-  Status begin();
+  Status begin() { return wait_for(native_stream_); }
+  // The same for a stream that was the caller's.
+  Status wait_for(void* native);
   // Before memory goes back that the caller's work may use: the host waits for that work. False if
-  // nothing is known of it, as its stream is recorded into a graph.
+  // nothing is known of it: its stream is recorded into a graph, or does not exist any more.
   bool end();
 
   // ---- over when they return ----

@@ -1,9 +1,10 @@
 #include "model/device_shard.hpp"
 
 #include <algorithm>
-#include <mutex>
-#include <vector>
 #include <cstring>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "platform/names.hpp"
 
@@ -40,11 +41,18 @@ Status DeviceShard::allocate(const sharding::Layout& layout,
 // A kernel of the caller may be on its way to the parameters: if their pages were gone, the
 // device's context would fail.
 DeviceShard::~DeviceShard() {
-  if (storage_ == nullptr || !storage_->on_device || device_.end()) return;
-  static std::mutex& mutex = *new std::mutex;
-  static auto& kept = *new std::vector<std::shared_ptr<Storage>>;  // for ever
-  const std::lock_guard lock(mutex);
-  kept.push_back(storage_);
+  const bool has_memory = storage_ != nullptr && (storage_->on_device || units_ != nullptr);
+  if (!has_memory) return;
+  try {
+    if (device_.end()) return;
+    using Memory = std::pair<std::shared_ptr<Storage>, std::unique_ptr<DeviceUnits>>;
+    static std::mutex& mutex = *new std::mutex;
+    static auto& kept = *new std::vector<Memory>;  // for ever
+    const std::lock_guard lock(mutex);
+    kept.emplace_back(storage_, std::move(units_));
+  } catch (...) {  // no memory for the text of a failure, or the list
+    device_.keep_open();
+  }
 }
 
 void DeviceShard::close() {
@@ -90,6 +98,12 @@ Status DeviceShard::begin(const char* what, const void* data, std::uint64_t byte
   Status status = device_.told(device_.check(what, data, bytes));
   if (status.ok()) status = device_.begin();
   return report(std::move(status));
+}
+
+// The caller does not know of the library's own copies, for which the old stream waits.
+Status DeviceShard::set_stream(void* native) {
+  TRIREME_RETURN_IF_ERROR(report(device_.set_stream(native)));
+  return units_ == nullptr ? Status::success() : report(units_->follow());
 }
 
 // ---- parameters ----

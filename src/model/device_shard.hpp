@@ -45,8 +45,8 @@ class DeviceShard {
   std::string text() const { return device_.text(); }
   // A failure of the device fails all groups of the model. Mistakes of the caller fail nothing.
   Status report(Status status) const;
-  // As ModelDevice::set_stream().
-  Status set_stream(void* native) { return report(device_.set_stream(native)); }
+  // As ModelDevice::set_stream(). The stream follows the copies of units in flight.
+  Status set_stream(void* native);
   // Checks memory of the caller, and waits for the caller's work before.
   Status begin(const char* what, const void* data, std::uint64_t bytes);
   Status begin() { return begin("", nullptr, 0); }
@@ -70,7 +70,9 @@ class DeviceShard {
                    std::uint64_t room) {
     return report(units_->give(group, from_host, layout_->groups[group].bytes, at, room));
   }
-  Status release_unit(std::uint64_t group) { return report(units_->release(group)); }
+  Status release_unit(std::uint64_t group, bool may_be_late) {
+    return report(units_->release(group, may_be_late));
+  }
 
   // ---- gradients ----
   // Turns one on the device into one on the host, which stays until the next call.

@@ -484,16 +484,17 @@ Status Model::gather_all(char* values) {
   return pool_->end_pass();
 }
 
-Status Model::gather_unit(std::uint64_t unit) {
+Status Model::gather_unit(std::uint64_t unit, bool reads) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   TRIREME_RETURN_IF_ERROR(check_unit(registry_, unit));
   const std::uint64_t group = layout_->group_of[unit];
   if (uses_[unit] == 0 && layout_->groups[group].gathered) {
-    if (device_ != nullptr) TRIREME_RETURN_IF_ERROR(keep(device_->check_caller()));
+    const bool gives = device_ != nullptr && reads;
+    if (gives) TRIREME_RETURN_IF_ERROR(keep(device_->check_caller()));
     TRIREME_RETURN_IF_ERROR(keep(enter_step()));
     if (units_in_use_[group] == 0) {
       TRIREME_RETURN_IF_ERROR(keep(pool_->gather_and_follow(group)));
-      if (device_ != nullptr) {
+      if (gives) {
         TRIREME_RETURN_IF_ERROR(keep(device_->give_unit(
             group, pool_->data(group), pool_->place_of(group), pool_->room(group))));
       }
@@ -504,7 +505,7 @@ Status Model::gather_unit(std::uint64_t unit) {
   return Status::success();
 }
 
-Status Model::release_unit(std::uint64_t unit) {
+Status Model::release_unit(std::uint64_t unit, bool reads) {
   TRIREME_RETURN_IF_ERROR(check_sealed());
   TRIREME_RETURN_IF_ERROR(check_unit(registry_, unit));
   if (uses_[unit] == 0) {
@@ -516,7 +517,7 @@ Status Model::release_unit(std::uint64_t unit) {
   // These come first, because they may fail.
   if (uses_[unit] == 1 && gathered) {
     if (device_ != nullptr && units_in_use_[group] == 1) {
-      TRIREME_RETURN_IF_ERROR(keep(device_->release_unit(group)));
+      TRIREME_RETURN_IF_ERROR(keep(device_->release_unit(group, !reads)));
     }
     uneven_.note(Event::release_unit, unit);
   }

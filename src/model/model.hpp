@@ -56,8 +56,10 @@ class Model : private ShardView {
   Status broadcast_parameters(const void* values, std::uint64_t count, trireme_dtype dtype,
                               std::int32_t root);
   Status gather_parameters(void* values, std::uint64_t count, trireme_dtype dtype);
-  Status gather_unit(std::uint64_t unit);
-  Status release_unit(std::uint64_t unit);
+  // Without `reads` this rank takes part for its peers alone: nothing goes to its device, whose
+  // stream may be one that takes no work.
+  Status gather_unit(std::uint64_t unit, bool reads = true);
+  Status release_unit(std::uint64_t unit, bool reads = true);
   Status parameter_data(std::uint64_t parameter, void** out_data, std::uint64_t* out_count) const;
 
   Status leaf(std::uint32_t micro_batch, std::uint32_t* out) const;

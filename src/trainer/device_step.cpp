@@ -29,7 +29,7 @@ Status Trainer::fetch(std::uint64_t layer) {
   for (std::uint64_t k = 0; k < layers_[layer].described.parameter_count; ++k) {
     const std::uint64_t number = layers_.parameter_number(layer, k);
     const void* const gradient = gradients_.at(number);
-    if (gradient == nullptr) continue;
+    if (gradient == nullptr || layers_.parameters()[number].frozen) continue;
     const trireme_dtype dtype = gradient_dtype(layers_.parameters()[number].dtype);
     const std::uint64_t bytes = counts_[number] * dtype_size(dtype);
     if (!gradients_.is_own(number)) {

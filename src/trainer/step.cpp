@@ -46,6 +46,8 @@ Status Trainer::pass(void* batch, bool trains, double* out_loss) {
                      shard_.link().communicator->failure().ok();
   if (!lives) {
     shard_.give_up(status);
+    // Callbacks may have queued work on memory that the caller ends after this.
+    if (device_ != nullptr && device_->works()) static_cast<void>(device_->wait());
     return status;
   }
   if (trains) TRIREME_RETURN_IF_ERROR(model().discard(&status));
@@ -165,7 +167,7 @@ void Trainer::after_call(std::int32_t phase, std::uint64_t layer) {
 Status Trainer::gather(std::uint64_t layer) {
   const Layer& gathered = layers_[layer];
   for (const std::uint64_t unit : gathered.units) {
-    TRIREME_RETURN_IF_ERROR(model().gather_unit(unit));
+    TRIREME_RETURN_IF_ERROR(model().gather_unit(unit, computes()));
   }
   if (!computes()) return Status::success();
   for (std::uint64_t k = 0; k < gathered.described.parameter_count; ++k) {
@@ -182,7 +184,7 @@ Status Trainer::gather(std::uint64_t layer) {
 Status Trainer::release(std::uint64_t layer) {
   const std::vector<std::uint64_t>& units = layers_[layer].units;
   for (std::size_t i = units.size(); i-- > 0;) {
-    TRIREME_RETURN_IF_ERROR(model().release_unit(units[i]));
+    TRIREME_RETURN_IF_ERROR(model().release_unit(units[i], computes()));
   }
   return Status::success();
 }

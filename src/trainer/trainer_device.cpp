@@ -71,7 +71,7 @@ Status TrainerDevice::queue(const Work& work) {
   ModelDevice& device = shard_.device();
   std::unique_ptr<devices::Stream> stream;
   TRIREME_RETURN_IF_ERROR(shard_.report(device.caller(&stream)));
-  works_ = true;
+  note_work();
   return told(shard_.report(device.told(work(*stream))));
 }
 
@@ -85,11 +85,13 @@ Status TrainerDevice::told(Status status) {
 }
 
 Status TrainerDevice::begin() {
+  if (works_ && native_ != shard_.device().native_stream()) TRIREME_RETURN_IF_ERROR(wait());
   return queue([](devices::Stream&) { return Status::success(); });
 }
 
 Status TrainerDevice::wait() {
-  TRIREME_RETURN_IF_ERROR(told(shard_.begin()));
+  void* const native = works_ ? native_ : shard_.device().native_stream();
+  TRIREME_RETURN_IF_ERROR(told(shard_.report(shard_.device().wait_for(native))));
   works_ = false;
   return Status::success();
 }

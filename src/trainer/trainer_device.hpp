@@ -40,10 +40,15 @@ class TrainerDevice {
 
   trireme_device place() const;
   trireme_stream stream() const;
-  // Whether work can be queued in the caller's stream.
+  // Whether work can be queued in the caller's stream. Waits for work that an earlier pass has left
+  // in another one.
   Status begin();
   // Before a callback, whose work wait() waits for.
-  void note_work() { works_ = true; }
+  void note_work() {
+    works_ = true;
+    native_ = shard_.device().native_stream();
+  }
+  bool works() const { return works_; }
   // Waits for all that is queued.
   Status wait();
 
@@ -70,6 +75,7 @@ class TrainerDevice {
   const char* marks_ = nullptr;  // in the arena, one kind after the other
   std::uint64_t losses_ = 0;     // where they are in the pinned memory
   bool works_ = false;           // work may be queued
+  void* native_ = nullptr;       // in this stream
 };
 
 }  // namespace trireme::strategies

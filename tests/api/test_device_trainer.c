@@ -54,7 +54,7 @@ static void odd_step(struct trainee *t, struct found *found) {
         CHECK(metrics.skipped == 1);
         t->spoils = false;
     }
-    if (job->act == NOTHING || job->act == DESTROYS) return;
+    if (job->act == NOTHING || job->act == DESTROYS || job->act == SETS_FROZEN) return;
     CHECK(trireme_trainer_step(t->trainer, t, NULL) == TRIREME_ERROR_CALLBACK);
     snprintf(found->message, sizeof found->message, "%s", trireme_last_error());
     if (t->acted && job->act == RECORDS) FAKE(fake_captures, "fake_capture")(t->stream, 0);
@@ -135,6 +135,20 @@ static void bits(void) {
                                   .right = &right}};
         run_job(&all);
     }
+    const int32_t back = TRIREME_PHASE_BACKWARD;
+    const struct job shards[] = {
+        {.world = 1, .every = 2, .own_streams = true, .act = SETS_FROZEN, .phase = back},
+        {.world = 2, .resumed = true, .every = 1},
+        {.world = 3, .every = 3, .own_streams = true, .kept = true},
+        {.world = 2, .replica = 1, .every = 2, .own_streams = true},
+        {.world = 3, .replica = 3, .every = 2, .kept = true},
+    };
+    for (size_t i = 0; i < sizeof shards / sizeof *shards; ++i) {
+        struct all all = {.job = shards[i]};
+        all.job.strategy = i < 3 ? TRIREME_STRATEGY_ZERO3 : TRIREME_STRATEGY_HYBRID_SHARD;
+        all.job.right = &right;
+        run_job(&all);
+    }
     for (int i = 0; i < 3; ++i) {
         plain_ranks(2, 1 + i, i < 2, STEPS, seed_of, &right);
         struct all all = {.job = {.strategy = strategies[i],
@@ -163,9 +177,11 @@ static void features(void) {
          .pinned = true,
          .resumed = true},
         {.world = 2,
-         .strategy = TRIREME_STRATEGY_ZERO1,
+         .strategy = TRIREME_STRATEGY_ZERO3,
+         .lamb = true,
          .scaled = true,
          .max_norm = 0.01,
+         .pinned = true,
          .resumed = true,
          .own_streams = true},
     };
@@ -189,11 +205,16 @@ static void features_have_the_bits_of_the_host(void **state) {
 
 /* ---- callbacks that fail ---- */
 
+/* With zero3 the peers need a rank whose layer has failed. */
+static trireme_strategy sharded(int world) {
+    return world > 1 ? TRIREME_STRATEGY_ZERO3 : TRIREME_STRATEGY_ZERO1;
+}
+
 static void fails(enum act act, int32_t phase, const char *word) {
     struct curve right;
     plain_leaves(LEAVES, STEPS, seed_of, &right);
     for (int world = 1; world <= 2; ++world) {
-        struct all all = {.job = {.strategy = TRIREME_STRATEGY_ZERO1,
+        struct all all = {.job = {.strategy = sharded(world),
                                   .world = world,
                                   .every = 2,
                                   .own_streams = true,
@@ -227,6 +248,7 @@ static void failing_callbacks(void) {
           "backward of layer 2 (\"third\") set a place to memory that is not of the model's "
           "device, for 1 of its 1 gradient: \"w2\"");
     fails(RECORDS, back, "backward of layer 2 (\"third\") left its stream so that no work can be");
+    fails(RECORDS, TRIREME_PHASE_FORWARD, "forward of layer 1 (\"second\") left its stream so");
     no_trace();
 }
 
@@ -239,14 +261,14 @@ static void callbacks_that_fail_fail_the_step_on_all_ranks(void **state) {
 static void early_ends(void) {
     draw_seeds();
     for (int world = 1; world <= 2; ++world) {
-        struct all all = {.job = {.strategy = TRIREME_STRATEGY_ZERO1,
+        struct all all = {.job = {.strategy = sharded(world),
                                   .world = world,
                                   .own_streams = true,
                                   .act = DESTROYS,
                                   .phase = TRIREME_PHASE_BACKWARD}};
         run_job(&all);
     }
-    const struct job job = {.strategy = TRIREME_STRATEGY_ZERO1,
+    const struct job job = {.strategy = TRIREME_STRATEGY_ZERO3,
                             .world = 1,
                             .own_streams = true,
                             .act = RECORDS,
@@ -296,7 +318,8 @@ static void with_a_bad_end(int number, void *context, struct outcome *outcome) {
 
 static void ends(enum act act, int32_t phase, trireme_status status, const char *word) {
     struct processes processes;
-    struct end end = {.job = {.strategy = TRIREME_STRATEGY_ZERO2,
+    const bool whole = phase == TRIREME_PHASE_BACKWARD;
+    struct end end = {.job = {.strategy = whole ? TRIREME_STRATEGY_ZERO2 : TRIREME_STRATEGY_ZERO3,
                               .world = 3,
                               .every = 2,
                               .own_streams = true,
@@ -468,6 +491,47 @@ static void state_in_pinned_memory_takes_none_of_the_device(void **state) {
     run(pinned_state, "mode=lazy");
 }
 
+/* ---- layers with `reads`, and pipelines ---- */
+
+static void refused_trainers(void) {
+    const trireme_status no = TRIREME_ERROR_UNSUPPORTED;
+    struct job job = {.strategy = TRIREME_STRATEGY_ZERO3, .world = 1, .passes = 1};
+    unique_rendezvous(job.rendezvous, sizeof job.rendezvous);
+    struct trainee *const t = new_trainee(&job, 0);
+    make_model(t);
+    const uint64_t earlier = 0, cuts[] = {0, LAYERS};
+    t->reads = &earlier;
+    CHECK_FAILS(make_trainer(t), no, "`reads`", "CUDA device 0", "docs/gpus.md");
+    t->reads = NULL;
+    trireme_pipeline_schedule_options order = TRIREME_PIPELINE_SCHEDULE_OPTIONS_INIT;
+    order.ranks = order.micro_batches = order.stages_per_rank = 1;
+    trireme_pipeline_schedule *schedule = NULL;
+    CHECK(trireme_pipeline_schedule_create(&order, &schedule) == TRIREME_OK);
+    trireme_trainer_pipeline_options pipeline = TRIREME_TRAINER_PIPELINE_OPTIONS_INIT;
+    pipeline.schedule = schedule;
+    pipeline.cuts = cuts;
+    pipeline.cut_count = 2;
+    pipeline.communicator = t->communicator;
+    t->pipeline = &pipeline;
+    CHECK(make_trainer(t) < 0); /* such a group has memory of a device */
+    trireme_communicator *const host = join(0, 1, "local://stages", -1);
+    pipeline.communicator = host;
+    CHECK_FAILS(make_trainer(t), no, "options.pipeline", "CUDA device 0", "docs/gpus.md");
+    CHECK(t->trainer == NULL);
+    t->pipeline = NULL;
+    CHECK(make_trainer(t) == TRIREME_OK); /* the model goes on */
+    CHECK(trireme_trainer_step(t->trainer, t, NULL) == TRIREME_OK);
+    trireme_communicator_destroy(host);
+    trireme_pipeline_schedule_destroy(schedule);
+    end_trainee(t);
+    no_trace();
+}
+
+static void reads_and_pipelines_are_refused(void **state) {
+    (void)state;
+    run(refused_trainers, "mode=lazy");
+}
+
 /* ---- trireme_model_set_stream() ---- */
 
 static trireme_status name_stream(trireme_model *model, trireme_device_kind kind, void *native) {
@@ -585,6 +649,7 @@ int main(void) {
         cmocka_unit_test(a_dead_peer_or_device_fails_the_step_on_all_ranks),
         cmocka_unit_test(memory_that_runs_out_fails_the_creation_on_all_ranks),
         cmocka_unit_test(state_in_pinned_memory_takes_none_of_the_device),
+        cmocka_unit_test(reads_and_pipelines_are_refused),
         cmocka_unit_test(streams_that_cannot_be_used_are_refused),
         cmocka_unit_test(calls_wait_for_the_stream_that_was_named),
     };

@@ -23,6 +23,7 @@ struct scene {
     uint32_t replica;
     uint64_t prefetch_bytes;
     uint32_t reshard;
+    bool keeps;               /* KEEP_GATHERED */
     bool at_once, ends_early; /* all units are gathered at once; the model ends before the work */
 };
 
@@ -41,6 +42,7 @@ static struct side make_side(int rank, const struct scene *scene) {
     side.ranks = join(rank, scene->world, scene->rendezvous, side.device);
     trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
     options.strategy = scene->strategy;
+    if (scene->keeps) options.flags = TRIREME_MODEL_FLAG_KEEP_GATHERED;
     shards_of(&options)->ranks = scene->replica;
     units_of(&options)->minimum_bytes = 1;
     units_of(&options)->prefetch_bytes = scene->prefetch_bytes;
@@ -207,12 +209,133 @@ static void a_stream_that_is_recorded_is_refused(void **state) {
     run(recorded, "mode=lazy");
 }
 
+/* ---- the caller's stream changes while a unit is there ---- */
+
+enum { CHANGES = 6 };
+
+/* Before the change: a gather, work that reads, a release. After it the rest. The new stream waits
+ * for the old one, as the caller must; where nothing of the caller is queued, it need not. */
+static void change_streams(int rank, void *context) {
+    const struct scene *const scene = context;
+    const struct side side = make_side(rank, scene);
+    void *streams[2] = {NULL, FAKE(fake_stream, "fake_user_stream")(side.device)};
+    static _Thread_local float seen[2 * CHANGES][COUNT];
+    int number = 0;
+    for (int i = 0; i < 2 * CHANGES; ++i) {
+        const int unit = i % UNITS, change = i % 3;
+        void *const before = streams[number], *const after = streams[1 - number];
+        const trireme_stream named = {TRIREME_DEVICE_CUDA, 0, after};
+        CHECK(trireme_model_gather_unit(side.model, (uint64_t)unit) == TRIREME_OK);
+        void *data = NULL;
+        CHECK(trireme_model_get_parameter_data(side.model, (uint64_t)unit, &data, NULL) ==
+              TRIREME_OK);
+        if (change == 0) CHECK(trireme_model_set_stream(side.model, &named) == TRIREME_OK);
+        FAKE(fake_reads, "fake_queue_read")
+        (side.device, change == 0 ? after : before, seen[i], data, COUNT * sizeof(float));
+        if (change == 1) {
+            FAKE(fake_synchronizes, "fake_synchronize")(side.device, before);
+            CHECK(trireme_model_set_stream(side.model, &named) == TRIREME_OK);
+        }
+        release(&side, unit);
+        if (change == 2) CHECK(trireme_model_set_stream(side.model, &named) == TRIREME_OK);
+        number = 1 - number;
+    }
+    for (int i = 0; i < 2; ++i) {
+        FAKE(fake_synchronizes, "fake_synchronize")(side.device, streams[i]);
+    }
+    for (int k = 0; k < 2 * CHANGES; ++k) {
+        for (int i = 0; i < COUNT; ++i) CHECK(seen[k][i] == value(k % UNITS, i));
+    }
+    end_side(&side);
+}
+
+static void changed(void) {
+    const struct scene scenes[] = {{.world = 1, .strategy = zero3},
+                                   {.world = 2, .strategy = zero3, .keeps = true},
+                                   {.world = 3, .strategy = zero3}};
+    for (size_t i = 0; i < sizeof scenes / sizeof *scenes; ++i) {
+        struct scene scene = scenes[i];
+        unique_rendezvous(scene.rendezvous, sizeof scene.rendezvous);
+        run_threads(scene.world, change_streams, &scene);
+    }
+    no_complaint();
+}
+
+static void units_follow_the_stream_that_is_named_while_they_are_there(void **state) {
+    (void)state;
+    run_in_all_modes(changed);
+}
+
+/* Work in the old stream reads a unit, and is released in the new one, which does not wait for it.
+ * The header forbids that, and the driver of the tests tells of it. */
+static void forget_to_wait(int rank, void *context) {
+    const struct side side = make_side(rank, context);
+    void *const other = FAKE(fake_stream, "fake_user_stream")(side.device);
+    const trireme_stream named = {TRIREME_DEVICE_CUDA, 0, other};
+    static _Thread_local float seen[COUNT];
+    gather(&side, 0, seen);
+    CHECK(trireme_model_set_stream(side.model, &named) == TRIREME_OK);
+    release(&side, 0);
+    for (int i = 1; i < UNITS; ++i) {
+        CHECK(trireme_model_gather_unit(side.model, (uint64_t)i) == TRIREME_OK);
+        release(&side, i);
+    }
+    CHECK(strstr(FAKE(fake_finishes, "fake_finish")(), "race") != NULL);
+    end_side(&side);
+}
+
+static void forgotten(void) {
+    struct scene scene = {.world = 1, .strategy = zero3};
+    unique_rendezvous(scene.rendezvous, sizeof scene.rendezvous);
+    run_threads(1, forget_to_wait, &scene);
+}
+
+static void a_stream_that_does_not_wait_for_the_one_before_races_with_it(void **state) {
+    (void)state;
+    run(forgotten, "mode=lazy");
+}
+
+/* A rank without an element of its own has units in flight all the same: a model's end waits for
+ * work that reads one which is still gathered. */
+static void end_gathered(int rank, void *context) {
+    const struct scene *const scene = context;
+    trireme_communicator *const ranks = join(rank, scene->world, scene->rendezvous, rank % 2);
+    trireme_model_options options = TRIREME_MODEL_OPTIONS_INIT;
+    options.strategy = scene->strategy;
+    trireme_model *model = NULL;
+    CHECK(make_model(ranks, &options, 1, 1, &model) == TRIREME_OK);
+    void *data = NULL;
+    float seen = 1;
+    CHECK(trireme_model_gather_unit(model, 0) == TRIREME_OK);
+    CHECK(trireme_model_get_parameter_data(model, 0, &data, NULL) == TRIREME_OK);
+    FAKE(fake_reads, "fake_queue_read")(rank % 2, NULL, &seen, data, sizeof seen);
+    CHECK(trireme_barrier(ranks, NULL) == TRIREME_OK);
+    trireme_model_destroy(model);
+    FAKE(fake_synchronizes, "fake_synchronize")(rank % 2, NULL);
+    CHECK(seen == 0);
+    trireme_communicator_destroy(ranks);
+}
+
+static void tiny(void) {
+    struct scene scene = {.world = 2, .strategy = zero3};
+    unique_rendezvous(scene.rendezvous, sizeof scene.rendezvous);
+    run_threads(2, end_gathered, &scene);
+    no_complaint();
+    CHECK(FAKE(fake_lives, "fake_live_count")() == 0);
+}
+
+static void a_model_ends_behind_work_that_reads_a_unit_still_gathered(void **state) {
+    (void)state;
+    run(tiny, "mode=lazy");
+}
+
 /* ---- a limit of memory ---- */
 
 struct limited {
     char rendezvous[64];
     int world;
     trireme_strategy strategy;
+    bool pinned; /* the state of the optimizer */
     uint64_t held[3], most;
 };
 
@@ -231,6 +354,7 @@ make_limited(int rank, const struct limited *limited, uint64_t limit, uint64_t *
     if (status == TRIREME_OK) {
         trireme_optimizer_options rule = TRIREME_OPTIMIZER_OPTIONS_INIT;
         rule.kind = TRIREME_RULE_LAMB;
+        if (limited->pinned) state_file_of(&rule)->kind = TRIREME_OFFLOAD_KIND_PINNED;
         CHECK(trireme_optimizer_create(model, &rule, &optimizer) == TRIREME_OK);
         trireme_model_memory memory = TRIREME_MODEL_MEMORY_INIT;
         CHECK(trireme_model_get_memory(model, &memory) == TRIREME_OK);
@@ -269,7 +393,8 @@ static void limits(void) {
     void (*const bodies[])(int rank, void *context) = {measure_rank, allow_rank, refuse_rank};
     for (int i = 0; i < 6; ++i) {
         struct limited limited = {.world = 1 + i % 3,
-                                  .strategy = i < 3 ? TRIREME_STRATEGY_ZERO2 : zero3};
+                                  .strategy = i < 3 ? TRIREME_STRATEGY_ZERO2 : zero3,
+                                  .pinned = i % 2 == 1};
         for (int k = 0; k < 3; ++k) {
             unique_rendezvous(limited.rendezvous, sizeof limited.rendezvous);
             run_threads(limited.world, bodies[k], &limited);
@@ -293,6 +418,9 @@ int main(void) {
         cmocka_unit_test(units_beyond_the_plan_have_memory_of_their_own),
         cmocka_unit_test(a_model_ends_behind_work_that_reads_its_released_units),
         cmocka_unit_test(a_stream_that_is_recorded_is_refused),
+        cmocka_unit_test(units_follow_the_stream_that_is_named_while_they_are_there),
+        cmocka_unit_test(a_stream_that_does_not_wait_for_the_one_before_races_with_it),
+        cmocka_unit_test(a_model_ends_behind_work_that_reads_a_unit_still_gathered),
         cmocka_unit_test(a_limit_counts_memory_of_host_and_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

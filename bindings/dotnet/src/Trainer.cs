@@ -254,6 +254,13 @@ namespace Trireme
         private readonly Optimizer optimizer;
         private readonly int allLayers; // of the whole model, if there is a pipeline
 
+        internal static UnsupportedException OfDevice()
+        {
+            return new UnsupportedException(
+                "trainers of models of a device are made by the functions of C alone",
+                Failure.None);
+        }
+
         /// <summary>
         /// Collective: all ranks name the same layers and options, but for AfterStep. The trainer
         /// has copies of the layers.
@@ -265,6 +272,11 @@ namespace Trireme
             if (layers == null)
             {
                 throw new ArgumentNullException(nameof(layers));
+            }
+
+            if (optimizer.Model.OnDevice)
+            {
+                throw OfDevice();
             }
 
             options = options ?? new TrainerOptions();
@@ -535,9 +547,7 @@ namespace Trireme
             {
                 if (call->Device.Kind == (int)DeviceKind.Cuda)
                 {
-                    throw new UnsupportedException(
-                        "trainers of models of a device are made by the functions of C alone",
-                        Failure.None);
+                    throw Trainer.OfDevice();
                 }
 
                 Layer layer = layers[call->Layer];

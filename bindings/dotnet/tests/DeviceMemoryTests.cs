@@ -63,6 +63,12 @@ namespace Trireme.Tests
         }
 
         [Test]
+        public static void A_model_on_a_device_follows_the_stream_that_it_was_told()
+        {
+            Passes("device-model-stream", "mode=lazy");
+        }
+
+        [Test]
         public static void A_model_on_a_device_refuses_other_memory()
         {
             Passes("device-model-refusals", "mode=lazy");
@@ -147,6 +153,10 @@ namespace Trireme.Tests
                 DeviceModelTests.HostAndDeviceAgree();
                 Check.Equal(0, Function<Counts>("fake_retained_count")(0));
                 Check.Equal(0, Function<Counts>("fake_retained_count")(1));
+            }
+            else if (what == "device-model-stream")
+            {
+                FollowedStream();
             }
             else if (what == "device-model-refusals")
             {
@@ -284,6 +294,35 @@ namespace Trireme.Tests
                 Check.Equal(MemoryKind.Device, kind, "while the operation runs");
                 Check.Equal(MemoryKind.Host, Devices.MemoryOf(address).Kind, "after it");
                 Check.Same(new float[] { 3, 4 }, Get(0, stream, result.Address, 2), "result");
+            }
+        }
+
+        // Each write is late, and only the stream that was named knows of it.
+        private static void FollowedStream()
+        {
+            const ElementType F32 = ElementType.F32;
+            IntPtr own = Function<Makes>("fake_user_stream")(0);
+            using (Communicator group = Join("told", 0, 1))
+            using (var buffer = new DeviceBuffer(group, 16))
+            using (var model = new Model(group, new ModelOptions { Strategy = Strategy.Zero1 }))
+            {
+                model.AddParameter(new ParameterOptions("w", F32, 4));
+                model.Seal();
+                IntPtr at = buffer.Address;
+                foreach (IntPtr stream in new[] { own, IntPtr.Zero, own })
+                {
+                    float[] wanted = { 1, 2, 3, stream == own ? 4 : 5 };
+                    model.SetStream(stream);
+                    Put(0, stream, at, wanted);
+                    model.SetParameters(at, 4, F32);
+                    Put(0, stream, at, new float[4]);
+                    model.GetParameters(at, 4, F32);
+                    Check.Same(wanted, Get(0, stream, at, 4), "values");
+                }
+
+                IntPtr foreign = Function<Makes>("fake_foreign_stream")(0);
+                Check.Contains("primary context", Check.Throws<InvalidArgumentException>(
+                    () => model.SetStream(foreign)).Message);
             }
         }
 

@@ -265,6 +265,9 @@ namespace Trireme.Tests
                 model.EndBackward();
                 Check.Contains("on a device", Check.Throws<InvalidOperationException>(
                     () => training.Optimizer.GetRanges()[0].GetData<float>().ToString()).Message);
+                var layer = new Layer("all", call => { }, call => { }) { ParameterCount = 3 };
+                Check.Contains("functions of C alone", Check.Throws<UnsupportedException>(
+                    () => new Trainer(training.Optimizer, new[] { layer })).Message);
                 Check.Throws<InvalidArgumentException>(
                     () => group.CopyToHost<float>(IntPtr.Zero, new float[4]));
                 group.CopyMemory(IntPtr.Zero, IntPtr.Zero, 0);

@@ -208,9 +208,17 @@ def failed(code: int, keep: Any) -> TriremeError:
     return failure
 
 
-def copy_memory(ranks: Any, to: int | None, source: int | None, nbytes: int, keep: Any) -> None:
-    """Between host and device, behind the default stream. `keep` holds the memory."""
-    code = library.trireme_memory_copy(ranks._handle, to, source, nbytes, None)
+class ModelStream:
+    """The stream that calls of a model follow, 0 the default one. Arrays of the model share it."""
+
+    number = 0
+
+
+def copy_memory(
+    ranks: Any, to: int | None, source: int | None, nbytes: int, keep: Any, stream: int = 0
+) -> None:
+    """Between host and device, behind the work in the stream. `keep` holds the memory."""
+    code = library.trireme_memory_copy(ranks._handle, to, source, nbytes, stream or None)
     if code:
         raise failed(code, keep)
 
@@ -241,7 +249,9 @@ class DeviceArray:
         code: int,
         device: tuple[int, int],
         ranks: Any = None,
+        stream: ModelStream | None = None,
     ) -> None:
+        self._stream = stream  # of a model
         self._ranks = ranks
         self._owner = owner
         self._address = address
@@ -254,23 +264,28 @@ class DeviceArray:
             raise TypeError("this memory came from a call, and has no communicator to copy it by")
         return self._ranks
 
+    def _order(self) -> int:
+        return 0 if self._stream is None else self._stream.number
+
     def to_host(self) -> memoryview[Any]:
         """Its elements in new memory of the host, in its shape. f16 and bf16 show as integers.
 
-        Waits for the work in the device's default stream.
+        Waits for the work in the device's default stream, or in that of the model.
         """
         size = prod(self.shape) * size_of(self._code)
         memory = memoryview(bytearray(size))
-        copy_memory(self._group(), _native.address_of(memory), self._address, size, self)
+        copy_memory(
+            self._group(), _native.address_of(memory), self._address, size, self, self._order()
+        )
         return cast(memory, LETTERS[self._code], self.shape if size else None)
 
     def copy_from(self, values: Any, *, dtype: Dtype | None = None) -> None:
         """Copies as many elements of its type into it: from memory of the host, or of the device.
 
-        Waits for the work in the device's default stream. `dtype` names what Python has no type for.
+        Waits for the work in the same stream. `dtype` names what Python has no type for.
         """
         group = self._group()
-        found = device_operand(values, dtype, "values", {"stream": 0}, False)
+        found = device_operand(values, dtype, "values", {"stream": self._order()}, False)
         view, address, count, code = found or readable(values, dtype, "values")
         bits = code == _native.TRIREME_DTYPE_U16 and size_of(self._code) == 2
         if code != self._code and not bits:
@@ -279,7 +294,8 @@ class DeviceArray:
             )
         if count != prod(self.shape):
             raise ValueError(f"values have {count} elements, not {prod(self.shape)}")
-        copy_memory(group, self._address, address, count * size_of(code), (view, self))
+        size = count * size_of(code)
+        copy_memory(group, self._address, address, size, (view, self), self._order())
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device
@@ -292,7 +308,11 @@ class DeviceArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A capsule. No stream has to wait: operations end before they return."""
+        """A capsule. Operations end before they return, so no stream has to wait for them.
+
+        The copy of a gathered unit is in the model's stream alone. This waits for it, unless the
+        consumer works there, or asks for no order by -1.
+        """
         if self._device[0] == _dlpack.CUDA and stream == 0:
             raise ValueError("stream 0 is ambiguous: 1 is the legacy default stream")
         if copy:
@@ -301,6 +321,10 @@ class DeviceArray:
             raise BufferError(f"the memory is on device {self._device}, not on {dl_device}")
         if self._code not in _dlpack.TYPES:
             raise BufferError("bytes are no elements of DLPack; name another dtype")
+        consumer = 0 if stream in (None, 1) else stream
+        ordered = self._stream is None or self._ranks.closed or consumer in (-1, self._order())
+        if not ordered:
+            copy_memory(self._ranks, None, None, 0, self, self._order())
         return _dlpack.capsule_of(
             self._address, self.shape, self._code, self._device, self._owner, max_version
         )
@@ -318,7 +342,7 @@ class DeviceArray:
             "data": (self._address or 0, False),
             "strides": None,
             "version": 3,
-            "stream": None,
+            "stream": None if self._stream is None else self._order() or _LEGACY,
         }
 
 

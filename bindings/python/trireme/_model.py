@@ -15,7 +15,7 @@ from ._abi.options import Buckets, Offload, Shards, Units
 from ._abi.rule_options import RULES
 from ._buffer import Buffer, Owner, view_of
 from ._communicator import Communicator
-from ._device_memory import DeviceArray, failed
+from ._device_memory import DeviceArray, ModelStream, failed
 from ._device_memory import stream_number
 from ._errors import (
     InvalidArgumentError,
@@ -144,8 +144,6 @@ class Model:
     [-0.5, -1.0]
     """
 
-    _stream = 0  #: Whose work calls of a model on a device follow: the default one.
-
     def __init__(
         self,
         communicator: Communicator | Mesh | Parallel,
@@ -177,7 +175,7 @@ class Model:
 
         On a communicator of a device the model lies there. Gradients and parameters are memory of
         the device: what has __dlpack__ or __cuda_array_interface__. Calls follow the work in the
-        device's default stream.
+        device's default stream, or in that of set_stream().
 
         `leaves` above 0 makes training reproducible: the same bits for any number of ranks.
 
@@ -277,6 +275,7 @@ class Model:
             self._hook.owner = weakref.ref(self._owner)
         self._ranks = communicator  # collected, it would leave the group
         self._device = communicator._device if isinstance(communicator, Communicator) else None
+        self._stream = ModelStream()
         # Its optimizer, which sets this; weak, as the optimizer holds the model. Calls that may call
         # its functions hold it until they return.
         self._updater: Callable[[], _Updater | None] = _no_updater
@@ -290,6 +289,7 @@ class Model:
     def close(self) -> None:
         """Gives the model back; its memory goes once no optimizer and no view needs it."""
         self._owner = None
+        self._stream.number = 0  # it may end from now on
 
     @property
     def closed(self) -> bool:
@@ -551,7 +551,7 @@ class Model:
 
     def _order(self) -> CallOptions:
         """Arrays of a device are good in the stream that calls of the model follow."""
-        return {"stream": self._stream}
+        return {"stream": self._stream.number}
 
     def _with_dtype(
         self, status: int, given: int, gradient: bool, number: int = 0, keep: Any = None
@@ -569,13 +569,13 @@ class Model:
         """Names the stream behind whose work each later call on a device begins.
 
         A cudaStream_t as a number, or a stream of torch, cupy, numba or cuda.core; None is the
-        default stream. It must exist until another one is named, or the model is closed. A model
-        on the host has none: InvalidStateError.
+        default stream. It must exist until another one is named, or the model, its optimizer and
+        its arrays are gone. A model on the host has none: InvalidStateError.
         """
         queue = _native.trireme_stream(kind=_native.TRIREME_DEVICE_CUDA)
         queue.native = 0 if stream is None else stream_number(stream)
         check(library.trireme_model_set_stream(self._handle, byref(queue)))
-        self._stream = queue.native or 0
+        self._stream.number = queue.native or 0
 
     def check_replicas(self) -> None:
         """Compares the copies that several ranks hold, bit by bit. Collective.
@@ -626,7 +626,9 @@ class Model:
         code, shape = self._described[number]
         if self._device is not None:
             place = (_dlpack.CUDA, self._device)
-            return DeviceArray(self._owner, address.value, shape, code, place, self._ranks)
+            return DeviceArray(
+                self._owner, address.value, shape, code, place, self._ranks, self._stream
+            )
         view = view_of(address.value, count.value, size_of(code), LETTERS[code], self._owner, shape)
         return view.toreadonly() if self._shares else view
 

@@ -67,7 +67,7 @@ class _All:
             check_shape(view, code, place.shape, "the value", repr(name))
         if self.buffer is not None:
             target = (self.buffer._address or 0) + place.first
-            copy_memory(self.model._ranks, target, address, size, view)
+            copy_memory(self.model._ranks, target, address, size, view, self.model._stream.number)
         else:
             self.memory[place.first : place.end] = view.tobytes()
 

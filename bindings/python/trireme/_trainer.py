@@ -499,6 +499,13 @@ class _Described:
     begins: bool  # a stage, or the list
 
 
+def _refuse_device() -> None:
+    raise UnsupportedError(
+        "trainers of models of a device are made by the functions of C alone",
+        _native.TRIREME_ERROR_UNSUPPORTED,
+    )
+
+
 AfterStep = Callable[[TrainerMetrics], object]
 
 
@@ -517,10 +524,7 @@ class _Runner:
 
     def run(self, raw: Any) -> None:
         if raw.device.kind == _native.TRIREME_DEVICE_CUDA:
-            raise UnsupportedError(
-                "trainers of models of a device are made by the functions of C alone",
-                _native.TRIREME_ERROR_UNSUPPORTED,
-            )
+            _refuse_device()
         layer = self.layers[raw.layer]
         self.kept.clear()
         run = {
@@ -620,6 +624,8 @@ class Trainer:
         """
         model = instance(Optimizer, optimizer, "optimizer").model
         layers = instances(Layer, layers, "layers")
+        if model._device is not None:
+            _refuse_device()
         described: list[_Described] = []
         if pipeline is not None:
             instance(TrainerPipeline, pipeline, "pipeline")

@@ -573,8 +573,8 @@ impl Model {
     }
 
     /// Names the stream behind whose work each later call on a device begins. The default is the
-    /// device's default stream. It must exist until another one is named, or the model is dropped.
-    /// A model on the host has none: [`Status::InvalidState`](crate::Status::InvalidState).
+    /// device's default stream. It must exist until another one is named, or the model and its
+    /// optimizer are dropped. A model on the host has none: [`Status::InvalidState`](crate::Status::InvalidState).
     pub fn set_stream(&self, stream: Stream) -> Result<()> {
         let named = stream.to_native();
         // SAFETY: a live model, one call at a time; the stream is read before the call returns.

@@ -11,7 +11,7 @@ use trireme_sys as sys;
 use crate::calls::{Calls, Fails, Lent};
 use crate::communicator::Communicator;
 use crate::element::Dtype;
-use crate::error::{check, Error, Result};
+use crate::error::{check, Error, Result, Status};
 use crate::handle::Handle;
 use crate::layer_call::{clear, LayerCall, LayerPhase};
 use crate::model::Model;
@@ -262,6 +262,9 @@ impl<B: ?Sized> Trainer<B> {
         layers: &mut Vec<(LayerOptions<'_>, Box<dyn Layer<B>>)>,
     ) -> Result<Self> {
         optimizer.refuse_another(model, "new")?;
+        if model.is_on_device() {
+            return Err(Error::local(Status::Unsupported, OF_DEVICE));
+        }
         let offload = options.offload.as_ref().map(Offload::raw).transpose()?;
         let pipeline = options.pipeline.as_ref().map(TrainerPipeline::raw);
         let mut names = Vec::new();
@@ -489,6 +492,8 @@ impl<B: ?Sized> fmt::Debug for Trainer<B> {
     }
 }
 
+const OF_DEVICE: &str = "trainers of models of a device are made by the functions of C alone";
+
 unsafe extern "C" fn call<B: ?Sized>(
     raw: *const sys::trireme_layer_call,
     data: *mut c_void,
@@ -501,9 +506,7 @@ unsafe extern "C" fn call<B: ?Sized>(
     let answer = state.calls.ask(Fails::Step, || {
         let phase = LayerPhase::of(raw.phase)?;
         if raw.device.kind == sys::TRIREME_DEVICE_CUDA {
-            return Err(
-                "trainers of models of a device are made by the functions of C alone".into()
-            );
+            return Err(OF_DEVICE.into());
         }
         // SAFETY: it is not begun.
         unsafe { clear(raw) };

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use trireme::{
     memory_info, AdamW, Buffer, Communicator, CommunicatorOptions, Device, DeviceBuffer, Dtype,
-    GroupOptions, MemoryKind, Model, ModelOptions, Optimizer, OptimizerOptions, Parameter,
-    Reduction, Status, Strategy, Stream,
+    GroupOptions, Layer, LayerCall, LayerOptions, MemoryKind, Model, ModelOptions, Optimizer,
+    OptimizerOptions, Parameter, Reduction, Status, Strategy, Stream, Trainer, TrainerOptions,
 };
 
 fn fake(name: &str) -> PathBuf {
@@ -456,6 +456,52 @@ fn a_model_on_a_device_has_the_bits_of_the_host() {
     });
 }
 
+struct NoLayer;
+
+impl Layer<()> for NoLayer {
+    fn forward(&mut self, _call: &mut LayerCall<'_, ()>) -> Result<(), String> {
+        panic!("it ran")
+    }
+
+    fn backward(&mut self, _call: &mut LayerCall<'_, ()>) -> Result<(), String> {
+        panic!("it ran")
+    }
+}
+
+#[test]
+fn a_model_on_a_device_follows_the_stream_that_it_was_told() {
+    let name = "a_model_on_a_device_follows_the_stream_that_it_was_told";
+    over_the_fake(name, &["mode=lazy"], || {
+        let communicator = join("local://told", 0, 1);
+        let mut training = Training::new(&communicator);
+        training.set(&[0.0; ALL]);
+        let user = User::new(0);
+        let values = DeviceBuffer::<f32>::new(&communicator, ALL).unwrap();
+        for stream in [user.stream(), Stream::default(), user.stream()] {
+            training.model.set_stream(stream).unwrap();
+            let told = stream == Stream::default();
+            let here = if told { User { stream: std::ptr::null_mut(), ..user } } else { user };
+            let wanted = numbers(ALL, usize::from(told));
+            // The write is late, and only this stream knows of it.
+            here.put(values.as_mut_ptr(), &wanted);
+            let (at, mut model) = (values.as_mut_ptr(), training.model.on_device());
+            // SAFETY: ALL elements of the device.
+            unsafe { model.set_parameters(at, ALL, 0).unwrap() };
+            here.put(at, &[0.0; ALL]);
+            // SAFETY: the same.
+            unsafe { model.get_parameters(at, ALL).unwrap() };
+            assert_eq!(here.get(at, ALL), wanted);
+        }
+        type Foreign = unsafe extern "C" fn(c_int) -> *mut c_void;
+        // SAFETY: it is refused.
+        let foreign = unsafe { Stream::from_raw(function::<Foreign>("fake_foreign_stream")(0)) };
+        let error = training.model.set_stream(foreign).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument);
+        drop(training);
+        finish();
+    });
+}
+
 #[test]
 fn a_model_on_a_device_refuses_other_memory() {
     over_the_fake("a_model_on_a_device_refuses_other_memory", &["mode=lazy"], || {
@@ -490,6 +536,13 @@ fn a_model_on_a_device_refuses_other_memory() {
             let error = here.copy_to_host(std::ptr::null(), &mut own).unwrap_err();
             assert_eq!(error.status(), Status::InvalidArgument);
         }
+        let layer = LayerOptions { parameters: 0..3, ..LayerOptions::default() };
+        let layers: Vec<(_, Box<dyn Layer<()>>)> = vec![(layer, Box::new(NoLayer))];
+        let options = TrainerOptions::default();
+        let (model, optimizer) = (&mut training.model, &mut training.optimizer);
+        let error = Trainer::new(model, optimizer, &options, layers).unwrap_err();
+        assert_eq!(error.status(), Status::Unsupported);
+        assert!(error.to_string().contains("functions of C alone"), "{error}");
         // Whoever drops the communicator ends the training, and nothing else.
         let model = training.model;
         drop(child);
