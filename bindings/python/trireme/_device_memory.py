@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from . import _dlpack, _native
-from ._errors import TriremeError, last_failure
+from ._errors import TriremeError, UnsupportedError, last_failure
 from ._native import library
 from ._values import (
     LETTERS,
@@ -344,6 +344,15 @@ class DeviceArray:
             "version": 3,
             "stream": None if self._stream is None else self._order() or _LEGACY,
         }
+
+
+def refuse_layers(device: int | None) -> None:
+    """Layers of Python run on the host."""
+    if device is not None:
+        raise UnsupportedError(
+            "trainers of models of a device are made by the functions of C alone",
+            _native.TRIREME_ERROR_UNSUPPORTED,
+        )
 
 
 def refuse_view() -> TypeError:

@@ -15,14 +15,8 @@ from . import _native, _request
 from ._abi.options import Offload
 from ._buffer import Owner, view_of
 from ._communicator import Communicator
-from ._errors import (
-    InvalidArgumentError,
-    InvalidHandleError,
-    UnsupportedError,
-    caused,
-    check,
-    last_failure,
-)
+from ._device_memory import refuse_layers
+from ._errors import InvalidArgumentError, InvalidHandleError, caused, check, last_failure
 from ._fields import bits_of, function, instance, instances, options_of, pointer_to, whole
 from ._model import Which
 from ._native import library
@@ -499,13 +493,6 @@ class _Described:
     begins: bool  # a stage, or the list
 
 
-def _refuse_device() -> None:
-    raise UnsupportedError(
-        "trainers of models of a device are made by the functions of C alone",
-        _native.TRIREME_ERROR_UNSUPPORTED,
-    )
-
-
 AfterStep = Callable[[TrainerMetrics], object]
 
 
@@ -523,8 +510,6 @@ class _Runner:
         _runners[self.number] = self
 
     def run(self, raw: Any) -> None:
-        if raw.device.kind == _native.TRIREME_DEVICE_CUDA:
-            _refuse_device()
         layer = self.layers[raw.layer]
         self.kept.clear()
         run = {
@@ -624,8 +609,7 @@ class Trainer:
         """
         model = instance(Optimizer, optimizer, "optimizer").model
         layers = instances(Layer, layers, "layers")
-        if model._device is not None:
-            _refuse_device()
+        refuse_layers(model._device)
         described: list[_Described] = []
         if pipeline is not None:
             instance(TrainerPipeline, pipeline, "pipeline")
