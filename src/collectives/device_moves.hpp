@@ -124,10 +124,6 @@ class DeviceMoves : public std::enable_shared_from_this<DeviceMoves> {
                       bool* out_plain) const;
   Status copy_pieces(Slot& slot, char* to, const char* from, std::uint64_t bytes, bool to_plain,
                      bool from_plain, Deadline deadline);
-  Status prepare(const Operands& operands, void* stream, Slot* out);
-  Status move_in(const Operands& operands, Slot& slot, Deadline deadline);
-  Status move_out(const Operands& operands, Slot& slot, Deadline deadline);
-  Status run_operands(Communicator& communicator, const Operands& operands, void* stream,
   Status check_operands(const DeviceOperands& operands) const;
   Status prepare(const DeviceOperands& operands, void* stream, Slot* out);
   // The same. The group has failed if the device has, or if there is no memory.

@@ -35,6 +35,7 @@ std::string told_layers(const strategies::LayerTable& layers) {
 // Takes what one rank has told. False: no rank tells this.
 bool read_told(const std::string& told, std::uint64_t total, std::vector<ToldLayer>* layers) {
   std::vector<std::uint64_t> words(told.size() / sizeof(std::uint64_t));
+  if (words.empty()) return true;
   std::memcpy(words.data(), told.data(), words.size() * sizeof words[0]);
   for (std::size_t at = 0; at < words.size();) {
     if (words.size() - at < 4 || words[at] >= total || words[at + 3] > words.size() - at - 4) {
