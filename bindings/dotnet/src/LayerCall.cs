@@ -207,6 +207,12 @@ namespace Trireme
                 ((IntPtr*)native->ReadInputs)[CheckedRead(index)], ReadUsed(index));
         }
 
+        /// <summary>The OutputBytes of the layer of ReadInput(), of which it may use a part.</summary>
+        public ulong ReadBytes(int index)
+        {
+            return ((ulong*)native->ReadBytes)[CheckedRead(index)];
+        }
+
         /// <summary>Numbers that the layer of ReadInput() has set in its OutputShape.</summary>
         public ReadOnlySpan<ulong> ReadShape(int index)
         {

@@ -265,6 +265,7 @@ namespace Trireme.Tests
             {
                 Check.Equal(1, call.ReadCount);
                 Check.Equal(0ul, call.ReadShape(0)[0]);
+                Check.Equal((ulong)Width * 8, call.ReadBytes(0));
                 Check.Equal(0, call.ReadGradient<double>(0).Length);
                 double sum = 0;
                 for (int i = 0; i < Width; ++i)

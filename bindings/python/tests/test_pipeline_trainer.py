@@ -212,6 +212,7 @@ class PipelineTrainerTest(TestCase):
         def total(call):
             (read,) = call.reads
             self.assertEqual((len(read), call.read_shapes[0][:2]), (3, (call.leaf, 0)))
+            self.assertEqual(call.read_bytes, (read.nbytes,))
             self.assertEqual(call.read_gradients, ())
             call.loss = sum(call.input) + 2 * sum(read)
 

@@ -248,6 +248,11 @@ class LayerCall:
         )
 
     @property
+    def read_bytes(self) -> tuple[int, ...]:
+        """For each of `reads`: the output_bytes of that layer, which may use a part of them."""
+        return tuple(self._raw.read_bytes[: self._raw.read_count])
+
+    @property
     def read_shapes(self) -> tuple[tuple[int, ...], ...]:
         """For each of `reads`: eight numbers, as input_shape."""
         return tuple(

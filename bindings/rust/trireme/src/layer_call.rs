@@ -158,6 +158,16 @@ impl<'a, B: ?Sized> LayerCall<'a, B> {
         unsafe { std::slice::from_raw_parts(self.raw.input_shape, LAYER_DIMENSIONS) }
     }
 
+    /// Bytes of the output of one of [`reads`](crate::LayerOptions::reads), of which its layer may
+    /// use a part. 0 if there is no such one.
+    pub fn read_bytes(&self, read: usize) -> usize {
+        if read >= self.raw.read_count as usize {
+            return 0;
+        }
+        // SAFETY: trainer.h: so many numbers, good until the callback returns.
+        unsafe { *self.raw.read_bytes.add(read) as usize }
+    }
+
     /// Numbers that the layer of one of [`reads`](crate::LayerOptions::reads) has set by
     /// [`set_output_shape`](Self::set_output_shape). Empty if there is no such one.
     pub fn read_shape(&self, read: usize) -> &'a [u64] {
