@@ -280,7 +280,9 @@ trireme_model_create(trireme_communicator *communicator, const trireme_model_opt
 /**
  * Destroys the handle of a model. The library frees the memory once no optimizer needs it.
  *
- * Never waits for a peer. On a device the end of the memory waits as trireme_buffer_destroy() does.
+ * Never waits for a peer. On a device the end of the memory waits for the caller's stream, at most
+ * for the model's timeout: the default stream, or that of trireme_model_set_stream(). The library
+ * keeps memory that the device may still use.
  *
  * @param model  A model; NULL and a stale handle are ignored.
  *

@@ -1,116 +1,8 @@
-"""Collectives of memory of a device, by the protocols of other libraries, over a driver of the
-tests. Its memory of a device ends a program that reads it. A process has one driver, so each case
-is a process of its own."""
+"""Collectives of memory of a device, by the protocols of other libraries, and copies of it."""
 
-import pathlib
 import unittest
 
-from support import PATIENCE, TestCase, run_script, trireme
-
-FAKES = pathlib.Path(trireme._native.library._name).resolve().parent / "tests"
-DRIVER = str(FAKES / "fake_cuda.so")
-PLUGIN = str(FAKES / "fake_plugin.so")
-
-BEGIN = (
-    """
-import array, ctypes, gc, sys, threading, time
-from ctypes import c_char_p, c_int, c_size_t, c_void_p
-import trireme
-
-fake = ctypes.CDLL(sys.argv[1])
-for name, result, arguments in (
-    ("fake_device_memory", c_void_p, [c_int, c_size_t]),
-    ("fake_user_stream", c_void_p, [c_int]),
-    ("fake_foreign_stream", c_void_p, [c_int]),
-    ("fake_queue_write", None, [c_int, c_void_p, c_void_p, c_void_p, c_size_t]),
-    ("fake_queue_read", None, [c_int, c_void_p, c_void_p, c_void_p, c_size_t]),
-    ("fake_synchronize", None, [c_int, c_void_p]),
-    ("fake_hold", None, [c_void_p, c_int]),
-    ("fake_finish", c_char_p, []),
-    ("fake_live_count", c_int, []),
-    ("fake_retained_count", c_int, [c_int]),
-):
-    function = getattr(fake, name)
-    function.restype, function.argtypes = result, arguments
-
-class Memory:
-    "Elements of f32 as another library has them: one protocol, and a stream of its own."
-
-    def __init__(self, device, count, stream, **changes):
-        self.address = fake.fake_device_memory(device, max(1, 4 * count))
-        self.device, self.count, self.stream = device, count, stream
-        self.changes = changes
-        self.asked = []
-
-    def put(self, numbers, stream=False):
-        data = array.array("f", numbers)
-        queue = self.stream if stream is False else stream
-        address = data.buffer_info()[0]
-        fake.fake_queue_write(self.device, queue, self.address, address, 4 * len(data))
-
-    def get(self):
-        data = array.array("f", bytes(4 * self.count))
-        address = data.buffer_info()[0]
-        fake.fake_queue_read(self.device, self.stream, address, self.address, 4 * self.count)
-        fake.fake_synchronize(self.device, self.stream)
-        return data.tolist()
-
-class Interface(Memory):
-    @property
-    def __cuda_array_interface__(self):
-        return {"shape": (self.count,), "typestr": "<f4", "data": (self.address, False),
-                "version": 3, "strides": None, "stream": self.stream, **self.changes}
-
-class Capsule(Memory):
-    "The owner lets the consumer's stream wait for its own; here it is the same."
-
-    def __dlpack_device__(self):
-        return (2, self.device)
-
-    def __dlpack__(self, *, stream=None, **options):
-        self.asked.append(stream)
-        if "max_version" in options and not self.changes.get("knows_versions", True):
-            raise TypeError("unexpected keyword argument max_version")
-        made = trireme._dlpack.capsule_of(
-            self.address, self.changes.get("shape", (self.count,)),
-            self.changes.get("dtype", trireme._native.TRIREME_DTYPE_F32), (2, self.device), self,
-            options.get("max_version"), self.changes.get("flags", 0))
-        return made
-
-class TorchStream:
-    def __init__(self, number):
-        self.cuda_stream = number
-
-def ranks(world, body):
-    problems = []
-    def main(rank):
-        try:
-            with trireme.Communicator(rank, world, "local://devices-%d" % world, device=rank % 2,
-                                      timeout="""
-    + str(PATIENCE)
-    + """) as group:
-                body(group)
-                group.barrier()
-        except BaseException as problem:
-            problems.append(problem)
-    threads = [threading.Thread(target=main, args=(r,)) for r in range(world)]
-    for thread in threads: thread.start()
-    for thread in threads: thread.join()
-    if problems: raise problems[0]
-
-def refused(kind, words, call, *arguments, **options):
-    try:
-        call(*arguments, **options)
-    except kind as error:
-        assert words in str(error), error
-    else:
-        raise AssertionError(words)
-
-def finish():
-    text = fake.fake_finish().decode()
-    assert text == "", text
-"""
-)
+from fake_device import OverFakeDevice
 
 OPERATIONS = """
 def body(group):
@@ -203,8 +95,7 @@ def body(group):
     named.put([8, 9])
     group.all_reduce(named)  # all of them were refused before anything began
     assert named.get() == [8, 9]
-    group.start_all_reduce(named).wait()  # it keeps the array until then
-    assert named.get() == [8, 9]
+    refused(trireme.UnsupportedError, "does not work yet", group.start_all_reduce, memory, stream=stream)
 
 ranks(1, body)
 finish()
@@ -503,175 +394,6 @@ body(group)
 finish()
 """
 
-# A model on a device: its oracle is the same training on the host, bit for bit.
-MODELS = """
-SHAPES = {"w": (3, 5), "b": (7,), "scalar": (), "none": (0,)}
-
-def numbers(count, seed):
-    return array.array("f", [((i * 7919 + seed * 104729) % 2003 - 1001) / 371 for i in range(count)])
-
-def count_of(name):
-    count = 1
-    for extent in SHAPES[name]: count *= extent
-    return count
-
-def bits(memory):
-    memory = memory.to_host() if hasattr(memory, "to_host") else memory
-    return memoryview(memory).cast("B").tobytes() if memoryview(memory).nbytes else b""
-
-class Training:
-    def __init__(self, group):
-        self.group = group
-        self.model = trireme.Model(group, "zero1", leaves=4, gradients="sum")
-        for name, shape in SHAPES.items():
-            self.model.add_parameter(name, shape, unit="all")
-        self.model.seal()
-        self.optimizer = trireme.Optimizer(self.model, "adamw", learning_rate=0.01, clipping=trireme.Clipping(max_norm=1.0))
-
-    def operand(self, values, flags=0):
-        if self.group.device is None:
-            return values
-        memory = (Interface if len(values) % 2 else Capsule)(self.group.device, len(values), None)
-        memory.put(values)
-        return memory
-
-    def step(self, number, flat):
-        model = self.model
-        for micro_batch in range(model.info().micro_batches):
-            leaf = model.leaf(micro_batch)
-            if leaf is None: continue
-            seed = 100 * number + leaf
-            if flat:
-                total = sum(count_of(name) for name in SHAPES)
-                model.accumulate_flat(self.operand(numbers(total, seed)))
-                continue
-            with model.backward():
-                for which, name in enumerate(SHAPES):
-                    assert self.group.device is None or model.gradient(name) is None
-                    model.gradient_ready(name, self.operand(numbers(count_of(name), seed + which)))
-        self.optimizer.step()
-
-def whole(training):
-    "All parameters, by each way."
-    model = training.model
-    flat, named = model.get_parameters(), model.gather_parameters()
-    out = training.operand(numbers(model.info().elements, 1))
-    assert model.get_parameters(out) is out
-    found = bits(flat)
-    assert found == b"".join(bits(named[name]) for name in SHAPES)
-    assert found == b"".join(bits(model.parameter(name)) for name in SHAPES)
-    if training.group.device is not None:
-        assert out.get() == trireme._device_memory.cast(memoryview(found), "f").tolist()
-    return found
-
-def train(group):
-    first = Training(group)
-    values = numbers(first.model.info().elements, 5)
-    root = group.world_size - 1
-    first.model.set_parameters(first.operand(values) if group.rank == root else None, root)
-    for number in range(3): first.step(number, number == 1)
-    found = [whole(first)]
-    saved = bytes(first.optimizer.save())
-    first.step(3, False)
-    found.append(whole(first))
-    again = Training(group)
-    again.optimizer.load(saved)
-    assert whole(again) == found[0]
-    again.step(3, False)
-    assert whole(again) == found[1]
-    again.model.check_replicas()
-    named = {name: again.operand(numbers(count_of(name), 9)) for name in SHAPES}
-    again.model.broadcast_parameters(named if group.rank == 0 else None)
-    found.append(whole(again))
-    named = {name: numbers(count_of(name), 9) for name in SHAPES}  # of the host
-    again.model.broadcast_parameters(named if group.rank == 0 else None)
-    assert whole(again) == found[2] == b"".join(bits(numbers(count_of(name), 9)) for name in SHAPES)
-    return found, saved
-
-results = {}
-def run_on(world, device):
-    def main(rank):
-        with trireme.Communicator(rank, world, "local://models-%d-%s" % (world, device),
-                                  device=rank % 2 if device else None) as group:
-            results[world, device, rank] = train(group)
-            group.barrier()
-    threads = [threading.Thread(target=main, args=(r,)) for r in range(world)]
-    for thread in threads: thread.start()
-    for thread in threads: thread.join()
-
-for world in (1, 2):
-    for device in (False, True): run_on(world, device)
-    for rank in range(world): assert results[world, True, rank] == results[world, False, rank]
-assert results[2, True, 0][0] == results[1, False, 0][0]  # leaves: for any number of ranks
-gc.collect()
-finish()
-assert fake.fake_retained_count(0) == 0 and fake.fake_retained_count(1) == 0
-"""
-
-MODEL_REFUSALS = """
-def body(group):
-    bad = trireme.InvalidArgumentError
-    stream = fake.fake_user_stream(group.device)
-    model = trireme.Model(group, "zero1")
-    model.add_parameter("w", 2)
-    half = model.add_parameter("h", 2, "bf16", unit="h")
-    model.seal()
-    optimizer = trireme.Optimizer(model, "sgd", learning_rate=0.5)
-    model.begin_backward()
-    here = array.array("f", [1, 2])
-    refused(bad, "memory of the host", model.gradient_ready, "w", here)
-    refused(bad, "CUDA device %d" % (1 - group.device), model.gradient_ready, "w", Interface(1 - group.device, 2, None))
-    refused(ValueError, "has its work in stream %d" % stream, model.gradient_ready, "w", Interface(group.device, 2, stream))
-    refused(bad, "shape", model.gradient_ready, "w", Capsule(group.device, 4, None, shape=(2, 2)))
-    refused(TypeError, "buffer protocol", model.gradient_ready, "w", object())
-    good = Capsule(group.device, 2, stream)
-    good.stream = None
-    good.put([1, 2])
-    model.gradient_ready("w", good)
-    assert good.asked == [1]  # the owner lets the default stream wait for its own
-    model.gradient_ready("h", good)
-    model.end_backward()
-    optimizer.step()
-    weight = model.parameter("w")
-    assert weight.shape == (2,) and weight.to_host().tolist() == [-0.5, -1]
-    assert model.parameter(half).to_host().tolist() == [0xbf00, 0xbf80]
-    weight.copy_from(array.array("f", [8, 9]))
-    assert model.parameter("w").to_host().tolist() == [8, 9]
-    weight.copy_from(good)
-    assert weight.to_host().tolist() == [1, 2]
-    model.parameter("h").copy_from(array.array("H", [1, 2]))
-    refused(ValueError, "elements", weight.copy_from, array.array("f", [1]))
-    refused(TypeError, "f64", weight.copy_from, array.array("d", [1, 2]))
-    refused(TypeError, "buffer protocol", weight.copy_from, object())
-    refused(trireme.UnsupportedError, "", trireme.Model, group, "zero1", update_in_backward=True)
-    for text in "the value", "there is no value", "no parameter":
-        named = {"w": good, "h": array.array("H", [1, 2])}
-        if text == "the value": named["w"] = array.array("d", [1, 2])
-        if text == "there is no value": del named["h"]
-        if text == "no parameter": named["x"] = good
-        refused(ValueError, text, model.broadcast_parameters, named)
-    for state in optimizer.ranges(): assert len(state.data) == 0
-    # A parameter keeps its memory, whatever else ends.
-    info = trireme.memory_info(weight._address)
-    assert info.kind == "device"
-    view = trireme._dlpack.Array(weight.__dlpack__())
-    address = weight._address
-    model.close(); optimizer.close()
-    refused(trireme.InvalidHandleError, "closed", model.parameter, "w")
-    del model, optimizer
-    gc.collect()
-    assert weight.to_host().tolist() == [1, 2]
-    del weight
-    gc.collect()
-    assert trireme.memory_info(address).kind == "device" and view.address == address
-    del view
-    gc.collect()
-    assert trireme.memory_info(address).kind == "host"
-
-ranks(1, body)
-finish()
-"""
-
 COPIES = """
 def body(group):
     bad, device = trireme.InvalidArgumentError, group.device
@@ -706,24 +428,7 @@ assert host.array("i64").to_host().tolist() == [5, 6]
 """
 
 
-@unittest.skipUnless(pathlib.Path(PLUGIN).is_file(), f"no {PLUGIN}")
-class DeviceMemoryTest(TestCase):
-    maxDiff = None
-
-    def over(self, text, script="mode=lazy"):
-        done = run_script(
-            BEGIN + text,
-            DRIVER,
-            environment={
-                "TRIREME_CUDA_DRIVER": DRIVER,
-                "TRIREME_CUDA_PLUGIN": PLUGIN,
-                "TRIREME_NCCL_LIBRARY": str(FAKES / "none.so"),  # not that of the machine
-                "FAKE_CUDA": script,
-            },
-        )
-        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
-        return done.stdout
-
+class DeviceMemoryTest(OverFakeDevice):
     def test_operations_of_arrays_of_either_protocol(self):
         for script in ("mode=eager", "mode=lazy", "mode=seeded:4"):
             self.over(OPERATIONS, script)
@@ -751,13 +456,6 @@ class DeviceMemoryTest(TestCase):
 
     def test_copies_between_host_and_device(self):
         self.over(COPIES)
-
-    def test_a_model_on_a_device_has_the_bits_of_the_host(self):
-        for script in ("mode=lazy", "mode=seeded:7"):
-            self.over(MODELS, script)
-
-    def test_a_model_on_a_device_refuses_other_memory_and_keeps_its_own(self):
-        self.over(MODEL_REFUSALS)
 
 
 if __name__ == "__main__":

@@ -100,15 +100,8 @@ from ._request import MessageInfo, Request, wait_all, wait_any
 from ._schedule import Schedule, ScheduleOptions
 from ._store import Store
 from ._tensor import GemmInfo, Heads, Region, RegionInfo, Tensor
-from ._trainer import (
-    Layer,
-    LayerCall,
-    MeasuredCosts,
-    Trainer,
-    TrainerInfo,
-    TrainerMetrics,
-    TrainerPipeline,
-)
+from ._trainer import Layer, LayerCall, Trainer, TrainerPipeline
+from ._trainer_reports import MeasuredCosts, TrainerInfo, TrainerMetrics
 from ._transport import Transport
 from ._user_rule import Update
 from ._vocabulary import ParallelCrossEntropy, VocabularyInfo, VocabularyParallelEmbedding

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from . import _dlpack, _native
-from ._errors import TriremeError, UnsupportedError, last_failure
+from ._errors import TriremeError, last_failure
 from ._native import library
 from ._values import (
     LETTERS,
@@ -86,6 +86,18 @@ def stream_number(stream: Any) -> int:
     if not isinstance(stream, int):
         raise TypeError(f"stream {stream!r} is no number and no stream of a known library")
     return in_range(stream, 64, "stream")
+
+
+class CallerStream:
+    """The stream that calls of a model follow. It keeps the other library's object of the stream."""
+
+    def __init__(self) -> None:
+        self.number = 0  # the default stream
+        self.owner: Any = None
+
+    def is_that_of(self, stream: int | None) -> bool:
+        """Whether a protocol's number names this stream; None is the default one."""
+        return (stream or _LEGACY) == (self.number or _LEGACY)
 
 
 def _fix_stream(options: Any, stream: int, what: str) -> None:
@@ -208,16 +220,13 @@ def failed(code: int, keep: Any) -> TriremeError:
     return failure
 
 
-class ModelStream:
-    """The stream that calls of a model follow, 0 the default one. Arrays of the model share it."""
-
-    number = 0
-
-
 def copy_memory(
     ranks: Any, to: int | None, source: int | None, nbytes: int, keep: Any, stream: int = 0
 ) -> None:
-    """Between host and device, behind the work in the stream. `keep` holds the memory."""
+    """Between host and device, behind a stream: 0 is the default one. `keep` holds the memory.
+
+    Of 0 bytes it only waits for the stream.
+    """
     code = library.trireme_memory_copy(ranks._handle, to, source, nbytes, stream or None)
     if code:
         raise failed(code, keep)
@@ -239,6 +248,10 @@ class DeviceArray:
     torch.from_dlpack(), cupy.from_dlpack() and jax.dlpack.from_dlpack() make their arrays of it
     without a copy, and so does cupy.asarray(). It keeps the memory. to_host() and copy_from() need
     no other library; they work as long as the communicator is open.
+
+    That of a Model follows the model's stream, which is the default one until Model.set_stream()
+    names another. A library that takes the array in another stream waits, as a gathered unit may
+    still be on its way: __dlpack__() waits itself, __cuda_array_interface__ names the stream.
     """
 
     def __init__(
@@ -249,9 +262,10 @@ class DeviceArray:
         code: int,
         device: tuple[int, int],
         ranks: Any = None,
-        stream: ModelStream | None = None,
+        behind: CallerStream | None = None,
     ) -> None:
-        self._stream = stream  # of a model
+        """`behind` is the stream of a model; without one all operations have ended."""
+        self._behind = behind
         self._ranks = ranks
         self._owner = owner
         self._address = address
@@ -264,28 +278,28 @@ class DeviceArray:
             raise TypeError("this memory came from a call, and has no communicator to copy it by")
         return self._ranks
 
-    def _order(self) -> int:
-        return 0 if self._stream is None else self._stream.number
+    @property
+    def _stream(self) -> int:
+        return 0 if self._behind is None else self._behind.number
 
     def to_host(self) -> memoryview[Any]:
         """Its elements in new memory of the host, in its shape. f16 and bf16 show as integers.
 
-        Waits for the work in the device's default stream, or in that of the model.
+        Waits for the work in the model's stream; of a Buffer in the device's default stream.
         """
         size = prod(self.shape) * size_of(self._code)
         memory = memoryview(bytearray(size))
-        copy_memory(
-            self._group(), _native.address_of(memory), self._address, size, self, self._order()
-        )
+        target = _native.address_of(memory)
+        copy_memory(self._group(), target, self._address, size, self, self._stream)
         return cast(memory, LETTERS[self._code], self.shape if size else None)
 
     def copy_from(self, values: Any, *, dtype: Dtype | None = None) -> None:
         """Copies as many elements of its type into it: from memory of the host, or of the device.
 
-        Waits for the work in the same stream. `dtype` names what Python has no type for.
+        Waits as to_host() does. `dtype` names what Python has no type for.
         """
         group = self._group()
-        found = device_operand(values, dtype, "values", {"stream": self._order()}, False)
+        found = device_operand(values, dtype, "values", {"stream": self._stream}, False)
         view, address, count, code = found or readable(values, dtype, "values")
         bits = code == _native.TRIREME_DTYPE_U16 and size_of(self._code) == 2
         if code != self._code and not bits:
@@ -295,7 +309,7 @@ class DeviceArray:
         if count != prod(self.shape):
             raise ValueError(f"values have {count} elements, not {prod(self.shape)}")
         size = count * size_of(code)
-        copy_memory(group, self._address, address, size, (view, self), self._order())
+        copy_memory(group, self._address, address, size, (view, self), self._stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device
@@ -308,11 +322,7 @@ class DeviceArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A capsule. Operations end before they return, so no stream has to wait for them.
-
-        The copy of a gathered unit is in the model's stream alone. This waits for it, unless the
-        consumer works there, or asks for no order by -1.
-        """
+        """A capsule. Waits for the model's stream, unless `stream` is that one, or -1: no wait."""
         if self._device[0] == _dlpack.CUDA and stream == 0:
             raise ValueError("stream 0 is ambiguous: 1 is the legacy default stream")
         if copy:
@@ -321,10 +331,9 @@ class DeviceArray:
             raise BufferError(f"the memory is on device {self._device}, not on {dl_device}")
         if self._code not in _dlpack.TYPES:
             raise BufferError("bytes are no elements of DLPack; name another dtype")
-        consumer = 0 if stream in (None, 1) else stream
-        ordered = self._stream is None or self._ranks.closed or consumer in (-1, self._order())
-        if not ordered:
-            copy_memory(self._ranks, None, None, 0, self, self._order())
+        # Operations end before they return, but a unit's copy ends later, in the model's stream.
+        if self._behind is not None and stream != -1 and not self._behind.is_that_of(stream):
+            copy_memory(self._group(), None, None, 0, self, self._stream)
         return _dlpack.capsule_of(
             self._address, self.shape, self._code, self._device, self._owner, max_version
         )
@@ -342,17 +351,8 @@ class DeviceArray:
             "data": (self._address or 0, False),
             "strides": None,
             "version": 3,
-            "stream": None if self._stream is None else self._order() or _LEGACY,
+            "stream": None if self._behind is None else self._stream or _LEGACY,
         }
-
-
-def refuse_layers(device: int | None) -> None:
-    """Layers of Python run on the host."""
-    if device is not None:
-        raise UnsupportedError(
-            "trainers of models of a device are made by the functions of C alone",
-            _native.TRIREME_ERROR_UNSUPPORTED,
-        )
 
 
 def refuse_view() -> TypeError:

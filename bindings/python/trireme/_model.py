@@ -15,8 +15,7 @@ from ._abi.options import Buckets, Offload, Shards, Units
 from ._abi.rule_options import RULES
 from ._buffer import Buffer, Owner, view_of
 from ._communicator import Communicator
-from ._device_memory import DeviceArray, ModelStream, failed
-from ._device_memory import stream_number
+from ._device_memory import CallerStream, DeviceArray, failed, stream_number
 from ._errors import (
     InvalidArgumentError,
     InvalidHandleError,
@@ -127,6 +126,11 @@ def _flags(no_sync: bool, absent: bool) -> int:
     )
 
 
+def _destroy(handle: int, stream: CallerStream) -> None:
+    library.trireme_model_destroy(handle)
+    del stream  # until here it exists, as the end of the memory may wait for it
+
+
 class Model:
     """A model that is described, sealed, and then trained in steps by all ranks alike.
 
@@ -175,7 +179,7 @@ class Model:
 
         On a communicator of a device the model lies there. Gradients and parameters are memory of
         the device: what has __dlpack__ or __cuda_array_interface__. Calls follow the work in the
-        device's default stream, or in that of set_stream().
+        stream of set_stream(), which is the device's default stream until then.
 
         `leaves` above 0 makes training reproducible: the same bits for any number of ranks.
 
@@ -270,12 +274,12 @@ class Model:
             check(library.trireme_model_create(communicator._handle, byref(options), byref(handle)))
         self._token = handle.value
         # Views of the parameters hold it too, so that closing leaves none of them dangling.
-        self._owner: Owner | None = Owner(library.trireme_model_destroy, self._token)
+        self._stream = CallerStream()
+        self._owner: Owner | None = Owner(_destroy, self._token, self._stream)
         if self._hook is not None:
             self._hook.owner = weakref.ref(self._owner)
         self._ranks = communicator  # collected, it would leave the group
         self._device = communicator._device if isinstance(communicator, Communicator) else None
-        self._stream = ModelStream()
         # Its optimizer, which sets this; weak, as the optimizer holds the model. Calls that may call
         # its functions hold it until they return.
         self._updater: Callable[[], _Updater | None] = _no_updater
@@ -289,7 +293,6 @@ class Model:
     def close(self) -> None:
         """Gives the model back; its memory goes once no optimizer and no view needs it."""
         self._owner = None
-        self._stream.number = 0  # it may end from now on
 
     @property
     def closed(self) -> bool:
@@ -569,13 +572,14 @@ class Model:
         """Names the stream behind whose work each later call on a device begins.
 
         A cudaStream_t as a number, or a stream of torch, cupy, numba or cuda.core; None is the
-        default stream. It must exist until another one is named, or the model, its optimizer and
-        its arrays are gone. A model on the host has none: InvalidStateError.
+        default stream. The model keeps the object. The stream of a number must exist until another
+        one is named, or the model's memory is gone: no model, optimizer, trainer or array of it is
+        left. A model on the host has none: InvalidStateError.
         """
         queue = _native.trireme_stream(kind=_native.TRIREME_DEVICE_CUDA)
         queue.native = 0 if stream is None else stream_number(stream)
         check(library.trireme_model_set_stream(self._handle, byref(queue)))
-        self._stream.number = queue.native or 0
+        self._stream.number, self._stream.owner = queue.native or 0, stream
 
     def check_replicas(self) -> None:
         """Compares the copies that several ranks hold, bit by bit. Collective.
@@ -626,9 +630,8 @@ class Model:
         code, shape = self._described[number]
         if self._device is not None:
             place = (_dlpack.CUDA, self._device)
-            return DeviceArray(
-                self._owner, address.value, shape, code, place, self._ranks, self._stream
-            )
+            ranks, behind = self._ranks, self._stream
+            return DeviceArray(self._owner, address.value, shape, code, place, ranks, behind)
         view = view_of(address.value, count.value, size_of(code), LETTERS[code], self._owner, shape)
         return view.toreadonly() if self._shares else view
 

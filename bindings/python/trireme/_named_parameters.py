@@ -67,7 +67,9 @@ class _All:
             check_shape(view, code, place.shape, "the value", repr(name))
         if self.buffer is not None:
             target = (self.buffer._address or 0) + place.first
-            copy_memory(self.model._ranks, target, address, size, view, self.model._stream.number)
+            # The owner has made the value good in this stream alone.
+            stream = self.model._stream.number
+            copy_memory(self.model._ranks, target, address, size, view, stream)
         else:
             self.memory[place.first : place.end] = view.tobytes()
 

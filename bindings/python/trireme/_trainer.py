@@ -9,20 +9,27 @@ import math
 import os
 import weakref
 from ctypes import byref, c_double, c_void_p
-from typing import Any, Callable, NamedTuple, Sequence, Union
+from typing import Any, Callable, Sequence, Union
 
 from . import _native, _request
 from ._abi.options import Offload
 from ._buffer import Owner, view_of
 from ._communicator import Communicator
-from ._device_memory import refuse_layers
-from ._errors import InvalidArgumentError, InvalidHandleError, caused, check, last_failure
+from ._errors import (
+    InvalidArgumentError,
+    InvalidHandleError,
+    UnsupportedError,
+    caused,
+    check,
+    last_failure,
+)
 from ._fields import bits_of, function, instance, instances, options_of, pointer_to, whole
 from ._model import Which
 from ._native import library
 from ._offload import OffloadInfo, _offload_info
 from ._optimizer import Optimizer
 from ._pipeline import PipelineSchedule
+from ._trainer_reports import MeasuredCosts, TrainerInfo, TrainerMetrics
 from ._values import (
     LETTERS,
     Dtype,
@@ -48,58 +55,6 @@ _PHASES = {
     _native.TRIREME_PHASE_BACKWARD_INPUT: "backward_input",
     _native.TRIREME_PHASE_BACKWARD_WEIGHT: "backward_weight",
 }
-
-
-class TrainerMetrics(NamedTuple):
-    """Results of a step."""
-
-    stop: bool  #: A rank has asked to stop; the same on all ranks.
-    skipped: bool  #: With `loss_scale`: a gradient was inf or NaN, and nothing was updated.
-    step: int  #: Optimizer.step_count after the step.
-    micro_batches: int  #: Over all ranks.
-    sent_bytes: int  #: As sent_step_bytes of ModelMemory.
-    loss: float  #: Mean over all micro-batches; the same on all ranks.
-    gradient_norm: float  #: As Optimizer.gradient_norm; -1 without clipping by norm or if skipped.
-    learning_rate: float  #: Learning rate of the step.
-    loss_scale: float  #: Loss scale of the optimizer in the step.
-    seconds: float  #: Seconds that the step took on this rank.
-    exposed_seconds: float  #: Seconds of the step in which the rank waited for communication.
-
-
-class TrainerInfo(NamedTuple):
-    """Layers and memory of a trainer on this rank; trainer.h describes each number."""
-
-    micro_batches: int  #: Most micro-batches that a rank has in a step.
-    layers: int  #: Number of layers.
-    stretches: int  #: Stretches into which the layers are cut; 1: the trainer keeps everything.
-    recomputed: int  #: Layers whose forward runs twice in a micro-batch.
-    planned_checkpoint_bytes: int
-    planned_stretch_bytes: int
-    planned_gradient_bytes: int
-    planned_parameter_gradient_bytes: int
-    planned_exchange_bytes: int
-    allocated_bytes: int
-    largest_bytes: int  #: Activations and gradients of outputs, if the trainer keeps everything.
-    least_bytes: int  #: The least `activation_budget_bytes` that works.
-    planned_window_bytes: int  #: With `offload`: the window, and items that could not be written.
-    stages: int  #: With a pipeline: stages of this rank. Else 0.
-    split_layers: int  #: Layers with `backward_weight`.
-
-
-class MeasuredCosts(NamedTuple):
-    """Times and bytes of a pipeline's layer for a micro-batch, the same on all ranks."""
-
-    forward_seconds: float
-    input_seconds: float  #: `backward`, with the parameters where there is no `backward_weight`.
-    weight_seconds: float  #: `backward_weight`.
-    parameter_bytes: int
-    kept_bytes: int  #: Output and saved.
-    output_bytes: int
-
-    @property
-    def seconds(self) -> float:
-        """Of all passes, as LayerCosts has them."""
-        return self.forward_seconds + self.input_seconds + self.weight_seconds
 
 
 class LayerCall:
@@ -501,6 +456,11 @@ class _Described:
 AfterStep = Callable[[TrainerMetrics], object]
 
 
+def _refused() -> UnsupportedError:
+    text = "trainers of models of a device are made by the functions of C alone"
+    return UnsupportedError(text, _native.TRIREME_ERROR_UNSUPPORTED)
+
+
 class _Runner:
     """The layers of one trainer and what they raised first."""
 
@@ -515,6 +475,8 @@ class _Runner:
         _runners[self.number] = self
 
     def run(self, raw: Any) -> None:
+        if raw.device.kind == _native.TRIREME_DEVICE_CUDA:
+            raise _refused()  # the host cannot read its memory
         layer = self.layers[raw.layer]
         self.kept.clear()
         run = {
@@ -611,10 +573,13 @@ class Trainer:
 
         With `pipeline`, this rank has the layers of its own stages alone, and the model has their
         parameters. All ranks learn the loss.
+
+        A model on a device is refused: UnsupportedError.
         """
         model = instance(Optimizer, optimizer, "optimizer").model
+        if model._device is not None:  # on all its ranks, so none waits for another
+            raise _refused()
         layers = instances(Layer, layers, "layers")
-        refuse_layers(model._device)
         described: list[_Described] = []
         if pipeline is not None:
             instance(TrainerPipeline, pipeline, "pipeline")
