@@ -3,7 +3,8 @@ using System;
 namespace Trireme
 {
     // A model on a communicator of a device: its memory by addresses. The calls follow the work in
-    // the device's default stream. The memory of an address has as many elements as the call says.
+    // the stream of SetStream(), else the default one. So does a gathered unit: name that stream to
+    // read it. The memory of an address has as many elements as the call says.
     // The caller keeps it until the call returns. If a call fails with Timeout or Device, the device
     // may still be at work: the caller keeps the memory for ever.
     public sealed partial class Model

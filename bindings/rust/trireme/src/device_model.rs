@@ -10,8 +10,8 @@ use crate::handle::Handle;
 use crate::model::Model;
 
 /// Calls of a model whose parameters and gradients are memory of a device. They follow the work in
-/// the device's default stream, and return when the device has done their part of it. Other memory
-/// is [`Status::InvalidArgument`](crate::Status::InvalidArgument), and the model goes on.
+/// the stream of [`Model::set_stream`], else the default one, and return when the device has done
+/// their part of it. A gathered unit is there for work in that stream. Other memory is [`Status::InvalidArgument`](crate::Status::InvalidArgument), and the model goes on.
 ///
 /// # Safety
 ///
