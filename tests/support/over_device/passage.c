@@ -281,16 +281,6 @@ void move_out(struct passage *passage) {
     passage->piece_count = passage->block_count = 0;
 }
 
-void copy_parameter(int device, char *host, char *on_device, uint64_t bytes, bool in) {
-    if (bytes == 0) return;
-    if (in) {
-        FAKE(fake_writes, "fake_queue_write")(device, NULL, on_device, host, bytes);
-        return;
-    }
-    FAKE(fake_reads, "fake_queue_read")(device, NULL, host, on_device, bytes);
-    FAKE(fake_synchronizes, "fake_synchronize")(device, NULL);
-}
-
 /* ---- what is told at the end ---- */
 
 enum { MOST_FUNCTIONS = 128 };

@@ -72,9 +72,6 @@ void move_in(struct passage *passage);
 /* Copies back what the call may have written, and ends. */
 void move_out(struct passage *passage);
 
-/* Queues a copy to the device in the default stream, or copies back and waits. */
-void copy_parameter(int device, char *host, char *on_device, uint64_t bytes, bool in);
-
 /* Counts what the device refuses. Returns the status. */
 trireme_status note_status(const char *function, trireme_status status);
 /* Prints that, and whether the driver has a complaint. */
