@@ -1,10 +1,8 @@
-"""A model on a device and the stream that it was told, over the driver of test_device_memory."""
+"""A model on a device follows the stream that it was told."""
 
-import pathlib
 import unittest
 
-import test_device_memory
-from support import TestCase
+import fake_device
 
 MODEL_STREAMS = """
 def body(group):
@@ -64,10 +62,9 @@ finish()
 """
 
 
-@unittest.skipUnless(pathlib.Path(test_device_memory.PLUGIN).is_file(), "no driver of the tests")
-class DeviceModelTest(TestCase):
+class DeviceStreamsTest(fake_device.OverFakeDevice):
     def test_a_model_on_a_device_follows_the_stream_that_it_was_told(self):
-        test_device_memory.DeviceMemoryTest.over(self, MODEL_STREAMS)
+        self.over(MODEL_STREAMS)
 
 
 if __name__ == "__main__":
