@@ -3,8 +3,8 @@ using System;
 namespace Trireme
 {
     // A model on a communicator of a device: its memory by addresses. The calls follow the work in
-    // the stream of SetStream(), else the default one. So does a gathered unit: name that stream to
-    // read it. The memory of an address has as many elements as the call says.
+    // the stream of SetStream(), else the default one. The memory of an address has as many
+    // elements as the call says.
     // The caller keeps it until the call returns. If a call fails with Timeout or Device, the device
     // may still be at work: the caller keeps the memory for ever.
     public sealed partial class Model
@@ -17,7 +17,8 @@ namespace Trireme
 
         /// <summary>
         /// Where the elements of a parameter are on the device: good as GetParameterData() says.
-        /// Communicator.CopyToHost() reads them.
+        /// Communicator.CopyToHost() reads them. After SetStream() it must name that stream: a
+        /// gathered unit may still be on its way, and is good there alone.
         /// </summary>
         public IntPtr GetParameterAddress(ulong parameter, out long count)
         {

@@ -412,8 +412,8 @@ namespace Trireme
         /// <summary>
         /// Names the stream behind whose work each later call on a device begins: a cudaStream_t or
         /// CUstream of the device's primary context. Zero is the device's default stream. It must
-        /// exist until another one is named, or the model and its optimizer are disposed. A model on
-        /// the host has none: InvalidStateException.
+        /// exist until another one is named, or the model and its optimizer are disposed or
+        /// collected. A model on the host has none: InvalidStateException.
         /// </summary>
         public void SetStream(IntPtr stream)
         {

@@ -263,7 +263,7 @@ namespace Trireme
 
         /// <summary>
         /// Collective: all ranks name the same layers and options, but for AfterStep. The trainer
-        /// has copies of the layers.
+        /// has copies of the layers. A model on a device is refused: UnsupportedException.
         /// </summary>
         public unsafe Trainer(
             Optimizer optimizer, IReadOnlyList<Layer> layers, TrainerOptions options = null)

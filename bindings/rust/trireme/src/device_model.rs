@@ -11,7 +11,8 @@ use crate::model::Model;
 
 /// Calls of a model whose parameters and gradients are memory of a device. They follow the work in
 /// the stream of [`Model::set_stream`], else the default one, and return when the device has done
-/// their part of it. A gathered unit is there for work in that stream. Other memory is [`Status::InvalidArgument`](crate::Status::InvalidArgument), and the model goes on.
+/// their part of it. Other memory is [`Status::InvalidArgument`](crate::Status::InvalidArgument),
+/// and the model goes on.
 ///
 /// # Safety
 ///
@@ -40,7 +41,8 @@ impl Model {
 impl ModelOnDevice<'_> {
     /// Where the elements of a parameter are on the device, and how many. Good as
     /// [`Model::parameter`] says. [`OnDevice::copy_to_host`](crate::OnDevice::copy_to_host) reads
-    /// them.
+    /// them. After [`Model::set_stream`] it must follow that stream: a gathered unit may still be on
+    /// its way, and is good there alone.
     pub fn parameter<T: Real>(&self, parameter: usize) -> Result<(*mut T, usize)> {
         self.model.parameter_data::<T>(parameter)
     }

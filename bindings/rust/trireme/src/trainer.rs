@@ -244,7 +244,8 @@ impl Stopper {
 
 impl<B: ?Sized> Trainer<B> {
     /// A trainer of layers, in the order of forward, over a model and its optimizer. Collective: all
-    /// ranks name the same layers and options.
+    /// ranks name the same layers and options. A model on a device is refused:
+    /// [`Status::Unsupported`](crate::Status::Unsupported).
     pub fn new(
         model: &mut Model,
         optimizer: &mut Optimizer,
