@@ -207,7 +207,7 @@ namespace Trireme
                 ((IntPtr*)native->ReadInputs)[CheckedRead(index)], ReadUsed(index));
         }
 
-        /// <summary>The OutputBytes of the layer of ReadInput(), of which it may use a part.</summary>
+        /// <summary>The OutputBytes of the layer of ReadInput(). It may use a part.</summary>
         public ulong ReadBytes(int index)
         {
             return ((ulong*)native->ReadBytes)[CheckedRead(index)];

@@ -158,8 +158,8 @@ impl<'a, B: ?Sized> LayerCall<'a, B> {
         unsafe { std::slice::from_raw_parts(self.raw.input_shape, LAYER_DIMENSIONS) }
     }
 
-    /// Bytes of the output of one of [`reads`](crate::LayerOptions::reads), of which its layer may
-    /// use a part. 0 if there is no such one.
+    /// The output bytes of one of [`reads`](crate::LayerOptions::reads). Its layer may use a part of
+    /// them. 0 if there is no such one.
     pub fn read_bytes(&self, read: usize) -> usize {
         if read >= self.raw.read_count as usize {
             return 0;
