@@ -79,7 +79,6 @@ namespace Trireme.Tests
             using (Communicator c = Communicator.Create(0, 1, Ranks.NewRendezvous()))
             using (var model = new Model(c, new ModelOptions { Strategy = Strategy.Zero2 }))
             {
-                Check.Throws<InvalidStateException>(() => model.Seal());
                 Check.Throws<InvalidStateException>(() => model.Info.ToString());
                 Check.Equal(0ul, Add(model, "wéight", ElementType.F64, 2, 3));
                 Check.Throws<ArgumentNullException>(() => model.AddParameter(null));
