@@ -135,7 +135,10 @@ impl<'a> Ties<'a> {
                     one.name
                 )));
             }
-            let Some(target) = one.tied_to else { continue };
+            let target = match one.tied_to {
+                Some(target) => target,
+                None => continue,
+            };
             if !all[..place].iter().any(|other| other.name == target) {
                 return Err(Error::invalid(format!(
                     "tied_to {target:?} of parameter {:?} names no earlier parameter, in the order \

@@ -354,9 +354,10 @@ impl Layer<Option<u32>> for Hands {
 impl Layer<Option<u32>> for Reader {
     fn forward(&mut self, call: &mut LayerCall<'_, Option<u32>>) -> Answer {
         assert_eq!((call.read_shape(0), call.read_shape(1)), (&[0; LAYER_DIMENSIONS][..], &[][..]));
+        let bytes = (call.read_bytes(0), call.read_bytes(1));
         let memory = call.memory::<f64>()?;
         assert_eq!((memory.reads.len(), memory.read_gradients.len()), (1, 0));
-        assert_eq!((call.read_bytes(0), call.read_bytes(1)), (8 * memory.reads[0].len(), 0));
+        assert_eq!(bytes, (8 * memory.reads[0].len(), 0));
         let sum = memory.input.iter().sum::<f64>() + 2.0 * memory.reads[0].iter().sum::<f64>();
         call.set_loss(sum)
     }
