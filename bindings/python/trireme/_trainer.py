@@ -517,21 +517,13 @@ def _run(raw: Any, number: int) -> int:
 def _after(raw: Any, number: int) -> int:
     def work(runner: _Runner) -> object:
         assert runner.after_step is not None
-        return runner.after_step(_metrics(raw.contents))
+        return runner.after_step(TrainerMetrics.of(raw.contents))
 
     return _guarded(number, work)
 
 
 _layer_callback = _native.trireme_layer_callback(_run)
 _after_callback = _native.trireme_trainer_callback(_after)
-
-
-def _metrics(raw: Any) -> TrainerMetrics:
-    return TrainerMetrics(
-        bool(raw.stop),
-        bool(raw.skipped),
-        *(getattr(raw, field) for field in TrainerMetrics._fields[2:]),
-    )
 
 
 class Trainer:
@@ -703,7 +695,7 @@ class Trainer:
         error = runner.take_error()
         if error is not None:  # of after_step
             raise error
-        return _metrics(metrics)
+        return TrainerMetrics.of(metrics)
 
     def evaluate(self, batch: Any = None) -> float:
         """The mean loss of forward alone, over as many micro-batches as a step has. Collective."""
@@ -738,7 +730,7 @@ class Trainer:
             struct_size=ctypes.sizeof(_native.trireme_trainer_info)
         )
         check(library.trireme_trainer_get_info(self._handle, byref(found)))
-        return TrainerInfo(*(getattr(found, field) for field in TrainerInfo._fields))
+        return TrainerInfo.of(found)
 
     def layer_costs(self) -> list[MeasuredCosts]:
         """Costs of each layer of the pipeline, by the steps since the last call. Collective."""
@@ -750,10 +742,7 @@ class Trainer:
                 self._handle, found, self._all_layers, byref(ctypes.c_uint64())
             )
         )
-        return [
-            MeasuredCosts(*(getattr(each, field) for field in MeasuredCosts._fields))
-            for each in found
-        ]
+        return [MeasuredCosts.of(each) for each in found]
 
     @property
     def offload_info(self) -> OffloadInfo:

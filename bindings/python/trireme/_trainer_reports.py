@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from . import _native
+
 
 class TrainerMetrics(NamedTuple):
     """Results of a step."""
@@ -19,6 +21,11 @@ class TrainerMetrics(NamedTuple):
     loss_scale: float  #: Loss scale of the optimizer in the step.
     seconds: float  #: Seconds that the step took on this rank.
     exposed_seconds: float  #: Seconds of the step in which the rank waited for communication.
+
+    @classmethod
+    def of(cls, raw: _native.trireme_trainer_metrics) -> TrainerMetrics:
+        rest = (getattr(raw, field) for field in cls._fields[2:])
+        return cls(bool(raw.stop), bool(raw.skipped), *rest)
 
 
 class TrainerInfo(NamedTuple):
@@ -40,6 +47,10 @@ class TrainerInfo(NamedTuple):
     stages: int  #: With a pipeline: stages of this rank. Else 0.
     split_layers: int  #: Layers with `backward_weight`.
 
+    @classmethod
+    def of(cls, raw: _native.trireme_trainer_info) -> TrainerInfo:
+        return cls(*(getattr(raw, field) for field in cls._fields))
+
 
 class MeasuredCosts(NamedTuple):
     """Times and bytes of a pipeline's layer for a micro-batch, the same on all ranks."""
@@ -50,6 +61,10 @@ class MeasuredCosts(NamedTuple):
     parameter_bytes: int
     kept_bytes: int  #: Output and saved.
     output_bytes: int
+
+    @classmethod
+    def of(cls, raw: _native.trireme_measured_costs) -> MeasuredCosts:
+        return cls(*(getattr(raw, field) for field in cls._fields))
 
     @property
     def seconds(self) -> float:
