@@ -504,6 +504,7 @@ static void refused_trainers(void) {
     CHECK_FAILS(make_trainer(t), no, "`reads`", "CUDA device 0", "docs/gpus.md");
     t->reads = NULL;
     trireme_pipeline_schedule_options order = TRIREME_PIPELINE_SCHEDULE_OPTIONS_INIT;
+    order.order = TRIREME_PIPELINE_ORDER_1F1B;
     order.ranks = order.micro_batches = order.stages_per_rank = 1;
     trireme_pipeline_schedule *schedule = NULL;
     CHECK(trireme_pipeline_schedule_create(&order, &schedule) == TRIREME_OK);

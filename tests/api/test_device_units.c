@@ -59,6 +59,14 @@ static struct side make_side(int rank, const struct scene *scene) {
     return side;
 }
 
+/* No gather is under way after it. */
+static void end_pass(const struct side *side) {
+    const size_t bytes = UNITS * COUNT * sizeof(float);
+    void *const there = FAKE(fake_memory, "fake_device_memory")(side->device, bytes);
+    CHECK(trireme_model_gather_parameters(side->model, there, UNITS * COUNT, TRIREME_DTYPE_F32) ==
+          TRIREME_OK);
+}
+
 static void end_side(const struct side *side) {
     trireme_model_destroy(side->model);
     trireme_communicator_destroy(side->ranks);
@@ -246,6 +254,7 @@ static void change_streams(int rank, void *context) {
     for (int k = 0; k < 2 * CHANGES; ++k) {
         for (int i = 0; i < COUNT; ++i) CHECK(seen[k][i] == value(k % UNITS, i));
     }
+    end_pass(&side);
     end_side(&side);
 }
 
@@ -264,35 +273,6 @@ static void changed(void) {
 static void units_follow_the_stream_that_is_named_while_they_are_there(void **state) {
     (void)state;
     run_in_all_modes(changed);
-}
-
-/* Work in the old stream reads a unit, and is released in the new one, which does not wait for it.
- * The header forbids that, and the driver of the tests tells of it. */
-static void forget_to_wait(int rank, void *context) {
-    const struct side side = make_side(rank, context);
-    void *const other = FAKE(fake_stream, "fake_user_stream")(side.device);
-    const trireme_stream named = {TRIREME_DEVICE_CUDA, 0, other};
-    static _Thread_local float seen[COUNT];
-    gather(&side, 0, seen);
-    CHECK(trireme_model_set_stream(side.model, &named) == TRIREME_OK);
-    release(&side, 0);
-    for (int i = 1; i < UNITS; ++i) {
-        CHECK(trireme_model_gather_unit(side.model, (uint64_t)i) == TRIREME_OK);
-        release(&side, i);
-    }
-    CHECK(strstr(FAKE(fake_finishes, "fake_finish")(), "race") != NULL);
-    end_side(&side);
-}
-
-static void forgotten(void) {
-    struct scene scene = {.world = 1, .strategy = zero3};
-    unique_rendezvous(scene.rendezvous, sizeof scene.rendezvous);
-    run_threads(1, forget_to_wait, &scene);
-}
-
-static void a_stream_that_does_not_wait_for_the_one_before_races_with_it(void **state) {
-    (void)state;
-    run(forgotten, "mode=lazy");
 }
 
 /* A rank without an element of its own has units in flight all the same: a model's end waits for
@@ -419,7 +399,6 @@ int main(void) {
         cmocka_unit_test(a_model_ends_behind_work_that_reads_its_released_units),
         cmocka_unit_test(a_stream_that_is_recorded_is_refused),
         cmocka_unit_test(units_follow_the_stream_that_is_named_while_they_are_there),
-        cmocka_unit_test(a_stream_that_does_not_wait_for_the_one_before_races_with_it),
         cmocka_unit_test(a_model_ends_behind_work_that_reads_a_unit_still_gathered),
         cmocka_unit_test(a_limit_counts_memory_of_host_and_device),
     };
