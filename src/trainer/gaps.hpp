@@ -38,18 +38,14 @@ class GapSearch {
   }
   bool has_gap() const { return gap_layer_ != kNoLayer; }
   // Before backward. An input gradient is marked even if no layer needs it: old values must not be
-  // read.
-  // On the host it cannot fail.
+  // read. On the host it cannot fail.
   Status mark(std::uint64_t layer, std::span<char> input_gradient);
   // The same for the gradients of outputs that the layer reads. They are added to others, so each
-  // is needed. `reads`: the numbers of those layers.
+  // is needed.
   void mark_reads(const CallReads& told) const;
+  // `reads`: the numbers of those layers.
   std::optional<LayerFailure> look_at_reads(std::uint64_t layer, const CallReads& told,
                                             const std::vector<std::uint64_t>& reads) const;
-  // Before the gradient of a layer's output, by the next layer, is added to those of its readers:
-  // a sum does not tell what was missing.
-  std::optional<LayerFailure> look_before_sum(std::uint64_t layer,
-                                              std::span<const char> gradient) const;
   // After backward, before gradients are handed in. Memory that the layer brings is not searched.
   // The memory is the host's.
   std::optional<LayerFailure> look(std::uint64_t layer, std::span<const char> input_gradient);

@@ -5,22 +5,25 @@
 #include <trireme/trainer.h>
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "trainer/call_reads.hpp"
 #include "trainer/extent.hpp"
 #include "trainer/gaps.hpp"
-#include "trainer/layer_failure.hpp"
 #include "trainer/layer_table.hpp"
 
 namespace trireme::strategies {
 
 // Adds up gradients of the output of call.layer: `sources` in their order, and then that of the
-// next layer, call.output_gradient. A gap in this one is a failure instead.
-std::optional<LayerFailure> sum_gradients(const trireme_layer_call& call, trireme_dtype dtype,
-                                          const GapSearch& gaps, std::vector<const void*>* sources,
-                                          void* sum);
+// next layer, call.output_gradient. A gap in this one is a gap in the sum: only a layer that
+// computes a gradient from it fails.
+void sum_gradients(const trireme_layer_call& call, trireme_dtype dtype, const GapSearch& gaps,
+                   std::vector<const void*>* sources, void* sum);
+
+// Adds the bytes of `places` for the output of a layer, or its gradients, to *sum. All outputs that
+// are read may have 2^60 bytes: their places are added up in 64 bits.
+Status add_read_places(std::uint64_t layer, std::uint64_t bytes, std::uint64_t places,
+                       std::uint64_t* sum);
 
 class LocalReads {
  public:
@@ -37,7 +40,7 @@ class LocalReads {
   void tell(trireme_layer_call* call, bool for_input);
   const CallReads& told() const { return told_; }
   // Before backward of a layer: its output_gradient becomes the sum of all gradients.
-  std::optional<LayerFailure> add_gradients(trireme_layer_call* call, const GapSearch& gaps) const;
+  void add_gradients(trireme_layer_call* call, const GapSearch& gaps) const;
 
  private:
   struct Output {

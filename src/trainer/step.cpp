@@ -265,10 +265,7 @@ void Trainer::call(std::int32_t phase, std::uint64_t layer) {
   if (layer + 1 < layers_.size() && call.output_bytes > 0) {
     call.output_gradient = arena_.get() + plan_.places[layer].gradient;
   }
-  if (const auto gap = reads_.add_gradients(&call, gaps_)) {
-    failure_ = *gap;
-    return;
-  }
+  reads_.add_gradients(&call, gaps_);
   gaps_.mark_reads(reads_.told());
   call.input_gradient = input_gradient(layer).data();
   const bool split = described.backward_weight != nullptr;

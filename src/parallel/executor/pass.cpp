@@ -88,6 +88,8 @@ Status PipelineTrainer::pass(void* batch, bool trains, double* out_loss) {
 Status PipelineTrainer::run_actions() {
   for (std::uint64_t number = 0; number < plan_.actions.size(); ++number) {
     TRIREME_RETURN_IF_ERROR(places_.post_receives(number));
+    TRIREME_RETURN_IF_ERROR(places_.skips().receive(number, &stopped_));
+    if (stopped_) sums_.stop();
     const Action& action = plan_.actions[number];
     const trireme_pipeline_kind kind = action.kind;
     if (places_.window() != nullptr) places_.window()->begin_action(number);
@@ -163,11 +165,6 @@ Status PipelineTrainer::send(const Action& action, StageDirection direction) {
 Status PipelineTrainer::forward(const Action& action) {
   const Cell here = places_.cell(action.stage, action.micro_batch, true);
   if (here.shape->begins) TRIREME_RETURN_IF_ERROR(places_.claim_activations(here));
-  if (here.present) {
-    TRIREME_RETURN_IF_ERROR(
-        places_.skips().receive_values(action.stage, action.micro_batch, &stopped_));
-    if (stopped_) sums_.stop();
-  }
   const std::int32_t phase = trains_ ? TRIREME_PHASE_FORWARD : TRIREME_PHASE_EVALUATE;
   TRIREME_RETURN_IF_ERROR(forward_layers(here, 0, here.shape->layer_count, phase));
   if (here.present) {
@@ -195,11 +192,6 @@ Status PipelineTrainer::backward(const Action& action) {
   if (!weights_alone) {
     if (here.shape->ends) TRIREME_RETURN_IF_ERROR(places_.claim_gradients(here));
     TRIREME_RETURN_IF_ERROR(places_.find_input_gradient(here, &input_gradient));
-    if (here.present) {
-      TRIREME_RETURN_IF_ERROR(
-          places_.skips().receive_gradients(action.stage, action.micro_batch, &stopped_));
-      if (stopped_) sums_.stop();
-    }
   }
   if (!weights_alone && here.place->recomputes) TRIREME_RETURN_IF_ERROR(recompute(action));
   std::uint64_t stretch = weights_alone ? 0 : here.layout->stretches();
@@ -296,10 +288,7 @@ Status PipelineTrainer::backward_layer(const Cell& here, std::uint64_t place,
     made.output_gradient =
         last ? here.output_gradient : here.gradients + here.layout->layers[place].gradient;
   }
-  if (computes(here)) {
-    const auto gap = places_.skips().add_gradients(&made, for_input, gaps_);
-    if (gap) failure_ = *gap;
-  }
+  if (computes(here)) places_.skips().add_gradients(&made, for_input, gaps_);
   char* const filled = static_cast<char*>(made.input_gradient);
   const std::span<char> input(filled, filled == nullptr ? 0 : made.input_bytes);
   const std::span<char> used = input.first(std::min<std::size_t>(input.size(), made.input_used));

@@ -41,7 +41,7 @@ Status StagePlaces::open_window(const strategies::Link& link, const std::string&
 void StagePlaces::begin_pass(const Pass& pass) {
   pass_ = pass;
   links_.begin_pass();
-  skips_.begin_pass(pass.trains, pass.step);
+  skips_.begin_pass(pass.trains, pass.step, pass.micro_batches);
   next_receive_ = 0;
   in_place_.assign(in_place_.size(), {});
 }

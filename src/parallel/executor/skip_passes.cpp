@@ -23,7 +23,8 @@ Status SkipPasses::meet(const strategies::Link& link, const strategies::LayerTab
       if (reader.rank != skip.rank) reader.lane = lanes->add({reader.rank, skip.rank});
     }
   }
-  plan_ = SkipPlan(shape.schedule, rank_, skips_, header_bytes_);
+  arrivals_ = find_arrivals(shape.schedule, rank_, skips_, !shape.one_memory);
+  plan_ = SkipPlan(shape.schedule, rank_, skips_, arrivals_, header_bytes_);
   extents_.resize(skips_.size() * micro_batches_);
   own_.assign(layers.size(), kNoSkip);
   reads_.resize(layers.size());
@@ -65,20 +66,29 @@ Status SkipPasses::claim(std::size_t skip, const char* place) {
   return links_.claim(place - header_bytes_, header_bytes_ + skips_[skip].bytes);
 }
 
-Status SkipPasses::receive_values(std::uint32_t stage, std::uint32_t micro_batch, bool* failed) {
-  for (std::size_t i = 0; i < skips_.size(); ++i) {
-    for (const Skip::Taker& taker : skips_[i].takers) {
-      if (taker.rank != rank_ || taker.stage != stage) continue;
-      TRIREME_FAILPOINT("pipeline", "before_skip");
-      char* const place = value(i, micro_batch);
-      TRIREME_RETURN_IF_ERROR(claim(i, place));
-      StageNews news;
-      TRIREME_RETURN_IF_ERROR(links_.receive(
-          message_of(skips_[i], StageDirection::forward, taker.layer, taker.lane, micro_batch),
-          place, skips_[i].rank, &news));
-      extent(i, micro_batch) = news.extent;
-      *failed = *failed || news.failed;
-    }
+Status SkipPasses::receive(std::size_t before, bool* failed) {
+  for (; next_arrival_ < arrivals_.size(); ++next_arrival_) {
+    const SkipArrival& arrival = arrivals_[next_arrival_];
+    if (arrival.action > before) break;
+    const bool forward = arrival.direction == StageDirection::forward;
+    if (arrival.micro_batch >= present_ || !(forward || trains_)) continue;
+    TRIREME_FAILPOINT("pipeline", "before_skip");
+    const std::size_t i = arrival.skip;
+    const Skip& skip = skips_[i];
+    char* const place =
+        forward ? value(i, arrival.micro_batch) : gradient_of(i, arrival.way, arrival.micro_batch);
+    TRIREME_RETURN_IF_ERROR(claim(i, place));
+    StageNews news;
+    if (!forward) news.extent = extent(i, arrival.micro_batch);
+    const std::uint64_t reader =
+        forward ? skip.takers[arrival.way].layer : skip.readers[arrival.way].layer;
+    const std::uint32_t lane =
+        forward ? skip.takers[arrival.way].lane : skip.readers[arrival.way].lane;
+    TRIREME_RETURN_IF_ERROR(
+        links_.receive(message_of(skip, arrival.direction, reader, lane, arrival.micro_batch),
+                       place, forward ? skip.rank : skip.readers[arrival.way].rank, &news));
+    if (forward) extent(i, arrival.micro_batch) = news.extent;
+    *failed = *failed || news.failed;
   }
   return Status::success();
 }
@@ -94,26 +104,6 @@ Status SkipPasses::send_values(std::uint32_t stage, std::uint32_t micro_batch, b
       TRIREME_RETURN_IF_ERROR(links_.send(
           message_of(skips_[i], StageDirection::forward, taker.layer, taker.lane, micro_batch),
           {failed, false, extent(i, micro_batch)}, place, taker.rank));
-    }
-  }
-  return Status::success();
-}
-
-Status SkipPasses::receive_gradients(std::uint32_t stage, std::uint32_t micro_batch, bool* failed) {
-  for (std::size_t i = 0; i < skips_.size(); ++i) {
-    if (skips_[i].rank != rank_ || skips_[i].stage != stage) continue;
-    for (std::size_t r = 0; r < skips_[i].readers.size(); ++r) {
-      const Skip::Reader& reader = skips_[i].readers[r];
-      if (reader.rank == rank_) continue;
-      TRIREME_FAILPOINT("pipeline", "before_skip");
-      char* const place = gradient_of(i, r, micro_batch);
-      TRIREME_RETURN_IF_ERROR(claim(i, place));
-      StageNews news;
-      news.extent = extent(i, micro_batch);
-      TRIREME_RETURN_IF_ERROR(links_.receive(
-          message_of(skips_[i], StageDirection::backward, reader.layer, reader.lane, micro_batch),
-          place, reader.rank, &news));
-      *failed = *failed || news.failed;
     }
   }
   return Status::success();
@@ -164,22 +154,19 @@ void SkipPasses::tell(trireme_layer_call* call, bool for_input) {
 }
 
 // In the order of backward: the last reader comes first, and the next layer last.
-std::optional<strategies::LayerFailure> SkipPasses::add_gradients(
-    trireme_layer_call* call, bool for_input, const strategies::GapSearch& gaps) const {
+void SkipPasses::add_gradients(trireme_layer_call* call, bool for_input,
+                               const strategies::GapSearch& gaps) const {
   const std::size_t skip = own_[call->layer];
-  if (skip == kNoSkip || call->output_gradient == nullptr) return std::nullopt;
+  if (skip == kNoSkip || call->output_gradient == nullptr) return;
   char* const sum = gradient_of(skip, 0, call->micro_batch);
   if (for_input) {
     std::vector<const void*> sources;
     for (std::size_t r = 0; r < skips_[skip].readers.size(); ++r) {
       sources.push_back(gradient_of(skip, r, call->micro_batch));
     }
-    if (auto gap = strategies::sum_gradients(*call, skips_[skip].dtype, gaps, &sources, sum)) {
-      return gap;
-    }
+    strategies::sum_gradients(*call, skips_[skip].dtype, gaps, &sources, sum);
   }
   call->output_gradient = sum;
-  return std::nullopt;
 }
 
 }  // namespace trireme::parallel

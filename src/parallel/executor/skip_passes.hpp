@@ -4,11 +4,11 @@
 #include <trireme/trainer.h>
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "parallel/executor/lanes.hpp"
 #include "parallel/executor/links.hpp"
+#include "parallel/executor/skip_arrivals.hpp"
 #include "parallel/executor/skip_plan.hpp"
 #include "parallel/executor/skips.hpp"
 #include "trainer/call_reads.hpp"
@@ -33,15 +33,18 @@ class SkipPasses {
               const Shape& shape, Lanes* lanes);
   std::uint64_t bytes() const { return plan_.bytes(); }
   void use(char* memory) { memory_ = memory; }
-  void begin_pass(bool trains, std::uint64_t step) {
+  // `micro_batches`: of this rank.
+  void begin_pass(bool trains, std::uint64_t step, std::uint32_t micro_batches) {
     trains_ = trains;
     step_ = step;
+    present_ = micro_batches;
+    next_arrival_ = 0;
   }
 
+  // Receives what is due before the action of this rank, whether a pass runs that action or not.
+  Status receive(std::size_t before, bool* failed);
   // An action of this rank that computes. Each call is about all skips of its stage.
-  Status receive_values(std::uint32_t stage, std::uint32_t micro_batch, bool* failed);
   Status send_values(std::uint32_t stage, std::uint32_t micro_batch, bool failed);
-  Status receive_gradients(std::uint32_t stage, std::uint32_t micro_batch, bool* failed);
   Status send_gradients(std::uint32_t stage, std::uint32_t micro_batch, bool failed);
 
   // After the first forward of a layer, by its place on this rank: keeps what others read.
@@ -50,9 +53,9 @@ class SkipPasses {
   void tell(trireme_layer_call* call, bool for_input);
   const strategies::CallReads& told() const { return told_; }
   // Before backward of a layer whose output others read: sets output_gradient to the sum of all
-  // gradients. It is made in backward for the input, once. A gap in one of them is a failure.
-  std::optional<strategies::LayerFailure> add_gradients(trireme_layer_call* call, bool for_input,
-                                                        const strategies::GapSearch& gaps) const;
+  // gradients. It is made in backward for the input, once.
+  void add_gradients(trireme_layer_call* call, bool for_input,
+                     const strategies::GapSearch& gaps) const;
 
  private:
   static constexpr std::size_t kNoSkip = ~std::size_t{0};
@@ -74,6 +77,7 @@ class SkipPasses {
   std::uint32_t rank_ = 0, micro_batches_ = 0;
   std::uint64_t header_bytes_ = 0;
   std::vector<Skip> skips_{};
+  std::vector<SkipArrival> arrivals_{};
   SkipPlan plan_{};
   struct Read {
     std::size_t skip = 0, reader = 0;
@@ -85,6 +89,8 @@ class SkipPasses {
   char* memory_ = nullptr;
   bool trains_ = false;
   std::uint64_t step_ = 0;
+  std::uint32_t present_ = 0;  // micro-batches of the pass
+  std::size_t next_arrival_ = 0;
 };
 
 }  // namespace trireme::parallel

@@ -4,13 +4,15 @@
 // From F on, the layer's rank keeps a copy of its output for its own readers, and one for each rank
 // that takes it. That rank has a copy, too. All stay until the last backward of the stages that
 // need them. So a receiver has read a place before it is given back: F of a reader comes before its
-// backward, and this before the layer's own.
+// backward, and this before the layer's own. What comes from other ranks has its place from its
+// arrival on.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "parallel/executor/skip_arrivals.hpp"
 #include "parallel/executor/skips.hpp"
 
 namespace trireme::parallel {
@@ -20,7 +22,7 @@ class SkipPlan {
   // `header_bytes` lie in front of each place, and count.
   SkipPlan() = default;
   SkipPlan(const pipeline::Schedule& schedule, std::uint32_t rank, const std::vector<Skip>& skips,
-           std::uint64_t header_bytes);
+           const std::vector<SkipArrival>& arrivals, std::uint64_t header_bytes);
 
   std::uint64_t bytes() const { return bytes_; }
   // Behind the header. Of a skip that this rank reads.

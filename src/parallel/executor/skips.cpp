@@ -7,6 +7,7 @@
 
 #include "exchange/texts.hpp"
 #include "platform/failpoint.hpp"
+#include "trainer/local_reads.hpp"
 
 namespace trireme::parallel {
 namespace {
@@ -17,6 +18,7 @@ constexpr std::uint64_t kMostSkipBytes = std::uint64_t{1} << 60;
 struct ToldLayer {
   std::uint64_t bytes = 0;
   trireme_dtype dtype = 0;
+  bool is_told = false;
   std::vector<std::uint64_t> reads{};
 };
 
@@ -32,8 +34,16 @@ std::string told_layers(const strategies::LayerTable& layers) {
   return {reinterpret_cast<const char*>(words.data()), words.size() * sizeof words[0]};
 }
 
-// Takes what one rank has told. False: no rank tells this.
-bool read_told(const std::string& told, std::uint64_t total, std::vector<ToldLayer>* layers) {
+std::uint32_t stage_of(const std::vector<std::uint64_t>& cuts, std::uint64_t layer) {
+  const auto next = std::upper_bound(cuts.begin(), cuts.end(), layer);
+  return static_cast<std::uint32_t>(next - cuts.begin() - 1);
+}
+
+// Takes what one rank has told. False: no rank tells this. `is_its`: whether a layer is on the
+// rank.
+template <typename IsIts>
+bool read_told(const std::string& told, IsIts is_its, std::vector<ToldLayer>* layers) {
+  const std::uint64_t total = layers->size();
   std::vector<std::uint64_t> words(told.size() / sizeof(std::uint64_t));
   if (words.empty()) return true;
   std::memcpy(words.data(), told.data(), words.size() * sizeof words[0]);
@@ -41,7 +51,9 @@ bool read_told(const std::string& told, std::uint64_t total, std::vector<ToldLay
     if (words.size() - at < 4 || words[at] >= total || words[at + 3] > words.size() - at - 4) {
       return false;
     }
+    if (!is_its(words[at]) || (*layers)[words[at]].is_told) return false;
     ToldLayer layer;
+    layer.is_told = true;
     layer.bytes = words[at + 1];
     layer.dtype = static_cast<trireme_dtype>(words[at + 2]);
     const std::size_t count = words[at + 3];
@@ -57,11 +69,6 @@ bool read_told(const std::string& told, std::uint64_t total, std::vector<ToldLay
   return true;
 }
 
-std::uint32_t stage_of(const std::vector<std::uint64_t>& cuts, std::uint64_t layer) {
-  const auto next = std::upper_bound(cuts.begin(), cuts.end(), layer);
-  return static_cast<std::uint32_t>(next - cuts.begin() - 1);
-}
-
 }  // namespace
 
 Status find_skips(const strategies::Link& link, const strategies::LayerTable& layers,
@@ -73,9 +80,19 @@ Status find_skips(const strategies::Link& link, const strategies::LayerTable& la
                                                      told_layers(layers), &told));
   std::vector<ToldLayer> all(cuts.back());
   for (std::uint32_t rank = 0; rank < told.size(); ++rank) {
-    if (read_told(told[rank], all.size(), &all)) continue;
+    const auto is_its = [&](std::uint64_t layer) {
+      return schedule.rank_of[stage_of(cuts, layer)] == rank;
+    };
+    if (read_told(told[rank], is_its, &all)) continue;
     return Status::failure(TRIREME_ERROR_CORRUPT, "rank " + std::to_string(rank) +
                                                       " of the pipeline tells no list of layers");
+  }
+  for (std::uint64_t layer = 0; layer < all.size(); ++layer) {
+    if (all[layer].is_told) continue;
+    return Status::failure(TRIREME_ERROR_CORRUPT,
+                           "rank " + std::to_string(schedule.rank_of[stage_of(cuts, layer)]) +
+                               " of the pipeline tells nothing about layer " +
+                               std::to_string(layer));
   }
   std::map<std::uint64_t, Skip> skips;  // by the layer that is read
   for (std::uint64_t layer = all.size(); layer-- > 0;) {
@@ -85,6 +102,7 @@ Status find_skips(const strategies::Link& link, const strategies::LayerTable& la
       skip.readers.push_back({layer, stage, rank, 0});
     }
   }
+  std::uint64_t bytes_of_all = 0;
   for (auto& [layer, skip] : skips) {
     skip.layer = layer;
     skip.stage = stage_of(cuts, layer);
@@ -99,6 +117,10 @@ Status find_skips(const strategies::Link& link, const strategies::LayerTable& la
       if (reader.rank == skip.rank || has) continue;
       skip.takers.push_back({reader.rank, reader.stage, reader.layer, 0});
     }
+    // Each reader and taker has a place of it for each micro-batch, here or there.
+    const std::uint64_t places =
+        (skip.readers.size() + skip.takers.size() + 1) * std::uint64_t{schedule.micro_batches};
+    TRIREME_RETURN_IF_ERROR(strategies::add_read_places(layer, skip.bytes, places, &bytes_of_all));
     out->push_back(std::move(skip));
   }
   return Status::success();
