@@ -41,8 +41,10 @@ Status StageLinks::fail(trireme_status code, const std::string& text) {
 
 // Names the action. A late message ends the step of all ranks, so the group fails.
 Status StageLinks::explain(Status status, const StageMessage& message, const std::string& what) {
+  StageNews planned;
+  planned.extent.used = message.bytes;
   const std::string text =
-      what + text_of_header(header_of(message, {}, hash_)) + ": " + status.message();
+      what + text_of_header(header_of(message, planned, hash_)) + ": " + status.message();
   if (status.code() == TRIREME_ERROR_TIMEOUT) {
     const FailureDetails* const details = status.details();
     link_.communicator->fail(status.code(), text);

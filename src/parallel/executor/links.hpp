@@ -3,7 +3,7 @@
 // say instead that its sender has failed.
 //
 // Ranks that share memory read messages where their sender has them, see mail.hpp. Between other
-// ranks the header, of 64 bytes, lies in front of the data, and both are sent as one message.
+// ranks the header, of 128 bytes, lies in front of the data, and both are sent as one message.
 #pragma once
 
 #include <cstdint>
