@@ -10,7 +10,8 @@ FAILURES = "api_test_device_model_failures"
 
 DEFECTS = [
     ("device units: the caller's work does not wait for the copy of its unit", UNITS,
-     "  return device_.told(caller->wait(*given_));", "  return Status::success();", TEST),
+     "return use.meets(place); });\n  return device_.told(caller->wait(*given_));",
+     "return use.meets(place); });\n  return Status::success();", TEST),
     ("device units: the copy is marked before it is queued", UNITS,
      "  TRIREME_RETURN_IF_ERROR(device_.queue(*stream_, place.data, from_host, place.bytes));\n"
      "  TRIREME_RETURN_IF_ERROR(device_.told(stream_->record(*given_)));",
