@@ -2,6 +2,7 @@
  * Layers that read outputs of earlier ones, with a pipeline and without: the bits of a plain loop,
  * whatever the schedule and the ranks. Reads that cannot be, and failures that go past layers.
  */
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -12,6 +13,7 @@
 #include <cmocka.h>
 #include <ranks.h>
 
+#include "directory.inc"
 #include "pipeline_chain_checks.inc"
 #include "pipeline_failing.inc"
 
@@ -48,6 +50,7 @@ static void layers_read_outputs_of_earlier_ones(void **state) {
                                .every = (ranks + k) % 3 == 1 ? 2 : 0,
                                .second_forward = (ranks + k) % 3 == 2 ? EACH_R : NO_R,
                                .whole = ranks == 1 && k < 2,
+                               .offload = (ranks + k / 2) % 2 == 0 ? directory : NULL,
                                .right = right};
             if (ranks == 3 && k == 1) job.empty = 2;
             if (job.whole) job.second_forward = NO_R;
@@ -55,6 +58,7 @@ static void layers_read_outputs_of_earlier_ones(void **state) {
             run_chain(&job, fail_once);
         }
     }
+    assert_int_equal(files_in_directory(), 0);
     chain_reads = chain_varies = false;
 }
 
@@ -169,5 +173,5 @@ int main(void) {
         cmocka_unit_test(a_failure_goes_past_layers),
         cmocka_unit_test(reads_are_checked),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

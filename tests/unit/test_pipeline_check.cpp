@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fuzz.hpp"
+#include "parallel/executor/skip_arrivals.hpp"
 #include "pipeline.hpp"
 
 // cmocka's names are macros that the standard library must not see.
@@ -517,10 +518,97 @@ void costs_are_checked(void**) {
   assert_false(check_costs(costs, 2).ok());
 }
 
+// --- skips -------------------------------------------------------------------------------------
+
+using trireme::parallel::find_arrivals;
+using trireme::parallel::Skip;
+using trireme::parallel::SkipArrival;
+using trireme::parallel::StageDirection;
+
+// A layer in each stage; each reads the outputs of all stages but the one before.
+std::vector<Skip> all_skips(const Schedule& schedule) {
+  std::vector<Skip> skips;
+  for (std::uint32_t from = 0; from + 2 < schedule.stages(); ++from) {
+    Skip skip;
+    skip.layer = skip.stage = from;
+    skip.rank = schedule.rank_of[from];
+    std::set<std::uint32_t> has = {skip.rank};
+    for (std::uint32_t to = from + 2; to < schedule.stages(); ++to) {
+      const std::uint32_t rank = schedule.rank_of[to];
+      skip.readers.insert(skip.readers.begin(), {to, to, rank, 0});
+      if (has.insert(rank).second) skip.takers.push_back({rank, to, to, 0});
+    }
+    skips.push_back(skip);
+  }
+  return skips;
+}
+
+std::size_t place_of(const Schedule& schedule, std::uint32_t rank, bool forward,
+                     std::uint32_t stage, std::uint32_t micro_batch) {
+  const auto actions = schedule.of(rank);
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const bool is_it = forward ? is_forward(actions[i].kind) : is_backward(actions[i].kind);
+    if (is_it && actions[i].stage == stage && actions[i].micro_batch == micro_batch) return i;
+  }
+  fail();
+  return 0;
+}
+
+// A message of a stage that is sent after a skip is received after it, and each skip before its
+// reader runs.
+void check_arrivals(const Schedule& schedule, std::uint32_t rank) {
+  const std::vector<Skip> skips = all_skips(schedule);
+  const auto own = schedule.of(rank);
+  std::set<std::vector<std::size_t>> seen;
+  for (const SkipArrival& skip : find_arrivals(schedule, rank, skips, true)) {
+    const bool forward = skip.direction == StageDirection::forward;
+    const Skip& of = skips[skip.skip];
+    assert_true(seen.insert({skip.skip, skip.way, skip.micro_batch, forward}).second);
+    const std::uint32_t sender = forward ? of.rank : of.readers[skip.way].rank;
+    const std::size_t made =
+        place_of(schedule, sender, forward, forward ? of.stage : of.readers[skip.way].stage,
+                 skip.micro_batch);
+    assert_true(skip.action <= place_of(schedule, rank, forward,
+                                        forward ? of.takers[skip.way].stage : of.stage,
+                                        skip.micro_batch));
+    const auto sent = schedule.of(sender);
+    for (std::size_t i = made; i < sent.size(); ++i) {
+      const bool output = sent[i].kind == TRIREME_PIPELINE_KIND_SEND_F;
+      if (!output && sent[i].kind != TRIREME_PIPELINE_KIND_SEND_B) continue;
+      const std::uint32_t to = output ? sent[i].stage + 1 : sent[i].stage - 1;
+      for (std::size_t k = 0; schedule.rank_of[to] == rank && k < own.size(); ++k) {
+        const bool meets =
+            own[k].kind == (output ? TRIREME_PIPELINE_KIND_RECV_F : TRIREME_PIPELINE_KIND_RECV_B) &&
+            own[k].stage == to && own[k].micro_batch == sent[i].micro_batch;
+        if (meets) assert_true(skip.action <= k);
+      }
+    }
+  }
+  std::size_t expected = 0;
+  for (const Skip& skip : skips) {
+    for (const Skip::Taker& taker : skip.takers) expected += taker.rank == rank ? 1 : 0;
+    for (const Skip::Reader& reader : skip.readers) {
+      expected += skip.rank == rank && reader.rank != rank ? 1 : 0;
+    }
+  }
+  assert_int_equal(seen.size(), expected * schedule.micro_batches);
+}
+
+void skips_come_before_what_is_sent_later(void** /*state*/) {
+  for (const Name name : {Name::kGPipe, Name::k1F1B, Name::kInterleaved, Name::kZbV}) {
+    const std::uint32_t each = name == Name::kInterleaved || name == Name::kZbV ? 2 : 1;
+    for (std::uint32_t ranks = 2; ranks <= 4; ++ranks) {
+      const Schedule schedule = with_messages(generate(name, {ranks, each, 8}));
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) check_arrivals(schedule, rank);
+    }
+  }
+}
+
 }  // namespace
 
 int main(void) {
   const CMUnitTest tests[] = {
+      cmocka_unit_test(skips_come_before_what_is_sent_later),
       cmocka_unit_test(each_rule_names_place_and_reason),
       cmocka_unit_test(unknown_numbers_are_refused),
       cmocka_unit_test(a_circle_is_told_in_full),
