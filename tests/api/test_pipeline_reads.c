@@ -105,6 +105,42 @@ static void a_failure_goes_past_layers(void **state) {
     chain_reads = false;
 }
 
+static void train_on(trireme_communicator *all, int number, void *context) {
+    struct rank r = begin_rank(all, number, context);
+    make_rank(&r, all);
+    const trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
+    EXPECT_STATUS(r.verdict, TRIREME_OK, create_chain_trainer(&r, r.job->whole ? NULL : &pipeline));
+    make_right_steps(&r);
+    end_rank(&r);
+}
+
+/* Nothing is trained before layer 2. It leaves out its gradient, and others read layers 0 and 1. */
+static void a_gap_before_frozen_layers_is_no_failure(void **state) {
+    (void)state;
+    if (!ranks_make_groups()) skip();
+    static struct curve right;
+    reproducible();
+    chain_reads = true;
+    plain_frozen = 3;
+    plain_training(LEAVES, 0, 0, &right);
+    for (int ranks = 1; ranks <= 3; ++ranks) {
+        for (int whole = 0; whole < (ranks == 1 ? 2 : 1); ++whole) {
+            static struct job job;
+            job = job_of(1, ranks, TRIREME_PIPELINE_ORDER_1F1B, 1, 0);
+            job.right = &right;
+            job.frozen = plain_frozen;
+            job.whole = whole != 0;
+            job.act = LEAVES_INPUT;
+            job.layer = 2;
+            job.phase = TRIREME_PHASE_BACKWARD;
+            job.micro_batch = 1;
+            run_chain(&job, train_on);
+        }
+    }
+    plain_frozen = 0;
+    chain_reads = false;
+}
+
 /* Layers that cannot be read, on one rank of the pipeline or of the model. */
 static void try_reads(trireme_communicator *all, int number, void *context) {
     struct rank r = begin_rank(all, number, context);
@@ -171,6 +207,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_read_outputs_of_earlier_ones),
         cmocka_unit_test(a_failure_goes_past_layers),
+        cmocka_unit_test(a_gap_before_frozen_layers_is_no_failure),
         cmocka_unit_test(reads_are_checked),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
