@@ -87,8 +87,9 @@ static void a_failure_goes_past_layers(void **state) {
         {LEAVES_READ, 5, TRIREME_PHASE_BACKWARD, "its gradient for the output of layer 1, which"},
         {LEAVES_READ, 7, TRIREME_PHASE_BACKWARD, "its gradient for the output of layer 5, which"},
         {LEAVES_GAP, 2, TRIREME_PHASE_BACKWARD, "backward of layer 2"},
+        {LEAVES_INPUT, 2, TRIREME_PHASE_BACKWARD, "backward of layer 2"},
     };
-    for (int f = 0; f < 6; ++f) {
+    for (int f = 0; f < 7; ++f) {
         static struct job job;
         job = job_of(1 + f % 2, 2 + f % 3,
                      f % 2 == 0 ? TRIREME_PIPELINE_ORDER_1F1B : TRIREME_PIPELINE_ORDER_GPIPE, 1, 0);
