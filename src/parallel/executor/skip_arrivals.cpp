@@ -26,8 +26,8 @@ class ArrivalSearch {
     }
   }
 
-  // What `sender` sends to this rank, with the action that waits for each. Messages of stages are
-  // among them.
+  // Each message from `sender` to this rank, with the action that waits for it. Messages of stages
+  // are among them.
   std::vector<SkipArrival> sent_by(std::uint32_t sender) const {
     std::vector<SkipArrival> all;
     for (const Action& action : schedule_.of(sender)) {

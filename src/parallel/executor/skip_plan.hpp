@@ -4,8 +4,8 @@
 // From F on, the layer's rank keeps a copy of its output for its own readers, and one for each rank
 // that takes it. That rank has a copy, too. All stay until the last backward of the stages that
 // need them. So a receiver has read a place before it is given back: F of a reader comes before its
-// backward, and this before the layer's own. What comes from other ranks has its place from its
-// arrival on.
+// backward, and this before the layer's own. The place of a message that this rank receives begins
+// when it comes.
 #pragma once
 
 #include <cstdint>
