@@ -67,7 +67,11 @@ Status Trainer::create(const std::shared_ptr<Optimizer>& optimizer, std::vector<
   TRIREME_RETURN_IF_ERROR(trainer->check_options());
   TRIREME_RETURN_IF_ERROR(trainer->layers_.check(trainer->layers_.size()));
   TRIREME_RETURN_IF_ERROR(trainer->reads_.place());
-  if (shard.on_device() != nullptr && trainer->reads_.bytes() > 0) {
+  bool reads = false;
+  for (std::uint64_t i = 0; i < trainer->layers_.size(); ++i) {
+    reads = reads || !trainer->layers_[i].reads.empty();
+  }
+  if (shard.on_device() != nullptr && reads) {
     return unsupported("`reads` of a layer whose model is on " + shard.on_device()->text() +
                        ": outputs there are kept for the next layer alone: docs/gpus.md");
   }

@@ -13,7 +13,7 @@ DEFECTS = [
      "for (std::size_t r = skips_[skip].readers.size(); r-- > 0;) {\n      sources",
      "api_test_pipeline_reads"),
     ("skips: an output has no place of its own", "src/parallel/executor/skip_plan.cpp",
-     "std::size_t end = makes ? end_of(skip.stage, m) : 0;", "std::size_t end = 0; continue;",
+     "const std::size_t end = end_of_readers(skip, m);", "const std::size_t end = 0;",
      "api_test_pipeline_reads"),
     ("skips: a layer may read a later one", "src/trainer/layer_table.cpp",
      "if (read > own) return", "if (read > total) return", "api_test_pipeline_reads"),
