@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 /* cmocka.h comes after those it needs. */
 #include <cmocka.h>
 #include <ranks.h>
