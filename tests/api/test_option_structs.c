@@ -553,8 +553,12 @@ static void leave_other_ranges(trireme_communicator *communicator, int rank, voi
         offload.reserved = 2;
         REFUSED(BAD, files[i](&b, &offload), "options.offload.reserved is 2, but must be 0");
         offload.reserved = 0;
-        offload.kind = 1;
-        REFUSED(BAD, files[i](&b, &offload), "options.offload.kind 1 is no TRIREME_OFFLOAD_KIND_*");
+        offload.kind = 2;
+        REFUSED(BAD, files[i](&b, &offload), "options.offload.kind 2 is no TRIREME_OFFLOAD_KIND_*");
+        offload.kind = TRIREME_OFFLOAD_KIND_PINNED;
+        REFUSED(BAD, files[i](&b, &offload),
+                files[i] == with_state_file ? "TRIREME_OFFLOAD_KIND_PINNED they are 0"
+                                            : "which is for optimizers alone");
         offload.kind = TRIREME_OFFLOAD_KIND_FILE;
         offload.ratio = 1.5;
         REFUSED(BAD, files[i](&b, &offload), "options.offload.ratio 1.5 is not ");
