@@ -307,11 +307,9 @@ void Arrivals::await_calls() {
       Deadline::at(std::min(call_.deadline.moment_ns(), Deadline::after(kMoreCallsNs).moment_ns()));
   SlotRelay* const relay = call_.group.bells().relay();
   Bell& bell = call_.group.bells().private_bell();
-  // A rank may miss this call because one that calls another passes on none.
-  if (relay != nullptr && relay->in_rounds()) relay->tell(call_.op.channel, false);
   for (int next = 0; !call_.group.failure().happened() && !end.passed();) {
     while (next < call_.n && is_there(next)) ++next;
-    if (next == call_.n || call_.sees_another_call(true)) return;
+    if (next == call_.n || call_.sees_another_call()) return;
     const std::uint32_t seen = bell.events.load(std::memory_order_seq_cst);
     if (relay != nullptr && relay->is_fetched() && relay->fetch(call_.op.channel)) continue;
     call_.group.bells().sleep(bell, seen, Deadline::after(kFetchNs));

@@ -80,9 +80,7 @@ struct Call {
   Cell& cell(int rank) const { return segment.cell(op.channel, rank, channel.position); }
   // Whether a rank's call differs from this one's, and one of the two went only to some ranks, in a
   // cell that a link carries. Then others may never tell theirs.
-  // Also if ranks that pass on no slots keep others' slots from this one: those come once their
-  // ranks tell them, unless `hidden`.
-  bool sees_another_call(bool hidden = false) const;
+  bool sees_another_call() const;
   // Whether a rank's slot differs from this one's.
   bool sees_another_slot() const;
   // The published fingerprint of a rank. Its name is fit for a message.

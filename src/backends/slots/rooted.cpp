@@ -343,7 +343,6 @@ Status Rooted::finish(Call& call, Arrivals& arrivals) {
   const Status arrived = arrivals.wait_for_slots();
   if (!arrived.ok() && arrived.code() != TRIREME_ERROR_TIMEOUT) return arrived;
   // Those that have come tell more than that others have not.
-  if (arrived.ok() && !compare(call).ok()) arrivals.await_calls();
   TRIREME_RETURN_IF_ERROR(compare(call));
   TRIREME_RETURN_IF_ERROR(arrived);
   TRIREME_FAILPOINT(call.point, "before_move");

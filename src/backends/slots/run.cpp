@@ -187,7 +187,7 @@ void Run::publish(bool later) {
 Status Run::meet(bool until_two_differ) {
   const Status arrived = arrivals_.wait_for_slots(until_two_differ);
   if (!arrived.ok() && arrived.code() != TRIREME_ERROR_TIMEOUT) return arrived;
-  TRIREME_RETURN_IF_ERROR(until_two_differ || arrived.ok() ? compare_early() : compare());
+  TRIREME_RETURN_IF_ERROR(until_two_differ ? compare_early() : compare());
   return arrived;
 }
 
@@ -216,7 +216,7 @@ std::vector<std::int32_t> Call::left_above() const {
   return ranks;
 }
 
-bool Call::sees_another_call(bool hidden) const {
+bool Call::sees_another_call() const {
   if (!segment.layout().has_cells || op.channel >= kCellChannels) return false;
   const SlotRelay* const relay = group.bells().relay();
   if (relay == nullptr || !relay->sends_cells()) return false;
@@ -226,7 +226,7 @@ bool Call::sees_another_call(bool hidden) const {
   };
   const bool mine = told_to_some(me);
   // A rank passes on no slots if its call is in a cell, or goes to each rank itself.
-  const bool passes_slots = relay->in_rounds() && !hidden;
+  const bool passes_slots = relay->in_rounds();
   const auto passes_no_slots = [this](int rank) {
     return !in_slot(rank) || (slot(rank).flags & kDirect) != 0;
   };
