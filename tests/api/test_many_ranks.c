@@ -181,7 +181,7 @@ static int rounds_of(int world_size) {
 
 static int messages_of(int world_size, bool own_hosts) {
     const bool few_connections = getenv("TRIREME_TESTS_FEW_CONNECTIONS") != NULL;
-    const int most_direct = few_connections ? 1 : own_hosts ? 8 : 3;
+    const int most_direct = few_connections ? 1 : own_hosts ? 8 : 5;
     return world_size <= most_direct ? world_size - 1 : rounds_of(world_size);
 }
 

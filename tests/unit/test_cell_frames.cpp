@@ -318,9 +318,8 @@ struct Receiver {
     slots.fetch(kChannel);  // tells failures
     return failure;
   }
-  Status bring_slot(int from, std::uint64_t position, std::uint32_t flags = 0) {
-    host::Call call{};
-    call.flags = flags | (position % 2 == 0 ? local::kSecond : 0);
+  Status bring_slot(int from, std::uint64_t position) {
+    const host::Call call{};
     return bring(from, FrameKind::slot, position, &call, sizeof call);
   }
   Status bring_cell(int from, std::uint64_t position) {
@@ -389,40 +388,6 @@ void slots_that_come_too_early_are_refused(void**) {
   assert_int_equal(honest.rounds(), 9);
 }
 
-// Rank 1 of 4 sends call 2 to all, and call 3 goes in rounds. Calls 1 and 3 come to rank 0 over
-// other ranks.
-void slots_may_overtake_each_other(void**) {
-  Receiver receiver(0, 4);
-  const auto has = [&](std::uint64_t position) {
-    const local::Lane& lane = receiver.rank.segment.lane(kChannel, 1);
-    return lane.slots[(position - 1) & 1].stamp.load() == position;
-  };
-  receiver.call(1);
-  receiver.slots.publish(kChannel, false);
-  assert_true(receiver.bring_slot(1, 2, local::kDirect).ok());
-  assert_true(has(2) && !has(1));
-  assert_true(receiver.bring_slot(1, 1).ok());
-  assert_true(has(2) && has(1));
-  assert_true(receiver.bring_slot(1, 1).ok());  // once more, over another rank
-  receiver.call(2);
-  assert_int_equal(receiver.rounds(), 1);
-  receiver.slots.publish(kChannel, true);  // with bytes, so to all
-  assert_int_equal(receiver.rounds(), 1);
-  assert_true(receiver.bring_slot(1, 3).ok());
-  assert_true(has(2) && has(3));
-  assert_true(is_corrupt(receiver.bring_slot(1, 4), 1));
-
-  // A call to all makes no rank tell its own call once more.
-  Receiver quiet(0, 4);
-  quiet.call(1);
-  quiet.slots.publish(kChannel, false);
-  const std::size_t sent = quiet.sent.size();
-  assert_true(quiet.bring_slot(1, 1, local::kDirect).ok());
-  assert_int_equal(quiet.sent.size(), sent);
-  assert_true(quiet.bring_slot(2, 1).ok());
-  assert_int_equal(quiet.sent.size(), sent + 3);
-}
-
 void a_word_of_steps_may_come_behind_a_goodbye(void**) {
   Receiver receiver(0, 3);
   receiver.rank.group.presence().mark_left(1);
@@ -484,7 +449,6 @@ int main() {
       cmocka_unit_test(frames_that_make_no_sense_are_refused),
       cmocka_unit_test(cells_that_another_thread_passes_on_are_awaited),
       cmocka_unit_test(slots_that_come_too_early_are_refused),
-      cmocka_unit_test(slots_may_overtake_each_other),
       cmocka_unit_test(a_word_of_steps_may_come_behind_a_goodbye),
       cmocka_unit_test(a_goodbye_fits_to_what_has_come),
       cmocka_unit_test(cells_of_a_rank_that_left_may_be_missed_for_ever),

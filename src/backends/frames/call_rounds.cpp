@@ -42,8 +42,9 @@ bool CallRounds::has_come(std::uint32_t channel, int rank, std::uint64_t positio
   return segment_->lane(channel, rank).slot_at(position) != nullptr;
 }
 
-Status CallRounds::begin(std::uint32_t channel, std::uint64_t position, const std::byte* frame,
-                         std::uint64_t bytes) {
+Status CallRounds::publish(std::uint32_t channel, std::uint64_t position, const std::byte* frame,
+                           std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
   Passing& passing = passing_[channel];
   // Of the call before, all calls have come, or this rank could not make the next one. Another
   // thread may have taken them, and be on its way here.
@@ -53,22 +54,6 @@ Status CallRounds::begin(std::uint32_t channel, std::uint64_t position, const st
   passing.known = 0;
   std::swap(passing.own[0], passing.own[1]);
   passing.own[1].assign(frame, frame + bytes);
-  return Status::success();
-}
-
-Status CallRounds::publish_direct(std::uint32_t channel, std::uint64_t position,
-                                  const std::byte* frame, std::uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  TRIREME_RETURN_IF_ERROR(begin(channel, position, frame, bytes));
-  passing_[channel].round = dissemination_rounds(group_.world_size());
-  passing_[channel].told = position;
-  return Status::success();
-}
-
-Status CallRounds::publish(std::uint32_t channel, std::uint64_t position, const std::byte* frame,
-                           std::uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  TRIREME_RETURN_IF_ERROR(begin(channel, position, frame, bytes));
   TRIREME_RETURN_IF_ERROR(advance(channel));
   // The others wait for long, perhaps for ranks that this one's call would have to pass.
   return heard_[channel].load(std::memory_order_acquire) >= position ? tell_locked(channel)

@@ -35,10 +35,8 @@ class CallRounds {
   // With so few ranks each call goes to every rank at once. That takes one step, which counts on a
   // link between hosts.
   static constexpr int kMostDirect = 8;
-  // On one host a step costs little, but each message costs its sender and its receiver. A call
-  // that leaves with the bytes of its collective costs no message.
-  static constexpr int kMostDirectOnOneHost = 3;
-  static constexpr int kMostDirectWithBytes = 5;
+  // On one host a step costs little, but each message costs its sender and its receiver.
+  static constexpr int kMostDirectOnOneHost = 5;
   // Most bytes that a rank may contribute: those of all ranks reach each of them.
   static std::uint64_t most_bytes(int world_size);
   // Most bytes of a frame with so much payload in each call.
@@ -50,9 +48,6 @@ class CallRounds {
   // This rank has published call `position` in that channel; `frame` has it as it goes to one rank.
   Status publish(std::uint32_t channel, std::uint64_t position, const std::byte* frame,
                  std::uint64_t bytes);
-  // The same, but all other ranks get it from this one: its caller sends it.
-  Status publish_direct(std::uint32_t channel, std::uint64_t position, const std::byte* frame,
-                        std::uint64_t bytes);
   // Calls have come: sends what can go on. Any thread.
   Status pass_on();
   // Sends this rank's last two calls to all other ranks, once for each call.
@@ -74,8 +69,6 @@ class CallRounds {
     std::array<std::vector<std::byte>, 2> own;  // this rank's last two calls, the last one last
   };
 
-  Status begin(std::uint32_t channel, std::uint64_t position, const std::byte* frame,
-               std::uint64_t bytes);
   Status advance(std::uint32_t channel);
   Status send_round(std::uint32_t channel, const Passing& passing);
   Status tell_locked(std::uint32_t channel);

@@ -15,7 +15,7 @@ namespace trireme::host {
 
 constexpr std::uint32_t kMagic = 0x6d726974;
 // Raised whenever the meaning of a frame changes.
-constexpr std::uint32_t kVersion = 14;
+constexpr std::uint32_t kVersion = 13;
 
 enum class FrameKind : std::uint32_t {
   hello = 1,  // a Hello: the first one between two ranks, in each direction

@@ -12,27 +12,17 @@ std::uint64_t last_slot(const local::Lane& lane) {
                   lane.slots[1].stamp.load(std::memory_order_acquire));
 }
 
-// All flags of a slot that a link carries.
-constexpr std::uint32_t kFlags =
-    local::kContributes | local::kTiny | local::kLends | local::kDirect | local::kSecond;
-
-// A frame with a slot of `rank`, which takes the place of the one with the stamp `replaced`.
-// `last`: of the last one. The rank publishes a slot only when it has this rank's slot of its call
-// before. Until then this rank may still need the replaced one. `with_cells`: other calls lie
-// between two slots. `in_rounds`: slots come over several ranks, so one may overtake the one before
-// it.
-Status check_position(const local::Group& group, bool with_cells, bool in_rounds, int from,
-                      int rank, const FrameHeader& header, std::uint64_t replaced,
-                      std::uint64_t last) {
+// A rank publishes a slot only when it has this rank's slot of its call before: until then this
+// rank may still pass on the one before that. `with_cells`: then other calls lie between two slots
+// of a rank.
+Status check_position(const local::Group& group, bool with_cells, int from, int rank,
+                      const FrameHeader& header, std::uint64_t last) {
   const local::Lane& mine = group.segment()->lane(header.set, group.rank());
   const std::uint64_t own = mine.position.load(std::memory_order_acquire);
-  const bool is_next =
-      in_rounds || (with_cells ? header.position > last : header.position == last + 1);
-  const bool is_free = replaced == 0 || replaced < last_slot(mine);
-  if (is_next && is_free && header.position > replaced &&
-      header.position <= own + (with_cells ? kMostStepsAhead : 1)) {
-    return Status::success();
-  }
+  const bool fits = with_cells ? header.position > last && last <= last_slot(mine) &&
+                                     header.position <= own + kMostStepsAhead
+                               : header.position == last + 1 && last <= own;
+  if (fits) return Status::success();
   const std::string whose = rank == from ? "" : " of rank " + std::to_string(rank);
   return corrupt_frame(group.rank(), from,
                        "call " + std::to_string(header.position) + whose + " where call " +
@@ -87,27 +77,17 @@ void SlotFrames::write(const local::Slot& slot, std::byte* to) {
 static_assert(sizeof(FrameHeader) + sizeof(Call) + local::kInlineBytes <= kMostFrameOfSlot);
 
 Status SlotFrames::send(std::uint32_t channel, bool later) {
-  local::Lane& lane = segment_->lane(channel, group_.rank());
+  const local::Lane& lane = segment_->lane(channel, group_.rank());
   const std::uint64_t position = lane.position.load(std::memory_order_relaxed);
-  const bool second = lane.slots[0].stamp.load(std::memory_order_relaxed) != position;
-  local::Slot& slot = lane.slots[second ? 1 : 0];
-  const bool rounds = in_rounds();
-  const bool direct = rounds && !always_in_rounds_ && later &&
-                      group_.world_size() <= CallRounds::kMostDirectWithBytes;
-  if (rounds && second) slot.flags |= local::kSecond;
-  if (direct) slot.flags |= local::kDirect;
+  const local::Slot& slot = *lane.slot_at(position);
   const auto more = static_cast<std::uint32_t>(bytes_of(slot));
   const FrameHeader header{kMagic, FrameKind::slot, channel, more, position};
   std::byte frame[sizeof header + sizeof(Call) + local::kInlineBytes];
   std::memcpy(frame, &header, sizeof header);
   write(slot, frame + sizeof header);
   cells_.note_told(channel, position);
-  if (rounds && !direct) return rounds_->publish(channel, position, frame, sizeof header + more);
-  if (direct) {
-    TRIREME_RETURN_IF_ERROR(
-        rounds_->publish_direct(channel, position, frame, sizeof header + more));
-  }
-  return engine_->publish(channel, frame, sizeof header + more, later);
+  return in_rounds() ? rounds_->publish(channel, position, frame, sizeof header + more)
+                     : engine_->publish(channel, frame, sizeof header + more, later);
 }
 
 void SlotFrames::send_cell(std::uint32_t channel, std::uint64_t position, int to, std::uint64_t at,
@@ -126,7 +106,8 @@ void SlotFrames::tell_steps(std::uint32_t channel, std::uint64_t position) noexc
 
 Status SlotFrames::check_call(int from, const Call& call) const {
   const bool tiny = (call.flags & local::kTiny) != 0;
-  if (call.carried > (tiny ? local::kTinyBytes : most_bytes_) || (call.flags & ~kFlags) != 0) {
+  if (call.carried > (tiny ? local::kTinyBytes : most_bytes_) ||
+      (call.flags & ~(local::kContributes | local::kTiny | local::kLends)) != 0) {
     return corrupt_frame(group_.rank(), from, "a call that makes no sense");
   }
   return Status::success();
@@ -150,19 +131,16 @@ Status SlotFrames::take(int from, const FrameHeader& header, const std::byte* re
 Status SlotFrames::take_call(int from, int rank, const FrameHeader& header, const Call& call,
                              const std::byte* payload) {
   local::Lane& lane = segment_->lane(header.set, rank);
+  // A call that its rank tells directly may also come over others.
+  const std::uint64_t last = last_slot(lane);
+  if (in_rounds() && header.position != 0 && header.position <= last) return Status::success();
+  TRIREME_RETURN_IF_ERROR(check_position(group_, cells_.has(header.set), from, rank, header, last));
+  const bool tiny = (call.flags & local::kTiny) != 0;
+  // The slots are used in turn, so the older one is next.
   const auto stamp = [&lane](int slot) {
     return lane.slots[slot].stamp.load(std::memory_order_relaxed);
   };
-  // The slots are used in turn, so the older one is next, unless one has overtaken another.
-  const bool rounds = in_rounds() && header.set < carried_channels();
-  const bool second = rounds ? (call.flags & local::kSecond) != 0 : stamp(0) > stamp(1);
-  const std::uint64_t replaced = stamp(second ? 1 : 0);
-  // A call that its rank tells directly may also come over others.
-  if (rounds && header.position != 0 && header.position <= replaced) return Status::success();
-  TRIREME_RETURN_IF_ERROR(check_position(group_, cells_.has(header.set), rounds, from, rank, header,
-                                         replaced, last_slot(lane)));
-  const bool tiny = (call.flags & local::kTiny) != 0;
-  local::Slot& slot = lane.slots[second ? 1 : 0];
+  local::Slot& slot = lane.slots[stamp(0) > stamp(1) ? 1 : 0];
   slot.print_hash = call.print_hash;
   slot.flags = call.flags;
   slot.carried = call.carried;
@@ -296,10 +274,7 @@ Status SlotFrames::check_and_take(int from, const std::byte* frame, std::uint64_
                             });
   }
   TRIREME_RETURN_IF_ERROR(take(from, header, rest, bytes - sizeof header));
-  Call call;
-  std::memcpy(&call, rest, sizeof call);
-  const bool tells = in_rounds() && (call.flags & local::kDirect) == 0;
-  if (tells) rounds_->note_told(header.set, header.position);
+  if (in_rounds()) rounds_->note_told(header.set, header.position);
   return Status::success();
 }
 

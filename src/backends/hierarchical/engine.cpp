@@ -36,7 +36,7 @@ std::uint64_t least_bytes(OperationKind kind, bool over_wire) {
 // How often a thread asks the system for bytes before it sleeps, where every rank has a core.
 constexpr int kPolls = 100;
 // Ranks may share cores: a rank that yields lets its peer run, and no peer has to wake it.
-constexpr int kYieldingPolls = 300;
+constexpr int kYieldingPolls = 30;
 
 tcp::Polls polls_of(int world_size) {
   const bool may_share = world_size > available_cpus();

@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t kShortestNapNs = 50'000;
 constexpr std::uint64_t kLongestNapNs = 500'000;
 // Ranks that share cores: a rank that yields lets its peer run, and no peer has to wake it.
-constexpr int kYieldsBeforeRest = 300;
+constexpr int kYieldsBeforeRest = 30;
 // A wait of this length is shown to the groups from which this one was made: or a quarter of its
 // timeout.
 constexpr std::uint64_t kLongWaitNs = 250'000'000;

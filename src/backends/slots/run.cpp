@@ -225,18 +225,15 @@ bool Call::sees_another_call() const {
            lane(rank).awaits_all_at.load(std::memory_order_acquire) != channel.position;
   };
   const bool mine = told_to_some(me);
-  // A rank passes on no slots if its call is in a cell, or goes to each rank itself.
+  // A rank whose call is in a cell passes on no slots.
   const bool passes_slots = relay->in_rounds();
-  const auto passes_no_slots = [this](int rank) {
-    return !in_slot(rank) || (slot(rank).flags & kDirect) != 0;
-  };
   const auto hash = [this](int rank) {
     return in_slot(rank) ? slot(rank).print_hash : cell(rank).print_hash;
   };
   for (int rank = 0; rank < n; ++rank) {
     if (!has_published(rank) || hash(rank) == hash(me)) continue;
     if (mine || told_to_some(rank)) return true;
-    if (passes_slots && passes_no_slots(rank) != passes_no_slots(me)) return true;
+    if (passes_slots && in_slot(rank) != in_slot(me)) return true;
   }
   return false;
 }

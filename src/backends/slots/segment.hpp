@@ -46,9 +46,6 @@ constexpr std::uint32_t kContributes = 1;  // this rank gives elements
 constexpr std::uint32_t kStaged = 2;       // this rank's memory must be staged
 constexpr std::uint32_t kTiny = 4;         // the payload lies in the first cache line
 constexpr std::uint32_t kLends = 8;        // this rank's memory has a twin: see Engine::can_lend()
-// Where slots of a link go in rounds: this one goes to each rank itself; it is its lane's second.
-constexpr std::uint32_t kDirect = 16;
-constexpr std::uint32_t kSecond = 32;
 
 // One collective of one rank. Peers that agree read only its first cache line if the payload is
 // tiny: one transfer from core to core. The rest is written before the stamp.

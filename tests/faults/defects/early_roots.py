@@ -44,7 +44,7 @@ DEFECTS = [
      "const bool needs_data = from_root ? op.root == me : op.root == rank; if (!needs_data) continue;",
      TEST),
     ("early roots: the slot of a call is chosen by its position", FRAMES,
-     "stamp(0) > stamp(1);", "((header.position - 1) & 1) != 0;", TEST),
+     "lane.slots[stamp(0) > stamp(1) ? 1 : 0];", "lane.slots[(header.position - 1) & 1];", TEST),
     ("early roots: the end of a connection hides that its rank has left",
      "src/backends/slots/arrivals.cpp",
      "TRIREME_RETURN_IF_ERROR(look()); const Deadline pause",
