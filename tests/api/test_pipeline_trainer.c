@@ -14,6 +14,7 @@
 #include <ranks.h>
 
 #include "pipeline_chain_checks.inc"
+#include "pipeline_chain_seeds.inc"
 
 #define LEAVES 6
 
@@ -68,21 +69,6 @@ static void train(trireme_communicator *all, int number, void *context) {
         EXPECT(v, r.calls[TRIREME_PHASE_EVALUATE] == own * layers);
     }
     end_rank(&r);
-}
-
-/* Seeds do not depend on gradients: these steps are compared with nothing. */
-static void draw_seeds(void) {
-    static bool drawn;
-    if (drawn) return;
-    drawn = true;
-    static struct job job;
-    job = (struct job){.strategy = TRIREME_STRATEGY_DATA_PARALLEL,
-                       .data = 1,
-                       .ranks = 1,
-                       .order = TRIREME_PIPELINE_ORDER_1F1B,
-                       .stages_per_rank = 1,
-                       .micro_batches = MOST_LEAVES};
-    run_chain(&job, train);
 }
 
 static const struct curve *reproducible(void) {

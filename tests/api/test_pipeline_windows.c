@@ -21,6 +21,7 @@
 
 #include "directory.inc"
 #include "pipeline_chain_checks.inc"
+#include "pipeline_chain_seeds.inc"
 
 #define LEAVES 6
 enum { PAGE = 4096 };
@@ -88,34 +89,6 @@ static void train(trireme_communicator *all, int number, void *context) {
         EXPECT(v, (written > 0) == (files[number].file_bytes > 0));
     }
     end_rank(&r);
-}
-
-/* Seeds do not depend on gradients: these steps are compared with nothing. */
-static void step_alone(trireme_communicator *all, int number, void *context) {
-    struct rank r = begin_rank(all, number, context);
-    make_rank(&r, all);
-    const trireme_trainer_pipeline_options pipeline = pipeline_of(&r);
-    EXPECT_STATUS(r.verdict, TRIREME_OK, create_chain_trainer(&r, &pipeline));
-    double loss = 0;
-    for (int step = 0; step < STEPS; ++step) {
-        EXPECT_STATUS(r.verdict, TRIREME_OK, trireme_trainer_step(r.trainer, &r, NULL));
-    }
-    EXPECT_STATUS(r.verdict, TRIREME_OK, trireme_trainer_evaluate(r.trainer, &r, &loss));
-    end_rank(&r);
-}
-
-static void draw_seeds(void) {
-    static bool drawn;
-    if (drawn) return;
-    drawn = true;
-    static struct job job;
-    job = (struct job){.strategy = TRIREME_STRATEGY_DATA_PARALLEL,
-                       .data = 1,
-                       .ranks = 1,
-                       .order = TRIREME_PIPELINE_ORDER_1F1B,
-                       .stages_per_rank = 1,
-                       .micro_batches = MOST_LEAVES};
-    run_chain(&job, step_alone);
 }
 
 static const struct curve *reproducible(void) {

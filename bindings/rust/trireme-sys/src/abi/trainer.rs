@@ -152,7 +152,8 @@
 //! the host waits, and what is searched for unwritten elements.
 //!
 //! Memory: a step allocates nothing but what the model's own calls do; see "working memory" in
-//! model.h. With offload it also allocates memory for an item that cannot be written, once.
+//! model.h. With offload it also allocates memory for an item that cannot be written, once. With
+//! `reads` a pass also allocates short lists of addresses.
 //!
 //! Ownership: a trainer keeps its optimizer and model alive; the caller destroys the three in any
 //! order. Between steps the caller uses model and optimizer as without a trainer. Thread safety:
