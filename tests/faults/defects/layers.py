@@ -7,7 +7,7 @@ DEFECTS = [
     ("layers: a bias is added to each summand", LINEAR,
      "TRIREME_RETURN_IF_ERROR(merge_block(tile, split, i, weight, set[i]));",
      "TRIREME_RETURN_IF_ERROR(merge_block(tile, split, i, weight, set[i]));\n"
-     "    if (added != nullptr) add_bias(wide_, added, tile.count, full_, set[i]);", EXACT),
+     "    if (added != nullptr) kernels::add_bias(wide_, added, tile.count, full_, set[i]);", EXACT),
     ("layers: a sum over ranks is forgotten", LINEAR,
      "sequence ? TRIREME_REGION_KIND_REDUCE_SCATTER : TRIREME_REGION_KIND_REDUCE",
      "sequence ? TRIREME_REGION_KIND_REDUCE_SCATTER : TRIREME_REGION_KIND_COPY", EXACT),
